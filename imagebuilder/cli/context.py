@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every command needs: settings and ui from the global options, and printing of results."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from imagebuilder.digest import Json
+from imagebuilder.errors import WorkError
+from imagebuilder.settings import Settings
+from imagebuilder.ui import Ui, table
+
+
+@dataclass(frozen=True)
+class Context:
+    """The global options, resolved."""
+
+    settings: Settings
+    ui: Ui
+
+
+def print_json(value: Json) -> None:
+    """A result for programs, on stdout."""
+    print_text(json.dumps(value, indent=1, ensure_ascii=False))
+
+
+def print_table(rows: Sequence[Sequence[str]], headers: Sequence[str], *, empty: str) -> None:
+    """A result for people, on stdout; `empty` is said when there are no rows."""
+    print_text(table(rows, headers) if rows else empty)
+
+
+def print_text(text: str) -> None:
+    """A result as text, on stdout.  Raises WorkError when it cannot be written."""
+    try:
+        sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
+        sys.stdout.flush()
+    except OSError as error:
+        # What is left of it goes nowhere, also when Python ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):
+            return  # whoever reads it, such as head, has seen enough
+        raise WorkError(
+            f"the result could not be written: {error.strerror}", where="standard output"
+        ) from error

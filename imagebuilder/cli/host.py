@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""About the house and the host: profiles, schema, doctor."""
+
+from __future__ import annotations
+
+import os
+
+import typer
+
+from imagebuilder.cli.context import Context, print_json, print_table, print_text
+from imagebuilder.cli.names import AsJson
+
+
+def profiles(context: typer.Context, json: AsJson = False) -> None:
+    """List what can be built.
+
+    Example: imagebuilder profiles
+    """
+    from imagebuilder.recipe.find import find_profiles
+
+    given: Context = context.obj
+    found = find_profiles(given.settings)
+    if json:
+        print_json(
+            [
+                {
+                    "name": p.name,
+                    "description": p.description,
+                    "base": p.base,
+                    "overlays": list(p.overlays),
+                    "hardware": list(p.hardware),
+                    "fault": p.fault,
+                }
+                for p in found
+            ]
+        )
+        return
+    rows = [(p.name, p.base, p.fault.partition("\n")[0] or p.description) for p in found]
+    print_table(rows, ("profile", "base", "what it is"), empty="no recipes here")
+
+
+def schema() -> None:
+    """Print the JSON Schema of recipes, bases, overlays and the site file, for editors.
+
+    Example: imagebuilder schema > .vscode/imagebuilder.schema.json
+    """
+    from imagebuilder.recipe.reference import json_schema
+
+    print_json(json_schema())
+
+
+def doctor(context: typer.Context, json: AsJson = False) -> None:
+    """Say whether this host is fit to build; each finding comes with what mends it.
+
+    Ends with 3 when something must be mended first.
+
+    Example: imagebuilder doctor
+    """
+    from imagebuilder.doctor import Level, examine, render_findings
+
+    given: Context = context.obj
+    findings = examine(given.settings, os.environ)
+    if json:
+        print_json(
+            [
+                {"subject": f.subject, "level": str(f.level), "what": f.what, "mend": f.mend}
+                for f in findings
+            ]
+        )
+    else:
+        print_text(render_findings(findings))
+    if any(f.level is Level.PROBLEM for f in findings):
+        raise typer.Exit(3)

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the store holds: list, show, compare, look inside, take out, clean up, verify."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from imagebuilder.cli.context import Context, print_json, print_table, print_text
+from imagebuilder.cli.names import AsJson, ImageName, complete_image
+
+
+def images(context: typer.Context, json: AsJson = False) -> None:
+    """List the images in the store.
+
+    Example: imagebuilder images
+    """
+    from imagebuilder.inventory import list_images
+
+    given: Context = context.obj
+    found = list_images(given.settings)
+    if json:
+        print_json([image.as_json() for image in found])
+        return
+    rows = [image.row() for image in found]
+    empty = "no images yet: imagebuilder build PROFILE makes one"
+    print_table(rows, ("image", "built", "root", "kernel", "packages"), empty=empty)
+
+
+def show(context: typer.Context, image: ImageName, json: AsJson = False) -> None:
+    """Show an image: kernel, command line, layers, largest packages; --json is its manifest.
+
+    Example: imagebuilder show rx7600xt
+    """
+    from imagebuilder.cli.summary import render_manifest_summary
+    from imagebuilder.inventory import open_store
+
+    given: Context = context.obj
+    store = open_store(given.settings)
+    manifest = store.manifest(store.image(image))
+    if json:
+        print_json(manifest)
+    else:
+        print_text(render_manifest_summary(manifest))
+
+
+def diff(
+    context: typer.Context,
+    old: Annotated[str, typer.Argument(autocompletion=complete_image, help="An image.")],
+    new: Annotated[str, typer.Argument(autocompletion=complete_image, help="Another image.")],
+    json: AsJson = False,
+) -> None:
+    """Say what differs between two images: packages, kernel, command line, layers, size.
+
+    Example: imagebuilder diff rx7600xt@20261030080801-1c2d3e4f rx7600xt
+    """
+    from imagebuilder.image.diff import diff_json, diff_manifests, render_diff
+    from imagebuilder.inventory import open_store
+
+    given: Context = context.obj
+    store = open_store(given.settings)
+    found = diff_manifests(store.manifest(store.image(old)), store.manifest(store.image(new)))
+    if json:
+        print_json(diff_json(found))
+    else:
+        print_text(render_diff(found))
+
+
+def export(
+    context: typer.Context,
+    image: ImageName,
+    folder: Annotated[Path, typer.Argument(help="Folder to make; must not exist.")],
+    squashfs: Annotated[
+        bool, typer.Option("--squashfs", help="The root as root.squashfs, not as a tree.")
+    ] = False,
+) -> None:
+    """Write an image's files into a folder: kernel, initrd, command line, manifest, SBOM, root.
+
+    Example: imagebuilder export generic /srv/generic --squashfs
+    """
+    from imagebuilder.image.formats import export_image
+    from imagebuilder.inventory import open_store
+
+    given: Context = context.obj
+    store = open_store(given.settings)
+    export_image(store, store.image(image), folder, given.ui, squashfs=squashfs)
+    print_text(str(folder))
+
+
+def shell(
+    context: typer.Context,
+    image: Annotated[
+        str, typer.Argument(autocompletion=complete_image, help="PROFILE or PROFILE@VERSION.")
+    ] = "",
+    failed: Annotated[
+        str, typer.Option(help="A build that --keep-failed kept, instead of an image.")
+    ] = "",
+    command: Annotated[
+        str, typer.Option("--command", "-c", help="Run this with sh and end, instead of a shell.")
+    ] = "",
+) -> None:
+    """Open a shell on top of an image, in a sandbox; changes are thrown away.
+
+    Example: imagebuilder shell rx7600xt -c 'dpkg -l | grep rocm'
+    """
+    from imagebuilder.look import look_at_failed, look_at_image
+
+    given: Context = context.obj
+    if failed:
+        raise typer.Exit(look_at_failed(given.settings, failed, command))
+    if not image:
+        raise typer.BadParameter("name an image, or a failed build with --failed")
+    raise typer.Exit(look_at_image(given.settings, image, command))
+
+
+def gc(
+    context: typer.Context,
+    keep: Annotated[int, typer.Option(min=1, help="Images of each profile to keep.")] = 5,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    json: AsJson = False,
+) -> None:
+    """Remove old images, layers and packages that nothing needs, and failed builds.
+
+    Example: imagebuilder gc --keep 3
+    """
+    from imagebuilder.inventory import collect_garbage
+
+    given: Context = context.obj
+    done = collect_garbage(given.settings, given.ui, keep=keep, dry_run=dry_run)
+    if json:
+        print_json(done.as_json())
+    else:
+        print_text(done.render(dry_run=dry_run))
+
+
+def fsck(context: typer.Context, json: AsJson = False) -> None:
+    """Verify every object of the store against its checksum.
+
+    Example: imagebuilder fsck
+    """
+    from imagebuilder.inventory import check_store
+
+    given: Context = context.obj
+    count = check_store(given.settings, given.ui)
+    if json:
+        print_json({"ok": True, "images": count})
+    else:
+        print_text(f"the store is whole: {count} images")

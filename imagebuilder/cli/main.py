@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program: global options, the commands as a tuple of functions, one place for errors."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+from imagebuilder import __version__
+from imagebuilder.cli.context import Context
+from imagebuilder.cli.host import doctor, profiles, schema
+from imagebuilder.cli.images import diff, export, fsck, gc, images, shell, show
+from imagebuilder.cli.work import build, lock, plan
+from imagebuilder.errors import Fault, HostError, ImagebuilderError
+from imagebuilder.settings import load_settings
+from imagebuilder.ui import Ui
+
+COMMANDS = {
+    "Build": (profiles, plan, lock, build),
+    "Images": (images, show, diff, export, shell, gc, fsck),
+    "Host": (doctor, schema),
+}
+
+NO_SPACE = "imagebuilder gc frees what no image needs; --state names another place"
+NOT_YOURS = "use sudo, or name a place that is yours with --state"
+# What the system says when the host is not fit, and what to do.
+UNFIT = {
+    errno.ENOSPC: NO_SPACE,
+    errno.EDQUOT: NO_SPACE,
+    errno.EACCES: NOT_YOURS,
+    errno.EPERM: NOT_YOURS,
+    errno.EROFS: NOT_YOURS,
+}
+
+app = typer.Typer(
+    name="imagebuilder",
+    help="Golden root filesystems for GPU and NPU nodes: locked, layered, proved, netbooted.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for panel, functions in COMMANDS.items():
+    for function in functions:
+        app.command(rich_help_panel=panel)(function)
+
+
+def show_version(asked: bool) -> None:
+    """Print the version and end."""
+    if asked:
+        typer.echo(f"imagebuilder {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    state: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="IMAGEBUILDER_STATE",
+            readable=False,  # whether it is, its use will tell
+            help="Where layers, images and logs live.",
+        ),
+    ] = None,
+    house: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="IMAGEBUILDER_HOUSE",
+            readable=False,
+            help="Folder with recipes/ and overlays/.",
+        ),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show every detail.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Say which.")
+    ] = False,
+) -> None:
+    """Options that every command has."""
+    del version
+    if context.resilient_parsing or "--help" in sys.argv or "-h" in sys.argv:
+        return
+    context.obj = Context(
+        load_settings(os.environ, state=state, house=house, verbose=verbose),
+        Ui.for_stream(sys.stderr, os.environ, verbose=verbose),
+    )
+
+
+def main() -> None:
+    """Run the program; it ends with 0 done, 1 failed, 2 wrong input, 3 unfit host, 130 stopped."""
+    sys.exit(run())
+
+
+def run() -> int:
+    """Run a command and turn what it raises into an exit code and a message on stderr."""
+    open_streams()
+    stop_on_signals()
+    try:
+        return call()
+    except ImagebuilderError as error:
+        for fault in error.faults:
+            print(f"error: {fault}", file=sys.stderr)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        # Nobody reads our progress any more: nothing can be said, and the work is not done.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+        return 1
+    except OSError as error:
+        hint = UNFIT.get(error.errno or 0, "")
+        fault = Fault(error.filename or "system", error.strerror or str(error), hint)
+        print(f"error: {fault}", file=sys.stderr)
+        return HostError.exit_code if hint else 1
+
+
+def call() -> int:
+    """Run the command; Typer makes an exit of an interrupt, which is raised again as what it is."""
+    try:
+        app(prog_name="imagebuilder")
+    except SystemExit as done:
+        if interrupt := find_interrupt(done):
+            raise interrupt from None
+        return done.code if isinstance(done.code, int) else 1
+    return 0
+
+
+def find_interrupt(error: BaseException | None) -> KeyboardInterrupt | None:
+    """The interrupt that led to `error`, if one did."""
+    while error is not None and not isinstance(error, KeyboardInterrupt):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def open_streams() -> None:
+    """Give us standard streams where the caller closed them, so that no file takes their place."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The lowest free descriptor is the one that is missing.
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+
+
+def stop_on_signals() -> None:
+    """End as Ctrl-C does when the terminal goes away or somebody asks us to, unless told not to."""
+
+    def stop(number: int, frame: FrameType | None) -> NoReturn:
+        del number, frame
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, stop)
+
+
+if __name__ == "__main__":
+    main()

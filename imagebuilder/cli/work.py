@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From recipe to image: lock, plan, build."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from imagebuilder.cli.context import Context, print_json, print_table, print_text
+from imagebuilder.cli.names import AsJson, Profile
+from imagebuilder.digest import Json
+
+if TYPE_CHECKING:
+    from imagebuilder.plan import Plan
+
+
+def lock(context: typer.Context, profile: Profile) -> None:
+    """Resolve a profile against the mirrors and write recipes/locks/PROFILE.lock.
+
+    Example: imagebuilder lock rx7600xt
+    """
+    from imagebuilder.pipeline import refresh_lock
+
+    given: Context = context.obj
+    refresh_lock(profile, given.settings, given.ui)
+
+
+def plan(
+    context: typer.Context,
+    profile: Profile,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show every input that changed.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Say what a build would do: every step, BUILD or REUSE, and why.
+
+    Example: imagebuilder plan rx7600xt --explain
+    """
+    from imagebuilder.pipeline import plan_of
+
+    given: Context = context.obj
+    planned = plan_of(profile, given.settings)
+    if json:
+        print_json(plan_json(planned))
+    else:
+        print_plan(planned, explain=explain)
+
+
+def build(
+    context: typer.Context,
+    profile: Profile,
+    locked: Annotated[
+        bool, typer.Option("--locked", help="Refuse a missing or stale lock; show the difference.")
+    ] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Use the lock and the package pool, no network.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Show what every step says.")
+    ] = False,
+    keep_failed: Annotated[
+        bool, typer.Option("--keep-failed", help="Keep the tree of a step that failed.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Build the image of a profile; layers that the store has are reused.
+
+    Example: imagebuilder build rx7600xt --locked
+    """
+    from imagebuilder.cli.summary import render_summary
+    from imagebuilder.pipeline import BuildOptions, build_profile
+
+    given: Context = context.obj
+    ui = given.ui.telling(verbose=verbose or given.ui.verbose)
+    options = BuildOptions(
+        locked=locked or offline, offline=offline, keep_failed=keep_failed, dry_run=dry_run
+    )
+    done = build_profile(profile, given.settings, ui, options)
+    if done.image is None:
+        print_json(plan_json(done.plan)) if json else print_plan(done.plan, explain=False)
+    elif json:
+        print_json({"image": done.image.name, "commit": done.image.commit, "new": done.new})
+    else:
+        print_text(render_summary(done, given.settings))
+
+
+def print_plan(planned: Plan, *, explain: bool) -> None:
+    """A plan for people."""
+    rows: list[tuple[str, str, str]] = []
+    for step in planned.steps:
+        rows.append((step.action, step.step.title, step.reason))
+        if explain:
+            rows.extend(("", "", f"  {change}") for change in step.changes)
+    print_table(rows, ("action", "step", "reason"), empty="nothing to do")
+    count = len(planned.to_build)
+    what = f"{count} of {len(planned.steps)} steps to build" if count else "nothing to build"
+    print_text(f"{planned.profile}@{planned.version}: {what}")
+
+
+def plan_json(planned: Plan) -> dict[str, Json]:
+    """A plan for programs."""
+    return {
+        "profile": planned.profile,
+        "version": planned.version,
+        "ready": planned.ready,
+        "steps": [
+            {
+                "title": s.step.title,
+                "digest": s.digest,
+                "action": str(s.action),
+                "reason": s.reason,
+                "changes": list(s.changes),
+            }
+            for s in planned.steps
+        ],
+    }

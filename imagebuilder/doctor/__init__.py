@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Is this host fit?  Findings, each with what mends it; all is looked at, nothing changed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from imagebuilder.doctor.finding import Finding, Level
+from imagebuilder.doctor.host import (
+    examine_kernel,
+    examine_kvm,
+    examine_memory,
+    examine_need,
+    examine_python,
+    examine_root,
+    examine_state,
+    load_needs,
+)
+from imagebuilder.doctor.inputs import examine_inputs, examine_site
+from imagebuilder.process import base_environment
+from imagebuilder.settings import Settings, find_home
+from imagebuilder.ui import table
+
+__all__ = ["Finding", "Level", "examine", "render_findings"]
+
+
+def examine(settings: Settings, env: Mapping[str, str]) -> tuple[Finding, ...]:
+    """Everything that can be known before the first step; waits at most for the mirrors (5 s)."""
+    is_root = os.geteuid() == 0
+    path = base_environment()["PATH"]
+    return (
+        examine_python(sys.version_info[:3]),
+        *(examine_need(need, path) for need in load_needs()),
+        examine_root(path, is_root=is_root),
+        *examine_kernel(path, is_root=is_root),
+        *examine_state(settings.state, is_root=is_root),
+        examine_memory(Path("/proc/meminfo").read_text()),
+        examine_kvm(Path("/dev/kvm")),
+        *examine_inputs(settings, env),
+        examine_site(settings.site, find_home(env)),
+    )
+
+
+def render_findings(findings: Sequence[Finding]) -> str:
+    """The findings for people, the worst last, each that is not ok with what mends it."""
+    order = tuple(Level)
+    rows: list[tuple[str, str, str]] = []
+    for finding in sorted(findings, key=lambda finding: order.index(finding.level)):
+        rows.append((str(finding.level), finding.subject, finding.what))
+        if finding.mend:
+            rows.append(("", "", f"mend: {finding.mend}"))
+    return table(rows)

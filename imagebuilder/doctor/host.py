@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host itself: programs, rights, kernel, disk, memory.
+
+What has to be tried is tried in a private namespace or in a folder that goes away.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import tempfile
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from imagebuilder.doctor.finding import Finding, Level
+from imagebuilder.process import run
+from imagebuilder.ui import format_size
+
+OLDEST_PYTHON = (3, 11)
+SPACE_LOW = 10 * 10**9  # bytes; a ROCm root alone is 6 GB
+SPACE_NONE = 3 * 10**9  # bytes
+MEMORY_LOW = 2 * 10**9  # bytes
+# No upper directory of an overlay there (it wants trusted xattrs and d_type: the kernel's
+# filesystems/overlayfs.rst), or no hard links.
+UNFIT_TYPES = frozenset(
+    ("9p", "cifs", "ecryptfs", "exfat", "fuseblk", "msdos", "nfs", "nfs4", "ntfs", "ntfs3",
+     "overlay", "smb3", "vboxsf", "vfat")
+)  # fmt: skip
+HOST_SETUP = {"build": "scripts/host-setup", "dev": "scripts/host-setup --dev"}
+ALL_HOST_SETUP = "scripts/host-setup --tests"
+NAMESPACES = ("unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--")
+OVERLAY_PROBE = """
+mount -t tmpfs tmpfs /tmp && cd /tmp && mkdir lower upper work merged && : >lower/gone
+mount -t overlay overlay -o lowerdir=lower,upperdir=upper,workdir=work merged
+rm merged/gone && test -c upper/gone
+"""
+
+
+@dataclass(frozen=True)
+class Need:
+    """A line of host-packages.txt, whose head explains the fields."""
+
+    group: str
+    tool: str
+    package: str
+    least: str
+    purpose: str
+
+
+def load_needs() -> tuple[Need, ...]:
+    """What imagebuilder needs of its host, from the table that scripts/host-setup reads too."""
+    text = (files("imagebuilder") / "host-packages.txt").read_text()
+    lines = (line for line in text.splitlines() if line and not line.startswith("#"))
+    return tuple(Need(*line.split(maxsplit=4)) for line in lines)
+
+
+def examine_python(version: tuple[int, ...]) -> Finding:
+    """The interpreter this runs in."""
+    text = ".".join(map(str, version))
+    if version < OLDEST_PYTHON:
+        return Finding("python", Level.PROBLEM, f"{text} is too old", "use Python 3.11 or newer")
+    return Finding("python", Level.OK, text)
+
+
+def examine_need(need: Need, path: str) -> Finding:
+    """Whether one tool is there, and new enough; only those a build needs are problems."""
+    level = Level.PROBLEM if need.group == "build" else Level.WARNING
+    mend = HOST_SETUP.get(need.group, ALL_HOST_SETUP)
+    subject = need.package if need.tool.startswith(("/", "module:")) else need.tool
+    if not is_present(need.tool, path):
+        return Finding(subject, level, f"is not installed: {need.purpose}", mend)
+    if need.least == "-" or not is_present("setpriv", path):  # nothing runs without setpriv
+        return Finding(subject, Level.OK, need.purpose)
+    version = find_version(need.tool)
+    if version is None:
+        return Finding(subject, Level.WARNING, "does not tell its version", mend)
+    if numbers(version) < numbers(need.least):
+        return Finding(
+            subject, level, f"{version} is older than {need.least}, the oldest that was tried",
+            "update the distribution to Debian 12 or Ubuntu 24.04, or newer",
+        )  # fmt: skip
+    return Finding(subject, Level.OK, f"{version}: {need.purpose}")
+
+
+def is_present(tool: str, path: str) -> bool:
+    """Whether a tool of host-packages.txt is on this host; programs are looked for on `path`."""
+    if tool.startswith("module:"):
+        return importlib.util.find_spec(tool.removeprefix("module:")) is not None
+    if tool.startswith("/"):
+        return any(Path("/").glob(tool.lstrip("/")))
+    return shutil.which(tool, path=path) is not None
+
+
+def find_version(tool: str) -> str | None:
+    """The version a program tells of itself."""
+    option = "-version" if tool == "mksquashfs" else "--version"
+    done = run([tool, option], check=False)
+    found = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
+    return found.group() if found else None
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """`2022.7` as (2022, 7), which compares as versions do."""
+    return tuple(map(int, version.split(".")))
+
+
+def examine_root(path: str, *, is_root: bool) -> Finding:
+    """Whether the steps that need root can have it."""
+    if is_root:
+        return Finding("root", Level.OK, "this is root")
+    if is_present("sudo", path):
+        return Finding("root", Level.OK, "sudo is there for the steps that need root")
+    return Finding(
+        "root", Level.PROBLEM, "not root, and sudo is not installed", "su -c 'imagebuilder …'"
+    )
+
+
+def examine_kernel(path: str, *, is_root: bool) -> tuple[Finding, ...]:
+    """Whether the kernel lets us have namespaces and overlays, by trying both."""
+    if not is_root:
+        text = "not tried: only root can"
+        return Finding("namespaces", Level.OK, text), Finding("overlayfs", Level.OK, text)
+    if not (is_present("unshare", path) and is_present("setpriv", path)):
+        return ()  # said by examine_need
+    namespaces = examine_probe("namespaces", ("true",), "allow mount, pid, ipc and uts namespaces")
+    if not namespaces.ok:
+        return (namespaces,)  # an overlay can only be tried inside
+    return namespaces, examine_probe("overlayfs", ("sh", "-euc", OVERLAY_PROBE), "modprobe overlay")
+
+
+def examine_probe(subject: str, argv: tuple[str, ...], mend: str) -> Finding:
+    """The outcome of a command in its own namespaces."""
+    done = run([*NAMESPACES, *argv], check=False)
+    if done.status == 0:
+        return Finding(subject, Level.OK, "tried, works")
+    said = done.stderr.strip().splitlines()
+    return Finding(subject, Level.PROBLEM, said[-1] if said else f"status {done.status}", mend)
+
+
+def examine_state(state: Path, *, is_root: bool) -> tuple[Finding, ...]:
+    """The file system that holds, or will hold, the store and the package pool."""
+    there = next(folder for folder in (state, *state.parents) if folder.is_dir())
+    kind = type_of_mount(there.resolve(), Path("/proc/self/mountinfo").read_text())
+    space = examine_space(shutil.disk_usage(there).free, there)
+    fitness = examine_type(kind, there)
+    if fitness.ok and os.access(there, os.W_OK):
+        fitness = examine_features(there, kind, is_root=is_root)
+    return space, fitness
+
+
+def examine_space(free: int, folder: Path) -> Finding:
+    """Room for roots and packages; `free` in bytes."""
+    what = f"{format_size(free)} free in {folder}"
+    if free >= SPACE_LOW:
+        return Finding("space", Level.OK, what)
+    level = Level.WARNING if free >= SPACE_NONE else Level.PROBLEM
+    return Finding(
+        "space", level, f"{what}, a large image takes {format_size(SPACE_LOW)}",
+        "imagebuilder gc, or set IMAGEBUILDER_STATE to a larger disk",
+    )  # fmt: skip
+
+
+def examine_type(kind: str, folder: Path) -> Finding:
+    """Whether a file system of this type can hold the state directory."""
+    mend = "set IMAGEBUILDER_STATE to a folder on ext4, xfs or btrfs"
+    if kind in UNFIT_TYPES or kind.startswith("fuse."):
+        return Finding(
+            "state", Level.PROBLEM, f"{folder} is on {kind}, which cannot hold overlays", mend
+        )
+    if kind in ("tmpfs", "ramfs"):
+        return Finding("state", Level.WARNING, f"{folder} is in memory ({kind})", mend)
+    return Finding("state", Level.OK, f"{folder} is on {kind}")
+
+
+def examine_features(folder: Path, kind: str, *, is_root: bool) -> Finding:
+    """Whether hard links and extended attributes work in `folder`, by trying them."""
+    names = ("user.imagebuilder", "trusted.imagebuilder") if is_root else ("user.imagebuilder",)
+    doing = "write"
+    try:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".imagebuilder-doctor-") as scratch:
+            file = Path(scratch, "file")
+            file.touch()
+            doing = "make hard links"
+            Path(scratch, "link").hardlink_to(file)
+            doing = "set extended attributes"
+            for name in names:
+                os.setxattr(file, name, b"1")
+    except OSError as error:
+        return Finding(
+            "state", Level.PROBLEM, f"cannot {doing} in {folder} ({kind}): {error.strerror}",
+            "set IMAGEBUILDER_STATE to a folder on ext4, xfs or btrfs",
+        )  # fmt: skip
+    return Finding("state", Level.OK, f"{folder} is on {kind}: hard links and attributes work")
+
+
+def type_of_mount(folder: Path, mountinfo: str) -> str:
+    """The type of the file system `folder` (no symlinks) is on, from proc_pid_mountinfo(5)."""
+    best, kind = Path("/"), "unknown"
+    for line in mountinfo.splitlines():
+        left, _, right = line.partition(" - ")
+        point = Path(unescape(left.split(" ")[4]))
+        if folder.is_relative_to(point) and point.is_relative_to(best):
+            best, kind = point, right.split(" ")[0]
+    return kind
+
+
+def unescape(text: str) -> str:
+    r"""Undo the `\040` of /proc/self/mountinfo."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+
+
+def examine_memory(meminfo: str) -> Finding:
+    """Memory, from the text of /proc/meminfo (kB there are units of 1024 bytes)."""
+    found = re.search(r"^MemTotal:\s+(\d+) kB$", meminfo, re.MULTILINE)
+    total = int(found[1]) * 1024 if found else 0
+    if total < MEMORY_LOW:
+        return Finding(
+            "memory", Level.WARNING, f"{format_size(total)} in all, packing images may not fit",
+            f"build on a machine with {format_size(MEMORY_LOW)} or more",
+        )  # fmt: skip
+    return Finding("memory", Level.OK, f"{format_size(total)} in all")
+
+
+def examine_kvm(device: Path) -> Finding:
+    """For information only: a device that is there may still not run a kernel."""
+    if device.exists():
+        return Finding("kvm", Level.OK, f"{device} is there; whether it works a machine will show")
+    return Finding("kvm", Level.OK, f"no {device}: machines are emulated, which is slower")

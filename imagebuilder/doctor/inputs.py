@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What builds read from outside: mirrors (and by them the clock), keyrings, the site file."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import requests
+
+from imagebuilder.doctor.finding import Finding, Level
+from imagebuilder.errors import Fault, ImagebuilderError, InputError
+from imagebuilder.recipe.model import ArchiveModel, BaseFile, SiteFile
+from imagebuilder.recipe.positions import load_document
+from imagebuilder.recipe.validate import ModelT, parse_model
+from imagebuilder.settings import Settings
+
+TIMEOUT = 5.0  # seconds
+SKEW = 300.0  # seconds; signatures and Release files are dated
+MIRROR_MEND = "set IMAGEBUILDER_MIRROR, or mirrors: in the site file"
+
+
+@dataclass(frozen=True)
+class Probe:
+    """How a mirror answered for one suite; `skew` is our clock minus its clock in seconds."""
+
+    mirror: str
+    suite: str
+    level: Level
+    what: str
+    skew: float | None = None
+
+
+def examine_inputs(settings: Settings, env: Mapping[str, str]) -> tuple[Finding, ...]:
+    """The mirrors, keyrings and clock that the bases of this house depend on."""
+    from imagebuilder.lock.mirrors import find_mirrors
+
+    site, _ = load_site(settings.site)  # its faults are examine_site's
+    try:
+        mirrors = find_mirrors(site.mirrors if site else {}, env)
+    except ImagebuilderError as error:
+        return tuple(Finding("mirrors", Level.PROBLEM, f.what, f.hint) for f in error.faults)
+    archives = load_archives(settings.recipes / "bases")
+    probes = run_probes(mirrors, archives)
+    return (
+        *examine_mirrors(mirrors, archives, probes),
+        *examine_clock(probes),
+        *examine_keyrings(archives),
+    )
+
+
+def load_archives(bases: Path) -> tuple[ArchiveModel, ...]:
+    """The archives of every valid base; `imagebuilder plan` says what is wrong with others."""
+    found: list[ArchiveModel] = []
+    for path in sorted(bases.glob("*.yaml")):
+        base, _ = load_checked(path, BaseFile)
+        found.extend(base.archives if base else ())
+    return tuple(found)
+
+
+def load_site(path: Path) -> tuple[SiteFile | None, tuple[Fault, ...]]:
+    """The site file (an empty one when there is none), or None and what is wrong with it."""
+    return load_checked(path, SiteFile) if path.exists() else (SiteFile(), ())
+
+
+def load_checked(path: Path, model: type[ModelT]) -> tuple[ModelT | None, tuple[Fault, ...]]:
+    """The model in the file at `path` if all of it fits, or None and why not."""
+    faults: list[Fault] = []
+    try:
+        found, whole = parse_model(model, load_document(path, str(path)), faults)
+    except InputError as error:
+        return None, error.faults
+    return found if whole else None, tuple(faults)
+
+
+def run_probes(mirrors: Mapping[str, str], archives: Sequence[ArchiveModel]) -> tuple[Probe, ...]:
+    """Ask every mirror for every suite the bases name, all at the same time."""
+    wanted = {
+        (archive.mirror, suite, archive.snapshot): mirrors[archive.mirror]
+        for archive in archives
+        for suite in archive.suites
+        if archive.mirror in mirrors
+    }
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        return tuple(
+            pool.map(
+                lambda item: run_probe(item[0][0], item[0][1], fill_in(item[1], item[0][2])),
+                sorted(wanted.items()),
+            )
+        )
+
+
+def fill_in(address: str, snapshot: str) -> str:
+    """The archive root at an address that may have `{snapshot}` in it."""
+    return address.replace("{snapshot}", snapshot).rstrip("/")
+
+
+def run_probe(mirror: str, suite: str, root: str) -> Probe:
+    """Ask for the head of the suite's InRelease file; `root` is the archive's address."""
+    shown = without_secret(root)
+    if root.startswith("file:"):
+        there = Path(urlsplit(root).path, "dists", suite, "InRelease").is_file()
+        what = f"{shown} has {suite}" if there else f"{shown} has no {suite}"
+        return Probe(mirror, suite, Level.OK if there else Level.WARNING, what)
+    try:
+        answer = requests.head(
+            f"{root}/dists/{suite}/InRelease", timeout=TIMEOUT, allow_redirects=True
+        )
+    except requests.Timeout:
+        return Probe(
+            mirror, suite, Level.PROBLEM, f"{shown} does not answer within {TIMEOUT:.0f} s"
+        )
+    except (requests.RequestException, ValueError) as error:
+        return Probe(mirror, suite, Level.PROBLEM, f"{shown} is not reachable: {why(error)}")
+    skew = find_skew(answer.headers.get("Date", ""), time.time())
+    if not answer.ok:
+        what = f"{shown} answers {answer.status_code} for {suite}"
+        return Probe(mirror, suite, Level.WARNING, what, skew)
+    return Probe(mirror, suite, Level.OK, f"{shown} has {suite}", skew)
+
+
+def without_secret(address: str) -> str:
+    """The address without user name and password, as it may be shown."""
+    return re.sub(r"^([a-z+]+://)[^/@]*@", r"\1", address)
+
+
+def why(error: BaseException) -> str:
+    """The innermost reason of an error of requests, which wraps it and shows the address."""
+    while error.__context__ is not None:
+        error = error.__context__
+    strerror = getattr(error, "strerror", None)
+    return str(strerror or type(error).__name__)
+
+
+def find_skew(date: str, now: float) -> float | None:
+    """How many seconds `now` is after an HTTP Date header, None when that is not a date."""
+    try:
+        return now - parsedate_to_datetime(date).timestamp()
+    except (TypeError, ValueError):
+        return None
+
+
+def examine_mirrors(
+    mirrors: Mapping[str, str], archives: Sequence[ArchiveModel], probes: Sequence[Probe]
+) -> tuple[Finding, ...]:
+    """One finding for each suite, and one for each mirror that nobody has named."""
+    unknown = sorted({archive.mirror for archive in archives} - set(mirrors))
+    missing = (
+        Finding(name, Level.PROBLEM, "this host's apt sources have no such mirror", MIRROR_MEND)
+        for name in unknown
+    )
+    answered = (
+        Finding(p.mirror, p.level, p.what, "" if p.level is Level.OK else MIRROR_MEND)
+        for p in probes
+    )
+    return *missing, *answered
+
+
+def examine_clock(probes: Sequence[Probe]) -> tuple[Finding, ...]:
+    """Our clock against those of the mirrors: the smallest difference, as a mirror can be off."""
+    skews = [probe.skew for probe in probes if probe.skew is not None]
+    if not skews:
+        return ()
+    skew = min(skews, key=abs)
+    if abs(skew) <= SKEW:
+        return (Finding("clock", Level.OK, "agrees with the mirrors"),)
+    where = "ahead of" if skew > 0 else "behind"
+    what = f"{abs(skew) / 60:.0f} min {where} the mirrors: signatures will not verify"
+    return (Finding("clock", Level.WARNING, what, "timedatectl set-ntp true"),)
+
+
+def examine_keyrings(archives: Sequence[ArchiveModel]) -> tuple[Finding, ...]:
+    """The keyrings that verify the archives of the bases."""
+    return tuple(
+        Finding(Path(keyring).name, Level.OK, keyring)
+        if Path(keyring).is_file()
+        else Finding(
+            Path(keyring).name, Level.PROBLEM, f"{keyring} is not there", "scripts/host-setup"
+        )
+        for keyring in sorted({archive.keyring for archive in archives})
+    )
+
+
+def examine_site(path: Path, home: Path) -> Finding:
+    """Whether somebody will be able to log in to the nodes."""
+    site, faults = load_site(path)
+    if site is None:
+        first = faults[0]
+        return Finding("site", Level.PROBLEM, f"{first.where}: {first.what}", f"edit {path}")
+    if site.ssh_keys:
+        return Finding("site", Level.OK, f"{path} names ssh keys: {len(site.ssh_keys)}")
+    if own := sorted(home.glob(".ssh/id_*.pub")):
+        return Finding("site", Level.OK, f"no ssh keys in {path}: {own[0]} is there")
+    return Finding(
+        "site", Level.WARNING, "no ssh key: nobody can log in to a node", "scripts/host-setup"
+    )

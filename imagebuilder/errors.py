@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Errors in three parts (where, what, what next) and the exit code each kind leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong: where it is, what it is, and what the person can do next."""
+
+    where: str
+    what: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{text}\n  hint: {self.hint}" if self.hint else text
+
+
+class ImagebuilderError(Exception):
+    """Base of every error a person may see; `exit_code` is what the command ends with."""
+
+    exit_code = 1
+
+    def __init__(self, what: str, *, where: str = "", hint: str = "") -> None:
+        self.faults: tuple[Fault, ...] = (Fault(where, what, hint),)
+        super().__init__(str(self.faults[0]))
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.faults))
+
+
+class WorkError(ImagebuilderError):
+    """The input and the host are fine, the work failed (exit code 1)."""
+
+
+class InputError(ImagebuilderError):
+    """What the person wrote is wrong (exit code 2); may carry many faults at once."""
+
+    exit_code = 2
+
+    @classmethod
+    def of(cls, faults: Iterable[Fault]) -> InputError:
+        """An error that reports every one of `faults`, which must not be empty."""
+        listed = tuple(faults)
+        error = cls(listed[0].what, where=listed[0].where, hint=listed[0].hint)
+        error.faults = listed
+        return error
+
+
+class HostError(ImagebuilderError):
+    """The host is not fit: a tool, root, space, a mirror (exit code 3)."""
+
+    exit_code = 3

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers -> Image: the boot pair, the command line, manifest and SBOM under one name."""
+
+from __future__ import annotations
+
+import json
+import platform
+import time
+from pathlib import Path
+
+from imagebuilder import __version__
+from imagebuilder.digest import digest_of_file
+from imagebuilder.errors import WorkError
+from imagebuilder.image.manifest import BootPair, LayerSize, make_manifest, render_manifest
+from imagebuilder.image.sbom import SbomSubject, render_sbom
+from imagebuilder.lock.types import Lock
+from imagebuilder.plan import Plan, PlannedStep
+from imagebuilder.process import run
+from imagebuilder.recipe.types import Recipe
+from imagebuilder.store.records import find_record
+from imagebuilder.store.repository import ImageRef, Store
+
+
+def assemble_image(
+    recipe: Recipe, lock: Lock, plan: Plan, state: Path, store: Store, work: Path
+) -> ImageRef:
+    """Record the image of a plan whose layers are all in the store.
+
+    The image's files: vmlinuz, initrd.img, kernel-version, cmdline, manifest.json,
+    sbom.spdx.json, and build.json with what is true of this build only.
+    """
+    tree = work / "image"
+    store.checkout(commit_of(store, plan.leaf), tree)
+    pair = BootPair(
+        kernel=(tree / "kernel-version").read_text().strip(),
+        vmlinuz_sha256=digest_of_file(tree / "vmlinuz"),
+        vmlinuz_size=(tree / "vmlinuz").stat().st_size,
+        initrd_sha256=digest_of_file(tree / "initrd.img"),
+        initrd_size=(tree / "initrd.img").stat().st_size,
+    )
+    found = ((s.digest, find_record(state, s.digest)) for s in plan.steps)
+    records = {digest: record for digest, record in found if record is not None}
+    manifest = make_manifest(
+        recipe,
+        lock,
+        plan,
+        root=commit_of(store, plan.root),
+        pair=pair,
+        sizes={digest: LayerSize(r.size, r.files) for digest, r in records.items()},
+        installed=records[plan.root.digest].facts if plan.root.digest in records else {},
+    )
+    wheels = tuple(w for layer in lock.layers for python in layer.python for w in python.wheels)
+    subject = SbomSubject(
+        profile=plan.profile,
+        version=plan.version,
+        digest=plan.root.digest,
+        created=plan.epoch,
+        distribution=recipe.base.distribution,
+        suite=recipe.base.suite,
+    )
+    (tree / "cmdline").write_text(" ".join(plan.cmdline) + "\n")
+    (tree / "manifest.json").write_text(render_manifest(manifest))
+    (tree / "sbom.spdx.json").write_text(render_sbom(subject, lock.packages, wheels))
+    facts = {
+        "built": int(time.time()),
+        "imagebuilder": __version__,
+        "builder": platform.node(),
+        "kernel": platform.release(),
+        "ostree": run(["ostree", "--version"]).stdout.split("'")[1],
+        "seconds": {r.title: r.seconds for r in records.values()},
+    }
+    (tree / "build.json").write_text(json.dumps(facts, indent=1) + "\n")
+    return store.commit_image(plan.profile, plan.version, tree, epoch=plan.epoch)
+
+
+def commit_of(store: Store, planned: PlannedStep) -> str:
+    """The commit of a layer that must be there.  Raises WorkError."""
+    commit = store.find_layer(planned.digest)
+    if commit is None:
+        raise WorkError(f"layer {planned.step.title} ({planned.digest[:12]}) is not in the store")
+    return commit

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The SBOM of an image: an SPDX 2.3 document in JSON, the same text for the same image.
+
+Fields: https://spdx.github.io/spdx-spec/v2.3/; package URLs: https://github.com/package-url/purl-spec.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+from imagebuilder import __version__
+from imagebuilder.digest import Json, digest_of
+from imagebuilder.lock.types import LockedPackage, LockedWheel
+
+DOCUMENT = "SPDXRef-DOCUMENT"
+IMAGE = "SPDXRef-Image"
+UNKNOWN = "NOASSERTION"
+
+
+@dataclass(frozen=True)
+class SbomSubject:
+    """What the document is about.
+
+    `digest` identifies the root; `created` is in seconds since 1970 (the epoch of the lock);
+    `distribution` and `suite` (`debian`, `trixie`) appear in package URLs.
+    """
+
+    profile: str
+    version: str
+    digest: str
+    created: int
+    distribution: str
+    suite: str
+
+
+def render_sbom(
+    subject: SbomSubject,
+    packages: Sequence[LockedPackage],
+    wheels: Sequence[LockedWheel] = (),
+) -> str:
+    """The document as JSON text; the order of packages and wheels and repetition do not matter."""
+    contents = {
+        **{package_id(package): package_entry(package, subject) for package in packages},
+        **{wheel_id(wheel): wheel_entry(wheel) for wheel in wheels},
+    }
+    ids = sorted(contents)
+    document: dict[str, Json] = {
+        "spdxVersion": "SPDX-2.3",
+        "dataLicense": "CC0-1.0",
+        "SPDXID": DOCUMENT,
+        "name": f"{subject.profile}@{subject.version}",
+        "creationInfo": {
+            "created": datetime.fromtimestamp(subject.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "creators": [f"Tool: imagebuilder-{__version__}"],
+        },
+        "packages": [image_entry(subject), *(contents[name] for name in ids)],
+        "relationships": [
+            relationship(DOCUMENT, "DESCRIBES", IMAGE),
+            *(relationship(IMAGE, "CONTAINS", name) for name in ids),
+        ],
+    }
+    document["documentNamespace"] = namespace_of(subject, document)
+    return json.dumps(document, indent=1, sort_keys=True) + "\n"
+
+
+def namespace_of(subject: SbomSubject, document: Json) -> str:
+    """A URI that only this content has."""
+    unique = uuid.uuid5(uuid.NAMESPACE_URL, digest_of(document))
+    name = quote(f"{subject.profile}-{subject.version}", safe="")
+    return f"https://spdx.org/spdxdocs/imagebuilder-{name}-{unique}"
+
+
+def image_entry(subject: SbomSubject) -> dict[str, Json]:
+    """The image itself, as the package that contains the others."""
+    return {
+        **entry(IMAGE, subject.profile, subject.version),
+        "comment": f"root digest {subject.digest}",
+        "primaryPackagePurpose": "OPERATING_SYSTEM",
+    }
+
+
+def package_entry(package: LockedPackage, subject: SbomSubject) -> dict[str, Json]:
+    """A Debian package; `sourceInfo` says which apt source it came from, and where it was there."""
+    url = (
+        f"pkg:deb/{subject.distribution}/{quote(package.name)}@{quote(package.version, safe=':')}"
+        f"?arch={package.architecture}&distro={quote(subject.suite)}"
+    )
+    return {
+        **entry(package_id(package), package.name, package.version),
+        **file_fields(package.path.rpartition("/")[2], package.sha256),
+        "externalRefs": [purl(url)],
+        "sourceInfo": f"apt source {package.source}, {package.path}",
+    }
+
+
+def wheel_entry(wheel: LockedWheel) -> dict[str, Json]:
+    """A Python wheel."""
+    name = re.sub(r"[-_.]+", "-", wheel.name).lower()  # as PyPI normalises it
+    url = f"pkg:pypi/{quote(name)}@{quote(wheel.version, safe='')}"
+    return {
+        **entry(wheel_id(wheel), wheel.name, wheel.version),
+        **file_fields(wheel.filename, wheel.sha256),
+        "externalRefs": [purl(url)],
+    }
+
+
+def entry(identifier: str, name: str, version: str) -> dict[str, Json]:
+    """The fields every package has.  We read no licences and assert none."""
+    return {
+        "SPDXID": identifier,
+        "name": name,
+        "versionInfo": version,
+        "downloadLocation": UNKNOWN,
+        "filesAnalyzed": False,
+        "supplier": UNKNOWN,
+        "copyrightText": UNKNOWN,
+        "licenseConcluded": UNKNOWN,
+        "licenseDeclared": UNKNOWN,
+    }
+
+
+def file_fields(filename: str, sha256: str) -> dict[str, Json]:
+    """The file a package came as."""
+    return {
+        "packageFileName": filename,
+        "checksums": [{"algorithm": "SHA256", "checksumValue": sha256}],
+    }
+
+
+def purl(url: str) -> Json:
+    """An external reference to a package URL."""
+    return {
+        "referenceCategory": "PACKAGE-MANAGER",
+        "referenceType": "purl",
+        "referenceLocator": url,
+    }
+
+
+def relationship(one: str, kind: str, other: str) -> Json:
+    """`one` stands in relation `kind` to `other`."""
+    return {"spdxElementId": one, "relationshipType": kind, "relatedSpdxElement": other}
+
+
+def package_id(package: LockedPackage) -> str:
+    """The SPDX identifier of a Debian package."""
+    return spdx_id("deb", package.name, package.sha256)
+
+
+def wheel_id(wheel: LockedWheel) -> str:
+    """The SPDX identifier of a wheel, one however many environments have it."""
+    return spdx_id("wheel", wheel.name, wheel.sha256)
+
+
+def spdx_id(kind: str, name: str, sha256: str) -> str:
+    """An identifier of the allowed characters (letters, digits, `.`, `-`), unique by the file."""
+    return f"SPDXRef-{kind}-{re.sub(r'[^A-Za-z0-9.-]', '-', name)}-{sha256[:16]}"

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the store holds, for people: list, collect garbage, verify."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.digest import Json
+from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.image.manifest import layer_records
+from imagebuilder.lock.file import load_lock
+from imagebuilder.settings import Settings
+from imagebuilder.store.locks import held
+from imagebuilder.store.records import record_file
+from imagebuilder.store.repository import LAYERS, ImageRef, Store
+from imagebuilder.store.upper import remove
+from imagebuilder.store.workplace import sweep
+from imagebuilder.ui import Ui, format_size
+
+LOG_DAYS = 30
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One image of the list; `built` in seconds since 1970, sizes in bytes."""
+
+    image: ImageRef
+    built: int
+    size: int
+    kernel: str
+    packages: int
+
+    def row(self) -> tuple[str, ...]:
+        """As a line of a table."""
+        built = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.built))
+        return (
+            self.image.name,
+            built,
+            format_size(self.size),
+            self.kernel,
+            str(self.packages),
+        )
+
+    def as_json(self) -> dict[str, Json]:
+        """As a value for programs."""
+        return {
+            "profile": self.image.profile,
+            "version": self.image.version,
+            "commit": self.image.commit,
+            "built": self.built,
+            "root-size": self.size,
+            "kernel": self.kernel,
+            "packages": self.packages,
+        }
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What gc removed, or would."""
+
+    images: tuple[str, ...]
+    layers: int
+    packages: int
+    package_bytes: int
+    places: int
+
+    def as_json(self) -> dict[str, Json]:
+        """As a value for programs."""
+        return {
+            "images": list(self.images),
+            "layers": self.layers,
+            "packages": self.packages,
+            "package-bytes": self.package_bytes,
+            "places": self.places,
+        }
+
+    def render(self, *, dry_run: bool) -> str:
+        """As a sentence."""
+        verb = "would remove" if dry_run else "removed"
+        return (
+            f"{verb} {len(self.images)} images, {self.layers} layers, {self.packages} packages "
+            f"({format_size(self.package_bytes)}), {self.places} kept builds"
+        )
+
+
+def open_store(settings: Settings) -> Store:
+    """The store that is there.  Raises InputError when nothing was ever built."""
+    store = Store(settings.state / "store")
+    if not (store.path / "config").is_file():
+        raise InputError(
+            "there is no store yet",
+            where=os.fspath(store.path),
+            hint="imagebuilder build PROFILE makes it; --state names another place",
+        )
+    return store
+
+
+def list_images(settings: Settings) -> list[Listed]:
+    """Every image, by profile and age."""
+    store = Store(settings.state / "store")
+    listed: list[Listed] = []
+    for image in sorted(store.images(), key=lambda i: (i.profile, store.made_at(i))):
+        manifest = store.manifest(image)
+        root, kernel, packages = manifest["root"], manifest["kernel"], manifest["packages"]
+        assert isinstance(root, dict)
+        assert isinstance(kernel, dict)
+        assert isinstance(packages, list)
+        built = int(store.made_at(image)[0])
+        listed.append(Listed(image, built, root["size"], kernel["release"], len(packages)))
+    return listed
+
+
+def collect_garbage(settings: Settings, ui: Ui, *, keep: int, dry_run: bool) -> Collected:
+    """Keep the newest `keep` images of each profile, and what they and the locks need."""
+    store = open_store(settings)
+    state = settings.state
+    if not dry_run:
+        check_writable(state)
+
+    def waiting() -> None:
+        ui.note("a build is running: waiting for it")
+
+    with held(state / "locks" / "gc", waiting=waiting):
+        old = old_images(store, keep)
+        kept = [image for image in store.images() if image not in old]
+        needed = {r.digest for image in kept for r in layer_records(store.manifest(image))}
+        layers = [digest for digest in store.layers() if digest not in needed]
+        pool = unneeded_packages(settings, store, kept)
+        result = Collected(
+            images=tuple(image.name for image in old),
+            layers=len(layers),
+            packages=len(pool),
+            package_bytes=sum(p.stat().st_size for p in pool),
+            places=len(list((state / "work").glob("*/.kept"))),
+        )
+        if not dry_run:
+            for image in old:
+                store.remove(image.ref)
+            for digest in layers:
+                store.remove(f"{LAYERS}/{digest}")
+                record_file(state, digest).unlink(missing_ok=True)
+            with ui.step("prune the store"):
+                store.prune()
+            for path in pool:
+                path.unlink(missing_ok=True)
+            sweep(state / "work", kept=True)
+            remove_old_logs(state / "logs")
+    return result
+
+
+def old_images(store: Store, keep: int) -> list[ImageRef]:
+    """The images of each profile beyond its newest `keep`."""
+    images = store.images()
+    old: list[ImageRef] = []
+    for profile in {image.profile for image in images}:
+        own = sorted((i for i in images if i.profile == profile), key=store.made_at)
+        old.extend(own[:-keep])
+    return old
+
+
+def unneeded_packages(settings: Settings, store: Store, kept: list[ImageRef]) -> list[Path]:
+    """Pool files that no kept image and no lock names."""
+    needed: set[str] = set()
+    for image in kept:
+        manifest = store.manifest(image)
+        for key in ("packages", "wheels"):
+            listed = manifest[key]
+            assert isinstance(listed, list)
+            needed.update(entry["sha256"] for entry in listed)
+    for path in settings.locks.glob("*.lock"):
+        lock = load_lock(path)
+        needed.update(p.sha256 for p in lock.packages)
+        needed.update(w.sha256 for x in lock.layers for p in x.python for w in p.wheels)
+    debs = [p for p in (settings.state / "debs").glob("*") if p.is_file()]
+    wheels = [p for p in (settings.state / "wheels").glob("*/*") if p.is_file()]
+    return [
+        *(p for p in debs if p.name.split(".")[0] not in needed),
+        *(p for p in wheels if p.parent.name not in needed),
+    ]
+
+
+def remove_old_logs(logs: Path) -> None:
+    """Drop logs of builds older than LOG_DAYS days."""
+    limit = time.time() - LOG_DAYS * 86400
+    for folder in logs.iterdir() if logs.is_dir() else ():
+        if folder.stat().st_mtime < limit:
+            remove(folder)
+
+
+def check_writable(state: Path) -> None:
+    """Raise HostError unless we may change the store."""
+    if not os.access(state, os.W_OK):
+        raise HostError("not yours to change", where=os.fspath(state), hint="use sudo")
+
+
+def check_store(settings: Settings, ui: Ui) -> int:
+    """Verify every object and that every image's layers are there; returns how many images.
+
+    Raises WorkError.
+    """
+    store = open_store(settings)
+    with ui.step("verify objects"):
+        store.check()
+    images = store.images()
+    layers = store.layers()
+    for image in images:
+        for layer in layer_records(store.manifest(image)):
+            if layer.digest not in layers:
+                raise WorkError(
+                    f"layer {layer.title} ({layer.digest[:12]}) is missing",
+                    where=image.name,
+                    hint=f"imagebuilder build {image.profile} makes it again",
+                )
+    return len(images)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a recipe asks now that its lock does not have, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from imagebuilder.lock.sources import asked_of
+from imagebuilder.lock.types import Lock, LockedLayer
+from imagebuilder.recipe.types import Overlay, Recipe
+
+
+def lock_differences(recipe: Recipe, lock: Lock) -> tuple[str, ...]:
+    """Every difference, the base's first; empty when the lock is fresh."""
+    return (
+        *base_differences(recipe, lock),
+        *source_differences(recipe, lock),
+        *overlay_differences(recipe, lock),
+    )
+
+
+def base_differences(recipe: Recipe, lock: Lock) -> Iterator[str]:
+    """Differences of what the first layer is made of."""
+    base = recipe.base
+    if recipe.profile != lock.profile:
+        yield f"the lock is of profile {lock.profile}"
+    if base.name != lock.base:
+        yield f"the base is now {base.name}, it was {lock.base}"
+    if base.architecture != lock.architecture:
+        yield f"the architecture is now {base.architecture}, it was {lock.architecture}"
+    first = lock.layers[0].requested if lock.layers else ()
+    yield from list_differences((*base.packages, base.kernel), first, "package", "the base")
+
+
+def source_differences(recipe: Recipe, lock: Lock) -> Iterator[str]:
+    """Differences of where packages come from."""
+    now = {
+        (source.id, suite): asked_of(source) for source in recipe.sources for suite in source.suites
+    }
+    then = {(source.id, source.suite): source.asked for source in lock.sources}
+    for source, suite in now.keys() - then.keys():
+        yield f"source {source} ({suite}) was added"
+    for source, suite in then.keys() - now.keys():
+        yield f"source {source} ({suite}) was removed"
+    changed = {key[0] for key in now.keys() & then.keys() if now[key] != then[key]}
+    for source in sorted(changed):
+        yield f"source {source} changed (address, suites, components, key, pins or snapshot)"
+
+
+def overlay_differences(recipe: Recipe, lock: Lock) -> Iterator[str]:
+    """Differences of the overlays and of what each asks for."""
+    now = [overlay.name for overlay in recipe.overlays]
+    then = [layer.overlay for layer in lock.layers if layer.overlay]
+    for name in now:
+        if name not in then:
+            yield f"overlay {name} was added"
+    for name in then:
+        if name not in now:
+            yield f"overlay {name} was removed"
+    if [name for name in now if name in then] != [name for name in then if name in now]:
+        yield f"the overlays are now in the order {', '.join(now)}"
+    for overlay in recipe.overlays:
+        if overlay.name in then:
+            yield from layer_differences(overlay, lock.layer(overlay.name))
+
+
+def layer_differences(overlay: Overlay, layer: LockedLayer) -> Iterator[str]:
+    """Differences of one overlay."""
+    owner = f"overlay {overlay.name}"
+    yield from list_differences(overlay.packages, layer.requested, "package", owner)
+    now = {env.path: (env.digest, env.interpreter) for env in overlay.python}
+    then = {env.path: (env.requirements, env.interpreter) for env in layer.python}
+    yield from list_differences(tuple(now), tuple(then), "python environment", owner)
+    for path in now:
+        if path in then and now[path] != then[path]:
+            part = "requirements" if now[path][0] != then[path][0] else "interpreter"
+            yield f"the {part} of python environment {path} in {owner} changed"
+
+
+def list_differences(
+    now: Sequence[str], then: Sequence[str], thing: str, owner: str
+) -> Iterator[str]:
+    """What was added to and removed from a list."""
+    for name in dict.fromkeys(now):
+        if name not in then:
+            yield f"{thing} {name} was added to {owner}"
+    for name in dict.fromkeys(then):
+        if name not in now:
+            yield f"{thing} {name} was removed from {owner}"

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the host gets packages from: mirrors by name, so that no recipe names one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from imagebuilder.errors import HostError, InputError
+from imagebuilder.lock.deb822 import parse_stanzas
+from imagebuilder.recipe.types import Source
+
+SNAPSHOT = "{snapshot}"
+SCHEMES = ("http://", "https://", "file:", "copy:", "tor+http://", "tor+https://")
+KEYRINGS = ("debian-archive-", "ubuntu-archive-")
+# A mirror's name by how the path of its address ends.
+ENDINGS = {
+    "/debian": "debian",
+    "/debian-security": "debian-security",
+    "/security": "debian-security",
+    "/ubuntu": "ubuntu",
+}
+
+
+def find_mirrors(
+    settings_site_mirrors: Mapping[str, str],
+    env: Mapping[str, str],
+    apt_root: Path = Path("/etc/apt"),
+) -> Mapping[str, str]:
+    """Archive addresses by name, without a trailing slash.
+
+    IMAGEBUILDER_MIRROR (`debian`, and the security archive beside it) goes before the site file,
+    and that before the host's apt sources, whose first address of each kind counts.
+    """
+    mirrors: dict[str, str] = {}
+    # A vendor's archive may end in /debian too, so what is surely the distribution's goes first.
+    for entry in sorted(host_entries(apt_root), key=lambda entry: not entry.official):
+        for ending, name in ENDINGS.items():
+            if entry.uri.endswith(ending):
+                mirrors.setdefault(name, entry.uri)
+    site = {name: uri.rstrip("/") for name, uri in settings_site_mirrors.items()}
+    mirrors |= site
+    if given := env.get("IMAGEBUILDER_MIRROR", "").rstrip("/"):
+        mirrors["debian"] = given
+        mirrors |= security_beside(given)
+    elif "debian" in site and "debian-security" not in site:
+        mirrors |= security_beside(site["debian"])
+    return security_beside(mirrors.get("debian", "")) | mirrors
+
+
+def security_beside(debian: str) -> dict[str, str]:
+    """The security archive that stands beside the archive `debian`, when its address tells."""
+    if not debian.endswith("/debian"):
+        return {}
+    return {"debian-security": f"{debian}-security"}
+
+
+@dataclass(frozen=True)
+class HostEntry:
+    """An archive in the host's apt sources; `text` is the line or the stanza that names it."""
+
+    uri: str
+    text: str
+
+    @property
+    def official(self) -> bool:
+        """Whether it is surely the distribution's: by its keyring, or by its path."""
+        return f"/{urlsplit(self.uri).path.strip('/')}" in ENDINGS or any(
+            keyring in self.text for keyring in KEYRINGS
+        )
+
+
+def host_entries(apt_root: Path) -> Iterator[HostEntry]:
+    """The binary archives in the host's apt sources, one-line files first, as apt reads them."""
+    parts = apt_root / "sources.list.d"
+    for path in (apt_root / "sources.list", *sorted(parts.glob("*.list"))):
+        if path.is_file():
+            yield from one_line_entries(path.read_text(errors="replace"))
+    for path in sorted(parts.glob("*.sources")):
+        yield from deb822_entries(path.read_text(errors="replace"))
+
+
+def one_line_entries(text: str) -> Iterator[HostEntry]:
+    """The archives of `deb [options] URI SUITE ...` lines."""
+    for line in text.splitlines():
+        words = line.partition("#")[0].split()
+        uris = [word.rstrip("/") for word in words[1:] if word.startswith(SCHEMES)]
+        if words[:1] == ["deb"] and uris:
+            yield HostEntry(uris[0], line)
+
+
+def deb822_entries(text: str) -> Iterator[HostEntry]:
+    """The archives of the enabled `deb` stanzas of a .sources file."""
+    for stanza in parse_stanzas(text):
+        fields = {name.lower(): value for name, value in stanza.items()}
+        enabled = fields.get("enabled", "yes").lower() not in ("no", "false", "0", "off", "without")
+        if enabled and "deb" in fields.get("types", "").split():
+            for uri in fields.get("uris", "").split():
+                if uri.startswith(SCHEMES):
+                    yield HostEntry(uri.rstrip("/"), fields.get("signed-by", ""))
+
+
+def archive_uri(source: Source, mirrors: Mapping[str, str]) -> str:
+    """The address of the archive of `source` on this host.
+
+    Raises HostError when the host has no such mirror or it holds no snapshots, and InputError when
+    it holds nothing but snapshots and the recipe names none.
+    """
+    if source.uri:
+        uri = source.uri.rstrip("/")
+    elif source.mirror in mirrors:
+        uri = mirrors[source.mirror]
+    else:
+        raise missing_mirror(source)
+    if source.snapshot and SNAPSHOT not in uri:
+        raise HostError(
+            f"mirror {source.mirror} holds no snapshots, such as {source.snapshot}",
+            where=f"source {source.id}",
+            hint=f"give the site file a mirror with {SNAPSHOT} in its address: "
+            f"mirrors: {{{source.mirror}: ADDRESS}}",
+        )
+    if SNAPSHOT in uri and not source.snapshot:
+        raise InputError(
+            f"mirror {source.mirror} holds snapshots, and {source.id} does not say which",
+            hint="set `snapshot: 20260101T000000Z` at the archive in the base",
+        )
+    return uri.replace(SNAPSHOT, source.snapshot)
+
+
+def missing_mirror(source: Source) -> HostError:
+    """The error for a source whose mirror this host does not know."""
+    how = "set IMAGEBUILDER_MIRROR, or " if source.mirror == "debian" else ""
+    return HostError(
+        f"no mirror named {source.mirror} in the site file or in the host's apt sources",
+        where=f"source {source.id}",
+        hint=f"{how}give the site file one: mirrors: {{{source.mirror}: ADDRESS}}",
+    )

@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packages that no source has, and what was perhaps meant."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+
+from imagebuilder.errors import Fault
+from imagebuilder.lock.apt import Apt
+
+UNKNOWN = re.compile(
+    r"^E: (?:Unable to locate package (\S+)"
+    r"|Package '([^']+)' has no installation candidate"
+    r"|Version '([^']+)' for '([^']+)' was not found)",
+    re.MULTILINE,
+)
+NEAREST = 3
+
+
+def unknown_packages(
+    apt: Apt, options: Sequence[str], asked: Mapping[str, Sequence[str]]
+) -> list[Fault]:
+    """A fault for every request that no source can fulfil, of every layer; `asked` is by layer."""
+    words = sorted({word for packages in asked.values() for word in packages})
+    if not words:
+        return []
+    simulate = ["apt-get", *options, "install", "--simulate", "--yes", "--", *words]
+    done = apt.run(simulate, check=False)
+    unknown: dict[str, str] = {}
+    for name, virtual, version, package in UNKNOWN.findall(done.stderr):
+        if version:
+            unknown[f"{package}={version}"] = f"no source has {package} at version {version}"
+        elif virtual:
+            unknown[virtual] = f"no source has a package that is {virtual}"
+        else:
+            unknown[name] = f"no source has a package named {name}"
+    if not unknown:
+        return []
+    names = apt.run(["apt-cache", *options, "pkgnames"]).stdout.split()
+    return [
+        Fault(layer, unknown[word], nearest_names(word.partition("=")[0], names))
+        for layer, packages in asked.items()
+        for word in dict.fromkeys(packages)
+        if word in unknown
+    ]
+
+
+def nearest_names(name: str, names: Sequence[str]) -> str:
+    """A hint with the names closest to `name`, or what else may be the reason."""
+    if name in names:
+        return f"imagebuilder takes what the sources have now; leave out the version of {name}"
+    near = [other for other in names if other[:1] == name[:1] and abs(len(other) - len(name)) < 6]
+    close = difflib.get_close_matches(name, near, NEAREST, 0.7)
+    parts = [other for other in names if name in other] if len(name) > 3 else []
+    found = [*close, *sorted(parts, key=len)][:NEAREST]
+    if found:
+        return f"the nearest names are: {', '.join(dict.fromkeys(found))}"
+    return "look for its suite and component on the distribution's package search"

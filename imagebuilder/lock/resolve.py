@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recipe and mirrors to Lock: apt's own solver and pip, without root and without a chroot."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from imagebuilder.errors import InputError
+from imagebuilder.lock.apt import Apt, in_use, make_apt
+from imagebuilder.lock.release import Release
+from imagebuilder.lock.solve import Request, Solved, solve
+from imagebuilder.lock.sources import locked_sources, render_preferences
+from imagebuilder.lock.storage import storing
+from imagebuilder.lock.types import Lock, LockedLayer, LockedPackage, LockedPython
+from imagebuilder.lock.update import load_releases
+from imagebuilder.lock.wheels import lock_python, python_of
+from imagebuilder.recipe.types import Overlay, Recipe
+
+# Above any pin of a recipe, so that what a lock had is kept while the mirror has it.
+KEEP_PRIORITY = 1002
+
+
+def say_nothing(_: str) -> None:
+    """Progress for nobody."""
+
+
+def make_lock(
+    recipe: Recipe,
+    mirrors: Mapping[str, str],
+    cache: Path,
+    *,
+    previous: Lock | None,
+    siblings: Sequence[Lock] = (),
+    keep: bool = False,
+    progress: Callable[[str], None] = say_nothing,
+) -> Lock:
+    """Resolve `recipe` against `mirrors`; writes nothing but below `cache`.
+
+    With `keep`, versions of `previous` that a mirror still has are taken again.  Layers that equal
+    those of `previous` or of a sibling keep their epoch.  `progress` is told what happens and, in
+    lines that start with `note:`, what a person should know.  Raises InputError, HostError and
+    WorkError.
+    """
+    with storing(cache):
+        apt = make_apt(recipe.sources, mirrors, cache, architecture=recipe.base.architecture)
+        with in_use(apt):
+            progress("Updating the package lists")
+            releases = load_releases(apt, progress)
+            progress(f"Solving {len(recipe.overlays) + 1} layers")
+            solved = solve_keeping(apt, recipe, releases, previous if keep else None, progress)
+        layers = locked_layers(recipe, solved, cache, progress)
+    dated = with_epochs(layers, releases, [*([previous] if previous else []), *siblings])
+    return Lock(
+        profile=recipe.profile,
+        architecture=recipe.base.architecture,
+        base=recipe.base.name,
+        epoch=dated[-1].epoch,
+        sources=locked_sources(releases, int(time.time())),
+        layers=dated,
+    )
+
+
+def locked_layers(
+    recipe: Recipe, solved: Sequence[Solved], cache: Path, progress: Callable[[str], None]
+) -> list[LockedLayer]:
+    """The layers with their wheels, without an epoch yet."""
+    layers = []
+    have: tuple[LockedPackage, ...] = ()
+    for overlay, layer in zip(overlays_of(recipe), solved, strict=True):
+        have += layer.packages
+        python = lock_pythons(recipe, overlay, have, cache, progress)
+        name, asked = layer.request.overlay, tuple(dict.fromkeys(layer.request.packages))
+        layers.append(LockedLayer(name, asked, layer.packages, python, epoch=0))
+    return layers
+
+
+def requests_of(recipe: Recipe) -> tuple[Request, ...]:
+    """What each layer asks for, the base first."""
+    base = Request("", (*recipe.base.packages, recipe.base.kernel))
+    return (base, *(Request(overlay.name, overlay.packages) for overlay in recipe.overlays))
+
+
+def overlays_of(recipe: Recipe) -> tuple[Overlay | None, ...]:
+    """The overlay of each layer, None for the base."""
+    return (None, *recipe.overlays)
+
+
+def solve_keeping(
+    apt: Apt,
+    recipe: Recipe,
+    releases: tuple[Release, ...],
+    kept: Lock | None,
+    progress: Callable[[str], None],
+) -> tuple[Solved, ...]:
+    """Solve with the versions of `kept` where that can be done, else with the newest."""
+    preferences = apt.root / "preferences"
+    pins = render_preferences(releases)
+    requests = requests_of(recipe)
+    if kept:
+        preferences.write_text(f"{render_kept(kept)}\n{pins}")
+        try:
+            return solve(apt, requests, preferences)
+        except InputError:
+            progress("note: the versions of the lock cannot all be kept; taking the newest of each")
+    preferences.write_text(pins)
+    return solve(apt, requests, preferences)
+
+
+def render_kept(lock: Lock) -> str:
+    """apt_preferences(5) that prefer the versions of a lock."""
+    return "\n".join(
+        f"Package: {package.name}\nPin: version {package.version}\nPin-Priority: {KEEP_PRIORITY}\n"
+        for package in lock.packages
+    )
+
+
+def lock_pythons(
+    recipe: Recipe,
+    overlay: Overlay | None,
+    packages: Sequence[LockedPackage],
+    cache: Path,
+    progress: Callable[[str], None],
+) -> tuple[LockedPython, ...]:
+    """The wheels of each environment of an overlay, whose root has `packages`."""
+    return tuple(
+        lock_python(env, python_of(packages, recipe.base.architecture, env), cache, progress)
+        for env in (overlay.python if overlay else ())
+    )
+
+
+def with_epochs(
+    layers: Sequence[LockedLayer], releases: Sequence[Release], others: Sequence[Lock]
+) -> tuple[LockedLayer, ...]:
+    """`layers` with their epochs.
+
+    1. A layer that equals another lock's, all those below included, has the epoch it has there.
+    2. Else it is that of the newest Release its packages come from.
+    3. It is never before that of the layer below.
+    """
+    dates: dict[str, int] = {}
+    for release in releases:
+        dates[release.source.id] = max(release.date, dates.get(release.source.id, 0))
+    known = {
+        tuple(map(content, other.layers[: number + 1])): layer.epoch
+        for other in reversed(others)
+        for number, layer in enumerate(other.layers)
+    }
+    dated: list[LockedLayer] = []
+    for number, layer in enumerate(layers):
+        below = dated[-1].epoch if dated else 0
+        newest = max((dates[package.source] for package in layer.packages), default=below)
+        chain = tuple(map(content, layers[: number + 1]))
+        epoch = max(below, known.get(chain, newest))
+        dated.append(replace(layer, epoch=epoch))
+    return tuple(dated)
+
+
+def content(layer: LockedLayer) -> tuple[tuple[str, ...], ...]:
+    """What of a layer ends up in the root."""
+    packages = [(p.name, p.version, p.architecture, p.sha256) for p in layer.packages]
+    wheels = [(env.path, w.filename, w.sha256) for env in layer.python for w in env.wheels]
+    return (*packages, *wheels)

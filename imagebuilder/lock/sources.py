@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a lock and apt's preferences say of the sources."""
+
+from __future__ import annotations
+
+import re
+
+from imagebuilder.digest import Json, digest_of
+from imagebuilder.errors import InputError
+from imagebuilder.lock.apt import DEFAULT_PINS
+from imagebuilder.lock.release import Release
+from imagebuilder.lock.types import LockedSource
+from imagebuilder.recipe.types import Source
+
+
+def locked_sources(releases: tuple[Release, ...], now: int) -> tuple[LockedSource, ...]:
+    """What the lock says of the suites."""
+    return tuple(locked_source(release, now) for release in releases)
+
+
+def locked_source(release: Release, now: int) -> LockedSource:
+    """What the lock says of one suite; the reason of a consent only where it was needed."""
+    source = release.source
+    over = 0 < release.valid_until < now
+    consent = source.expired_release if over and not source.snapshot else None
+    return LockedSource(
+        id=source.id,
+        suite=release.suite,
+        components=source.components,
+        date=release.date,
+        valid_until=release.valid_until,
+        release_sha256=release.sha256,
+        origin=source.mirror or source.uri,
+        asked=asked_of(source),
+        snapshot=source.snapshot,
+        expired_because=consent.because if consent else "",
+    )
+
+
+def asked_of(source: Source) -> str:
+    """The digest of everything the recipe says of a source that decides what is taken from it."""
+    said: Json = {
+        "id": source.id,
+        "suites": list(source.suites),
+        "components": list(source.components),
+        "origin": source.mirror or source.uri,
+        "key": list(source.fingerprints) if source.uri else source.key.name,
+        "pins": [list(source.pin_packages), source.pin_priority],
+        "snapshot": source.snapshot,
+    }
+    return digest_of(said)
+
+
+def render_preferences(releases: tuple[Release, ...]) -> str:
+    """apt_preferences(5) for the sources that ask for other than the default.
+
+    An archive is told by what its Release file says of itself, because hosts of different mirrors
+    may be one (a proxy).
+    """
+    stanzas = []
+    for release in releases:
+        source = release.source
+        if (source.pin_packages, source.pin_priority) == DEFAULT_PINS:
+            continue
+        stanzas.append(
+            f"Package: {' '.join(source.pin_packages)}\n"
+            f"Pin: release {release_words(release)}\n"
+            f"Pin-Priority: {source.pin_priority}\n"
+        )
+    return "\n".join(stanzas)
+
+
+def release_words(release: Release) -> str:
+    """What tells an archive from others, in the words of apt_preferences(5)."""
+    letters = {"o": "Origin", "l": "Label", "a": "Suite", "n": "Codename"}
+    words = [
+        f"{letter}={release.fields[name]}"
+        for letter, name in letters.items()
+        if release.fields.get(name) and not re.search(r"[,\n]", release.fields[name])
+    ]
+    if not words:
+        raise InputError(
+            "its Release file has no Origin, Label, Suite or Codename to pin it by",
+            where=f"source {release.source.id}",
+            hint="leave out pin-packages and pin-priority",
+        )
+    return ",".join(words)

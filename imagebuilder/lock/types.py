@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Lock box: the exact inputs of a build, as they stand in `recipes/locks/<profile>.lock`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class LockedPackage:
+    """One binary package; `path` is relative to the source's archive root."""
+
+    name: str
+    version: str
+    architecture: str
+    sha256: str
+    size: int
+    path: str
+    source: str
+
+    @property
+    def nevra(self) -> str:
+        """`name=version:architecture`, as apt's users read it."""
+        return f"{self.name}={self.version}:{self.architecture}"
+
+
+@dataclass(frozen=True)
+class LockedWheel:
+    """One Python wheel, by file name, size in bytes and sha256."""
+
+    name: str
+    version: str
+    filename: str
+    sha256: str
+    size: int
+
+
+@dataclass(frozen=True)
+class LockedPython:
+    """The wheels of one virtual environment; `requirements` is the digest of what asked for them.
+
+    `python` is the version (`3.13`) the wheels were chosen for, that of `interpreter` in the root;
+    `options` are pip's, from the requirements file, that say where else wheels are.
+    """
+
+    path: str
+    requirements: str
+    python: str
+    wheels: tuple[LockedWheel, ...]
+    interpreter: str = "/usr/bin/python3"
+    options: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LockedLayer:
+    """What the base (`overlay == ""`) or one overlay adds to those before it.
+
+    `requested` is what the recipe asked for, `packages` what apt's solver chose, sorted by name.
+    `epoch` (seconds) changes only when the packages of this layer or of one before it change.
+    """
+
+    overlay: str
+    requested: tuple[str, ...]
+    packages: tuple[LockedPackage, ...]
+    python: tuple[LockedPython, ...]
+    epoch: int
+
+
+@dataclass(frozen=True)
+class LockedSource:
+    """What one suite of a source said of itself when it was read.
+
+    `date` and `valid_until` are seconds since 1970 (`valid_until` 0: the Release sets no end).
+    `origin` is the name of a mirror or a vendor's URI, never a mirror's address; `asked` is the
+    digest of everything the recipe says of the source.
+    """
+
+    id: str
+    suite: str
+    components: tuple[str, ...]
+    date: int
+    valid_until: int
+    release_sha256: str
+    origin: str = ""
+    asked: str = ""
+    snapshot: str = ""
+    expired_because: str = ""
+
+
+@dataclass(frozen=True)
+class Lock:
+    """The exact inputs of one profile.  `epoch` is SOURCE_DATE_EPOCH of the image."""
+
+    profile: str
+    architecture: str
+    base: str
+    epoch: int
+    sources: tuple[LockedSource, ...]
+    layers: tuple[LockedLayer, ...]
+
+    @property
+    def packages(self) -> tuple[LockedPackage, ...]:
+        """Every package, in layer order."""
+        return tuple(p for layer in self.layers for p in layer.packages)
+
+    def layer(self, overlay: str) -> LockedLayer:
+        """The layer of `overlay` ("" for the base).  Raises KeyError."""
+        for layer in self.layers:
+            if layer.overlay == overlay:
+                return layer
+        raise KeyError(overlay)

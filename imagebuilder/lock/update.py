@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`apt-get update`, and what its failures mean."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from urllib.parse import unquote
+
+from imagebuilder.errors import Fault, HostError, ImagebuilderError, InputError, WorkError
+from imagebuilder.lock.apt import Apt
+from imagebuilder.lock.deb822 import parse_release
+from imagebuilder.lock.release import (
+    DAY,
+    Release,
+    check_ends,
+    days,
+    expired,
+    list_name,
+    parse_date,
+    read_releases,
+)
+from imagebuilder.process import Completed
+
+# Words of apt (in LC_ALL=C.UTF-8) and what they mean; the first that matches decides.
+EXPIRED = re.compile(r"Release file for (\S+) is expired \(invalid since (?:(\d+)d)?")
+UNREACHABLE = re.compile(
+    r"Could not connect|Cannot initiate the connection|Connection (?:failed|timed out|reset)"
+    r"|Could not resolve|Temporary failure resolving|Unable to connect|Connection refused"
+    r"|closed the connection|connection closed|Error reading from server|Server unexpectedly|"
+    r"  50[0-9] |Could not handshake|Could not wait for server fd|^E:.*File not found",
+    re.MULTILINE,
+)
+UNTRUSTED = re.compile(
+    r"is not signed|NO_PUBKEY|BADSIG|EXPKEYSIG|REVKEYSIG|signatures? (?:were|was|couldn't|verif)"
+    r"|Signing key|Missing key|not live until|Clearsigned file isn't valid"
+)
+NO_SUITE = re.compile(r"does not have a Release file")
+NO_COMPONENT = re.compile(r"doesn't have the component|does not have the component")
+CHANGING = re.compile(r"Hash Sum mismatch|unexpected size|Mirror sync in progress")
+
+
+def load_releases(apt: Apt, progress: Callable[[str], None]) -> tuple[Release, ...]:
+    """Update the package lists and return the Release of every suite, in the sources' order.
+
+    Raises InputError when one is expired without consent or a suite does not exist, HostError when
+    a mirror is not reachable, and WorkError when a signature is not good.
+    """
+    done = apt.run(["apt-get", "update", "-qq", "--error-on=any"], check=False)
+    if done.status != 0 or NO_COMPONENT.search(done.stderr):
+        raise update_error(apt, done)
+    releases = read_releases(apt)
+    check_ends(releases, int(time.time()), progress)
+    return releases
+
+
+def update_error(apt: Apt, done: Completed) -> ImagebuilderError:
+    """The error for an `apt-get update` that failed, from what apt said."""
+    said = done.stderr
+    lines = [line for line in said.splitlines() if line.startswith(("E:", "W:"))]
+    words = "\n    ".join(lines)
+    where = source_named(apt, said)
+    if faults := [expired_by_apt(apt, match) for match in EXPIRED.finditer(said)]:
+        return InputError.of(faults)
+    if UNTRUSTED.search(said) and not UNREACHABLE.search(said):
+        return WorkError(
+            f"the signature of a Release file is not good\n    {words}",
+            where=where,
+            hint="the mirror is not what it should be, or the pinned key is too old",
+        )
+    if UNREACHABLE.search(said):
+        return HostError(
+            f"mirror is not reachable\n    {words}",
+            where=where,
+            hint="look at the network and the proxy, or choose another mirror in the site file "
+            "(mirrors:) or with IMAGEBUILDER_MIRROR",
+        )
+    if NO_SUITE.search(said):
+        return InputError(
+            f"the mirror has no such suite\n    {words}",
+            where=where,
+            hint="compare the suites of the source with the folders below dists/ of the mirror",
+        )
+    if NO_COMPONENT.search(said):
+        return InputError(f"a suite lacks a component\n    {words}", where=where)
+    if CHANGING.search(said):
+        return WorkError(
+            f"the mirror's package lists do not match its Release file\n    {words}",
+            where=where,
+            hint="it is being updated, or a proxy holds old files: try again in a few minutes",
+        )
+    return WorkError(f"apt could not update the package lists\n    {words}", where=where)
+
+
+def expired_by_apt(apt: Apt, match: re.Match[str]) -> Fault:
+    """The fault of a Release file that apt itself has refused."""
+    uri, late = match[1], int(match[2] or 0)
+    suite = uri.partition("/dists/")[2].rpartition("/")[0] or uri
+    ended = int(time.time()) - late * DAY
+    for number, address in enumerate(apt.uris):
+        source = apt.sources[number]
+        if unquote(uri).startswith(f"{address}/") and suite in source.suites:
+            kept = apt.lists / "partial" / list_name(uri)
+            if kept.exists():
+                ended = parse_date(parse_release(kept.read_text()).get("Valid-Until", "")) or ended
+            return expired(source, suite, late, ended)
+    return Fault(uri, f"Release file ended {days(late)} ago")
+
+
+def source_named(apt: Apt, said: str) -> str:
+    """Which source apt speaks of: the one with the longest address in its words."""
+    named = [
+        (uri, source.id)
+        for uri, source in zip(apt.uris, apt.sources, strict=True)
+        if f"{uri}/" in said or f"{uri} " in said
+    ]
+    return f"source {max(named, key=lambda pair: len(pair[0]))[1]}" if named else ""

@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python wheels: chosen and fetched by pip, with the host's own index configuration."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+from urllib.parse import unquote, urlsplit
+
+from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+
+from imagebuilder.digest import Json, digest_of_file
+from imagebuilder.errors import HostError, ImagebuilderError, InputError, WorkError
+from imagebuilder.lock.requirements import Requirement, load_requirements
+from imagebuilder.lock.types import LockedPackage, LockedPython, LockedWheel
+from imagebuilder.process import Completed, run
+from imagebuilder.recipe.types import PythonEnv
+
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+# The first glibc that manylinux knows (PEP 600) and the names of before (PEP 513, 571, 599).
+FIRST_GLIBC = 5
+OLD_NAMES = {"amd64": ("manylinux1", "manylinux2010", "manylinux2014"), "arm64": ("manylinux2014",)}
+PIP = (sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check")
+NO_WHEEL = re.compile(r"No matching distribution found for (\S+)")
+UNREACHABLE = re.compile(r"Max retries exceeded|NewConnectionError|Failed to establish a new")
+TIMEOUT_S = 30
+
+
+@dataclass(frozen=True)
+class Python:
+    """The Python of a root: `version` is `3.13.5`, `glibc` the minor number of its C library."""
+
+    version: str
+    glibc: int
+    architecture: str
+
+    @property
+    def short(self) -> str:
+        """Major and minor: `3.13`."""
+        return ".".join(self.version.split(".")[:2])
+
+    @property
+    def machine(self) -> str:
+        return MACHINES[self.architecture]
+
+    @property
+    def options(self) -> list[str]:
+        """What tells pip to choose for this Python and not for its own."""
+        names = [f"manylinux_2_{minor}" for minor in range(self.glibc, FIRST_GLIBC - 1, -1)]
+        names += [*OLD_NAMES[self.architecture], "linux"]
+        platforms = [word for name in names for word in ("--platform", f"{name}_{self.machine}")]
+        return [
+            "--only-binary", ":all:", "--no-deps", "--implementation", "cp",
+            "--python-version", self.short, *platforms,
+        ]  # fmt: skip
+
+    @property
+    def markers(self) -> dict[str, str]:
+        """The environment markers (PEP 508) of this Python: pip would take those of its own."""
+        return {
+            "implementation_name": "cpython",
+            "implementation_version": self.version,
+            "os_name": "posix",
+            "platform_machine": self.machine,
+            "platform_python_implementation": "CPython",
+            "platform_release": "",
+            "platform_system": "Linux",
+            "platform_version": "",
+            "python_full_version": self.version,
+            "python_version": self.short,
+            "sys_platform": "linux",
+        }
+
+
+def python_of(packages: Sequence[LockedPackage], architecture: str, env: PythonEnv) -> Python:
+    """The Python that `packages` bring for `env`.  Raises InputError when none does."""
+    versions = {package.name: package.version for package in packages}
+    name = Path(env.interpreter).name
+    wanted = next((each for each in (name, f"{name}-minimal") if each in versions), "")
+    if not wanted:
+        raise InputError(
+            f"no package brings {env.interpreter}",
+            where=f"python environment {env.path}",
+            hint=f"add {name} to the packages of its overlay, or of one before it",
+        )
+    upstream = versions[wanted].rpartition(":")[2].partition("-")[0]
+    number = re.match(r"3\.\d+(\.\d+)?", upstream)
+    if not number:
+        raise WorkError(f"{wanted} {versions[wanted]} is not a Python 3")
+    return Python(number[0], glibc_of(packages), architecture)
+
+
+def glibc_of(packages: Iterable[LockedPackage]) -> int:
+    """The minor number of the C library among `packages`.  Raises InputError when none is."""
+    version = next((package.version for package in packages if package.name == "libc6"), "")
+    number = re.match(r"2\.(\d+)", version)
+    if not number:
+        raise InputError("wheels need a root with libc6", hint="choose another base")
+    return int(number[1])
+
+
+def lock_python(
+    env: PythonEnv, python: Python, cache: Path, progress: Callable[[str], None]
+) -> LockedPython:
+    """Choose the wheels of one environment.
+
+    Raises InputError for requirements that are not exact and hashed, or that have no wheel for
+    this Python; HostError when no index is reachable.
+    """
+    wanted = load_requirements(env.requirements, python.markers)
+    progress(f"Choosing {len(wanted.entries)} wheels for {env.path} (Python {python.short})")
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache, prefix="wheels-") as name:
+        scratch = Path(name)
+        items = report_of(scratch, wanted.options, wanted.entries, python, env)
+        by_name = {entry.name: entry for entry in wanted.entries}
+        wheels = [locked_wheel(item, by_name, env, scratch, python) for item in items]
+    return LockedPython(
+        path=env.path,
+        requirements=env.digest,
+        python=python.short,
+        wheels=tuple(sorted(wheels, key=lambda wheel: wheel.name)),
+        interpreter=env.interpreter,
+        options=wanted.options,
+    )
+
+
+@dataclass(frozen=True)
+class Item:
+    """One wheel of pip's installation report."""
+
+    name: str
+    version: str
+    url: str
+    sha256: str
+
+    @property
+    def filename(self) -> str:
+        return unquote(Path(urlsplit(self.url).path).name)
+
+    @property
+    def local(self) -> Path | None:
+        """The file, where the wheel lies on this host."""
+        parts = urlsplit(self.url)
+        return Path(unquote(parts.path)) if parts.scheme == "file" else None
+
+
+def report_of(
+    scratch: Path,
+    options: Sequence[str],
+    entries: Sequence[Requirement],
+    python: Python,
+    env: PythonEnv,
+) -> list[Item]:
+    """What pip would install.
+
+    With hashes pip downloads every wheel whole before it answers; without, it reads the metadata
+    alone.  So it is asked without, and again with those hashes where it chose another file.
+    """
+    if not entries:
+        return []
+    items = list(ask_pip(scratch, options, entries, python, env, hashed=False))
+    allowed = {entry.name: entry.hashes for entry in entries}
+    if all(item.sha256 in allowed.get(item.name, ()) for item in items):
+        return items
+    return list(ask_pip(scratch, options, entries, python, env, hashed=True))
+
+
+def ask_pip(
+    scratch: Path,
+    options: Sequence[str],
+    entries: Sequence[Requirement],
+    python: Python,
+    env: PythonEnv,
+    *,
+    hashed: bool,
+) -> Iterator[Item]:
+    """Run pip without installing anything and read its report."""
+    asked, report = scratch / "requirements.txt", scratch / "report.json"
+    asked.write_text("".join(f"{line}\n" for line in options))
+    with asked.open("a") as stream:
+        stream.writelines(entry.hashed if hashed else f"{entry.pinned}\n" for entry in entries)
+    done = run_pip(
+        "install", "--dry-run", "--ignore-installed", *python.options,
+        *(("--require-hashes",) if hashed else ()),
+        "--target", scratch / "target", "--report", report, "--requirement", asked,
+    )  # fmt: skip
+    if done.status != 0:
+        raise pip_error(done, f"python environment {env.path}", python)
+    for entry in cast(list[dict[str, Json]], json.loads(report.read_text())["install"]):
+        yield read_item(entry)
+
+
+def read_item(entry: Mapping[str, Json]) -> Item:
+    """An entry of pip's installation report (version 1)."""
+    download = cast(Mapping[str, Json], entry["download_info"])
+    metadata = cast(Mapping[str, str], entry["metadata"])
+    archive = cast(Mapping[str, Json], download.get("archive_info") or {})
+    hashes = cast(Mapping[str, str], archive.get("hashes") or {})
+    name = re.sub(r"[-_.]+", "-", metadata["name"]).lower()
+    item = Item(name, metadata["version"], cast(str, download["url"]), hashes.get("sha256", ""))
+    if not item.sha256 and item.local:
+        return Item(name, item.version, item.url, digest_of_file(item.local))
+    return item
+
+
+def locked_wheel(
+    item: Item,
+    wanted: Mapping[str, Requirement],
+    env: PythonEnv,
+    scratch: Path,
+    python: Python,
+) -> LockedWheel:
+    """The lock's line of a wheel."""
+    where = f"python environment {env.path}"
+    try:
+        parse_wheel_filename(item.filename)
+    except InvalidWheelFilename as error:
+        raise WorkError(f"{item.filename} is not the name of a wheel", where=where) from error
+    if item.sha256 not in wanted[item.name].hashes:
+        raise InputError(
+            f"{item.filename} has sha256 {item.sha256 or 'unknown'}, which the requirements lack",
+            where=where,
+            hint="make the requirements again: pip-compile --generate-hashes",
+        )
+    size = find_size(item) or fetched_size(item, scratch, python, where)
+    return LockedWheel(item.name, item.version, item.filename, item.sha256, size)
+
+
+def find_size(item: Item) -> int | None:
+    """The size of a wheel without fetching it: of the file, or what its server says."""
+    if item.local:
+        return item.local.stat().st_size
+    import requests  # slow to import, and `build` has no use for it
+
+    bundle = os.environ.get("PIP_CERT") or True
+    try:
+        answer = requests.head(item.url, allow_redirects=True, timeout=TIMEOUT_S, verify=bundle)
+    except (requests.RequestException, OSError):
+        return None
+    length = answer.headers.get("Content-Length", "")
+    known = answer.ok and length.isdigit() and "Content-Encoding" not in answer.headers
+    return int(length) or None if known else None
+
+
+def fetched_size(item: Item, scratch: Path, python: Python, where: str) -> int:
+    """The size of a wheel whose server does not say it."""
+    wheel = LockedWheel(item.name, item.version, item.filename, item.sha256, 0)
+    download(scratch / "fetched", (), [wheel], python, where)
+    return (scratch / "fetched" / item.filename).stat().st_size
+
+
+def download(
+    folder: Path, options: Sequence[str], wheels: Sequence[LockedWheel], python: Python, where: str
+) -> None:
+    """Fetch `wheels` into `folder`; pip verifies their hashes.
+
+    Raises WorkError when an index has another file than the lock says, HostError when none is
+    reachable.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    asked = folder / ".requirements.txt"
+    lines = [f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}" for wheel in wheels]
+    asked.write_text("".join(f"{line}\n" for line in (*options, *lines)))
+    with temporary(folder) as env:
+        done = run_pip(
+            "download", "--require-hashes", *python.options,
+            "--dest", folder, "--requirement", asked, env=env,
+        )  # fmt: skip
+    asked.unlink()
+    if done.status != 0:
+        raise download_error(done, where)
+
+
+@contextmanager
+def temporary(folder: Path) -> Iterator[dict[str, str]]:
+    """Make pip keep unfinished files below `folder`, where they are counted, and not in /tmp."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".tmp-") as name:
+        yield {"TMPDIR": name}
+
+
+def run_pip(*words: str | Path, env: Mapping[str, str] | None = None) -> Completed:
+    """Run pip with the person's own PIP_* settings; the caller judges its status."""
+    settings = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+        if name in os.environ:
+            settings[name] = os.environ[name]
+    return run([*PIP, *words], env={**settings, **(env or {})}, check=False)
+
+
+def pip_error(done: Completed, where: str, python: Python) -> ImagebuilderError:
+    """Why pip could not choose."""
+    words = errors_of(done)
+    if UNREACHABLE.search(done.stdout + done.stderr):
+        return unreachable(words, where)
+    if match := NO_WHEEL.search(done.stderr):
+        return InputError(
+            f"no wheel of {match[1]} for Python {python.short} on {python.machine} with glibc "
+            f"2.{python.glibc}\n    {words}",
+            where=where,
+            hint="choose a version that has one, or a base with another Python"
+            + (" (or no index has answered)" if "versions: none" in done.stderr else ""),
+        )
+    if "THESE PACKAGES DO NOT MATCH THE HASHES" in done.stderr:
+        return InputError(
+            f"an index has another file than the requirements say\n    {words}",
+            where=where,
+            hint="make the requirements again: pip-compile --generate-hashes",
+        )
+    return InputError(f"pip cannot choose its wheels\n    {words}", where=where)
+
+
+def download_error(done: Completed, where: str) -> ImagebuilderError:
+    """Why pip could not fetch."""
+    words = errors_of(done)
+    if UNREACHABLE.search(done.stdout + done.stderr):
+        return unreachable(words, where)
+    if "No space left" in done.stderr:
+        return HostError(f"no space left for wheels\n    {words}", where=where)
+    hint = "imagebuilder lock PROFILE chooses again from what the index has now"
+    return WorkError(f"pip could not fetch the locked wheels\n    {words}", where=where, hint=hint)
+
+
+def unreachable(words: str, where: str) -> HostError:
+    """The error for an index that does not answer."""
+    hint = "look at the network, the proxy and pip's configuration (pip config list)"
+    return HostError(f"the package index is not reachable\n    {words}", where=where, hint=hint)
+
+
+def errors_of(done: Completed) -> str:
+    """The last lines pip said."""
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    return "\n    ".join(lines[-8:])

@@ -1,0 +1,368 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recipe + Lock + what the store has -> Plan.  Pure: reads nothing, writes nothing.
+
+    base -> packages -+-> packages -> prune -> python -> configure -> finalise
+            up to     |   of the other overlays
+            `initrd`  +-> initrd (a leaf)
+
+Packages of all overlays come before any configuration, so that a changed file never installs
+anything anew; and the initrd hangs below all that it is made from, and below nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TypeGuard
+
+from imagebuilder.digest import Json, digest_of
+from imagebuilder.lock.types import Lock
+from imagebuilder.recipe.types import Overlay, Recipe, TreeFile
+from imagebuilder.steps.bootstrap.step import BootstrapStep
+from imagebuilder.steps.config import ConfigStep
+from imagebuilder.steps.finalise import FinaliseStep
+from imagebuilder.steps.generated import generated_files, is_boot_file
+from imagebuilder.steps.initrd import InitrdStep
+from imagebuilder.steps.packages import PackagesStep
+from imagebuilder.steps.prune import PruneStep
+from imagebuilder.steps.python import PythonStep
+from imagebuilder.steps.workspace import Step
+
+
+class Action(StrEnum):
+    """What happens to a step."""
+
+    BUILD = "BUILD"
+    REUSE = "REUSE"
+
+
+@dataclass(frozen=True)
+class LayerRecord:
+    """A layer as an image's manifest remembers it; what a new plan is compared with."""
+
+    title: str
+    digest: str
+    inputs: Mapping[str, Json]
+
+
+@dataclass(frozen=True)
+class PlannedStep:
+    """A step, its layer's digest, the digest below it (None: nothing), and why it is (not) built.
+
+    `changes` says in words which inputs differ from the image it is compared with.
+    """
+
+    step: Step
+    digest: str
+    below: str | None
+    action: Action
+    reason: str
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Every step in order.  `version` names the image; `ready` is whether the store has it."""
+
+    profile: str
+    version: str
+    epoch: int
+    cmdline: tuple[str, ...]
+    steps: tuple[PlannedStep, ...]
+    ready: bool
+
+    @property
+    def root(self) -> PlannedStep:
+        """The last step of the chain: its layer is the root filesystem."""
+        return [s for s in self.steps if not s.step.leaf][-1]
+
+    @property
+    def leaf(self) -> PlannedStep:
+        """The boot pair's step."""
+        return next(s for s in self.steps if s.step.leaf)
+
+    @property
+    def to_build(self) -> tuple[PlannedStep, ...]:
+        """The steps whose layers the store does not have."""
+        return tuple(s for s in self.steps if s.action is Action.BUILD)
+
+
+def make_plan(
+    recipe: Recipe,
+    lock: Lock,
+    *,
+    layers: Container[str],
+    images: frozenset[str] = frozenset(),
+    previous: Sequence[LayerRecord] = (),
+    compared_with: str = "",
+) -> Plan:
+    """Order the steps of `recipe` and decide each.
+
+    `layers` are the digests the store has, `images` its `profile@version` names; `previous` are
+    the layers of the image `compared_with`, from which reasons are told.
+    """
+    links = [*make_links(recipe, lock)]
+    version = next(link.step.version for link in links if isinstance(link.step, FinaliseStep))
+    wanted = to_build(links, layers)
+    history = History(tuple(previous), compared_with)
+    return Plan(
+        profile=recipe.profile,
+        version=version,
+        epoch=lock.epoch,
+        cmdline=recipe.cmdline,
+        steps=tuple(decide(link, links, layers, wanted, history) for link in links),
+        ready=f"{recipe.profile}@{version}" in images,
+    )
+
+
+@dataclass(frozen=True)
+class Link:
+    """A step with its layer's digest and the digest below it."""
+
+    step: Step
+    digest: str
+    below: str | None
+
+
+@dataclass(frozen=True)
+class History:
+    """The layers of the image that reasons compare with, and its version."""
+
+    records: tuple[LayerRecord, ...]
+    version: str
+
+    def find(self, title: str) -> LayerRecord | None:
+        """The layer of that title."""
+        return next((r for r in self.records if r.title == title), None)
+
+
+def make_links(recipe: Recipe, lock: Lock) -> Iterator[Link]:
+    """Every step with its digests; the leaf's parent is the step before it."""
+    below: str | None = None
+    initrd = version = ""
+    for step in make_steps(recipe, lock):
+        current = step
+        if isinstance(step, FinaliseStep):
+            version = name_version(lock.epoch, [below, initrd, step.inputs()])
+            current = replace(step, version=version)
+        named = {"version": version} if isinstance(step, FinaliseStep) else {}
+        digest = digest_of({"below": below, "inputs": current.inputs(), **named})
+        yield Link(current, digest, below)
+        if current.leaf:
+            initrd = digest
+        else:
+            below = digest
+
+
+def to_build(links: Sequence[Link], layers: Container[str]) -> frozenset[str]:
+    """The digests that must be made: the root, the leaf, and below them what is missing.
+
+    A missing layer below one that the store has is not needed.
+    """
+    below = {link.digest: link.below for link in links}
+    found: set[str] = set()
+    ends = [links[-1].digest, *(link.digest for link in links if link.step.leaf)]
+    for end in ends:
+        digest: str | None = end
+        while digest is not None and digest not in layers:
+            found.add(digest)
+            digest = below[digest]
+    return frozenset(found)
+
+
+def name_version(epoch: int, identity: Json) -> str:
+    """`YYYYMMDDHHMMSS-<8 hex>`: sorts by the lock's epoch, tells apart what the epoch does not."""
+    return f"{datetime.fromtimestamp(epoch, UTC):%Y%m%d%H%M%S}-{digest_of(identity)[:8]}"
+
+
+def make_steps(recipe: Recipe, lock: Lock) -> list[Step]:
+    """The steps of `recipe`, in order; the leaf stands where its parent is the step before it."""
+    base = recipe.base
+    steps: list[Step] = [
+        BootstrapStep(
+            base=base.name,
+            engine=base.engine,
+            suite=base.suite,
+            architecture=base.architecture,
+            packages=lock.layer("").packages,
+            path_excludes=base.path_excludes,
+            epoch=lock.layer("").epoch,
+        )
+    ]
+    reach = initrd_reach(recipe.overlays)
+    for overlay in recipe.overlays[:reach]:
+        steps.extend(packages_steps(recipe, overlay, lock))
+    steps.append(initrd_step(recipe, lock, reach))
+    for overlay in recipe.overlays[reach:]:
+        steps.extend(packages_steps(recipe, overlay, lock))
+    epoch = lock.layers[-1].epoch
+    rules = tuple(rule for overlay in recipe.overlays for rule in overlay.prune)
+    if rules:
+        steps.append(PruneStep(rules, epoch))
+    for overlay in recipe.overlays:
+        steps.extend(python_steps(overlay, lock))
+    for overlay in recipe.overlays:
+        config = config_step(overlay, epoch)
+        if not config.empty:
+            steps.append(config)
+    locked = {f"{p.name}:{p.architecture}": p.version for p in lock.packages}
+    steps.append(FinaliseStep(recipe.profile, locked, recipe.cmdline, lock.epoch))
+    return steps
+
+
+def initrd_reach(overlays: Sequence[Overlay]) -> int:
+    """How many of the overlays the initrd is made from: up to the last that says `initrd`."""
+    saying = [number for number, overlay in enumerate(overlays) if overlay.initrd]
+    return saying[-1] + 1 if saying else len(overlays)
+
+
+def packages_steps(recipe: Recipe, overlay: Overlay, lock: Lock) -> list[Step]:
+    """The packages of one overlay; none when it adds none."""
+    layer = lock.layer(overlay.name)
+    if not layer.packages:
+        return []
+    return [
+        PackagesStep(
+            overlay=overlay.name,
+            suite=recipe.base.suite,
+            architecture=recipe.base.architecture,
+            packages=layer.packages,
+            path_excludes=recipe.base.path_excludes,
+            epoch=layer.epoch,
+        )
+    ]
+
+
+def initrd_step(recipe: Recipe, lock: Lock, reach: int) -> InitrdStep:
+    """The initrd, made from the base and the first `reach` overlays."""
+    within = recipe.overlays[:reach]
+    epoch = lock.layer(within[-1].name if within else "").epoch
+    files = tuple(f for o in within for f in all_files(o) if is_boot_file(f.target))
+    return InitrdStep(recipe.base.kernel, files, epoch)
+
+
+def all_files(overlay: Overlay) -> tuple[TreeFile, ...]:
+    """The files of an overlay, with those its declarative keys stand for."""
+    return (*overlay.files, *generated_files(overlay))
+
+
+def python_steps(overlay: Overlay, lock: Lock) -> list[PythonStep]:
+    """The virtual environments of one overlay, in its order."""
+    layer = lock.layer(overlay.name)
+    locked = {python.path: python for python in layer.python}
+    return [
+        PythonStep(overlay.name, env.interpreter, locked[env.path], layer.epoch)
+        for env in overlay.python
+    ]
+
+
+def config_step(overlay: Overlay, epoch: int) -> ConfigStep:
+    """The configuration of one overlay."""
+    return ConfigStep(
+        overlay=overlay.name,
+        groups=overlay.groups,
+        users=overlay.users,
+        files=all_files(overlay),
+        scripts=overlay.scripts,
+        units=overlay.units,
+        epoch=epoch,
+    )
+
+
+def decide(
+    link: Link,
+    links: Sequence[Link],
+    layers: Container[str],
+    wanted: frozenset[str],
+    history: History,
+) -> PlannedStep:
+    """BUILD or REUSE, with the reason.  The first rule that holds decides."""
+
+    def planned(action: Action, reason: str, changes: tuple[str, ...] = ()) -> PlannedStep:
+        return PlannedStep(link.step, link.digest, link.below, action, reason, changes)
+
+    before = history.find(link.step.title)
+    # 1. The store has exactly this layer.
+    if link.digest in layers:
+        same = before is not None and before.digest == link.digest
+        since = f"nothing it reads changed since {history.version}"
+        return planned(Action.REUSE, since if same else "already in the store")
+    # 2. The store lacks it, but has what is above it.
+    if link.digest not in wanted:
+        return planned(Action.REUSE, "not needed: the layers above it are in the store")
+    # 3. Nothing to compare with.
+    if before is None:
+        return planned(
+            Action.BUILD, f"not in {history.version}" if history.version else "first build"
+        )
+    # 4. Its own inputs changed.
+    changes = differences(before.inputs, link.step.inputs())
+    if changes:
+        more = f" and {len(changes) - 1} more" if len(changes) > 1 else ""
+        return planned(Action.BUILD, f"{changes[0]}{more}", changes)
+    # 5. Only what is below it changed.
+    if before.digest != link.digest:
+        return planned(Action.BUILD, tell_below(link, links, history))
+    # 6. It is known, but gone.
+    return planned(Action.BUILD, "no longer in the store")
+
+
+def tell_below(link: Link, links: Sequence[Link], history: History) -> str:
+    """Which layer below `link` is the first that differs from the history."""
+    # The last step's layer is named by the leaf too: both make the version it writes.
+    chain = [x for x in links[: links.index(link)] if link is links[-1] or not x.step.leaf]
+    old = {r.title: r.digest for r in history.records}
+    for lower in chain:
+        title = lower.step.title
+        if old.get(title) != lower.digest:
+            return f"{title}, below it, {'changed' if title in old else 'is new'}"
+    gone = [title for title in old if title not in {x.step.title for x in links}]
+    return f"{gone[0]}, below it, is gone" if gone else "the order of the layers changed"
+
+
+def differences(old: Json, new: Json, name: str = "") -> tuple[str, ...]:
+    """What changed between two inputs, one sentence each, in a stable order."""
+    if old == new:
+        return ()
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        found: list[str] = []
+        for key in sorted({*old, *new}):
+            place = f"{name} {key}" if name else key
+            if key not in old:
+                found.append(f"{place} added")
+            elif key not in new:
+                found.append(f"{place} removed")
+            else:
+                found.extend(differences(old[key], new[key], place))
+        return tuple(found)
+    if is_names(old) and is_names(new):
+        return list_differences([str(x) for x in old], [str(x) for x in new], name)
+    if isinstance(old, str) and isinstance(new, str):
+        return (f"{name} changed{tell_strings(old, new)}",)
+    return (f"{name} changed from {old} to {new}",)
+
+
+def tell_strings(old: str, new: str) -> str:
+    """How one input text differs: versions are told, digests are not."""
+    first, second = old.split(" ")[0], new.split(" ")[0]
+    if first != second and len(first) < 64 and len(second) < 64:
+        return f" from {first} to {second}"
+    return ""
+
+
+def is_names(value: Json) -> TypeGuard[Sequence[Json]]:
+    """Whether `value` is a list of strings."""
+    return (
+        isinstance(value, Sequence)
+        and not isinstance(value, str)
+        and all(isinstance(item, str) for item in value)
+    )
+
+
+def list_differences(old: Sequence[str], new: Sequence[str], name: str) -> tuple[str, ...]:
+    """What changed in a list of names; their order counts."""
+    found = [f"{name} {item} added" for item in new if item not in old]
+    found += [f"{name} {item} removed" for item in old if item not in new]
+    return tuple(found) or (f"{name} are in another order",)

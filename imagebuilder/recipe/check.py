@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What must hold between the overlays of one profile."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from imagebuilder.errors import Fault
+from imagebuilder.recipe.overlay import Part
+from imagebuilder.recipe.resolve import Merged, Origin
+from imagebuilder.recipe.types import Overlay, TreeFile, User
+from imagebuilder.recipe.validate import quote, suggest
+
+
+def check_relations(
+    merged: Merged, parts: Mapping[str, Part], catalog: Sequence[str], faults: list[Fault]
+) -> None:
+    """`requires` come before, `conflicts` are absent, and nothing requires itself."""
+    places = dict(merged.overlays)
+    order = list(places)
+    cycles = find_cycles(parts)
+    for cycle in cycles:
+        part = parts[cycle[0]]
+        index = part.file.requires.index(cycle[1])
+        what = f"overlays require each other: {' -> '.join(cycle)}"
+        faults.append(part.document.fault(("requires", index), what))
+    circular = {name for cycle in cycles for name in cycle}
+    for part in parts.values():
+        check_names(part, catalog, faults)
+        for name in part.file.requires:
+            if name in catalog and not {name, part.name} <= circular:
+                check_required(part, name, order, places[part.name], faults)
+        for name in part.file.conflicts:
+            if name in places:
+                what = f"{quote(part.name)} conflicts with {quote(name)}"
+                faults.append(places[part.name].fault(what, "leave one of them out"))
+
+
+def check_names(part: Part, catalog: Sequence[str], faults: list[Fault]) -> None:
+    """What an overlay requires and conflicts with must exist."""
+    for key, names in (("requires", part.file.requires), ("conflicts", part.file.conflicts)):
+        for index, name in enumerate(names):
+            if name not in catalog:
+                what, hint = f"no overlay named {quote(name)}", suggest(name, catalog)
+                faults.append(part.document.fault((key, index), what, hint))
+
+
+def check_required(
+    part: Part, name: str, order: Sequence[str], place: Origin, faults: list[Fault]
+) -> None:
+    """An overlay that `part` requires is listed before it."""
+    what = f"{quote(part.name)} requires {quote(name)}"
+    if name not in order:
+        faults.append(place.fault(f"{what}, which is not listed", f"add {quote(name)} before it"))
+    elif order.index(name) > order.index(part.name):
+        faults.append(place.fault(f"{what}, which is listed after it", "swap them"))
+
+
+def find_cycles(parts: Mapping[str, Part]) -> list[tuple[str, ...]]:
+    """Each cycle of `requires` once, from its first overlay in the profile's order back to it."""
+    cycles: list[tuple[str, ...]] = []
+    for start in parts:
+        if not any(start in cycle for cycle in cycles) and (cycle := path_back(start, parts)):
+            cycles.append(cycle)
+    return cycles
+
+
+def path_back(start: str, parts: Mapping[str, Part]) -> tuple[str, ...]:
+    """The shortest way along `requires` from an overlay back to itself; empty if there is none."""
+    ways: list[tuple[str, ...]] = [(start,)]
+    seen: set[str] = set()
+    while ways:
+        way = ways.pop(0)
+        for name in parts[way[-1]].file.requires:
+            if name == start:
+                return (*way, start)
+            if name in parts and name not in seen:
+                seen.add(name)
+                ways.append((*way, name))
+    return ()
+
+
+def check_tree(overlays: Iterable[Overlay], parts: Mapping[str, Part], faults: list[Fault]) -> None:
+    """No two overlays put different things at one path, or a file where another has a folder."""
+    placed: dict[str, tuple[str, TreeFile]] = {}
+    for overlay in overlays:
+        for file in overlay.files:
+            where = f"{parts[overlay.name].shown}/files{file.target}"
+            name, other = placed.setdefault(file.target, (overlay.name, file))
+            if lands_as(other) != lands_as(file):
+                what = f"the overlay {quote(name)} puts another file at {file.target}"
+                faults.append(Fault(where, what, "move it into one overlay that both require"))
+    for target, (name, _) in placed.items():
+        for folder in folders_of(target):
+            if folder in placed:
+                where = f"{parts[name].shown}/files{target}"
+                what = f"the overlay {quote(placed[folder][0])} has a file or link at {folder}"
+                faults.append(Fault(where, what))
+
+
+def check_twice(
+    overlays: Iterable[Overlay], parts: Mapping[str, Part], faults: list[Fault]
+) -> None:
+    """No two Python environments have one path, and no two accounts that differ have one name."""
+    environments: dict[str, str] = {}
+    users: dict[str, tuple[str, User]] = {}
+    for overlay in overlays:
+        shown = parts[overlay.name].document.shown
+        for environment in overlay.python:
+            if other := environments.get(environment.path):
+                what = f"python: {environment.path} is also made by the overlay {quote(other)}"
+                faults.append(Fault(shown, what, "give one of them another path"))
+            environments[environment.path] = overlay.name
+        for user in overlay.users:
+            other, first = users.setdefault(user.name, (overlay.name, user))
+            if first != user:
+                what = f"users: {user.name} is declared differently by the overlay {quote(other)}"
+                faults.append(Fault(shown, what, "declare it in one overlay that both require"))
+
+
+def lands_as(file: TreeFile) -> TreeFile:
+    """The file without where its bytes come from: equal when the same thing lands."""
+    return replace(file, source=None, content=None)
+
+
+def folders_of(target: str) -> Iterable[str]:
+    """Every folder above an absolute path, but the root."""
+    folder = posixpath.dirname(target)
+    while folder != "/":
+        yield folder
+        folder = posixpath.dirname(folder)
+
+
+def check_sources(parts: Mapping[str, Part], faults: list[Fault]) -> None:
+    """A source has one overlay, so that its name means one thing in locks and messages."""
+    owners: dict[str, str] = {}
+    for part in parts.values():
+        for index, source in enumerate(part.file.sources):
+            owner = owners.setdefault(source.name, f"{part.name}[{index}]")
+            if owner != f"{part.name}[{index}]":
+                name = owner.rpartition("[")[0]
+                what = f"the overlay {quote(name)} has a source of this name"
+                hint = "put it into one overlay that both require"
+                faults.append(part.document.fault(("sources", index, "name"), what, hint))

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be built: one summary a profile, without reading its overlays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from imagebuilder.errors import Fault
+from imagebuilder.recipe.load import sorted_faults
+from imagebuilder.recipe.read import find_names, find_overlays, load_chain
+from imagebuilder.recipe.resolve import merge_chain
+from imagebuilder.recipe.validate import quote, suggest
+from imagebuilder.settings import Settings
+
+
+@dataclass(frozen=True)
+class ProfileSummary:
+    """A profile in one line; `fault` is the first thing wrong with it, empty if nothing was seen.
+
+    `base` may be empty and `overlays` short when there is a fault.
+    """
+
+    name: str
+    description: str
+    base: str
+    overlays: tuple[str, ...]
+    hardware: tuple[str, ...]
+    fault: str = ""
+
+
+def find_profiles(settings: Settings) -> tuple[ProfileSummary, ...]:
+    """Every profile of the house by name; a broken one is listed with its first fault."""
+    overlays = find_overlays(settings)
+    bases = find_names(settings.recipes / "bases")
+    return tuple(
+        summarise(name, settings, bases, overlays) for name in find_names(settings.recipes)
+    )
+
+
+def summarise(
+    name: str, settings: Settings, bases: list[str], overlays: list[str]
+) -> ProfileSummary:
+    """The summary of one profile."""
+    faults: list[Fault] = []
+    chain, whole = load_chain(name, settings, faults)
+    if not chain:
+        return ProfileSummary(name, "", "", (), (), first_of(faults))
+    merged = merge_chain(chain, faults)
+    for overlay, origin in merged.overlays:
+        if overlay not in overlays:
+            what = f"no overlay named {quote(overlay)}"
+            faults.append(origin.fault(what, suggest(overlay, overlays)))
+    base = merged.base[0] if merged.base else ""
+    if merged.base and base not in bases:
+        faults.append(merged.base[1].fault(f"no base named {quote(base)}", suggest(base, bases)))
+    if whole and not base:
+        faults.append(merged.document.fault((), 'the key "base" is missing'))
+    return ProfileSummary(
+        name=name,
+        description=merged.description,
+        base=base,
+        overlays=tuple(overlay for overlay, _ in merged.overlays),
+        hardware=tuple(device.name for device in merged.hardware),
+        fault=first_of(faults),
+    )
+
+
+def first_of(faults: list[Fault]) -> str:
+    """The first fault as text; empty if there is none."""
+    return str(sorted_faults(faults)[0]) if faults else ""

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys: the ssh keys of the person, and the OpenPGP certificates that sign a vendor's packages."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import itertools
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from imagebuilder import process
+from imagebuilder.errors import Fault
+from imagebuilder.recipe.positions import Document
+
+KEYS_VAR = "ssh_authorized_keys"
+SSH_TYPES = (
+    "ssh-ed25519", "ssh-rsa",
+    "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521",
+    "sk-ssh-ed25519@openssh.com", "sk-ecdsa-sha2-nistp256@openssh.com",
+)  # fmt: skip
+KEY_FORM = "a public key is one line: `ssh-ed25519 AAAA... name`"
+
+
+def ssh_key_problem(line: str) -> str:
+    """What is wrong with a line of authorized_keys(5) without options; empty if nothing is."""
+    words = line.split()
+    if "PRIVATE KEY" in line:
+        return "is a private key"
+    if not words or words[0] not in SSH_TYPES:
+        return "is not an ssh public key"
+    if "\n" in line.strip():
+        return "is more than one line"
+    try:
+        blob = base64.b64decode(words[1] if len(words) > 1 else "", validate=True)
+    except (binascii.Error, ValueError):
+        return "is damaged: its second word is not base64"
+    # RFC 4253 6.6: the blob starts with the length and name of its type.
+    name = words[0].encode()
+    if blob[:4] != len(name).to_bytes(4, "big") or blob[4 : 4 + len(name)] != name:
+        return f"is damaged: it does not hold a key of type {words[0]}"
+    return "" if len(blob) > len(name) + 4 + 32 else "is damaged: it is cut off"
+
+
+def load_site_keys(
+    site: Document | None, entries: list[str], home: Path, faults: list[Fault]
+) -> list[str]:
+    """The keys of the site file's `ssh-keys`, else those of the person's own ~/.ssh/id_*.pub."""
+    if site is None or not entries:
+        own = sorted((home / ".ssh").glob("id_*.pub")) if (home / ".ssh").is_dir() else []
+        return [key for path in own for key in load_key_file(path, faults)]
+    keys: list[str] = []
+    for index, entry in enumerate(entries):
+        if not entry.startswith(("/", "~")):
+            keys.append(entry.strip())
+            if problem := ssh_key_problem(entry):
+                faults.append(site.fault(("ssh-keys", index), problem, KEY_FORM))
+            continue
+        path = home / entry[2:] if entry.startswith("~/") else Path(entry)
+        if path.is_file():
+            keys.extend(load_key_file(path, faults))
+        else:
+            faults.append(site.fault(("ssh-keys", index), f"no such file: {path}"))
+    return keys
+
+
+def load_key_file(path: Path, faults: list[Fault]) -> Iterator[str]:
+    """The keys in a file, one a line; comments and empty lines are left out."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        faults.append(Fault(str(path), "cannot be read as text", KEY_FORM))
+        return
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        if problem := ssh_key_problem(line):
+            faults.append(Fault(f"{path}:{number}", problem, KEY_FORM))
+            return
+        yield line.strip()
+
+
+def find_fingerprints(path: Path) -> tuple[str, ...]:
+    """Fingerprints of the certificates (primary keys) in a file, sorted; empty if it has none.
+
+    Reads what `gpg --with-colons` prints (doc/DETAILS of GnuPG): the `fpr` record after a `pub`
+    record is the primary key's, those after `sub` are subkeys'.  A file with a secret key counts
+    as having none.  Raises HostError when gpg is not installed.
+    """
+    with tempfile.TemporaryDirectory(prefix="imagebuilder-gpg-") as home:
+        done = process.run(
+            ["gpg", "--batch", "--no-options", "--homedir", home, "--show-keys", "--with-colons",
+             "--", path],
+            check=False,
+        )  # fmt: skip
+    if done.status != 0:
+        return ()
+    records = [line.split(":") for line in done.stdout.splitlines()]
+    if any(record[0] in {"sec", "ssb"} for record in records):
+        return ()
+    found = [
+        after[9]
+        for record, after in itertools.pairwise(records)
+        if record[0] == "pub" and after[0] == "fpr"
+    ]
+    return tuple(sorted(found))

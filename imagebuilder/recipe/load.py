@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a profile's name to its Recipe, or to every fault of its files at once."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from imagebuilder.errors import Fault, InputError
+from imagebuilder.recipe.check import check_relations, check_sources, check_tree, check_twice
+from imagebuilder.recipe.keys import KEYS_VAR, load_site_keys
+from imagebuilder.recipe.overlay import render_base, render_overlay
+from imagebuilder.recipe.read import (
+    OVERLAY_FILE,
+    Site,
+    choose_base,
+    find_overlays,
+    load_chain,
+    load_parts,
+    load_site,
+)
+from imagebuilder.recipe.render import BASE_NAMES, Renderer, Scope
+from imagebuilder.recipe.resolve import Merged, Origin, Setting, merge_chain
+from imagebuilder.recipe.types import Recipe
+from imagebuilder.recipe.variables import (
+    Declared,
+    check_declared,
+    choose_values,
+    declare_vars,
+)
+from imagebuilder.settings import Settings, find_home
+
+
+def load_recipe(
+    profile: str,
+    settings: Settings,
+    *,
+    base: str | None = None,
+    env: Mapping[str, str] | None = None,
+) -> Recipe:
+    """The profile with everything it names, resolved; `base` replaces the recipe's.
+
+    `env` (the process's environment unless given) says whose home holds the ssh keys.  The value of
+    a var is its overlay's default, then the recipe's and that of those it extends, then the site's.
+    Raises InputError with every fault, in the order of files and lines.
+    """
+    faults: list[Fault] = []
+    home = find_home(os.environ if env is None else env)
+    try:
+        recipe = resolve_recipe(profile, settings, base, home, faults)
+    except OSError as error:
+        where = str(error.filename or settings.house)
+        raise InputError(f"cannot be read: {error.strerror}", where=where) from error
+    if recipe is None or faults:
+        raise InputError.of(sorted_faults(faults))
+    return recipe
+
+
+def sorted_faults(faults: Iterable[Fault]) -> list[Fault]:
+    """Faults by file, line and column, each once."""
+    return sorted(dict.fromkeys(faults), key=lambda fault: position(fault.where))
+
+
+def position(where: str) -> tuple[str, int, int]:
+    """`file:line:column` taken apart; 0 for what is not there."""
+    match = re.fullmatch(r"(.*?)(?::(\d+))?(?::(\d+))?", where, re.DOTALL)
+    assert match is not None  # the pattern matches every text
+    return match[1], int(match[2] or 0), int(match[3] or 0)
+
+
+def resolve_recipe(
+    profile: str, settings: Settings, given_base: str | None, home: Path, faults: list[Fault]
+) -> Recipe | None:
+    """The recipe as far as it can be resolved; only to be used when there are no faults."""
+    # 1. Read every file, and merge the chain of recipes.
+    chain, whole = load_chain(profile, settings, faults)
+    site = load_site(settings, home, faults)
+    if not chain:
+        return None
+    merged = merge_chain(chain, faults)
+    base = choose_base(merged, given_base, settings, faults, whole=whole)
+    parts, parts_whole = load_parts(merged, settings, faults)
+    all_read = whole and parts_whole
+
+    # 2. Judge the overlays together and give every var its value.
+    if whole:
+        check_relations(merged, parts, find_overlays(settings), faults)
+    check_sources(parts, faults)
+    declared = declare_vars(parts.values(), faults)
+    if all_read:
+        faults.extend(undeclared_faults(merged, declared, site, settings))
+    chosen = {**merged.settings, **site_vars(site)}
+    if KEYS_VAR in declared and KEYS_VAR not in chosen:
+        chosen |= person_keys(site, declared[KEYS_VAR], faults)
+    known = whole and site.sound
+    values = choose_values(
+        declared, chosen, merged, faults, site_file=str(settings.site), all_known=known
+    )
+
+    # 3. Render.  What depends on something that is at fault is left out: one mistake, one fault.
+    names = {name: getattr(base[1].file, name) if base else "" for name in BASE_NAMES}
+    unsure = values.unsure if base else values.unsure | names.keys()
+    renderer = Renderer({**values.known, **names, "profile": profile}, unsure, partial=not all_read)
+    consents = site.file.expired_release
+    overlays = tuple(
+        render_overlay(part, Scope(part.document, renderer, faults), consents)
+        for part in parts.values()
+    )
+    check_tree(overlays, parts, faults)
+    check_twice(overlays, parts, faults)
+    if base is None:
+        return None
+    name, read = base
+    return Recipe(
+        profile=profile,
+        description=merged.description,
+        base=render_base(name, read.file, Scope(read.document, renderer, faults), consents),
+        overlays=overlays,
+        vars=values.known,
+        hardware=merged.hardware,
+        boot=merged.boot,
+    )
+
+
+def undeclared_faults(
+    merged: Merged, declared: Mapping[str, Declared], site: Site, settings: Settings
+) -> list[Fault]:
+    """A fault for each var of the recipe or the site that no overlay declares."""
+    unknown = merged.settings.keys() - declared.keys()
+    spare = declared_in(merged.removed, unknown, settings)
+    what = "no overlay of the profile declares this var"
+    faults = check_declared(merged.settings, declared, spare, what)
+    of_site = site_vars(site)
+    spare = declared_in(find_overlays(settings), of_site.keys() - declared.keys(), settings)
+    return faults + check_declared(of_site, declared, spare, "no overlay declares this var")
+
+
+def site_vars(site: Site) -> dict[str, Setting]:
+    """The vars of the site file as settings."""
+    if site.document is None:
+        return {}
+    return {
+        name: Setting(value, Origin(site.document, ("vars", name)))
+        for name, value in site.file.vars.items()
+    }
+
+
+def declared_in(
+    overlays: Sequence[str], names: Iterable[str], settings: Settings
+) -> frozenset[str]:
+    """Those of `names` that look declared in overlays which the profile does not have.
+
+    Reads them as text: they may be at fault, which is no matter of this profile, and a site file
+    serves every profile.
+    """
+    wanted = frozenset(names)
+    if not wanted:
+        return wanted
+    texts = [
+        (settings.overlays / overlay / OVERLAY_FILE).read_text(errors="replace")
+        for overlay in overlays
+    ]
+    return frozenset(
+        name
+        for name in wanted
+        if any(re.search(rf"(^|[\s{{,]){re.escape(name)}\s*:", text) for text in texts)
+    )
+
+
+def person_keys(site: Site, declared: Declared, faults: list[Fault]) -> dict[str, Setting]:
+    """The ssh keys of the site or the person as a setting; none if there are no keys."""
+    before = len(faults)
+    keys = load_site_keys(site.document, site.file.ssh_keys, site.home, faults)
+    if len(faults) > before:  # reported where they are written; a stand-in avoids a second fault
+        return {KEYS_VAR: Setting(["-"] * max(1, declared.model.min_items), None)}
+    return {KEYS_VAR: Setting(keys, None)} if keys else {}

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people type: recipes, bases, overlays and the site file, as pydantic models.
+
+The descriptions here are the reference: `imagebuilder schema` and docs/reference.md are generated
+from them.  A list entry that is `{name: X, when: EXPR}` counts only when the Jinja2 expression EXPR
+is true of the profile's vars.  Strings marked "template" may use vars as `{{ name }}`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]*$", max_length=64)]
+VarName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
+PackageName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]+$", max_length=128)]
+PciId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]
+Fingerprint = Annotated[str, StringConstraints(pattern=r"^[0-9A-F]{40}$")]
+RootPath = Annotated[str, StringConstraints(pattern=r"^/[^\n\x00]*$", max_length=1024)]
+CmdlineWord = Annotated[str, StringConstraints(pattern=r"^[^\s\"'\x00]+$", max_length=256)]
+VarValue = bool | int | str | list[str]
+
+
+class Model(BaseModel):
+    """Unknown keys are faults; nothing is converted silently."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        strict=True,
+        frozen=True,
+        alias_generator=lambda name: name.replace("_", "-"),
+    )
+
+
+class Conditional(Model):
+    """A list entry that counts only when `when` is true."""
+
+    name: str = Field(description="The entry.")
+    when: str = Field(description="Jinja2 expression over the vars, such as `'hip' in backends`.")
+
+
+Entry = str | Conditional
+
+
+class ExpiredReleaseModel(Model):
+    """Consent to a Release file past its Valid-Until, which apt otherwise refuses."""
+
+    accept_days: int = Field(ge=1, le=3650, description="How many days past its end it may be.")
+    because: str = Field(min_length=10, description="Why; said at every lock and recorded in it.")
+
+
+class ArchiveModel(Model):
+    """Suites of a distribution's archive, reached through a mirror of the host."""
+
+    mirror: Name = Field(description="Which mirror of the host: `debian`, `debian-security`.")
+    suites: list[Name] = Field(min_length=1, description="Suites, such as `trixie`.")
+    components: list[Name] = Field(min_length=1, description="Components, such as `main`.")
+    keyring: RootPath = Field(description="Keyring on the host that signs the archive.")
+    snapshot: str = Field(
+        default="",
+        pattern=r"^(\d{8}T\d{6}Z)?$",
+        description="Time stamp on a snapshot mirror; the mirror's address has `{snapshot}` in it.",
+    )
+    expired_release: ExpiredReleaseModel | None = Field(
+        default=None, description="Accept an expired Release file, and why."
+    )
+
+
+class BaseFile(Model):
+    """recipes/bases/NAME.yaml: the distribution part of a recipe."""
+
+    distribution: Literal["debian"] = Field(description="The distribution.")
+    suite: Name = Field(description="The suite the root is made of.")
+    architecture: Literal["amd64", "arm64"] = Field(default="amd64", description="Its processor.")
+    engine: Literal["mmdebstrap", "debootstrap"] = Field(
+        default="mmdebstrap", description="What makes the first layer."
+    )
+    package_manager: Literal["apt"] = Field(default="apt", description="What adds packages.")
+    archives: list[ArchiveModel] = Field(min_length=1, description="Where packages come from.")
+    packages: list[Entry] = Field(default=[], description="Packages of the first layer.")
+    kernel: PackageName = Field(description="Kernel (meta) package, such as `linux-image-amd64`.")
+    path_excludes: list[RootPath] = Field(
+        default=[], description="Path globs that dpkg leaves out (dpkg(1) --path-exclude)."
+    )
+
+
+class SourceModel(Model):
+    """A vendor's apt repository (deb822 fields, sources.list(5)), its key pinned by fingerprint."""
+
+    name: Name = Field(description="Short name; appears in locks and messages.")
+    uri: str = Field(
+        pattern=r"^(https?|file)://[^\n]+$", description="Archive root (deb822 URIs). Template."
+    )
+    suites: list[str] = Field(min_length=1, description="deb822 Suites. Template.")
+    components: list[str] = Field(default=[], description="deb822 Components.")
+    key: str = Field(description="Armoured or binary OpenPGP certificate, a path in the overlay.")
+    fingerprints: list[Fingerprint] = Field(
+        min_length=1, description="Fingerprints the key file must have, all and no others."
+    )
+    pin_packages: list[str] = Field(
+        default=["*"], description="Packages taken from here (apt_preferences(5) Package)."
+    )
+    pin_priority: int = Field(
+        default=500, ge=-1, le=1001, description="apt_preferences(5) Pin-Priority."
+    )
+    expired_release: ExpiredReleaseModel | None = Field(
+        default=None, description="Accept an expired Release file, and why."
+    )
+    when: str = Field(default="true", description="Jinja2 expression over the vars.")
+
+
+class VarModel(Model):
+    """A variable of an overlay.  Without `default` the recipe or the site must set it."""
+
+    type: Literal["string", "integer", "boolean", "list"] = Field(description="Its type.")
+    default: VarValue | None = Field(default=None, description="Value when nobody sets it.")
+    description: str = Field(min_length=3, description="What it is for.")
+    choices: list[str] = Field(
+        default=[], description="Allowed values (of each element, for a list)."
+    )
+    pattern: str = Field(default="", description="Regular expression a string must match fully.")
+    min_items: int = Field(default=0, ge=0, description="Fewest elements of a list.")
+
+
+class FileRule(Model):
+    """Mode and owner of one path below files/."""
+
+    mode: str = Field(default="", pattern=r"^([0-7]{4})?$", description="Octal, such as `0440`.")
+    owner: str = Field(default="root", description="User name. Template.")
+    group: str = Field(default="root", description="Group name. Template.")
+    when: str = Field(default="true", description="Jinja2 expression; false leaves the file out.")
+
+
+class ScriptModel(Model):
+    """A program below scripts/ that runs in the root, as root, after the overlay's files."""
+
+    run: str = Field(description="Path below the overlay, such as `scripts/10-locale`.")
+    network: bool = Field(default=False, description="Whether it may reach the network.")
+    when: str = Field(default="true", description="Jinja2 expression over the vars.")
+
+
+class PythonModel(Model):
+    """A virtual environment from hash-locked requirements (`pip-compile --generate-hashes`)."""
+
+    path: RootPath = Field(description="Where it lives in the root, such as `/opt/vllm`.")
+    requirements: str = Field(description="Path below the overlay of the requirements file.")
+    interpreter: RootPath = Field(
+        default="/usr/bin/python3", description="Interpreter in the root; a package must bring it."
+    )
+    when: str = Field(default="true", description="Jinja2 expression over the vars.")
+
+
+class UserModel(Model):
+    """A user account (useradd(8)).  It has no password."""
+
+    name: str = Field(description="Login name. Template.")
+    uid: int | None = Field(default=None, ge=1, le=60000, description="Fixed uid, else the next.")
+    home: str = Field(default="", description="Home, `/home/NAME` unless set. Template.")
+    shell: str = Field(default="/bin/bash", description="Login shell.")
+    groups: list[Entry] = Field(default=[], description="Supplementary groups.")
+    system: bool = Field(default=False, description="A system account.")
+    comment: str = Field(default="", description="GECOS field. Template.")
+
+
+class GroupModel(Model):
+    """A group (groupadd(8)); one that exists is kept."""
+
+    name: Name = Field(description="Group name.")
+    gid: int | None = Field(default=None, ge=1, le=60000, description="Fixed gid, else the next.")
+    system: bool = Field(default=True, description="A system group.")
+
+
+class UnitsModel(Model):
+    """systemd units, by full name."""
+
+    enable: list[Entry] = Field(default=[], description="systemctl enable.")
+    disable: list[Entry] = Field(default=[], description="systemctl disable.")
+    mask: list[Entry] = Field(default=[], description="systemctl mask.")
+
+
+class ModulesModel(Model):
+    """Kernel modules: modules-load.d(5) and modprobe.d(5)."""
+
+    load: list[Entry] = Field(default=[], description="Loaded at boot.")
+    blacklist: list[Entry] = Field(default=[], description="Never loaded by alias.")
+    options: dict[str, str] = Field(default={}, description="Options by module. Template.")
+
+
+class OverlayFile(Model):
+    """overlays/NAME/overlay.yaml: a named bundle of packages, files, scripts and checks."""
+
+    description: str = Field(min_length=10, description="One line for `imagebuilder profiles`.")
+    requires: list[Name] = Field(default=[], description="Overlays that must come before it.")
+    conflicts: list[Name] = Field(default=[], description="Overlays it cannot be with.")
+    initrd: bool = Field(
+        default=False,
+        description="The initrd is made from the overlays up to this one, so that packages and "
+        "files of those after it never make a new one. The last overlay that says so counts; "
+        "without any, all do.",
+    )
+    vars: dict[VarName, VarModel] = Field(default={}, description="Its variables.")
+    packages: list[Entry] = Field(default=[], description="Packages. Template.")
+    sources: list[SourceModel] = Field(default=[], description="Vendors' apt repositories.")
+    files: dict[RootPath, FileRule] = Field(
+        default={}, description="Rules for paths below files/, as they land (without `.j2`)."
+    )
+    scripts: list[ScriptModel] = Field(default=[], description="Programs to run in the root.")
+    python: list[PythonModel] = Field(default=[], description="Virtual environments.")
+    users: list[UserModel] = Field(default=[], description="User accounts.")
+    groups: list[GroupModel] = Field(default=[], description="Groups.")
+    units: UnitsModel = Field(default=UnitsModel(), description="systemd units.")
+    modules: ModulesModel = Field(default=ModulesModel(), description="Kernel modules.")
+    sysctl: dict[str, str | int] = Field(default={}, description="sysctl.d(5). Template.")
+    cmdline: list[Entry] = Field(default=[], description="Kernel command line words. Template.")
+    prune: list[Entry] = Field(
+        default=[], description="Globs of paths removed from the root. Template."
+    )
+
+
+class HardwareModel(Model):
+    """A device the profile is for."""
+
+    pci: PciId = Field(description="PCI vendor and device id, such as `1002:7480`.")
+    name: str = Field(description="What people call it.")
+    target: str = Field(default="", description="Accelerator target: gfx1102, sm_120.")
+
+
+class BootModel(Model):
+    """How the nodes boot."""
+
+    root: Literal["nfs", "http"] = Field(default="nfs", description="Where the root comes from.")
+    console: list[CmdlineWord] = Field(
+        default=["tty0", "ttyS0,115200"], description="Consoles; the last one is /dev/console."
+    )
+    cmdline: list[CmdlineWord] = Field(default=[], description="More kernel command line words.")
+
+
+class RecipeFile(Model):
+    """recipes/PROFILE.yaml: what a person builds."""
+
+    description: str = Field(default="", description="One line for `imagebuilder profiles`.")
+    extends: Name | None = Field(default=None, description="Profile this one adds to.")
+    base: Name | None = Field(default=None, description="A file of recipes/bases/.")
+    overlays: list[Name] = Field(default=[], description="Overlays, in order.")
+    without: list[Name] = Field(
+        default=[], description="Overlays of the extended profile to leave out."
+    )
+    vars: dict[VarName, VarValue] = Field(default={}, description="Values of variables.")
+    hardware: list[HardwareModel] = Field(default=[], description="Devices it is for.")
+    boot: BootModel | None = Field(default=None, description="How its nodes boot.")
+
+
+class SiteFile(Model):
+    """~/.config/imagebuilder/site.yaml: what belongs to the place and not to the recipe."""
+
+    vars: dict[VarName, VarValue] = Field(default={}, description="Values of variables.")
+    ssh_keys: list[str] = Field(
+        default=[], description="Public keys, or paths of files with them (`~` is your home)."
+    )
+    mirrors: dict[Name, str] = Field(
+        default={}, description="Mirrors by name, before those of the host's apt sources."
+    )
+    expired_release: dict[Name, ExpiredReleaseModel] = Field(
+        default={}, description="Consent to expired Release files, by suite."
+    )

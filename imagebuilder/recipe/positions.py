@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: Apache-2.0
+"""YAML 1.2 with a position for every key and value, read within fixed bounds.
+
+Values are built from the parser's events, never from tags: nothing in a file can name a Python
+type.  Size, depth and the number of nodes (aliases expanded) are bounded while reading.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    NodeEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+from ruamel.yaml.reader import ReaderError
+
+from imagebuilder.errors import Fault, InputError
+
+Yaml = None | bool | int | float | str | list["Yaml"] | dict[str, "Yaml"]
+Key = str | int
+KeyPath = tuple[Key, ...]
+
+MAX_BYTES = 256 * 1024
+MAX_NODES = 20_000
+MAX_DEPTH = 24
+
+# The YAML 1.2 core schema (chapter 10.3.2 of the specification).
+CONSTANTS: Mapping[str, bool | None] = {
+    "": None, "~": None, "null": None, "Null": None, "NULL": None,
+    "true": True, "True": True, "TRUE": True,
+    "false": False, "False": False, "FALSE": False,
+}  # fmt: skip
+INTEGER = re.compile(r"[-+]?[0-9]{1,18}|0o[0-7]{1,20}|0x[0-9a-fA-F]{1,15}")
+NUMBER = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.inf|\.nan", re.I)
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Where something is, from 1, and how it is written (empty for lists and mappings)."""
+
+    line: int
+    column: int
+    raw: str = ""
+
+
+@dataclass(frozen=True)
+class Document:
+    """One file as it was read: the top-level mapping and where everything in it stands.
+
+    `shown` is the name for people; `values` and `keys` map a path of keys and indices to the mark
+    of the value and of the key.
+    """
+
+    shown: str
+    value: dict[str, Yaml]
+    values: Mapping[KeyPath, Mark]
+    keys: Mapping[KeyPath, Mark]
+
+    def mark(self, path: KeyPath, *, of_key: bool = False) -> Mark:
+        """The mark of `path`, or of the nearest thing around it that is written down."""
+        if of_key and path in self.keys:
+            return self.keys[path]
+        while path not in self.values:
+            path = path[:-1]
+        return self.values[path]
+
+    def fault(self, path: KeyPath, what: str, hint: str = "", *, of_key: bool = False) -> Fault:
+        """A fault at the value (or the key) of `path`."""
+        mark = self.mark(path, of_key=of_key)
+        where = f"{self.shown}:{mark.line}:{mark.column}"
+        return Fault(where, f"{render_path(path)}: {what}" if path else what, hint)
+
+
+def render_path(path: KeyPath) -> str:
+    """`("overlays", 2, "when")` as people read it: `overlays[2].when`."""
+    text = ""
+    for key in path:
+        if isinstance(key, int):
+            text += f"[{key}]"
+        elif re.fullmatch(r"[A-Za-z0-9_-]+", key):
+            text += f".{key}" if text else key
+        else:
+            text += f"[{json.dumps(key, ensure_ascii=False)}]"
+    return text
+
+
+def load_document(path: Path, shown: str) -> Document:
+    """Read the file at `path`, called `shown` in messages.  Raises InputError."""
+    try:
+        if not path.is_file():
+            raise InputError("is not a file" if path.exists() else "no such file", where=shown)
+        with path.open("rb") as stream:
+            content = stream.read(MAX_BYTES + 1)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=shown) from error
+    return parse_document(content, shown)
+
+
+def parse_document(content: bytes, shown: str) -> Document:
+    """The document in `content`.  Raises InputError: every duplicate key, or the first fault."""
+    if len(content) > MAX_BYTES:
+        raise InputError(f"is larger than {MAX_BYTES // 1024} KiB", where=shown)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise InputError("is not UTF-8 text", where=f"{shown}:{line}") from error
+    builder = Builder(shown)
+    try:
+        value = builder.build(iter(YAML(typ="safe", pure=True).parse(text)))
+    except YAMLError as error:
+        raise InputError.of([syntax_fault(error, text, shown)]) from error
+    except (ValueError, IndexError, AttributeError) as error:  # escapes of the parser, on odd input
+        raise InputError(f"not valid YAML: {error}", where=shown) from error
+    if builder.faults:
+        raise InputError.of(builder.faults)
+    if not isinstance(value, dict):
+        what = "is empty" if value is None else "must be a mapping of keys to values"
+        raise InputError(what, where=f"{shown}:1:1")
+    return Document(shown, value, builder.values, builder.keys)
+
+
+def syntax_fault(error: YAMLError, text: str, shown: str) -> Fault:
+    """What the YAML parser objects to, and where."""
+    if isinstance(error, ReaderError):
+        line = text.count("\n", 0, error.position) + 1
+        return Fault(f"{shown}:{line}", "control characters are not allowed")
+    problem = error.problem if isinstance(error, MarkedYAMLError) else str(error)
+    what = f"not valid YAML: {str(problem).splitlines()[0]}"
+    mark = error.problem_mark if isinstance(error, MarkedYAMLError) else None
+    if mark is None:
+        return Fault(shown, what)
+    return Fault(f"{shown}:{mark.line + 1}:{mark.column + 1}", what)
+
+
+class Builder:
+    """Turns the events of one document into a value and its marks; `faults` are duplicate keys."""
+
+    def __init__(self, shown: str) -> None:
+        self.shown = shown
+        self.values: dict[KeyPath, Mark] = {}
+        self.keys: dict[KeyPath, Mark] = {}
+        self.faults: list[Fault] = []
+        self.anchors: dict[str, tuple[Yaml, int]] = {}
+        self.nodes = 0
+
+    def build(self, events: Iterator[Event]) -> Yaml:
+        """The value of the only document in `events`; None when there is none."""
+        value: Yaml = None
+        documents = 0
+        self.values[()] = Mark(1, 1)
+        for event in events:
+            if isinstance(event, DocumentStartEvent):
+                documents += 1
+            elif isinstance(event, NodeEvent):
+                value = self.node(event, events, ())
+            if documents > 1:
+                raise self.refusal(event, "a second document (`---`) is not allowed")
+        return value
+
+    def node(self, event: Event, events: Iterator[Event], path: KeyPath) -> Yaml:
+        """The value that starts with `event`, its marks noted under `path`."""
+        before = self.nodes
+        self.count(event, 1, path)
+        raw = event.value if isinstance(event, ScalarEvent) else ""
+        self.values[path] = Mark(event.start_mark.line + 1, event.start_mark.column + 1, raw)
+        if isinstance(event, AliasEvent):
+            return self.alias(event, path)
+        tag: str | None = getattr(event, "tag", None)
+        if tag is not None:
+            raise self.refusal(event, f"the tag {tag} is not allowed", "write plain values")
+        value = self.content(event, events, path)
+        if anchor := getattr(event, "anchor", None):
+            self.anchors[anchor] = (value, self.nodes - before)
+        return value
+
+    def content(self, event: Event, events: Iterator[Event], path: KeyPath) -> Yaml:
+        """The scalar, list or mapping that starts with `event`."""
+        if isinstance(event, ScalarEvent):
+            return self.scalar(event)
+        if isinstance(event, SequenceStartEvent):
+            return self.sequence(events, path)
+        assert isinstance(event, MappingStartEvent)
+        return self.mapping(events, path)
+
+    def sequence(self, events: Iterator[Event], path: KeyPath) -> list[Yaml]:
+        """A list, up to its end."""
+        items: list[Yaml] = []
+        while not isinstance(event := next(events), SequenceEndEvent):
+            items.append(self.node(event, events, (*path, len(items))))
+        return items
+
+    def mapping(self, events: Iterator[Event], path: KeyPath) -> dict[str, Yaml]:
+        """A mapping, up to its end.  Keys are text as written: `0644:` is the key "0644"."""
+        items: dict[str, Yaml] = {}
+        while not isinstance(event := next(events), MappingEndEvent):
+            if not isinstance(event, ScalarEvent) or event.tag is not None:
+                raise self.refusal(event, "a key must be plain text")
+            key = self.text(event)
+            here = (*path, key)
+            if key in items:
+                first = self.keys[here]
+                what = f"{render_path(here)}: the key is already in line {first.line}"
+                self.faults.append(self.refusal(event, what).faults[0])
+            mark = event.start_mark
+            self.keys.setdefault(here, Mark(mark.line + 1, mark.column + 1, key))
+            items[key] = self.node(next(events), events, here)
+        return items
+
+    def scalar(self, event: ScalarEvent) -> Yaml:
+        """A plain scalar by the core schema, a quoted one as text."""
+        text = self.text(event)
+        if not event.implicit[0]:
+            return text
+        if text in CONSTANTS:
+            return CONSTANTS[text]
+        if INTEGER.fullmatch(text):
+            return int(text, 0) if text[:2] in {"0x", "0o"} else int(text)
+        if NUMBER.fullmatch(text):
+            return (
+                math.nan if text.lower() == ".nan" else float(text.lower().replace(".inf", "inf"))
+            )
+        return text
+
+    def text(self, event: ScalarEvent) -> str:
+        """The text of a scalar.  Raises InputError for what only an escape can bring in."""
+        text: str = event.value
+        if CONTROL.search(text):
+            raise self.refusal(event, "control characters are not allowed")
+        return text
+
+    def alias(self, event: AliasEvent, path: KeyPath) -> Yaml:
+        """The anchored value, counted again: that is what keeps a small file small."""
+        if event.anchor not in self.anchors:
+            raise self.refusal(event, f"no anchor &{event.anchor} before this")
+        value, size = self.anchors[event.anchor]
+        self.count(event, size, path)
+        return value
+
+    def count(self, event: Event, nodes: int, path: KeyPath) -> None:
+        """Add to the bounds.  Raises InputError beyond them."""
+        self.nodes += nodes
+        if self.nodes > MAX_NODES:
+            raise self.refusal(event, f"more than {MAX_NODES} values, aliases expanded")
+        if len(path) > MAX_DEPTH:
+            raise self.refusal(event, f"nested deeper than {MAX_DEPTH} levels")
+
+    def refusal(self, event: Event, what: str, hint: str = "") -> InputError:
+        """An error at the start of `event`."""
+        mark = event.start_mark
+        return InputError(what, where=f"{self.shown}:{mark.line + 1}:{mark.column + 1}", hint=hint)

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which files a profile consists of, and reading each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from pydantic import BaseModel
+
+from imagebuilder.errors import Fault, InputError
+from imagebuilder.recipe.model import BaseFile, OverlayFile, RecipeFile, SiteFile
+from imagebuilder.recipe.overlay import Part
+from imagebuilder.recipe.positions import Document, load_document
+from imagebuilder.recipe.resolve import Link, Merged, Origin
+from imagebuilder.recipe.validate import parse_model, quote, suggest
+from imagebuilder.settings import Settings
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+SUFFIX = ".yaml"
+OVERLAY_FILE = "overlay.yaml"
+
+
+@dataclass(frozen=True)
+class Site:
+    """The site file, its document (None when there is no file), and the person's home.
+
+    Not `sound` means that there is a file which cannot be used: nobody knows what it would set.
+    """
+
+    document: Document | None
+    file: SiteFile
+    home: Path
+    sound: bool = True
+
+
+def find_names(folder: Path) -> list[str]:
+    """The names of the YAML files in a folder, sorted; none if there is no such folder."""
+    return sorted(path.stem for path in folder.glob(f"*{SUFFIX}"))
+
+
+def find_overlays(settings: Settings) -> list[str]:
+    """The overlays of the house, sorted."""
+    return sorted(path.parent.name for path in settings.overlays.glob(f"*/{OVERLAY_FILE}"))
+
+
+def shown_path(path: Path, settings: Settings) -> str:
+    """A path for people: below the house if it is there, else absolute."""
+    inside = path.is_relative_to(settings.house)
+    return str(path.relative_to(settings.house)) if inside else str(path)
+
+
+@dataclass(frozen=True)
+class Read(Generic[ModelT]):
+    """A file and its model; not `sound` when only a part of it fits the model."""
+
+    document: Document
+    file: ModelT
+    sound: bool
+
+
+def read_file(
+    model: type[ModelT], path: Path, settings: Settings, faults: list[Fault]
+) -> Read[ModelT] | None:
+    """What can be used of a file; what is wrong with it is added to `faults`."""
+    try:
+        document = load_document(path, shown_path(path, settings))
+    except InputError as error:
+        faults.extend(error.faults)
+        return None
+    file, sound = parse_model(model, document, faults)
+    return None if file is None else Read(document, file, sound)
+
+
+def load_chain(
+    profile: str, settings: Settings, faults: list[Fault]
+) -> tuple[tuple[Link, ...], bool]:
+    """The profile's file after those it extends, and whether the chain is whole."""
+    names = find_names(settings.recipes)
+    if profile not in names:
+        where = shown_path(settings.recipes, settings)
+        hint = suggest(profile, names) or "imagebuilder profiles lists what there is"
+        faults.append(Fault(where, f"no profile named {quote(profile)}", hint))
+        return (), False
+    chain: list[Link] = []
+    whole, name = True, profile
+    while read := read_file(RecipeFile, settings.recipes / f"{name}{SUFFIX}", settings, faults):
+        chain.insert(0, Link(name, read.document, read.file))
+        whole = whole and read.sound
+        extends = read.file.extends
+        if extends is None:
+            return tuple(chain), whole
+        if problem := extends_problem(extends, chain, names):
+            faults.append(read.document.fault(("extends",), *problem))
+            break
+        name = extends
+    return tuple(chain), False
+
+
+def extends_problem(
+    extends: str, chain: Sequence[Link], names: Sequence[str]
+) -> tuple[str, str] | None:
+    """What and hint if the first file of `chain` cannot extend this profile."""
+    if extends not in names:
+        return f"no profile named {quote(extends)}", suggest(extends, names)
+    above = [link.name for link in chain]
+    if extends in above:
+        cycle = [*above[above.index(extends) :: -1], extends]
+        return f"profiles extend each other: {' -> '.join(reversed(cycle))}", ""
+    return None
+
+
+def load_base(
+    name: str, origin: Origin | None, settings: Settings, faults: list[Fault]
+) -> tuple[str, Read[BaseFile]] | None:
+    """The base `name`, which `origin` asked for (None: the caller)."""
+    names = find_names(settings.recipes / "bases")
+    if name not in names:
+        problem = f"no base named {quote(name)}", suggest(name, names)
+        faults.append(origin.fault(*problem) if origin else Fault("", *problem))
+        return None
+    read = read_file(BaseFile, settings.recipes / "bases" / f"{name}{SUFFIX}", settings, faults)
+    return (name, read) if read else None
+
+
+def choose_base(
+    merged: Merged, given: str | None, settings: Settings, faults: list[Fault], *, whole: bool
+) -> tuple[str, Read[BaseFile]] | None:
+    """The base `given` by the caller, else the recipe's; a `whole` chain must name one."""
+    if given:
+        return load_base(given, None, settings, faults)
+    if merged.base:
+        return load_base(*merged.base, settings, faults)
+    if whole:
+        hint = f"known: {', '.join(find_names(settings.recipes / 'bases'))}"
+        faults.append(merged.document.fault((), 'the key "base" is missing', hint))
+    return None
+
+
+def load_parts(
+    merged: Merged, settings: Settings, faults: list[Fault]
+) -> tuple[dict[str, Part], bool]:
+    """The overlays of the profile in order, and whether that is all of all of them."""
+    parts: dict[str, Part] = {}
+    whole = True
+    catalog = find_overlays(settings)
+    for name, origin in merged.overlays:
+        folder = settings.overlays / name
+        read = None
+        if name in catalog:
+            read = read_file(OverlayFile, folder / OVERLAY_FILE, settings, faults)
+        else:
+            faults.append(origin.fault(f"no overlay named {quote(name)}", suggest(name, catalog)))
+        if read:
+            parts[name] = Part(name, folder, read.document, read.file)
+        whole = whole and read is not None and read.sound
+    return parts, whole
+
+
+def load_site(settings: Settings, home: Path, faults: list[Fault]) -> Site:
+    """The site file; the defaults when there is none."""
+    if not settings.site.exists():
+        return Site(None, SiteFile(), home)
+    read = read_file(SiteFile, settings.site, settings, faults)
+    if read is None:
+        return Site(None, SiteFile(), home, sound=False)
+    return Site(read.document, read.file, home, read.sound)

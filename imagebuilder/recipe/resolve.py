@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a chain of recipe files to one: which base, which overlays, which values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from imagebuilder.errors import Fault
+from imagebuilder.recipe.model import RecipeFile, VarValue
+from imagebuilder.recipe.positions import Document, KeyPath
+from imagebuilder.recipe.types import Boot, Hardware
+from imagebuilder.recipe.validate import quote, suggest
+
+
+@dataclass(frozen=True)
+class Link:
+    """One recipe file of an `extends` chain."""
+
+    name: str
+    document: Document
+    file: RecipeFile
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where something was written."""
+
+    document: Document
+    path: KeyPath
+
+    def fault(self, what: str, hint: str = "") -> Fault:
+        """A fault there."""
+        return self.document.fault(self.path, what, hint)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value for a var and where it was written; `origin` is None for keys of the person."""
+
+    value: VarValue
+    origin: Origin | None
+
+
+@dataclass(frozen=True)
+class Merged:
+    """A chain of recipe files as one: what the last file that says something says."""
+
+    document: Document
+    description: str
+    base: tuple[str, Origin] | None
+    overlays: tuple[tuple[str, Origin], ...]
+    removed: tuple[str, ...]
+    settings: Mapping[str, Setting]
+    hardware: tuple[Hardware, ...]
+    boot: Boot
+
+
+def merge_chain(chain: Sequence[Link], faults: list[Fault]) -> Merged:
+    """Merge recipe files, the most basic first.
+
+    Overlays are appended to those of the extended profile after `without` took some away; vars and
+    the keys of `boot` override one by one; `hardware` is replaced where it is given.
+    """
+    overlays: list[tuple[str, Origin]] = []
+    removed: list[str] = []
+    for link in chain:
+        removed += remove_overlays(link, overlays, faults)
+        add_overlays(link, overlays, faults)
+    bases = [(n.file.base, Origin(n.document, ("base",))) for n in chain if n.file.base]
+    settings = {
+        name: Setting(value, Origin(link.document, ("vars", name)))
+        for link in chain
+        for name, value in link.file.vars.items()
+    }
+    hardware = [n.file.hardware for n in chain if "hardware" in n.file.model_fields_set]
+    descriptions = [n.file.description for n in chain if n.file.description]
+    return Merged(
+        document=chain[-1].document,
+        description=descriptions[-1] if descriptions else "",
+        base=bases[-1] if bases else None,
+        overlays=tuple(overlays),
+        removed=tuple(removed),
+        settings=settings,
+        hardware=tuple(Hardware(d.pci, d.name, d.target) for d in (hardware or [[]])[-1]),
+        boot=merge_boot(chain),
+    )
+
+
+def remove_overlays(
+    link: Link, overlays: list[tuple[str, Origin]], faults: list[Fault]
+) -> list[str]:
+    """Take `without` out of `overlays`; returns what was removed."""
+    names = [name for name, _ in overlays]
+    for index, name in enumerate(link.file.without):
+        if name not in names:
+            what = f"the extended profile has no overlay {quote(name)}"
+            faults.append(link.document.fault(("without", index), what, suggest(name, names)))
+    overlays[:] = [choice for choice in overlays if choice[0] not in link.file.without]
+    return [name for name in link.file.without if name in names]
+
+
+def add_overlays(link: Link, overlays: list[tuple[str, Origin]], faults: list[Fault]) -> None:
+    """Append the overlays of one file."""
+    for index, name in enumerate(link.file.overlays):
+        origin = Origin(link.document, ("overlays", index))
+        earlier = next((origin for known, origin in overlays if known == name), None)
+        if earlier is None:
+            overlays.append((name, origin))
+            continue
+        place = "" if earlier.document is link.document else f" in {earlier.document.shown}"
+        faults.append(origin.fault(f"{quote(name)} is already listed{place}"))
+
+
+def merge_boot(chain: Sequence[Link]) -> Boot:
+    """The boot settings, key by key."""
+    boot = Boot("nfs", ("tty0", "ttyS0,115200"), ())
+    for model in (link.file.boot for link in chain):
+        if model is None:
+            continue
+        given = model.model_fields_set
+        boot = Boot(
+            root=model.root if "root" in given else boot.root,
+            console=tuple(model.console) if "console" in given else boot.console,
+            cmdline=tuple(model.cmdline) if "cmdline" in given else boot.cmdline,
+        )
+    return boot

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files an overlay puts into the root: files/ as it lands, `X.j2` rendered to X."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import stat
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.digest import digest_of_bytes, digest_of_file
+from imagebuilder.errors import Fault
+from imagebuilder.recipe.model import FileRule
+from imagebuilder.recipe.render import Rule, Scope, TemplateProblem, Unknown
+from imagebuilder.recipe.types import TreeFile
+from imagebuilder.recipe.validate import quote, suggest
+
+TEMPLATE_SUFFIX = ".j2"
+# Mounted or emptied when the node boots: what lands there is never seen.
+NOT_IN_A_ROOT = ("/proc", "/sys", "/dev", "/run", "/tmp", "/var/run", "/var/lock")
+# Symlinks into /usr on a merged-usr root: a file there would replace or break the link.
+MERGED = ("/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
+KINDS = (
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISBLK, "a block device"),
+    (stat.S_ISCHR, "a character device"),
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """Something below files/: where it is, its path in the root as written, and lstat(2)'s mode."""
+
+    path: Path
+    target: str
+    mode: int
+
+    @property
+    def is_template(self) -> bool:
+        """Whether it is to be rendered."""
+        name = posixpath.basename(self.target)
+        return stat.S_ISREG(self.mode) and name.endswith(TEMPLATE_SUFFIX) and name != ".j2"
+
+    @property
+    def lands(self) -> str:
+        """Its path in the root."""
+        return self.target.removesuffix(TEMPLATE_SUFFIX) if self.is_template else self.target
+
+
+def load_tree(
+    scope: Scope, overlay: Path, shown: str, rules: Mapping[str, FileRule], owner_rule: Rule
+) -> tuple[TreeFile, ...]:
+    """The files of the overlay in the folder `overlay`, called `shown`, sorted by target."""
+    folder = overlay / "files"
+    if folder.is_symlink():
+        scope.faults.append(Fault(f"{shown}/files", "must be a folder, not a symlink"))
+        return ()
+    found = list(walk(folder, "")) if folder.is_dir() else []
+    sound = [entry for entry in found if check_found(entry, shown, scope.faults)]
+    landed = {entry.lands for entry in found}
+    for target, rule in rules.items():
+        check_rule(scope, target, rule, landed)
+    check_twins(sound, shown, scope.faults)
+    default = FileRule()
+    loaded = (
+        load_file(scope, entry, shown, rules.get(entry.lands, default), owner_rule)
+        for entry in sound
+    )
+    return tuple(sorted((file for file in loaded if file), key=lambda file: file.target))
+
+
+def walk(folder: Path, target: str) -> Iterator[Found]:
+    """Everything below `folder` that is not a folder, in order; symlinks are not followed."""
+    with os.scandir(folder) as entries:
+        listed = sorted(entries, key=lambda entry: entry.name)
+    for entry in listed:
+        inside = f"{target}/{entry.name}"
+        if entry.is_dir(follow_symlinks=False):
+            yield from walk(Path(entry.path), inside)
+        else:
+            yield Found(Path(entry.path), inside, entry.stat(follow_symlinks=False).st_mode)
+
+
+def check_found(found: Found, shown: str, faults: list[Fault]) -> bool:
+    """Whether an entry may go into a root; why not is added to `faults`."""
+    where = f"{shown}/files{printable(found.target)}"
+    if printable(found.target) != found.target:
+        faults.append(Fault(where, "the name has control characters or is not UTF-8"))
+        return False
+    if problem := kind_problem(found) or target_problem(found.lands):
+        faults.append(Fault(where, *problem))
+        return False
+    return True
+
+
+def kind_problem(found: Found) -> tuple[str, str] | None:
+    """What and hint if this kind of file does not belong into an overlay."""
+    for is_kind, name in KINDS:
+        if is_kind(found.mode):
+            return f"is {name}", "only files, folders and symlinks can be in an overlay"
+    if stat.S_ISLNK(found.mode):
+        return link_problem(found.target, str(found.path.readlink()))
+    if found.mode & (stat.S_ISUID | stat.S_ISGID):
+        return "is setuid or setgid", "let a package bring it"
+    return None
+
+
+def link_problem(target: str, link: str) -> tuple[str, str] | None:
+    """What and hint if a symlink could lead out of the root."""
+    folder = posixpath.dirname(target)
+    if printable(link) != link:
+        return "the symlink's target has control characters or is not UTF-8", ""
+    if link.startswith("/"):
+        relative = posixpath.relpath(link, folder)
+        return f"is a symlink to the absolute path {quote(link)}", f"write it as {quote(relative)}"
+    depth = folder.count("/") if folder != "/" else 0
+    for part in link.split("/"):
+        depth += {"..": -1, ".": 0, "": 0}.get(part, 1)
+        if depth < 0:
+            return f"is a symlink that leaves the root: {quote(link)}", ""
+    return None
+
+
+def target_problem(target: str) -> tuple[str, str] | None:
+    """What and hint if nothing may be put at `target` in a root."""
+    for folder in NOT_IN_A_ROOT:
+        if is_below(target, folder):
+            return f"{folder} is not part of a root", "it is mounted or emptied when a node boots"
+    for folder in MERGED:
+        if is_below(target, folder):
+            return f"{folder} is a symlink into /usr", f"use {quote('/usr' + target)}"
+    return None
+
+
+def is_below(target: str, folder: str) -> bool:
+    """Whether `target` is `folder` or in it, both absolute and normal."""
+    return target == folder or target.startswith(f"{folder}/")
+
+
+def check_rule(scope: Scope, target: str, rule: FileRule, landed: set[str]) -> None:
+    """A rule must name a file that lands, and may not make it setuid."""
+    path = ("files", target)
+    if target not in landed:
+        hint = suggest(target, landed, closest=True)
+        fault = scope.document.fault(path, "no such path below files/", hint, of_key=True)
+        scope.faults.append(fault)
+    if rule.mode and int(rule.mode, 8) & 0o6000:
+        scope.fault((*path, "mode"), "setuid and setgid are refused", "let a package bring it")
+
+
+def check_twins(found: list[Found], shown: str, faults: list[Fault]) -> None:
+    """`X` and `X.j2` beside each other are one file too many."""
+    plain = {entry.target for entry in found if not entry.is_template}
+    for entry in found:
+        if entry.is_template and entry.lands in plain:
+            where = f"{shown}/files{entry.target}"
+            faults.append(Fault(where, f"lands on {entry.lands}, which is there as well"))
+
+
+def load_file(
+    scope: Scope, found: Found, shown: str, rule: FileRule, owner_rule: Rule
+) -> TreeFile | None:
+    """One file as it lands; None when its rule leaves it out or it is at fault."""
+    path = ("files", found.lands)
+    if not scope.holds((*path, "when"), rule.when):
+        return None
+    owner = scope.text((*path, "owner"), rule.owner, owner_rule)
+    group = scope.text((*path, "group"), rule.group, owner_rule)
+    if owner is None or group is None:
+        return None
+    if stat.S_ISLNK(found.mode):
+        link = os.fspath(found.path.readlink())
+        digest = digest_of_bytes(link.encode())
+        return TreeFile(found.lands, digest, 0o777, owner, group, link=link)
+    mode = int(rule.mode, 8) if rule.mode else 0o755 if found.mode & stat.S_IXUSR else 0o644
+    try:
+        if not found.is_template:
+            digest = digest_of_file(found.path)
+            return TreeFile(found.lands, digest, mode, owner, group, source=found.path)
+        content = render_file(scope, found, shown)
+    except OSError as error:
+        where = f"{shown}/files{found.target}"
+        scope.faults.append(Fault(where, f"cannot be read: {error.strerror}"))
+        return None
+    if content is None:
+        return None
+    return TreeFile(found.lands, digest_of_bytes(content), mode, owner, group, content=content)
+
+
+def render_file(scope: Scope, found: Found, shown: str) -> bytes | None:
+    """The rendered template; None when it is at fault.  Raises OSError."""
+    where = f"{shown}/files{found.target}"
+    try:
+        return scope.renderer.text(found.path.read_bytes().decode()).encode()
+    except UnicodeDecodeError:
+        hint = "name it without .j2 if it is not a template"
+        scope.faults.append(Fault(where, "is not UTF-8 text", hint))
+    except TemplateProblem as problem:
+        scope.faults.append(Fault(f"{where}:{problem.line}", problem.what, problem.hint))
+    except Unknown:
+        pass
+    return None
+
+
+def printable(text: str) -> str:
+    """`text` with everything escaped that would not show on a line or is not UTF-8."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )

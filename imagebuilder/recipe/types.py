@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Recipe box: what `load_recipe` returns after merging files, vars and the site.
+
+Everything here is resolved: `extends:` is followed, templates are rendered, `when:` is decided,
+files are digested.  Nothing here reads a file again, except that `TreeFile.source` and
+`Script.source` say where the bytes with that digest are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.digest import Json
+
+
+@dataclass(frozen=True)
+class ExpiredRelease:
+    """A person's explicit consent to use a Release file past its Valid-Until."""
+
+    accept_days: int
+    because: str
+
+
+@dataclass(frozen=True)
+class Source:
+    """One apt source.  `mirror` names an entry of the host's mirrors, or `uri` is a vendor's own.
+
+    `key` is the OpenPGP certificate(s) apt may trust for it: a keyring of the host for a
+    distribution, a file of the overlay for a vendor; `fingerprints` pins the latter.
+    """
+
+    id: str
+    suites: tuple[str, ...]
+    components: tuple[str, ...]
+    key: Path
+    mirror: str = ""
+    uri: str = ""
+    fingerprints: tuple[str, ...] = ()
+    pin_packages: tuple[str, ...] = ("*",)
+    pin_priority: int = 500
+    snapshot: str = ""
+    expired_release: ExpiredRelease | None = None
+
+
+@dataclass(frozen=True)
+class Base:
+    """The distribution part of a recipe."""
+
+    name: str
+    distribution: str
+    suite: str
+    architecture: str
+    engine: str
+    package_manager: str
+    packages: tuple[str, ...]
+    kernel: str
+    sources: tuple[Source, ...]
+    path_excludes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class TreeFile:
+    """One file or symlink an overlay puts into the root.
+
+    `target` is absolute in the root.  A template's text is in `content`; for plain files `content`
+    is None and the bytes are at `source`; for links `link` is the target text and the rest empty.
+    """
+
+    target: str
+    digest: str
+    mode: int
+    owner: str = "root"
+    group: str = "root"
+    source: Path | None = None
+    content: bytes | None = None
+    link: str | None = None
+
+
+@dataclass(frozen=True)
+class Script:
+    """A program of the overlay that runs inside the root, after the overlay's files are there."""
+
+    name: str
+    digest: str
+    source: Path
+    network: bool = False
+
+
+@dataclass(frozen=True)
+class PythonEnv:
+    """A virtual environment at `path` in the root, from hash-locked requirements."""
+
+    path: str
+    requirements: Path
+    digest: str
+    interpreter: str = "/usr/bin/python3"
+
+
+@dataclass(frozen=True)
+class User:
+    """A user account; `groups` are supplementary and must exist in the root or be declared."""
+
+    name: str
+    uid: int | None
+    home: str
+    shell: str
+    groups: tuple[str, ...]
+    system: bool
+    comment: str
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group; an existing group of that name is kept."""
+
+    name: str
+    gid: int | None
+    system: bool
+
+
+@dataclass(frozen=True)
+class Units:
+    """systemd units to enable, disable and mask."""
+
+    enable: tuple[str, ...] = ()
+    disable: tuple[str, ...] = ()
+    mask: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Modules:
+    """Kernel modules to load at boot, to keep out, and their options."""
+
+    load: tuple[str, ...] = ()
+    blacklist: tuple[str, ...] = ()
+    options: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """One overlay, resolved against the vars of the profile."""
+
+    name: str
+    path: Path
+    initrd: bool = False
+    packages: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
+    files: tuple[TreeFile, ...] = ()
+    scripts: tuple[Script, ...] = ()
+    python: tuple[PythonEnv, ...] = ()
+    units: Units = Units()
+    users: tuple[User, ...] = ()
+    groups: tuple[Group, ...] = ()
+    modules: Modules = Modules()
+    sysctl: tuple[tuple[str, str], ...] = ()
+    cmdline: tuple[str, ...] = ()
+    prune: tuple[str, ...] = ()
+    checks: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """A device the profile is for, by PCI id (`1002:7480`) and accelerator target (`gfx1102`)."""
+
+    pci: str
+    name: str
+    target: str = ""
+
+
+@dataclass(frozen=True)
+class Boot:
+    """How nodes of the profile boot: root over `nfs` or `http`, and its kernel command line."""
+
+    root: str
+    console: tuple[str, ...]
+    cmdline: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A profile with everything it names, ready to be locked and planned."""
+
+    profile: str
+    description: str
+    base: Base
+    overlays: tuple[Overlay, ...]
+    vars: Mapping[str, Json]
+    hardware: tuple[Hardware, ...]
+    boot: Boot
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """Every apt source, the base's first."""
+        return (*self.base.sources, *(s for o in self.overlays for s in o.sources))
+
+    @property
+    def cmdline(self) -> tuple[str, ...]:
+        """The kernel command line: consoles, the overlays' words in order, then the recipe's."""
+        consoles = tuple(f"console={name}" for name in self.boot.console)
+        overlays = tuple(word for overlay in self.overlays for word in overlay.cmdline)
+        return (*consoles, *overlays, *self.boot.cmdline)

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a Document to its pydantic model, every disagreement a Fault with its position."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import types
+from collections.abc import Iterable, Mapping
+from typing import Annotated, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from imagebuilder.errors import Fault
+from imagebuilder.recipe.positions import Document, KeyPath, Yaml
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+# What pydantic's type errors mean in the words of YAML.
+EXPECTED: Mapping[str, str] = {
+    "string_type": "text",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+}
+LISTED = 12  # so many known names are listed in a hint; more would bury it
+
+
+def parse_model(
+    model: type[ModelT], document: Document, faults: list[Fault]
+) -> tuple[ModelT | None, bool]:
+    """The model of `document`, and whether it is all of it.
+
+    What does not fit is added to `faults`; the model is then made of the top-level keys that do, so
+    that faults further on are seen in the same run, or is None when too little is left.
+    """
+    try:
+        return model.model_validate(document.value), True
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_context=True)
+        faults.extend(model_faults(model, document, details))
+        wrong = {detail["loc"][0] for detail in details}
+    rest = {key: value for key, value in document.value.items() if key not in wrong}
+    try:
+        return model.model_validate(rest), False
+    except ValidationError:  # a key that must be there is among the wrong ones
+        return None, False
+
+
+def model_faults(
+    model: type[BaseModel], document: Document, details: Iterable[ErrorDetails]
+) -> list[Fault]:
+    """One fault for each path that is wrong, however many types were tried there."""
+    by_path: dict[KeyPath, list[ErrorDetails]] = {}
+    for detail in details:
+        by_path.setdefault(real_path(detail, document.value), []).append(detail)
+    faults = []
+    for path, group in by_path.items():
+        wrong_types = [detail for detail in group if detail["type"] in EXPECTED]
+        others = [detail for detail in group if detail["type"] not in EXPECTED]
+        deeper = any(len(other) > len(path) and other[: len(path)] == path for other in by_path)
+        if wrong_types and not others and not deeper:
+            faults.append(type_fault(document, path, wrong_types))
+        faults.extend(value_fault(model, document, path, detail) for detail in others)
+    return faults
+
+
+def real_path(detail: ErrorDetails, value: Yaml) -> KeyPath:
+    """The path of an error, without the names of union members and `[key]` that pydantic adds."""
+    path: list[str | int] = []
+    for step in detail["loc"]:
+        if inside := step_into(value, step):
+            path.append(step)
+            value = inside[0]
+    return (*path, detail["loc"][-1]) if detail["type"] == "missing" else tuple(path)
+
+
+def step_into(value: Yaml, step: str | int) -> tuple[Yaml, ...]:
+    """What `value` holds at `step`; empty when it holds nothing there."""
+    if isinstance(value, dict) and isinstance(step, str) and step in value:
+        return (value[step],)
+    if isinstance(value, list) and isinstance(step, int):
+        return (value[step],)
+    return ()
+
+
+def type_fault(document: Document, path: KeyPath, group: list[ErrorDetails]) -> Fault:
+    """The fault for a value of the wrong type: what was expected and what was found."""
+    words = list(dict.fromkeys(EXPECTED[detail["type"]] for detail in group))
+    expected = " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
+    found = group[0]["input"]
+    hint = ""
+    if "text" in words and isinstance(found, bool | int | float):
+        hint = f'quote it: "{document.mark(path).raw}"'
+    return document.fault(path, f"expected {expected}, found {found_words(found)}", hint)
+
+
+def found_words(value: object) -> str:
+    """A value in words."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return f"the number {value}"
+    if isinstance(value, str):
+        return f"the text {quote(value)}"
+    return "a list" if isinstance(value, list) else "a mapping"
+
+
+def value_fault(
+    model: type[BaseModel], document: Document, path: KeyPath, detail: ErrorDetails
+) -> Fault:
+    """The fault for everything but a wrong type."""
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind == "extra_forbidden":
+        known = known_keys(model, path[:-1])
+        return document.fault(path, "unknown key", suggest(str(path[-1]), known), of_key=True)
+    if kind == "missing":
+        return document.fault(path[:-1], f"the key {quote(str(path[-1]))} is missing")
+    if kind == "literal_error":
+        allowed = [str(value) for value in literal_values(model, path)]
+        what = f"{quote(str(detail['input']))} is not one of {listing(allowed)}"
+        return document.fault(path, what, suggest(str(detail["input"]), allowed, closest=True))
+    of_key = detail["loc"][-1] == "[key]"
+    what = {
+        "string_pattern_mismatch": f"{quote(str(detail['input']))} does not match "
+        f"{context.get('pattern')}",
+        "string_too_short": f"must be at least {context.get('min_length')} characters long",
+        "string_too_long": f"must be at most {context.get('max_length')} characters long",
+        "too_short": f"must have at least {context.get('min_length')} "
+        f"{'item' if context.get('min_length') == 1 else 'items'}",
+        "greater_than_equal": f"must be at least {context.get('ge')}",
+        "less_than_equal": f"must be at most {context.get('le')}",
+    }.get(kind, detail["msg"])
+    return document.fault(path, what, of_key=of_key)
+
+
+def known_keys(annotation: object, path: KeyPath) -> list[str]:
+    """The keys a mapping at `path` below `annotation` may have, sorted; none if any are allowed."""
+    keys: set[str] = set()
+    for part in annotations_at(annotation, path):
+        if isinstance(part, type) and issubclass(part, BaseModel):
+            keys |= {field.alias or name for name, field in part.model_fields.items()}
+    return sorted(keys)
+
+
+def literal_values(annotation: object, path: KeyPath) -> tuple[object, ...]:
+    """The values of the Literal at `path`."""
+    return tuple(value for part in annotations_at(annotation, path) for value in get_args(part))
+
+
+def annotations_at(annotation: object, path: KeyPath) -> list[object]:
+    """Every type that may stand at `path` below `annotation`, unions taken apart."""
+    origin = get_origin(annotation)
+    if origin is Annotated:
+        return annotations_at(get_args(annotation)[0], path)
+    if origin in {Union, types.UnionType}:
+        return [part for arg in get_args(annotation) for part in annotations_at(arg, path)]
+    if not path:
+        return [annotation]
+    if origin in {list, dict}:
+        return annotations_at(get_args(annotation)[-1], path[1:])
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        for name, field in annotation.model_fields.items():
+            if (field.alias or name) == path[0]:
+                return annotations_at(field.annotation, path[1:])
+    return []
+
+
+def suggest(name: str, known: Iterable[str], *, closest: bool = False) -> str:
+    """A hint for a name that is not among `known`; with `closest` never the whole list."""
+    names = sorted(known)
+    spelled = name.lower().replace("_", "-")
+    near = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(
+        spelled, names, n=1
+    )
+    if near:
+        return f"did you mean {quote(near[0])}?"
+    if closest or not names or len(names) > LISTED:
+        return ""
+    return f"known: {', '.join(names)}"
+
+
+def listing(names: Iterable[str]) -> str:
+    """Names for a message: `"a", "b"`."""
+    return ", ".join(quote(name) for name in names)
+
+
+def quote(text: str) -> str:
+    """`text` in double quotes, on one line, cut where it is long."""
+    return json.dumps(text if len(text) <= 80 else text[:79] + "…", ensure_ascii=False)

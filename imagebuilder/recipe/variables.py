@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The vars of a profile: what its overlays declare, and the value each one gets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from imagebuilder.errors import Fault
+from imagebuilder.recipe.keys import KEYS_VAR, ssh_key_problem
+from imagebuilder.recipe.model import VarModel, VarValue
+from imagebuilder.recipe.overlay import Part
+from imagebuilder.recipe.render import RESERVED
+from imagebuilder.recipe.resolve import Merged, Origin, Setting
+from imagebuilder.recipe.validate import found_words, listing, quote, suggest
+
+PYTHON_TYPES: Mapping[str, type] = {"string": str, "integer": int, "boolean": bool, "list": list}
+TYPE_WORDS: Mapping[str, str] = {
+    "string": "text",
+    "integer": "a whole number",
+    "boolean": "true or false",
+    "list": "a list of text",
+}
+EMPTY: Mapping[str, VarValue] = {"string": "", "integer": 0, "boolean": False, "list": []}
+KEYS_HINT = "add a public key under ssh-keys: in {site}, or make one with ssh-keygen -t ed25519"
+
+
+@dataclass(frozen=True)
+class Declared:
+    """A var with the overlay that declares it; `sound` when the declaration itself is."""
+
+    part: Part
+    model: VarModel
+    sound: bool
+
+    @property
+    def default(self) -> Setting | None:
+        """The default as a setting that was written nowhere in particular."""
+        return None if self.model.default is None else Setting(self.model.default, None)
+
+
+@dataclass(frozen=True)
+class Values:
+    """What the vars are; those in `unsure` are at fault and have an empty value of their type."""
+
+    known: Mapping[str, VarValue]
+    unsure: frozenset[str]
+
+
+def declare_vars(parts: Iterable[Part], faults: list[Fault]) -> dict[str, Declared]:
+    """Every var of the overlays; declarations at fault and two that disagree are reported."""
+    declared: dict[str, Declared] = {}
+    for part in parts:
+        for name, model in part.file.vars.items():
+            sound = check_declaration(name, part, model, faults)
+            first = declared.setdefault(name, Declared(part, model, sound))
+            if first.model != model.model_copy(update={"description": first.model.description}):
+                what = f"is declared differently by the overlay {quote(first.part.name)}"
+                hint = "give it another name, or declare it alike"
+                faults.append(part.document.fault(("vars", name), what, hint, of_key=True))
+    return declared
+
+
+def check_declaration(name: str, part: Part, model: VarModel, faults: list[Fault]) -> bool:
+    """Whether the name is free, the pattern is one and the default is a value the var may have."""
+    path = ("vars", name)
+    if name in RESERVED:
+        what, hint = "is a name that templates have already", f"call it {part.name}_{name}"
+        faults.append(part.document.fault(path, what, hint.replace("-", "_"), of_key=True))
+        return False
+    try:
+        re.compile(model.pattern)
+    except re.error as error:
+        what = f"is not a regular expression: {error}"
+        faults.append(part.document.fault((*path, "pattern"), what))
+        return False
+    if model.default is None:
+        return True
+    # How many items it needs is judged in use: an empty default says that somebody must choose.
+    what = value_problem(model.model_copy(update={"min_items": 0}), model.default)
+    if what:
+        faults.append(part.document.fault((*path, "default"), what))
+    return not what
+
+
+def value_problem(model: VarModel, value: VarValue) -> str:
+    """Why a var may not have this value; empty if it may."""
+    if type(value) is not PYTHON_TYPES[model.type]:
+        return f"expected {TYPE_WORDS[model.type]}, found {found_words(value)}"
+    items = [str(item) for item in value] if isinstance(value, list) else [str(value)]
+    if isinstance(value, list) and len(value) < model.min_items:
+        return f"needs at least {model.min_items} {'item' if model.min_items == 1 else 'items'}"
+    for item in items:
+        if model.choices and item not in model.choices:
+            return f"{quote(item)} is not one of {listing(model.choices)}"
+        if model.pattern and not re.fullmatch(model.pattern, item):
+            return f"{quote(item)} does not match {model.pattern}"
+    return ""
+
+
+def choose_values(
+    declared: Mapping[str, Declared],
+    settings: Mapping[str, Setting],
+    merged: Merged,
+    faults: list[Fault],
+    *,
+    site_file: str,
+    all_known: bool,
+) -> Values:
+    """The value of every declared var: what `settings` has, else its default.
+
+    Unless `all_known`, some file that may set vars could not be read: what is missing is no fault.
+    """
+    known: dict[str, VarValue] = {}
+    unsure: set[str] = set()
+    for name, declaration in declared.items():
+        setting = settings.get(name, declaration.default)
+        fault = find_fault(name, declaration, setting, merged, site_file)
+        if setting and declaration.sound and not fault:
+            known[name] = setting.value
+            continue
+        # A value at fault is empty for the templates, and what reads it is left out.
+        known[name] = EMPTY[declaration.model.type]
+        unsure.add(name)
+        is_written = setting is not None and setting.origin is not None
+        if fault and (all_known or is_written):
+            faults.append(fault)
+    return Values(known, frozenset(unsure))
+
+
+def find_fault(
+    name: str, declaration: Declared, setting: Setting | None, merged: Merged, site_file: str
+) -> Fault | None:
+    """What is wrong with the value of a var: where it was set, else where its overlay is listed."""
+    if not declaration.sound:
+        return None
+    problem = value_problem(declaration.model, setting.value) if setting else "is not set"
+    if setting and setting.origin:
+        problem = problem or (key_problem(setting.value) if name == KEYS_VAR else "")
+        return setting.origin.fault(problem, declaration.model.description) if problem else None
+    if not problem:
+        return None
+    what = f"var {quote(name)} of overlay {quote(declaration.part.name)} {problem}"
+    about = declaration.model.description
+    hint = f"set {name} under vars: in the recipe or the site file ({about})"
+    if name == KEYS_VAR and not (setting and setting.value):
+        what, hint = f"{what}: nobody could log in", KEYS_HINT.format(site=site_file)
+    return place_of(declaration.part.name, merged).fault(what, hint)
+
+
+def key_problem(value: VarValue) -> str:
+    """What is wrong with the first damaged key of a list that somebody wrote."""
+    found = (ssh_key_problem(key) for key in value) if isinstance(value, list) else ()
+    return next((f"a key {problem}" for problem in found if problem), "")
+
+
+def place_of(overlay: str, merged: Merged) -> Origin:
+    """Where the recipe lists an overlay."""
+    return next(origin for name, origin in merged.overlays if name == overlay)
+
+
+def check_declared(
+    settings: Mapping[str, Setting],
+    declared: Mapping[str, Declared],
+    spare: frozenset[str],
+    what: str,
+) -> list[Fault]:
+    """The fault `what` for each setting that no overlay declares, but for the names in `spare`."""
+    return [
+        setting.origin.fault(what, suggest(name, declared))
+        for name, setting in settings.items()
+        if setting.origin and name not in declared and name not in spare
+    ]

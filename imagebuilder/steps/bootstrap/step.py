@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first layer: an engine turns the locked packages of the base into a root.
+
+An engine is a function `run_engine(request, workspace)` in a module of this package: it fills
+`workspace.merged` from the repository it is given, which holds exactly the locked packages.  What
+else it leaves behind (its sources list, its logs) is removed here, so engines stay interchangeable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.digest import Json
+from imagebuilder.lock.repository import make_repository
+from imagebuilder.lock.types import LockedPackage
+from imagebuilder.steps import clean
+from imagebuilder.steps.bootstrap.debootstrap import run_debootstrap
+from imagebuilder.steps.bootstrap.mmdebstrap import run_mmdebstrap
+from imagebuilder.steps.bootstrap.request import BootstrapRequest
+from imagebuilder.steps.bytecode import run_uncheck
+from imagebuilder.steps.clean import run_clean
+from imagebuilder.steps.packages import inputs_of
+from imagebuilder.steps.workspace import Workspace
+from imagebuilder.store.upper import remove
+
+VERSION = 2
+
+ENGINES: Mapping[str, Callable[[BootstrapRequest, Workspace], None]] = {
+    "mmdebstrap": run_mmdebstrap,
+    "debootstrap": run_debootstrap,
+}
+# What engines leave besides packages; the root's sources are written by finalise.
+TRACES = (
+    "etc/apt/sources.list", "etc/apt/sources.list.d", "etc/apt/apt.conf.d/99mmdebstrap",
+    "etc/dpkg/dpkg.cfg.d/99mmdebstrap", "etc/hostname",
+    "etc/.resolv.conf.systemd-resolved.bak",  # the builder's, which the package found in the root
+    "var/log/bootstrap.log", "debootstrap",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class BootstrapStep:
+    """The base of a recipe."""
+
+    base: str
+    engine: str
+    suite: str
+    architecture: str
+    packages: tuple[LockedPackage, ...]
+    path_excludes: tuple[str, ...]
+    epoch: int
+    leaf: bool = False
+
+    @property
+    def title(self) -> str:
+        return f"base {self.base}"
+
+    def inputs(self) -> Mapping[str, Json]:
+        return {
+            "step": f"bootstrap {VERSION}.{clean.VERSION}",
+            "engine": self.engine,
+            "suite": self.suite,
+            "architecture": self.architecture,
+            "packages": inputs_of(self.packages),
+            "path-excludes": list(self.path_excludes),
+            "epoch": self.epoch,
+        }
+
+    def apply(self, workspace: Workspace) -> None:
+        repository = workspace.work / f"{workspace.upper}.repository"
+        make_repository(
+            self.packages,
+            workspace.pool,
+            repository,
+            suite=self.suite,
+            architecture=self.architecture,
+            epoch=self.epoch,
+        )
+        request = BootstrapRequest(
+            suite=self.suite,
+            architecture=self.architecture,
+            packages=tuple(p.name for p in self.packages),
+            repository=repository,
+            path_excludes=self.path_excludes,
+        )
+        ENGINES[self.engine](request, workspace)
+        remove_traces(workspace.tree)
+        run_clean(workspace)
+        run_uncheck(workspace)
+
+
+def remove_traces(tree: Path) -> None:
+    """Drop what the engine left besides packages, also where every boot mounts something."""
+    for name in TRACES:
+        remove(tree / name)
+    resolver = tree / "etc/resolv.conf"
+    if not resolver.is_symlink():  # a link is the resolver's own, a file is the builder's
+        remove(resolver)
+    for name in ("dev", "run", "tmp"):
+        for entry in (tree / name).iterdir():
+            remove(entry)

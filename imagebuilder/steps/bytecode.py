@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python bytecode that stays valid without modification times, which the store does not keep.
+
+PEP 552: with SOURCE_DATE_EPOCH set, compilers write hash-based `.pyc` files that are checked
+against their source at every import.  Roots are immutable, so the check is switched off
+("unchecked-hash"): the flags word at offset 4 goes from 3 to 1.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from imagebuilder.steps.workspace import Workspace
+from imagebuilder.store.upper import walk
+
+CHECKED, UNCHECKED = (3).to_bytes(4, "little"), (1).to_bytes(4, "little")
+
+
+def run_uncheck(workspace: Workspace, *, interpreter: str = "/usr/bin/python3") -> None:
+    """Make every `.pyc` that this step wrote unchecked-hash."""
+    stale = uncheck(workspace.tree)
+    if stale:
+        folders = sorted({f"/{os.fspath(p.parent.parent)}" for p in stale})
+        compile_anew(workspace, interpreter, folders)
+
+
+def uncheck(tree: Path) -> list[Path]:
+    """Switch checked files below `tree` to unchecked; returns those that go by time instead."""
+    by_time: list[Path] = []
+    for path, _ in walk(tree):
+        if path.suffix != ".pyc" or path.is_symlink() or not path.is_file():
+            continue
+        with path.open("r+b") as stream:
+            flags = stream.read(8)[4:]
+            if flags == CHECKED:
+                stream.seek(4)
+                stream.write(UNCHECKED)
+            elif flags != UNCHECKED and path.parent.name == "__pycache__":
+                by_time.append(path.relative_to(tree))
+    return by_time
+
+
+def compile_anew(workspace: Workspace, interpreter: str, folders: Sequence[str]) -> None:
+    """Compile the sources of `folders` (not below them) again, hash-based and unchecked."""
+    workspace.run(
+        [interpreter, "-m", "compileall", "-q", "-l", "-f",
+         "--invalidation-mode", "unchecked-hash", *folders],
+        env={"PYTHONDONTWRITEBYTECODE": ""},
+    )  # fmt: skip

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Apply one overlay's accounts, files, scripts and units."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from imagebuilder.digest import Json
+from imagebuilder.errors import WorkError
+from imagebuilder.recipe.types import Group, Script, TreeFile, Units, User
+from imagebuilder.sandbox import INSIDE, Bind
+from imagebuilder.steps import clean
+from imagebuilder.steps.clean import run_clean
+from imagebuilder.steps.generated import files_input
+from imagebuilder.steps.tarball import run_place
+from imagebuilder.steps.workspace import Workspace
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class ConfigStep:
+    """What an overlay changes beside packages and Python environments."""
+
+    overlay: str
+    groups: tuple[Group, ...]
+    users: tuple[User, ...]
+    files: tuple[TreeFile, ...]
+    scripts: tuple[Script, ...]
+    units: Units
+    epoch: int
+    leaf: bool = False
+
+    @property
+    def title(self) -> str:
+        return f"configure {self.overlay}"
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is nothing to apply."""
+        return not (self.groups or self.users or self.files or self.scripts) and (
+            self.units == Units()
+        )
+
+    def inputs(self) -> Mapping[str, Json]:
+        return {
+            "step": f"config {VERSION}.{clean.VERSION}",
+            "groups": {g.name: [g.gid, g.system] for g in self.groups},
+            "users": {
+                u.name: [u.uid, u.home, u.shell, list(u.groups), u.system, u.comment]
+                for u in self.users
+            },
+            "files": files_input(self.files),
+            "scripts": {s.name: s.digest + " network" * s.network for s in self.scripts},
+            "script-order": [s.name for s in self.scripts],
+            "units": {
+                "enable": list(self.units.enable),
+                "disable": list(self.units.disable),
+                "mask": list(self.units.mask),
+            },
+            "epoch": self.epoch,
+        }
+
+    def apply(self, workspace: Workspace) -> None:
+        for group in self.groups:
+            add_group(workspace, group)
+        for user in self.users:
+            add_user(workspace, user)
+        check_owners(workspace, self.files)
+        run_place(workspace, self.files)
+        for script in self.scripts:
+            run_script(workspace, self.overlay, script)
+        for verb, names in (
+            ("enable", self.units.enable),
+            ("disable", self.units.disable),
+            ("mask", self.units.mask),
+        ):
+            if names:
+                workspace.run(["systemctl", verb, "--", *names])
+        run_clean(workspace)
+
+
+def exists(workspace: Workspace, database: str, name: str) -> bool:
+    """Whether getent(1) of the root knows `name`."""
+    return workspace.ask(["getent", database, name], check=False).status == 0
+
+
+def add_group(workspace: Workspace, group: Group) -> None:
+    """groupadd(8), unless the root has it."""
+    if exists(workspace, "group", group.name):
+        return
+    system = ["--system"] if group.system else []
+    gid = [f"--gid={group.gid}"] if group.gid is not None else []
+    workspace.run(["groupadd", *system, *gid, "--", group.name])
+
+
+def add_user(workspace: Workspace, user: User) -> None:
+    """useradd(8) or, for an account of a package, usermod(8)."""
+    for name in user.groups:
+        if not exists(workspace, "group", name):
+            raise WorkError(
+                f"user {user.name} is to be in group {name}, which the root does not have",
+                hint=f"declare it under `groups:` of the overlay, or drop {name}",
+            )
+    groups = [f"--groups={','.join(user.groups)}"] if user.groups else []
+    if exists(workspace, "passwd", user.name):
+        if groups:
+            workspace.run(["usermod", "--append", *groups, "--", user.name])
+        return
+    home = user.home or f"/home/{user.name}"
+    kind = ["--system"] if user.system else []
+    uid = [f"--uid={user.uid}"] if user.uid is not None else []
+    workspace.run(
+        ["useradd", *kind, *uid, "--user-group", "--create-home", f"--home-dir={home}",
+         f"--shell={user.shell}", f"--comment={user.comment}", *groups, "--", user.name]
+    )  # fmt: skip
+
+
+def check_owners(workspace: Workspace, files: tuple[TreeFile, ...]) -> None:
+    """Refuse files whose owner or group the root does not know.  Raises WorkError."""
+    for database, names in (
+        ("passwd", {f.owner for f in files}),
+        ("group", {f.group for f in files}),
+    ):
+        for name in sorted(names - {"root"}):
+            if not exists(workspace, database, name):
+                raise WorkError(
+                    f"files belong to {name}, which is not in the root's {database}",
+                    hint="declare it under `users:` or `groups:` of the overlay",
+                )
+
+
+def run_script(workspace: Workspace, overlay: str, script: Script) -> None:
+    """Run one script as root in the root; it sees nothing of the host but itself."""
+    inside = INSIDE / "script"
+    copy = workspace.work / f"{workspace.upper}.script"
+    copy.write_bytes(script.source.read_bytes())
+    copy.chmod(0o755)
+    try:
+        workspace.run([inside], binds=[Bind(copy, inside)], network=script.network)
+    except WorkError as error:
+        raise WorkError(
+            error.faults[0].what.replace("script failed", f"{script.name} failed", 1),
+            where=f"overlays/{overlay}/{script.name}",
+            hint=error.faults[0].hint,
+        ) from error

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Make the root nobody's in particular: no identity, no secrets, no traces; and name it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from imagebuilder.digest import Json
+from imagebuilder.errors import WorkError
+from imagebuilder.steps import clean
+from imagebuilder.steps.clean import run_clean
+from imagebuilder.steps.workspace import Workspace
+
+VERSION = 1
+
+# systemd "Safely Building Images", virt-sysprep's operations, and what GPU nodes add to them.
+IDENTITY = (
+    "/etc/hostname", "/etc/machine-info", "/var/lib/dbus/machine-id",
+    "/etc/resolv.conf.dpkg*", "/etc/netplan/50-cloud-init.yaml", "/var/lib/cloud",
+    "/var/lib/NetworkManager/secret_key", "/var/lib/NetworkManager/seen-bssids",
+    "/var/lib/dhcp/*", "/var/lib/dhcpcd/*",
+    "/etc/iscsi/initiatorname.iscsi", "/etc/nvme/hostnqn", "/etc/nvme/hostid",
+    "/etc/munge/munge.key", "/var/lib/munge/*", "/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub",
+    "/etc/apt/auth.conf", "/etc/apt/auth.conf.d/*", "/etc/apt/apt.conf.d/*proxy*",
+    "/root/.ssh", "/root/.netrc", "/root/.git-credentials", "/root/.config/pip", "/etc/pip.conf",
+    "/var/mail/*", "/var/spool/cron/crontabs/*", "/var/crash/*", "/core", "/.autorelabel",
+    "/loader/random-seed", "/boot/efi/loader/random-seed",
+)  # fmt: skip
+
+SOURCES = """\
+# This root is immutable: packages are added in its recipe, not on the node.
+# Its exact packages and the suites they are from are in the image's manifest.
+"""
+
+# Arguments: image id, image version.  The link of /etc/resolv.conf is the resolver's business when
+# the root has one; a copy of a builder's file is nobody's.
+FINALISE = """\
+set -eu
+: > /etc/machine-id
+[ -L /etc/resolv.conf ] || rm -f /etc/resolv.conf
+mkdir -p /etc/apt
+printf '%s' "$3" > /etc/apt/sources.list
+file=/usr/lib/os-release
+[ -f "$file" ] || file=/etc/os-release
+sed -i '/^IMAGE_ID=/d; /^IMAGE_VERSION=/d' "$file"
+printf 'IMAGE_ID=%s\\nIMAGE_VERSION=%s\\n' "$1" "$2" >> "$file"
+# Nothing is newer than these: no ldconfig, hwdb or catalogue run at each boot
+# (systemd.unit(5), ConditionNeedsUpdate=).
+touch /etc/.updated /var/.updated
+"""
+
+
+@dataclass(frozen=True)
+class FinaliseStep:
+    """The last layer.  `packages` is what dpkg must say is installed: name to version.
+
+    The command line is not written into the root, but a part of what IMAGE_VERSION names.
+    """
+
+    profile: str
+    packages: Mapping[str, str]
+    cmdline: tuple[str, ...]
+    epoch: int
+    version: str = ""
+    title: str = "finalise"
+    leaf: bool = False
+
+    def inputs(self) -> Mapping[str, Json]:
+        return {
+            "step": f"finalise {VERSION}.{clean.VERSION}",
+            "profile": self.profile,
+            "cmdline": list(self.cmdline),
+            "epoch": self.epoch,
+        }
+
+    def apply(self, workspace: Workspace) -> None:
+        workspace.run(["sh", "-c", f"rm -rf -- {' '.join(IDENTITY)}"])
+        workspace.run(["sh", "-c", FINALISE, "sh", self.profile, self.version, SOURCES])
+        run_clean(workspace)
+        installed = check_installed(workspace, self.packages)
+        workspace.facts.write_text(json.dumps(installed))
+
+
+def check_installed(workspace: Workspace, locked: Mapping[str, str]) -> dict[str, int]:
+    """The root's dpkg must list the locked packages, all configured, and no others.
+
+    Returns their installed sizes in bytes.  Raises WorkError with the difference.
+    """
+    form = "${db:Status-Abbrev} ${Package}:${Architecture} ${Version} ${Installed-Size} .\\n"
+    said = workspace.ask(["dpkg-query", "--show", f"--showformat={form}"]).stdout
+    rows = [line.split() for line in said.splitlines()]
+    installed = {row[1]: row[2] for row in rows if row[0] == "ii"}
+    broken = [row[1] for row in rows if row[0] != "ii"]
+    wrong = [
+        *(f"{n} is not configured" for n in broken),
+        *(f"{n} {v} is missing" for n, v in locked.items() if installed.get(n) is None),
+        *(
+            f"{n} is {installed[n]}, not {v}"
+            for n, v in locked.items()
+            if installed.get(n) not in (None, v)
+        ),
+        *(f"{n} {v} is not in the lock" for n, v in installed.items() if n not in locked),
+    ]
+    if wrong:
+        more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
+        raise WorkError(
+            f"the root differs from its lock: {'; '.join(wrong[:5])}{more}",
+            hint="a script of an overlay installs or removes packages: list them under `packages:`",
+        )
+    # Installed-Size is in KiB and optional (deb-control(5)).
+    return {row[1]: int(row[3]) * 1024 if row[3].isdigit() else 0 for row in rows}

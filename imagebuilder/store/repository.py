@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where layers and images live: one OSTree repository, and the arrows into and out of it.
+
+    store/                      bare repository: content-addressed, hard-linked checkouts
+      refs/heads/layer/<digest>             the root as a step left it, or what a leaf step made
+      refs/heads/image/<profile>/<version>  vmlinuz, initrd.img, cmdline, manifest.json, SBOM
+
+A commit's identity is its content: refs are bound afterwards (`--orphan`), subject and time are
+fixed, so the same tree has the same commit on every builder.  A ref appears only when all of its
+objects are on disk (ostree-commit(1), transaction and syncfs).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.digest import Json
+from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.process import Word, run
+from imagebuilder.store.upper import Changes, stage
+
+LAYERS = "layer"
+IMAGES = "image"
+
+
+@dataclass(frozen=True)
+class ImageRef:
+    """An image in the store: `profile@version` and its commit."""
+
+    profile: str
+    version: str
+    commit: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.profile}@{self.version}"
+
+    @property
+    def ref(self) -> str:
+        return f"{IMAGES}/{self.profile}/{self.version}"
+
+
+@dataclass(frozen=True)
+class Store:
+    """The repository at `path`, made by make_store()."""
+
+    path: Path
+
+    def ostree(self, verb: str, *words: Word) -> str:
+        """Run `ostree VERB --repo=...`; returns its stdout without the last newline."""
+        return run(["ostree", verb, f"--repo={self.path}", *words]).stdout.removesuffix("\n")
+
+    def refs(self, kind: str) -> dict[str, str]:
+        """Refs below `kind`, without that word, with their commits."""
+        # Refs are files (ostree's documented layout): reading them costs nothing, a process 10 ms.
+        top = self.path / "refs" / "heads" / kind
+        found = sorted(p for p in top.rglob("*") if p.is_file()) if top.is_dir() else []
+        return {os.fspath(p.relative_to(top)): p.read_text().strip() for p in found}
+
+    def layers(self) -> dict[str, str]:
+        """Digest and commit of every layer."""
+        return self.refs(LAYERS)
+
+    def images(self) -> tuple[ImageRef, ...]:
+        """Every image, by profile and version."""
+        named = ((ref.rpartition("/"), commit) for ref, commit in self.refs(IMAGES).items())
+        return tuple(ImageRef(profile, version, commit) for (profile, _, version), commit in named)
+
+    def find_layer(self, digest: str) -> str | None:
+        """The commit of a layer, if the store has it."""
+        ref = self.path / "refs" / "heads" / LAYERS / digest
+        return ref.read_text().strip() if ref.is_file() else None
+
+    def image(self, name: str) -> ImageRef:
+        """The image `profile@version` (a unique start of the version is enough), or the newest
+        of `profile`.  Raises InputError.
+        """
+        profile, _, version = name.partition("@")
+        of_profile = [i for i in self.images() if i.profile == profile]
+        if not of_profile:
+            raise InputError(
+                f"no image of profile {profile} in the store",
+                hint=f"imagebuilder build {profile} makes one; imagebuilder images lists them",
+            )
+        if not version:
+            return max(of_profile, key=self.made_at)
+        fitting = [i for i in of_profile if i.version.startswith(version) or version in i.version]
+        exact = [i for i in fitting if i.version == version]
+        if len(exact or fitting) != 1:
+            listed = ", ".join(i.version for i in fitting or of_profile)
+            what = "more than one version" if fitting else "no version"
+            raise InputError(f"{what} of {profile} fits {version!r}", hint=f"there are: {listed}")
+        return (exact or fitting)[0]
+
+    def made_at(self, image: ImageRef) -> tuple[float, str]:
+        """When the image entered this store (its ref's time), then its version."""
+        return ((self.path / "refs" / "heads" / image.ref).stat().st_mtime, image.version)
+
+    def read(self, commit: str, path: str) -> str:
+        """The text of one file of a commit.  Raises WorkError."""
+        return self.ostree("cat", commit, path)
+
+    def checkout(self, commit: str, target: Path, *, links: bool = True) -> None:
+        """The tree of `commit` at `target`, as hard links (not to be written to) or copies."""
+        self.ostree("checkout", "--require-hardlinks" if links else "--force-copy", commit, target)
+
+    def commit(self, tree: Path, *, epoch: int, base: str | None = None) -> str:
+        """Commit `tree`, which is consumed, on top of `base` if given; returns the commit."""
+        below = [f"--base={base}"] if base else []
+        return self.ostree(
+            "commit", "--orphan", "--consume", "--devino-canonical", "--parent=none",
+            "--subject=imagebuilder", f"--timestamp=@{epoch}", *below, f"--tree=dir={tree}",
+        )  # fmt: skip
+
+    def commit_layer(
+        self, digest: str, upper: Path, changes: Changes, *, below: str | None, epoch: int
+    ) -> str:
+        """Make the layer `digest` from a settled upper over the commit `below`.
+
+        The upper itself stays as it is.  A layer that only adds is committed on top of its parent
+        without touching the rest; one that removes goes through a checkout of the parent.
+        """
+        tree = upper.with_name(f"{upper.name}.tree")
+        if below is not None and changes.additive:
+            try:
+                tree.mkdir()
+                stage(upper, tree, changes)
+                commit = self.commit(tree, epoch=epoch, base=below)
+            except WorkError:
+                # A file has taken the place of a directory: only a merged tree can say so.
+                shutil.rmtree(tree, ignore_errors=True)
+                commit = self.commit_merged(tree, upper, changes, below=below, epoch=epoch)
+        else:
+            commit = self.commit_merged(tree, upper, changes, below=below, epoch=epoch)
+        self.bind(f"{LAYERS}/{digest}", commit)
+        return commit
+
+    def commit_merged(
+        self, tree: Path, upper: Path, changes: Changes, *, below: str | None, epoch: int
+    ) -> str:
+        """The slow way of commit_layer(): check out, apply, commit everything."""
+        if below:
+            self.checkout(below, tree)
+        else:
+            tree.mkdir()
+        stage(upper, tree, changes)
+        return self.commit(tree, epoch=epoch)
+
+    def bind(self, ref: str, commit: str) -> None:
+        """Point `ref` at `commit`, atomically."""
+        self.ostree("refs", "--force", f"--create={ref}", commit)
+
+    def commit_image(self, profile: str, version: str, tree: Path, *, epoch: int) -> ImageRef:
+        """Record an image: `tree` holds its files and is consumed."""
+        image = ImageRef(profile, version, self.commit(tree, epoch=epoch))
+        self.bind(image.ref, image.commit)
+        return image
+
+    def manifest(self, image: ImageRef) -> dict[str, Json]:
+        """The manifest of an image."""
+        value: dict[str, Json] = json.loads(self.read(image.commit, "/manifest.json"))
+        return value
+
+    def remove(self, ref: str) -> None:
+        """Drop a ref; its objects go with the next prune()."""
+        self.ostree("refs", "--delete", ref)
+
+    def prune(self) -> str:
+        """Delete objects no ref needs; returns what ostree says it freed."""
+        return self.ostree("prune", "--refs-only", "--depth=0")
+
+    def check(self) -> None:
+        """Verify the content of every object (ostree fsck).  Raises WorkError."""
+        self.ostree("fsck", "--quiet")
+
+    def size(self) -> int:
+        """Bytes on disk of the repository."""
+        said = run(["du", "--summarize", "--block-size=1", self.path]).stdout
+        return int(said.split()[0])
+
+
+def make_store(path: Path) -> Store:
+    """The store at `path`, made if it is not there.  Raises HostError when it cannot be."""
+    if not (path / "config").is_file():
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise HostError(
+                f"cannot make the store: {error.strerror}",
+                where=os.fspath(path),
+                hint="build needs root; IMAGEBUILDER_STATE or --state names another place",
+            ) from error
+        run(["ostree", "init", f"--repo={path}", "--mode=bare"])
+    return Store(path)

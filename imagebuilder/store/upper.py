@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a step changed, read from the upper directory that overlayfs left.
+
+Format: Documentation/filesystems/overlayfs.rst of the kernel.  A character device 0:0 is a whiteout
+(the name below is gone); `trusted.overlay.opaque=y` on a directory hides everything below it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+OPAQUE = "trusted.overlay.opaque"
+OVERLAY_XATTRS = "trusted.overlay."
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What an upper removes from the layers below: names relative to the root, no leading slash."""
+
+    whiteouts: tuple[str, ...] = ()
+    opaque: tuple[str, ...] = ()
+
+    @property
+    def additive(self) -> bool:
+        """Whether the upper only adds and replaces."""
+        return not self.whiteouts and not self.opaque
+
+
+def settle(upper: Path) -> Changes:
+    """Prepare an upper whose sandbox has ended to be a layer, and say what it removes.
+
+    overlayfs's bookkeeping attributes are stripped, but for opaqueness, which the kernel needs
+    when the upper becomes a lower.  Sockets, FIFOs and device nodes go: no tree we serve may hold
+    them, and /dev of a node is its own.
+    """
+    whiteouts: list[str] = []
+    opaque: list[str] = []
+    for path, info in walk(upper):
+        if stat.S_ISCHR(info.st_mode) and info.st_rdev == 0:
+            whiteouts.append(os.fspath(path.relative_to(upper)))
+        elif not (
+            stat.S_ISREG(info.st_mode) or stat.S_ISDIR(info.st_mode) or stat.S_ISLNK(info.st_mode)
+        ):
+            path.unlink()
+        elif strip_bookkeeping(path) and path != upper:
+            opaque.append(os.fspath(path.relative_to(upper)))
+    forget_times(upper)
+    return Changes(tuple(sorted(whiteouts)), tuple(sorted(opaque)))
+
+
+def forget_times(tree: Path) -> None:
+    """Set every modification time to 0, as in a checkout.
+
+    The store does not keep times, so no step may see others in a layer that was just built than in
+    one that is reused.
+    """
+    for path, _ in walk(tree):
+        os.utime(path, ns=(0, 0), follow_symlinks=False)
+
+
+def strip_bookkeeping(path: Path) -> bool:
+    """Remove overlayfs's attributes from `path`; returns whether it is opaque."""
+    is_opaque = False
+    for name in os.listxattr(path, follow_symlinks=False):
+        if name == OPAQUE:
+            is_opaque = os.getxattr(path, name, follow_symlinks=False) == b"y"
+        elif name.startswith(OVERLAY_XATTRS):
+            os.removexattr(path, name, follow_symlinks=False)
+    return is_opaque
+
+
+def walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """`top` and everything below it, parents first, never following a symlink."""
+    yield top, top.lstat()
+    with os.scandir(top) as entries:
+        for entry in sorted(entries, key=lambda e: e.name):
+            if entry.is_dir(follow_symlinks=False):
+                yield from walk(Path(entry.path))
+            else:
+                yield Path(entry.path), entry.stat(follow_symlinks=False)
+
+
+def stage(upper: Path, tree: Path, changes: Changes) -> None:
+    """Apply a settled upper to `tree`, a hard-link checkout of the layer below (or a new folder).
+
+    Files become hard links of the upper's, which stays whole: it may be serving as the lower of a
+    running sandbox.  Nothing in `tree` is ever opened for writing.
+    """
+    for name in (*changes.whiteouts, *changes.opaque):
+        remove(tree / name)
+    gone = {os.fspath(upper / name) for name in changes.whiteouts}
+    for path, info in walk(upper):
+        target = tree / path.relative_to(upper)
+        if stat.S_ISDIR(info.st_mode):
+            stage_directory(path, target, info)
+        elif os.fspath(path) not in gone:
+            if os.path.lexists(target):
+                remove(target)
+            os.link(path, target, follow_symlinks=False)
+
+
+def stage_directory(path: Path, target: Path, info: os.stat_result) -> None:
+    """Make `target` a directory with mode, owner and attributes of `path`."""
+    if target.is_symlink() or (target.exists() and not target.is_dir()):
+        target.unlink()
+    target.mkdir(exist_ok=True)
+    os.chown(target, info.st_uid, info.st_gid)
+    target.chmod(stat.S_IMODE(info.st_mode))
+    for name in os.listxattr(path):
+        if not name.startswith(OVERLAY_XATTRS):
+            os.setxattr(target, name, os.getxattr(path, name))
+
+
+def remove(path: Path) -> None:
+    """Remove a file, link or tree if it is there; never follows a link."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)

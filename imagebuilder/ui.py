@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a person sees while something runs: one line a step, bars where waiting is long.
+
+Everything goes to one stream (stderr); results belong on stdout and are not this module's concern.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, NoReturn, Protocol, TextIO
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+TITLE_WIDTH = 34
+TIME_WIDTH = 10
+SIZES = ("B", "kB", "MB", "GB", "TB", "PB")
+ASCII = {"✓": "+", "✗": "x", "…": "-"}
+RED, GREEN, YELLOW, PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
+CLEAR_LINE = "\r\x1b[K"
+
+
+class Step:
+    """A running step; `remark()` adds a few words to the line it ends with."""
+
+    def __init__(self, title: str, *, cleaning: bool) -> None:
+        self.title = title
+        self.cleaning = cleaning
+        self.started = time.monotonic()
+        self.words = ""
+
+    def remark(self, words: str) -> None:
+        """Say `words`, such as `42 packages`, behind the time; the last remark counts."""
+        self.words = words
+
+
+class Bar(Protocol):
+    """Something that is told how far the work is; any thread may tell."""
+
+    def advance(self, amount: int) -> None:
+        """`amount` more is done, in the bar's unit."""
+        ...
+
+
+class Ui:
+    """Lines and bars on one stream.  Steps may run at the same time in threads: lines stay whole.
+
+    On a terminal (`interactive`) the steps that run stand in a last line that goes away; elsewhere
+    there are only plain ASCII lines.  Lines written while an error unwinds are in parentheses: they
+    are the cleaning up.
+    """
+
+    def __init__(
+        self,
+        stream: TextIO | None = None,
+        *,
+        verbose: bool = False,
+        interactive: bool = False,
+        colour: bool = False,
+    ) -> None:
+        self.stream = sys.stderr if stream is None else stream
+        self.verbose = verbose
+        self.interactive = interactive
+        self.colour = colour
+        self._lock = threading.RLock()
+        self._running: list[Step] = []
+        self._bars: list[tqdm[NoReturn]] = []
+
+    @classmethod
+    def for_stream(cls, stream: TextIO, env: Mapping[str, str], *, verbose: bool = False) -> Ui:
+        """As fits what `stream` is: colours unless NO_COLOR is set, nothing moving in a file."""
+        interactive = stream.isatty() and env.get("TERM", "dumb") != "dumb"
+        colour = interactive and not env.get("NO_COLOR")
+        return cls(stream, verbose=verbose, interactive=interactive, colour=colour)
+
+    def telling(self, *, verbose: bool) -> Ui:
+        """The same stream, with or without every detail."""
+        return Ui(self.stream, verbose=verbose, interactive=self.interactive, colour=self.colour)
+
+    @contextmanager
+    def step(self, title: str) -> Iterator[Step]:
+        """One line with the step's time when it ends, however it ends."""
+        step = Step(title, cleaning=is_unwinding())
+        with self._lock:
+            self._running.append(step)
+            self._draw_running()
+        try:
+            yield step
+        except BaseException as error:
+            self._end(step, failed_how(error))
+            raise
+        self._end(step, "")
+
+    def note(self, text: str) -> None:
+        """A line of its own."""
+        self._write(f"({text})" if is_unwinding() else text)
+
+    def detail(self, text: str) -> None:
+        """A line that only those see who asked for every detail."""
+        if self.verbose:
+            self._write(f"    {text}")
+
+    def warn(self, text: str) -> None:
+        """A line about what may bite the person later."""
+        self._write(f"{self._paint('warning:', YELLOW)} {text}")
+
+    @contextmanager
+    def bar(self, total: int, what: str, unit: str = "B") -> Iterator[Bar]:
+        """A bar up to `total` (0: unknown) on a terminal, and everywhere a line when it ends."""
+        counter = Counter(self._open_bar(total, what, unit) if self.interactive else None)
+        step = Step(what, cleaning=is_unwinding())
+        try:
+            yield counter
+        except BaseException as error:
+            self._close_bar(counter)
+            self._end(step, failed_how(error))
+            raise
+        self._close_bar(counter)
+        step.remark(format_amount(counter.done, unit))
+        self._end(step, "")
+
+    def _end(self, step: Step, failed: str) -> None:
+        """Write the line of a step that is over; `failed` is empty or `failed`, `interrupted`."""
+        time_taken = format_duration(time.monotonic() - step.started)
+        with self._lock:
+            if step in self._running:
+                self._running.remove(step)
+            self._write(self._end_line(step, failed, time_taken))
+
+    def _end_line(self, step: Step, failed: str, time_taken: str) -> str:
+        if step.cleaning:
+            how = f"{failed} after {time_taken}" if failed else time_taken
+            return f"({step.title}: {how})"
+        words = " ".join(filter(None, (failed, step.words)))
+        if not self.interactive:
+            how = f"{failed} after" if failed else "done in"
+            return f"{step.title}: {how} {time_taken}" + (f", {step.words}" if step.words else "")
+        mark = self._paint(self._symbol("✗"), RED) if failed else self._tick()
+        return f"  {mark} {step.title:<{TITLE_WIDTH}}{time_taken:>{TIME_WIDTH}}  {words}".rstrip()
+
+    def _write(self, line: str) -> None:
+        """One whole line, above whatever is being drawn."""
+        with self._lock:
+            if self._bars:
+                self._bars[-1].write(line, file=self.stream)
+                return
+            self.stream.write(f"{CLEAR_LINE if self.interactive else ''}{line}\n")
+            self._draw_running()
+
+    def _draw_running(self) -> None:
+        """The last line of a terminal: what runs now."""
+        if self.interactive and self._running and not self._bars:
+            titles = ", ".join(step.title for step in self._running)
+            width = shutil.get_terminal_size().columns - 1
+            line = f"  {self._symbol('…')} {titles}"[:width]
+            self.stream.write(f"{CLEAR_LINE}{line}")
+        self.stream.flush()
+
+    def _open_bar(self, total: int, what: str, unit: str) -> tqdm[NoReturn]:
+        from tqdm import tqdm  # only those who watch pay for it
+
+        with self._lock:
+            self.stream.write(CLEAR_LINE)
+            drawn: tqdm[NoReturn] = tqdm(
+                total=total or None, desc=f"  {what}", unit=unit if unit == "B" else f" {unit}",
+                unit_scale=unit == "B", leave=False,
+                file=self.stream, dynamic_ncols=True, ascii=self._symbol("✓") == "+",
+            )  # fmt: skip
+            self._bars.append(drawn)
+        return drawn
+
+    def _close_bar(self, counter: Counter) -> None:
+        if counter.drawn is not None:
+            with self._lock:
+                counter.drawn.close()
+                self._bars.remove(counter.drawn)
+
+    def _tick(self) -> str:
+        return self._paint(self._symbol("✓"), GREEN)
+
+    def _paint(self, text: str, colour: str) -> str:
+        return f"{colour}{text}{PLAIN}" if self.colour else text
+
+    def _symbol(self, symbol: str) -> str:
+        """`symbol`, or what stands for it where the stream's encoding lacks it."""
+        try:
+            symbol.encode(self.stream.encoding or "ascii")
+        except UnicodeEncodeError:
+            return ASCII[symbol]
+        return symbol
+
+
+class Counter:
+    """A Bar: counts, and draws when there is something to draw on."""
+
+    def __init__(self, drawn: tqdm[NoReturn] | None) -> None:
+        self.drawn = drawn
+        self.done = 0
+        self._lock = threading.Lock()
+
+    def advance(self, amount: int) -> None:
+        """`amount` more is done, in the bar's unit."""
+        with self._lock:
+            self.done += amount
+            if self.drawn is not None:
+                self.drawn.update(amount)
+
+
+class PoolProgress:
+    """The progress of a download as the package pool tells it, on a bar."""
+
+    def __init__(self, ui: Ui) -> None:
+        self._ui = ui
+        self._stack = ExitStack()
+        self._bar: Bar | None = None
+
+    def start(self, total_bytes: int, what: str) -> None:
+        """`total_bytes` of `what` are about to come."""
+        self.done()
+        self._bar = self._stack.enter_context(self._ui.bar(total_bytes, what))
+
+    def advance(self, amount: int) -> None:
+        """`amount` more bytes are here."""
+        if self._bar is not None:
+            self._bar.advance(amount)
+
+    def done(self) -> None:
+        """Nothing more comes; in a `finally` the line says whether it failed."""
+        self._bar = None
+        self._stack.__exit__(*sys.exc_info())
+
+
+def is_unwinding() -> bool:
+    """Whether the caller runs because of an error: in a `finally`, an `except` or an `__exit__`."""
+    return sys.exc_info()[0] is not None
+
+
+def failed_how(error: BaseException) -> str:
+    """The word for a step that ended with `error`."""
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+
+
+def format_size(size: float) -> str:
+    """Bytes for people, in powers of 1000: `1.4 GB`, `673 MB`, `12 B`."""
+    power = 0
+    while round(size) >= 1000 and power < len(SIZES) - 1:
+        size /= 1000
+        power += 1
+    return f"{size:.1f} {SIZES[power]}" if power and size < 9.95 else f"{size:.0f} {SIZES[power]}"
+
+
+def format_amount(amount: int, unit: str) -> str:
+    """An amount in a bar's unit: sizes for bytes, else the number and the unit."""
+    return format_size(amount) if unit == "B" else f"{amount} {unit}".rstrip()
+
+
+def format_duration(seconds: float) -> str:
+    """Seconds for people: `4.1 s`, `2 min 5 s`, `1 h 2 min`."""
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def table(rows: Sequence[Sequence[str]], headers: Sequence[str] = ()) -> str:
+    """Rows as aligned plain text, two spaces between columns, one line a row and no end of line."""
+    lines = [headers, *rows] if headers else list(rows)
+    if not lines:
+        return ""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The compute user, the models disk and Wake-on-LAN are as this overlay says."""
+
+from __future__ import annotations
+
+import pytest
+from testinfra.host import Host
+
+LIMITS = "/etc/security/limits.d/compute-node.conf"
+WAKE_ON_LAN = "/etc/systemd/network/90-wake-on-lan.link"
+DEFAULT_LINK = "/usr/lib/systemd/network/99-default.link"
+
+
+def compute_user(host: Host) -> str:
+    """The name that compute_user has in this image."""
+    lines = host.file(LIMITS).content_string.splitlines()
+    name: str = next(line.split()[0] for line in lines if line and not line.startswith("#"))
+    return name
+
+
+def pci_cards(host: Host) -> list[str]:
+    """The network cards of the board that our .link file was applied to."""
+    names = host.check_output("ls /sys/class/net").split()
+    told = {name: host.run(f"udevadm info -q property /sys/class/net/{name}") for name in names}
+    lines = {name: run.stdout.splitlines() for name, run in told.items()}
+    return [name for name in names if f"ID_NET_LINK_FILE={WAKE_ON_LAN}" in lines[name]]
+
+
+def naming(text: str) -> set[str]:
+    """The lines of a .link file that decide names and addresses."""
+    return {line for line in text.splitlines() if "Policy=" in line}
+
+
+@pytest.mark.static
+def test_user_reaches_the_accelerators(host: Host) -> None:
+    user = host.user(compute_user(host))
+    assert user.uid == 1000
+    assert {"render", "video"} <= set(user.groups)
+    assert user.shell == "/bin/bash"
+
+
+@pytest.mark.static
+def test_user_has_no_password(host: Host) -> None:
+    assert host.user(compute_user(host)).password in {"!", "!!", "*"}
+
+
+@pytest.mark.static
+def test_sudoers_are_sound(host: Host) -> None:
+    assert host.run("/usr/sbin/visudo -c").rc == 0
+    rule = host.file("/etc/sudoers.d/compute-node")
+    if rule.exists:
+        assert (rule.user, rule.group, rule.mode) == ("root", "root", 0o440)
+        assert rule.content_string.startswith(f"{compute_user(host)} ALL=")
+
+
+@pytest.mark.static
+def test_hosts_name_the_node(host: Host) -> None:
+    lines = [line.split() for line in host.file("/etc/hosts").content_string.splitlines()]
+    assert ["127.0.0.1", "localhost"] in lines
+    assert ["127.0.0.1", "compute-node"] in lines
+
+
+@pytest.mark.static
+def test_wake_on_lan_names_cards_as_systemd_does(host: Host) -> None:
+    ours = host.file(WAKE_ON_LAN).content_string
+    assert "WakeOnLan=magic" in ours
+    assert naming(ours) == naming(host.file(DEFAULT_LINK).content_string)
+
+
+@pytest.mark.static
+def test_no_unit_waits_for_the_models_disk(host: Host) -> None:
+    assert host.file("/etc/systemd/system/models.mount").is_file
+    found = host.check_output("find /etc/systemd/system -name models.mount -type l")
+    assert found == ""
+    assert "models" not in host.run("cat /etc/fstab").stdout
+
+
+@pytest.mark.boot
+def test_models_is_there(host: Host) -> None:
+    models = host.file("/models")
+    assert models.is_directory
+    assert host.run("systemctl is-failed models.mount").stdout.strip() != "failed"
+
+
+@pytest.mark.boot
+def test_models_is_mounted_where_the_disk_is(host: Host) -> None:
+    what = host.check_output("systemctl show -P What models.mount")
+    assert host.mount_point("/models").exists == host.file(what).exists
+
+
+@pytest.mark.boot
+def test_names_resolve(host: Host) -> None:
+    assert host.addr("compute-node").ipv4_addresses == ["127.0.0.1"]
+    assert host.addr(host.check_output("uname -n")).is_resolvable
+
+
+@pytest.mark.boot
+def test_cards_that_can_wake_the_node_will(host: Host) -> None:
+    cards = pci_cards(host)
+    assert cards
+    for card in cards:
+        said = [line.strip() for line in host.run(f"sudo -n ethtool {card}").stdout.splitlines()]
+        can = any(line.startswith("Supports Wake-on:") and "g" in line[17:] for line in said)
+        assert not can or "Wake-on: g" in said

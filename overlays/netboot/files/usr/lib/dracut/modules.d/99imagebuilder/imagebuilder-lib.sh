@@ -1,0 +1,65 @@
+#!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
+# Stages, reports and failures of the network root; sourced by the other scripts.
+# in:  imagebuilder.report=URL on the kernel command line
+# out: lines on the kernel console, /run/imagebuilder/{stages,nic,node,failure}, HTTP requests
+
+command -v getarg > /dev/null || . /lib/dracut-lib.sh
+
+ib_run=/run/imagebuilder
+ib_mounts=/run/initramfs/imagebuilder # systemd leaves what is below /run/initramfs mounted
+
+# say TEXT: a line on every console, even with `quiet`, and in the journal
+say() {
+    level=29
+    getarg quiet > /dev/null && level=27
+    echo "<$level>imagebuilder: $1" > /dev/kmsg
+}
+
+# stage NAME: the node begins this stage
+stage() {
+    mkdir -p "$ib_run"
+    read -r ib_uptime _ < /proc/uptime
+    echo "$ib_uptime $1" >> "$ib_run/stages"
+    say "stage $1"
+    report "stage=$1&uptime=$ib_uptime"
+}
+
+# report QUERY: tell the server, once it is known which NIC we boot from.  A server that answers
+# with an error costs nothing, one that does not answer at all 3 s once.
+report() {
+    ib_url=$(getarg imagebuilder.report=) || return 0
+    [ -e "$ib_run/node" ] || { echo "$1" >> "$ib_run/unsent"; return 0; }
+    [ -e "$ib_run/report-hangs" ] && return 0
+    read -r ib_node < "$ib_run/node"
+    case $ib_url in *\?*) ib_url="$ib_url&" ;; *) ib_url="$ib_url?" ;; esac
+    timeout 3 busybox wget -q -O /dev/null "$ib_url$1&node=$ib_node" 2> /dev/null
+    [ $? -ne 124 ] || : > "$ib_run/report-hangs"
+}
+
+# boot_nic SERVER: remember the NIC that leads to SERVER and report what happened before
+boot_nic() {
+    ib_nic=$(ip -o route get "$1" 2> /dev/null | sed -n 's/.* dev \([^ ]*\).*/\1/p')
+    [ -e "/sys/class/net/$ib_nic/address" ] || return 0
+    echo "$ib_nic" > "$ib_run/nic"
+    cat "/sys/class/net/$ib_nic/address" > "$ib_run/node"
+    [ -e "$ib_run/unsent" ] || return 0
+    while read -r ib_query; do report "$ib_query"; done < "$ib_run/unsent"
+    rm -f "$ib_run/unsent"
+}
+
+# fail STAGE WHAT HINT...: say what is wrong and where to look, then do what dracut does
+# (rd.shell=, rd.emergency=); returns when a person leaves the shell
+fail() {
+    ib_stage=$1
+    {
+        echo "BOOT FAILED in stage $1: $2"
+        shift 2
+        for ib_hint; do echo "  look at: $ib_hint"; done
+    } > "$ib_run/failure"
+    while read -r ib_line; do say "$ib_line"; done < "$ib_run/failure"
+    report "stage=failed&at=$ib_stage"
+    # Once more right above the prompt of the emergency shell.
+    echo "cat $ib_run/failure > /dev/console" > "$hookdir/emergency/50-imagebuilder.sh"
+    emergency_shell "imagebuilder: boot failed in stage $ib_stage"
+}

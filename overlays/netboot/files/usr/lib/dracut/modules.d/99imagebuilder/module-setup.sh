@@ -1,0 +1,47 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# The network root of imagebuilder: NFS or a squashfs over HTTP, a writable tmpfs on top, the node's
+# own files.  Numbered after dracut's own modules, because it takes parts of them away.
+# in:  busybox, mount, the dracut modules named in depends()
+# out: hooks and programs in the initrd; docs/netboot-root.md tells what they do
+
+check() {
+    require_binaries busybox mount umount timeout stat || return 1
+    if ! [[ -e /etc/netconfig && -e /etc/protocols ]]; then
+        derror 'NFSv3 needs /etc/netconfig (libtirpc-common) and /etc/protocols (netbase)'
+        return 1
+    fi
+    return 255
+}
+
+depends() {
+    echo "dash systemd-initrd dracut-systemd systemd-networkd nfs"
+}
+
+installkernel() {
+    hostonly='' instmods overlay loop squashfs nfs nfsv3 nfsv4
+    # A keyboard for whoever stands before a node that did not boot.
+    hostonly='' instmods usbhid hid_generic
+}
+
+install() {
+    inst_multiple busybox mount umount timeout stat sed
+    inst_simple "$moddir/imagebuilder-lib.sh" /lib/imagebuilder-lib.sh
+    inst_simple "$moddir/imagebuilder-fetch.sh" /lib/imagebuilder-fetch.sh
+    inst_script "$moddir/imagebuilderroot.sh" /sbin/imagebuilderroot
+    inst_hook cmdline 92 "$moddir/take-root.sh"
+    inst_hook initqueue/timeout 10 "$moddir/no-network.sh"
+    inst_hook pre-pivot 50 "$moddir/node-files.sh"
+    inst_hook pre-pivot 90 "$moddir/keep-network.sh"
+
+    # USB NICs are named by their address in the real root: name them so from the start.
+    inst_simple /usr/lib/systemd/network/73-usb-net-by-mac.link
+
+    # It waits for every NIC, plugged in or not; dracut asks each of them in turn anyway.
+    systemctl -q --root "$initdir" mask systemd-networkd-wait-online.service
+
+    # We mount without locks and with numeric owners: none of these daemons has work to do.
+    rm -f "$initdir"/usr/sbin/{rpcbind,rpc.statd,rpc.idmapd} \
+        "$initdir"/var/lib/dracut/hooks/pre-udev/*-nfs-start-rpc.sh \
+        "$initdir"/var/lib/dracut/hooks/cleanup/*-nfsroot-cleanup.sh
+}

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ssh opens to keys only, and the image holds no host key."""
+
+from __future__ import annotations
+
+import pytest
+from testinfra.host import Host
+
+HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
+SETTINGS = (
+    "passwordauthentication no",
+    "kbdinteractiveauthentication no",
+    "permitemptypasswords no",
+    "permitrootlogin prohibit-password",
+    "pubkeyauthentication yes",
+    "x11forwarding no",
+    "authorizedkeysfile /etc/ssh/authorized_keys .ssh/authorized_keys",
+    f"hostkey {HOST_KEY}",
+)
+
+
+@pytest.mark.static
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_sshd_is_set(host: Host, setting: str) -> None:
+    # Newer releases print keywords in mixed case, and the other name of without-password.
+    said = host.check_output("/usr/sbin/sshd -G").lower()
+    assert setting in said.replace("without-password", "prohibit-password").splitlines()
+
+
+@pytest.mark.static
+def test_somebody_can_log_in(host: Host) -> None:
+    keys = host.file("/etc/ssh/authorized_keys")
+    assert (keys.user, keys.group, keys.mode) == ("root", "root", 0o644)
+    listed = host.check_output("ssh-keygen -l -f /etc/ssh/authorized_keys").splitlines()
+    assert listed
+    assert len(listed) == len(keys.content_string.splitlines())
+
+
+@pytest.mark.static
+def test_no_host_key_is_in_the_image(host: Host) -> None:
+    assert host.check_output("find /etc/ssh -name '*host*key*'") == ""
+
+
+@pytest.mark.static
+def test_units_are_set(host: Host) -> None:
+    assert host.file("/etc/systemd/system/sshd-keygen.service").linked_to == "/dev/null"
+    assert host.file("/etc/systemd/system/ssh.service.requires/ssh-host-key.service").is_symlink
+
+
+@pytest.mark.boot
+def test_sshd_listens(host: Host) -> None:
+    assert host.service("ssh").is_running
+    assert host.socket("tcp://0.0.0.0:22").is_listening
+
+
+@pytest.mark.boot
+def test_the_node_has_one_host_key(host: Host) -> None:
+    key = host.file(HOST_KEY)
+    assert (key.user, key.mode) == ("root", 0o600)
+    assert host.check_output("find /etc/ssh -name 'ssh_host_*_key'") == HOST_KEY
+    assert host.check_output(f"ssh-keygen -l -f {HOST_KEY}.pub").endswith("(ED25519)")

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a benchmark happens: a copy of the house, a filled pool and states, all below one folder.
+
+TOP/house              recipes and overlays of this checkout, locks resolved anew
+TOP/site.yaml key*     a site file with a key of its own, and the mirrors of the person's
+TOP/pool/{debs,wheels} every package of every lock, each state's own by hard links
+TOP/cache              apt's indexes
+TOP/states/NAME        IMAGEBUILDER_STATE of one use
+TOP/logs/              what the plain engines said
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from time import monotonic
+
+from imagebuilder.digest import Json
+from imagebuilder.errors import HostError
+from imagebuilder.lock.file import load_lock
+from imagebuilder.lock.mirrors import find_mirrors
+from imagebuilder.lock.pool import control, fetch
+from imagebuilder.lock.types import Lock
+from imagebuilder.process import Completed, Word, run
+from imagebuilder.recipe.load import load_recipe
+from imagebuilder.recipe.read import load_site
+from imagebuilder.recipe.types import Recipe
+from imagebuilder.settings import Settings, find_home, load_settings
+from imagebuilder.store.repository import Store
+from imagebuilder.store.workplace import remove_tree
+from imagebuilder.ui import PoolProgress, Ui, format_size
+from scripts.benchmark.compare import Stored
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+POOLS = ("debs", "wheels")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A house and a state, and the program on them."""
+
+    top: Path
+    house: Path
+    state: Path
+
+    @property
+    def settings(self) -> Settings:
+        """As the program would resolve them."""
+        return Settings(self.house, self.state, self.top / "cache", self.top / "site.yaml")
+
+    @property
+    def store(self) -> Store:
+        """The store of this state."""
+        return Store(self.state / "store")
+
+    def env(self) -> dict[str, str]:
+        """The environment in which the program finds this place, and leaves none in the checkout.
+
+        Bytecode goes below the top: it is there from the second run on, as for a user.
+        """
+        return {
+            "IMAGEBUILDER_HOUSE": os.fspath(self.house),
+            "IMAGEBUILDER_STATE": os.fspath(self.state),
+            "IMAGEBUILDER_SITE": os.fspath(self.top / "site.yaml"),
+            "IMAGEBUILDER_CACHE": os.fspath(self.top / "cache"),
+            "PYTHONPYCACHEPREFIX": os.fspath(self.top / "bytecode"),
+            "PYTHONPATH": os.fspath(CHECKOUT),
+        }
+
+    def argv(self, *words: str) -> list[Word]:
+        """The program's command line."""
+        return [sys.executable, "-m", "imagebuilder.cli.main", *words]
+
+    def __call__(self, *words: str) -> Completed:
+        """Run `imagebuilder WORDS`.  Raises WorkError when it fails."""
+        return self.run(self.argv(*words))
+
+    def run(self, argv: Sequence[Word], **more: str) -> Completed:
+        """Run a command line of the program."""
+        return run(argv, env={**self.env(), **more}, cwd=self.house)
+
+    def seconds(self, *words: str) -> float:
+        """How long `imagebuilder WORDS` takes, the whole process."""
+        start = monotonic()
+        self(*words)
+        return monotonic() - start
+
+    def ask(self, *words: str) -> dict[str, Json]:
+        """What `imagebuilder WORDS --json` says."""
+        value: dict[str, Json] = json.loads(self(*words, "--json").stdout)
+        return value
+
+    def recipe(self, profile: str) -> Recipe:
+        """A profile of this house."""
+        return load_recipe(profile, self.settings)
+
+    def lock(self, profile: str) -> Lock:
+        """Its lock."""
+        return load_lock(self.settings.lock_file(profile))
+
+    def image(self, profile: str) -> Stored:
+        """The newest image of a profile in this state."""
+        return Stored(self.store, self.ask("show", profile))
+
+    def drop(self) -> None:
+        """Remove the state."""
+        remove_tree(self.state)
+
+
+@dataclass(frozen=True)
+class First:
+    """A profile built once, cold; `program` and `sandboxes` are peaks of memory in bytes."""
+
+    place: Place
+    program: int
+    sandboxes: int
+
+
+class Bed:
+    """The places of one run; first builds are made when first asked for."""
+
+    def __init__(self, top: Path, ui: Ui) -> None:
+        self.top = top
+        self.ui = ui
+        self._firsts: dict[str, First] = {}
+
+    def prepare(self, profiles: Sequence[str], pool: Path | None) -> None:
+        """Copy the house, resolve the locks of `profiles`, fill the pool (first from `pool`)."""
+        for name in ("house", "states", "work"):
+            remove_tree(self.top / name)
+        for name in ("recipes", "overlays"):
+            shutil.copytree(CHECKOUT / name, self.top / "house" / name, symlinks=True)
+        for path in (self.top / "house/recipes/locks").glob("*.lock"):
+            path.unlink()
+        make_site(self.top)
+        for name in POOLS:
+            (self.top / "pool" / name).mkdir(parents=True, exist_ok=True)
+            if pool and (pool / name).is_dir():
+                link_tree(pool / name, self.top / "pool" / name)
+        main = self.fresh("main")
+        for profile in profiles:
+            with self.ui.step(f"lock {profile}"):
+                main("lock", profile)
+            fill(main, profile, self.top / "pool", PoolProgress(self.ui))
+
+    def fresh(self, name: str) -> Place:
+        """A state without a store, with the whole pool."""
+        state = self.top / "states" / name
+        remove_tree(state)
+        for pool in POOLS:
+            (state / pool).mkdir(parents=True)
+            link_tree(self.top / "pool" / pool, state / pool)
+        return Place(self.top, self.top / "house", state)
+
+    def copy(self, place: Place, name: str) -> Place:
+        """A copy of a state, by hard links, and of its house, to be changed at will."""
+        state, house = self.top / "states" / name, self.top / "states" / f"{name}.house"
+        for folder in (state, house):
+            remove_tree(folder)
+        link_tree(place.state, state)
+        shutil.copytree(place.house, house, symlinks=True)
+        return replace(place, house=house, state=state)
+
+    def first(self, profile: str) -> First:
+        """The first build of a profile, in a state that nothing else changes."""
+        if profile not in self._firsts:
+            place = self.fresh(f"first-{profile}")
+            out = self.top / f"peak-{profile}.json"
+            peak = CHECKOUT / "scripts/benchmark/peak.py"
+            with self.ui.step(f"first build of {profile}"):
+                place.run([sys.executable, peak, out, "build", profile, "--locked"])
+            said: Mapping[str, int] = json.loads(out.read_text())
+            self._firsts[profile] = First(place, said["program"], said["sandboxes"])
+        return self._firsts[profile]
+
+    def facts(self) -> dict[str, str]:
+        """What was built, by profile."""
+        main = Place(self.top, self.top / "house", self.top / "states/main")
+        return {profile: lock_facts(main.lock(profile)) for profile in self._locked()}
+
+    def _locked(self) -> list[str]:
+        return sorted(path.stem for path in (self.top / "house/recipes/locks").glob("*.lock"))
+
+
+def lock_facts(lock: Lock) -> str:
+    """A lock in a few words."""
+    size = sum(package.size for package in lock.packages)
+    return f"{lock.base}, {len(lock.packages)} packages, {format_size(size)} to fetch"
+
+
+def make_site(top: Path) -> None:
+    """A site file that lets nobody in whom we know, and finds packages where the person's does."""
+    key = top / "key"
+    if not key.exists():
+        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "benchmark", "-f", key])
+    settings = load_settings(os.environ, house=CHECKOUT)
+    site = load_site(settings, find_home(os.environ), []).file
+    mirrors = dict(find_mirrors(site.mirrors, os.environ))
+    # JSON is YAML.
+    (top / "site.yaml").write_text(
+        json.dumps({"ssh-keys": [f"{key}.pub"], "mirrors": mirrors}) + "\n"
+    )
+
+
+def fill(place: Place, profile: str, pool: Path, progress: PoolProgress) -> None:
+    """Fetch what the pool lacks of a profile, and read each package's control record.
+
+    Those records stay in a pool: the second build that uses it finds them, as every one here does.
+    """
+    settings, lock = place.settings, place.lock(profile)
+    site = load_site(settings, find_home(os.environ), []).file
+    fetch(
+        lock,
+        find_mirrors(site.mirrors, os.environ),
+        place.recipe(profile).sources,
+        pool / "debs",
+        pool / "wheels",
+        settings.cache,
+        offline=False,
+        progress=progress,
+    )
+    for package in lock.packages:
+        control(pool / "debs", package)
+
+
+def link_tree(source: Path, target: Path) -> None:
+    """Everything of `source` in `target`, by hard links where one file system allows."""
+    if not os.path.lexists(target):
+        target.mkdir(parents=True)
+    same = source.stat().st_dev == target.stat().st_dev
+    how = "--link" if same else "--reflink=auto"
+    run(["cp", "--archive", "--force", how, f"{source}/.", target])
+
+
+def check_space(top: Path, wanted: int) -> None:
+    """Refuse to begin what cannot end.  Raises HostError."""
+    free = shutil.disk_usage(top).free
+    if free < wanted:
+        raise HostError(
+            f"{format_size(free)} free, {format_size(wanted)} needed",
+            where=os.fspath(top),
+            hint="--work names another place, --small leaves the large profile out",
+        )

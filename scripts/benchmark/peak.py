@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run imagebuilder and write how much memory its own processes took at most.
+
+usage: peak.py FILE ARGUMENT...
+in:    ARGUMENT... of the program
+out:   FILE, a JSON object in bytes: `program` is the peak of this very process, `sandboxes` the
+       most that the first processes of sandboxes took together at one time
+exit:  the program's
+
+The kernel's own account of a child (wait4(2), getrusage(2)) is the largest of it and everything it
+waited for, apt and ostree included; /proc/PID/status is of one process alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import sys
+import threading
+from pathlib import Path
+
+from imagebuilder.cli.main import run
+
+INIT = b"sandbox_init.py"
+INTERVAL_SECONDS = 0.1
+
+
+def peak_of(process: Path) -> int:
+    """Bytes that a process (a folder of /proc) had in memory at most, so far."""
+    found = re.search(r"^VmHWM:\s+(\d+) kB", (process / "status").read_text(), re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
+
+
+def children(process: Path) -> list[Path]:
+    """The direct children of a process."""
+    lists = [(task / "children").read_text() for task in (process / "task").iterdir()]
+    return [Path("/proc", pid) for text in lists for pid in text.split()]
+
+
+def sandboxes_now() -> int:
+    """Bytes of the first processes of the sandboxes that run now: our grandchildren."""
+    total = 0
+    for child in children(Path("/proc/self")):
+        # It may have ended since it was listed.
+        with contextlib.suppress(OSError):
+            inits = [p for p in children(child) if INIT in (p / "cmdline").read_bytes()]
+            total += sum(map(peak_of, inits))
+    return total
+
+
+def main() -> int:
+    """Run the program and watch its sandboxes."""
+    out, seen, over = Path(sys.argv.pop(1)), [0], threading.Event()
+
+    def watch() -> None:
+        while not over.wait(INTERVAL_SECONDS):
+            seen[0] = max(seen[0], sandboxes_now())
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    status = run()
+    over.set()
+    watcher.join()
+    out.write_text(json.dumps({"program": peak_of(Path("/proc/self")), "sandboxes": seen[0]}))
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

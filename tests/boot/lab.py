@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A boot room: a network of its own with the servers that a node boots from.
+
+    lab ---- br0 10.77.0.1 ---- tap0 ---- first NIC of a machine
+              |  dnsmasq: addresses, host names
+              |  http.server: squashfs roots, reports        tap1: second NIC, nobody answers
+              |  nfs-ganesha: roots
+
+It all lives in a network and a mount namespace that end with their first process; the host's
+network, mounts and /run are not touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.process import Word
+from tests.boot.program import Program, program
+
+SERVER = "10.77.0.1"
+ABSENT = "10.77.0.99"
+TAPS = ("tap0", "tap1")
+# rpcbind, ganesha and dnsmasq keep files below /run and /var/lib/nfs: they get their own.
+SET_UP = f"""\
+mount -t tmpfs tmpfs /run
+mkdir /run/ganesha /run/rpcbind
+ip link set lo up
+ip link add br0 type bridge
+ip address add {SERVER}/24 dev br0
+ip link set br0 up
+for tap in {" ".join(TAPS)}; do ip tuntap add "$tap" mode tap; ip link set "$tap" up; done
+ip link set {TAPS[0]} master br0
+echo "ready $$"
+exec sleep infinity
+"""
+GANESHA = """\
+NFS_CORE_PARAM {{
+    Protocols = 3, 4; Enable_NLM = false; Enable_RQUOTA = false; Bind_addr = {server};
+}}
+NFSv4 {{ Graceless = true; Only_Numeric_Owners = true; RecoveryRoot = "{work}"; }}
+EXPORT_DEFAULTS {{ Access_Type = RO; Squash = No_Root_Squash; SecType = sys; Protocols = 3, 4; }}
+{exports}
+"""
+EXPORT = """\
+EXPORT {{ Export_Id = {number}; Path = "{path}"; Pseudo = "/{name}"; FSAL {{ Name = VFS; }} }}
+"""
+
+
+@dataclass(frozen=True)
+class Lab:
+    """The room: the process that holds its namespaces, and where logs and scratch files go."""
+
+    holder: int
+    work: Path
+
+    def words(self, argv: Sequence[Word]) -> list[Word]:
+        """The command that runs `argv` in here."""
+        return ["nsenter", "--target", str(self.holder), "--net", "--mount", "--", *argv]
+
+    @contextlib.contextmanager
+    def program(self, name: str, argv: Sequence[Word]) -> Iterator[Program]:
+        """A program that runs in here."""
+        with program(name, self.words(argv), self.work / f"{name}.log") as started:
+            yield started
+
+
+@contextlib.contextmanager
+def lab(work: Path) -> Iterator[Lab]:
+    """An empty room; `work` is a directory for logs."""
+    namespaces = ["unshare", "--net", "--mount", "--propagation", "private", "--"]
+    with program("network", [*namespaces, "sh", "-euc", SET_UP], work / "network.log") as holder:
+        pid = int(holder.wait_for(r"^ready (\d+)$", 10)[1])
+        yield Lab(pid, work)
+
+
+@contextlib.contextmanager
+def dhcp_server(room: Lab, names: Sequence[tuple[str, str]] = ()) -> Iterator[Program]:
+    """dnsmasq on the bridge; `names` are pairs of MAC address and host name."""
+    argv: list[Word] = [
+        "dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--port=0", "--user=root",
+        "--interface=br0", "--bind-interfaces", "--log-dhcp", "--log-facility=-",
+        "--dhcp-range=10.77.0.100,10.77.0.150,255.255.255.0,1h", "--dhcp-authoritative",
+        f"--dhcp-leasefile={room.work}/leases", "--pid-file=",
+        *(f"--dhcp-host={mac},{name}" for mac, name in names),
+    ]  # fmt: skip
+    with room.program("dnsmasq", argv) as started:
+        started.wait_for("DHCP, IP range", 10)
+        yield started
+
+
+@contextlib.contextmanager
+def web_server(room: Lab, folder: Path) -> Iterator[Program]:
+    """Python's http.server on port 80; its lines are the requests."""
+    argv = [sys.executable, "-u", "-m", "http.server", "80", "--bind", SERVER]
+    with room.program("http", [*argv, "--directory", folder]) as started:
+        started.wait_for("Serving HTTP", 10)
+        yield started
+
+
+@contextlib.contextmanager
+def nfs_server(room: Lab, exports: Sequence[tuple[str, Path]]) -> Iterator[Program]:
+    """nfs-ganesha with NFSv3 and v4; `exports` are pairs of name and tree, read-only.
+
+    Over v4 a tree is at /NAME, over v3 at its own path.
+    """
+    config = room.work / "ganesha.conf"
+    listed = (
+        EXPORT.format(number=number, name=name, path=path)
+        for number, (name, path) in enumerate(exports, 1)
+    )
+    config.write_text(
+        GANESHA.format(server=SERVER, work=room.work / "nfs", exports="".join(listed))
+    )
+    (room.work / "nfs").mkdir(exist_ok=True)
+    argv: list[Word] = [
+        "ganesha.nfsd",
+        "-F",
+        "-f",
+        config,
+        "-L",
+        "STDOUT",
+        "-p",
+        "/run/ganesha/pid",
+    ]
+    with room.program("rpcbind", ["rpcbind", "-f", "-w"]), room.program("ganesha", argv) as started:
+        started.wait_for("NFS SERVER INITIALIZED", 30)
+        yield started
+
+
+def address_of(room: Lab, mac: str) -> str:
+    """The address that DHCP gave to `mac`, from dnsmasq's lease file."""
+    rows = [line.split() for line in (room.work / "leases").read_text().splitlines()]
+    found = [row[2] for row in rows if row[1] == mac]
+    assert len(found) == 1, f"{mac} has {len(found)} leases"
+    return found[0]

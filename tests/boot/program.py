@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program that runs beside us until its context ends, and the lines it says."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from imagebuilder.errors import WorkError
+from imagebuilder.process import Word, run
+
+SHOWN_LINES = 40
+# Runs its arguments and ends them when stdin ends, which happens even if we are killed.
+SUPERVISE = """\
+exec 3<&0
+setpriv --pdeathsig KILL -- "$@" < /dev/null &
+program=$!
+{ read -r line <&3; kill "$program"; sleep 10; kill -9 "$program"; } > /dev/null 2>&1 &
+keeper=$!
+wait "$program"
+status=$?
+kill "$keeper"
+exit "$status"
+"""
+
+
+@dataclass
+class Program:
+    """A running program: what it said so far, and its exit status once it ended."""
+
+    name: str
+    log: Path
+    lines: list[str] = field(default_factory=list)
+    status: int | None = None
+    news: threading.Condition = field(default_factory=threading.Condition)
+
+    def hear(self, line: str) -> None:
+        """Take a line in; called by the thread that follows the program."""
+        with self.news:
+            self.lines.append(line.rstrip("\r"))
+            self.news.notify_all()
+
+    def end(self, status: int) -> None:
+        """The program ended."""
+        with self.news:
+            self.status = status
+            self.news.notify_all()
+
+    def wait_for(self, pattern: str, seconds: float) -> re.Match[str]:
+        """The first line that matches, said or yet to be said.
+
+        Raises WorkError with the last lines when the time is over or the program ended before.
+        """
+        deadline = time.monotonic() + seconds
+        seen = 0
+        with self.news:
+            while True:
+                for line in self.lines[seen:]:
+                    if match := re.search(pattern, line):
+                        return match
+                seen = len(self.lines)
+                left = deadline - time.monotonic()
+                if self.status is not None or left <= 0:
+                    how = "ended" if self.status is not None else f"took over {seconds:g} s"
+                    raise self.complaint(f"{how} without saying {pattern!r}")
+                self.news.wait(left)
+
+    def wait(self, seconds: float) -> int:
+        """The exit status; raises WorkError when it does not end in time."""
+        with self.news:
+            if not self.news.wait_for(lambda: self.status is not None, seconds):
+                raise self.complaint(f"still runs after {seconds:g} s")
+        assert self.status is not None
+        return self.status
+
+    def said(self, pattern: str) -> list[str]:
+        """Every line so far that matches."""
+        with self.news:
+            return [line for line in self.lines if re.search(pattern, line)]
+
+    def complaint(self, what: str) -> WorkError:
+        """An error that shows what the program said last."""
+        shown = "".join(f"\n    {line}" for line in self.lines[-SHOWN_LINES:])
+        return WorkError(f"{self.name} {what}{shown}", hint=f"whole log: {self.log}")
+
+
+@contextlib.contextmanager
+def program(name: str, argv: Sequence[Word], log: Path) -> Iterator[Program]:
+    """Run `argv` beside us; what it says goes to `log` and to the Program."""
+    started = Program(name, log)
+    reading, writing = os.pipe()
+
+    def follow() -> None:
+        with os.fdopen(reading, "rb") as stdin:
+            words = ["sh", "-c", SUPERVISE, name, *argv]
+            done = run(words, stdin=stdin, log=log, on_line=started.hear, check=False)
+        started.end(done.status)
+
+    thread = threading.Thread(target=follow, name=name)
+    thread.start()
+    try:
+        yield started
+    finally:
+        os.close(writing)
+        thread.join()

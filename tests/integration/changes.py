@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes to a copy of a house, and what a build must leave as it was."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ruamel.yaml import YAML
+
+from imagebuilder.digest import Json
+from imagebuilder.process import Completed, run
+
+if TYPE_CHECKING:
+    from tests.workshop import Workshop
+
+# An initrd that is made in seconds: what is in it matters to no test that uses it.
+QUICK_INITRD = 'dracutmodules="dash"\ncompress="cat"\nno_kernel="yes"\nearly_microcode="no"\n'
+QUICK_PLACE = "usr/lib/dracut/dracut.conf.d/99-quick.conf"
+DROPPABLE = ("image", "layer")
+
+
+def linked(workshop: Workshop, top: Path) -> Workshop:
+    """A workshop of its own in `top`: a copy of the house, and of the state by hard links."""
+    run(["cp", "--archive", "--link", workshop.state, top / "state"])
+    return replace(workshop.with_house(top / "house"), state=top / "state")
+
+
+def change_yaml(path: Path, changes: Mapping[str, Json]) -> None:
+    """Add to the lists and mappings of a YAML file; other values are replaced."""
+    yaml = YAML(typ="safe")
+    content = yaml.load(path) if path.exists() else {}
+    for key, value in changes.items():
+        if isinstance(value, list):
+            content[key] = [*content.get(key, []), *value]
+        elif isinstance(value, Mapping):
+            content[key] = {**content.get(key, {}), **value}
+        else:
+            content[key] = value
+    path.parent.mkdir(parents=True, exist_ok=True)
+    yaml.dump(content, path)
+
+
+def change_overlay(house: Path, name: str, **changes: Json) -> Path:
+    """Change an overlay, or make one; returns its folder."""
+    folder = house / "overlays" / name
+    if not folder.exists():
+        changes = {"description": "An overlay that tests have made", **changes}
+    change_yaml(folder / "overlay.yaml", {k.replace("_", "-"): v for k, v in changes.items()})
+    return folder
+
+
+def add_file(house: Path, overlay: str, target: str, text: str, mode: int = 0o644) -> Path:
+    """A file that `overlay` puts at `target`."""
+    path = house / "overlays" / overlay / "files" / target
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(mode)
+    return path
+
+
+def add_script(house: Path, overlay: str, text: str, *, network: bool = False) -> str:
+    """A shell script that `overlay` runs last; returns its path below the overlay."""
+    name = "scripts/90-test"
+    folder = change_overlay(house, overlay, scripts=[{"run": name, "network": network}])
+    (folder / "scripts").mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\nset -eu\n{text}\n")
+    return name
+
+
+def make_quick(house: Path) -> None:
+    """Have the house make small initrds."""
+    add_file(house, "netboot", QUICK_PLACE, QUICK_INITRD)
+
+
+def refs(state: Path) -> dict[str, str]:
+    """Every layer and image of a state, with its commit."""
+    top = state / "store/refs/heads"
+    return {
+        os.fspath(path.relative_to(top)): path.read_text().strip()
+        for path in top.rglob("*")
+        if path.is_file()
+    }
+
+
+def leftovers(state: Path) -> list[str]:
+    """What a build that ended must not leave."""
+    places = (state.glob("work/*"), state.glob("store/tmp/*/*"), state.glob("layers/*.[0-9]*"))
+    return sorted(os.fspath(path) for paths in places for path in paths)
+
+
+def masked(workshop: Workshop, script: str, *words: str, **env: str) -> Completed:
+    """Run the program in a mount namespace of its own, after `script` has changed what it sees."""
+    argv = ["unshare", "--mount", "sh", "-euc", f'{script}\nexec "$@"', "sh"]
+    return run([*argv, *workshop.argv(*words)], env=workshop.env(**env), check=False)

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sandbox, from inside and from the host's point of view."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import WorkError
+from imagebuilder.process import run
+from imagebuilder.sandbox import Bind, Sandbox
+
+pytestmark = pytest.mark.root
+
+
+def inside(work: Path, script: str, **options: object) -> str:
+    """What `script` says in a sandbox on the tiny root."""
+    sandbox = Sandbox(work, ("c",), "u", 1_700_000_000, **options)  # type: ignore[arg-type]
+    return run(["sh", "-c", script], sandbox=sandbox).stdout
+
+
+def test_world_is_fixed(busybox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    monkeypatch.setenv("LC_ALL", "de_DE.UTF-8")
+    monkeypatch.setenv("SECRET", "x")
+    said = inside(busybox, "env; hostname; umask; id -u")
+    for line in ("TZ=UTC", "LC_ALL=C.UTF-8", "SOURCE_DATE_EPOCH=1700000000", "imagebuilder"):
+        assert line in said.splitlines()
+    assert "0022" in said
+    assert "SECRET" not in said
+
+
+def test_writes_go_to_the_upper_only(busybox: Path) -> None:
+    inside(busybox, "echo new > /etc/new; rm -r /usr/sbin")
+    assert (busybox / "u/etc/new").read_text() == "new\n"
+    assert (busybox / "c/usr/sbin").is_dir()
+    assert not (busybox / "c/etc/new").exists()
+
+
+def test_run_and_tmp_and_dev_are_not_the_roots(busybox: Path) -> None:
+    inside(busybox, "touch /run/x /tmp/x /dev/x")
+    for name in ("run", "tmp", "dev"):
+        assert not (busybox / "u" / name / "x").exists()
+
+
+def test_the_hosts_tree_and_devices_are_gone(busybox: Path) -> None:
+    said = inside(busybox, "ls /; ls /dev; ls /proc")
+    assert "work" not in said.split("dev")[0]
+    assert not any(name.startswith(("sd", "vd", "nvme", "loop")) for name in said.split())
+    # pid 1 is ours and the only other processes are its children.
+    assert len([word for word in said.split() if word.isdigit()]) <= 3
+
+
+def test_no_network_unless_declared(busybox: Path) -> None:
+    addresses = inside(busybox, "ip -o addr 2>/dev/null; cat /proc/net/dev")
+    names = {line.split(":")[0].strip() for line in addresses.splitlines() if ":" in line}
+    assert {name for name in names if name.startswith(("eth", "en"))} == set()
+    assert "lo" in "".join(names)
+
+
+def test_kernel_and_clock_are_out_of_reach(busybox: Path) -> None:
+    before = Path("/proc/sys/kernel/panic").read_text()
+    script = "date -s 2001-01-01; echo 7 > /proc/sys/kernel/panic; mknod /x b 1 1; ls -l /x; true"
+    inside(busybox, f"({script}) 2>&1 || true")
+    assert time.gmtime().tm_year > 2020
+    assert Path("/proc/sys/kernel/panic").read_text() == before
+
+
+def test_services_are_not_started_and_no_trace_stays(busybox: Path) -> None:
+    said = inside(busybox, "cat /usr/sbin/policy-rc.d; ls -l /usr/sbin/policy-rc.d")
+    assert "exit 101" in said
+    assert not (busybox / "u/usr/sbin/policy-rc.d").exists()
+
+
+def test_binds_are_read_only(busybox: Path, tmp_path: Path) -> None:
+    given = tmp_path / "given"
+    given.mkdir()
+    (given / "x").write_text("from the host")
+    bind = Bind(given, Path("/run/imagebuilder/given"))
+    said = inside(
+        busybox,
+        "cd /run/imagebuilder/given; cat x; touch y 2>/dev/null || echo refused",
+        binds=(bind,),
+    )
+    assert said == "from the hostrefused\n"
+    assert list(given.iterdir()) == [given / "x"]
+
+
+@pytest.mark.parametrize("link", ["../run/systemd/resolve/stub.conf", "/run/x/y/z.conf"])
+def test_resolver_through_a_dangling_symlink(busybox: Path, link: str) -> None:
+    (busybox / "c/etc/resolv.conf").symlink_to(link)
+    said = inside(busybox, "cat /etc/resolv.conf", network=True)
+    assert said == Path("/etc/resolv.conf").read_text()
+    assert not (busybox / "u/etc/resolv.conf").exists()
+
+
+def test_resolver_link_to_the_host_is_not_followed(busybox: Path, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (busybox / "c/etc/resolv.conf").symlink_to(f"/../../../..{victim}")
+    inside(busybox, "cat /etc/resolv.conf || true", network=True)
+    assert victim.read_text() == "mine"
+
+
+def test_plain_resolver_is_covered_not_written(busybox: Path) -> None:
+    (busybox / "c/etc/resolv.conf").write_text("nameserver 192.0.2.1\n")
+    said = inside(busybox, "cat /etc/resolv.conf", network=True)
+    assert said == Path("/etc/resolv.conf").read_text()
+    assert (busybox / "c/etc/resolv.conf").read_text() == "nameserver 192.0.2.1\n"
+    assert not (busybox / "u/etc/resolv.conf").exists()
+
+
+@pytest.mark.parametrize("name", ["proc", "dev", "sys", "run", "tmp"])
+def test_planted_link_in_place_of_a_mount_point_is_refused(
+    busybox: Path, tmp_path: Path, name: str
+) -> None:
+    (busybox / "c" / name).rmdir()
+    (busybox / "c" / name).symlink_to(tmp_path)
+    with pytest.raises(WorkError, match="is a symlink: refusing to mount over it"):
+        inside(busybox, "true")
+
+
+def test_exit_status_and_orphans(busybox: Path) -> None:
+    with pytest.raises(WorkError, match="exit status 7"):
+        inside(busybox, "(sleep 60 &) ; exit 7")
+    with pytest.raises(WorkError, match="exit status 137"):
+        inside(busybox, "kill -9 $$")
+
+
+def test_missing_program_inside(busybox: Path) -> None:
+    with pytest.raises(WorkError, match="no-such-program: No such file"):
+        run(["no-such-program"], sandbox=Sandbox(busybox, ("c",), "u", 0))
+
+
+def test_engine_view_is_read_only_but_for_its_work(busybox: Path) -> None:
+    sandbox = Sandbox(busybox, ("empty",), "u", 0, enter=False)
+    script = f"touch {busybox}/u.merged/made; touch /etc/escaped 2>/dev/null || echo refused"
+    assert run(["sh", "-c", script], sandbox=sandbox).stdout == "refused\n"
+    assert (busybox / "u/made").exists()
+    assert not Path("/etc/escaped").exists()
+
+
+def test_kill_leaves_nothing(busybox: Path) -> None:
+    """kill -9 of the builder: no process and no mount of the sandbox is left on the host."""
+    code = (
+        "from pathlib import Path\n"
+        "from imagebuilder.process import run\n"
+        "from imagebuilder.sandbox import Sandbox\n"
+        f"s = Sandbox(Path({os.fspath(busybox)!r}), ('c',), 'u', 0)\n"
+        "run(['sh', '-c', 'touch /started; (sleep 87654 &); sleep 87654'], sandbox=s)\n"
+    )
+    pid = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", code])
+    end = time.monotonic() + 20
+    while not (busybox / "u/started").exists():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    while sleepers():
+        assert time.monotonic() < end, "processes of the sandbox survived"
+        time.sleep(0.01)
+
+
+def sleepers() -> list[str]:
+    """Processes of this test that run on the host."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            text = path.read_bytes()
+        except OSError:
+            continue
+        if text.startswith(b"sleep\x0087654"):
+            found.append(path.parent.name)
+    return found

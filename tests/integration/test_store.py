@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers into and out of the store: what a step wrote is what the next checkout has."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import InputError, WorkError
+from imagebuilder.process import run
+from imagebuilder.sandbox import Sandbox
+from imagebuilder.store.locks import held, is_held
+from imagebuilder.store.repository import Store
+from imagebuilder.store.upper import Changes, settle
+from imagebuilder.store.workplace import KEPT, keep, remove_tree, sweep, workplace
+
+pytestmark = pytest.mark.root
+
+
+def snapshot(tree: Path) -> dict[str, tuple[object, ...]]:
+    """Type, mode, owner, content or target, and attributes of everything in a tree."""
+    found: dict[str, tuple[object, ...]] = {}
+    for folder, names, files in os.walk(tree):
+        for name in [*names, *files]:
+            path = Path(folder, name)
+            info = path.lstat()
+            content = (
+                path.readlink()
+                if path.is_symlink()
+                else path.read_bytes()
+                if path.is_file()
+                else None
+            )
+            attributes = tuple(
+                (key, os.getxattr(path, key, follow_symlinks=False))
+                for key in sorted(os.listxattr(path, follow_symlinks=False))
+                if not key.startswith("trusted.overlay.")
+            )
+            name = os.fspath(path.relative_to(tree))
+            found[name] = (info.st_mode, info.st_uid, info.st_gid, content, attributes)
+    return found
+
+
+STEPS = {
+    "add": "mkdir -p /opt/a; echo 1 > /opt/a/x; ln -s x /opt/a/link; chmod 2750 /opt/a",
+    "replace": "echo changed > /etc/first; chmod 600 /etc/first",
+    "delete": "rm /etc/first; rm -r /opt/old",
+    "opaque": "rm -r /opt/old; mkdir /opt/old; echo fresh > /opt/old/new",
+    "file for directory": "rm -r /opt/old; echo file > /opt/old",
+    "directory for file": "rm /etc/first; mkdir /etc/first; echo x > /etc/first/x",
+    "link for directory": "rm -r /opt/old; ln -s /etc /opt/old",
+    "rename": "mv /etc/first /etc/second; mv /opt/old /opt/new",
+    "mode of a directory": "chmod 700 /opt/old",
+    "empty file": ": > /etc/empty; : > /etc/first",
+    "nothing": "true",
+}
+
+
+@pytest.mark.parametrize("script", STEPS.values(), ids=STEPS)
+def test_layer_is_what_the_step_saw(busybox: Path, store: Store, script: str) -> None:
+    """Commit by commit, a checkout equals the overlay that the kernel showed."""
+    root = busybox / "c"
+    (root / "etc/first").write_text("first")
+    (root / "opt/old/deep").mkdir(parents=True)
+    (root / "opt/old/deep/x").write_text("x")
+    below = store.commit_layer("a" * 64, root, Changes(), below=None, epoch=1)
+    store.checkout(below, busybox / "c0")
+    before = snapshot(busybox / "c0")
+
+    sandbox = Sandbox(busybox, ("c0",), "u", 1)
+    run(["sh", "-c", script], sandbox=sandbox)
+    changes = settle(busybox / "u")
+    commit = store.commit_layer("b" * 64, busybox / "u", changes, below=below, epoch=1)
+    store.checkout(commit, busybox / "after")
+
+    # The kernel's own merge of the settled upper is the truth to compare with.
+    truth = Sandbox(busybox, ("u", "c0"), "v", 1)
+    mounts = {"proc", "sys", "dev", "run", "tmp"}
+    skipped = " -o ".join(f"-path /{name}" for name in sorted(mounts))
+    listing = f"find / -xdev \\( {skipped} \\) -prune -o -print"
+    merged = run(["busybox", "sh", "-c", f"busybox {listing}"], sandbox=truth).stdout.split()
+    names = {name.lstrip("/") for name in merged} - {"", "usr/sbin/policy-rc.d"}
+    after = snapshot(busybox / "after")
+    assert set(after) - mounts == names - mounts
+    for name, entry in snapshot(busybox / "u").items():
+        if not stat.S_ISCHR(int(str(entry[0]))):
+            assert after[name] == entry
+    assert snapshot(busybox / "c0") == before, "the layer below was written to"
+
+
+def test_both_ways_of_committing_agree(busybox: Path, store: Store) -> None:
+    """An additive layer gets the same commit on top of its parent as through a checkout."""
+    below = store.commit_layer("a" * 64, busybox / "c", Changes(), below=None, epoch=1)
+    (busybox / "u/etc").mkdir(parents=True)
+    (busybox / "u/etc/x").write_text("x")
+    (busybox / "u/etc").chmod(0o755)
+    fast = store.commit_layer("b" * 64, busybox / "u", Changes(), below=below, epoch=1)
+    slow = store.commit_merged(busybox / "slow", busybox / "u", Changes(), below=below, epoch=1)
+    assert fast == slow
+
+
+def test_commit_is_a_function_of_content(busybox: Path, store: Store, tmp_path: Path) -> None:
+    other = Store(tmp_path / "other")
+    run(["ostree", "init", f"--repo={other.path}", "--mode=bare"])
+    commits = [
+        s.commit_layer(digest * 64, busybox / "c", Changes(), below=None, epoch=7)
+        for s, digest in ((store, "a"), (other, "b"))
+    ]
+    assert commits[0] == commits[1]
+
+
+def test_file_capabilities_and_owners_are_kept(busybox: Path, store: Store) -> None:
+    path = busybox / "c/usr/bin/busybox"
+    capability = bytes.fromhex("0100000202200000000000000000000000000000")
+    os.setxattr(path, "security.capability", capability)
+    os.chown(busybox / "c/etc", 1234, 5678)
+    commit = store.commit_layer("a" * 64, busybox / "c", Changes(), below=None, epoch=1)
+    store.checkout(commit, busybox / "after")
+    assert os.getxattr(busybox / "after/usr/bin/busybox", "security.capability") == capability
+    assert (busybox / "after/etc").stat().st_uid == 1234
+
+
+def test_sockets_fifos_and_devices_do_not_enter(busybox: Path, store: Store) -> None:
+    sandbox = Sandbox(busybox, ("c",), "u", 1)
+    run(["sh", "-c", "mkfifo /etc/fifo; mknod /etc/null c 1 3; echo x > /etc/x"], sandbox=sandbox)
+    changes = settle(busybox / "u")
+    assert changes.additive
+    assert sorted(p.name for p in (busybox / "u/etc").iterdir()) == ["x"]
+    store.commit_layer("a" * 64, busybox / "u", changes, below=None, epoch=1)
+
+
+def test_times_are_those_of_a_checkout(busybox: Path, store: Store) -> None:
+    """A layer just built and the same layer reused look alike to the next step."""
+    sandbox = Sandbox(busybox, ("c",), "u", 1)
+    run(["sh", "-c", "mkdir /opt; echo x > /opt/x; ln -s x /opt/link"], sandbox=sandbox)
+    commit = store.commit_layer("a" * 64, busybox / "u", settle(busybox / "u"), below=None, epoch=1)
+    store.checkout(commit, busybox / "after")
+    for tree in ("u", "after"):
+        for name in ("opt", "opt/x"):
+            assert (busybox / tree / name).lstat().st_mtime == 0
+
+
+def test_altered_object_is_found(busybox: Path, store: Store) -> None:
+    store.commit_layer("a" * 64, busybox / "c", Changes(), below=None, epoch=1)
+    store.check()
+    objects = [p for p in store.path.glob("objects/*/*.file") if not p.is_symlink()]
+    victim = max(objects, key=lambda p: p.stat().st_size)
+    with victim.open("r+b") as stream:
+        stream.write(b"tampered")
+    with pytest.raises(WorkError, match="ostree failed"):
+        store.check()
+
+
+def test_image_names(busybox: Path, store: Store) -> None:
+    for version in ("20260101000000-aaaaaaaa", "20260102000000-bbbbbbbb"):
+        tree = busybox / "image"
+        tree.mkdir()
+        (tree / "manifest.json").write_text(f'{{"version": "{version}"}}')
+        store.commit_image("demo", version, tree, epoch=1)
+    assert store.image("demo@aaaaaaaa").version.endswith("aaaaaaaa")
+    assert store.image("demo").version.endswith("bbbbbbbb")
+    assert store.manifest(store.image("demo@20260102")) == {"version": "20260102000000-bbbbbbbb"}
+    with pytest.raises(InputError, match="more than one version of demo fits"):
+        store.image("demo@2026010")
+    with pytest.raises(InputError, match="no version of demo fits"):
+        store.image("demo@nope")
+    with pytest.raises(InputError, match="no image of profile other"):
+        store.image("other")
+
+
+def test_mounted_directory_is_not_removed(tmp_path: Path) -> None:
+    """The guard of remove_tree, with a real mount in a namespace of its own."""
+    place = tmp_path / "place"
+    (place / "dev").mkdir(parents=True)
+    code = (
+        "from pathlib import Path\n"
+        "from imagebuilder.store.workplace import remove_tree\n"
+        "from imagebuilder.errors import WorkError\n"
+        f"try: remove_tree(Path({os.fspath(place)!r}))\n"
+        "except WorkError as error: print(error)\n"
+    )
+    script = f'mount -t tmpfs none {place}/dev && exec "$@"'
+    said = run(["unshare", "--mount", "sh", "-c", script, "sh", "python3", "-c", code],
+               env={"PYTHONPATH": os.fspath(Path(__file__).parents[2])}).stdout  # fmt: skip
+    assert "is mounted inside a directory that is to be removed" in said
+    assert place.exists()
+    remove_tree(place)
+    assert not place.exists()
+
+
+def test_workplaces_are_swept_when_their_owner_is_gone(tmp_path: Path) -> None:
+    (tmp_path / "work/dead").mkdir(parents=True)
+    with workplace(tmp_path, "one") as one:
+        assert not (tmp_path / "work/dead").exists()
+        with workplace(tmp_path, "two"):
+            assert one.exists()
+    assert not one.exists()
+    with workplace(tmp_path, "three") as three:
+        keep(three, ("u1", "c0"))
+    assert (three / KEPT).read_text() == "u1\nc0"
+    assert sweep(tmp_path / "work") == 0
+    assert sweep(tmp_path / "work", kept=True) == 1
+
+
+def test_locks_exclude_and_tell(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    waited = threading.Event()
+    order: list[str] = []
+
+    def second() -> None:
+        with held(path, waiting=waited.set):
+            order.append("second")
+
+    with held(path):
+        assert is_held(path)
+        thread = threading.Thread(target=second)
+        thread.start()
+        assert waited.wait(10)
+        order.append("first")
+    thread.join(10)
+    assert order == ["first", "second"]
+    assert not is_held(path)

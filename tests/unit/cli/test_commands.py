@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every command has, and what it ends with."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from imagebuilder import __version__
+from imagebuilder.cli.main import COMMANDS
+from imagebuilder.cli.names import complete_image, complete_profile
+from tests.unit.cli.conftest import Program
+
+NAMES = sorted(function.__name__ for functions in COMMANDS.values() for function in functions)
+# They do something, or print a document: everything else lists, and programs may want to read it.
+WITHOUT_JSON = {"export", "lock", "schema", "shell"}
+MANIFEST = {
+    "schema": 1,
+    "profile": "demo",
+    "version": "1",
+    "epoch": 1,
+    "root": {"commit": "c" * 64, "size": 10_000_000, "layer": "d" * 64},
+    "kernel": {"release": "7.0", "vmlinuz": {"size": 1}, "initrd": {"size": 1}},
+    "boot": {"cmdline": ["quiet"]},
+    "layers": [],
+    "packages": [],
+    "wheels": [],
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_help_has_an_example(program: Program, name: str) -> None:
+    for option in ("--help", "-h"):
+        done = program(name, option)
+        assert done.status == 0
+        assert f"Example: imagebuilder {name}" in done.stdout
+        assert done.stderr == ""
+    assert ("--json" in done.stdout) == (name not in WITHOUT_JSON)
+
+
+def test_help_lists_every_command(program: Program) -> None:
+    done = program("--help")
+    assert done.status == 0
+    for name in NAMES:
+        assert f" {name} " in done.stdout
+    assert "IMAGEBUILDER_STATE" in done.stdout
+    assert "--install-completion" in done.stdout
+
+
+def test_help_needs_no_house(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IMAGEBUILDER_HOUSE", "/nonexistent")
+    assert program("build", "--help").status == 0
+    assert program("--version").stdout == f"imagebuilder {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "Usage: imagebuilder"),
+        (("images", "--nope"), "No such option: --nope"),
+        (("nope",), "No such command 'nope'"),
+        (("build",), "Missing argument"),
+        (("gc", "--keep", "0"), "greater than or equal to 1"),
+        (("gc", "--keep", "x"), "Invalid value for '--keep'"),
+        (("shell",), "name an image, or a failed build with --failed"),
+        (("build", "generix", "--locked"), 'no profile named "generix"\n  hint: did you mean "gen'),
+        (("build", "../generic"), 'no profile named "../generic"'),
+        (("build", ""), 'no profile named ""'),
+        (("--house", "/nonexistent", "profiles"), "/nonexistent: has no recipes/\n  hint: --house"),
+        (("fsck",), "there is no store yet\n  hint: imagebuilder build"),
+    ],
+)
+def test_wrong_input_ends_with_two(program: Program, words: tuple[str, ...], said: str) -> None:
+    done = program(*words)
+    assert done.status == 2
+    assert said in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_image_that_is_not_there(program: Program, fake_ostree: Callable[[str], Path]) -> None:
+    fake_ostree("exit 1")
+    done = program("show", "nope")
+    assert done.status == 2
+    assert "no image of profile nope in the store\n  hint: imagebuilder build nope" in done.stderr
+    assert "more than one version of demo fits '2026'" in program("show", "demo@2026").stderr
+
+
+def test_failed_work_ends_with_one(program: Program, fake_ostree: Callable[[str], Path]) -> None:
+    fake_ostree("echo the disk has dreams >&2; exit 7")
+    done = program("show", "demo")
+    assert done.status == 1
+    assert done.stderr.startswith("error: ostree failed (exit status 7)\n    the disk has dreams\n")
+
+
+def test_full_disk_ends_with_three(program: Program, fake_ostree: Callable[[str], Path]) -> None:
+    fake_ostree("echo 'error: No space left on device' >&2; exit 1")
+    done = program("fsck")
+    assert done.status == 3
+    assert "the disk is full: imagebuilder gc frees what no image needs" in done.stderr
+
+
+def test_lists(program: Program, fake_ostree: Callable[[str], Path]) -> None:
+    fake_ostree(f"cat <<'END'\n{json.dumps(MANIFEST)}\nEND")
+    listed = json.loads(program("images", "--json").stdout)
+    assert [image["version"][-8:] for image in listed] == ["a" * 8, "b" * 8]
+    assert {image["root-size"] for image in listed} == {10_000_000}
+    assert program("images").stdout.splitlines()[0].split()[0] == "image"
+    assert json.loads(program("show", "demo", "--json").stdout) == MANIFEST
+    assert json.loads(program("diff", "demo@aaaa", "demo", "--json").stdout)["same"]
+    assert json.loads(program("fsck", "--json").stdout) == {"ok": True, "images": 2}
+    found = json.loads(program("gc", "--dry-run", "--keep", "1", "--json").stdout)
+    assert found["images"] == [f"demo@20260100000000-{'a' * 8}"]
+
+
+def test_nothing_to_list(program: Program) -> None:
+    assert program("images").stdout == "no images yet: imagebuilder build PROFILE makes one\n"
+    assert json.loads(program("images", "--json").stdout) == []
+    assert [p["name"] for p in json.loads(program("profiles", "--json").stdout)] == [
+        "generic", "grand",
+    ]  # fmt: skip
+
+
+def test_schema(program: Program) -> None:
+    assert "overlays" in json.dumps(json.loads(program("schema").stdout))
+
+
+def test_completion_of_profiles(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    del house
+    assert complete_profile("") == ["generic", "grand"]
+    assert complete_profile("gr") == ["grand"]
+    assert complete_profile("x") == []
+    monkeypatch.setenv("IMAGEBUILDER_HOUSE", "/nonexistent")
+    assert complete_profile("") == []
+
+
+def test_completion_of_images(
+    house: Path, fake_ostree: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert complete_image("") == []
+    fake_ostree("exit 1")
+    versions = [f"demo@2026010{number}000000-{digest * 8}" for number, digest in enumerate("ab")]
+    assert complete_image("de") == ["demo", *versions]
+    assert complete_image("demo@20260101") == versions[1:]
+    monkeypatch.setenv("IMAGEBUILDER_HOUSE", os.fspath(house / "nonexistent"))
+    assert complete_image("") == []

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lock files: there and back, edited by hand, merged badly, stale."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import InputError
+from imagebuilder.lock.file import find_lock, load_lock, lock_differences, make_lock_file
+from imagebuilder.lock.sources import asked_of
+from imagebuilder.lock.types import (
+    Lock,
+    LockedLayer,
+    LockedPackage,
+    LockedPython,
+    LockedSource,
+    LockedWheel,
+)
+from imagebuilder.recipe.types import Base, Boot, Overlay, PythonEnv, Recipe, Source
+
+SOURCE = Source("deb", ("s",), ("main",), Path("/usr/share/keyrings/k.gpg"), mirror="debian")
+ENV = PythonEnv("/opt/v", Path("/overlays/v/requirements.txt"), "r1")
+V = Overlay("v", Path("/overlays/v"), packages=("python3",), python=(ENV,))
+W = Overlay("w", Path("/overlays/w"), packages=("curl",))
+
+
+def recipe(*overlays: Overlay, source: Source = SOURCE, kernel: str = "linux") -> Recipe:
+    base = Base(
+        "b", "debian", "s", "amd64", "mmdebstrap", "apt", ("dbus",), kernel, (source,)
+    )  # fmt: skip
+    return Recipe("p", "", base, overlays, {}, (), Boot("nfs", (), ()))
+
+
+def package(name: str) -> LockedPackage:
+    return LockedPackage(name, "1:2-3", "amd64", "ab" * 32, 9, f"pool/{name}_2-3.deb", "deb")
+
+
+@pytest.fixture
+def lock() -> Lock:
+    wheel = LockedWheel("w", "1", "w-1-py3-none-any.whl", "cd" * 32, 5)
+    python = LockedPython("/opt/v", "r1", "3.13", (wheel,))
+    return Lock(
+        "p", "amd64", "b", 7,
+        (LockedSource("deb", "s", ("main",), 5, 0, "ef" * 32, "debian", asked_of(SOURCE)),),
+        (
+            LockedLayer("", ("dbus", "linux"), (package("dbus"), package("linux")), (), 5),
+            LockedLayer("v", ("python3",), (package("python3"),), (python,), 7),
+            LockedLayer("w", ("curl",), (package("curl"),), (), 7),
+        ),
+    )  # fmt: skip
+
+
+def test_there_and_back(lock: Lock, tmp_path: Path) -> None:
+    path = tmp_path / "locks/p.lock"
+    assert find_lock(path) is None
+    make_lock_file(lock, path)
+    assert find_lock(path) == lock
+    assert [each.name for each in path.parent.iterdir()] == ["p.lock"]
+
+
+def test_a_package_a_line(lock: Lock, tmp_path: Path) -> None:
+    path = tmp_path / "p.lock"
+    make_lock_file(lock, path)
+    lines = path.read_text().splitlines()
+    for name in ("dbus", "linux", "python3", "curl"):
+        assert sum(f'"name": "{name}"' in line for line in lines) == 1
+
+
+def test_an_edit_by_hand_is_noticed(lock: Lock, tmp_path: Path) -> None:
+    path = tmp_path / "p.lock"
+    make_lock_file(lock, path)
+    path.write_text(path.read_text().replace('"size": 9', '"size": 10', 1))
+    with pytest.raises(InputError, match="edited by hand") as caught:
+        load_lock(path)
+    assert str(caught.value).startswith(f"{path}:3: ")
+    assert "imagebuilder lock PROFILE" in str(caught.value)
+
+
+def test_a_fault_of_shape_has_its_line(lock: Lock, tmp_path: Path) -> None:
+    path = tmp_path / "p.lock"
+    make_lock_file(lock, path)
+    text = path.read_text().replace('"size": 5', '"size": "5"')
+    path.write_text(text)
+    line = next(n for n, each in enumerate(text.splitlines(), 1) if '"size": "5"' in each)
+    with pytest.raises(InputError) as caught:
+        load_lock(path)
+    assert str(caught.value).startswith(f"{path}:{line}: layers[1].python[0].wheels[0].size: ")
+
+
+def test_a_fault_of_syntax_has_its_place(lock: Lock, tmp_path: Path) -> None:
+    path = tmp_path / "p.lock"
+    make_lock_file(lock, path)
+    path.write_text(path.read_text().replace('"epoch": 7,', '"epoch" 7,', 1))
+    with pytest.raises(InputError, match=rf"{path}:7:\d+: not JSON"):
+        load_lock(path)
+
+
+def test_the_marks_of_a_merge_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "p.lock"
+    path.write_text("<<<<<<< ours\n{}\n=======\n{}\n>>>>>>> theirs\n")
+    with pytest.raises(InputError, match="take either side"):
+        load_lock(path)
+
+
+@pytest.mark.parametrize("content", [{"schema": 2}, {}, [], 3])
+def test_another_schema(tmp_path: Path, content: object) -> None:
+    path = tmp_path / "p.lock"
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="this imagebuilder reads 1"):
+        load_lock(path)
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", None])
+def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "p.lock"
+    if content:
+        path.write_bytes(content)
+    with pytest.raises(InputError, match="cannot be read"):
+        load_lock(path)
+
+
+def test_a_fresh_lock_has_no_differences(lock: Lock) -> None:
+    assert lock_differences(recipe(V, W), lock) == ()
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        (recipe(V), ["overlay w was removed"]),
+        (recipe(V, W, Overlay("x", Path())), ["overlay x was added"]),
+        (recipe(W, V), ["the overlays are now in the order w, v"]),
+        (
+            recipe(V, replace(W, packages=("wget",))),
+            ["package wget was added to overlay w", "package curl was removed from overlay w"],
+        ),
+        (
+            recipe(V, W, kernel="linux-rt"),
+            ["package linux-rt was added to the base", "package linux was removed from the base"],
+        ),
+        (
+            recipe(V, W, source=replace(SOURCE, components=("main", "non-free"))),
+            ["source deb changed (address, suites, components, key, pins or snapshot)"],
+        ),
+        (
+            recipe(replace(V, python=(replace(ENV, digest="r2"),)), W),
+            ["the requirements of python environment /opt/v in overlay v changed"],
+        ),
+        (
+            recipe(replace(V, python=(replace(ENV, interpreter="/usr/bin/python3.13"),)), W),
+            ["the interpreter of python environment /opt/v in overlay v changed"],
+        ),
+        (
+            recipe(replace(V, python=()), W),
+            ["python environment /opt/v was removed from overlay v"],
+        ),
+    ],
+)
+def test_differences_in_words(lock: Lock, now: Recipe, words: list[str]) -> None:
+    assert list(lock_differences(now, lock)) == words
+
+
+def test_another_suite_of_a_source(lock: Lock) -> None:
+    words = lock_differences(recipe(V, W, source=replace(SOURCE, suites=("s", "s-updates"))), lock)
+    assert words[0] == "source deb (s-updates) was added"
+
+
+def test_another_base(lock: Lock) -> None:
+    now = recipe(V, W)
+    now = replace(now, base=replace(now.base, name="c", architecture="arm64"))
+    assert lock_differences(now, lock) == (
+        "the base is now c, it was b",
+        "the architecture is now arm64, it was amd64",
+    )

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mirrors of a host, from files as people have them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import HostError, InputError
+from imagebuilder.lock.mirrors import archive_uri, find_mirrors
+from imagebuilder.recipe.types import Source
+
+DEB822 = """\
+# comment
+Types: deb deb-src
+URIs: http://m.example/debian/
+Suites: trixie
+Components: main
+Signed-By: /usr/share/keyrings/debian-archive-keyring.gpg
+
+Types: deb
+URIs: http://s.example/debian-security
+Suites: trixie-security
+Components: main
+
+Enabled: no
+Types: deb
+URIs: http://off.example/ubuntu
+Suites: noble
+"""
+VENDOR = "deb [arch=amd64 signed-by=/k.gpg] https://vendor.example/linux/debian trixie stable\n"
+
+
+@pytest.fixture
+def apt_root(tmp_path: Path) -> Path:
+    (tmp_path / "sources.list.d").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("files", "site", "env", "expected"),
+    [
+        ({}, {}, {}, {}),
+        (
+            {"sources.list.d/debian.sources": DEB822},
+            {},
+            {},
+            {
+                "debian": "http://m.example/debian",
+                "debian-security": "http://s.example/debian-security",
+            },
+        ),
+        (
+            {"sources.list": "deb http://a.example/debian sid main # main\ndeb-src x\n"},
+            {},
+            {},
+            {
+                "debian": "http://a.example/debian",
+                "debian-security": "http://a.example/debian-security",
+            },
+        ),
+        (
+            {"sources.list.d/a.list": VENDOR, "sources.list.d/debian.sources": DEB822},
+            {},
+            {},
+            {
+                "debian": "http://m.example/debian",
+                "debian-security": "http://s.example/debian-security",
+            },
+        ),
+        (
+            {"sources.list": "deb http://u.example/ubuntu noble main\ndeb cdrom:[x]/ noble main\n"},
+            {},
+            {},
+            {"ubuntu": "http://u.example/ubuntu"},
+        ),
+        (
+            {"sources.list.d/debian.sources": DEB822},
+            {"debian": "http://site.example/debian/", "rocm": "http://r.example/x"},
+            {},
+            {
+                "debian": "http://site.example/debian",
+                "debian-security": "http://site.example/debian-security",
+                "rocm": "http://r.example/x",
+            },
+        ),
+        (
+            {"sources.list.d/debian.sources": DEB822},
+            {"debian": "http://site.example/debian"},
+            {"IMAGEBUILDER_MIRROR": "http://env.example/debian/"},
+            {
+                "debian": "http://env.example/debian",
+                "debian-security": "http://env.example/debian-security",
+            },
+        ),
+        (
+            {"sources.list.d/debian.sources": DEB822},
+            {},
+            {"IMAGEBUILDER_MIRROR": "http://env.example/other"},
+            {
+                "debian": "http://env.example/other",
+                "debian-security": "http://s.example/debian-security",
+            },
+        ),
+    ],
+)
+def test_mirrors_of_a_host(
+    apt_root: Path,
+    files: Mapping[str, str],
+    site: Mapping[str, str],
+    env: Mapping[str, str],
+    expected: Mapping[str, str],
+) -> None:
+    for name, text in files.items():
+        (apt_root / name).write_text(text)
+    assert find_mirrors(site, env, apt_root) == expected
+
+
+def source(snapshot: str = "") -> Source:
+    return Source("a", ("s",), ("main",), Path("/k"), mirror="debian", snapshot=snapshot)
+
+
+def test_a_missing_mirror_says_where_to_give_one() -> None:
+    with pytest.raises(HostError, match="no mirror named debian") as caught:
+        archive_uri(source(), {})
+    assert "IMAGEBUILDER_MIRROR" in str(caught.value)
+    assert "mirrors: {debian: ADDRESS}" in str(caught.value)
+
+
+def test_a_snapshot_goes_into_the_address() -> None:
+    mirrors = {"debian": "http://s.example/archive/debian/{snapshot}"}
+    stamp = "20260101T000000Z"
+    assert archive_uri(source(stamp), mirrors) == f"http://s.example/archive/debian/{stamp}"
+    with pytest.raises(InputError, match="does not say which"):
+        archive_uri(source(), mirrors)
+    with pytest.raises(HostError, match="holds no snapshots"):
+        archive_uri(source(stamp), {"debian": "http://m.example/debian"})
+
+
+def test_a_vendor_is_reached_directly() -> None:
+    vendor = Source("v", ("s",), ("main",), Path("/k"), uri="https://vendor.example/apt/")
+    assert archive_uri(vendor, {}) == "https://vendor.example/apt"

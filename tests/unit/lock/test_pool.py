@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pool: complete or absent, whatever the mirror does."""
+
+from __future__ import annotations
+
+import hashlib
+import resource
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.lock.pool import control, fetch
+from imagebuilder.lock.types import Lock, LockedPackage
+from imagebuilder.recipe.types import Recipe
+from tests.fixtures.aptrepo import Plant, served
+from tests.unit.lock.world import Shown, World, hello_recipe
+
+
+@pytest.fixture
+def recipe(world: World) -> Recipe:
+    return hello_recipe(world)
+
+
+@pytest.fixture
+def lock(hello_lock: Lock) -> Lock:
+    return hello_lock
+
+
+def fill(
+    world: World, recipe: Recipe, lock: Lock, *, offline: bool = False, mirror: str = ""
+) -> Shown:
+    """Fetch into the pool; what the progress bar was told."""
+    shown = Shown()
+    fetch(
+        lock, {"test": mirror or world.server.uri}, recipe.sources, world.debs, world.wheels,
+        world.cache, offline=offline, progress=shown,
+    )  # fmt: skip
+    return shown
+
+
+def check_pool(world: World) -> set[str]:
+    """Every file of the pool is what its name says, and nothing unfinished is there."""
+    names = {path.name for path in world.debs.iterdir()} - {".lock"}
+    for name in names:
+        content = (world.debs / name).read_bytes()
+        assert name == f"{hashlib.sha256(content).hexdigest()}.deb"
+    return names
+
+
+def wanted(lock: Lock) -> set[str]:
+    return {f"{package.sha256}.deb" for package in lock.packages}
+
+
+def package_of(lock: Lock, name: str) -> LockedPackage:
+    return next(package for package in lock.packages if package.name == name)
+
+
+def with_package(lock: Lock, changed: LockedPackage) -> Lock:
+    """`lock` with another record of one package."""
+    layers = tuple(
+        replace(
+            layer,
+            packages=tuple(changed if p.name == changed.name else p for p in layer.packages),
+        )
+        for layer in lock.layers
+    )
+    return replace(lock, layers=layers)
+
+
+def test_every_locked_package_is_fetched_once(world: World, recipe: Recipe, lock: Lock) -> None:
+    shown = fill(world, recipe, lock)
+    assert check_pool(world) == wanted(lock)
+    assert shown.ended
+    assert shown.count == shown.total == sum(package.size for package in lock.packages)
+    asked = len(world.server.asked)
+    fill(world, recipe, lock, offline=True)
+    assert len(world.server.asked) == asked
+
+
+def test_offline_names_what_is_missing(world: World, recipe: Recipe, lock: Lock) -> None:
+    with pytest.raises(InputError, match=r"7 of the locked files are not in the pool") as caught:
+        fill(world, recipe, lock, offline=True)
+    assert "linux-image-test=1:7.2-1:all" in str(caught.value)
+    assert not world.debs.exists()
+
+
+def test_a_package_that_is_gone(world: World, recipe: Recipe, lock: Lock) -> None:
+    world.server.plant("pool/hello_1.0_all.deb", Plant.MISSING)
+    with pytest.raises(WorkError, match=r"no longer has hello=1\.0:all") as caught:
+        fill(world, recipe, lock)
+    assert "imagebuilder lock PROFILE" in str(caught.value)
+    assert check_pool(world) == wanted(lock) - {f"{package_of(lock, 'hello').sha256}.deb"}
+
+
+@pytest.mark.parametrize("fault", [Plant.TRUNCATED, Plant.GARBLED])
+def test_a_file_that_lies_leaves_nothing_behind(
+    world: World, recipe: Recipe, lock: Lock, fault: Plant
+) -> None:
+    big = package_of(lock, "big")
+    world.server.plant("pool/big_1.0_all.deb", fault)
+    words = "expected sha256 " + big.sha256 if fault is Plant.GARBLED else "broke off while sending"
+    with pytest.raises(WorkError, match=words) as caught:
+        fill(world, recipe, lock)
+    assert "big=1.0:all" in str(caught.value)
+    assert check_pool(world) == wanted(lock) - {f"{big.sha256}.deb"}
+    world.server.mend()
+    fill(world, recipe, lock)
+    assert check_pool(world) == wanted(lock)
+
+
+def test_a_mirror_that_is_down(world: World, recipe: Recipe, lock: Lock) -> None:
+    with served(world.folder) as gone:
+        mirror = gone.uri
+    with pytest.raises(HostError, match="mirror is not reachable: http://127"):
+        fill(world, recipe, lock, mirror=mirror)
+    assert check_pool(world) == set()
+
+
+def test_a_mirror_that_is_overloaded(world: World, recipe: Recipe, lock: Lock) -> None:
+    world.server.plant("pool/hello_1.0_all.deb", Plant.UNAVAILABLE)
+    with pytest.raises(HostError, match="mirror is not reachable"):
+        fill(world, recipe, lock)
+
+
+def test_a_damaged_file_is_noticed_and_fetched_again(
+    world: World, recipe: Recipe, lock: Lock
+) -> None:
+    fill(world, recipe, lock)
+    path = world.debs / f"{package_of(lock, 'hello').sha256}.deb"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InputError, match="1 of the locked files"):
+        fill(world, recipe, lock, offline=True)
+    fill(world, recipe, lock)
+    assert check_pool(world) == wanted(lock)
+
+
+def test_what_a_killed_fetch_left_is_swept(world: World, recipe: Recipe, lock: Lock) -> None:
+    left = world.debs / ".partial-1-abc"
+    left.mkdir(parents=True)
+    (left / "half.deb").write_bytes(b"half")
+    (world.debs / ".partial-1-x.control").write_text("half")
+    fill(world, recipe, lock)
+    assert check_pool(world) == wanted(lock)
+
+
+def test_fetches_at_once_are_safe(world: World, recipe: Recipe, lock: Lock) -> None:
+    errors: list[BaseException] = []
+
+    def one() -> None:
+        try:
+            fill(world, recipe, lock)
+        except BaseException as error:  # noqa: BLE001  # told to the test
+            errors.append(error)
+
+    threads = [threading.Thread(target=one) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert check_pool(world) == wanted(lock)
+    assert world.server.asked.count("pool/big_1.0_all.deb") == 1
+
+
+def test_no_space_is_told_before_anything_is_fetched(
+    world: World, recipe: Recipe, lock: Lock
+) -> None:
+    huge = replace(package_of(lock, "hello"), size=10**15)
+    asked = len(world.server.asked)
+    with pytest.raises(HostError, match=r"no space left: 1000000\d* MB to fetch"):
+        fill(world, recipe, with_package(lock, huge))
+    assert len(world.server.asked) == asked
+
+
+@contextmanager
+def file_size_limit(limit: int) -> Iterator[None]:
+    """Programs started meanwhile cannot write files beyond `limit`, as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_disk_that_fills_up_leaves_nothing_behind(
+    world: World, recipe: Recipe, lock: Lock
+) -> None:
+    hello = package_of(lock, "hello")
+    fill(world, recipe, with_package(lock, hello))
+    path = world.debs / f"{hello.sha256}.deb"
+    path.unlink()
+    assert signal.getsignal(signal.SIGXFSZ) == signal.SIG_IGN
+    with file_size_limit(200), pytest.raises(HostError, match=r"no space left for hello=1\.0:all"):
+        fill(world, recipe, lock)
+    assert check_pool(world) == wanted(lock) - {path.name}
+
+
+def test_a_package_of_a_source_the_recipe_lost(world: World, recipe: Recipe, lock: Lock) -> None:
+    lost = replace(package_of(lock, "hello"), source="vendor")
+    with pytest.raises(WorkError, match="from source vendor, the recipe has no such"):
+        fill(world, recipe, with_package(lock, lost))
+
+
+def test_packages_of_a_local_archive_are_copied(world: World, recipe: Recipe, lock: Lock) -> None:
+    fill(world, recipe, lock, mirror=f"file:{world.folder}")
+    assert check_pool(world) == wanted(lock)
+    assert not any(path.is_symlink() for path in world.debs.iterdir())
+
+
+def test_a_control_record_is_read_once(world: World, recipe: Recipe, lock: Lock) -> None:
+    fill(world, recipe, lock)
+    hello = package_of(lock, "hello")
+    first = control(world.debs, hello)
+    assert "Depends: libhello (>= 1.0)" in first
+    (world.debs / f"{hello.sha256}.deb").unlink()
+    assert control(world.debs, hello) == first
+
+
+def test_a_control_record_of_nothing(world: World, lock: Lock) -> None:
+    world.debs.mkdir(parents=True)
+    with pytest.raises(WorkError, match="dpkg-deb failed"):
+        control(world.debs, package_of(lock, "hello"))
+    assert list(Path(world.debs).iterdir()) == []

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wheels for a Python that is not ours, from a folder of tiny ones, by the real pip."""
+
+from __future__ import annotations
+
+import hashlib
+import zipfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.lock.pool import fetch
+from imagebuilder.lock.resolve import say_nothing
+from imagebuilder.lock.types import Lock, LockedPython
+from imagebuilder.lock.wheels import Python, lock_python, python_of
+from imagebuilder.recipe.types import PythonEnv, Recipe
+from tests.fixtures.aptrepo import served
+from tests.unit.lock.world import Shown, World, hello_recipe, overlay
+
+PYTHON = Python("3.13.5", 41, "amd64")
+
+
+def make_wheel(folder: Path, name: str, tag: str, text: str = "") -> str:
+    """A tiny wheel of version 1.0; its sha256."""
+    path = folder / f"{name}-1.0-{tag}.whl"
+    info = f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        files = {
+            f"{name}.py": f"text = {text!r}\n",
+            f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+            f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n",
+            f"{info}/RECORD": "",
+        }
+        for target, content in files.items():
+            archive.writestr(zipfile.ZipInfo(target), content)
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Index:
+    """A folder of wheels and the requirements that ask for them."""
+
+    folder: Path
+    requirements: Path
+
+    def env(self, *lines: str) -> PythonEnv:
+        """An environment of these requirements."""
+        self.requirements.write_text("".join(f"{line}\n" for line in lines))
+        return PythonEnv("/opt/v", self.requirements, "digest")
+
+    def lock(self, *lines: str) -> LockedPython:
+        """The wheels for these requirements and PYTHON."""
+        return lock_python(self.env(*lines), PYTHON, self.folder.parent / "cache", say_nothing)
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    return Index(folder, tmp_path / "requirements.txt")
+
+
+def fill(world: World, recipe: Recipe, lock: Lock, *, offline: bool = False) -> None:
+    fetch(
+        lock, world.mirrors, recipe.sources, world.debs, world.wheels, world.cache,
+        offline=offline, progress=Shown(),
+    )  # fmt: skip
+
+
+def test_wheels_are_chosen_for_the_python_of_the_root(world: World, index: Index) -> None:
+    make_wheel(index.folder, "fast", "cp311-cp311-manylinux_2_17_x86_64")
+    make_wheel(index.folder, "fast", "cp313-cp313-manylinux_2_99_x86_64")
+    right = make_wheel(index.folder, "fast", "cp313-cp313-manylinux_2_28_x86_64")
+    pure = make_wheel(index.folder, "pure", "py3-none-any")
+    old = make_wheel(index.folder, "old", "py3-none-any")
+    env = index.env(
+        f"fast==1.0 --hash=sha256:{right}",
+        "# a comment",
+        f"pure==1.0 ; python_version >= '3.12' \\\n    --hash=sha256:{pure}",
+        f"old==1.0 ; python_version < '3.12' --hash=sha256:{old}",
+    )
+    recipe = world.recipe(replace(overlay("v", "python3"), python=(env,)))
+    lock = world.lock(recipe)
+    locked = lock.layer("v").python[0]
+    assert (locked.python, locked.path, locked.requirements) == ("3.13", "/opt/v", "digest")
+    assert [(wheel.filename, wheel.sha256) for wheel in locked.wheels] == [
+        ("fast-1.0-cp313-cp313-manylinux_2_28_x86_64.whl", right),
+        ("pure-1.0-py3-none-any.whl", pure),
+    ]
+    fill(world, recipe, lock)
+    for wheel in locked.wheels:
+        path = world.wheels / wheel.sha256 / wheel.filename
+        assert path.stat().st_size == wheel.size
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == wheel.sha256
+    assert {path.name for path in world.wheels.iterdir()} == {".lock", right, pure}
+    fill(world, recipe, lock, offline=True)
+
+
+def test_a_wheel_for_another_python(index: Index) -> None:
+    digest = make_wheel(index.folder, "fast", "cp311-cp311-manylinux_2_17_x86_64")
+    words = r"no wheel of fast==1\.0 for Python 3\.13 on x86_64 with glibc 2\.41"
+    with pytest.raises(InputError, match=words) as caught:
+        index.lock(f"fast==1.0 --hash=sha256:{digest}")
+    assert "python environment /opt/v" in str(caught.value)
+
+
+def test_an_index_with_another_file(index: Index) -> None:
+    make_wheel(index.folder, "pure", "py3-none-any")
+    with pytest.raises(InputError, match="an index has another file than the requirements say"):
+        index.lock(f"pure==1.0 --hash=sha256:{'0' * 64}")
+
+
+def test_an_index_that_changed_after_the_lock(world: World, index: Index, hello_lock: Lock) -> None:
+    digest = make_wheel(index.folder, "pure", "py3-none-any")
+    layer = replace(
+        hello_lock.layers[0], packages=(), python=(index.lock(f"pure==1.0 --hash=sha256:{digest}"),)
+    )
+    lock = replace(hello_lock, layers=(hello_lock.layers[0], layer))
+    recipe = hello_recipe(world)
+    make_wheel(index.folder, "pure", "py3-none-any", "something else")
+    with pytest.raises(WorkError, match="pip could not fetch the locked wheels"):
+        fill(world, recipe, lock)
+    assert [path.name for path in world.wheels.iterdir()] == [".lock"]
+
+
+def test_an_index_that_does_not_answer(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(index.folder) as gone:
+        uri = gone.uri
+    monkeypatch.setenv("PIP_NO_INDEX", "0")
+    monkeypatch.setenv("PIP_INDEX_URL", uri)
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    with pytest.raises(HostError, match="package index is not reachable"):
+        index.lock(f"pure==1.0 --hash=sha256:{'0' * 64}")
+
+
+def test_a_root_without_the_interpreter(index: Index, hello_lock: Lock) -> None:
+    with pytest.raises(InputError, match="no package brings /usr/bin/python3") as caught:
+        python_of(hello_lock.packages, "amd64", index.env())
+    assert "add python3 to the packages" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("pure>=1.0 --hash=sha256:" + "0" * 64, "pure is not at one exact version"),
+        ("pure==1.* --hash=sha256:" + "0" * 64, "pure is not at one exact version"),
+        ("pure==1.0", "pure has no --hash=sha256:"),
+        ("-e .", "option -e is not for a locked environment"),
+        ("pure @ https://example.org/pure.whl", "pure is not at one exact version"),
+        ("pure pure", "not a requirement"),
+    ],
+)
+def test_requirements_that_are_not_locked(index: Index, line: str, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        index.lock("", line)
+    assert str(caught.value).startswith(f"{index.requirements}:2: ")
+
+
+def test_pip_is_told_of_every_older_glibc() -> None:
+    platforms = [word for word in PYTHON.options if word.endswith("_x86_64")]
+    assert platforms[0] == "manylinux_2_41_x86_64"
+    assert "manylinux_2_5_x86_64" in platforms
+    assert "manylinux2014_x86_64" in platforms
+    assert platforms[-1] == "linux_x86_64"
+    assert PYTHON.short == "3.13"

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small houses to read recipes from."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import InputError
+from imagebuilder.recipe.load import load_recipe
+from imagebuilder.recipe.types import Recipe
+from imagebuilder.settings import Settings
+
+HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class House:
+    """A house in a temporary folder with the base debian-trixie, and the home of a person."""
+
+    root: Path
+
+    @property
+    def settings(self) -> Settings:
+        """Settings that read this house only."""
+        root = self.root
+        return Settings(root, root / "state", root / "cache", root / "site.yaml")
+
+    def write(self, files: Mapping[str, str]) -> None:
+        """Put files into it."""
+        for path, text in files.items():
+            (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+            (self.root / path).write_text(text)
+
+    def load(self, *, base: str | None = None) -> Recipe:
+        """The recipe of the profile `p`."""
+        env = {"HOME": str(self.root / "home")}
+        return load_recipe("p", self.settings, base=base, env=env)
+
+    def faults(self) -> str:
+        """What is wrong with the profile `p`, as the person sees it, without the folder's name."""
+        with pytest.raises(InputError) as caught:
+            self.load()
+        return str(caught.value).replace(f"{self.root}/", "")
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    """A house with one base and no profile."""
+    return House(make_house(tmp_path / "house"))
+
+
+def make_house(root: Path, case: Path | None = None) -> Path:
+    """Make a house at `root`, with a copy of `case` in it."""
+    if case:
+        shutil.copytree(case, root, symlinks=True)
+    (root / "overlays").mkdir(parents=True, exist_ok=True)
+    (root / "recipes" / "bases").mkdir(parents=True, exist_ok=True)
+    shutil.copy(HERE / "base" / "debian-trixie.yaml", root / "recipes" / "bases")
+    return root

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Golden cases: each folder of cases/ is a small house and what its profile `p` must lead to.
+
+`expected-errors.txt` is what the person reads, `expected.json` the resolved recipe.
+`python -m tests.unit.recipe.test_cases` writes those that are missing; read what it wrote.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import InputError
+from imagebuilder.recipe.types import Recipe
+from tests.unit.recipe.conftest import HERE, House, make_house
+
+CASES = sorted(path for path in (HERE / "cases").iterdir() if path.is_dir())
+
+
+def outcome(case: Path, root: Path) -> tuple[str, str]:
+    """The name of the file that a case must have, and what must be in it."""
+    house = House(make_house(root, case))
+    try:
+        return "expected.json", recipe_text(house.load(), root)
+    except InputError as error:
+        return "expected-errors.txt", f"{error}\n".replace(f"{root}/", "")
+
+
+def recipe_text(recipe: Recipe, root: Path) -> str:
+    """The recipe as JSON, its paths relative to the house."""
+
+    def plain(value: object) -> str:
+        return value.decode() if isinstance(value, bytes) else str(value).replace(f"{root}/", "")
+
+    return json.dumps(dataclasses.asdict(recipe), indent=1, default=plain) + "\n"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_case(case: Path, tmp_path: Path) -> None:
+    name, text = outcome(case, tmp_path / "house")
+    assert (case / name).is_file(), text
+    assert text == (case / name).read_text()
+
+
+def test_there_are_enough_cases_of_either_kind() -> None:
+    kinds = [name for case in CASES for name in ("expected.json", "expected-errors.txt")
+             if (case / name).is_file()]  # fmt: skip
+    assert len(kinds) == len(CASES)
+    assert kinds.count("expected-errors.txt") >= 30
+    assert kinds.count("expected.json") >= 3
+
+
+def make_missing() -> None:
+    """Write what is missing."""
+    for case in CASES:
+        if not any(case.glob("expected*")):
+            with tempfile.TemporaryDirectory() as folder:
+                name, text = outcome(case, Path(folder) / "house")
+            (case / name).write_text(text)
+
+
+if __name__ == "__main__":
+    make_missing()

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a case in a folder cannot say about load_recipe."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.digest import canonical_json
+from imagebuilder.errors import Fault, InputError
+from imagebuilder.recipe.keys import find_fingerprints
+from imagebuilder.recipe.load import load_recipe, sorted_faults
+from tests.unit.recipe.conftest import HERE, House
+
+VENDOR = HERE / "cases" / "good" / "overlays" / "a" / "keys" / "vendor.asc"
+
+
+def test_an_unknown_profile(house: House) -> None:
+    house.write({"recipes/rx7600xt.yaml": "base: debian-trixie\n"})
+    with pytest.raises(InputError) as caught:
+        load_recipe("rx7600", house.settings, env={"HOME": "/nonexistent"})
+    assert str(caught.value) == (
+        'recipes: no profile named "rx7600"\n  hint: did you mean "rx7600xt"?'
+    )
+    assert caught.value.exit_code == 2
+    for name in ("../recipes/rx7600xt", "", "a/b", "x\n"):
+        with pytest.raises(InputError, match="no profile named"):
+            load_recipe(name, house.settings, env={"HOME": "/nonexistent"})
+
+
+def test_the_caller_chooses_another_base(house: House) -> None:
+    house.write({"recipes/p.yaml": "overlays: []\n"})
+    assert house.load(base="debian-trixie").base.name == "debian-trixie"
+    with pytest.raises(InputError) as caught:
+        house.load(base="debian-trixy")
+    assert str(caught.value) == (
+        'no base named "debian-trixy"\n  hint: did you mean "debian-trixie"?'
+    )
+
+
+def test_vars_are_json(house: House) -> None:
+    house.write(
+        {
+            "recipes/p.yaml": "base: debian-trixie\noverlays: [a]\n",
+            "overlays/a/overlay.yaml": "description: An overlay of the tests\n"
+            "vars: {names: {type: list, default: [a], description: Names}}\n",
+        }
+    )
+    assert canonical_json(house.load().vars) == b'{"names":["a"]}'
+
+
+def test_faults_are_in_the_order_of_files_and_lines() -> None:
+    places = ["b:10:1", "a", "b:9:20", "b:9:3", "a:2", "b:9:3"]
+    faults = sorted_faults(Fault(where, "x") for where in places)
+    assert [fault.where for fault in faults] == ["a", "a:2", "b:9:3", "b:9:20", "b:10:1"]
+
+
+def test_fingerprints_are_those_of_primary_keys(tmp_path: Path) -> None:
+    assert find_fingerprints(VENDOR) == ("45E3916716342DFF638846C90EC84E63A40B801C",)
+    (tmp_path / "-odd name").write_bytes(VENDOR.read_bytes())
+    assert find_fingerprints(tmp_path / "-odd name") == find_fingerprints(VENDOR)
+    cut = tmp_path / "cut.asc"
+    cut.write_bytes(VENDOR.read_bytes()[:200])
+    assert find_fingerprints(cut) == ()
+
+
+def test_an_unreadable_folder_is_no_traceback(house: House) -> None:
+    house.write({"recipes/p.yaml": "base: debian-trixie\n"})
+    house.write({"site.yaml/x": ""})
+    assert house.faults() == "site.yaml: is not a file"

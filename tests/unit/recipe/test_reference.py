@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reference and the schema are those of the models."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from imagebuilder.recipe.reference import json_schema, render_reference
+
+HOUSE = Path(__file__).parents[3]
+
+
+def test_the_page_is_fresh() -> None:
+    fresh = (HOUSE / "docs" / "reference.md").read_text() == render_reference()
+    assert fresh, "python -m imagebuilder.recipe.reference > docs/reference.md"
+
+
+def test_every_link_has_its_section() -> None:
+    page = render_reference()
+    sections = {line.strip("# ").replace(" ", "-") for line in page.splitlines() if line[:1] == "#"}
+    links = set(re.findall(r"\(#([^)]+)\)", page))
+    assert links
+    assert links <= sections
+
+
+def test_the_schema_is_whole() -> None:
+    schema = json.loads(json.dumps(json_schema()))
+    assert schema["$schema"].endswith("2020-12/schema")
+    definitions = schema["$defs"]
+    assert {"recipe", "base", "overlay", "site"} <= definitions.keys()
+    references = set(re.findall(r'"#/\$defs/(\w+)"', json.dumps(schema)))
+    assert references <= definitions.keys()
+    assert "ssh-keys" in definitions["site"]["properties"]
+    assert definitions["overlay"]["additionalProperties"] is False

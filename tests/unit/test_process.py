@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gate to programs, with real programs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import HostError, WorkError
+from imagebuilder.process import run
+
+
+def test_last_unterminated_line_is_kept() -> None:
+    assert run(["printf", "one\\ntwo"]).stdout == "one\ntwo"
+
+
+def test_environment_is_an_allow_list(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SECRET_TOKEN", "x")
+    monkeypatch.setenv("LANG", "de_DE.UTF-8")
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    said = run(["env"]).stdout
+    assert "SECRET_TOKEN" not in said
+    assert "LANG=" not in said
+    assert "LC_ALL=C.UTF-8" in said
+    assert "TZ=UTC" in said
+
+
+def test_umask_is_ours(tmp_path: Path) -> None:
+    old = os.umask(0o077)
+    try:
+        run(["touch", tmp_path / "x"])
+    finally:
+        os.umask(old)
+    assert (tmp_path / "x").stat().st_mode & 0o777 == 0o644
+
+
+def test_stdin_is_closed_unless_given() -> None:
+    assert run(["cat"]).stdout == ""
+    assert run(["cat"], stdin=b"given").stdout == "given"
+
+
+def test_failure_shows_command_lines_and_log(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "step.log"
+    script = "for n in $(seq 30); do echo line $n; done; exit 4"
+    with pytest.raises(WorkError) as caught:
+        run(["sh", "-c", script], log=log)
+    text = str(caught.value)
+    assert "sh failed (exit status 4)" in text
+    assert "line 30" in text
+    assert "line 10\n" not in text
+    assert f"sh -c '{script}'" in text
+    assert str(log) in text
+    assert log.read_text().startswith("$ sh -c")
+    assert "line 1\n" in log.read_text()
+
+
+def test_killed_program_is_told_as_such() -> None:
+    with pytest.raises(WorkError, match="killed by signal 9"):
+        run(["sh", "-c", "kill -9 $$"])
+
+
+def test_missing_tool_is_the_hosts_fault() -> None:
+    with pytest.raises(HostError, match="no-such-tool is not installed") as caught:
+        run(["no-such-tool"])
+    assert caught.value.exit_code == 3
+
+
+def test_lines_are_seen_as_they_come(tmp_path: Path) -> None:
+    seen: list[str] = []
+    run(["printf", "a\\nb"], log=tmp_path / "log", on_line=seen.append)
+    assert seen == ["a", "b"]
+
+
+def test_program_reading_nothing_of_its_input_is_judged_by_its_status(tmp_path: Path) -> None:
+    assert run(["true"], stdin=b"x" * 1_000_000, log=tmp_path / "log").status == 0
+
+
+def test_programs_die_with_us(tmp_path: Path) -> None:
+    marker = tmp_path / "pid"
+    code = (
+        "from imagebuilder.process import run\n"
+        f"run(['sh', '-c', 'echo $$ > {marker}; exec sleep 60'])\n"
+    )
+    pid = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", code])
+    wait_until(lambda: marker.exists() and marker.read_text().strip() != "")
+    child = int(marker.read_text())
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    wait_until(lambda: not Path(f"/proc/{child}").exists())
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait for `holds()`; fail after `seconds`."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "did not happen in time"
+        time.sleep(0.02)

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host scripts, run in a copy of the house with a table of invented tools and a false apt."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.process import Completed, run
+
+HOUSE = Path(__file__).parent.parent.parent
+TABLE = """\
+# a comment
+build frobnicate      frob          2.0 frobnicates
+build defrobnicate    frob          -   undoes it
+build module:os       python3-os    -   is always there
+build /etc/frob/*.gpg frob-keyring  -   keys of frob
+dev   frobcheck       frob-check    -   checks
+"""
+# Records its arguments; "installs" the programs of the table; does not know frob-check.
+APT_GET = """\
+#!/bin/sh
+echo "apt-get $*" >>"$LOG"
+echo "Setting up frob"
+case " $* " in
+*" update "*) touch "$LISTS" ;;
+*" install "*) [ -z "${APT_FAILS:-}" ] || { echo "E: no space"; exit 100; }
+    for tool in frobnicate defrobnicate; do ln -sf /bin/true "$BIN/$tool"; done ;;
+esac
+"""
+APT_CACHE = """\
+#!/bin/sh
+echo "  Installed: (none)"
+if [ -e "$LISTS" ] && [ "$2" != frob-check ]; then echo "  Candidate: 2.0"
+else echo "  Candidate: (none)"; fi
+"""
+# Keeps nothing but what it is told to keep, as sudo does.
+SUDO = """\
+#!/bin/sh
+echo "sudo $*" >>"$LOG"
+while [ "$1" != -- ]; do shift; done
+shift
+exec "$@"
+"""
+COREUTILS = (
+    "sh", "env", "cat", "cut", "dirname", "grep", "ln", "mkdir", "mktemp", "printf", "rm", "sed",
+    "ssh-keygen", "touch", "true",
+)  # fmt: skip
+
+
+class House:
+    """A copy of scripts/ with its own table, and a PATH that has nothing but what we put there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "house"
+        self.home = folder / "home"
+        self.bin = folder / "bin"
+        self.log = folder / "log"
+        self.lists = folder / "lists"
+        shutil.copytree(HOUSE / "scripts", self.root / "scripts")
+        (self.root / "imagebuilder").mkdir()
+        for path in (self.home, self.bin):
+            path.mkdir()
+        self.log.touch()
+        self.os_release = folder / "os-release"
+        self.os_release.write_text("ID=debian\nVERSION_ID=12\n")
+        self.table(TABLE.replace("/etc/frob", str(folder)))
+        (folder / "a.gpg").touch()
+        for tool in COREUTILS:
+            (self.bin / tool).symlink_to(shutil.which(tool) or tool)
+        (self.bin / "python3").symlink_to(sys.executable)
+        self.tool("apt-get", APT_GET)
+        self.tool("apt-cache", APT_CACHE)
+        self.tool("sudo", SUDO)
+        self.tool("id", "#!/bin/sh\necho 1000\n")
+
+    def table(self, text: str) -> None:
+        """Replace the table of host packages."""
+        (self.root / "imagebuilder/host-packages.txt").write_text(text)
+
+    def tool(self, name: str, text: str) -> None:
+        """Put a program on PATH."""
+        path = self.bin / name
+        path.unlink(missing_ok=True)
+        path.write_text(text)
+        path.chmod(0o755)
+
+    def said(self) -> list[str]:
+        """The commands that apt-get and sudo were given."""
+        return self.log.read_text().splitlines()
+
+    def run(self, script: str, *words: str, env: Mapping[str, str] | None = None) -> Completed:
+        """Run a script of the copy in the closed world."""
+        world = {
+            "PATH": os.fspath(self.bin), "HOME": os.fspath(self.home),
+            "BIN": os.fspath(self.bin), "LOG": os.fspath(self.log), "LISTS": os.fspath(self.lists),
+            "IMAGEBUILDER_OS_RELEASE": os.fspath(self.os_release), **(env or {}),
+        }  # fmt: skip
+        named = [f"{name}={value}" for name, value in world.items()]
+        return run(["env", "-i", *named, self.root / "scripts" / script, *words], check=False)
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> House:
+    """A house on a Debian 12 where frob is missing, for a user with sudo."""
+    return House(tmp_path)
+
+
+def test_missing_packages_are_named_once_with_their_purpose(house: House) -> None:
+    assert house.run("host-missing", "build", "dev").stdout.splitlines() == [
+        "frob                     frobnicates",
+        "frob-check               checks",
+    ]
+
+
+def test_setup_shows_the_list_reads_the_lists_and_installs_through_sudo(house: House) -> None:
+    done = house.run("host-setup")
+    assert done.status == 0, done.stderr
+    lines = done.stderr.splitlines()
+    assert lines[:2] == [
+        "Host: these packages are missing",
+        "  frob                     frobnicates",
+    ]
+    assert lines[2:4] == ["Host: installing them with apt", "Host: installed 1 packages"]
+    commands = [line for line in house.said() if line.startswith("apt-get")]
+    assert commands[0] == "apt-get -qq update"
+    assert commands[1].endswith("--no-install-recommends install -- frob")
+    assert sum(line.startswith("sudo") for line in house.said()) == 2
+
+
+def test_a_second_run_says_one_line_and_does_nothing(house: House) -> None:
+    assert house.run("host-setup").status == 0
+    house.log.write_text("")
+    done = house.run("host-setup")
+    assert (done.status, done.stderr) == (0, "Host: nothing is missing\n")
+    assert house.said() == []
+    assert house.run("host-setup", "--quiet").stderr == ""
+
+
+def test_root_needs_no_sudo(house: House) -> None:
+    house.tool("id", "#!/bin/sh\necho 0\n")
+    (house.bin / "sudo").unlink()
+    assert house.run("host-setup").status == 0
+    assert len(house.said()) == 2
+
+
+def test_without_root_and_sudo_it_says_so(house: House) -> None:
+    (house.bin / "sudo").unlink()
+    done = house.run("host-setup")
+    assert done.status == 3
+    assert "as-root: root is needed and sudo is not installed" in done.stderr
+
+
+def test_check_lists_and_changes_nothing(house: House) -> None:
+    done = house.run("host-setup", "--check")
+    assert done.status == 3
+    assert "frob" in done.stderr
+    assert house.said() == []
+    assert list(house.home.iterdir()) == []
+
+
+def test_another_distribution_gets_the_list(house: House) -> None:
+    house.os_release.write_text('ID="opensuse-leap"\nVERSION_ID="15.6"\n')
+    done = house.run("host-setup")
+    assert done.status == 3
+    assert "  frob                     frobnicates" in done.stderr
+    assert "cannot install packages on opensuse-leap 15.6" in done.stderr
+    assert house.said() == []
+
+
+def test_an_untried_release_is_said_and_tried(house: House) -> None:
+    house.os_release.write_text("ID=debian\n")
+    done = house.run("host-setup")
+    assert done.status == 0
+    assert "not tried on debian" in done.stderr
+
+
+def test_what_apt_does_not_have_is_named(house: House) -> None:
+    done = house.run("host-setup", "--dev")
+    assert done.status == 3
+    assert done.stderr.splitlines()[-1] == (
+        "host-setup: not in this host's apt sources: frob-check"
+    )
+
+
+def test_a_failed_installation_is_tried_again_with_fresh_lists(house: House) -> None:
+    house.lists.touch()
+    done = house.run("host-setup", env={"APT_FAILS": "1"})
+    assert done.status == 3
+    assert [line.split()[-1] for line in house.said() if line.startswith("apt-get")] == [
+        "frob", "update", "frob",
+    ]  # fmt: skip
+    assert done.stderr.splitlines()[-2:] == [
+        "E: no space", "host-setup: apt could not install the packages above",
+    ]  # fmt: skip
+
+
+def test_what_apt_installed_without_effect_is_noticed(house: House) -> None:
+    house.table("build never-there never - is never there\n")
+    done = house.run("host-setup")
+    assert done.status == 3
+    assert "still missing after the installation: never" in done.stderr
+
+
+def test_unknown_options_are_refused(house: House) -> None:
+    assert house.run("host-setup", "--all").status == 2
+
+
+def test_a_person_without_key_and_site_gets_both_once(house: House) -> None:
+    done = house.run("site-setup")
+    config = house.home / ".config/imagebuilder"
+    assert done.status == 0
+    assert done.stderr.count("\n") == 1
+    assert (
+        '\nssh-keys: ["~/.config/imagebuilder/ssh/id_ed25519.pub"]\n'
+        in (config / "site.yaml").read_text()
+    )
+    assert (config / "ssh/id_ed25519").stat().st_mode & 0o777 == 0o600
+    before = {path: path.read_bytes() for path in config.rglob("*") if path.is_file()}
+    assert len(before) == 3
+    assert house.run("site-setup").stderr == ""
+    assert {path: path.read_bytes() for path in config.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("there", [".ssh/id_rsa.pub", ".config/imagebuilder/site.yaml"])
+def test_a_person_with_a_key_or_a_site_keeps_them(house: House, there: str) -> None:
+    path = house.home / there
+    path.parent.mkdir(parents=True)
+    path.write_text("mine\n")
+    assert house.run("site-setup").stderr == ""
+    assert [found for found in house.home.rglob("*") if found.is_file()] == [path]
+    assert path.read_text() == "mine\n"
+
+
+def test_a_site_elsewhere_is_the_person_s_own_business(house: House) -> None:
+    assert house.run("site-setup", env={"IMAGEBUILDER_SITE": "/srv/site.yaml"}).stderr == ""
+    assert list(house.home.iterdir()) == []
+
+
+def test_sudo_keeps_our_settings_and_not_the_rest(house: House) -> None:
+    world = {
+        "IMAGEBUILDER_STATE": "/srv/state", "http_proxy": "http://p", "PIP_INDEX_URL": "x",
+        "XDG_CONFIG_HOME": "/c", "SECRET": "s",
+    }  # fmt: skip
+    house.run("as-root", "true", "a b", env=world)
+    (line,) = house.said()
+    kept = line.removeprefix("sudo --preserve-env=").split(" ")[0].split(",")
+    assert sorted(kept) == [
+        "IMAGEBUILDER_OS_RELEASE", "IMAGEBUILDER_STATE", "PIP_INDEX_URL", "TERM",
+        "XDG_CONFIG_HOME", "http_proxy",
+    ]  # fmt: skip
+
+
+def test_as_root_ends_with_the_status_of_the_command(house: House) -> None:
+    assert house.run("as-root", "sh", "-c", "exit 7").status == 7

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The product as its user has it: a house, a state, and the program on them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.process import Completed, run
+
+CHECKOUT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True)
+class Workshop:
+    """A house (recipes and overlays) and a state of its own, and the program on them."""
+
+    house: Path
+    state: Path
+    site: Path
+    cache: Path
+
+    def env(self, **more: str) -> dict[str, str]:
+        """The environment in which the program finds this workshop."""
+        return {
+            "IMAGEBUILDER_HOUSE": os.fspath(self.house),
+            "IMAGEBUILDER_STATE": os.fspath(self.state),
+            "IMAGEBUILDER_SITE": os.fspath(self.site),
+            "IMAGEBUILDER_CACHE": os.fspath(self.cache),
+            **more,
+        }
+
+    def argv(self, *words: str) -> list[str]:
+        """The program's command line."""
+        return [sys.executable, "-m", "imagebuilder.cli.main", *words]
+
+    def __call__(self, *words: str, check: bool = True, **more: str) -> Completed:
+        """Run `imagebuilder WORDS` as a process of its own."""
+        return run(self.argv(*words), env=self.env(**more), check=check, cwd=self.house)
+
+    def with_house(self, house: Path) -> Workshop:
+        """The same state with a copy of this house, to be changed at will."""
+        shutil.copytree(self.house, house, symlinks=True)
+        return Workshop(house, self.state, self.site, self.cache)
+
+
+def make_workshop(top: Path) -> Workshop:
+    """The shipped recipes in a fresh workshop below `top`, with a key of its own.
+
+    IMAGEBUILDER_TEST_POOL names a folder whose packages and indexes are used again and again; it
+    saves a developer the download and changes nothing else.
+    """
+    pool = Path(os.environ.get("IMAGEBUILDER_TEST_POOL") or top / "pool")
+    for name in ("recipes", "overlays"):
+        shutil.copytree(CHECKOUT / name, top / "house" / name, symlinks=True)
+    for lock in (top / "house/recipes/locks").glob("*.lock"):
+        lock.unlink()
+    (top / "state").mkdir()
+    for name in ("debs", "wheels"):
+        (pool / name).mkdir(parents=True, exist_ok=True)
+        (top / "state" / name).symlink_to(pool / name)
+    key = top / "key"
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "tests", "-f", key])
+    (top / "site.yaml").write_text(f"ssh-keys: [{key}.pub]\n")
+    return Workshop(top / "house", top / "state", top / "site.yaml", pool / "cache")
