@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.process import Word
-from tests.boot.program import Program, program
+from imagebuilder.program import Program, program
 
 SERVER = "10.77.0.1"
 ABSENT = "10.77.0.99"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from imagebuilder.process import Word
 from tests.boot.lab import TAPS, Lab
-from tests.boot.program import Program
+from imagebuilder.program import Program
 
 UUID = "6f2b1c34-58d0-4c6e-9a41-0b7de1f0c2a5"
 MACS = ("52:54:00:77:00:01", "52:54:00:77:00:02")

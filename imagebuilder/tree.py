@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The netboot tree: where releases, channels, roots and nodes' files live, and their names.
+
+    TREE/                               IMAGEBUILDER_TREE, /srv/netboot
+      nodes.yaml                        what people type about nodes and the menu
+      tftp/                             iPXE binaries
+      http/                             what the web server shows:
+        boot.ipxe menu.ipxe             entry script and menu, rendered by `serve`
+        releases/PROFILE/VERSION/       vmlinuz initrd.img [root.squashfs] manifest.json SHA256SUMS boot.ipxe
+        nodes/MAC/                      boot.ipxe node.img (MAC as 52-54-00-77-00-01)
+        live/NAME/                      a distribution's live system
+      channels/PROFILE/CHANNEL          symlink to ../../http/releases/PROFILE/VERSION
+      roots/PROFILE/VERSION/            the root, exported over NFS: hard links into repo/
+      repo/                             OSTree repository of everything published
+      nodes/NAME/                       what a node keeps for ever: its ssh host keys, its machine-id
+      serve/                            rendered configuration and state of the daemons
+      seen/MAC.json                     which release a node booted last
+      work/ locks/                      staging, one folder a command; flock(2) files
+      journal.jsonl                     every publish, promote, rollback and removal
+
+A release is complete or absent: it exists when its folder below http/releases does.  Its boot
+script and the nodes' cmdlines name versions, never channels.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.errors import HostError
+
+DEFAULT_TREE = Path("/srv/netboot")
+CANDIDATE, STABLE = "candidate", "stable"
+CHANNELS = (CANDIDATE, STABLE)
+FOLDERS = (
+    "tftp", "http/releases", "http/nodes", "http/live", "channels", "roots", "nodes", "serve",
+    "seen", "work", "locks",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The tree at `path`, absolute; make_tree() makes it."""
+
+    path: Path
+
+    @property
+    def nodes_file(self) -> Path:
+        return self.path / "nodes.yaml"
+
+    @property
+    def http(self) -> Path:
+        return self.path / "http"
+
+    @property
+    def tftp(self) -> Path:
+        return self.path / "tftp"
+
+    @property
+    def roots(self) -> Path:
+        return self.path / "roots"
+
+    @property
+    def repo(self) -> Path:
+        return self.path / "repo"
+
+    @property
+    def serve(self) -> Path:
+        return self.path / "serve"
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.jsonl"
+
+    def release(self, profile: str, version: str) -> Path:
+        """The folder of a release's files."""
+        return self.http / "releases" / profile / version
+
+    def root(self, profile: str, version: str) -> Path:
+        """The root of a release."""
+        return self.roots / profile / version
+
+    def channel(self, profile: str, channel: str) -> Path:
+        """The symlink that is a channel."""
+        return self.path / "channels" / profile / channel
+
+    def served_node(self, mac: str) -> Path:
+        """The folder of what a NIC's owner fetches; `mac` with colons."""
+        return self.http / "nodes" / hyphened(mac)
+
+    def kept_node(self, name: str) -> Path:
+        """The folder of what a node keeps for ever."""
+        return self.path / "nodes" / name
+
+    def seen(self, mac: str) -> Path:
+        """What is known of the last boot of a NIC's owner; `mac` with colons."""
+        return self.path / "seen" / f"{hyphened(mac)}.json"
+
+    def lock(self, name: str) -> Path:
+        """The file of a lock."""
+        return self.path / "locks" / name
+
+
+def hyphened(mac: str) -> str:
+    """A MAC address as iPXE's `${mac:hexhyp}` has it, fit for URLs."""
+    return mac.lower().replace(":", "-")
+
+
+def make_tree(path: Path) -> Tree:
+    """The tree at `path`, its folders made where missing.  Raises HostError."""
+    tree = Tree(path.absolute())
+    try:
+        for folder in FOLDERS:
+            (tree.path / folder).mkdir(parents=True, exist_ok=True)
+        (tree.path / "nodes").chmod(0o700)
+    except OSError as error:
+        raise HostError(
+            f"cannot make the netboot tree: {error.strerror}",
+            where=error.filename or os.fspath(tree.path),
+            hint="use sudo, or name a place that is yours with --tree or IMAGEBUILDER_TREE",
+        ) from error
+    return tree
