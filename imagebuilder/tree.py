@@ -6,13 +6,13 @@
       tftp/                             iPXE binaries
       http/                             what the web server shows:
         boot.ipxe menu.ipxe             entry script and menu, rendered by `serve`
-        releases/PROFILE/VERSION/       vmlinuz initrd.img [root.squashfs] manifest.json SHA256SUMS boot.ipxe
+        releases/PROFILE/VERSION/       kernel, initrd, root.squashfs, manifest, boot script
         nodes/MAC/                      boot.ipxe node.img (MAC as 52-54-00-77-00-01)
         live/NAME/                      a distribution's live system
       channels/PROFILE/CHANNEL          symlink to ../../http/releases/PROFILE/VERSION
       roots/PROFILE/VERSION/            the root, exported over NFS: hard links into repo/
       repo/                             OSTree repository of everything published
-      nodes/NAME/                       what a node keeps for ever: its ssh host keys, its machine-id
+      nodes/NAME/                       what a node keeps: its ssh host keys, its machine-id
       serve/                            rendered configuration and state of the daemons
       seen/MAC.json                     which release a node booted last
       work/ locks/                      staging, one folder a command; flock(2) files
