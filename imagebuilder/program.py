@@ -8,7 +8,7 @@ import os
 import re
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,10 +16,12 @@ from imagebuilder.errors import WorkError
 from imagebuilder.process import Word, run
 
 SHOWN_LINES = 40
-# Runs its arguments and ends them when stdin ends, which happens even if we are killed.
+REMEMBERED = 1000  # lines of a program that is listened to, which may run for months
+# Runs its arguments and ends them when stdin ends, which happens even if we are killed.  $0 is the
+# signal that the kernel sends the program should this shell be killed first.
 SUPERVISE = """\
 exec 3<&0
-setpriv --pdeathsig KILL -- "$@" < /dev/null &
+setpriv --pdeathsig "$0" -- "$@" < /dev/null &
 program=$!
 { read -r line <&3; kill "$program"; sleep 10; kill -9 "$program"; } > /dev/null 2>&1 &
 keeper=$!
@@ -39,12 +41,23 @@ class Program:
     lines: list[str] = field(default_factory=list)
     status: int | None = None
     news: threading.Condition = field(default_factory=threading.Condition)
+    on_line: Callable[[str], None] | None = None
+    forgotten: int = 0
 
     def hear(self, line: str) -> None:
         """Take a line in; called by the thread that follows the program."""
         with self.news:
             self.lines.append(line.rstrip("\r"))
+            if self.on_line:
+                self.forget()
+                self.on_line(self.lines[-1])
             self.news.notify_all()
+
+    def forget(self) -> None:
+        """Drop the oldest lines: whoever listens keeps what it needs."""
+        many = max(0, len(self.lines) - REMEMBERED)
+        del self.lines[:many]
+        self.forgotten += many
 
     def end(self, status: int) -> None:
         """The program ended."""
@@ -61,10 +74,10 @@ class Program:
         seen = 0
         with self.news:
             while True:
-                for line in self.lines[seen:]:
+                for line in self.lines[max(0, seen - self.forgotten) :]:
                     if match := re.search(pattern, line):
                         return match
-                seen = len(self.lines)
+                seen = self.forgotten + len(self.lines)
                 left = deadline - time.monotonic()
                 if self.status is not None or left <= 0:
                     how = "ended" if self.status is not None else f"took over {seconds:g} s"
@@ -91,14 +104,25 @@ class Program:
 
 
 @contextlib.contextmanager
-def program(name: str, argv: Sequence[Word], log: Path) -> Iterator[Program]:
-    """Run `argv` beside us; what it says goes to `log` and to the Program."""
-    started = Program(name, log)
+def program(
+    name: str,
+    argv: Sequence[Word],
+    log: Path,
+    *,
+    on_line: Callable[[str], None] | None = None,
+    dies_by: str = "KILL",
+) -> Iterator[Program]:
+    """Run `argv` beside us; what it says goes to `log`, to the Program and to `on_line`.
+
+    `on_line` is called in a thread.  `dies_by` is the signal the program gets when we are killed:
+    TERM for one that has children of its own to end.
+    """
+    started = Program(name, log, on_line=on_line)
     reading, writing = os.pipe()
 
     def follow() -> None:
         with os.fdopen(reading, "rb") as stdin:
-            words = ["sh", "-c", SUPERVISE, name, *argv]
+            words = ["sh", "-c", SUPERVISE, dies_by, *argv]
             done = run(words, stdin=stdin, log=log, on_line=started.hear, check=False)
         started.end(done.status)
 

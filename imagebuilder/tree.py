@@ -15,6 +15,8 @@
       nodes/NAME/                       what a node keeps: its ssh host keys, its machine-id
       serve/                            rendered configuration and state of the daemons
       seen/MAC.json                     which release a node booted last
+      kept/PROFILE/VERSION              a marker: gc leaves this release
+      verified/PROFILE/VERSION.json     size and identity of a release's files when last verified
       work/ locks/                      staging, one folder a command; flock(2) files
       journal.jsonl                     every publish, promote, rollback and removal
 
@@ -35,7 +37,7 @@ CANDIDATE, STABLE = "candidate", "stable"
 CHANNELS = (CANDIDATE, STABLE)
 FOLDERS = (
     "tftp", "http/releases", "http/nodes", "http/live", "channels", "roots", "nodes", "serve",
-    "seen", "work", "locks",
+    "seen", "kept", "verified", "work", "locks",
 )  # fmt: skip
 
 
@@ -97,6 +99,14 @@ class Tree:
         """What is known of the last boot of a NIC's owner; `mac` with colons."""
         return self.path / "seen" / f"{hyphened(mac)}.json"
 
+    def kept(self, profile: str, version: str) -> Path:
+        """The file whose presence keeps a release."""
+        return self.path / "kept" / profile / version
+
+    def verified(self, profile: str, version: str) -> Path:
+        """What a release's files looked like when their content was last verified."""
+        return self.path / "verified" / profile / f"{version}.json"
+
     def lock(self, name: str) -> Path:
         """The file of a lock."""
         return self.path / "locks" / name
@@ -107,12 +117,20 @@ def hyphened(mac: str) -> str:
     return mac.lower().replace(":", "-")
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder and those above it, for all to read whatever the umask is.  Raises OSError."""
+    missing = [folder for folder in (path, *path.parents) if not folder.is_dir()]
+    for folder in reversed(missing):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o755)
+
+
 def make_tree(path: Path) -> Tree:
     """The tree at `path`, its folders made where missing.  Raises HostError."""
     tree = Tree(path.absolute())
     try:
         for folder in FOLDERS:
-            (tree.path / folder).mkdir(parents=True, exist_ok=True)
+            make_folder(tree.path / folder)
         (tree.path / "nodes").chmod(0o700)
     except OSError as error:
         raise HostError(

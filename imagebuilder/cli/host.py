@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 import os
+from typing import Annotated
 
 import typer
 
 from imagebuilder.cli.context import Context, print_json, print_table, print_text
-from imagebuilder.cli.names import AsJson
+from imagebuilder.cli.names import AsJson, TreeOption
+from imagebuilder.tree import DEFAULT_TREE
+
+INTERFACE = "IMAGEBUILDER_INTERFACE"
 
 
 def profiles(context: typer.Context, json: AsJson = False) -> None:
@@ -49,17 +53,29 @@ def schema() -> None:
     print_json(json_schema())
 
 
-def doctor(context: typer.Context, json: AsJson = False) -> None:
+def doctor(
+    context: typer.Context,
+    serve: Annotated[bool, typer.Option("--serve", help="Fit to serve nodes, instead?")] = False,
+    interface: Annotated[
+        str, typer.Option("--interface", "-i", envvar=INTERFACE, help="With --serve: their wire.")
+    ] = "",
+    tree: TreeOption = DEFAULT_TREE,
+    json: AsJson = False,
+) -> None:
     """Say whether this host is fit to build; each finding comes with what mends it.
 
     Ends with 3 when something must be mended first.
 
-    Example: imagebuilder doctor
+    Example: imagebuilder doctor --serve --interface enp3s0
     """
-    from imagebuilder.doctor import Level, examine, render_findings
+    from imagebuilder.doctor import Level, examine, examine_serve, render_findings
+    from imagebuilder.tree import Tree
 
     given: Context = context.obj
-    findings = examine(given.settings, os.environ)
+    if serve:
+        findings = examine_serve(Tree(tree.absolute()), interface)
+    else:
+        findings = examine(given.settings, os.environ)
     if json:
         print_json(
             [

@@ -9,7 +9,15 @@ from typing import Annotated
 import typer
 
 from imagebuilder.cli.context import Context, print_json, print_table, print_text
-from imagebuilder.cli.names import AsJson, ImageName, complete_image
+from imagebuilder.cli.names import (
+    AsJson,
+    Days,
+    IgnoreClients,
+    ImageName,
+    TreeOption,
+    complete_image,
+)
+from imagebuilder.tree import DEFAULT_TREE
 
 
 def images(context: typer.Context, json: AsJson = False) -> None:
@@ -117,17 +125,35 @@ def shell(
 
 def gc(
     context: typer.Context,
-    keep: Annotated[int, typer.Option(min=1, help="Images of each profile to keep.")] = 5,
+    keep: Annotated[
+        int, typer.Option(min=1, help="Images, or releases, of each profile to keep.")
+    ] = 5,
+    releases: Annotated[
+        bool, typer.Option("--releases", help="Of the netboot tree, not of the store.")
+    ] = False,
+    tree: TreeOption = DEFAULT_TREE,
+    days: Days = 30,
+    ignore_unknown_clients: IgnoreClients = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     json: AsJson = False,
 ) -> None:
     """Remove old images, layers and packages that nothing needs, and failed builds.
 
+    With --releases: old releases, but none that is in a channel, kept, or in use.
+
     Example: imagebuilder gc --keep 3
     """
     from imagebuilder.inventory import collect_garbage
+    from imagebuilder.publish.find import open_tree
+    from imagebuilder.publish.removal import Caution, collect_releases
 
     given: Context = context.obj
+    if releases:
+        caution = Caution(days=days, strangers=ignore_unknown_clients)
+        place = open_tree(tree)
+        gone = collect_releases(place, given.ui, caution, keep=keep, dry_run=dry_run)
+        print_json(gone.as_json()) if json else print_text(gone.render(dry_run=dry_run))
+        return
     done = collect_garbage(given.settings, given.ui, keep=keep, dry_run=dry_run)
     if json:
         print_json(done.as_json())

@@ -17,6 +17,11 @@ from imagebuilder import __version__
 from imagebuilder.cli.context import Context
 from imagebuilder.cli.host import doctor, profiles, schema
 from imagebuilder.cli.images import diff, export, fsck, gc, images, shell, show
+from imagebuilder.cli.live import live_app
+from imagebuilder.cli.nodes import nodes_app
+from imagebuilder.cli.receive import receive
+from imagebuilder.cli.releases import keep, promote, publish, releases, rollback, unpublish
+from imagebuilder.cli.serve import serve
 from imagebuilder.cli.work import build, lock, plan
 from imagebuilder.errors import Fault, HostError, ImagebuilderError
 from imagebuilder.settings import load_settings
@@ -25,8 +30,11 @@ from imagebuilder.ui import Ui
 COMMANDS = {
     "Build": (profiles, plan, lock, build),
     "Images": (images, show, diff, export, shell, gc, fsck),
+    "Releases": (publish, promote, rollback, releases, keep, unpublish),
+    "Nodes": (serve,),
     "Host": (doctor, schema),
 }
+GROUPS = {"Nodes": (nodes_app, live_app)}
 
 NO_SPACE = "imagebuilder gc frees what no image needs; --state names another place"
 NOT_YOURS = "use sudo, or name a place that is yours with --state"
@@ -50,6 +58,10 @@ app = typer.Typer(
 for panel, functions in COMMANDS.items():
     for function in functions:
         app.command(rich_help_panel=panel)(function)
+for panel, groups in GROUPS.items():
+    for group in groups:
+        app.add_typer(group, rich_help_panel=panel)
+app.command(hidden=True)(receive)  # publish --to runs it on the other machine
 
 
 def show_version(asked: bool) -> None:

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from imagebuilder.tree import DEFAULT_TREE
 
 
 def complete_profile(incomplete: str) -> list[str]:
@@ -35,6 +38,16 @@ def complete_image(incomplete: str) -> list[str]:
     return sorted(n for n in names if n.startswith(incomplete))
 
 
+def complete_release(incomplete: str) -> list[str]:
+    """Releases of the tree that start so, as profile@version, and their profiles."""
+    from imagebuilder.tree import Tree
+
+    tree = Tree(Path(os.environ.get("IMAGEBUILDER_TREE") or DEFAULT_TREE))
+    found = [(p.parent.name, p.name) for p in (tree.http / "releases").glob("*/*")]
+    names = {f"{profile}@{version}" for profile, version in found} | {p for p, _ in found}
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
 Profile = Annotated[
     str,
     typer.Argument(
@@ -46,3 +59,24 @@ ImageName = Annotated[
     typer.Argument(autocompletion=complete_image, help="PROFILE or PROFILE@VERSION."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, a stable contract.")]
+ReleaseName = Annotated[
+    str,
+    typer.Argument(autocompletion=complete_release, help="PROFILE or PROFILE@VERSION."),
+]
+TreeOption = Annotated[
+    Path,
+    typer.Option(
+        "--tree",
+        envvar="IMAGEBUILDER_TREE",
+        readable=False,  # whether it is, its use will tell
+        help="The netboot tree.",
+    ),
+]
+Days = Annotated[int, typer.Option(min=1, help="A node counts so long after its last sign.")]
+IgnoreClients = Annotated[
+    bool,
+    typer.Option(
+        "--ignore-unknown-clients",
+        help="NFS clients that never reported a release use other exports.",
+    ),
+]

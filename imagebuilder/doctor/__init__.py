@@ -10,6 +10,7 @@ from pathlib import Path
 
 from imagebuilder.doctor.finding import Finding, Level
 from imagebuilder.doctor.host import (
+    SERVE_GROUPS,
     examine_kernel,
     examine_kvm,
     examine_memory,
@@ -20,11 +21,12 @@ from imagebuilder.doctor.host import (
     load_needs,
 )
 from imagebuilder.doctor.inputs import examine_inputs, examine_site
+from imagebuilder.doctor.serve import examine_serve
 from imagebuilder.process import base_environment
 from imagebuilder.settings import Settings, find_home
 from imagebuilder.ui import table
 
-__all__ = ["Finding", "Level", "examine", "render_findings"]
+__all__ = ["Finding", "Level", "examine", "examine_serve", "render_findings"]
 
 
 def examine(settings: Settings, env: Mapping[str, str]) -> tuple[Finding, ...]:
@@ -33,7 +35,7 @@ def examine(settings: Settings, env: Mapping[str, str]) -> tuple[Finding, ...]:
     path = base_environment()["PATH"]
     return (
         examine_python(sys.version_info[:3]),
-        *(examine_need(need, path) for need in load_needs()),
+        *(examine_need(need, path) for need in load_needs() if need.group not in SERVE_GROUPS),
         examine_root(path, is_root=is_root),
         *examine_kernel(path, is_root=is_root),
         *examine_state(settings.state, is_root=is_root),

@@ -29,7 +29,13 @@ UNFIT_TYPES = frozenset(
     ("9p", "cifs", "ecryptfs", "exfat", "fuseblk", "msdos", "nfs", "nfs4", "ntfs", "ntfs3",
      "overlay", "smb3", "vboxsf", "vfat")
 )  # fmt: skip
-HOST_SETUP = {"build": "scripts/host-setup", "dev": "scripts/host-setup --dev"}
+HOST_SETUP = {
+    "build": "scripts/host-setup",
+    "serve": "scripts/host-setup --serve",
+    "nfs": "scripts/host-setup --serve",
+    "dev": "scripts/host-setup --dev",
+}
+SERVE_GROUPS = frozenset(("serve", "nfs"))  # looked at by `doctor --serve`
 ALL_HOST_SETUP = "scripts/host-setup --tests"
 NAMESPACES = ("unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--")
 OVERLAY_PROBE = """

@@ -6,8 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from imagebuilder.digest import Json
+from imagebuilder.errors import Fault
 
 DEFAULT_CONSOLE = ("tty0", "ttyS0,115200")
+LOCAL = "local"
+LIVE = "live/"
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,8 @@ class Node:
     `version`, or in what `channel` points to when that is empty.  `address` is the IPv4 address it
     always gets, empty for one of the pool.  `root` is "nfs" or "http"; empty is what the release
     says.  `static` makes the kernel take `address` without asking DHCP.  `ipxe` is its boot file
-    under UEFI: "ipxe.efi" (iPXE's own NIC drivers) or "snponly.efi" (the firmware's).
+    under UEFI: "ipxe.efi" (iPXE's own NIC drivers) or "snponly.efi" (the firmware's).  `files` is
+    a folder of more files of its own, relative to the tree, or empty.
     """
 
     name: str
@@ -29,11 +33,38 @@ class Node:
     address: str = ""
     static: bool = False
     root: str = ""
-    console: tuple[str, ...] = ()
+    console: tuple[str, ...] = DEFAULT_CONSOLE
     cmdline: tuple[str, ...] = ()
     ipxe: str = "ipxe.efi"
     group: str = ""
     vars: tuple[tuple[str, Json], ...] = ()
+    files: str = ""
+
+    @property
+    def boots(self) -> str:
+        """What it boots: `profile@version`, or `profile/channel`."""
+        return (
+            f"{self.profile}@{self.version}" if self.version else f"{self.profile}/{self.channel}"
+        )
+
+    def as_json(self) -> dict[str, Json]:
+        """For programs: a stable contract."""
+        return {
+            "name": self.name,
+            "macs": list(self.macs),
+            "group": self.group,
+            "profile": self.profile,
+            "channel": "" if self.version else self.channel,
+            "version": self.version,
+            "address": self.address,
+            "static": self.static,
+            "root": self.root,
+            "console": list(self.console),
+            "cmdline": list(self.cmdline),
+            "ipxe": self.ipxe,
+            "vars": dict(self.vars),
+            "files": self.files,
+        }
 
 
 @dataclass(frozen=True)
@@ -44,16 +75,20 @@ class Menu:
     seconds, 0 waits for a person.
     """
 
-    default: str = "local"
+    default: str = LOCAL
     timeout: int = 30
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """All of nodes.yaml; nodes in the order of the file."""
+    """All of nodes.yaml; nodes in the order of the file.
+
+    `warnings` are what it names and the tree does not have: a node that boots into nothing.
+    """
 
     menu: Menu = Menu()
     nodes: tuple[Node, ...] = ()
+    warnings: tuple[Fault, ...] = ()
 
     def find(self, name: str) -> Node | None:
         """The node of that name."""

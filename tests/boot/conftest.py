@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,25 +13,61 @@ import pytest
 
 from tests.boot.lab import Lab, lab
 from tests.boot.node import Image
+from tests.boot.server import Published
+from tests.integration.changes import add_file
 from tests.workshop import Workshop
+
+# What tells the new version of `generic` from the old one.
+NEWS = "etc/laboratory-news"
 
 
 @pytest.fixture(scope="session")
 def image(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Image:
-    """`generic` as files: boot pair, command line, and the root as a tree and as squashfs."""
-    top = tmp_path_factory.mktemp("image")
-    workshop("export", "generic", os.fspath(top / "tree"))
-    workshop("export", "--squashfs", "generic", os.fspath(top / "packed"))
-    (top / "packed/root.squashfs").rename(top / "tree/root.squashfs")
-    return Image(top / "tree")
+    """`generic` as files: boot pair, command line, and the root as a tree."""
+    folder = tmp_path_factory.mktemp("image") / "generic"
+    workshop("export", "generic", os.fspath(folder))
+    return Image(folder)
+
+
+@pytest.fixture(scope="session")
+def published(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Published:
+    """Two versions of `generic` in a netboot tree: the first is stable, the second candidate.
+
+    The first one can be had over HTTP too.
+    """
+    top = tmp_path_factory.mktemp("published")
+    tree = top / "tree"
+    changed = workshop.with_house(top / "house")
+    add_file(changed.house, "netboot", NEWS, "something new\n")
+    there = os.fspath(tree)
+    old = json.loads(workshop("build", "generic", "--json").stdout)["image"]
+    workshop("publish", "--squashfs", old, IMAGEBUILDER_TREE=there)
+    workshop("promote", "generic", IMAGEBUILDER_TREE=there)
+    new = json.loads(changed("build", "generic", "--json").stdout)["image"]
+    changed("publish", new, IMAGEBUILDER_TREE=there)
+    old, new = (image.partition("@")[2] for image in (old, new))
+    return Published(tree, old, new)
+
+
+@contextlib.contextmanager
+def untouched_host() -> Iterator[None]:
+    """The host's mounts and network are the same before and after."""
+    mounts = Path("/proc/self/mountinfo").read_text()
+    nics = Path("/proc/net/dev").read_text().count(":")
+    yield
+    assert Path("/proc/self/mountinfo").read_text() == mounts
+    assert Path("/proc/net/dev").read_text().count(":") == nics
 
 
 @pytest.fixture
 def room(tmp_path: Path) -> Iterator[Lab]:
-    """An empty laboratory; the host's mounts and network are the same before and after."""
-    mounts = Path("/proc/self/mountinfo").read_text()
-    nics = Path("/proc/net/dev").read_text().count(":")
-    with lab(tmp_path) as empty:
+    """An empty laboratory."""
+    with untouched_host(), lab(tmp_path) as empty:
         yield empty
-    assert Path("/proc/self/mountinfo").read_text() == mounts
-    assert Path("/proc/net/dev").read_text().count(":") == nics
+
+
+@pytest.fixture(scope="module")
+def shared_room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    """A laboratory for all tests of a file."""
+    with untouched_host(), lab(tmp_path_factory.mktemp("room")) as empty:
+        yield empty

@@ -2,9 +2,11 @@
 """A boot room: a network of its own with the servers that a node boots from.
 
     lab ---- br0 10.77.0.1 ---- tap0 ---- first NIC of a machine
+              |  `imagebuilder serve`, or one by one:        tap1: second NIC, nobody answers
               |  dnsmasq: addresses, host names
-              |  http.server: squashfs roots, reports        tap1: second NIC, nobody answers
+              |  http.server: squashfs roots, reports
               |  nfs-ganesha: roots
+              +---- router 10.77.0.2: a home router in a network namespace of its own
 
 It all lives in a network and a mount namespace that end with their first process; the host's
 network, mounts and /run are not touched.
@@ -18,10 +20,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.process import Word
+from imagebuilder.process import Completed, Word, run
 from imagebuilder.program import Program, program
 
 SERVER = "10.77.0.1"
+ROUTER = "10.77.0.2"
 ABSENT = "10.77.0.99"
 TAPS = ("tap0", "tap1")
 # rpcbind, ganesha and dnsmasq keep files below /run and /var/lib/nfs: they get their own.
@@ -36,6 +39,16 @@ for tap in {" ".join(TAPS)}; do ip tuntap add "$tap" mode tap; ip link set "$tap
 ip link set {TAPS[0]} master br0
 echo "ready $$"
 exec sleep infinity
+"""
+# What a home router does on its wire: waits for the cable, then gives addresses and nothing else.
+ROUTE = f"""\
+ip link set lo up
+echo "ready $$"
+until ip link set wan up 2> /dev/null; do sleep 0.1; done
+ip address add {ROUTER}/24 dev wan
+exec dnsmasq --keep-in-foreground --conf-file=/dev/null --port=0 --user=root --log-dhcp \\
+    --log-facility=- --interface=wan --bind-interfaces --dhcp-authoritative --pid-file= \\
+    --dhcp-range=10.77.0.160,10.77.0.199,255.255.255.0,1h "--dhcp-leasefile=$1"
 """
 GANESHA = """\
 NFS_CORE_PARAM {{
@@ -61,10 +74,17 @@ class Lab:
         """The command that runs `argv` in here."""
         return ["nsenter", "--target", str(self.holder), "--net", "--mount", "--", *argv]
 
+    def run(self, argv: Sequence[Word], *, check: bool = True) -> Completed:
+        """Run a program in here to its end."""
+        return run(self.words(argv), check=check)
+
     @contextlib.contextmanager
-    def program(self, name: str, argv: Sequence[Word]) -> Iterator[Program]:
+    def program(
+        self, name: str, argv: Sequence[Word], *, dies_by: str = "KILL"
+    ) -> Iterator[Program]:
         """A program that runs in here."""
-        with program(name, self.words(argv), self.work / f"{name}.log") as started:
+        log = self.work / f"{name}.log"
+        with program(name, self.words(argv), log, dies_by=dies_by) as started:
             yield started
 
 
@@ -88,6 +108,28 @@ def dhcp_server(room: Lab, names: Sequence[tuple[str, str]] = ()) -> Iterator[Pr
         *(f"--dhcp-host={mac},{name}" for mac, name in names),
     ]  # fmt: skip
     with room.program("dnsmasq", argv) as started:
+        started.wait_for("DHCP, IP range", 10)
+        yield started
+
+
+@contextlib.contextmanager
+def router(room: Lab) -> Iterator[Program]:
+    """A home router on the wire: a second DHCP server that knows nothing of booting."""
+    argv: list[Word] = [
+        "unshare",
+        "--net",
+        "--",
+        "sh",
+        "-euc",
+        ROUTE,
+        "router",
+        room.work / "router-leases",
+    ]
+    with room.program("router", argv) as started:
+        pid = started.wait_for(r"^ready (\d+)$", 10)[1]
+        room.run(["ip", "link", "add", "lan", "master", "br0", "type", "veth",
+                  "peer", "name", "wan", "netns", pid])  # fmt: skip
+        room.run(["ip", "link", "set", "lan", "up"])
         started.wait_for("DHCP, IP range", 10)
         yield started
 

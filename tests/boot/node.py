@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from imagebuilder.nodes.initrd import Entry
 from tests.boot.lab import Lab
-from tests.boot.machine import Entry, machine, make_initrd
+from tests.boot.machine import machine, make_initrd
 
 BOOT_SECONDS = 300
 OFF_SECONDS = 30
@@ -50,7 +51,7 @@ systemctl poweroff --no-block
 
 @dataclass(frozen=True)
 class Image:
-    """What a build gives: the boot triple, and the root as a tree and as a squashfs."""
+    """What a build gives: the boot triple, and the root as a tree."""
 
     folder: Path
 

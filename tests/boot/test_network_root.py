@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node boots from NFS and from HTTP, keeps its network, takes its own files, and powers off."""
+"""A node boots from NFS, keeps its network, takes its own files, and powers off.
+
+Roots over HTTP are in test_chain.py.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,9 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.boot.lab import (
-    SERVER,
-    Lab,
-    address_of,
-    dhcp_server,
-    nfs_server,
-    web_server,
-)
-from tests.boot.machine import MACS, MEMORY_MIB, UUID, Entry
+from imagebuilder.nodes.initrd import Entry
+from tests.boot.lab import SERVER, Lab, address_of, dhcp_server, nfs_server, web_server
+from tests.boot.machine import MACS, MEMORY_MIB, UUID
 from tests.boot.node import NODE, Image, Told, run_node
 
 pytestmark = pytest.mark.boot
@@ -39,7 +36,7 @@ ROOTS_OWN = (
 
 
 def check_root(told: Told, room: Lab) -> None:
-    """What holds wherever the root comes from."""
+    """What holds over every version of NFS."""
     assert told.one("state") == "running", told.all("failed")
     assert told.one("root") == "overlay"
     assert told.one("write") == "written"
@@ -89,19 +86,10 @@ def test_a_node_boots_from_nfs_version_3(room: Lab, image: Image) -> None:
     with ExitStack() as servers:
         servers.enter_context(dhcp_server(room, [(MACS[0], NAME)]))
         servers.enter_context(nfs_server(room, [("root", image.root)]))
-        told = run_node(room, image, [f"root=nfs:{SERVER}:{image.root}"])
+        told = run_node(room, image, [f"root=nfs:{SERVER}:{image.root}"], ROOTS_OWN)
     check_root(told, room)
     assert told.one("lower").startswith(f"nfs {SERVER}:{image.root} ro,")
     assert {"vers=3", "nolock", "nocto", "mountproto=tcp"} <= options(told)
-
-
-def test_a_node_boots_from_a_squashfs_over_http(room: Lab, image: Image) -> None:
-    with ExitStack() as servers:
-        servers.enter_context(dhcp_server(room, [(MACS[0], NAME)]))
-        servers.enter_context(web_server(room, image.folder))
-        told = run_node(room, image, [f"root=http://{SERVER}/root.squashfs"], ROOTS_OWN)
-    check_root(told, room)
-    assert told.one("lower").startswith("squashfs /dev/loop")
 
 
 def options(told: Told) -> set[str]:

@@ -54,7 +54,7 @@ def on_path(bin_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_the_table_is_complete_and_names_every_group() -> None:
     needs = load_needs()
-    assert {need.group for need in needs} == {"build", "dev", "boot"}
+    assert {need.group for need in needs} == {"build", "serve", "nfs", "dev", "boot"}
     assert all(need.purpose and need.package for need in needs)
     assert len({need.tool for need in needs}) == len(needs)
     tools = {need.tool for need in needs}

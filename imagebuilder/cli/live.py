@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Live systems of distributions in the netboot tree: add an ISO, list, remove."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from imagebuilder.cli.context import Context, print_json, print_table, print_text
+from imagebuilder.cli.names import AsJson, TreeOption
+from imagebuilder.tree import DEFAULT_TREE
+
+live_app = typer.Typer(
+    name="live",
+    help="Distributions' live ISOs as boot entries: into memory, nothing written to a disk.",
+    no_args_is_help=True,
+)
+
+
+@live_app.command("add")
+def live_add(
+    context: typer.Context,
+    iso: Annotated[Path, typer.Argument(help="Ubuntu's live server ISO, or Debian's live ISO.")],
+    tree: TreeOption = DEFAULT_TREE,
+    name: Annotated[str, typer.Option(help="Name in the menu; the file's name otherwise.")] = "",
+    autoinstall: Annotated[
+        Path | None,
+        typer.Option(help="cloud-config with `autoinstall:`: install to the disk, unattended."),
+    ] = None,
+    ssh_key: Annotated[
+        Path | None,
+        typer.Option(help="Public key that may log in; those of the site file otherwise."),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """Make a boot entry of a live ISO: it runs in the node's memory and answers to ssh.
+
+    Example: imagebuilder live add ubuntu-22.04.5-live-server-amd64.iso
+    """
+    import os
+
+    from imagebuilder.live.entries import add_live, memory_text
+    from imagebuilder.live.seed import load_autoinstall, load_operator_keys
+    from imagebuilder.settings import find_home
+    from imagebuilder.tree import make_tree
+
+    given: Context = context.obj
+    install = load_autoinstall(autoinstall) if autoinstall else ""
+    keys = () if install else load_operator_keys(given.settings, ssh_key, find_home(os.environ))
+    added = add_live(make_tree(tree), iso, given.ui, name=name, keys=keys, autoinstall=install)
+    if not added.new:
+        given.ui.note(f"{added.live.name} is there already: nothing to do")
+    given.ui.note(f"a node needs {memory_text(added.live.memory)} of memory for it")
+    if json:
+        print_json({**added.live.as_json(), "folder": str(added.folder), "new": added.new})
+    else:
+        print_text(str(added.folder))
+
+
+@live_app.command("list")
+def live_list(
+    context: typer.Context, tree: TreeOption = DEFAULT_TREE, json: AsJson = False
+) -> None:
+    """List the live systems of the tree.
+
+    Example: imagebuilder live list
+    """
+    from imagebuilder.live.entries import list_lives
+    from imagebuilder.tree import Tree
+
+    del context
+    found = list_lives(Tree(tree))
+    if json:
+        print_json([live.as_json() for live in found])
+        return
+    empty = "no live systems yet: imagebuilder live add ISO makes one"
+    print_table(
+        [live.row() for live in found], ("name", "volume", "ISO", "memory", "does"), empty=empty
+    )
+
+
+@live_app.command("remove")
+def live_remove(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="A name of `imagebuilder live list`.")],
+    tree: TreeOption = DEFAULT_TREE,
+) -> None:
+    """Remove a live system from the tree; nodes that run it run on.
+
+    Example: imagebuilder live remove ubuntu-22.04.5-live-server-amd64
+    """
+    from imagebuilder.live.entries import remove_live
+    from imagebuilder.tree import Tree
+
+    given: Context = context.obj
+    remove_live(Tree(tree), name)
+    given.ui.note(f"{name} is removed")

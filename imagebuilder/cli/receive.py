@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The far end of `imagebuilder publish --to`, which runs it over ssh."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from imagebuilder.cli.context import Context, print_json
+from imagebuilder.cli.names import TreeOption
+from imagebuilder.tree import DEFAULT_TREE
+
+
+def receive(
+    context: typer.Context,
+    image: Annotated[str, typer.Argument(help="PROFILE@VERSION that comes.")] = "",
+    commit: Annotated[str, typer.Argument(help="Its commit.")] = "",
+    tree: TreeOption = DEFAULT_TREE,
+    channel: Annotated[str, typer.Option(help="Channel to point to it.")] = "candidate",
+    squashfs: Annotated[
+        bool | None, typer.Option("--squashfs/--no-squashfs", help="Whether to pack the root.")
+    ] = None,
+    have: Annotated[bool, typer.Option("--have", help="Only say what the tree has.")] = False,
+    objects: Annotated[
+        bool, typer.Option("--objects", help="With --have: name every object.")
+    ] = False,
+) -> None:
+    """Take a release in from another machine: objects on stdin, the result as JSON on stdout.
+
+    Example: imagebuilder receive --have
+    """
+    import sys
+
+    from imagebuilder.publish.receive import check_fit, describe, image_named
+    from imagebuilder.publish.receive import receive as receive_image
+    from imagebuilder.tree import Tree, make_tree
+
+    given: Context = context.obj
+    check_fit()
+    if have:
+        print_json(describe(Tree(tree.absolute()), objects=objects))
+        return
+    ref = image_named(image, commit)
+    done = receive_image(
+        make_tree(tree), ref, sys.stdin.buffer, given.ui, channel=channel, squashfs=squashfs
+    )
+    print_json({"published": done.as_json(), "said": done.render()})

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The netboot tree: publish images, move channels, list, keep and remove releases."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from imagebuilder.cli.context import Context, print_json, print_table, print_text
+from imagebuilder.cli.names import (
+    AsJson,
+    Days,
+    IgnoreClients,
+    ImageName,
+    Profile,
+    ReleaseName,
+    TreeOption,
+)
+from imagebuilder.tree import CANDIDATE, DEFAULT_TREE
+
+
+def publish(
+    context: typer.Context,
+    image: ImageName,
+    channel: Annotated[str, typer.Option(help="Channel to point to it.")] = CANDIDATE,
+    tree: TreeOption = DEFAULT_TREE,
+    to: Annotated[
+        str, typer.Option(metavar="ssh://HOST/DIR", help="A tree on another host, instead.")
+    ] = "",
+    remote_command: Annotated[
+        str,
+        typer.Option(
+            envvar="IMAGEBUILDER_REMOTE",
+            help="With --to: what runs imagebuilder there, such as `sudo imagebuilder`.",
+        ),
+    ] = "",
+    squashfs: Annotated[
+        bool,
+        typer.Option("--squashfs", help="With root.squashfs, also if nodes use NFS by default."),
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Publish an image: an immutable release in the netboot tree, and a channel that points to it.
+
+    Example: imagebuilder publish rx7600xt
+    """
+    from imagebuilder.inventory import open_store
+    from imagebuilder.publish.release import publish as publish_here
+    from imagebuilder.publish.remote import parse_remote, publish_to
+    from imagebuilder.tree import make_tree
+
+    given: Context = context.obj
+    store = open_store(given.settings)
+    found, packed, ui = store.image(image), squashfs or None, given.ui
+    if to:
+        there = parse_remote(to, remote_command)
+        sent = publish_to(there, store, found, ui, channel=channel, squashfs=packed)
+        print_json(sent.as_json()) if json else print_text(sent.render())
+        return
+    done = publish_here(store, found, make_tree(tree), ui, channel=channel, squashfs=packed)
+    print_json(done.as_json()) if json else print_text(done.render())
+
+
+def promote(
+    context: typer.Context,
+    release: ReleaseName,
+    tree: TreeOption = DEFAULT_TREE,
+    json: AsJson = False,
+) -> None:
+    """Make a release stable: the one named, or the profile's candidate.
+
+    Example: imagebuilder promote rx7600xt
+    """
+    from imagebuilder.publish.channel import promote as promote_release
+    from imagebuilder.publish.find import open_tree
+
+    given: Context = context.obj
+    moved = promote_release(open_tree(tree), release, given.ui)
+    print_json(moved.as_json()) if json else print_text(moved.render())
+
+
+def rollback(
+    context: typer.Context,
+    profile: Profile,
+    to: Annotated[str, typer.Option(metavar="VERSION", help="To this one.")] = "",
+    tree: TreeOption = DEFAULT_TREE,
+    json: AsJson = False,
+) -> None:
+    """Let stable be what it was before; again, and it goes further back.
+
+    Example: imagebuilder rollback rx7600xt
+    """
+    from imagebuilder.publish.channel import rollback as roll_back
+    from imagebuilder.publish.find import open_tree
+
+    given: Context = context.obj
+    moved = roll_back(open_tree(tree), profile, given.ui, to=to)
+    print_json(moved.as_json()) if json else print_text(moved.render())
+
+
+def releases(
+    context: typer.Context,
+    profile: Annotated[str, typer.Argument(help="Only those of this profile.")] = "",
+    tree: TreeOption = DEFAULT_TREE,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read every byte of them and their roots.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """List releases: channels, age, sizes, whether tested and kept, and which nodes use them.
+
+    Example: imagebuilder releases rx7600xt --verify
+    """
+    from imagebuilder.publish.find import open_tree
+    from imagebuilder.publish.listing import HEADERS, list_releases, verify_releases
+
+    given: Context = context.obj
+    place = open_tree(tree)
+    if verify:
+        count = verify_releases(place, given.ui, profile)
+        print_json({"ok": True, "releases": count}) if json else print_text(
+            f"the releases are whole: {count}"
+        )
+        return
+    found = list_releases(place, profile)
+    if json:
+        print_json([release.as_json() for release in found])
+    else:
+        empty = "no releases yet: imagebuilder publish PROFILE makes one"
+        print_table([release.row() for release in found], HEADERS, empty=empty)
+
+
+def keep(
+    context: typer.Context,
+    release: ReleaseName,
+    off: Annotated[bool, typer.Option("--off", help="Keep it no longer.")] = False,
+    tree: TreeOption = DEFAULT_TREE,
+) -> None:
+    """Mark a release so that gc and unpublish leave it.
+
+    Example: imagebuilder keep rx7600xt@20261030080801-1c2d3e4f
+    """
+    from imagebuilder.publish.find import open_tree
+    from imagebuilder.publish.removal import keep_release
+
+    given: Context = context.obj
+    done = keep_release(open_tree(tree), release, given.ui, off=off)
+    print_text(f"{done} is {'no longer ' if off else ''}kept")
+
+
+def unpublish(
+    context: typer.Context,
+    release: ReleaseName,
+    tree: TreeOption = DEFAULT_TREE,
+    days: Days = 30,
+    ignore_unknown_clients: IgnoreClients = False,
+) -> None:
+    """Remove a release that no channel points to, nobody keeps, and no node runs or is pinned to.
+
+    Example: imagebuilder unpublish rx7600xt@20261030080801-1c2d3e4f
+    """
+    from imagebuilder.publish.find import open_tree
+    from imagebuilder.publish.removal import Caution
+    from imagebuilder.publish.removal import unpublish as remove
+
+    given: Context = context.obj
+    caution = Caution(days=days, strangers=ignore_unknown_clients)
+    print_text(f"removed {remove(open_tree(tree), release, given.ui, caution)}")

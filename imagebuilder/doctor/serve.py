@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Is this host fit to serve nodes?  Looks at what `serve` would, starts and changes nothing."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from imagebuilder.doctor.finding import Finding, Level
+from imagebuilder.doctor.host import SERVE_GROUPS, examine_need, load_needs
+from imagebuilder.errors import Fault, ImagebuilderError
+from imagebuilder.process import base_environment
+from imagebuilder.serve.config import Dhcp, Nfs, ServeConfig
+from imagebuilder.serve.discover import find_dhcp_servers
+from imagebuilder.serve.ipxe import (
+    FOLDERS,
+    choose_boot_files,
+    find_binaries,
+    missing_architectures,
+)
+from imagebuilder.serve.nfs import has_ganesha, is_installed, kernel_serves
+from imagebuilder.serve.ports import find_holders, port_faults
+from imagebuilder.serve.prepare import WEB_USERS, describe, find_closed, find_user
+from imagebuilder.serve.wire import Wire, find_wire
+from imagebuilder.tree import Tree
+
+UFW = Path("/etc/ufw/ufw.conf")
+
+
+def examine_serve(tree: Tree, interface: str) -> tuple[Finding, ...]:
+    """Everything `serve` needs; without an `interface` nothing is said of the wire."""
+    path = base_environment()["PATH"]
+    needs = [need for need in load_needs() if need.group in SERVE_GROUPS]
+    return (
+        *(examine_need(need, path) for need in needs if need.group == "serve"),
+        examine_ipxe(),
+        examine_nfs(running=kernel_serves()),
+        *(examine_wire(interface) if is_installed("ip") and is_installed("ss") else ()),
+        *examine_tree(tree, is_root=os.geteuid() == 0),
+        *examine_firewall(UFW.read_text() if UFW.is_file() else ""),
+    )
+
+
+def examine_ipxe() -> Finding:
+    """iPXE for which firmware."""
+    boot_files = choose_boot_files(tuple(find_binaries(FOLDERS)))
+    mend = "scripts/host-setup --serve"
+    if not boot_files:
+        return Finding("ipxe", Level.PROBLEM, "no iPXE binaries on this host", mend)
+    titles = ", ".join(file.architecture.title for file in boot_files)
+    lacking = ", ".join(missing_architectures(boot_files))
+    without = f"; not for {lacking}, which few machines are" if lacking else ""
+    return Finding("ipxe", Level.OK, f"for {titles}{without}")
+
+
+def examine_nfs(*, running: bool) -> Finding:
+    """Which NFS server there is."""
+    if running and is_installed("exportfs"):
+        return Finding("nfs", Level.OK, "the kernel's NFS server runs")
+    if has_ganesha():
+        return Finding("nfs", Level.OK, "nfs-ganesha, as the kernel's NFS server does not run")
+    return Finding(
+        "nfs", Level.PROBLEM, "no NFS server on this host",
+        "scripts/host-setup --serve, or sudo apt-get install nfs-ganesha-vfs nfs-ganesha rpcbind",
+    )  # fmt: skip
+
+
+def examine_wire(interface: str) -> tuple[Finding, ...]:
+    """The interface, its ports, and who else gives addresses on it."""
+    if not interface:
+        mend = "imagebuilder doctor --serve --interface …"
+        return (Finding("wire", Level.WARNING, "no interface was named", mend),)
+    try:
+        wire = find_wire(interface)
+    except ImagebuilderError as error:
+        return tuple(problem("wire", fault) for fault in error.faults)
+    carrier = "" if wire.has_carrier else ", but has no carrier: is the cable in?"
+    level = Level.OK if wire.has_carrier else Level.WARNING
+    return (
+        Finding("wire", level, f"{wire.name} has {wire.address}{carrier}"),
+        *examine_ports(wire),
+        examine_servers(wire, is_root=os.geteuid() == 0),
+    )
+
+
+def problem(subject: str, fault: Fault) -> Finding:
+    """A fault as the doctor says it."""
+    return Finding(subject, Level.PROBLEM, f"{fault.where}: {fault.what}", fault.hint)
+
+
+def examine_ports(wire: Wire) -> tuple[Finding, ...]:
+    """Who has a port that serve would want with full DHCP and nfs-ganesha."""
+    nfs = Nfs.KERNEL if kernel_serves() else Nfs.GANESHA
+    anything = (IPv4Address(1), IPv4Address(2))  # the ports do not depend on the pool
+    config = ServeConfig(Tree(Path("/")), wire, Path("/"), nfs, (), pool=anything)
+    faults = port_faults(config.ports, config.server, wire.name, find_holders())
+    if not faults:
+        numbers = ", ".join(sorted({str(port.number) for port in config.ports}, key=int))
+        return (Finding("ports", Level.OK, f"{numbers} are free at {config.server}"),)
+    return tuple(problem("ports", fault) for fault in faults)
+
+
+def examine_servers(wire: Wire, *, is_root: bool) -> Finding:
+    """Other DHCP servers on the wire."""
+    if not is_root:
+        return Finding("dhcp", Level.OK, "not asked who else gives addresses: only root can")
+    servers = find_dhcp_servers(wire)
+    if servers:
+        what = f"{describe(servers)} gives addresses on {wire.name}"
+        return Finding("dhcp", Level.WARNING, what, f"serve --dhcp {Dhcp.PROXY} works beside it")
+    return Finding("dhcp", Level.OK, f"nobody else gives addresses on {wire.name}")
+
+
+def examine_tree(tree: Tree, *, is_root: bool) -> tuple[Finding, ...]:
+    """Whether the daemons' users can read the tree, and what an export of it opens."""
+    there = next(p for p in (tree.http, *tree.http.parents) if p.is_dir())
+    user = find_user(WEB_USERS)
+    closed = find_closed(user, there) if is_root else ""
+    if closed:
+        readable = Finding(
+            "tree", Level.PROBLEM, f"{closed} cannot be entered by user {user}",
+            f"sudo chmod a+x {closed}",
+        )  # fmt: skip
+    else:
+        said = f"user {user} can read it" if is_root else "only root can try who may read it"
+        readable = Finding("tree", Level.OK, f"{tree.path}: {said}")
+    if tree.path.is_dir() and not is_on_its_own(tree.path):
+        # exports(5), "Subdirectory Exports": handles can be guessed.
+        what = "shares its file system with other files: a forged NFS handle could name those"
+        mend = f"a file system of its own for {tree.path}, where nodes are not trusted"
+        return readable, Finding("export", Level.OK, f"{what}; {mend}")
+    return (readable,)
+
+
+def is_on_its_own(folder: Path) -> bool:
+    """Whether a folder, or one above it that is not the root, is the top of a file system."""
+    return any(parent.is_mount() for parent in (folder, *folder.parents) if parent != Path("/"))
+
+
+def examine_firewall(ufw: str) -> Iterable[Finding]:
+    """What a firewall that we know keeps out; `ufw` is the text of its configuration."""
+    if re.search(r"^ENABLED=yes", ufw, re.MULTILINE):
+        yield Finding(
+            "firewall", Level.WARNING, "ufw is on: nodes reach nothing here unless it lets them",
+            "sudo ufw allow in on INTERFACE",
+        )  # fmt: skip

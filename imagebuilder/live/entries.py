@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Live systems in the netboot tree: add, list, remove.
+
+    http/live/NAME/
+      vmlinuz initrd                    of the distribution
+      NAME.iso | filesystem.squashfs    what its initrd fetches into memory
+      user-data meta-data vendor-data   for cloud-init, or hook for live-config
+      boot.ipxe live.json SHA256SUMS
+
+A live system is complete or absent: it is staged in work/ and renamed in, and never changed.  The
+menu is made again afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from imagebuilder.digest import Json, digest_of, digest_of_file
+from imagebuilder.errors import HostError, InputError
+from imagebuilder.live.iso import CASPER, LiveIso, extract, read_iso
+from imagebuilder.live.seed import render_hook, render_meta_data, render_user_data
+from imagebuilder.nodes.files import update_menu
+from imagebuilder.process import run
+from imagebuilder.store.locks import held
+from imagebuilder.store.workplace import new_id, workplace
+from imagebuilder.tree import Tree
+from imagebuilder.ui import Ui, format_size
+
+TEMPLATES = Path(__file__).parents[2] / "pxe"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+ENTRY, SUMS = "live.json", "SHA256SUMS"
+GIB = 1024**3
+SPARE = 64 * 1024**2  # bytes a tree's disk keeps free
+
+
+@dataclass(frozen=True)
+class Live:
+    """A live system in the tree; sizes in bytes, `added` as ISO 8601 UTC.
+
+    `memory` is what a node needs; `seed` is the digest of what it is told.
+    """
+
+    name: str
+    title: str
+    kind: str
+    iso: str
+    iso_size: int
+    iso_sha256: str
+    autoinstall: bool
+    seed: str
+    memory: int
+    added: str
+
+    def as_json(self) -> dict[str, Json]:
+        """For --json, a stable contract, and for live.json."""
+        return asdict(self)
+
+    def row(self) -> tuple[str, ...]:
+        """For the table of `live list`."""
+        does = "installs unattended" if self.autoinstall else "runs in memory"
+        return (self.name, self.title, format_size(self.iso_size), memory_text(self.memory), does)
+
+
+@dataclass(frozen=True)
+class Added:
+    """What add_live() left; not `new` when the tree had exactly this."""
+
+    live: Live
+    folder: Path
+    new: bool
+
+
+def add_live(
+    tree: Tree,
+    path: Path,
+    ui: Ui,
+    *,
+    name: str = "",
+    keys: Sequence[str] = (),
+    autoinstall: str = "",
+) -> Added:
+    """Put the ISO at `path` into the tree as live system `name` (its file's name if empty).
+
+    `autoinstall` is a whole user-data that installs; without it `keys` may log in and nothing is
+    installed.  Raises InputError when the ISO is not one, the name is taken by another, or
+    (the live system being there) nodes.yaml is wrong.
+    """
+    name = check_name(name or path.name.removesuffix(".iso"), path)
+    iso = read_iso(path)
+    seed = seed_files(iso, name, keys, autoinstall)
+    folder = tree.http / "live" / name
+    linked = iso.kind == CASPER and is_public(path)
+    if not folder.exists():
+        check_space(tree.path, iso, linked=linked)
+    with ui.step(f"checksum of {path.name}"):
+        sha256 = digest_of_file(path)
+    live = Live(
+        name, iso.title, iso.kind, path.name, iso.size, sha256, bool(autoinstall),
+        digest_of(seed),
+        needed_memory(iso), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    )  # fmt: skip
+    with held(tree.lock("live"), waiting=lambda: ui.note("waiting for another live add")):
+        new = not folder.exists()
+        if new:
+            with ui.step(f"add {name}"), workplace(tree.path, new_id("live")) as place:
+                stage(iso, live, seed, place / name, linked=linked)
+                (place / name).rename(folder)
+                sync(folder.parent)
+        else:
+            live = same_live(folder, live)
+    update_menu(tree)
+    return Added(live, folder, new=new)
+
+
+def list_lives(tree: Tree) -> tuple[Live, ...]:
+    """Every live system of the tree, by name.  Raises HostError when one cannot be read."""
+    return tuple(load_live(entry) for entry in sorted((tree.http / "live").glob(f"*/{ENTRY}")))
+
+
+def remove_live(tree: Tree, name: str) -> None:
+    """Remove a live system: gone at once, then deleted.  Raises InputError."""
+    folder = tree.http / "live" / check_name(name)
+    with held(tree.lock("live")):
+        if not folder.is_dir():
+            listed = ", ".join(live.name for live in list_lives(tree)) or "none"
+            raise InputError(f"no live system {name}", hint=f"there are: {listed}")
+        with workplace(tree.path, new_id("live")) as place:
+            folder.rename(place / name)
+            sync(folder.parent)
+    update_menu(tree)
+
+
+def check_name(name: str, path: Path | None = None) -> str:
+    """`name`, fit for URLs and folders.  Raises InputError."""
+    if not NAME.fullmatch(name):
+        raise InputError(
+            f"{name!r} is no name for a live system",
+            where=os.fspath(path) if path else "",
+            hint="--name: letters, digits, dots, dashes and underscores, at most 63",
+        )
+    return name
+
+
+def load_live(entry: Path) -> Live:
+    """What live.json says.  Raises HostError."""
+    try:
+        return Live(**json.loads(entry.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise HostError(
+            "cannot be read",
+            where=os.fspath(entry),
+            hint=f"imagebuilder live remove {entry.parent.name}, then add it again",
+        ) from error
+
+
+def same_live(folder: Path, wanted: Live) -> Live:
+    """What is there, if it is what is wanted.  Raises InputError."""
+    there = load_live(folder / ENTRY)
+    if there.iso_sha256 == wanted.iso_sha256 and there.seed == wanted.seed:
+        return there
+    what = "another ISO" if there.iso_sha256 != wanted.iso_sha256 else "other keys or autoinstall"
+    raise InputError(
+        f"{wanted.name} exists already, with {what} ({there.iso}, added {there.added})",
+        where=os.fspath(folder),
+        hint=f"name this one with --name, or imagebuilder live remove {wanted.name} first",
+    )
+
+
+def needed_memory(iso: LiveIso) -> int:
+    """Bytes of memory a node needs.
+
+    casper writes the ISO into the initrd's root, a tmpfs, which takes at most half of the memory;
+    live-boot writes the squashfs into a ramfs without a bound, and what runs needs about as much
+    again.  Besides: 1 GiB.
+    """
+    return 2 * iso.size + GIB
+
+
+def memory_text(size: int) -> str:
+    """Memory for people: whole GiB, rounded up, as memory is sold."""
+    return f"{-(-size // GIB)} GiB"
+
+
+def seed_files(iso: LiveIso, name: str, keys: Sequence[str], autoinstall: str) -> dict[str, str]:
+    """The files that tell the live system what to do, by name.  Raises InputError."""
+    if iso.kind == CASPER:
+        user_data = autoinstall or render_user_data(keys)
+        return {"user-data": user_data, "meta-data": render_meta_data(name), "vendor-data": ""}
+    if autoinstall:
+        raise InputError(
+            "is Debian's live system, which knows no autoinstall",
+            where=os.fspath(iso.path),
+            hint="leave --autoinstall out, or take Ubuntu's live server ISO",
+        )
+    return {"hook": render_hook(keys)}
+
+
+def stage(iso: LiveIso, live: Live, seed: dict[str, str], place: Path, *, linked: bool) -> None:
+    """Make the folder of a live system at `place`, complete and on disk."""
+    place.mkdir(mode=0o755)
+    files = [(iso.kernel, place / "vmlinuz"), (iso.initrd, place / "initrd")]
+    if iso.squashfs:
+        files.append((iso.squashfs, place / "filesystem.squashfs"))
+    extract(iso, files)
+    for _, target in files:
+        target.chmod(0o644)
+    for name, text in seed.items():
+        (place / name).write_text(text, encoding="utf-8")
+    (place / "boot.ipxe").write_text(render_boot_script(live), encoding="utf-8")
+    (place / ENTRY).write_text(json.dumps(live.as_json(), indent=1) + "\n", encoding="utf-8")
+    sums = {path.name: digest_of_file(path) for path in sorted(place.iterdir())}
+    if iso.kind == CASPER:
+        place_iso(iso.path, place / f"{live.name}.iso", linked=linked)
+        sums[f"{live.name}.iso"] = live.iso_sha256
+    (place / SUMS).write_text("".join(f"{sha}  {name}\n" for name, sha in sorted(sums.items())))
+    for path in walk(place):
+        sync(path)
+
+
+def is_public(path: Path) -> bool:
+    """Whether a web server may read the file itself, wherever it is linked to."""
+    return bool(path.stat().st_mode & 0o004)
+
+
+def place_iso(path: Path, target: Path, *, linked: bool) -> None:
+    """The ISO at `target`: a hard link on the same file system, shared blocks or a copy else."""
+    if linked:
+        try:
+            target.hardlink_to(path.resolve())
+        except OSError:
+            pass  # another file system, or one without hard links
+        else:
+            return
+    run(["cp", "--reflink=auto", "--", path, target])
+    target.chmod(0o644)
+
+
+def check_space(place: Path, iso: LiveIso, *, linked: bool) -> None:
+    """Raises HostError when what is to be copied does not fit."""
+    same = linked and iso.path.stat().st_dev == place.stat().st_dev
+    # The parts taken out of the ISO are at most as large as the ISO.
+    wanted = SPARE + (0 if same else iso.size)
+    free = shutil.disk_usage(place).free
+    if free < wanted:
+        raise HostError(
+            f"not enough space: {format_size(wanted)} are needed, {format_size(free)} are free",
+            where=os.fspath(place),
+            hint="free some, or put the ISO on the file system of the tree: it is linked there",
+        )
+
+
+def render_boot_script(live: Live) -> str:
+    """The iPXE script; it uses the settings `http` and `node-args`."""
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, autoescape=False,
+        keep_trailing_newline=True, lstrip_blocks=True,
+    )  # fmt: skip
+    installs = "it INSTALLS to the disk and asks nothing"
+    return environment.get_template("live.ipxe.j2").render(
+        name=live.name,
+        title=live.title,
+        kind=live.kind,
+        autoinstall=live.autoinstall,
+        memory=memory_text(live.memory),
+        warning=installs if live.autoinstall else "nothing is written to a disk",
+    )
+
+
+def walk(folder: Path) -> Iterator[Path]:
+    """The files of a folder, then the folder."""
+    yield from sorted(folder.iterdir())
+    yield folder
+
+
+def sync(path: Path) -> None:
+    """Make sure a file or folder is on disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

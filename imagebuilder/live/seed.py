@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a live system is told when it starts: whose ssh keys get in, and what to install if at all.
+
+Ubuntu's runs cloud-init, which reads user-data, meta-data and vendor-data from a folder named on
+the kernel line (the NoCloud source).  Debian's runs live-config, which runs a script named there.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from imagebuilder.errors import Fault, InputError
+from imagebuilder.recipe.keys import load_key_file, load_site_keys
+from imagebuilder.recipe.positions import parse_document
+from imagebuilder.recipe.read import load_site
+from imagebuilder.settings import Settings
+
+HEADER = "#cloud-config"
+NO_KEYS = "name a public key with --ssh-key, put one into ssh-keys of {site}, or run ssh-keygen"
+# systemd-run, because live-config runs before basic.target: to wait for ssh there is to wait for
+# oneself.
+HOOK = """\
+#!/bin/sh
+# live-config runs this (its word hooks=): let the operator's keys in over ssh.
+set -eu
+for home in /root /home/*; do
+    [ -d "$home" ] || continue
+    mkdir -p "$home/.ssh"
+    printf '%s\\n' {keys} > "$home/.ssh/authorized_keys"
+    chmod 700 "$home/.ssh"
+    chown -R --reference="$home" "$home/.ssh"
+done
+systemd-run --no-block sh -c '
+    [ -x /usr/sbin/sshd ] || {{ apt-get update && apt-get install --yes openssh-server; }}
+    systemctl start ssh'
+"""
+
+
+def load_operator_keys(settings: Settings, key_file: Path | None, home: Path) -> tuple[str, ...]:
+    """The ssh keys of `key_file`, else of the site file, else the person's own.
+
+    Raises InputError when there are none, or one is not a public key.
+    """
+    faults: list[Fault] = []
+    if key_file is not None:
+        keys = list(load_key_file(key_file, faults))
+    else:
+        site = load_site(settings, home, faults)
+        keys = load_site_keys(site.document, site.file.ssh_keys, site.home, faults)
+    if faults:
+        raise InputError.of(faults)
+    if not keys:
+        raise InputError(
+            "there is no ssh key to let in: nobody could log in to the live system",
+            where=str(key_file or settings.site),
+            hint=NO_KEYS.format(site=settings.site),
+        )
+    return tuple(keys)
+
+
+def render_user_data(keys: Sequence[str]) -> str:
+    """The cloud-config that lets `keys` in, and nothing else: no installation.
+
+    They go to the default user, whose name differs between versions of the ISO and whose login
+    shell is the installer, and to root, where a person gets a shell (cloud-init, module `ssh`).
+    """
+    listed = "".join(f"  - {json.dumps(key, ensure_ascii=False)}\n" for key in keys)
+    return f"{HEADER}\ndisable_root: false\nssh_authorized_keys:\n{listed}"
+
+
+def load_autoinstall(path: Path) -> str:
+    """The user-data of an unattended installation, as it stands in `path`, checked.
+
+    Raises InputError with line and column.
+    """
+    shown = str(path)
+    try:
+        if not path.is_file():
+            raise InputError("is not a file" if path.exists() else "no such file", where=shown)
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=shown) from error
+    document = parse_document(content, shown)
+    text = content.decode("utf-8-sig")
+    if text.splitlines()[0].rstrip() != HEADER:
+        raise InputError(
+            f"the first line must be {HEADER}",
+            where=f"{shown}:1:1",
+            hint="cloud-init takes nothing else for configuration; put `autoinstall:` below it",
+        )
+    found = document.value.get("autoinstall")
+    if not isinstance(found, dict):
+        what = "must be a mapping" if "autoinstall" in document.value else "the key is missing"
+        fault = document.fault(("autoinstall",), what, "it starts with `version: 1`")
+        raise InputError.of([fault])
+    if found.get("version") != 1:
+        raise InputError.of(
+            [document.fault(("autoinstall", "version"), "must be 1", "`version: 1` is required")]
+        )
+    return text
+
+
+def render_meta_data(name: str) -> str:
+    """The meta-data: cloud-init wants an identity."""
+    return f"instance-id: live-{name}\n"
+
+
+def render_hook(keys: Sequence[str]) -> str:
+    """The script for live-config."""
+    return HOOK.format(keys=shlex.join(keys))

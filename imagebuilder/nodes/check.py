@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nodes.yaml may say: names, addresses, words, and that no two nodes claim the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from ipaddress import AddressValueError, IPv4Address
+
+from imagebuilder.errors import Fault
+from imagebuilder.nodes.model import DefaultsModel, GroupModel, NodeModel, NodesFile
+from imagebuilder.recipe.positions import Document, KeyPath
+from imagebuilder.recipe.validate import quote, suggest
+
+HOST_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+MAC = re.compile(r"[0-9a-f]{2}([:-][0-9a-f]{2}){5}")
+IPXE_OPERATORS = ("||", "&&", ";")
+FULL_CMDLINE = (
+    1024  # characters; x86's kernel takes 2047 (COMMAND_LINE_SIZE), the image has its own
+)
+
+
+def check_nodes_file(file: NodesFile, document: Document) -> Iterator[Fault]:
+    """Every fault that is not one of form."""
+    for path, level in levels_of(file):
+        yield from check_level(document, path, level)
+    nodes = file.nodes or {}
+    for name, node in nodes.items():
+        yield from check_node(file, document, name, node)
+    yield from check_twice(document, macs_of(nodes), "MAC address")
+    addresses = [
+        (("nodes", name, "address"), name, node.address)
+        for name, node in nodes.items()
+        if node.address
+    ]
+    yield from check_twice(document, addresses, "address")
+
+
+def levels_of(file: NodesFile) -> Iterator[tuple[KeyPath, DefaultsModel]]:
+    """Everything that nodes take values from, with its path."""
+    if file.defaults:
+        yield ("defaults",), file.defaults
+    for name, group in (file.groups or {}).items():
+        if group:
+            yield ("groups", name), group
+    for name, node in (file.nodes or {}).items():
+        yield ("nodes", name), node
+
+
+def check_level(document: Document, path: KeyPath, level: DefaultsModel) -> Iterator[Fault]:
+    """The faults of what defaults, groups and nodes have in common."""
+    for index, word in enumerate(level.cmdline or ()):
+        if what := word_problem(word):
+            yield document.fault((*path, "cmdline", index), what)
+    if length_of(level) > FULL_CMDLINE:
+        what = f"more than {FULL_CMDLINE} characters: the kernel cuts a long command line"
+        yield document.fault((*path, "cmdline"), what)
+    if not isinstance(level, GroupModel) or not level.version:
+        return
+    if level.channel:
+        what = "channel and version exclude each other"
+        hint = "a version pins to one release, a channel follows promotions"
+        yield document.fault((*path, "version"), what, hint, of_key=True)
+    if not level.profile and not isinstance(level, NodeModel):
+        yield document.fault((*path, "version"), "a version wants its profile beside it")
+
+
+def length_of(level: DefaultsModel) -> int:
+    """Characters that the words of a level take."""
+    return sum(len(word) + 1 for word in level.cmdline or ())
+
+
+def word_problem(word: str) -> str:
+    """Why a word cannot stand on a kernel's command line that an iPXE script carries, or nothing.
+
+    iPXE expands `${`, takes `#` for a comment, has operators, and options begin with a dash.
+    """
+    if not re.fullmatch(r"[!-~]+", word):
+        return f"{quote(word)} is not one word of plain characters"
+    if '"' in word or "'" in word:
+        return f"{quote(word)}: quotes end a word on the way to the kernel"
+    if "${" in word:
+        return f"{quote(word)}: iPXE would expand ${{"
+    if word in IPXE_OPERATORS or word[0] in "#-":
+        return f"{quote(word)} means something to iPXE"
+    return ""
+
+
+def check_node(file: NodesFile, document: Document, name: str, node: NodeModel) -> Iterator[Fault]:
+    """The faults of one node by itself."""
+    path: KeyPath = ("nodes", name)
+    if what := name_problem(name):
+        lower = name.lower().replace("_", "-")
+        hint = f"did you mean {quote(lower)}?" if lower != name and not name_problem(lower) else ""
+        yield document.fault(path, what, hint, of_key=True)
+    for index, mac in enumerate(node.macs):
+        if what := mac_problem(mac):
+            yield document.fault((*path, "macs", index), what)
+    if node.address is not None and (what := address_problem(node.address)):
+        yield document.fault((*path, "address"), what)
+    if node.static and node.address is None:
+        yield document.fault((*path, "static"), "a static address wants `address`", of_key=True)
+    if ".." in (node.files or "").split("/"):
+        yield document.fault((*path, "files"), "must not leave the tree")
+    groups = file.groups or {}
+    if node.group is not None and node.group not in groups:
+        what = f"no group named {quote(node.group)}"
+        yield document.fault((*path, "group"), what, suggest(node.group, groups))
+        return
+    if not profile_of(file, node):
+        what = "nothing says what it boots: profile is missing"
+        hint = "set profile here or in its group" if node.group else "set profile, or a group"
+        yield document.fault(path, what, hint, of_key=True)
+
+
+def profile_of(file: NodesFile, node: NodeModel) -> str:
+    """What a node boots; empty when nobody says."""
+    group = (file.groups or {}).get(node.group or "")
+    return node.profile or (group.profile if group else None) or ""
+
+
+def name_problem(name: str) -> str:
+    """Why this is no host name (RFC 1123, one label, lower case), or nothing."""
+    if not HOST_NAME.fullmatch(name):
+        return f"{quote(name)} is not a host name: lower-case letters, digits, hyphens, at most 63"
+    if name.isdecimal() or name == "localhost":
+        return f"{quote(name)} is not a host name: it means something else"
+    return ""
+
+
+def normal_mac(mac: str) -> str:
+    """A MAC address in lower case with colons."""
+    return mac.lower().replace("-", ":")
+
+
+def mac_problem(mac: str) -> str:
+    """Why this is no NIC's MAC address, or nothing."""
+    if not MAC.fullmatch(mac.lower()) or (":" in mac and "-" in mac):
+        return f"{quote(mac)} is not a MAC address such as 52:54:00:77:00:01"
+    first = int(mac[:2], 16)
+    if not int(re.sub("[:-]", "", mac), 16):
+        return f"{quote(mac)} is all zeros: no NIC has it"
+    if first & 1:
+        return f"{quote(mac)} is a multicast address: no NIC has it"
+    return ""
+
+
+def address_problem(address: str) -> str:
+    """Why no node can have this address, or nothing."""
+    try:
+        parsed = IPv4Address(address)
+    except AddressValueError:
+        return f"{quote(address)} is not an IPv4 address such as 192.168.1.21"
+    if parsed.is_loopback or parsed.is_multicast or parsed.is_unspecified or parsed.is_reserved:
+        return f"{quote(address)} is not an address a node can have"
+    return ""
+
+
+Claim = tuple[KeyPath, str, str]
+
+
+def macs_of(nodes: dict[str, NodeModel]) -> list[Claim]:
+    """Every well-formed MAC address with its place and node."""
+    return [
+        (("nodes", name, "macs", index), name, normal_mac(mac))
+        for name, node in nodes.items()
+        for index, mac in enumerate(node.macs)
+        if not mac_problem(mac)
+    ]
+
+
+def check_twice(document: Document, claims: Sequence[Claim], what: str) -> Iterator[Fault]:
+    """A fault for each thing that somebody before has claimed."""
+    owners: dict[str, tuple[KeyPath, str]] = {}
+    for path, name, thing in claims:
+        if thing in owners:
+            first, owner = owners[thing]
+            line = document.mark(first).line
+            whose = "twice here" if owner == name else f"{owner}'s"
+            said = f"the {what} {thing} is {whose}" + f" already (line {line})"
+            yield document.fault(path, said)
+        owners.setdefault(thing, (path, name))

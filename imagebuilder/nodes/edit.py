@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes of nodes.yaml by program: what people wrote around them stays as it is.
+
+Only the lines of the node in question are written anew; a new node comes behind the last one.  The
+result is read and checked before it replaces the file, and everything made from it follows.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap, CommentedSeq
+from ruamel.yaml.error import YAMLError
+
+from imagebuilder.digest import Json
+from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.nodes.check import name_problem
+from imagebuilder.nodes.files import LOCK, make_node_files
+from imagebuilder.nodes.identity import forget_identity
+from imagebuilder.nodes.lines import find_lines, insertion_line
+from imagebuilder.nodes.load import read_document, read_nodes_file, resolve_document
+from imagebuilder.nodes.model import NodeModel
+from imagebuilder.nodes.place import place_file
+from imagebuilder.nodes.references import node_problem
+from imagebuilder.nodes.types import Node, Nodes
+from imagebuilder.recipe.positions import Document
+from imagebuilder.recipe.validate import quote, suggest
+from imagebuilder.store.locks import held
+from imagebuilder.tree import Tree
+
+HEADER = "# Who boots what: docs/nodes.md, imagebuilder nodes --help\n"
+INDENT = 2
+# Either says which release.
+EXCLUSIVE = {"channel": "version", "version": "channel"}
+Value = bool | str | list[str]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is to change of one node: keys as in nodes.yaml, vars by name, keys to take out.
+
+    `unset` may name a var as `vars.NAME`.
+    """
+
+    keys: Mapping[str, Value] = field(default_factory=dict)
+    variables: Mapping[str, Json] = field(default_factory=dict)
+    unset: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Edited:
+    """All nodes after a change, and the one that changed before and after it."""
+
+    nodes: Nodes
+    before: Node | None
+    after: Node | None
+
+
+def parse_change(
+    keys: Mapping[str, Value | None], variables: Sequence[str] = (), unset: Sequence[str] = ()
+) -> Change:
+    """A Change from what was typed: keys that are empty were not given.  Raises InputError."""
+    known = [field.alias or name for name, field in NodeModel.model_fields.items()]
+    for key in unset:
+        if key not in known and not key.startswith("vars."):
+            raise InputError(f"no key named {quote(key)}", hint=suggest(key, known))
+    return Change(
+        {key: value for key, value in keys.items() if value not in (None, "", [])},
+        dict(map(parse_variable, variables)),
+        tuple(unset),
+    )
+
+
+def parse_variable(text: str) -> tuple[str, Json]:
+    """NAME=VALUE; the value is JSON where it can be read so, else text.  Raises InputError."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise InputError(f"{quote(text)} is not NAME=VALUE", hint="--var rank=3")
+    try:
+        parsed: Json = json.loads(value)
+    except ValueError:
+        return name, value
+    return name, parsed
+
+
+def add_node(tree: Tree, name: str, change: Change) -> Edited:
+    """Add a node.  Raises InputError: it is there, or something is wrong with it."""
+    return edit(tree, name, change, new=True)
+
+
+def set_node(tree: Tree, name: str, change: Change) -> Edited:
+    """Change a node.  Raises InputError."""
+    return edit(tree, name, change, new=False)
+
+
+@dataclass(frozen=True)
+class Written:
+    """nodes.yaml as it is or would be: its text and, unless it says nothing, what stands where."""
+
+    text: str
+    document: Document | None
+
+    @property
+    def lines(self) -> list[str]:
+        return self.text.splitlines(keepends=True)
+
+
+def edit(tree: Tree, name: str, change: Change, *, new: bool) -> Edited:
+    """Write the node `name` with `change`, and all that follows from it."""
+    if new and (problem := name_problem(name)):
+        raise InputError(problem)
+    with held(tree.lock(LOCK)):
+        old, before = read(tree)
+        if new and before.find(name):
+            hint = f"imagebuilder nodes set {name} changes it"
+            raise InputError(f"there is a node {quote(name)} already", hint=hint)
+        if not new:
+            require(before, name)
+        return put(tree, name, before, with_node(old, name, change, new=new))
+
+
+def remove_node(tree: Tree, name: str, *, forget: bool) -> Edited:
+    """Remove a node, its keys and machine-id with `forget`.  Raises InputError.
+
+    What was kept of a node that is gone already can be forgotten too.
+    """
+    with held(tree.lock(LOCK)):
+        old, before = read(tree)
+        left = forget and not name_problem(name) and tree.kept_node(name).is_dir()
+        if before.find(name) or not left:
+            require(before, name)
+            edited = put(tree, name, before, without_node(old, name))
+        else:
+            edited = Edited(before, None, None)
+        if forget:
+            forget_identity(tree, name)
+    return edited
+
+
+def read(tree: Tree) -> tuple[Written, Nodes]:
+    """nodes.yaml as it is, and what it says.  Raises InputError."""
+    content = read_nodes_file(tree)
+    document = read_document(content, os.fspath(tree.nodes_file))
+    nodes = resolve_document(document, tree) if document else Nodes()
+    return Written(content.decode("utf-8-sig"), document), nodes
+
+
+def require(nodes: Nodes, name: str) -> Node:
+    """The node of that name.  Raises InputError when there is none."""
+    node = nodes.find(name)
+    if node is None:
+        known = [node.name for node in nodes.nodes]
+        hint = suggest(name, known) or "imagebuilder nodes list"
+        raise InputError(f"no node named {quote(name)}", hint=hint)
+    return node
+
+
+def put(tree: Tree, name: str, before: Nodes, new: Written) -> Edited:
+    """Replace nodes.yaml by `new` once that is sound, and make what follows from it."""
+    nodes = Nodes()
+    if new.document:
+        shown = f"{tree.nodes_file} as it would be"
+        nodes = resolve_document(replace(new.document, shown=shown), tree)
+    after = nodes.find(name)
+    if after and (problem := node_problem(tree, after)):
+        raise InputError(f"{name}: {problem.key}: {problem.what}", hint=problem.hint)
+    if [n for n in nodes.nodes if n.name != name] != [n for n in before.nodes if n.name != name]:
+        raise WorkError(
+            "this change would touch other nodes",
+            where=os.fspath(tree.nodes_file),
+            hint="change the file with an editor",
+        )
+    mode = tree.nodes_file.stat().st_mode & 0o7777 if tree.nodes_file.exists() else 0o644
+    try:
+        place_file(tree.nodes_file, new.text.encode(), mode, durable=True)
+    except OSError as error:
+        raise HostError(
+            f"cannot be written: {error.strerror}; it is as it was",
+            where=os.fspath(tree.nodes_file),
+            hint="use sudo, or name a tree of yours with --tree",
+        ) from error
+    make_node_files(tree, nodes)
+    return Edited(nodes, before.find(name), after)
+
+
+def with_node(old: Written, name: str, change: Change, *, new: bool) -> Written:
+    """nodes.yaml with the node changed or added: only its lines, else all of it written anew."""
+    part = added_part(old, name, change) if new else changed_part(old, name, change)
+    return (written(part) if part else None) or whole(old, name, change)
+
+
+def added_part(old: Written, name: str, change: Change) -> str:
+    """nodes.yaml with the node behind the last one; empty when there is no such place."""
+    lines = old.lines
+    at = insertion_line(old.document, lines, "nodes") if old.document else None
+    if at is None:
+        return ""
+    line, margin = at
+    step = len(margin) or INDENT
+    chunk = indented(dump({name: apply(CommentedMap(), change)}, step), margin)
+    return "".join((*ended(lines[:line]), chunk, *lines[line:]))
+
+
+def changed_part(old: Written, name: str, change: Change) -> str:
+    """nodes.yaml with the node's lines changed; empty when they cannot be read by themselves."""
+    lines = old.lines
+    place = find_lines(old.document, lines, ("nodes", name)) if old.document else None
+    if place is None:
+        return ""
+    start, end = place
+    chunk = changed_chunk("".join(lines[start:end]), name, change)
+    return "".join((*lines[:start], chunk, *lines[end:])) if chunk else ""
+
+
+def without_node(old: Written, name: str) -> Written:
+    """nodes.yaml without the node."""
+    lines = old.lines
+    place = find_lines(old.document, lines, ("nodes", name)) if old.document else None
+    if place and (part := written("".join((*lines[: place[0]], *lines[place[1] :])))):
+        return part
+    data = load(old.text)
+    del data["nodes"][name]
+    return anew(dump(data))
+
+
+def whole(old: Written, name: str, change: Change) -> Written:
+    """All of nodes.yaml written anew: the node is not on lines of its own, or the first."""
+    if old.document is None:
+        head = "".join(ended(old.lines)) or HEADER
+        return anew(head + dump({"nodes": {name: apply(CommentedMap(), change)}}))
+    data = load(old.text)
+    nodes = data.get("nodes")
+    if not nodes:
+        nodes = data["nodes"] = CommentedMap()
+    nodes[name] = apply(nodes.get(name) or CommentedMap(), change)
+    return anew(dump(data))
+
+
+def anew(text: str) -> Written:
+    """`text` as read again.  Raises InputError when it cannot be."""
+    return Written(text, read_document(text.encode(), "nodes.yaml"))
+
+
+def written(text: str) -> Written | None:
+    """`text` as read again, None when it cannot be."""
+    try:
+        return anew(text)
+    except InputError:
+        return None
+
+
+def changed_chunk(chunk: str, name: str, change: Change) -> str:
+    """The lines of one node with the change; empty when they cannot be read by themselves."""
+    indent = re.match(" *", chunk)
+    margin = indent[0] if indent else ""
+    text = "".join(line.removeprefix(margin) for line in chunk.splitlines(keepends=True))
+    try:
+        data = load(text)
+    except YAMLError:  # an alias of something above
+        return ""
+    if list(data) != [name]:
+        return ""
+    step = re.search(r"\n( +)[^\s#]", text)
+    data[name] = apply(data[name], change)
+    return indented(dump(data, len(step[1]) if step else INDENT), margin)
+
+
+def apply(node: CommentedMap, change: Change) -> CommentedMap:
+    """The node's mapping with the change in it; it is changed in place."""
+    for key in change.unset:
+        within, _, name = key.rpartition(".")
+        mapping = node.get("vars") or {} if within == "vars" else node
+        mapping.pop(name, None)
+    for key, value in change.keys.items():
+        node.pop(EXCLUSIVE.get(key, ""), None)
+        node[key] = flow(value) if isinstance(value, list) else value
+    if change.variables:
+        if not node.get("vars"):
+            node["vars"] = CommentedMap()
+        node["vars"].update(change.variables)
+    elif "vars" in node and not node["vars"]:
+        del node["vars"]
+    return node
+
+
+def flow(values: list[str]) -> CommentedSeq:
+    """A list that is written on one line."""
+    made = CommentedSeq(values)
+    made.fa.set_flow_style()
+    return made
+
+
+def ended(lines: list[str]) -> list[str]:
+    """The lines with an end of line at the last one."""
+    return [*lines[:-1], lines[-1].rstrip("\n") + "\n"] if lines else lines
+
+
+def indented(text: str, margin: str) -> str:
+    """`text` with `margin` before each line."""
+    return "".join(f"{margin}{line}" for line in text.splitlines(keepends=True))
+
+
+def yaml(step: int = INDENT) -> YAML:
+    """A reader and writer that keeps comments, quotes and order, and indents by `step`."""
+    made = YAML()
+    made.preserve_quotes = True
+    made.width = 4096
+    made.indent(mapping=step, sequence=4, offset=2)
+    return made
+
+
+def load(text: str) -> Any:  # noqa: ANN401 - ruamel has no types
+    """The mapping in `text`, with its comments."""
+    return yaml().load(text)
+
+
+def dump(value: object, step: int = INDENT) -> str:
+    """`value` as YAML, indented by `step`."""
+    stream = io.StringIO()
+    yaml(step).dump(value, stream)
+    return stream.getvalue()

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the web server has for nodes: a folder for each NIC, the menu, and the known host keys.
+
+    http/nodes/MAC/boot.ipxe    what the machine with this NIC boots
+    http/nodes/MAC/node.img     its own files, a private key among them: for the web server alone
+    http/menu.ipxe              for machines that nodes.yaml does not know
+    serve/known_hosts           every node's public host key, for ssh -o UserKnownHostsFile=
+
+All of it is made from nodes.yaml and TREE/nodes, the same bytes for the same input.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from imagebuilder.errors import HostError
+from imagebuilder.nodes.identity import Identity, make_identity
+from imagebuilder.nodes.initrd import render_cpio
+from imagebuilder.nodes.load import load_nodes
+from imagebuilder.nodes.own import own_entries
+from imagebuilder.nodes.place import Access, find_access, place_file, place_folder
+from imagebuilder.nodes.references import find_channel, find_live, find_profiles
+from imagebuilder.nodes.scripts import render_entry, render_menu, render_node_script
+from imagebuilder.nodes.types import Menu, Node, Nodes
+from imagebuilder.store.locks import held
+from imagebuilder.tree import Tree, hyphened
+
+LOCK = "nodes"
+SERVED = re.compile(r"[0-9a-f]{2}(-[0-9a-f]{2}){5}")
+
+
+def update_nodes(tree: Tree) -> Nodes:
+    """Read nodes.yaml and bring everything made from it up to date.
+
+    Raises InputError when it is wrong: then everything stays as it is.
+    """
+    with held(tree.lock(LOCK)):
+        nodes = load_nodes(tree)
+        make_node_files(tree, nodes)
+    return nodes
+
+
+def make_node_files(tree: Tree, nodes: Nodes) -> None:
+    """Make what nodes fetch, and remove that of NICs which are in no entry any more.
+
+    The caller holds the lock of nodes.  Raises InputError for files a node cannot take, before
+    anything is replaced, and HostError when the tree cannot be written.
+    """
+    try:
+        identities = {node.name: make_identity(tree, node.name) for node in nodes.nodes}
+        images = {
+            node.name: render_cpio(own_entries(node, nodes.nodes, identities[node.name], tree.path))
+            for node in nodes.nodes
+        }
+        access = find_access()
+        for node in nodes.nodes:
+            for mac in node.macs:
+                script = render_node_script(node, mac, identities[node.name].machine_id)
+                make_served(tree.served_node(mac), script, images[node.name], access)
+        remove_others(tree, nodes)
+        known = render_known_hosts(nodes, identities)
+        place_file(tree.serve / "known_hosts", known.encode())
+        make_menu(tree, nodes.menu)
+    except OSError as error:
+        raise HostError(
+            f"cannot be written: {error.strerror}",
+            where=os.fspath(error.filename or tree.path),
+            hint="use sudo, or name a tree of yours with --tree; df -h tells whether it is full",
+        ) from error
+
+
+def make_served(folder: Path, script: str, image: bytes, access: Access) -> None:
+    """Make the folder of a NIC; the script comes last, it leads to the image."""
+    place_folder(folder, access)
+    place_file(folder / "node.img", image, access.secret, group=access.group)
+    place_file(folder / "boot.ipxe", script.encode())
+
+
+def remove_others(tree: Tree, nodes: Nodes) -> None:
+    """Remove the folders of NICs that no node has."""
+    wanted = {hyphened(mac) for node in nodes.nodes for mac in node.macs}
+    for folder in sorted((tree.http / "nodes").iterdir()):
+        if SERVED.fullmatch(folder.name) and folder.name not in wanted:
+            (folder / "boot.ipxe").unlink(missing_ok=True)
+            shutil.rmtree(folder)
+
+
+def render_known_hosts(nodes: Nodes, identities: Mapping[str, Identity]) -> str:
+    """Every node's key by its name and address, as in sshd(8) SSH_KNOWN_HOSTS FILE FORMAT."""
+    return "".join(
+        f"{names_of(node)} {' '.join(identities[node.name].public.decode().split()[:2])}\n"
+        for node in nodes.nodes
+    )
+
+
+def names_of(node: Node) -> str:
+    """What people call a node."""
+    return f"{node.name},{node.address}" if node.address else node.name
+
+
+def make_menu(tree: Tree, menu: Menu) -> None:
+    """Make the menu of what the tree has now.  The caller holds the lock of nodes."""
+    offered = ((profile, find_channel(tree, profile)) for profile in find_profiles(tree))
+    profiles = [(profile, channel) for profile, channel in offered if channel]
+    script = render_menu(menu, profiles, find_live(tree))
+    place_file(tree.http / "menu.ipxe", script.encode())
+
+
+def update_menu(tree: Tree) -> None:
+    """Bring the menu up to date, after a channel moved or a live system came or went.
+
+    Raises InputError when nodes.yaml is wrong: then the menu stays as it is.
+    """
+    with held(tree.lock(LOCK)):
+        make_menu(tree, load_nodes(tree).menu)
+
+
+def make_entry(tree: Tree, server: str, port: int) -> None:
+    """Make the script that DHCP leads to, for a web server at `server`:`port`."""
+    script = render_entry(server, port, tree.roots)
+    with held(tree.lock(LOCK)):
+        place_file(tree.http / "boot.ipxe", script.encode())

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a node keeps for ever, made once on the server: its ssh host key and its machine-id.
+
+TREE/nodes/NAME/, readable by root alone:
+
+    ssh_host_ed25519_key  ssh_host_ed25519_key.pub  machine-id
+
+One kind of key: the sshd of our images offers no other (overlays/ssh), ed25519 keys are made in
+milliseconds, and every OpenSSH since 2014 knows them.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.errors import HostError
+from imagebuilder.nodes.place import place_file, sync_folder
+from imagebuilder.process import run
+from imagebuilder.tree import Tree
+
+KEY = "ssh_host_ed25519_key"
+PUBLIC = f"{KEY}.pub"
+MACHINE_ID = "machine-id"
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A node's private and public host key as OpenSSH writes them, and its machine-id (hex)."""
+
+    key: bytes
+    public: bytes
+    machine_id: str
+
+
+def make_identity(tree: Tree, name: str) -> Identity:
+    """The identity of a node, made where it is missing, never changed.  Raises HostError.
+
+    The caller holds the lock of nodes.  Killed at any moment, what is there is whole.
+    """
+    folder = tree.kept_node(name)
+    folder.mkdir(mode=0o700, exist_ok=True)
+    if not (folder / KEY).exists():
+        make_key(folder, name)
+    if not (folder / PUBLIC).exists():
+        public = run(["ssh-keygen", "-y", "-f", folder / KEY]).stdout
+        place_file(folder / PUBLIC, public.encode(), durable=True)
+    if not (folder / MACHINE_ID).exists():
+        place_file(folder / MACHINE_ID, f"{uuid.uuid4().hex}\n".encode(), 0o444, durable=True)
+    return read_identity(folder)
+
+
+def make_key(folder: Path, name: str) -> None:
+    """Make the host key in `folder`; the private one comes last, it is what counts."""
+    work = folder / ".new"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(mode=0o700)
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"root@{name}", "-f", work / KEY])
+    for file, mode in ((PUBLIC, 0o644), (KEY, 0o600)):
+        place_file(folder / file, (work / file).read_bytes(), mode, durable=True)
+    shutil.rmtree(work)
+
+
+def read_identity(folder: Path) -> Identity:
+    """What is kept in `folder`.  Raises HostError when it is damaged."""
+    key, public = (folder / KEY).read_bytes(), (folder / PUBLIC).read_bytes()
+    machine_id = (folder / MACHINE_ID).read_text(errors="replace").strip()
+    damaged = [
+        name
+        for name, whole in (
+            (KEY, key.startswith(b"-----BEGIN OPENSSH PRIVATE KEY-----")),
+            (PUBLIC, public.startswith(b"ssh-ed25519 ")),
+            (MACHINE_ID, re.fullmatch(r"[0-9a-f]{32}", machine_id) is not None),
+        )
+        if not whole
+    ]
+    if damaged:
+        raise HostError(
+            f"{', '.join(damaged)}: damaged",
+            where=str(folder),
+            hint="put it back from a backup, or remove it: the node gets a new one",
+        )
+    return Identity(key, public, machine_id)
+
+
+def forget_identity(tree: Tree, name: str) -> bool:
+    """Remove what a node keeps; whether there was something."""
+    folder = tree.kept_node(name)
+    if not folder.is_dir():
+        return False
+    shutil.rmtree(folder)
+    sync_folder(folder.parent)
+    return True

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Archives that the kernel unpacks: cpio in the format newc, deterministic."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Something in a cpio archive: a file with `content`, a symlink with `link`, else by `kind`."""
+
+    path: str
+    content: bytes = b""
+    mode: int = 0o644
+    owner: int = 0
+    group: int = 0
+    link: str = ""
+    kind: int = stat.S_IFREG
+
+    def render(self, number: int) -> bytes:
+        """Its record in the kernel's format, newc (buffer-format.rst in Linux)."""
+        kind = stat.S_IFLNK if self.link else self.kind
+        data = self.link.encode() or self.content
+        name = os.fsencode(self.path) + b"\0"
+        fields = (
+            number, kind | self.mode, self.owner, self.group, 1, 0, len(data),
+            0, 0, 0, 0, len(name), 0,
+        )  # fmt: skip
+        header = b"070701" + b"".join(b"%08x" % value for value in fields)
+        return padded(header + name) + padded(data)
+
+
+def padded(data: bytes) -> bytes:
+    """Up to the next multiple of four."""
+    return data + b"\0" * (-len(data) % 4)
+
+
+def render_cpio(entries: Sequence[Entry]) -> bytes:
+    """An archive that the kernel unpacks after an initrd; folders come before what is in them."""
+    folders = {
+        os.fspath(parent): Entry(os.fspath(parent), kind=stat.S_IFDIR, mode=0o755)
+        for entry in entries
+        for parent in PurePosixPath(entry.path).parents
+        if parent != PurePosixPath()
+    }
+    folders |= {entry.path: entry for entry in entries if entry.kind == stat.S_IFDIR}
+    others = [entry for entry in entries if entry.path not in folders]
+    ordered = [*(folders[path] for path in sorted(folders)), *others, Entry("TRAILER!!!", kind=0)]
+    return b"".join(entry.render(number) for number, entry in enumerate(ordered, 1))

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From nodes.yaml to Nodes, or to every fault of it at once."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+
+from imagebuilder.digest import Json
+from imagebuilder.errors import Fault, InputError
+from imagebuilder.nodes.check import check_nodes_file, normal_mac
+from imagebuilder.nodes.model import DefaultsModel, GroupModel, NodeModel, NodesFile
+from imagebuilder.nodes.references import menu_problem, node_problem
+from imagebuilder.nodes.types import DEFAULT_CONSOLE, Menu, Node, Nodes
+from imagebuilder.recipe.positions import Document, parse_document
+from imagebuilder.recipe.validate import parse_model
+from imagebuilder.tree import STABLE, Tree
+
+
+def load_nodes(tree: Tree) -> Nodes:
+    """The nodes of the tree; none when there is no nodes.yaml.  Raises InputError."""
+    return parse_nodes(read_nodes_file(tree), os.fspath(tree.nodes_file), tree)
+
+
+def read_nodes_file(tree: Tree) -> bytes:
+    """The bytes of nodes.yaml, empty when it does not exist.  Raises InputError."""
+    path = tree.nodes_file
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=os.fspath(path)) from error
+
+
+def parse_nodes(content: bytes, shown: str, tree: Tree) -> Nodes:
+    """The nodes in `content`, called `shown` in messages.  Raises InputError with every fault."""
+    document = read_document(content, shown)
+    return resolve_document(document, tree) if document else Nodes()
+
+
+def read_document(content: bytes, shown: str) -> Document | None:
+    """What `content` says and where; None when it says nothing.  Raises InputError."""
+    return None if is_blank(content) else parse_document(content, shown)
+
+
+def resolve_document(document: Document, tree: Tree) -> Nodes:
+    """The nodes in nodes.yaml as it was read.  Raises InputError with every fault."""
+    faults: list[Fault] = []
+    file, _ = parse_model(NodesFile, document, faults)
+    if file is not None:
+        faults.extend(check_nodes_file(file, document))
+    if file is None or faults:
+        raise InputError.of(sorted(dict.fromkeys(faults), key=line_and_column))
+    menu = Menu(**file.menu.model_dump()) if file.menu else Menu()
+    nodes = tuple(resolve_node(file, name, node) for name, node in (file.nodes or {}).items())
+    warnings = tuple(find_missing(document, tree, menu, nodes))
+    return Nodes(menu, nodes, warnings)
+
+
+def is_blank(content: bytes) -> bool:
+    """Whether there are only comments and empty lines."""
+    return all(re.fullmatch(rb"\s*(#.*)?", line) for line in content.splitlines())
+
+
+def line_and_column(fault: Fault) -> tuple[int, int]:
+    """Where a fault stands in its file."""
+    match = re.search(r":(\d+)(?::(\d+))?$", fault.where)
+    return (int(match[1]), int(match[2] or 0)) if match else (0, 0)
+
+
+def resolve_node(file: NodesFile, name: str, node: NodeModel) -> Node:
+    """The node with what its group and the defaults give it."""
+    group = (file.groups or {}).get(node.group or "") or GroupModel()
+    defaults = file.defaults or DefaultsModel()
+    levels = (node, group, defaults)
+    profile = node.profile or group.profile or ""
+    channel, version = choose_release(profile, levels)
+    console = next((x.console for x in levels if x.console is not None), DEFAULT_CONSOLE)
+    merged: dict[str, Json] = {}
+    for level in reversed(levels):
+        merged |= level.vars or {}
+    return Node(
+        name=name,
+        macs=tuple(map(normal_mac, node.macs)),
+        profile=profile,
+        channel=channel,
+        version=version,
+        address=node.address or "",
+        static=node.static,
+        root=next((x.root for x in levels if x.root), ""),
+        console=tuple(console),
+        cmdline=tuple(word for level in reversed(levels) for word in level.cmdline or ()),
+        ipxe=next((x.ipxe for x in levels if x.ipxe), "ipxe.efi"),
+        group=node.group or "",
+        vars=tuple(sorted(merged.items())),
+        files=node.files or "",
+    )
+
+
+def choose_release(profile: str, levels: Sequence[DefaultsModel]) -> tuple[str, str]:
+    """Channel and version; the nearest level that names either counts, and only one is set.
+
+    A version belongs to the profile beside it: a node that has another profile than its group is
+    not pinned with it.
+    """
+    for level in levels:
+        if isinstance(level, GroupModel) and level.version and level.profile in (None, profile):
+            return STABLE, level.version
+        if level.channel:
+            return level.channel, ""
+    return STABLE, ""
+
+
+def find_missing(
+    document: Document, tree: Tree, menu: Menu, nodes: Sequence[Node]
+) -> Iterator[Fault]:
+    """A fault for each thing that is named and that the tree does not have."""
+    if problem := menu_problem(tree, menu):
+        yield document.fault(("menu", "default"), problem.what, problem.hint)
+    for node in nodes:
+        if problem := node_problem(tree, node):
+            yield document.fault(("nodes", node.name, problem.key), problem.what, problem.hint)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""nodes.yaml as people type it, as pydantic models.
+
+A node takes what it does not say from its group, and what that does not say from `defaults`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from imagebuilder.recipe.model import Model, Name, VarName, VarValue
+
+# A version of an image: a time and a digest.
+Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+-]*$", max_length=64)]
+Console = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9,]*$", max_length=64)]
+Folder = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._/-]*$", max_length=256)
+]
+
+
+class DefaultsModel(Model):
+    """What holds for every node that does not say otherwise."""
+
+    channel: Literal["candidate", "stable"] | None = Field(
+        default=None, description="Channel of its profile that it boots; `stable` if nobody says."
+    )
+    root: Literal["nfs", "http"] | None = Field(
+        default=None, description="Where its root comes from; the release's way if nobody says."
+    )
+    console: list[Console] | None = Field(
+        default=None, description="Consoles; `tty0` and `ttyS0,115200` if nobody says."
+    )
+    cmdline: list[str] | None = Field(
+        default=None, description="More words of the kernel's command line; all levels' add up."
+    )
+    ipxe: Literal["ipxe.efi", "snponly.efi"] | None = Field(
+        default=None, description="Boot file under UEFI: iPXE's NIC drivers or the firmware's."
+    )
+    vars: dict[VarName, VarValue] | None = Field(
+        default=None, description="Values for what runs on the node; the nearest of a name counts."
+    )
+
+
+class GroupModel(DefaultsModel):
+    """What nodes of a group share."""
+
+    profile: Name | None = Field(default=None, description="What they boot.")
+    version: Version | None = Field(default=None, description="Version they are pinned to.")
+
+
+class NodeModel(GroupModel):
+    """One machine."""
+
+    macs: list[str] = Field(min_length=1, description="MAC addresses; its boot NIC's first.")
+    group: str | None = Field(default=None, description="Group it belongs to.")
+    address: str | None = Field(default=None, description="IPv4 address it always gets.")
+    static: bool = Field(
+        default=False, description="Whether the kernel takes `address` without asking DHCP."
+    )
+    files: Folder | None = Field(
+        default=None, description="Folder of more files of its own, relative to the tree."
+    )
+
+
+class MenuModel(Model):
+    """The menu of machines that no entry knows."""
+
+    default: str = Field(default="local", description="A profile, `live/NAME` or `local`.")
+    timeout: int = Field(
+        default=30, ge=0, le=86_400, description="Seconds until the default; 0 waits for a person."
+    )
+
+
+class NodesFile(Model):
+    """nodes.yaml.  A key with nothing behind it is as good as none."""
+
+    menu: MenuModel | None = Field(default=None, description="Menu of unknown machines.")
+    defaults: DefaultsModel | None = Field(default=None, description="For every node.")
+    groups: dict[str, GroupModel | None] | None = Field(default=None, description="By name.")
+    nodes: dict[str, NodeModel] | None = Field(default=None, description="By host name.")

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nodes refer to, looked up in the tree: profiles, channels, versions, live systems."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from imagebuilder.nodes.types import LIVE, LOCAL, Menu, Node
+from imagebuilder.recipe.validate import quote, suggest
+from imagebuilder.tree import CANDIDATE, CHANNELS, STABLE, Tree
+
+# What becomes a label of an iPXE script and part of a URL.
+FIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A key that names something the tree does not have, and what there is."""
+
+    key: str
+    what: str
+    hint: str
+
+
+def find_profiles(tree: Tree) -> tuple[str, ...]:
+    """Profiles with a release, sorted."""
+    return subfolders_of(tree, "releases", "*/*")
+
+
+def find_versions(tree: Tree, profile: str) -> tuple[str, ...]:
+    """Versions of a profile, sorted: the newest last."""
+    folder = tree.http / "releases" / profile
+    return tuple(sorted(p.name for p in folder.glob("*") if p.is_dir() and FIT.fullmatch(p.name)))
+
+
+def find_version(tree: Tree, profile: str, channel: str) -> str:
+    """The version a channel points to; empty when it points to nothing."""
+    link = tree.channel(profile, channel)
+    return link.resolve().name if link.is_dir() else ""
+
+
+def find_channel(tree: Tree, profile: str) -> str:
+    """The channel that strangers get: stable, else candidate; empty when there is neither."""
+    return next((c for c in (STABLE, CANDIDATE) if find_version(tree, profile, c)), "")
+
+
+def find_live(tree: Tree) -> tuple[str, ...]:
+    """Names of the live systems, sorted."""
+    return subfolders_of(tree, "live", "*/boot.ipxe")
+
+
+def subfolders_of(tree: Tree, kind: str, pattern: str) -> tuple[str, ...]:
+    """Folders of http/KIND that have something of `pattern`, sorted; unfinished ones excepted."""
+    folder = tree.http / kind
+    names = {path.relative_to(folder).parts[0] for path in folder.glob(pattern)}
+    return tuple(sorted(name for name in names if FIT.fullmatch(name)))
+
+
+def node_problem(tree: Tree, node: Node) -> Problem | None:
+    """What a node wants and will not get, if anything."""
+    profiles = find_profiles(tree)
+    if node.profile not in profiles:
+        hint = suggest(node.profile, profiles) or f"imagebuilder publish {node.profile}"
+        return Problem("profile", f"no release of {quote(node.profile)} in this tree", hint)
+    if node.version:
+        versions = find_versions(tree, node.profile)
+        if node.version not in versions:
+            what = f"{node.profile} has no release {quote(node.version)} in this tree"
+            return Problem("version", what, f"there are: {', '.join(versions)}")
+    elif not find_version(tree, node.profile, node.channel):
+        there = [c for c in CHANNELS if find_version(tree, node.profile, c)]
+        hint = f"imagebuilder promote {node.profile}"
+        if there:
+            hint += f"; there is: {', '.join(there)}"
+        return Problem("channel", f"{node.profile} has no {node.channel} release", hint)
+    if node.files and not (tree.path / node.files).is_dir():
+        return Problem(
+            "files", f"no folder {node.files} in {tree.path}", "make it, or leave it out"
+        )
+    return None
+
+
+def menu_problem(tree: Tree, menu: Menu) -> Problem | None:
+    """What the menu's default is and the tree lacks, if it does."""
+    if menu.default == LOCAL:
+        return None
+    known = [LOCAL, *(f"{LIVE}{name}" for name in find_live(tree))]
+    known += [profile for profile in find_profiles(tree) if find_channel(tree, profile)]
+    if menu.default in known:
+        return None
+    what = f"{quote(menu.default)} is in no menu; the menu takes {quote(LOCAL)} until it is"
+    return Problem("default", what, suggest(menu.default, known))

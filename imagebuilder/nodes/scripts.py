@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""iPXE scripts as texts, from the templates in pxe/: the entry, a node's own, the menu.
+
+What goes in has been checked (check.py, references.FIT): no name or word of it means anything to
+iPXE.  The settings that the scripts share are in docs/nodes.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from imagebuilder.nodes.types import LIVE, LOCAL, Menu, Node
+from imagebuilder.tree import hyphened
+
+TEMPLATES = Path(__file__).parents[2] / "pxe"
+NICS = 4  # net0 to net3 are tried
+# What a script before may have set and what no stranger has.
+NODE_SETTINGS = ("node", "node-root", "node-args", "node-files")
+BOOT_NIC = "boot0"  # what the NIC with a static address is called in the kernel
+
+
+@cache
+def environment() -> Environment:
+    """Where the templates come from; a name that is not given is an error."""
+    return Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        undefined=StrictUndefined,
+        autoescape=False,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def render_entry(server: str, port: int, roots: Path) -> str:
+    """The script that DHCP leads to.  `roots` is what the NFS server exports: TREE/roots."""
+    base = f"http://{server}" if port == 80 else f"http://{server}:{port}"
+    names = {"server": server, "base": base, "roots": roots, "nics": range(NICS)}
+    return environment().get_template("boot.ipxe.j2").render(**names)
+
+
+def render_node_script(node: Node, mac: str, machine_id: str) -> str:
+    """The script of the NIC `mac` of a node, `machine_id` in hex."""
+    where = (
+        f"releases/{node.profile}/{node.version}"
+        if node.version
+        else f"channels/{node.profile}/{node.channel}"
+    )
+    return (
+        environment()
+        .get_template("node.ipxe.j2")
+        .render(
+            node=node,
+            place=f"nodes/{hyphened(mac)}",
+            where=where,
+            words=" ".join(node_words(node, machine_id)),
+            what=node.boots,
+        )
+    )
+
+
+def node_words(node: Node, machine_id: str) -> tuple[str, ...]:
+    """What the kernel is told about this node; iPXE fills in `${...}`.
+
+    A static address wants the NIC's name, which iPXE does not know: the NIC gets one by its MAC.
+    """
+    words = [f"console={console}" for console in node.console]
+    words += [f"systemd.hostname={node.name}", f"systemd.machine_id={machine_id}"]
+    if node.static:
+        words.append(f"ifname={BOOT_NIC}:{node.macs[0]}")
+        network = "${netX/gateway}:${netX/netmask}"
+        words.append(f"ip={node.address}::{network}:{node.name}:{BOOT_NIC}:off")
+        words.append("${node-dns}")
+    return (*words, *node.cmdline)
+
+
+def render_menu(menu: Menu, profiles: Sequence[tuple[str, str]], lives: Sequence[str]) -> str:
+    """The menu: `profiles` with the channel that strangers get, `lives` by name.
+
+    A default that is not among them is taken for the local disk.
+    """
+    labels = {name: f"profile-{name}" for name, _ in profiles}
+    labels |= {f"{LIVE}{name}": f"live-{name}" for name in lives}
+    default = labels.get(menu.default, LOCAL)
+    names = {"profiles": profiles, "lives": lives, "default": default, "cleared": NODE_SETTINGS}
+    template = environment().get_template("menu.ipxe.j2")
+    return template.render(timeout=menu.timeout * 1000, **names)

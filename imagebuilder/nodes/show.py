@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of a node: what it would boot now, with which command line, what it booted last."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from imagebuilder.digest import Json
+from imagebuilder.nodes.identity import MACHINE_ID
+from imagebuilder.nodes.references import find_version, find_versions
+from imagebuilder.nodes.scripts import node_words
+from imagebuilder.nodes.types import Node
+from imagebuilder.tree import Tree
+from imagebuilder.ui import table
+
+# What the server fills in when it serves, as iPXE scripts write it.
+SERVER, REPORT = "${server}", "${report}"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A node as `nodes show` has it.
+
+    `version` is the release it would boot now, empty if there is none; `cmdline` is then empty
+    too.  `seen` is what it told at its last boot (TREE/seen), by the fields of that file.
+    """
+
+    node: Node
+    version: str
+    cmdline: tuple[str, ...]
+    known_hosts: str
+    seen: dict[str, Json]
+
+    def as_json(self) -> dict[str, Json]:
+        """For programs: a stable contract."""
+        return {
+            **self.node.as_json(),
+            "boots": self.version,
+            "kernel-cmdline": list(self.cmdline),
+            "known-hosts": self.known_hosts,
+            "seen": self.seen,
+        }
+
+
+def show_node(tree: Tree, node: Node) -> Shown:
+    """All of it, as the tree is now."""
+    version = find_release(tree, node)
+    return Shown(
+        node=node,
+        version=version,
+        cmdline=find_cmdline(tree, node, version) if version else (),
+        known_hosts=str(tree.serve / "known_hosts"),
+        seen=find_seen(tree, node),
+    )
+
+
+def find_release(tree: Tree, node: Node) -> str:
+    """The version a node would boot now; empty when there is none."""
+    if node.version:
+        return node.version if node.version in find_versions(tree, node.profile) else ""
+    return find_version(tree, node.profile, node.channel)
+
+
+def find_cmdline(tree: Tree, node: Node, version: str) -> tuple[str, ...]:
+    """The words of the kernel's command line, as the release's script puts them together."""
+    boot = read_object(tree, node.profile, version).get("boot")
+    image = boot if isinstance(boot, dict) else {}
+    release = f"{node.profile}/{version}"
+    kind = node.root or str(image.get("root", "nfs"))
+    root = f"nfs4:{SERVER}:{tree.roots}/{release}"
+    if kind == "http":
+        root = f"${{http}}/releases/{release}/root.squashfs"
+    words = image.get("cmdline", [])
+    return (
+        *(map(str, words) if isinstance(words, list) else ()),
+        f"root={root}",
+        f"imagebuilder.report={REPORT}/{release}",
+        *node_words(node, find_machine_id(tree, node)),
+    )
+
+
+def find_machine_id(tree: Tree, node: Node) -> str:
+    """The node's machine-id; a stand-in when it has none yet or only root may know."""
+    try:
+        return (tree.kept_node(node.name) / MACHINE_ID).read_text().strip()
+    except OSError:
+        return "${machine-id}"
+
+
+def read_object(tree: Tree, profile: str, version: str) -> dict[str, Json]:
+    """The manifest of a release; empty when it has none that can be read."""
+    try:
+        found = json.loads((tree.release(profile, version) / "manifest.json").read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def find_seen(tree: Tree, node: Node) -> dict[str, Json]:
+    """What the node's NIC that was last seen told; empty when it never booted."""
+    told: list[dict[str, Json]] = []
+    for mac in node.macs:
+        try:
+            found = json.loads(tree.seen(mac).read_bytes())
+        except (OSError, ValueError):
+            continue
+        if isinstance(found, dict):
+            told.append(found)
+    return max(told, key=lambda each: str(each.get("last", "")), default={})
+
+
+def render_shown(shown: Shown) -> str:
+    """A node for people."""
+    node, seen = shown.node, shown.seen
+    lines = [(key, text_of(value)) for key, value in node.as_json().items() if value]
+    lines.append(("boots now", shown.version or f"nothing: there is no {node.boots}"))
+    if seen:
+        lines.append(("booted last", f"{seen.get('version')}, stage {seen.get('stage')}"))
+        lines.append(("last sign", f"{seen.get('last')} from {seen.get('address')}"))
+    else:
+        lines.append(("booted last", "never, as far as this tree knows"))
+    lines.append(("host key", f"ssh -o UserKnownHostsFile={shown.known_hosts} {node.name}"))
+    told = "\n".join(f"  {word}" for word in shown.cmdline)
+    return table(lines) + (f"\nkernel command line:\n{told}" if told else "")
+
+
+def render_edited(name: str, before: Node | None, after: Node | None) -> str:
+    """What an edit changed, for people."""
+    if after is None:
+        return f"{name}: removed" if before else f"{name}: forgotten"
+    old = before.as_json() if before else {}
+    changed = [
+        f"  {key}: {text_of(old[key]) or '-'} -> {text_of(value) or '-'}" if before
+        else f"  {key}: {text_of(value)}"
+        for key, value in after.as_json().items()
+        if key != "name" and (old[key] != value if before else value)
+    ]  # fmt: skip
+    if not changed:
+        return f"{name}: nothing changed"
+    title = f"{name}: changed, from its next boot on" if before else f"{name}: added"
+    return "\n".join((title, *changed))
+
+
+def text_of(value: Json) -> str:
+    """A value on one line."""
+    if isinstance(value, dict):
+        return " ".join(f"{key}={text_of(item)}" for key, item in value.items())
+    if isinstance(value, list):
+        return " ".join(map(text_of, value))
+    return json.dumps(value) if isinstance(value, bool) else str(value)

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Channels: the one thing of a tree that changes.  A move is the renaming of one symlink."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from imagebuilder.digest import Json
+from imagebuilder.errors import InputError
+from imagebuilder.publish.content import check_release
+from imagebuilder.publish.durable import point_link, space_needed
+from imagebuilder.publish.find import (
+    ReleaseName,
+    changing,
+    find_profile,
+    find_release,
+    find_releases,
+    find_version,
+)
+from imagebuilder.publish.journal import (
+    PROMOTE,
+    ROLLBACK,
+    SET,
+    TAIL,
+    Event,
+    append,
+    find_history,
+    read_tail,
+)
+from imagebuilder.store.locks import held
+from imagebuilder.tree import CANDIDATE, CHANNELS, STABLE, Tree, make_folder
+from imagebuilder.ui import Ui
+
+
+@dataclass(frozen=True)
+class Moved:
+    """A channel now points to `version`; `previous` is where it did (empty: nowhere)."""
+
+    profile: str
+    channel: str
+    version: str
+    previous: str
+
+    def as_json(self) -> dict[str, Json]:
+        """As a value for programs."""
+        return {
+            "profile": self.profile,
+            "channel": self.channel,
+            "version": self.version,
+            "previous": self.previous or None,
+        }
+
+    def render(self) -> str:
+        """As a sentence."""
+        name = f"{self.profile}: {self.channel}"
+        if self.version == self.previous:
+            return f"{name} is {self.version} already"
+        return f"{name} is now {self.version}" + (
+            f", was {self.previous}" if self.previous else ", the first one"
+        )
+
+
+def check_channel(channel: str) -> None:
+    """Raise InputError unless there is such a channel."""
+    if channel not in CHANNELS:
+        raise InputError(f"no channel {channel!r}", hint=f"there are: {', '.join(CHANNELS)}")
+
+
+@contextmanager
+def moving(tree: Tree, profile: str) -> Iterator[None]:
+    """One move of a profile's channels at a time."""
+    with held(tree.lock(f"channel-{profile}")):
+        yield
+
+
+def point(tree: Tree, release: ReleaseName, channel: str, event: str) -> Moved:
+    """Let a channel point to a release; the caller holds moving() and knows that it is whole."""
+    previous = find_version(tree, release.profile, channel)
+    if previous != release.version:
+        link = tree.channel(release.profile, channel)
+        make_folder(link.parent)
+        append(tree, Event(event, release.profile, release.version, channel, previous))
+        point_link(link, f"../../http/releases/{release.profile}/{release.version}")
+    return Moved(release.profile, channel, release.version, previous)
+
+
+def promote(tree: Tree, name: str, ui: Ui) -> Moved:
+    """Make `profile@version`, or what is candidate of `profile`, stable.
+
+    Raises InputError when there is no such release, DamagedError when it is not whole.
+    """
+    profile, _, version = name.partition("@")
+    find_profile(tree, profile)
+    with space_needed(tree.path), changing(tree, ui), moving(tree, profile):
+        version = version or find_version(tree, profile, CANDIDATE)
+        if not version:
+            raise InputError(
+                f"{profile} has no candidate",
+                hint=f"imagebuilder promote {profile}@VERSION names one; imagebuilder releases "
+                f"{profile} lists them",
+            )
+        release = find_release(tree, f"{profile}@{version}")
+        check_release(tree, release.profile, release.version)
+        return point(tree, release, STABLE, PROMOTE)
+
+
+def rollback(tree: Tree, profile: str, ui: Ui, *, to: str = "") -> Moved:
+    """Let stable of `profile` point to what it pointed to before, or to the version `to`.
+
+    A second rollback goes further back.  Raises InputError when there is nothing to go back to.
+    """
+    if "@" in profile:
+        raise InputError("names a version", where=profile, hint="write --to VERSION")
+    find_profile(tree, profile)
+    with space_needed(tree.path), changing(tree, ui), moving(tree, profile):
+        now = find_version(tree, profile, STABLE)
+        if to:
+            release = find_release(tree, f"{profile}@{to}")
+            event = ROLLBACK if release.version in find_past(tree, profile, STABLE) else SET
+        elif earlier := find_previous(tree, profile, STABLE):
+            release, event = ReleaseName(profile, earlier), ROLLBACK
+        else:
+            raise nowhere_to_go(tree, profile, now)
+        check_release(tree, release.profile, release.version)
+        return point(tree, release, STABLE, event)
+
+
+def nowhere_to_go(tree: Tree, profile: str, now: str) -> InputError:
+    """The error for a channel without a past."""
+    others = [r.version for r in find_releases(tree, profile) if r.version != now]
+    return InputError(
+        f"no release was stable before {now} and still exists"
+        if now
+        else "there is no stable release",
+        where=profile,
+        hint=f"--to VERSION names one; there are: {', '.join(others)}"
+        if others
+        else f"imagebuilder publish {profile} makes another release",
+    )
+
+
+def find_previous(tree: Tree, profile: str, channel: str) -> str:
+    """The version a rollback goes to: the last one before that still exists; empty for none."""
+    now = find_version(tree, profile, channel)
+    there = {release.version for release in find_releases(tree, profile)} - {now}
+    for most in (TAIL, 0):  # its end tells nearly always
+        history = find_history(read_tail(tree.journal, most), profile, channel, now)
+        if found := [version for version in history[:-1] if version in there]:
+            return found[-1]
+    return ""
+
+
+def find_past(tree: Tree, profile: str, channel: str) -> list[str]:
+    """Every version in the history of a channel, oldest first."""
+    now = find_version(tree, profile, channel)
+    return find_history(read_tail(tree.journal), profile, channel, now)

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a release's files must be: SHA256SUMS, and a quick way to see that nothing changed.
+
+Reading a gigabyte for every promotion would take seconds.  So size, inode and change time of each
+file are written down when its content was verified; only where they differ it is read again.  This
+notices what happens to files, not a liar with root: nothing here is signed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from imagebuilder.digest import digest_of_file
+from imagebuilder.errors import Fault, ImagebuilderError, WorkError
+from imagebuilder.publish.durable import write_file
+from imagebuilder.tree import Tree, make_folder
+
+SUMS = "SHA256SUMS"
+SQUASHFS = "root.squashfs"
+Identity = list[int]
+
+
+class DamagedError(WorkError):
+    """A release is not what was published."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        ImagebuilderError.__init__(self, faults[0].what, where=faults[0].where, hint=faults[0].hint)
+        self.faults = tuple(faults)
+
+
+def render_sums(sums: Mapping[str, str]) -> str:
+    """`sums` by file name as sha256sum(1) writes and checks them."""
+    return "".join(f"{sums[name]}  {name}\n" for name in sorted(sums))
+
+
+def read_sums(folder: Path) -> dict[str, str]:
+    """The sha256 of every file of a release, as written when it was made.  Raises OSError."""
+    lines = (folder / SUMS).read_text(errors="replace").splitlines()
+    return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+
+
+def drop_from_memory(path: Path) -> None:
+    """Let the next read of a file that is synced come from the disk (posix_fadvise(2))."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(descriptor)
+
+
+def check_staged(folder: Path, sums: Mapping[str, str]) -> None:
+    """Read every file back from the disk and compare.  Raises WorkError."""
+    for name, digest in sums.items():
+        drop_from_memory(folder / name)
+        if digest_of_file(folder / name) != digest:
+            raise WorkError(
+                "does not read back as the image has it",
+                where=os.fspath(folder / name),
+                hint="imagebuilder fsck verifies the store; if it is whole, look at this disk and "
+                "the memory (dmesg, smartctl)",
+            )
+
+
+def check_release(tree: Tree, profile: str, version: str, *, full: bool = False) -> None:
+    """Raise DamagedError that names every file of a release that is not what was published.
+
+    Files that look as they did when last verified are not read again unless `full`.
+    """
+    folder = tree.release(profile, version)
+    try:
+        sums = read_sums(folder)
+    except OSError:
+        sums = {}
+    if not {"vmlinuz", "initrd.img", "manifest.json", "boot.ipxe"} <= sums.keys():
+        raise DamagedError([damaged(folder / SUMS, "is missing or damaged", profile, version)])
+    if not tree.root(profile, version).is_dir():
+        raise DamagedError([damaged(tree.root(profile, version), "is missing", profile, version)])
+    known = {} if full else read_identities(tree, profile, version)
+    before = {name: identity for name in sums if (identity := identify(folder / name))}
+    faults = []
+    for name, digest in sums.items():
+        if name in before and before[name] == known.get(name):
+            continue
+        if what := find_damage(folder / name, digest):
+            faults.append(damaged(folder / name, what, profile, version))
+    if faults:
+        raise DamagedError(faults)
+    if before != known:
+        record_identities(tree, profile, version, before)
+
+
+def damaged(path: Path, what: str, profile: str, version: str) -> Fault:
+    """One file of a release that is not what was published."""
+    return Fault(
+        os.fspath(path),
+        what,
+        f"imagebuilder rollback {profile} if nodes boot it; then imagebuilder unpublish "
+        f"{profile}@{version} and publish it again",
+    )
+
+
+def find_damage(path: Path, digest: str) -> str:
+    """What is wrong with a file, or nothing."""
+    try:
+        return "" if digest_of_file(path) == digest else f"does not match its line in {SUMS}"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+
+
+def identify(path: Path) -> Identity | None:
+    """What changes with a file: size, inode, times in ns; None when it is not there."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return [found.st_size, found.st_ino, found.st_mtime_ns, found.st_ctime_ns]
+
+
+def read_identities(tree: Tree, profile: str, version: str) -> dict[str, Identity]:
+    """What was recorded; nothing when it is missing or damaged."""
+    try:
+        value = json.loads(tree.verified(profile, version).read_text())
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def record_verified(tree: Tree, profile: str, version: str) -> None:
+    """Remember what the files of a release that was just verified look like."""
+    folder = tree.release(profile, version)
+    found = {name: identity for name in read_sums(folder) if (identity := identify(folder / name))}
+    record_identities(tree, profile, version, found)
+
+
+def record_identities(
+    tree: Tree, profile: str, version: str, found: Mapping[str, Identity]
+) -> None:
+    """Remember what verified files look like; it only saves time, so a failure is none of ours."""
+    path = tree.verified(profile, version)
+    try:
+        make_folder(path.parent)
+        write_file(path, json.dumps(found).encode())
+    except OSError:
+        return

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tree has: its releases by name, and where its channels point."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.errors import HostError, InputError
+from imagebuilder.store.locks import held
+from imagebuilder.tree import CHANNELS, Tree
+from imagebuilder.ui import Ui
+
+
+@dataclass(frozen=True, order=True)
+class ReleaseName:
+    """`profile@version`."""
+
+    profile: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.profile}@{self.version}"
+
+
+def open_tree(path: Path) -> Tree:
+    """The tree that is there.  Raises InputError when nothing was ever published."""
+    tree = Tree(path.absolute())
+    if not (tree.http / "releases").is_dir():
+        raise InputError(
+            "there is no netboot tree",
+            where=os.fspath(tree.path),
+            hint="imagebuilder publish PROFILE makes it; --tree names another place",
+        )
+    return tree
+
+
+def check_writable(tree: Tree) -> None:
+    """Raise HostError unless we may change the tree."""
+    if not os.access(tree.path, os.W_OK):
+        raise HostError("not yours to change", where=os.fspath(tree.path), hint="use sudo")
+
+
+def folders(path: Path) -> list[str]:
+    """The names of the folders in a folder, sorted; none when it is not there."""
+    if not path.is_dir():
+        return []
+    return sorted(p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
+
+
+def find_releases(tree: Tree, profile: str = "") -> list[ReleaseName]:
+    """Every release, of one profile or of all, oldest first: versions begin with their time."""
+    top = tree.http / "releases"
+    profiles = [name for name in folders(top) if profile in ("", name)]
+    return [ReleaseName(name, version) for name in profiles for version in folders(top / name)]
+
+
+def find_profile(tree: Tree, profile: str) -> list[ReleaseName]:
+    """The releases of a profile, at least one.  Raises InputError."""
+    if profile and (there := find_releases(tree, profile)):
+        return there
+    raise InputError(
+        f"no release of profile {profile} in {tree.path}",
+        hint=f"imagebuilder publish {profile} makes one; imagebuilder releases lists them",
+    )
+
+
+def find_release(tree: Tree, name: str) -> ReleaseName:
+    """The release `profile@version`; a unique start or part of the version is enough.
+
+    Raises InputError.
+    """
+    profile, _, version = name.partition("@")
+    there = [release.version for release in find_profile(tree, profile)]
+    if not version:
+        raise InputError(
+            "which version?",
+            where=name,
+            hint=f"write {profile}@VERSION; there are: {', '.join(there)}",
+        )
+    fitting = [v for v in there if v == version] or [v for v in there if version in v]
+    if len(fitting) != 1:
+        what = "more than one release" if fitting else "no release"
+        raise InputError(
+            f"{what} of {profile} fits {version!r}",
+            hint=f"there are: {', '.join(fitting or there)}",
+        )
+    return ReleaseName(profile, fitting[0])
+
+
+def find_version(tree: Tree, profile: str, channel: str) -> str:
+    """The version a channel points to; empty when it points nowhere."""
+    try:
+        return tree.channel(profile, channel).readlink().name
+    except OSError:
+        return ""
+
+
+def find_channels(tree: Tree, release: ReleaseName) -> tuple[str, ...]:
+    """The channels that point to a release."""
+    return tuple(c for c in CHANNELS if find_version(tree, release.profile, c) == release.version)
+
+
+@contextmanager
+def changing(tree: Tree, ui: Ui, *, removing: bool = False) -> Iterator[None]:
+    """While something is added or pointed to nothing is removed, and the other way round."""
+
+    def waiting() -> None:
+        other = "a command that uses releases" if removing else "a command that removes releases"
+        ui.note(f"{other} is running: waiting for it")
+
+    check_writable(tree)
+    with held(tree.lock("gc"), shared=not removing, waiting=waiting):
+        yield

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The journal of a tree: one JSON line for every publish, promotion, rollback and removal.
+
+An event is written, and on the disk, before it happens: what was killed in between is an event
+without effect, never an effect that nobody recorded.  The tree is the truth, the journal tells how
+it came to be; events() leaves out what had no effect on a channel, which the `previous` of the
+next event (or the channel itself) shows.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from imagebuilder.publish.durable import full_disk
+from imagebuilder.tree import Tree
+
+PUBLISH, UNPUBLISH, KEEP, UNKEEP = "publish", "unpublish", "keep", "unkeep"
+# What moves a channel: `set` puts a version on top of its history, `rollback` goes back in it.
+PROMOTE, ROLLBACK, SET = "promote", "rollback", "set"
+MOVES = (PROMOTE, ROLLBACK, SET)
+TAIL = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line; `channel` and `previous` (its version before) are empty where there is none."""
+
+    event: str
+    profile: str
+    version: str
+    channel: str = ""
+    previous: str = ""
+    time: str = ""
+    by: str = ""
+
+
+def append(tree: Tree, event: Event) -> None:
+    """Write an event down, with the time and the person, durably.  Raises HostError."""
+    stamped = {
+        **asdict(event),
+        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
+        "by": find_person(os.environ),
+    }
+    line = json.dumps(stamped).encode() + b"\n"
+    descriptor = os.open(tree.journal, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    try:
+        size = os.fstat(descriptor).st_size
+        # A line cut short by a full disk or a power cut must not swallow this one.
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            line = b"\n" + line
+        # One write: lines of two processes never mix.
+        if os.write(descriptor, line) != len(line):
+            raise full_disk(tree.journal)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def find_person(env: Mapping[str, str]) -> str:
+    """Who asked for this: the caller of sudo, or the user we run as."""
+    if caller := env.get("SUDO_USER"):
+        return caller
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def read_tail(journal: Path, most: int = 0) -> tuple[Event, ...]:
+    """The events of the last `most` bytes, or of the whole journal; damaged lines are left out."""
+    try:
+        with journal.open("rb") as stream:
+            size = os.fstat(stream.fileno()).st_size
+            start = max(0, size - most) if most else 0
+            stream.seek(start)
+            lines = stream.read().split(b"\n")
+    except FileNotFoundError:
+        return ()
+    # The first line of a tail is only a part of one.
+    return tuple(e for line in lines[1 if start else 0 :] if (e := parse_event(line)) is not None)
+
+
+def parse_event(line: bytes) -> Event | None:
+    """The event of a line; None for what is none, such as a line cut short."""
+    try:
+        value = json.loads(line)
+    except ValueError:
+        return None
+    known = Event.__dataclass_fields__
+    if not isinstance(value, dict) or not {"event", "profile", "version"} <= value.keys():
+        return None
+    return Event(**{key: str(word) for key, word in value.items() if key in known})
+
+
+def find_history(events: tuple[Event, ...], profile: str, channel: str, now: str) -> list[str]:
+    """The versions a channel had that a rollback can go back to, oldest first; the last is `now`.
+
+    A rollback goes back in the history and does not add to it, so the second one goes further.
+    Given the tail of a journal, the result is the tail of the history.
+    """
+    moves = [e for e in events if e.profile == profile and e.channel == channel]
+    moves = [e for e in moves if e.event in MOVES]
+    history = [moves[0].previous] if moves and moves[0].previous else []
+    befores = [*(e.previous for e in moves[1:]), now]
+    for move, after in zip(moves, befores, strict=False):
+        if after == move.previous:
+            continue  # killed before it happened
+        if move.event == ROLLBACK:
+            while history and history[-1] != move.version:
+                history.pop()
+            history = history or [move.version]
+        elif not history or history[-1] != move.version:
+            history.append(move.version)
+    if now and (not history or history[-1] != now):
+        history.append(now)
+    return history

@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a tree holds, for people: releases with their channels, sizes, age and users."""
+
+from __future__ import annotations
+
+import json
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from imagebuilder.digest import Json
+from imagebuilder.errors import Fault, WorkError
+from imagebuilder.publish.content import SQUASHFS, DamagedError, check_release, damaged
+from imagebuilder.publish.find import ReleaseName, find_channels, find_releases
+from imagebuilder.publish.repo import ROOTS
+from imagebuilder.publish.usage import DAYS, find_usage
+from imagebuilder.store.repository import Store
+from imagebuilder.tree import Tree
+from imagebuilder.ui import Ui, format_size
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One release; `published` in seconds since 1970, sizes in bytes.
+
+    `size` is the root's, `files` what a web server may send of it, `tested` whether a boot test
+    passed (None: none has run yet), `nodes` who runs it.
+    """
+
+    release: ReleaseName
+    channels: tuple[str, ...]
+    published: int
+    size: int
+    files: int
+    squashfs: bool
+    kept: bool
+    tested: bool | None
+    nodes: tuple[str, ...]
+
+    def row(self) -> tuple[str, ...]:
+        """As a line of a table."""
+        return (
+            str(self.release),
+            ", ".join(self.channels) or "-",
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(self.published)),
+            format_size(self.size),
+            format_size(self.files),
+            {True: "yes", False: "failed", None: "-"}[self.tested],
+            "yes" if self.kept else "-",
+            ", ".join(self.nodes) or "-",
+        )
+
+    def as_json(self) -> dict[str, Json]:
+        """As a value for programs."""
+        return {
+            "profile": self.release.profile,
+            "version": self.release.version,
+            "channels": list(self.channels),
+            "published": datetime.fromtimestamp(self.published, UTC).isoformat(),
+            "root-size": self.size,
+            "http-size": self.files,
+            "squashfs": self.squashfs,
+            "kept": self.kept,
+            "tested": self.tested,
+            "nodes": list(self.nodes),
+        }
+
+
+HOWS = {"M": "was changed", "D": "is missing", "A": "was added"}
+HEADERS = ("release", "channels", "published", "root", "http", "tested", "kept", "in use by")
+
+
+def list_releases(tree: Tree, profile: str = "", *, days: int = DAYS) -> list[Listed]:
+    """Every release of a profile or of all, oldest first, and who uses it."""
+    used = find_usage(tree, days=days).used
+    return [
+        describe(tree, release, used.get(release, ())) for release in find_releases(tree, profile)
+    ]
+
+
+def describe(tree: Tree, release: ReleaseName, nodes: tuple[str, ...]) -> Listed:
+    """One release.  A damaged manifest has a root of 0 bytes here; promote says what is wrong."""
+    folder = tree.release(release.profile, release.version)
+    return Listed(
+        release=release,
+        channels=find_channels(tree, release),
+        published=int(folder.stat().st_mtime),
+        size=root_size(folder),
+        files=sum(path.stat().st_size for path in folder.iterdir()),
+        squashfs=(folder / SQUASHFS).is_file(),
+        kept=tree.kept(release.profile, release.version).exists(),
+        tested=None,
+        nodes=nodes,
+    )
+
+
+def root_size(folder: Path) -> int:
+    """Bytes of the root as its manifest has them."""
+    try:
+        return int(json.loads((folder / "manifest.json").read_text())["root"]["size"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
+
+
+def verify_releases(tree: Tree, ui: Ui, profile: str = "") -> int:
+    """Read every byte of every release and its root; returns how many are whole.
+
+    Raises DamagedError with every file that is not what was published.
+    """
+    faults: list[Fault] = []
+    releases = find_releases(tree, profile)
+    for release in releases:
+        with ui.step(f"verify {release}") as step:
+            found = [*damaged_files(tree, release), *damaged_root(tree, release)]
+            step.remark(f"{len(found)} damaged" if found else "whole")
+            faults.extend(found)
+    if faults:
+        raise DamagedError(faults)
+    return len(releases)
+
+
+def damaged_files(tree: Tree, release: ReleaseName) -> tuple[Fault, ...]:
+    """What is wrong with the files of a release."""
+    try:
+        check_release(tree, release.profile, release.version, full=True)
+    except DamagedError as error:
+        return error.faults
+    return ()
+
+
+def damaged_root(tree: Tree, release: ReleaseName) -> Iterator[Fault]:
+    """What is wrong with a root, by comparing it with its commit.
+
+    `ostree diff` reads every file of the tree: a change through a hard link, which damages the
+    repository's object too, is found because names of objects are checksums.  It looks at modes,
+    owners and attributes as well, but not at those of the top folder.
+    """
+    repo, root = Store(tree.repo), tree.root(release.profile, release.version)
+    commit = repo.refs(ROOTS).get(f"{release.profile}/{release.version}")
+    if commit is None or not root.is_dir():
+        yield damaged(root, "is missing", release.profile, release.version)
+        return
+    try:
+        lines = repo.ostree("diff", commit, root).splitlines()
+        top = repo.ostree("ls", "--dironly", commit, "/").split()
+    except WorkError as error:
+        yield damaged(root, f"cannot be read: {error}", release.profile, release.version)
+        return
+    for line in lines:
+        how, _, name = line.partition(" ")
+        path = root / name.strip().lstrip("/")
+        yield damaged(path, HOWS.get(how, "differs"), release.profile, release.version)
+    if describe_folder(root) != (int(top[0][1:], 8), int(top[1]), int(top[2])):
+        yield damaged(root, "has another mode or owner", release.profile, release.version)
+
+
+def describe_folder(path: Path) -> tuple[int, int, int]:
+    """Mode, owner and group of a folder."""
+    found = path.lstat()
+    return stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid

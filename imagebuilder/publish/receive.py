@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The far end of `publish --to`: says what this tree has, takes objects in, publishes them."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from typing import IO
+
+from imagebuilder import __version__
+from imagebuilder.digest import Json
+from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.image.manifest import SCHEMA
+from imagebuilder.process import check_tools, run
+from imagebuilder.publish.find import changing
+from imagebuilder.publish.release import Published, drop_leftovers, publish
+from imagebuilder.publish.remote import PREFIX, PROTOCOL, find_root
+from imagebuilder.publish.repo import open_repo
+from imagebuilder.publish.wire import unpack_objects
+from imagebuilder.store.repository import ImageRef, Store
+from imagebuilder.store.workplace import new_id, workplace
+from imagebuilder.tree import Tree
+from imagebuilder.ui import Ui
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+COMMIT = re.compile(r"[0-9a-f]{64}")
+
+
+def check_fit() -> None:
+    """Raise HostError unless objects can be taken in here: root, and the tools."""
+    if os.geteuid() != 0:
+        raise HostError(
+            "receiving a release needs root: files keep their owners",
+            hint="log in as root, or publish with --remote-command 'sudo imagebuilder'",
+        )
+    check_tools("ostree", "tar", "zstd")
+
+
+def describe(tree: Tree, *, objects: bool = False) -> Mapping[str, Json]:
+    """What the sender asks: versions, refs and their commits, free bytes.
+
+    With `objects` also the start of the name of every object.
+    """
+    there = next(p for p in (tree.path, *tree.path.parents) if p.is_dir())
+    heads = Store(tree.repo).refs("") if tree.repo.is_dir() else {}
+    answer: dict[str, Json] = {
+        "protocol": PROTOCOL,
+        "schema": SCHEMA,
+        "version": __version__,
+        "tree": os.fspath(tree.path),
+        "free": shutil.disk_usage(there).free,
+        "refs": heads,
+    }
+    if objects:
+        names = (tree.repo / "objects").glob("??/*")
+        answer["objects"] = [(p.parent.name + p.name)[:PREFIX] for p in names]
+    return answer
+
+
+def receive(
+    tree: Tree,
+    image: ImageRef,
+    stream: IO[bytes],
+    ui: Ui,
+    *,
+    channel: str,
+    squashfs: bool | None = None,
+) -> Published:
+    """Take the objects of `image` in from `stream` and publish it.
+
+    They are unpacked beside the tree's repository, and enter it only when every checksum fits.
+    Raises WorkError when something is missing or was tampered with: nothing is published then.
+    """
+    try:
+        return take_in(tree, image, stream, ui, channel=channel, squashfs=squashfs)
+    except HostError:
+        drop_leftovers(tree)
+        raise
+
+
+def take_in(
+    tree: Tree,
+    image: ImageRef,
+    stream: IO[bytes],
+    ui: Ui,
+    *,
+    channel: str,
+    squashfs: bool | None,
+) -> Published:
+    """receive() without the clearing up."""
+    with changing(tree, ui), workplace(tree.path, new_id("receive")) as place:
+        scratch = Store(place / "repo")
+        run(["ostree", "init", f"--repo={scratch.path}", "--mode=bare"])
+        repo = open_repo(tree)
+        # What is not in it is looked for in the tree's repository (ostree.repo-config(5)).
+        scratch.ostree("config", "set", "core.parent", os.fspath(repo.path))
+        with ui.step(f"receive {image.name}"):
+            unpack_objects(stream, scratch.path / "objects")
+        with ui.step("verify"):
+            verify(scratch, repo, image)
+        return publish(repo, image, tree, ui, channel=channel, squashfs=squashfs)
+
+
+def verify(scratch: Store, repo: Store, image: ImageRef) -> None:
+    """Bring an image and its root from `scratch` into `repo`, every object checked."""
+    try:
+        pull(scratch, repo, image.commit)
+        pull(scratch, repo, find_root(scratch, image))
+    except WorkError as error:
+        raise WorkError(
+            f"{image.name} did not arrive as it was sent; nothing was published\n"
+            f"{error.faults[0].what}",
+            hint="publish again; if that does not help, run imagebuilder fsck on the sender",
+        ) from error
+
+
+def pull(source: Store, target: Store, commit: str) -> None:
+    """Bring one commit over.  --untrusted computes the checksum of every object."""
+    target.ostree("pull-local", "--untrusted", source.path.absolute(), commit)
+
+
+def image_named(name: str, commit: str) -> ImageRef:
+    """`profile@version` and its commit as a box.  Raises InputError."""
+    profile, _, version = name.partition("@")
+    if not (NAME.fullmatch(profile) and NAME.fullmatch(version) and COMMIT.fullmatch(commit)):
+        raise InputError(
+            f"{name!r} {commit!r} is no image and its commit",
+            hint="imagebuilder publish --to calls this; --have says what the tree has",
+        )
+    return ImageRef(profile, version, commit)

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Image -> Release: the files of an image under a path that never changes again.
+
+    work/<id>/{root,http}   staged: root a hard-link checkout, boot files copied, script rendered;
+                            one sync of the file system; every boot file read back and compared
+    roots/PROFILE/VERSION   renamed in first
+    http/releases/...       then this, which makes the release exist
+    channels/...            then the channel
+
+A command that is killed leaves a folder in work/, which the next one sweeps, or a root without its
+release, which publishing again replaces and gc removes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.digest import Json
+from imagebuilder.errors import HostError, ImagebuilderError, InputError
+from imagebuilder.image.formats import make_squashfs
+from imagebuilder.publish.channel import Moved, check_channel, moving, point
+from imagebuilder.publish.content import (
+    SQUASHFS,
+    check_release,
+    check_staged,
+    read_sums,
+    record_verified,
+)
+from imagebuilder.publish.durable import exchange, full_disk, move_in, space_needed, sync_filesystem
+from imagebuilder.publish.find import ReleaseName, changing
+from imagebuilder.publish.journal import PUBLISH, SET, Event, append
+from imagebuilder.publish.repo import bring_root, can_link, check_out, drop_unneeded, has_root_of
+from imagebuilder.publish.stage import (
+    Facts,
+    link_files,
+    read_facts,
+    render_script,
+    seal_squashfs,
+    stage_files,
+    write_sums,
+)
+from imagebuilder.store.locks import held, is_held
+from imagebuilder.store.repository import ImageRef, Store
+from imagebuilder.store.workplace import new_id, workplace
+from imagebuilder.tree import STABLE, Tree, make_folder
+from imagebuilder.ui import Ui, format_size
+
+SPARE = 200_000_000  # bytes for kernel, initrd and the tree's own metadata
+
+
+@dataclass(frozen=True)
+class Published:
+    """A release and its channel; `made` is whether it is new, `packed` whether its squashfs is."""
+
+    release: ReleaseName
+    folder: Path
+    made: bool
+    packed: bool
+    moved: Moved
+
+    def as_json(self) -> dict[str, Json]:
+        """As a value for programs."""
+        return {
+            "profile": self.release.profile,
+            "version": self.release.version,
+            "folder": os.fspath(self.folder),
+            "made": self.made,
+            "packed": self.packed,
+            "channel": self.moved.channel,
+            "previous": self.moved.previous or None,
+        }
+
+    def render(self) -> str:
+        """As sentences."""
+        added = "root.squashfs added" if self.packed else "is published already"
+        return f"{self.release}: {'published' if self.made else added}\n{self.moved.render()}"
+
+
+def publish(
+    source: Store,
+    image: ImageRef,
+    tree: Tree,
+    ui: Ui,
+    *,
+    channel: str,
+    squashfs: bool | None = None,
+) -> Published:
+    """Publish `image` of the repository `source` and let `channel` point to it.
+
+    `source` is a builder's store or any bare repository with the image's commit and its root's,
+    the tree's own `repo` included.  The release gets a root.squashfs with `squashfs`, and when
+    the image boots from one.  Raises HostError when the tree
+    cannot take it, DamagedError when the release exists and is not whole.
+    """
+    check_channel(channel)
+    release = ReleaseName(image.profile, image.version)
+    if channel == STABLE:
+        ui.warn(f"{release} becomes stable without having been candidate")
+
+    def waiting() -> None:
+        ui.note(f"{release} is being published: waiting for it")
+
+    try:
+        with space_needed(tree.path), changing(tree, ui):
+            with (
+                held(tree.lock(f"release-{release}"), waiting=waiting),
+                held(source.path.parent / "locks" / "gc", shared=True),
+            ):
+                manifest = source.manifest(image)
+                facts = read_facts(image, manifest)
+                packing = bool(squashfs) or facts.default == "http"
+                made = not tree.release(release.profile, release.version).is_dir()
+                if made:
+                    make_release(source, facts, tree, ui, packing=packing)
+                    packed = packing
+                else:
+                    check_release(tree, release.profile, release.version)
+                    check_same(tree, release, manifest)
+                    packed = packing and complete_release(facts, tree, ui)
+            with moving(tree, release.profile):
+                moved = point(tree, release, channel, SET)
+    except HostError:
+        drop_leftovers(tree)
+        raise
+    folder = tree.release(release.profile, release.version)
+    return Published(release, folder, made, packed, moved)
+
+
+def make_release(source: Store, facts: Facts, tree: Tree, ui: Ui, *, packing: bool) -> None:
+    """Stage, sync, verify and move in a release that is not there; the caller has its lock."""
+    release = facts.release
+    place = tree.release(release.profile, release.version)
+    root = tree.root(release.profile, release.version)
+    script = render_script(facts)
+    with workplace(tree.path, new_id(f"publish-{release.profile}")) as work:
+        check_space(source, facts, tree, work)
+        for folder in (place.parent, root.parent):
+            make_folder(folder)
+        with ui.step(f"root of {release}"):
+            bring_root(source, tree, release, (facts.image, facts.root), work / "root")
+        with ui.step("boot files"):
+            check_out(Store(tree.repo), facts.image, work / "image")
+            sums = stage_files(work / "image", facts, script, work / "http")
+        if packing:
+            with ui.step("pack root.squashfs"):
+                sums |= pack(work / "root", work / "http", facts.epoch)
+        with ui.step("sync and read back"):
+            write_sums(work / "http", sums)
+            sync_filesystem(work)
+            check_staged(work / "http", sums)
+        move_release_in(work, place, root, lambda: append(tree, published(release)))
+    record_verified(tree, release.profile, release.version)
+
+
+def complete_release(facts: Facts, tree: Tree, ui: Ui) -> bool:
+    """Add root.squashfs to a release that was just checked, if it lacks one; whether it did.
+
+    No file of it is touched: a folder of links to them and the new ones takes its place.
+    """
+    release = facts.release
+    place = tree.release(release.profile, release.version)
+    sums = read_sums(place)
+    if SQUASHFS in sums:
+        return False
+    with workplace(tree.path, new_id(f"pack-{release.profile}")) as work:
+        staged = work / "http"
+        link_files(place, staged)
+        with ui.step("pack root.squashfs"):
+            root = tree.root(release.profile, release.version)
+            sums |= pack(root, staged, facts.epoch)
+        with ui.step("sync and read back"):
+            write_sums(staged, sums)
+            shutil.copystat(place, staged)
+            sync_filesystem(work)
+            check_staged(staged, sums)
+        append(tree, published(release))
+        exchange(staged, place)
+    record_verified(tree, release.profile, release.version)
+    return True
+
+
+def published(release: ReleaseName) -> Event:
+    """What the journal says of a release."""
+    return Event(PUBLISH, release.profile, release.version)
+
+
+def pack(root: Path, staged: Path, epoch: int) -> dict[str, str]:
+    """Pack `root` beside the other files; its name and sha256."""
+    make_squashfs(root, staged / SQUASHFS, epoch)
+    return {SQUASHFS: seal_squashfs(staged)}
+
+
+def move_release_in(work: Path, place: Path, root: Path, record: Callable[[], None]) -> None:
+    """Root first, then the folder that makes the release exist; neither if one fails."""
+    if root.exists():
+        root.rename(work / "unfinished")  # somebody was killed between the two
+    record()
+    move_in(work / "root", root)
+    try:
+        move_in(work / "http", place)
+    except OSError:
+        if not place.exists():
+            root.rename(work / "root")
+        raise
+
+
+def check_space(source: Store, facts: Facts, tree: Tree, work: Path) -> None:
+    """Refuse to begin what cannot end: a first root of a profile that must be copied.
+
+    What a later one shares with its predecessors only the pull finds out.
+    """
+    if can_link(source, work) or has_root_of(tree, facts.release.profile):
+        return
+    free, wanted = shutil.disk_usage(tree.path).free, facts.size + SPARE
+    if free < wanted:
+        what = f"{format_size(free)} free, {facts.release} needs up to {format_size(wanted)}"
+        raise full_disk(tree.path, what)
+
+
+def check_same(tree: Tree, release: ReleaseName, manifest: Mapping[str, Json]) -> None:
+    """Raise InputError when another image is published under this name."""
+    path = tree.release(release.profile, release.version) / "manifest.json"
+    if json.loads(path.read_text()) != manifest:
+        raise InputError(
+            "another image is published under this name",
+            where=str(release),
+            hint="imagebuilder diff compares images; unpublish the release, or build a new version",
+        )
+
+
+def drop_leftovers(tree: Tree) -> None:
+    """Give back what a failure left in the repository, unless somebody else is at work.
+
+    What cannot be given back now is for gc; the failure itself is what the person must see.
+    """
+    if not (tree.repo / "config").is_file() or is_held(tree.lock("gc")):
+        return
+    with contextlib.suppress(ImagebuilderError, OSError), held(tree.lock("gc")):
+        drop_unneeded(tree)

@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Release -> nothing: by name, or the old ones; never one that somebody may boot or runs on.
+
+The folder that makes a release exist goes first, by a rename, then its root, then refs and objects.
+Who is killed in between leaves a root without a release, which gc removes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from imagebuilder.digest import Json
+from imagebuilder.errors import InputError
+from imagebuilder.nodes.load import load_nodes
+from imagebuilder.publish.channel import find_previous
+from imagebuilder.publish.durable import sync_folder
+from imagebuilder.publish.find import (
+    ReleaseName,
+    changing,
+    find_channels,
+    find_release,
+    find_releases,
+    folders,
+)
+from imagebuilder.publish.journal import KEEP, UNKEEP, UNPUBLISH, Event, append, read_tail
+from imagebuilder.publish.repo import drop_unneeded
+from imagebuilder.publish.usage import DAYS, find_usage, is_since
+from imagebuilder.store.workplace import new_id, workplace
+from imagebuilder.tree import STABLE, Tree, make_folder
+from imagebuilder.ui import Ui
+
+# A node that was just given a release needs this long to load its kernel and report.
+BOOT_MINUTES = 10
+
+
+@dataclass(frozen=True)
+class Collected:
+    """What gc removed or would: releases, roots without one; and why the others stay."""
+
+    releases: tuple[ReleaseName, ...]
+    roots: tuple[ReleaseName, ...]
+    kept: tuple[tuple[ReleaseName, str], ...]
+
+    def as_json(self) -> dict[str, Json]:
+        """As a value for programs."""
+        return {
+            "releases": [str(release) for release in self.releases],
+            "unfinished": [str(release) for release in self.roots],
+            "kept": {str(release): why for release, why in self.kept},
+        }
+
+    def render(self, *, dry_run: bool) -> str:
+        """As sentences."""
+        verb = "would remove" if dry_run else "removed"
+        lines = [f"{verb} {release}" for release in self.releases]
+        lines += [f"{verb} what is left of {release}" for release in self.roots]
+        lines += [f"keeps {release}: {why}" for release, why in self.kept]
+        return "\n".join(lines or ["there is nothing to remove"])
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a release stays, and what to do about it."""
+
+    what: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class Caution:
+    """How sure to be that nobody uses a release.
+
+    A node runs a release for `days` after its last sign; one that was given a release may take
+    `boot_minutes` to report it; NFS clients that never reported may run any, unless `strangers`
+    says that they are not ours.
+    """
+
+    days: int = DAYS
+    boot_minutes: float = BOOT_MINUTES
+    strangers: bool = False
+
+
+def unpublish(tree: Tree, name: str, ui: Ui, caution: Caution) -> ReleaseName:
+    """Remove the release `profile@version`.
+
+    Raises InputError when a channel points to it, it is kept, a node is pinned to it or runs it.
+    """
+    with changing(tree, ui, removing=True):
+        release = find_release(tree, name)
+        why = find_reasons(tree, caution).get(release)
+        if why is not None:
+            raise InputError(f"stays: {why.what}", where=str(release), hint=why.hint)
+        with ui.step(f"remove {release}"):
+            remove_releases(tree, [release], [])
+    return release
+
+
+def collect_releases(
+    tree: Tree, ui: Ui, caution: Caution, *, keep: int, dry_run: bool
+) -> Collected:
+    """Remove all but the newest `keep` releases of each profile and those with a reason to stay.
+
+    Raises InputError when nodes.yaml, which may pin releases, cannot be understood.
+    """
+    with changing(tree, ui, removing=True):
+        there = find_releases(tree)
+        reasons = {**find_returns(tree, there), **find_reasons(tree, caution)}
+        old = beyond(there, keep)
+        going = [release for release in old if release not in reasons]
+        loose = [root for root in find_roots(tree) if root not in there]
+        if not dry_run:
+            with ui.step("remove old releases"):
+                remove_releases(tree, going, loose)
+    kept = tuple((release, reasons[release].what) for release in old if release in reasons)
+    return Collected(tuple(going), tuple(loose), kept)
+
+
+def beyond(releases: Sequence[ReleaseName], keep: int) -> list[ReleaseName]:
+    """Those that are not among the newest `keep` of their profile; `releases` oldest first."""
+    profiles = dict.fromkeys(release.profile for release in releases)
+    own = ([r for r in releases if r.profile == profile] for profile in profiles)
+    return [release for several in own for release in several[:-keep]]
+
+
+def find_returns(tree: Tree, there: Sequence[ReleaseName]) -> dict[ReleaseName, Reason]:
+    """The release of each profile that a rollback would go to."""
+    profiles = dict.fromkeys(release.profile for release in there)
+    found = ((profile, find_previous(tree, profile, STABLE)) for profile in profiles)
+    why = Reason("a rollback would go to it", "")
+    return {ReleaseName(profile, version): why for profile, version in found if version}
+
+
+def find_reasons(tree: Tree, caution: Caution) -> dict[ReleaseName, Reason]:
+    """Every release that must stay, with the first reason that holds."""
+    usage = find_usage(tree, days=caution.days)
+    strangers = () if caution.strangers else usage.strangers
+    pinned = {ReleaseName(node.profile, node.version): node.name for node in load_nodes(tree).nodes}
+    recent = left_lately(tree, caution.boot_minutes)
+    found: dict[ReleaseName, Reason] = {}
+    for release in find_releases(tree):
+        why = (
+            in_channel(tree, release)
+            or run_by(usage.used.get(release, ()), caution)
+            or pinned_by(pinned.get(release, ""))
+            or kept_by_hand(tree, release)
+            or (just_left(caution) if release in recent else None)
+            or unknown_clients(strangers)
+        )
+        if why is not None:
+            found[release] = why
+    return found
+
+
+def in_channel(tree: Tree, release: ReleaseName) -> Reason | None:
+    """A channel leads there."""
+    if not (channels := find_channels(tree, release)):
+        return None
+    hint = f"imagebuilder publish, promote or rollback {release.profile} moves the channel"
+    return Reason(f"it is {' and '.join(channels)}", hint)
+
+
+def run_by(users: Sequence[str], caution: Caution) -> Reason | None:
+    """Nodes run it."""
+    if not users:
+        return None
+    hint = (
+        f"boot another release there; a node counts until {caution.days} days after its last sign"
+    )
+    return Reason(f"in use by {', '.join(users)}", hint)
+
+
+def pinned_by(node: str) -> Reason | None:
+    """nodes.yaml names it."""
+    if not node:
+        return None
+    return Reason(f"node {node} is pinned to it", f"imagebuilder nodes set {node} gives it another")
+
+
+def kept_by_hand(tree: Tree, release: ReleaseName) -> Reason | None:
+    """Somebody said so."""
+    if not tree.kept(release.profile, release.version).exists():
+        return None
+    return Reason("it is kept", f"imagebuilder keep {release} --off ends that")
+
+
+def just_left(caution: Caution) -> Reason:
+    """A channel led there a moment ago."""
+    hint = f"wait {caution.boot_minutes:g} minutes: by then whoever runs it has said so"
+    return Reason("a node may just be booting it", hint)
+
+
+def unknown_clients(strangers: Sequence[str]) -> Reason | None:
+    """Somebody is connected to the NFS server who never reported what it runs."""
+    if not strangers:
+        return None
+    hint = "--ignore-unknown-clients if they use other exports; else wait until they are gone"
+    return Reason(f"NFS clients that never reported may use it: {', '.join(strangers)}", hint)
+
+
+def left_lately(tree: Tree, minutes: float) -> set[ReleaseName]:
+    """The releases that a channel stopped pointing to in the last `minutes`."""
+    limit = datetime.now(UTC) - timedelta(minutes=minutes)
+    events = read_tail(tree.journal)
+    return {
+        ReleaseName(event.profile, event.previous)
+        for event in events
+        if event.previous and is_since(event.time, limit)
+    }
+
+
+def find_roots(tree: Tree) -> list[ReleaseName]:
+    """Every root, with or without a release."""
+    return [ReleaseName(p, v) for p in folders(tree.roots) for v in folders(tree.roots / p)]
+
+
+def remove_releases(
+    tree: Tree, releases: Sequence[ReleaseName], roots: Sequence[ReleaseName]
+) -> None:
+    """Remove releases with all they have, and roots without one; prune the repository."""
+    with workplace(tree.path, new_id("remove")) as work:
+        for number, release in enumerate([*releases, *roots]):
+            if release in releases:
+                append(tree, Event(UNPUBLISH, release.profile, release.version))
+            for name, path in (
+                (f"{number}.http", tree.release(release.profile, release.version)),
+                (f"{number}.root", tree.root(release.profile, release.version)),
+            ):
+                take_away(path, work / name)
+            for path in (
+                tree.verified(release.profile, release.version),
+                tree.kept(release.profile, release.version),
+            ):
+                path.unlink(missing_ok=True)
+            tree.lock(f"release-{release}").unlink(missing_ok=True)
+    if (tree.repo / "config").is_file():
+        drop_unneeded(tree)
+
+
+def take_away(path: Path, to: Path) -> None:
+    """Move a folder out of sight, for good, if it is there."""
+    if path.is_dir():
+        path.rename(to)
+        sync_folder(path.parent)
+
+
+def keep_release(tree: Tree, name: str, ui: Ui, *, off: bool = False) -> ReleaseName:
+    """Mark a release so that gc leaves it, or take the mark away."""
+    with changing(tree, ui):
+        release = find_release(tree, name)
+        mark = tree.kept(release.profile, release.version)
+        if mark.exists() is not off:
+            return release
+        append(tree, Event(UNKEEP if off else KEEP, release.profile, release.version))
+        if off:
+            mark.unlink()
+        else:
+            make_folder(mark.parent)
+            mark.touch(0o644)
+        sync_folder(mark.parent)
+    return release

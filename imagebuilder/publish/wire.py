@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Objects on the wire: a zstd tar of a bare repository's files, packed here, unpacked there.
+
+Owner, mode and extended attributes are what an object's checksum covers, so they travel.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import IO
+
+from imagebuilder.errors import HostError, ImagebuilderError, WorkError
+from imagebuilder.process import Completed, Word, run
+from imagebuilder.publish.durable import full_disk
+from imagebuilder.ui import Bar, Ui
+
+# --sparse: pruned libraries are mostly holes.
+TAR_OPTIONS = ("--xattrs", "--xattrs-include=*", "--acls", "--numeric-owner", "--sparse")
+# tar would pad what its own compressor writes into a pipe, and zstd does not take the padding.
+COMPRESS = 'exec zstd -3 -T0 --quiet > "$0"'
+DECOMPRESS = "--use-compress-program=zstd --quiet"
+CHUNK = 1 << 20
+OBJECT = re.compile(r"[0-9a-f]{2}/[0-9a-f]{62}\.(file|dirtree|dirmeta|commit)")
+
+
+class Piped:
+    """A program in a thread, which closes our ends of its pipes when it ended.
+
+    `error` is what it failed with.
+    """
+
+    def __init__(self, argv: Sequence[Word], stdin: bytes | IO[bytes], out: int) -> None:
+        self.argv, self.stdin, self.out = argv, stdin, out
+        self.error: ImagebuilderError | None = None
+
+    def run(self) -> None:
+        """Run it; nothing more comes out of the pipe afterwards."""
+        try:
+            run(self.argv, stdin=self.stdin)
+        except ImagebuilderError as error:
+            self.error = error
+        finally:
+            os.close(self.out)
+            if not isinstance(self.stdin, bytes):
+                self.stdin.close()
+
+
+def pipe_path(end: int) -> str:
+    """A name under which a program we start can open an end of a pipe of ours (proc(5))."""
+    return f"/proc/{os.getpid()}/fd/{end}"
+
+
+def pack(folder: Path, names: Sequence[str], out: int) -> tuple[Piped, Piped]:
+    """What writes the stream of these objects into the pipe `out`: tar, then zstd."""
+    listed = "".join(f"{name}\n" for name in names).encode()
+    packed, packing = os.pipe()
+    tar = ["tar", "--create", *TAR_OPTIONS, "--no-recursion", f"--directory={folder}",
+           f"--file={pipe_path(packing)}", "--verbatim-files-from", "--files-from=-"]  # fmt: skip
+    return (
+        Piped(tar, listed, packing),
+        Piped(["sh", "-c", COMPRESS, pipe_path(out)], os.fdopen(packed, "rb", 0), out),
+    )
+
+
+class Counter:
+    """Carries bytes from one pipe to another in a thread and counts them.
+
+    `broken` means that nobody reads the other end any more.
+    """
+
+    def __init__(self, source: int, sink: int, bar: Bar) -> None:
+        self.source, self.sink, self.bar = source, sink, bar
+        self.count = 0
+        self.broken = False
+
+    def run(self) -> None:
+        """Carry until either end closes, then close both: who packs is told by SIGPIPE."""
+        with os.fdopen(self.source, "rb", 0) as source, os.fdopen(self.sink, "wb", 0) as sink:
+            while chunk := source.read(CHUNK):
+                view = memoryview(chunk)
+                try:
+                    while view:
+                        view = view[sink.write(view) :]
+                except BrokenPipeError:
+                    self.broken = True
+                    return
+                self.count += len(chunk)
+                self.bar.advance(len(chunk))
+
+
+def stream_objects(
+    folder: Path, names: Sequence[str], argv: Sequence[Word], env: Mapping[str, str], ui: Ui
+) -> tuple[int, Completed]:
+    """Pack `names` of the objects in `folder` into the stdin of `argv`.
+
+    Returns how many bytes that were, and how `argv` ended.  Raises what packing failed with.
+    """
+    packed, packing = os.pipe()
+    wire, sending = os.pipe()
+    with ui.bar(0, f"send {len(names)} objects") as bar:
+        packers, counter = pack(folder, names, packing), Counter(packed, sending, bar)
+        threads = [threading.Thread(target=part.run) for part in (*packers, counter)]
+        with ExitStack() as stack:
+            for thread in threads:
+                stack.callback(thread.join)
+            # Closed first: whoever still writes then ends.
+            stdin = stack.enter_context(os.fdopen(wire, "rb", 0))
+            for thread in threads:
+                thread.start()
+            done = run(argv, env=env, stdin=stdin, check=False)
+    errors = [part.error for part in packers if part.error]
+    if errors and not counter.broken:
+        raise errors[0]
+    return counter.count, done
+
+
+def unpack_objects(stream: IO[bytes], folder: Path) -> None:
+    """Unpack a stream into the objects/ of a scratch repository.
+
+    Raises WorkError when it was cut off or holds anything else, HostError when the disk is full.
+    """
+    try:
+        run(
+            ["tar", "--extract", *TAR_OPTIONS, DECOMPRESS, "--file=-",
+             "--same-owner", "--same-permissions", f"--directory={folder}"],
+            stdin=stream,
+        )  # fmt: skip
+    except HostError as error:  # the tools are there: it is the disk
+        raise full_disk(folder) from error
+    except WorkError as error:
+        raise WorkError(
+            f"the objects did not arrive whole; nothing was published\n{error.faults[0].what}",
+            hint="publish again: the connection broke, or the sender was stopped",
+        ) from error
+    for path in folder.rglob("*"):
+        name = os.fspath(path.relative_to(folder))
+        if not path.is_symlink() and path.is_dir():
+            continue
+        if not OBJECT.fullmatch(name):
+            raise WorkError(f"{name!r} is no object of a repository; nothing was published")

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `imagebuilder serve` can be asked to do."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+
+from imagebuilder.errors import InputError
+from imagebuilder.nodes.load import load_nodes
+from imagebuilder.serve import foreground
+from imagebuilder.serve.config import Options
+from imagebuilder.serve.install import install, refresh, uninstall
+from imagebuilder.serve.prepare import CHECKED, FOREGROUND, INSTALLED, check_host, prepare
+from imagebuilder.tree import make_tree
+from imagebuilder.ui import Ui
+
+
+class Action(StrEnum):
+    """One of these at a time."""
+
+    SERVE = "serve"
+    CHECK = "check"
+    INSTALL = "install"
+    UNINSTALL = "uninstall"
+    REFRESH = "refresh"
+
+
+def act(action: Action, options: Options, place: Path, root: Path, ui: Ui) -> str:
+    """Do it on the tree at `place`; returns what to print.  Raises every ImagebuilderError."""
+    check_host()
+    if action is Action.UNINSTALL:
+        return uninstall(root)
+    if not options.interface:
+        raise InputError("is missing", where="--interface", hint="ip -brief address lists them")
+    tree = make_tree(place)
+    nodes = load_nodes(tree)
+    if action is Action.SERVE:
+        foreground.serve(prepare(options, tree, nodes, FOREGROUND), nodes, ui)
+        return ""
+    if action is Action.CHECK:
+        foreground.check(prepare(options, tree, nodes, CHECKED), nodes, ui)
+        return f"{options.interface} can be served: everything that was looked at is in order"
+    prepared = prepare(options, tree, nodes, INSTALLED)
+    if action is Action.REFRESH:
+        return refresh(prepared, nodes)
+    return install(prepared, nodes, options, root, ui)

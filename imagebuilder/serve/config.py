@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is served, where and how: decided once, then every file is rendered from it."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from enum import StrEnum
+from ipaddress import IPv4Address
+from pathlib import Path
+
+from imagebuilder.serve.ipxe import BootFile
+from imagebuilder.serve.ports import Port
+from imagebuilder.serve.wire import Pool, Wire
+from imagebuilder.tree import Tree
+
+# Stable, so that a server that restarts knows the file handles it gave out before.
+EXPORT_NAMESPACE = uuid.UUID("5e4e1b2c-7d0a-4f54-9a52-0b7e0c6f3a11")
+MOUNTD_PORT = 20048
+
+
+class Dhcp(StrEnum):
+    """Whose wire it is: ours, or a home router's that knows nothing of booting."""
+
+    FULL = "full"
+    PROXY = "proxy"
+
+
+class Nfs(StrEnum):
+    """Which NFS server; AUTO takes the kernel's if it runs, else nfs-ganesha."""
+
+    AUTO = "auto"
+    KERNEL = "kernel"
+    GANESHA = "ganesha"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the person typed; empty stands for the default."""
+
+    interface: str
+    address: str = ""
+    dhcp: Dhcp = Dhcp.FULL
+    pool: str = ""
+    nfs: Nfs = Nfs.AUTO
+    http_port: int = 80
+    domain: str = "nodes"
+    gateway: str = ""
+    dns: bool = True
+    ipxe: Path | None = None
+
+
+@dataclass(frozen=True)
+class ServeConfig:
+    """Everything the daemons' files are made of.
+
+    `pool` is None with proxy DHCP.  `folder` takes the files; `installed` says that systemd, not
+    we, starts the daemons.  `web_user` and `dhcp_user` are who they become, empty for nobody else.
+    """
+
+    tree: Tree
+    wire: Wire
+    folder: Path
+    nfs: Nfs
+    boot_files: tuple[BootFile, ...]
+    pool: Pool | None = None
+    http_port: int = 80
+    domain: str = "nodes"
+    gateway: IPv4Address | None = None
+    dns: bool = True
+    installed: bool = False
+    web_user: str = ""
+    dhcp_user: str = ""
+
+    @property
+    def dhcp(self) -> Dhcp:
+        return Dhcp.FULL if self.pool else Dhcp.PROXY
+
+    @property
+    def server(self) -> str:
+        return str(self.wire.server)
+
+    @property
+    def http(self) -> str:
+        """The base of every URL, without a slash at its end."""
+        port = "" if self.http_port == 80 else f":{self.http_port}"
+        return f"http://{self.server}{port}"
+
+    @property
+    def pool_size(self) -> int:
+        return int(self.pool[1]) - int(self.pool[0]) + 1 if self.pool else 0
+
+    @property
+    def answers_dns(self) -> bool:
+        """Whether nodes may ask us for names: not where a router answers already."""
+        return self.dns and self.dhcp is Dhcp.FULL
+
+    @property
+    def export_id(self) -> str:
+        """What the file handles of TREE/roots begin with."""
+        return str(uuid.uuid5(EXPORT_NAMESPACE, str(self.tree.roots)))
+
+    @property
+    def ports(self) -> tuple[Port, ...]:
+        """The ports our own daemons will open; the kernel's NFS server has its own already."""
+        wanted = [Port("udp", 67, "DHCP"), Port("udp", 69, "TFTP")]
+        if self.dhcp is Dhcp.PROXY:
+            wanted.append(Port("udp", 4011, "proxy DHCP"))
+        if self.answers_dns:
+            wanted += [Port("udp", 53, "DNS"), Port("tcp", 53, "DNS")]
+        wanted.append(Port("tcp", self.http_port, "HTTP"))
+        if self.nfs is Nfs.GANESHA:
+            wanted += [Port("tcp", 2049, "NFS"), Port("tcp", MOUNTD_PORT, "NFS version 3")]
+        return tuple(wanted)

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemons: how each is started, tried, told to read its files again, and known to be ready."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.process import Word, run
+from imagebuilder.serve.config import Nfs, ServeConfig
+from imagebuilder.serve.nfs import RPCBIND_PORT
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """One daemon; it is ready when it has said `ready`, a pattern, within `patience` seconds.
+
+    One that says nothing is ready when its `port` is open (TCP, on the loopback interface).
+    `test` is the command that has it read its files, and no more.
+    """
+
+    name: str
+    argv: tuple[Word, ...]
+    ready: str
+    purpose: str
+    test: tuple[Word, ...] = ()
+    patience: float = 15
+    port: int = 0
+
+
+def dnsmasq(config: ServeConfig) -> Daemon:
+    """DHCP, TFTP and names."""
+    words = ("dnsmasq", f"--conf-file={config.folder}/dnsmasq.conf")
+    return Daemon(
+        "dnsmasq", (*words, "--keep-in-foreground"), "DHCP, (IP range|proxy)",
+        "DHCP, TFTP and names", (*words, "--test"),
+    )  # fmt: skip
+
+
+def nginx(config: ServeConfig) -> Daemon:
+    """The web server."""
+    words = ("nginx", "-p", f"{config.folder}/nginx", "-e", "stderr")
+    argv = (*words, "-c", config.folder / "nginx.conf")
+    return Daemon(
+        "nginx", argv, "start worker process", "kernels, initrds and roots over HTTP", (*argv, "-t")
+    )
+
+
+def rpcbind(config: ServeConfig) -> Daemon:
+    """Where nfs-ganesha says on which ports it is; says nothing itself."""
+    argv = ("rpcbind", "-f", "-h", config.server)
+    return Daemon("rpcbind", argv, "", "nfs-ganesha registers its ports with it", port=RPCBIND_PORT)
+
+
+def ganesha(config: ServeConfig) -> Daemon:
+    """The NFS server that needs no kernel module."""
+    argv = (
+        "ganesha.nfsd", "-F", "-f", config.folder / "ganesha.conf", "-L", "STDOUT",
+        "-p", config.folder / "ganesha.pid",
+    )  # fmt: skip
+    return Daemon("ganesha", argv, "NFS SERVER INITIALIZED", "roots over NFS", patience=60)
+
+
+def daemons(config: ServeConfig, *, with_rpcbind: bool) -> tuple[Daemon, ...]:
+    """All of them, in the order they start."""
+    first = (rpcbind(config),) if with_rpcbind else ()
+    roots = (ganesha(config),) if config.nfs is Nfs.GANESHA else ()
+    return (*first, *roots, nginx(config), dnsmasq(config))
+
+
+def check_config(config: ServeConfig) -> None:
+    """Have the daemons read their own files.  Raises WorkError with what they say."""
+    for daemon in (dnsmasq(config), nginx(config)):
+        run(daemon.test)
+
+
+def reload_changed(config: ServeConfig, changed: Collection[str]) -> None:
+    """Have the daemons read the files again that changed; one that is not up reads them later."""
+    if {"dhcp-hosts", "hosts"} & set(changed):
+        reload_daemon(config.folder / "dnsmasq.pid")
+    if "nginx.conf" in changed:
+        reload_daemon(config.folder / "nginx.pid")
+
+
+def reload_daemon(pid_file: Path) -> None:
+    """Have a daemon read its files again."""
+    if pid := find_pid(pid_file):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGHUP)
+
+
+def is_running(pid_file: Path) -> bool:
+    """Whether the daemon of a pid file runs."""
+    return find_pid(pid_file) is not None
+
+
+def find_pid(pid_file: Path) -> int | None:
+    """The process that a daemon says it is, if it is a daemon of ours still."""
+    try:
+        pid = int(pid_file.read_text())
+        program = Path(f"/proc/{pid}/comm").read_text().strip()
+    except (OSError, ValueError):
+        return None
+    return pid if program == pid_file.stem else None

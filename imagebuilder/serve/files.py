@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts what is rendered where the daemons find it, each file whole or not at all."""
+
+from __future__ import annotations
+
+from imagebuilder.nodes.place import place_file
+from imagebuilder.nodes.types import Nodes
+from imagebuilder.serve.config import Nfs, ServeConfig
+from imagebuilder.serve.render import (
+    render_dhcp_hosts,
+    render_dnsmasq,
+    render_exports,
+    render_ganesha,
+    render_hosts,
+    render_nginx,
+)
+
+NGINX_FOLDERS = ("nginx", "nginx/body", "nginx/proxy", "nginx/fastcgi", "nginx/uwsgi", "nginx/scgi")
+
+
+def config_texts(config: ServeConfig, nodes: Nodes) -> dict[str, str]:
+    """Every file of the configuration, by its name in `config.folder`."""
+    texts = {
+        "dnsmasq.conf": render_dnsmasq(config),
+        "dhcp-hosts": render_dhcp_hosts(nodes.nodes),
+        "hosts": render_hosts(config, nodes.nodes),
+        "nginx.conf": render_nginx(config, nodes.nodes),
+    }
+    if config.nfs is Nfs.KERNEL:
+        return texts | {"exports": render_exports(config)}
+    return texts | {"ganesha.conf": render_ganesha(config)}
+
+
+def make_config(config: ServeConfig, nodes: Nodes) -> list[str]:
+    """Write the configuration; returns the names of what changed."""
+    config.folder.mkdir(exist_ok=True)
+    config.folder.chmod(0o755)
+    for name in (*NGINX_FOLDERS, "ganesha"):
+        (config.folder / name).mkdir(exist_ok=True)
+    return [
+        name
+        for name, text in config_texts(config, nodes).items()
+        if place_file(config.folder / name, text.encode())
+    ]

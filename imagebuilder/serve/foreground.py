@@ -1,0 +1,246 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`serve` in the foreground: starts the daemons, watches them and the nodes, ends them all."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import socket
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from imagebuilder.errors import HostError, ImagebuilderError
+from imagebuilder.nodes.files import make_entry, update_nodes
+from imagebuilder.nodes.load import load_nodes
+from imagebuilder.nodes.types import Nodes
+from imagebuilder.program import Program, program
+from imagebuilder.publish.usage import note_reports
+from imagebuilder.serve.config import Nfs, ServeConfig
+from imagebuilder.serve.daemons import Daemon, check_config, daemons, reload_changed
+from imagebuilder.serve.files import make_config
+from imagebuilder.serve.ipxe import ARCHITECTURES, copy_binaries
+from imagebuilder.serve.nfs import kernel_export, wants_rpcbind
+from imagebuilder.serve.ports import find_holders
+from imagebuilder.serve.prepare import Prepared, check_alone, check_nodes, check_ports, warn_of_gaps
+from imagebuilder.serve.show import Screen
+from imagebuilder.serve.stages import Progress
+from imagebuilder.store.locks import held
+from imagebuilder.ui import Ui
+
+TICK = 1.0  # seconds between looks at nodes.yaml, reports and ssh
+SSH_AT_ONCE = 16  # nodes asked in one tick
+SSH_PATIENCE = 0.2  # seconds
+POLL = 0.05  # seconds
+
+
+@dataclass
+class Room:
+    """What runs: the daemons that were started, and the lines they say."""
+
+    config: ServeConfig
+    nodes: Nodes
+    ui: Ui
+    screen: Screen
+    progress: Progress = field(default_factory=lambda: Progress(time.monotonic))
+    lines: queue.Queue[tuple[str, str]] = field(default_factory=queue.Queue)
+    running: list[tuple[Daemon, Program]] = field(default_factory=list)
+    stamp: object = None
+    told: set[str] = field(default_factory=set)  # what is warned of once
+
+
+def check(prepared: Prepared, nodes: Nodes, ui: Ui) -> None:
+    """Everything `serve` looks at, and the daemons' own tests of their files; starts nothing."""
+    config = prepared.config
+    warn_of_gaps(config, nodes.nodes, ui)
+    check_ports(config)
+    with ui.step(f"Asking for DHCP servers on {config.wire.name}"):
+        check_alone(config, ui)
+    with ui.step("Rendering the daemons' files"):
+        make_config(config, nodes)
+        check_config(config)
+
+
+def serve(prepared: Prepared, nodes: Nodes, ui: Ui) -> None:
+    """Serve until interrupted.
+
+    Raises HostError when this tree is served already, WorkError when a daemon ends by itself.
+    """
+    with held(prepared.config.tree.lock("serve"), waiting=refuse):
+        check(prepared, nodes, ui)
+        run_daemons(prepared, nodes, ui)
+
+
+def refuse() -> NoReturn:
+    """Somebody else serves this tree: the daemons' files are theirs."""
+    raise HostError(
+        "another imagebuilder serve runs on this tree", hint="stop it, or name another --tree"
+    )
+
+
+def run_daemons(prepared: Prepared, nodes: Nodes, ui: Ui) -> None:
+    """Start them all, and watch until interrupted."""
+    config = prepared.config
+    stamp = stamp_of(config)
+    with ui.step("Writing what nodes fetch"):
+        copy_binaries(prepared.binaries, config.tree.tftp)
+        if update_nodes(config.tree) != nodes:
+            stamp = None  # changed while we looked at other things: looked at again
+        make_entry(config.tree, config.server, config.http_port)
+    with ExitStack() as stack:
+        room = Room(config, nodes, ui, Screen(ui, nodes), stamp=stamp)
+        if config.nfs is Nfs.KERNEL:
+            stack.enter_context(kernel_export(config))
+        for daemon in daemons(config, with_rpcbind=wants_rpcbind(config, find_holders())):
+            start(room, daemon, stack)
+        tell_ready(config, nodes, ui)
+        watch(room)
+
+
+def start(room: Room, daemon: Daemon, stack: ExitStack) -> None:
+    """Start a daemon and wait until it is ready; it ends with `stack`."""
+    log = room.config.tree.serve / "logs" / f"{daemon.name}.log"
+    log.unlink(missing_ok=True)
+
+    def hear(line: str) -> None:
+        room.lines.put((daemon.name, line))
+
+    with room.ui.step(f"Starting {daemon.name}") as step:
+        running = stack.enter_context(
+            program(daemon.name, daemon.argv, log, on_line=hear, dies_by="TERM")
+        )
+        if daemon.ready:
+            running.wait_for(daemon.ready, daemon.patience)
+        else:
+            wait_for_port(running, daemon)
+        step.remark(daemon.purpose)
+    room.running.append((daemon, running))
+
+
+def wait_for_port(running: Program, daemon: Daemon) -> None:
+    """Wait until a daemon's port is open.  Raises WorkError when it ends, or takes too long."""
+    deadline = time.monotonic() + daemon.patience
+    while running.status is None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", daemon.port), POLL).close()
+            return
+        time.sleep(POLL)
+    raise running.complaint(f"does not open port {daemon.port}")
+
+
+def tell_ready(config: ServeConfig, nodes: Nodes, ui: Ui) -> None:
+    """The one line that says it all works, and where."""
+    given = f"addresses {config.pool[0]} to {config.pool[1]}" if config.pool else "beside a router"
+    ui.note(
+        f"Serving {config.tree.path} on {config.wire.name}, {config.http}, {given}, "
+        f"{len(nodes.nodes)} nodes; Ctrl-C ends it"
+    )
+
+
+def watch(room: Room) -> None:
+    """Show what happens, until a daemon ends or we are interrupted."""
+    while True:
+        until = time.monotonic() + TICK
+        while (left := until - time.monotonic()) > 0:
+            try:
+                daemon, line = room.lines.get(timeout=left)
+            except queue.Empty:
+                break
+            hear(room, daemon, line)
+        check_alive(room)
+        look_at_nodes(room)
+        take_in_reports(room)
+        ask_ssh(room)
+
+
+def hear(room: Room, daemon: str, line: str) -> None:
+    """A line of a daemon: shown, and understood."""
+    room.screen.line(daemon, line)
+    for event in room.progress.hear(line):
+        boot = room.progress.boots[event.node]
+        room.screen.event(event, boot.times)
+    tell_unknown(room)
+
+
+def tell_unknown(room: Room) -> None:
+    """Warn once of each machine that we have no boot file for."""
+    known = {n for file in room.config.boot_files for n in file.architecture.numbers}
+    titles = {n: kind.title for kind in ARCHITECTURES for n in kind.numbers}
+    for mac, number in room.progress.asked.items():
+        if number not in known and mac not in room.told:
+            room.told.add(mac)
+            title = titles.get(number, "a kind we do not know")
+            room.ui.warn(f"{mac} asks for a boot file for {title} ({number}): there is none here")
+    room.progress.asked.clear()
+
+
+def check_alive(room: Room) -> None:
+    """Raise WorkError when a daemon has ended, with its last lines."""
+    for _, running in room.running:
+        if running.status is not None:
+            raise running.complaint(f"has ended by itself (exit status {running.status})")
+
+
+def look_at_nodes(room: Room) -> None:
+    """Take a changed nodes.yaml over; one that is wrong is told of and changes nothing."""
+    stamp = stamp_of(room.config)
+    if stamp == room.stamp:
+        return
+    room.stamp = stamp
+    try:
+        nodes, changed = take_over(room.config)
+    except (ImagebuilderError, OSError) as error:
+        room.ui.warn(f"nodes.yaml is not taken over:\n{error}")
+        return
+    room.nodes = room.screen.nodes = nodes
+    room.ui.note(f"nodes.yaml: {len(nodes.nodes)} nodes, {', '.join(changed) or 'nothing'} changed")
+
+
+def take_in_reports(room: Room) -> None:
+    """Note what nodes run; where that fails, such as on a full disk, nodes are served still."""
+    try:
+        note_reports(room.config.tree)
+    except (ImagebuilderError, OSError) as error:
+        text = f"what nodes run is not noted: {error}"
+        if text not in room.told:
+            room.told.add(text)
+            room.ui.warn(text)
+
+
+def take_over(config: ServeConfig) -> tuple[Nodes, list[str]]:
+    """Have the daemons serve the nodes of nodes.yaml; returns the files of theirs that changed.
+
+    Raises InputError, before anything is changed, when they do not fit what is served.
+    """
+    check_nodes(config, load_nodes(config.tree))
+    nodes = update_nodes(config.tree)
+    changed = make_config(config, nodes)
+    reload_changed(config, changed)
+    return nodes, changed
+
+
+def stamp_of(config: ServeConfig) -> object:
+    """What changes when nodes.yaml does."""
+    try:
+        status = config.tree.nodes_file.stat()
+    except FileNotFoundError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def ask_ssh(room: Room) -> None:
+    """Try to reach sshd on the nodes that should have it soon."""
+    for boot in room.progress.awaiting_ssh()[:SSH_AT_ONCE]:
+        if answers_ssh(boot.address):
+            for event in room.progress.logged_in(boot.node):
+                room.screen.event(event, boot.times)
+
+
+def answers_ssh(address: str) -> bool:
+    """Whether an ssh server greets us at an address."""
+    try:
+        with socket.create_connection((address, 22), SSH_PATIENCE) as connection:
+            return connection.recv(4) == b"SSH-"
+    except OSError:
+        return False

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The export of the roots: by the kernel's NFS server, or by nfs-ganesha where there is none."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from imagebuilder.errors import HostError
+from imagebuilder.process import base_environment, run
+from imagebuilder.serve.config import Nfs, ServeConfig
+from imagebuilder.serve.ports import Holder
+from imagebuilder.serve.render import export_options
+
+KERNEL_THREADS = Path("/proc/fs/nfsd/threads")
+RPCBIND_PORT = 111
+
+
+def choose_nfs(wanted: Nfs) -> Nfs:
+    """Which server exports the roots.  Raises HostError when there is none, or not that one."""
+    if wanted is not Nfs.GANESHA and kernel_serves() and is_installed("exportfs"):
+        return Nfs.KERNEL
+    if wanted is not Nfs.KERNEL and has_ganesha():
+        return Nfs.GANESHA
+    kernel = "sudo apt-get install nfs-kernel-server, which starts the kernel's"
+    ganesha = "sudo apt-get install nfs-ganesha nfs-ganesha-vfs rpcbind"
+    what, hint = {
+        Nfs.KERNEL: ("the kernel's NFS server does not run", kernel),
+        Nfs.GANESHA: ("nfs-ganesha is not installed", ganesha),
+        Nfs.AUTO: ("no NFS server on this host", f"{kernel}, or {ganesha}"),
+    }[wanted]
+    raise HostError(what, where=f"--nfs {wanted}", hint=hint)
+
+
+def kernel_serves() -> bool:
+    """Whether the kernel's NFS server has threads."""
+    try:
+        return int(KERNEL_THREADS.read_text()) > 0
+    except (OSError, ValueError):
+        return False
+
+
+def has_ganesha() -> bool:
+    """Whether nfs-ganesha could run."""
+    return is_installed("ganesha.nfsd") and is_installed("rpcbind")
+
+
+def is_installed(name: str) -> bool:
+    """Whether there is such a program."""
+    return shutil.which(name, path=base_environment()["PATH"]) is not None
+
+
+def wants_rpcbind(config: ServeConfig, holders: tuple[Holder, ...]) -> bool:
+    """Whether rpcbind has to be started for nfs-ganesha, because nobody did."""
+    return config.nfs is Nfs.GANESHA and not any(h.number == RPCBIND_PORT for h in holders)
+
+
+@contextmanager
+def kernel_export(config: ServeConfig) -> Iterator[None]:
+    """The roots exported by the kernel's server; withdrawn at the end."""
+    export = f"{config.wire.network}:{config.tree.roots}"
+    run(["exportfs", "-o", export_options(config), export])
+    try:
+        yield
+    finally:
+        run(["exportfs", "-u", export], check=False)

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which ports are taken, and by whom."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from imagebuilder.errors import Fault
+from imagebuilder.process import run
+
+ANYWHERE = frozenset(("0.0.0.0", "*", "[::]"))
+# Programs that come with a service of their name, which serve does without.
+SERVICES = ("nginx", "dnsmasq", "apache2", "lighttpd", "tftpd-hpa", "isc-dhcp-server")
+
+
+@dataclass(frozen=True)
+class Port:
+    """A port that one of our daemons wants; `protocol` is "tcp" or "udp"."""
+
+    protocol: str
+    number: int
+    purpose: str
+
+    def __str__(self) -> str:
+        return f"{self.protocol} port {self.number}"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Somebody who has a port open: at an address, perhaps on one interface only."""
+
+    protocol: str
+    number: int
+    address: str
+    interface: str = ""
+    program: str = ""
+    pid: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.program} (process {self.pid})" if self.pid else "a program of another user"
+
+
+def find_holders() -> tuple[Holder, ...]:
+    """Every open port of this network namespace, by ss(8)."""
+    return parse_holders(run(["ss", "-Hlnptu"]).stdout)
+
+
+def parse_holders(text: str) -> tuple[Holder, ...]:
+    """The lines of `ss -Hlnptu`."""
+    return tuple(filter(None, map(parse_holder, text.splitlines())))
+
+
+def parse_holder(line: str) -> Holder | None:
+    """One line of it; None for what has no port, such as a raw socket."""
+    words = line.split(maxsplit=6)
+    if len(words) < 6 or words[0] not in ("tcp", "udp"):
+        return None
+    address, _, number = words[4].rpartition(":")
+    address, _, interface = address.partition("%")
+    users = re.search(r'\("([^"]*)",pid=(\d+)', words[6] if len(words) > 6 else "")
+    if not number.isdigit():
+        return None
+    program, pid = (users[1], int(users[2])) if users else ("", 0)
+    return Holder(words[0], int(number), address, interface, program, pid)
+
+
+def find_holder(
+    port: Port, address: str, interface: str, holders: Iterable[Holder]
+) -> Holder | None:
+    """Who keeps us from having `port` at `address` of `interface`; None when it is free."""
+    for holder in holders:
+        if (holder.protocol, holder.number) != (port.protocol, port.number):
+            continue
+        if holder.interface not in ("", interface):
+            continue  # somebody else's wire
+        if holder.address in ANYWHERE or holder.address == address:
+            return holder
+    return None
+
+
+def port_faults(
+    ports: Iterable[Port], address: str, interface: str, holders: Iterable[Holder]
+) -> list[Fault]:
+    """One fault for every port that is taken."""
+    listed = tuple(holders)
+    found = ((port, find_holder(port, address, interface, listed)) for port in ports)
+    return [
+        Fault(
+            str(port),
+            f"is taken by {holder}; {port.purpose} needs it at {address}",
+            mend_for(holder),
+        )
+        for port, holder in found
+        if holder
+    ]
+
+
+def mend_for(holder: Holder) -> str:
+    """What to do about a holder."""
+    if not holder.pid:
+        return f"sudo ss -lnp 'sport = {holder.number}' tells whose it is"
+    if holder.program in SERVICES:
+        return f"sudo systemctl disable --now {holder.program}, unless another serve runs"
+    return f"systemctl status {holder.pid} tells which service it is; stop it, or bind it elsewhere"

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything looked at before anything is touched: options -> what to serve, or why not."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv4Address
+from pathlib import Path
+
+from imagebuilder.errors import HostError, InputError
+from imagebuilder.nodes.types import Node, Nodes
+from imagebuilder.process import check_tools, run
+from imagebuilder.serve.config import Dhcp, Options, ServeConfig
+from imagebuilder.serve.discover import Server, find_dhcp_servers
+from imagebuilder.serve.ipxe import (
+    FOLDERS,
+    check_binaries,
+    choose_boot_files,
+    find_binaries,
+    missing_architectures,
+)
+from imagebuilder.serve.nfs import choose_nfs
+from imagebuilder.serve.ports import find_holders, port_faults
+from imagebuilder.serve.wire import Wire, check_node_addresses, find_wire, parse_pool, plan_pool
+from imagebuilder.tree import Tree
+from imagebuilder.ui import Ui
+
+# A path ends up in three daemons' files and on the nodes' kernel command line: no quoting is
+# common to all.
+PLAIN_PATH = re.compile(r"/[A-Za-z0-9/._+-]*")
+DOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+# Folders of TREE/serve: what runs is not disturbed by what is only looked at.
+FOREGROUND, INSTALLED, CHECKED = "foreground", "installed", "checked"
+WEB_USERS = ("www-data", "nginx", "http", "nobody")
+DHCP_USERS = ("dnsmasq", "nobody")
+# Prints the first of its arguments that this user may not pass.
+PASSABLE = 'for path; do [ -x "$path" ] || { printf "%s" "$path"; exit 1; }; done'
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What is to be served, and the iPXE binaries to serve it with."""
+
+    config: ServeConfig
+    binaries: dict[str, Path]
+
+
+def prepare(options: Options, tree: Tree, nodes: Nodes, folder: str) -> Prepared:
+    """Decide everything from the options and the host, for daemons' files in TREE/serve/`folder`.
+
+    Raises InputError and HostError.
+    """
+    check_host()
+    check_tree_path(tree)
+    check_words(options)
+    wire = find_wire(options.interface, options.address)
+    check_node_addresses(wire, nodes.nodes, os.fspath(tree.nodes_file))
+    binaries = find_binaries([options.ipxe] if options.ipxe else FOLDERS)
+    check_binaries(binaries)
+    full = options.dhcp is Dhcp.FULL
+    given = parse_pool(options.pool) if options.pool else None
+    if given and not full:
+        raise InputError(
+            "proxy DHCP gives no addresses", where=f"--range {options.pool}", hint="leave it out"
+        )
+    config = ServeConfig(
+        tree=tree,
+        wire=wire,
+        folder=tree.serve / folder,
+        nfs=choose_nfs(options.nfs),
+        boot_files=choose_boot_files(tuple(binaries)),
+        pool=plan_pool(wire, nodes.nodes, given) if full else None,
+        http_port=options.http_port,
+        domain=options.domain,
+        gateway=parse_gateway(options.gateway, wire),
+        dns=options.dns,
+        installed=folder == INSTALLED,
+        web_user=find_user(WEB_USERS),
+        dhcp_user=find_user(DHCP_USERS),
+    )
+    check_readable(config)
+    return Prepared(config, binaries)
+
+
+def check_nodes(config: ServeConfig, nodes: Nodes) -> None:
+    """Raise InputError when changed nodes do not fit what is served already."""
+    check_node_addresses(config.wire, nodes.nodes, os.fspath(config.tree.nodes_file))
+    if config.pool:
+        plan_pool(config.wire, nodes.nodes, config.pool)
+
+
+def check_host() -> None:
+    """Raise HostError when the daemons could not be started."""
+    if os.geteuid() != 0:
+        raise HostError("serve needs root", hint="sudo imagebuilder serve …")
+    check_tools("ip", "ss", "dnsmasq", "nginx")
+
+
+def check_tree_path(tree: Tree) -> None:
+    """Raise InputError for a path that cannot be written everywhere it must."""
+    if not PLAIN_PATH.fullmatch(os.fspath(tree.path)):
+        raise InputError(
+            "has characters that cannot stand on a kernel command line",
+            where=f"--tree {tree.path}",
+            hint="letters, digits and . _ + - are fine",
+        )
+
+
+def check_words(options: Options) -> None:
+    """Raise InputError for a domain that is none."""
+    if not DOMAIN.fullmatch(options.domain):
+        raise InputError(
+            "is not a domain", where=f"--domain {options.domain}", hint="for example: nodes"
+        )
+
+
+def parse_gateway(text: str, wire: Wire) -> IPv4Address | None:
+    """The router that nodes are told of.  Raises InputError unless they can reach it."""
+    if not text:
+        return None
+    where = f"--gateway {text}"
+    try:
+        gateway = IPv4Address(text)
+    except AddressValueError as error:
+        raise InputError("is not an IPv4 address", where=where) from error
+    if gateway not in wire.network:
+        raise InputError(f"is not in {wire.network}, the subnet of {wire.name}", where=where)
+    return gateway
+
+
+def find_user(names: Sequence[str]) -> str:
+    """The first of these users that exists."""
+    known = {entry.pw_name for entry in pwd.getpwall()}
+    return next((name for name in names if name in known), "")
+
+
+def check_readable(config: ServeConfig) -> None:
+    """Raise HostError for a folder that keeps a daemon's user from its files."""
+    for user, folder in (
+        (config.web_user, config.tree.http),
+        (config.web_user, config.tree.serve),
+        (config.dhcp_user, config.tree.tftp),
+        (config.dhcp_user, config.tree.serve),
+    ):
+        if closed := find_closed(user, folder):
+            raise HostError(
+                f"cannot be entered by user {user}, who serves {folder}",
+                where=closed,
+                hint=f"sudo chmod a+x {closed}, or choose another --tree",
+            )
+
+
+def find_closed(user: str, folder: Path) -> str:
+    """The first folder on the way to `folder` that `user` may not enter; empty if there is none.
+
+    Asked of the kernel, as that user: access lists count.
+    """
+    if not user:
+        return ""
+    group = str(pwd.getpwnam(user).pw_gid)
+    become = ["setpriv", "--reuid", user, "--regid", group, "--init-groups", "--"]
+    way = [*reversed(folder.parents), folder]
+    return run([*become, "sh", "-c", PASSABLE, "sh", *way], cwd=Path("/"), check=False).stdout
+
+
+def check_ports(config: ServeConfig) -> None:
+    """Raise HostError that names whoever has a port that we need."""
+    faults = port_faults(config.ports, config.server, config.wire.name, find_holders())
+    if faults:
+        error = HostError(faults[0].what, where=faults[0].where, hint=faults[0].hint)
+        error.faults = tuple(faults)
+        raise error
+
+
+def check_alone(config: ServeConfig, ui: Ui) -> None:
+    """Raise HostError when we would be the second DHCP server on the wire.
+
+    Beside a router, its absence is only warned of: it may come later.
+    """
+    servers = find_dhcp_servers(config.wire)
+    if config.dhcp is Dhcp.FULL and servers:
+        raise HostError(
+            f"there is a DHCP server already: {describe(servers)}",
+            where=config.wire.name,
+            hint="--dhcp proxy works beside it; or turn it off there",
+        )
+    if config.dhcp is Dhcp.PROXY and not servers:
+        ui.warn(f"no DHCP server answers on {config.wire.name}: nodes need one beside --dhcp proxy")
+
+
+def describe(servers: Sequence[Server]) -> str:
+    """The servers for people."""
+    return ", ".join(f"{server.address} ({server.mac})" for server in servers)
+
+
+def warn_of_gaps(config: ServeConfig, nodes: Sequence[Node], ui: Ui) -> None:
+    """Say what will not work although everything starts."""
+    if not config.wire.has_carrier:
+        ui.warn(f"{config.wire.name} has no carrier: is the cable in?")
+    for title in missing_architectures(config.boot_files):
+        ui.detail(f"no iPXE here for {title}: such machines get no boot file")
+    if config.dhcp is Dhcp.PROXY:
+        for node in nodes:
+            if node.address:
+                ui.warn(
+                    f"node {node.name}: with proxy DHCP the router decides; "
+                    f"let it give {node.address} to {node.macs[0]}"
+                )

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemons' files as texts, from the templates in pxe/."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import IPv4Address
+
+from imagebuilder.nodes.scripts import environment
+from imagebuilder.nodes.types import Node
+from imagebuilder.serve.config import MOUNTD_PORT, Dhcp, ServeConfig
+from imagebuilder.tree import hyphened
+
+SNPONLY = "snponly.efi"
+
+
+def render_template(name: str, **names: object) -> str:
+    """A template of pxe/ with these names."""
+    return environment().get_template(name).render(**names)
+
+
+def render_dnsmasq(config: ServeConfig) -> str:
+    """dnsmasq.conf; the nodes are in files of their own, which SIGHUP makes it read again."""
+    return render_template("dnsmasq.conf.j2", config=config, proxy=config.dhcp is Dhcp.PROXY)
+
+
+def render_dhcp_hosts(nodes: Sequence[Node]) -> str:
+    """The nodes' lines for `dhcp-hostsfile`: every NIC, whether it wants snponly, name, address."""
+    return "".join(
+        ",".join(
+            (
+                *node.macs,
+                *(("set:snponly",) if node.ipxe == SNPONLY else ()),
+                *((node.address,) if node.address else ()),
+                node.name,
+            )
+        )
+        + "\n"
+        for node in nodes
+    )
+
+
+def render_hosts(config: ServeConfig, nodes: Sequence[Node]) -> str:
+    """The lines for `addn-hosts`: names of those whose address is known without a lease."""
+    fixed = sorted((IPv4Address(node.address), node.name) for node in nodes if node.address)
+    lines = [(config.wire.server, "server"), *fixed]
+    return "".join(f"{address} {name}.{config.domain} {name}\n" for address, name in lines)
+
+
+def render_nginx(config: ServeConfig, nodes: Sequence[Node]) -> str:
+    """nginx.conf; a node's files are for its own address, where that is certain."""
+    owned = [
+        (hyphened(mac), node.address)
+        for node in nodes
+        if node.address and config.dhcp is Dhcp.FULL
+        for mac in node.macs
+    ]
+    return render_template("nginx.conf.j2", config=config, owned=owned)
+
+
+def render_exports(config: ServeConfig) -> str:
+    """The line of exports(5) for the kernel's NFS server."""
+    return render_template("exports.j2", config=config, options=export_options(config))
+
+
+def export_options(config: ServeConfig) -> str:
+    """The options of that line."""
+    return f"ro,no_root_squash,no_subtree_check,fsid={config.export_id},sec=sys"
+
+
+def render_ganesha(config: ServeConfig) -> str:
+    """ganesha.conf, for hosts whose kernel does not serve NFS."""
+    return render_template("ganesha.conf.j2", config=config, mountd_port=MOUNTD_PORT)

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far each node's boot is, read from what dnsmasq and nginx say.
+
+DHCP      an address, for a firmware that boots from the network
+firmware  it has fetched iPXE
+iPXE      which has asked for its entry script
+kernel    kernel fetched
+root      root mounted, the system takes over
+ssh       somebody can log in
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from urllib.parse import parse_qs, urlsplit
+
+STAGES = ("DHCP", "firmware", "iPXE", "kernel", "root", "ssh")
+MAC = r"[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5}"
+DHCP_LINE = re.compile(r"dnsmasq-dhcp(?:\[\d+\])?: (\d+) (.*)")
+TOLD = re.compile(r"(vendor class|user class): (.*)")
+ACK = re.compile(rf"DHCPACK\(\S+\) (\S+) ({MAC})")
+ASKED = re.compile(rf"(?:DHCPDISCOVER|DHCPREQUEST|PXE)\(\S+\) (?:(\d[\d.]+) )?({MAC})")
+SENT = re.compile(r"dnsmasq-tftp(?:\[\d+\])?: sent \S*/(\S+) to (\S+)")
+REQUEST = re.compile(r"(\d+(?:\.\d+){3}) (\d{3}) \d+ [\d.]+ (\S+)")
+ARCHITECTURE = re.compile(r"(?:PXE|HTTP)Client:Arch:(\d{5})")
+MOST_TALKS = 1000  # DHCP transactions kept in mind
+MOST_BOOTS = 4096
+SSH_GIVEN_UP = 900.0  # seconds after the start of a boot
+
+
+class Stage(IntEnum):
+    """The stages in their order; STAGES has their names."""
+
+    DHCP = 0
+    FIRMWARE = 1
+    IPXE = 2
+    KERNEL = 3
+    ROOT = 4
+    SSH = 5
+
+    @property
+    def title(self) -> str:
+        return STAGES[self]
+
+
+@dataclass(frozen=True)
+class Event:
+    """A stage a node has reached, `seconds` into its boot; or `failed`, what it said it failed at.
+
+    `node` is its MAC address, or its address where that is all we know.
+    """
+
+    node: str
+    stage: Stage
+    seconds: float
+    detail: str = ""
+    failed: str = ""
+
+
+@dataclass
+class Boot:
+    """One boot of one node."""
+
+    node: str
+    start: float
+    stage: Stage = Stage.DHCP
+    address: str = ""
+    times: dict[Stage, float] = field(default_factory=dict)
+
+
+@dataclass
+class Talk:
+    """What a client said of itself in one DHCP transaction."""
+
+    vendor: str = ""
+    user: str = ""
+
+    @property
+    def is_ipxe(self) -> bool:
+        return "iPXE" in self.user
+
+    @property
+    def architecture(self) -> int | None:
+        """The number in the vendor class of what boots from the network; None for all others."""
+        found = ARCHITECTURE.match(self.vendor)
+        return int(found[1]) if found else None
+
+
+class Progress:
+    """Takes the daemons' lines and gives events; `clock` tells seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.clock = clock
+        self.boots: dict[str, Boot] = {}
+        self.owners: dict[str, str] = {}  # address -> MAC
+        self.talks: dict[str, Talk] = {}
+        self.asked: dict[str, int] = {}  # MAC -> architecture; whoever reads it clears it
+
+    def hear(self, line: str) -> list[Event]:
+        """What a line of dnsmasq or nginx tells."""
+        if talk := DHCP_LINE.search(line):
+            return self.hear_dhcp(talk[1], talk[2])
+        if sent := SENT.search(line):
+            return self.reach(self.owner(sent[2]), Stage.FIRMWARE, sent[1])
+        if request := REQUEST.match(line):
+            return self.hear_request(request[1], int(request[2]), request[3])
+        return []
+
+    def hear_dhcp(self, number: str, words: str) -> list[Event]:
+        """A line of a DHCP transaction; what a client says of itself comes before its question."""
+        talk = self.talks.setdefault(number, Talk())
+        if len(self.talks) > MOST_TALKS:
+            self.talks.pop(next(iter(self.talks)))
+        if told := TOLD.match(words):
+            if told[1] == "vendor class":
+                talk.vendor = told[2]
+            else:
+                talk.user = told[2]
+            return []
+        if ack := ACK.match(words):
+            return self.hear_ack(ack[2], ack[1], talk)
+        if asked := ASKED.match(words):
+            return self.hear_question(asked[2], asked[1] or "", talk)
+        return []
+
+    def hear_question(self, mac: str, address: str, talk: Talk) -> list[Event]:
+        """A client asks; a boot begins with the first question of its firmware."""
+        if talk.architecture is None:
+            return []
+        if address:
+            self.own(address, mac)
+        boot = self.boots.get(mac)
+        again = Stage.KERNEL if talk.is_ipxe else Stage.FIRMWARE
+        if boot is None or boot.stage >= again:
+            self.begin(mac)
+        if not talk.is_ipxe:
+            self.asked[mac] = talk.architecture
+        return []
+
+    def hear_ack(self, mac: str, address: str, talk: Talk) -> list[Event]:
+        """A client has an address."""
+        self.own(address, mac)
+        if talk.architecture is None or mac not in self.boots:
+            return []
+        return self.reach(mac, Stage.DHCP, address)
+
+    def hear_request(self, address: str, status: int, uri: str) -> list[Event]:
+        """A request that nginx has answered."""
+        parts = urlsplit(uri)
+        path = parts.path
+        if owner := re.match(rf"/nodes/({MAC})/", path):
+            self.own(address, owner[1].replace("-", ":"))
+        if path.startswith("/report"):
+            return self.hear_report(address, parse_qs(parts.query))
+        if status not in (200, 206):
+            return []
+        if path == "/boot.ipxe":
+            return self.reach(self.owner(address), Stage.IPXE, address)
+        if path.startswith("/ipxe/"):
+            return self.reach(self.owner(address), Stage.FIRMWARE, path.removeprefix("/ipxe/"))
+        if path.endswith("/vmlinuz"):
+            release = path.removesuffix("/vmlinuz").removeprefix("/releases/")
+            return self.reach(self.owner(address), Stage.KERNEL, release)
+        return []
+
+    def hear_report(self, address: str, told: dict[str, list[str]]) -> list[Event]:
+        """A stage that a node's initrd reports, as in docs/netboot-root.md."""
+        stage = told.get("stage", [""])[0]
+        mac = told.get("node", [""])[0].lower()
+        if re.fullmatch(MAC, mac):
+            self.own(address, mac)
+        node = self.owner(address)
+        if stage == "switch-root":
+            return self.reach(node, Stage.ROOT)
+        if stage == "failed":
+            boot = self.boots.get(node) or self.begin(node)
+            at = told.get("at", ["?"])[0]
+            return [Event(node, boot.stage, self.clock() - boot.start, failed=at)]
+        return []
+
+    def logged_in(self, node: str) -> list[Event]:
+        """ssh answered."""
+        return self.reach(node, Stage.SSH)
+
+    def own(self, address: str, mac: str) -> None:
+        """An address belongs to a MAC; what the address did so far, the MAC did."""
+        self.owners[address] = mac
+        early = self.boots.pop(address, None)
+        if early and mac not in self.boots:
+            early.node = mac
+            self.boots[mac] = early
+        if mac in self.boots:
+            self.boots[mac].address = address
+
+    def owner(self, address: str) -> str:
+        return self.owners.get(address, address)
+
+    def begin(self, node: str) -> Boot:
+        """A boot starts now."""
+        self.boots.pop(node, None)
+        if len(self.boots) >= MOST_BOOTS:
+            self.boots.pop(next(iter(self.boots)))
+        boot = Boot(node, self.clock(), address="" if ":" in node else node)
+        self.boots[node] = boot
+        return boot
+
+    def reach(self, node: str, stage: Stage, detail: str = "") -> list[Event]:
+        """A node is at a stage: an event if it is the first time in this boot."""
+        boot = self.boots.get(node)
+        if boot is None or (stage is Stage.IPXE and boot.stage >= Stage.KERNEL):
+            boot = self.begin(node)
+        if stage in boot.times or stage < boot.stage:
+            return []
+        boot.stage = stage
+        boot.times[stage] = self.clock() - boot.start
+        return [Event(node, stage, boot.times[stage], detail)]
+
+    def awaiting_ssh(self) -> list[Boot]:
+        """Boots that have their root and an address, and may soon be open to ssh."""
+        return [
+            boot
+            for boot in self.boots.values()
+            if boot.stage is Stage.ROOT
+            and boot.address
+            and self.clock() - boot.start < SSH_GIVEN_UP
+        ]

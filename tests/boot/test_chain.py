@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole chain in its other ways: BIOS, proxy DHCP, strangers, live systems, failures."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.nodes.initrd import Entry, render_cpio
+from imagebuilder.process import run
+from tests.boot.conftest import NEWS
+from tests.boot.lab import Lab, router
+from tests.boot.machine import MACS, Firmware, netbooting
+from tests.boot.node import LOWER
+from tests.boot.server import BOOT_SECONDS, Published, boot_server, log_in
+from tests.workshop import Workshop
+
+pytestmark = pytest.mark.boot
+
+BETA = "10.77.0.21"
+LOG_SECONDS = 30
+TELL = f"""\
+echo "name=$(hostname)"
+echo "firmware=$(test -d /sys/firmware/efi && echo uefi || echo bios)"
+echo "lower=$(findmnt -rno FSTYPE {LOWER})"
+echo "address=$(ip -o -4 address show scope global | awk '{{ print $2, $4 }}')"
+echo "news=$(test -e /{NEWS} && echo new || echo old)"
+echo "wrote=$(echo yes > /usr/written && cat /usr/written)"
+echo "stages=$(cut -d ' ' -f 2 /run/imagebuilder/stages | paste -sd ' ')"
+echo "state=$(systemctl is-system-running --wait)"
+"""
+# The first process of the live system: it says what it was told and waits.
+LIVE_INIT = b"""\
+#!/bin/busybox sh
+/bin/busybox mkdir /proc /dev
+/bin/busybox mount -t proc proc /proc
+/bin/busybox mount -t devtmpfs dev /dev
+exec > /dev/ttyS0
+echo "LIVE $(/bin/busybox cat /proc/cmdline)"
+exec /bin/busybox sleep 100000
+"""
+
+
+def test_over_bios_and_http_a_pinned_node_with_a_static_address_boots_its_version(
+    room: Lab, workshop: Workshop, published: Published
+) -> None:
+    nodes = f"""\
+nodes:
+  beta:
+    macs: ["{MACS[0]}"]
+    profile: generic
+    version: {published.old}
+    root: http
+    address: {BETA}
+    static: true
+    console: [ttyS0]
+"""
+    with boot_server(room, workshop, published, nodes) as server:
+        server("promote", "generic")
+        with netbooting(room, Firmware.BIOS) as machine:
+            report = server.await_stage(machine, "switch-root")
+            login = log_in(server, machine, "beta", BETA)
+            told = dict(line.split("=", 1) for line in login(TELL).stdout.splitlines())
+    assert (report.address, report.version) == (BETA, published.old)
+    assert told == {
+        "name": "beta",
+        "firmware": "bios",
+        "lower": "squashfs",
+        "address": f"boot0 {BETA}/24",
+        "news": "old",
+        "wrote": "yes",
+        "stages": "network root overlay node-files switch-root",
+        "state": "running",
+    }
+
+
+def test_beside_a_router_a_stranger_gets_the_menu_and_its_default(
+    room: Lab, workshop: Workshop, published: Published
+) -> None:
+    nodes = """\
+menu: {default: generic, timeout: 2}
+nodes:
+  gamma: {macs: ["52:54:00:77:00:98"], profile: generic}
+"""
+    with (
+        router(room),
+        boot_server(room, workshop, published, nodes, ["--dhcp", "proxy"]) as server,
+        netbooting(room, Firmware.UEFI) as machine,
+    ):
+        report = server.await_stage(machine, "switch-root")
+        requests = server.requests()
+        menu = machine.console.said(r"generic \(stable\)")
+    assert report.version == published.old
+    assert re.fullmatch(r"10\.77\.0\.1[6-9]\d", report.address), "the router gave it"
+    assert "200 /menu.ipxe" in requests
+    assert "404 /nodes/52-54-00-77-00-01/boot.ipxe" in requests
+    assert menu
+
+
+@pytest.mark.parametrize(
+    ("firmware", "dhcp"),
+    [(Firmware.UEFI, "full"), (Firmware.BIOS, "proxy")],
+    ids=["uefi-full", "bios-proxy"],
+)
+def test_a_live_iso_boots_its_kernel_from_the_menu(
+    room: Lab, workshop: Workshop, published: Published, firmware: Firmware, dhcp: str
+) -> None:
+    iso = make_live_iso(room.work / "tiny.iso", published)
+    nodes = "menu: {default: live/tiny, timeout: 2}\n"
+    with (
+        router(room) if dhcp == "proxy" else room.program("no-router", ["true"]),
+        boot_server(room, workshop, published, nodes, ["--dhcp", dhcp]) as server,
+    ):
+        server("live", "add", f"{iso}")
+        with netbooting(room, firmware) as machine:
+            said = server.awaited(
+                machine, lambda: machine.console.said("^LIVE "), "the live system"
+            )
+    assert "url=http://10.77.0.1/live/tiny/tiny.iso" in said[0]
+
+
+def test_a_node_without_a_release_ends_at_a_screen_that_says_so(
+    room: Lab, workshop: Workshop, published: Published
+) -> None:
+    nodes = f"""\
+nodes:
+  delta: {{macs: ["{MACS[0]}"], profile: absent}}
+"""
+    with (
+        boot_server(room, workshop, published, nodes) as server,
+        netbooting(room, Firmware.BIOS) as machine,
+    ):
+        machine.console.wait_for(r"BOOT FAILED in stage release: server 10\.77\.0\.1", BOOT_SECONDS)
+        server.program.wait_for(r"404 .* /channels/absent/stable/boot\.ipxe", LOG_SECONDS)
+
+
+def make_live_iso(path: Path, published: Published) -> Path:
+    """An ISO as Ubuntu's: the kernel of a release, and an initrd that tells what it was told."""
+    files = path.with_suffix(".d")
+    (files / "casper").mkdir(parents=True)
+    release = published.tree / "http/releases/generic" / published.old
+    (files / "casper/vmlinuz").write_bytes((release / "vmlinuz").read_bytes())
+    busybox = Path("/bin/busybox").read_bytes()
+    entries = [Entry("bin/busybox", busybox, 0o755), Entry("init", LIVE_INIT, 0o755)]
+    (files / "casper/initrd").write_bytes(render_cpio(entries))
+    run(["xorriso", "-as", "mkisofs", "-quiet", "-V", "TINY", "-J", "-R", "-o", path, files])
+    return path

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small made-up images in a real store, and what must hold in a netboot tree at any moment."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from imagebuilder.publish.content import read_sums
+from imagebuilder.publish.find import ReleaseName, find_releases, find_version
+from imagebuilder.publish.removal import Caution
+from imagebuilder.store.repository import ImageRef, Store
+from imagebuilder.tree import CHANNELS, Tree
+from imagebuilder.ui import Ui
+
+PROFILE = "demo"
+FILES = 100
+BOLD = Caution(boot_minutes=0, strangers=True)
+
+
+@contextmanager
+def memory_folder() -> Iterator[Path]:
+    """A folder in memory, where a sync costs nothing: what tests make here is made often."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="imagebuilder-test-") as name:
+        yield Path(name)
+
+
+def quiet() -> Ui:
+    """Progress that goes nowhere."""
+    return Ui(io.StringIO())
+
+
+def make_image(
+    store: Store,
+    work: Path,
+    number: int,
+    *,
+    profile: str = PROFILE,
+    root: str = "nfs",
+    size: int = 1000,
+) -> ImageRef:
+    """Image `number`: most of its files are those of the others, `number` is in each kind."""
+    version = f"2026010{number}000000-{number:08x}"
+    tree = work / f"root-{number}"
+    (tree / "usr/lib").mkdir(parents=True)
+    (tree / "etc").mkdir()
+    for index in range(FILES):
+        (tree / f"usr/lib/{index}").write_text(f"{index}\n" * (size // 10))
+    (tree / "etc/empty").touch()
+    (tree / "etc/version").write_text(version)
+    (tree / "etc/secret").write_text("x")
+    (tree / "etc/secret").chmod(0o600)
+    (tree / "lib").symlink_to("usr/lib")
+    commit = store.commit(tree, epoch=1)
+    store.bind(f"layer/{profile}-{number}", commit)
+    files = work / f"files-{number}"
+    files.mkdir()
+    for name in ("vmlinuz", "initrd.img"):
+        (files / name).write_bytes(f"{name} {number}\n".encode() * size)
+        (files / name).chmod(0o600)
+    manifest = {
+        "profile": profile,
+        "version": version,
+        "epoch": 1,
+        "boot": {"root": root, "cmdline": ["ip=dhcp", "console=ttyS0"]},
+        "root": {"commit": commit, "size": FILES * size},
+        "kernel": {
+            key: {"sha256": hashlib.sha256((files / name).read_bytes()).hexdigest()}
+            for key, name in (("vmlinuz", "vmlinuz"), ("initrd", "initrd.img"))
+        },
+    }
+    (files / "manifest.json").write_text(json.dumps(manifest))
+    (files / "sbom.spdx.json").write_text("{}")
+    (files / "cmdline").write_text("ip=dhcp console=ttyS0\n")
+    (files / "build.json").write_text("{}")
+    return store.commit_image(profile, version, files, epoch=1)
+
+
+def release_of(image: ImageRef) -> ReleaseName:
+    """The name of what publishing makes of an image."""
+    return ReleaseName(image.profile, image.version)
+
+
+def channels_of(tree: Tree, profile: str = PROFILE) -> dict[str, str]:
+    """Where the channels point."""
+    return {channel: find_version(tree, profile, channel) for channel in CHANNELS}
+
+
+def check_files(fetch: Callable[[str], bytes], version: str, script: bytes) -> None:
+    """The files of a release are those of its SHA256SUMS, `script` among them."""
+    sums = {
+        name: digest
+        for digest, _, name in (
+            line.partition("  ") for line in fetch("SHA256SUMS").decode().splitlines()
+        )
+    }
+    assert {"vmlinuz", "initrd.img", "manifest.json", "boot.ipxe"} <= sums.keys()
+    for name, digest in sums.items():
+        assert hashlib.sha256(fetch(name)).hexdigest() == digest, f"{version}: {name}"
+    assert hashlib.sha256(script).hexdigest() == sums["boot.ipxe"]
+    assert json.loads(fetch("manifest.json"))["version"] == version
+
+
+def named_version(script: bytes) -> str:
+    """The one version a boot script names."""
+    (found,) = set(re.findall(rb"\b2026\d+-[0-9a-f]{8}\b", script))
+    return bytes(found).decode()
+
+
+def check_release_whole(tree: Tree, release: ReleaseName) -> None:
+    """A release has all its files, all readable, and its root."""
+    folder, root = (
+        tree.release(release.profile, release.version),
+        tree.root(release.profile, release.version),
+    )
+    script = (folder / "boot.ipxe").read_bytes()
+    assert named_version(script) == release.version
+    check_files(lambda name: (folder / name).read_bytes(), release.version, script)
+    assert {path.name for path in folder.iterdir()} == {*read_sums(folder), "SHA256SUMS"}
+    assert folder.stat().st_mode & 0o777 == 0o755
+    assert all(path.stat().st_mode & 0o777 == 0o644 for path in folder.iterdir())
+    assert (root / "etc/version").read_text() == release.version
+    assert len(list((root / "usr/lib").iterdir())) == FILES
+    assert all((root / f"usr/lib/{n}").read_text().startswith(f"{n}\n") for n in range(FILES))
+
+
+def check_tree(tree: Tree) -> None:
+    """What holds at any moment, whoever was killed: all releases are whole, no channel dangles."""
+    releases = find_releases(tree)
+    for release in releases:
+        check_release_whole(tree, release)
+    for profile in {release.profile for release in releases}:
+        for version in channels_of(tree, profile).values():
+            assert not version or ReleaseName(profile, version) in releases
+
+
+def check_tidy(tree: Tree) -> None:
+    """What holds when all is over: nothing staged, no root without its release, a whole repo."""
+    assert list((tree.path / "work").iterdir()) == []
+    roots = {(p.parent.name, p.name) for p in tree.roots.glob("*/*")}
+    assert roots == {(r.profile, r.version) for r in find_releases(tree)}
+    named = {f"{profile}/{version}" for profile, version in roots}
+    assert set(Store(tree.repo).refs("image")) == set(Store(tree.repo).refs("root")) == named
+    Store(tree.repo).check()

@@ -1,0 +1,363 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images into a netboot tree and out of it: what is there afterwards, and what is refused."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.process import run
+from imagebuilder.publish.channel import promote, rollback
+from imagebuilder.publish.content import DamagedError
+from imagebuilder.publish.listing import verify_releases
+from imagebuilder.publish.release import Published, publish
+from imagebuilder.store.repository import ImageRef, Store, make_store
+from imagebuilder.tree import Tree, make_tree
+from tests.integration.published import (
+    PROFILE,
+    channels_of,
+    check_release_whole,
+    check_tidy,
+    make_image,
+    memory_folder,
+    quiet,
+    release_of,
+)
+
+pytestmark = pytest.mark.root
+CHECKOUT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """Where everything happens."""
+    with memory_folder() as folder:
+        yield folder
+
+
+@pytest.fixture
+def store(place: Path) -> Store:
+    """An empty store."""
+    return make_store(place / "state/store")
+
+
+@pytest.fixture
+def tree(place: Path) -> Tree:
+    """An empty tree."""
+    return make_tree(place / "netboot")
+
+
+@pytest.fixture
+def images(store: Store, place: Path) -> list[ImageRef]:
+    """Four images that share nearly everything, oldest first."""
+    return [make_image(store, place, number) for number in range(1, 5)]
+
+
+def put(
+    store: Store, image: ImageRef, tree: Tree, channel: str = "candidate", *, squashfs: bool = False
+) -> Published:
+    """Publish, quietly."""
+    return publish(store, image, tree, quiet(), channel=channel, squashfs=squashfs or None)
+
+
+def inodes(folder: Path) -> dict[str, tuple[int, int]]:
+    """Inode and time of every file."""
+    return {p.name: (p.stat().st_ino, p.stat().st_mtime_ns) for p in folder.iterdir()}
+
+
+def test_a_release_has_everything_and_is_readable(
+    store: Store, images: list[ImageRef], tree: Tree
+) -> None:
+    done = put(store, images[0], tree)
+    assert done.made
+    release = release_of(images[0])
+    check_release_whole(tree, release)
+    check_tidy(tree)
+    folder = tree.release(release.profile, release.version)
+    assert {p.name for p in folder.iterdir()} == {
+        "vmlinuz", "initrd.img", "manifest.json", "sbom.spdx.json", "cmdline", "boot.ipxe",
+        "SHA256SUMS",
+    }  # fmt: skip
+    run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=folder)
+    assert channels_of(tree) == {"candidate": release.version, "stable": ""}
+    link = tree.channel(PROFILE, "candidate").readlink()
+    assert os.fspath(link) == f"../../http/releases/{PROFILE}/{release.version}"
+
+
+def test_a_root_is_hard_links_into_the_repository_and_the_store(
+    store: Store, images: list[ImageRef], tree: Tree
+) -> None:
+    put(store, images[0], tree)
+    root = tree.root(PROFILE, images[0].version)
+    inode = (root / "usr/lib/7").stat().st_ino
+    for repo in (store.path, tree.repo):
+        assert inode in {p.lstat().st_ino for p in repo.glob("objects/*/*.file")}
+    assert (root / "etc/secret").stat().st_mode & 0o777 == 0o600
+    # All empty files are one object: linked, 65,000 of them would be the end of it on ext4.
+    assert (root / "etc/empty").stat().st_nlink == 1
+
+
+def test_on_another_file_system_a_root_is_copied_once(
+    store: Store, images: list[ImageRef], tmp_path: Path
+) -> None:
+    tree = make_tree(tmp_path / "netboot")
+    assert tree.path.stat().st_dev != store.path.stat().st_dev
+    for image in images[:2]:
+        put(store, image, tree)
+        check_release_whole(tree, release_of(image))
+    first, second = (tree.root(PROFILE, image.version) / "usr/lib/7" for image in images[:2])
+    assert first.stat().st_ino == second.stat().st_ino
+    check_tidy(tree)
+
+
+def test_publishing_twice_changes_nothing_and_says_so(
+    store: Store, images: list[ImageRef], tree: Tree
+) -> None:
+    put(store, images[0], tree)
+    folder = tree.release(PROFILE, images[0].version)
+    before, said = inodes(folder), tree.journal.read_text()
+    again = put(store, images[0], tree)
+    assert (again.made, again.packed) == (False, False)
+    assert "is published already" in again.render()
+    assert "candidate is" in again.render()
+    assert inodes(folder) == before
+    assert tree.journal.read_text() == said
+    put(store, images[1], tree)
+    assert put(store, images[0], tree).moved.previous == images[1].version
+    assert channels_of(tree)["candidate"] == images[0].version
+
+
+def test_squashfs_comes_later_without_touching_a_file(
+    store: Store, images: list[ImageRef], tree: Tree, place: Path
+) -> None:
+    put(store, images[0], tree)
+    folder = tree.release(PROFILE, images[0].version)
+    before, time = inodes(folder), folder.stat().st_mtime_ns
+    done = put(store, images[0], tree, squashfs=True)
+    assert (done.made, done.packed) == (False, True)
+    check_release_whole(tree, release_of(images[0]))
+    after = inodes(folder)
+    assert set(after) - set(before) == {"root.squashfs"}
+    assert {n for n in before if after[n] != before[n]} == {"SHA256SUMS"}
+    assert folder.stat().st_mtime_ns == time
+    run(
+        [
+            "unsquashfs",
+            "-quiet",
+            "-no-progress",
+            "-dest",
+            place / "out",
+            folder / "root.squashfs",
+        ]
+    )
+    assert (place / "out/etc/version").read_text() == images[0].version
+    assert not put(store, images[0], tree, squashfs=True).packed
+    check_tidy(tree)
+
+
+def test_an_image_that_boots_over_http_is_packed(store: Store, tree: Tree, place: Path) -> None:
+    image = make_image(store, place, 1, root="http")
+    assert put(store, image, tree).packed
+    folder = tree.release(PROFILE, image.version)
+    assert (folder / "root.squashfs").stat().st_size > 0
+    assert "set root-kind http" in (folder / "boot.ipxe").read_text()
+
+
+def test_umask_of_the_person_does_not_matter(
+    store: Store, images: list[ImageRef], place: Path
+) -> None:
+    before = os.umask(0o077)
+    try:
+        tree = make_tree(place / "netboot")
+        put(store, images[0], tree, squashfs=True)
+        put(store, images[1], tree)
+        put(store, images[1], tree, squashfs=True)
+        promote(tree, PROFILE, quiet())
+    finally:
+        os.umask(before)
+    seen = ["sh", "-c", 'cat "$@" > /dev/null', "sh"]
+    files = [p for p in tree.http.rglob("*") if p.is_file()]
+    files.append(tree.channel(PROFILE, "stable") / "boot.ipxe")
+    files.append(tree.root(PROFILE, images[0].version) / "usr/lib/1")
+    place.chmod(0o711)
+    run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", *seen, *files])
+
+
+def test_a_store_with_a_damaged_kernel_is_not_published(
+    store: Store, images: list[ImageRef], tree: Tree
+) -> None:
+    for path in store.path.glob("objects/*/*.file"):
+        if path.is_file() and path.read_bytes().startswith(b"vmlinuz 1"):
+            with path.open("r+b") as stream:
+                stream.write(b"tampered")
+    with pytest.raises(WorkError, match="vmlinuz: does not read back as the image has it"):
+        put(store, images[0], tree)
+    assert not tree.release(PROFILE, images[0].version).exists()
+    assert list((tree.path / "work").iterdir()) == []
+
+
+def test_another_image_under_the_same_name_is_refused(
+    store: Store, images: list[ImageRef], tree: Tree, place: Path
+) -> None:
+    put(store, images[0], tree)
+    (place / "again").mkdir()
+    other = make_image(store, place / "again", 1, size=2000)
+    with pytest.raises(InputError, match="another image is published under this name"):
+        put(store, other, tree)
+
+
+TAMPER: dict[str, Callable[[Path], object]] = {
+    "vmlinuz": lambda path: path.write_bytes(b"x" * path.stat().st_size),
+    "initrd.img": lambda path: os.truncate(path, 5),
+    "manifest.json": lambda path: path.write_text("{}"),
+    "root.squashfs": lambda path: path.unlink(),
+    "SHA256SUMS": lambda path: path.write_text("nonsense"),
+}
+
+
+@pytest.mark.parametrize("name", TAMPER)
+def test_a_tampered_release_is_refused_by_name(
+    store: Store, images: list[ImageRef], tree: Tree, name: str
+) -> None:
+    put(store, images[0], tree, "stable")
+    put(store, images[1], tree, squashfs=True)
+    TAMPER[name](tree.release(PROFILE, images[1].version) / name)
+    for attempt in (
+        lambda: promote(tree, PROFILE, quiet()),
+        lambda: put(store, images[1], tree, "stable"),
+        lambda: rollback(tree, PROFILE, quiet(), to=images[1].version),
+        lambda: verify_releases(tree, quiet()),
+    ):
+        with pytest.raises(DamagedError) as caught:
+            attempt()
+        (fault,) = caught.value.faults
+        assert fault.where.endswith(f"{images[1].version}/{name}")
+        assert f"unpublish {PROFILE}@{images[1].version}" in fault.hint
+    assert channels_of(tree)["stable"] == images[0].version
+
+
+def test_a_time_that_changed_alone_is_no_damage(
+    store: Store, images: list[ImageRef], tree: Tree
+) -> None:
+    put(store, images[0], tree)
+    os.utime(tree.release(PROFILE, images[0].version) / "vmlinuz")
+    assert promote(tree, PROFILE, quiet()).version == images[0].version
+
+
+def change_through_link(root: Path) -> Path:
+    with (root / "usr/lib/3").open("r+b") as stream:
+        stream.write(b"X")
+    return root / "usr/lib/3"
+
+
+def change_mode(root: Path) -> Path:
+    (root / "etc/secret").chmod(0o644)
+    return root / "etc/secret"
+
+
+def change_attribute(root: Path) -> Path:
+    os.setxattr(root / "usr/lib/4", "user.x", b"1")
+    return root / "usr/lib/4"
+
+
+def change_top(root: Path) -> Path:
+    root.chmod(0o700)
+    return root
+
+
+def replace_file(root: Path) -> Path:
+    (root / "usr/lib/5").unlink()
+    (root / "usr/lib/5").write_text("5\n" * 99)
+    return root / "usr/lib/5"
+
+
+def remove_file(root: Path) -> Path:
+    (root / "usr/lib/6").unlink()
+    return root / "usr/lib/6"
+
+
+def add_file(root: Path) -> Path:
+    (root / "etc/added file").touch()
+    return root / "etc/added file"
+
+
+def remove_root(root: Path) -> Path:
+    shutil.rmtree(root)
+    return root
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        change_through_link, change_mode, change_attribute, change_top, replace_file, remove_file,
+        add_file, remove_root,
+    ],
+)  # fmt: skip
+def test_verify_finds_what_changed_in_a_root(
+    store: Store, images: list[ImageRef], tree: Tree, change: Callable[[Path], Path]
+) -> None:
+    put(store, images[0], tree)
+    assert verify_releases(tree, quiet()) == 1
+    where = change(tree.root(PROFILE, images[0].version))
+    with pytest.raises(DamagedError) as caught:
+        verify_releases(tree, quiet())
+    assert os.fspath(where) in [fault.where for fault in caught.value.faults]
+
+
+ENOUGH = 120  # KiB: about what a release takes
+FULL = """
+mount -t tmpfs -o size=64M none {top}
+cp -a {source}/state {source}/netboot {top}
+free=$(df --output=avail --block-size=1K {top} | tail -n 1)
+fallocate -l $((free - {left}))K {top}/filler
+listing() {{ find {top}/netboot ! -path '*/locks/*' ! '(' -path '*/repo/*' -type d ')' | sort; }}
+listing > {source}/before
+status=0
+"$@" || status=$?
+listing | diff {source}/before - && echo "changed=no"
+exit $status
+"""
+
+
+@pytest.fixture
+def shop(
+    store: Store, images: list[ImageRef], place: Path
+) -> Callable[[int, str], tuple[int, str, str]]:
+    """Publish in a copy of store and tree on a disk with so many KiB left."""
+    put(store, images[0], make_tree(place / "netboot"))
+    top = place / "top"
+    top.mkdir()
+
+    def attempt(left: int, version: str) -> tuple[int, str, str]:
+        script = FULL.format(top=top, source=place, left=left)
+        words = ["--state", f"{top}/state", "publish", f"{PROFILE}@{version}",
+                 "--tree", f"{top}/netboot"]  # fmt: skip
+        done = run(
+            ["unshare", "--mount", "--", "sh", "-c", script, "sh",
+             sys.executable, "-m", "imagebuilder.cli.main", *words],
+            cwd=CHECKOUT,
+            check=False,
+        )  # fmt: skip
+        return done.status, done.stdout, done.stderr
+
+    return attempt
+
+
+@pytest.mark.parametrize("left", [0, 8, 40, ENOUGH, 400])
+def test_a_full_disk_is_told_and_changes_nothing(
+    shop: Callable[[int, str], tuple[int, str, str]], images: list[ImageRef], left: int
+) -> None:
+    status, stdout, stderr = shop(left, images[1].version)
+    if status == 0:
+        assert left >= ENOUGH, stderr
+        return
+    assert status == HostError.exit_code, stderr
+    assert "disk is full" in stderr or "No space left" in stderr
+    assert "hint: " in stderr
+    assert "changed=no" in stdout, stderr

@@ -1,0 +1,488 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publishing into another machine's tree: a real sshd, real OSTree, small made-up images."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import shlex
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import HostError, ImagebuilderError, InputError, WorkError
+from imagebuilder.process import run
+from imagebuilder.program import program
+from imagebuilder.publish.remote import Remote, Sent, publish_to
+from imagebuilder.publish.wire import unpack_objects
+from imagebuilder.store.repository import ImageRef, Store, make_store
+from imagebuilder.ui import Ui
+from tests.integration.started import start
+
+pytestmark = pytest.mark.root
+
+CHECKOUT = Path(__file__).parents[2]
+# A file capability as Linux stores it: revision 2, cap_net_raw permitted and effective.
+CAPABILITY = bytes.fromhex("0100000200200000000000000000000000000000")
+SSHD = """\
+Port {port}
+ListenAddress 127.0.0.1
+HostKey {top}/host
+PidFile none
+AuthorizedKeysFile {top}/key.pub
+StrictModes no
+UsePAM no
+PermitRootLogin yes
+"""
+SSH = """\
+IdentityFile {top}/key
+IdentitiesOnly yes
+UserKnownHostsFile {top}/known
+GlobalKnownHostsFile /dev/null
+StrictHostKeyChecking yes
+"""
+
+
+def script(path: Path, text: str) -> Path:
+    """An executable shell script."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@dataclass(frozen=True)
+class Far:
+    """The other machine: an sshd of its own on this one, and a tree."""
+
+    top: Path
+    remote: Remote
+
+    @property
+    def tree(self) -> Path:
+        return Path(self.remote.tree)
+
+    def program(self, text: str) -> Remote:
+        """The same machine with another program in place of imagebuilder."""
+        there = script(self.top / "programs" / hashlib.sha1(text.encode()).hexdigest(), text)
+        return replace(self.remote, command=(os.fspath(there),))
+
+    @property
+    def imagebuilder(self) -> str:
+        """How a script runs imagebuilder there."""
+        return shlex.join(self.remote.command)
+
+    def state(self) -> dict[str, str]:
+        """What nodes see: every release, root and channel, with a digest of what is in it."""
+        found: dict[str, str] = {}
+        for top in ("http/releases", "roots"):
+            for release in (self.tree / top).glob("*/*"):
+                said = run(["tar", "-C", release, "--sort=name", "--mtime=@0", "-cf", "-", "."])
+                found[f"{top}/{release.name}"] = hashlib.sha256(said.stdout.encode()).hexdigest()
+        for link in (self.tree / "channels").glob("*/*"):
+            found[link.name] = os.fspath(link.readlink())
+        return found
+
+    def left(self) -> list[str]:
+        """What is in work/ and does not belong to somebody alive."""
+        return sorted(p.name for p in (self.tree / "work").iterdir())
+
+
+@pytest.fixture
+def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Far]:
+    """A machine to publish to; `ssh` on PATH knows its key, and it knows ours."""
+    top = tmp_path / "far"
+    top.mkdir()
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    for name in ("host", "key", "stranger"):
+        run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", top / name])
+    (top / "sshd_config").write_text(SSHD.format(top=top, port=port))
+    (top / "ssh_config").write_text(SSH.format(top=top))
+    key = (top / "host.pub").read_text().split()[:2]
+    (top / "known").write_text(f"[127.0.0.1]:{port} {' '.join(key)}\n")
+    script(tmp_path / "bin" / "ssh", f'exec /usr/bin/ssh -F {top}/ssh_config "$@"')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    there = script(
+        top / "imagebuilder",
+        f'cd {CHECKOUT} && exec {sys.executable} -m imagebuilder.cli.main "$@"',
+    )
+    Path("/run/sshd").mkdir(exist_ok=True)  # sshd(8), FILES
+    argv = ["/usr/sbin/sshd", "-D", "-e", "-f", os.fspath(top / "sshd_config")]
+    with program("sshd", argv, top / "sshd.log") as sshd:
+        sshd.wait_for("Server listening", 10)
+        remote = Remote("root@127.0.0.1", port, os.fspath(top / "tree"), (os.fspath(there),))
+        yield Far(top, remote)
+
+
+@pytest.fixture
+def builder(tmp_path: Path) -> Store:
+    """The store of this machine."""
+    return make_store(tmp_path / "state" / "store")
+
+
+def make_root(top: Path) -> Path:
+    """A small root with what a stream must carry: owners, modes, capabilities, links, holes."""
+    for name in ("usr/bin", "usr/lib", "etc", "var/empty"):
+        (top / name).mkdir(parents=True)
+    for number in range(300):
+        (top / "usr/lib" / f"lib{number}.so").write_bytes(os.urandom(3000))
+    (top / "bin").symlink_to("usr/bin")
+    ping = top / "usr/bin/ping"
+    ping.write_bytes(os.urandom(5000))
+    ping.chmod(0o755)
+    os.setxattr(ping, "security.capability", CAPABILITY)
+    sudo = top / "usr/bin/sudo"
+    sudo.write_bytes(os.urandom(5000))
+    os.chown(sudo, 0, 7)
+    sudo.chmod(0o4750)
+    (top / "etc/odd\nname").write_text("x")
+    with (top / "usr/lib/pruned.so").open("wb") as stream:
+        stream.truncate(40_000_000)
+        stream.write(b"start")
+    return top
+
+
+def make_image(store: Store, root: Path, version: str, profile: str = "small") -> ImageRef:
+    """An image of a copy of `root`."""
+    work = store.path.parent / f"making-{version}"
+    work.mkdir()
+    run(["cp", "-a", "--sparse=always", root, work / "root"])
+    commit = store.commit(work / "root", epoch=1)
+    store.bind(f"layer/{version}", commit)
+    boot = {"vmlinuz": b"kernel" * 5000, "initrd.img": b"initrd" * 9000}
+    image = work / "image"
+    image.mkdir()
+    for name, content in boot.items():
+        (image / name).write_bytes(content)
+    parts = {
+        name.removesuffix(".img"): {"sha256": hashlib.sha256(c).hexdigest(), "size": len(c)}
+        for name, c in boot.items()
+    }
+    manifest = {
+        "schema": 1, "profile": profile, "version": version, "epoch": 1,
+        "boot": {"root": "nfs", "cmdline": ["console=ttyS0"]},
+        "root": {"commit": commit, "size": 1_000_000}, "kernel": parts, "packages": [],
+        "layers": [],
+    }  # fmt: skip
+    (image / "manifest.json").write_text(json.dumps(manifest))
+    (image / "cmdline").write_text("console=ttyS0\n")
+    (image / "sbom.spdx.json").write_text("{}\n")
+    return store.commit_image(profile, version, image, epoch=1)
+
+
+def send(remote: Remote, store: Store, image: ImageRef, channel: str = "candidate") -> Sent:
+    """Publish, with progress nobody reads."""
+    return publish_to(remote, store, image, Ui(io.StringIO()), channel=channel)
+
+
+def facts(tree: Path) -> dict[str, tuple[object, ...]]:
+    """Owner, mode, blocks, capability and content of everything in a tree."""
+    found: dict[str, tuple[object, ...]] = {}
+    for path in sorted(tree.rglob("*")):
+        stat = path.lstat()
+        content = b""
+        if path.is_symlink():
+            content = os.fsencode(path.readlink())
+        elif path.is_file():
+            content = path.read_bytes()
+        attributes = [(n, os.getxattr(path, n, follow_symlinks=False))
+                      for n in os.listxattr(path, follow_symlinks=False)]  # fmt: skip
+        name = os.fspath(path.relative_to(tree))
+        found[name] = (stat.st_uid, stat.st_gid, stat.st_mode, attributes, content)
+    return found
+
+
+@dataclass(frozen=True)
+class Two:
+    """Two images of which the second has one new file and one changed."""
+
+    old: ImageRef
+    new: ImageRef
+    root: Path
+    changed: int
+
+
+@pytest.fixture
+def two(tmp_path: Path, builder: Store) -> Two:
+    """Version 1, and version 2 with 1.5 MB of new content."""
+    root = make_root(tmp_path / "root")
+    old = make_image(builder, root, "1")
+    (root / "usr/lib/lib7.so").write_bytes(os.urandom(1_000_000))
+    (root / "usr/lib/new.so").write_bytes(os.urandom(500_000))
+    return Two(old, make_image(builder, root, "2"), root, 1_500_000)
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, builder: Store) -> ImageRef:
+    """An image with next to nothing in it."""
+    (tmp_path / "root/etc").mkdir(parents=True)
+    (tmp_path / "root/etc/os-release").write_text("ID=tiny\n")
+    return make_image(builder, tmp_path / "root", "1")
+
+
+def test_everything_arrives_and_then_only_what_changed(far: Far, builder: Store, two: Two) -> None:
+    first = send(far.remote, builder, two.old)
+    assert first.published["made"] is True
+    assert far.state().keys() == {"http/releases/1", "roots/1", "candidate"}
+    second = send(far.remote, builder, two.new, "stable")
+    assert "small@2: published" in second.render()
+    assert "sent " in second.render()
+    assert facts(far.tree / "roots/small/2") == facts(two.root)
+    assert second.sent <= 1.2 * two.changed, "only what the other side lacks"
+    assert 2_000_000 < second.whole < 10_000_000, "holes do not count"
+    pruned = (far.tree / "roots/small/2/usr/lib/pruned.so").stat()
+    assert pruned.st_blocks * 512 < 1_000_000, "holes stay holes"
+    assert far.state()["stable"].endswith("small/2")
+    assert far.state()["candidate"].endswith("small/1")
+    run(["ostree", "fsck", "--quiet", f"--repo={far.tree / 'repo'}"])
+    assert far.left() == []
+
+
+def test_the_same_again_sends_nothing(far: Far, builder: Store, two: Two) -> None:
+    send(far.remote, builder, two.old)
+    before = far.state()
+    again = send(far.remote, builder, two.old)
+    assert again.published["made"] is False
+    assert "published already" in again.render()
+    assert again.sent < 2000
+    assert far.state() == before
+
+
+def test_objects_count_when_the_store_has_pruned_what_was_published(
+    far: Far, builder: Store, two: Two
+) -> None:
+    send(far.remote, builder, two.old)
+    for ref in (two.old.ref, "layer/1"):
+        builder.remove(ref)
+    builder.prune()
+    assert send(far.remote, builder, two.new).sent <= 1.2 * two.changed
+
+
+def test_what_login_scripts_print_does_not_matter(far: Far, builder: Store, two: Two) -> None:
+    chatty = far.program(f'echo "Welcome {{ to this host"; exec {far.imagebuilder} "$@"')
+    assert send(chatty, builder, two.old).published["version"] == "1"
+
+
+def test_a_tampered_object_is_refused(far: Far, builder: Store, two: Two) -> None:
+    send(far.remote, builder, two.old)
+    before = far.state()
+    library = run(["ostree", f"--repo={builder.path}", "ls", "-C",
+                   builder.refs("layer")["2"], "/usr/lib/new.so"]).stdout.split()[4]  # fmt: skip
+    path = builder.path / "objects" / library[:2] / f"{library[2:]}.file"
+    with path.open("r+b") as stream:
+        stream.write(b"evil")
+    with pytest.raises(WorkError, match="did not arrive as it was sent; nothing was published"):
+        send(far.remote, builder, two.new)
+    assert far.state() == before
+    assert far.left() == []
+
+
+@pytest.mark.parametrize("name", ["config", "../escaped", "ab/short.file", "objects"])
+def test_a_stream_of_anything_but_objects_is_refused(tmp_path: Path, name: str) -> None:
+    bad = tmp_path / "bad/sub"
+    bad.mkdir(parents=True)
+    (bad / name).parent.mkdir(exist_ok=True)
+    (bad / name).write_text("x")
+    run(["tar", "-P", "--zstd", "-cf", tmp_path / "stream", "-C", bad, name])
+    target = tmp_path / "target"
+    target.mkdir()
+    with (tmp_path / "stream").open("rb") as stream, pytest.raises(WorkError, match="nothing was"):
+        unpack_objects(stream, target)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["bad", "stream", "target"]
+
+
+def test_a_link_in_the_stream_leads_nowhere_out(tmp_path: Path) -> None:
+    outside, made = tmp_path / "outside", tmp_path / "made"
+    outside.mkdir()
+    (made / "ab").mkdir(parents=True)
+    evil = f"{'c' * 62}.file"
+    (made / "ab" / evil).write_text("evil")
+    (made / "link").symlink_to(outside)
+    run(["tar", "-cf", tmp_path / "s.tar", "-C", made, "--transform=s,link,ab,", "link"])
+    run(["tar", "-rf", tmp_path / "s.tar", "-C", made, f"ab/{evil}"])
+    run(["zstd", "-q", tmp_path / "s.tar", "-o", tmp_path / "stream"])
+    target = tmp_path / "target"
+    target.mkdir()
+    with (tmp_path / "stream").open("rb") as stream, contextlib.suppress(WorkError):
+        unpack_objects(stream, target)
+    assert list(outside.iterdir()) == [], "nothing is written through a link"
+
+
+@pytest.mark.parametrize("how", ["cut", "killed"])
+def test_a_connection_that_breaks(
+    far: Far, builder: Store, two: Two, tmp_path: Path, how: str
+) -> None:
+    send(far.remote, builder, two.old)
+    before = far.state()
+    real = f"/usr/bin/ssh -F {far.top}/ssh_config"
+    broken = {
+        "cut": f'head -c 700000 | {real} "$@"',
+        "killed": "exec 3<&0; { head -c 700000 <&3; sleep 20; } | "
+        f'{real} "$@" & sleep 2; kill -9 $!; exit 255',
+    }[how]
+    script(tmp_path / "bin" / "ssh",
+           f'case "$*" in *--channel*) {broken};; *) exec {real} "$@";; esac')  # fmt: skip
+    with pytest.raises(ImagebuilderError) as caught:
+        send(far.remote, builder, two.new)
+    if how == "cut":
+        assert "did not arrive whole; nothing was published" in str(caught.value)
+    wait_until_quiet(far)
+    assert far.state() == before
+    script(tmp_path / "bin" / "ssh", f'exec {real} "$@"')
+    assert send(far.remote, builder, two.new).published["made"] is True
+    assert far.left() == [], "what was left is swept"
+
+
+def wait_until_quiet(far: Far) -> None:
+    """Until no program works in the tree any more."""
+    deadline = time.monotonic() + 30
+    while any(os.fspath(far.tree) in text for text in command_lines()):
+        assert time.monotonic() < deadline, "the far side does not end"
+        time.sleep(0.1)
+
+
+def command_lines() -> list[str]:
+    """What runs on this machine, but ourselves."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found.append(path.read_text(errors="replace"))
+        except OSError:
+            continue
+    return [text for text in found if "receive" in text]
+
+
+def test_kill_of_the_sender(far: Far, builder: Store, two: Two, tmp_path: Path) -> None:
+    send(far.remote, builder, two.old)
+    code = (
+        "import io; from pathlib import Path; from imagebuilder.publish.remote import *;"
+        "from imagebuilder.store.repository import *; from imagebuilder.ui import Ui;"
+        f"publish_to({far.remote!r}, Store(Path({os.fspath(builder.path)!r})),"
+        f" {two.new!r}, Ui(io.StringIO()), channel='candidate')"
+    )
+    old = far.state()
+    for number, seconds in enumerate((1.0, 2.0, 3.0)):
+        sender = start([sys.executable, "-c", code], {"PATH": os.environ["PATH"]},
+                       tmp_path / f"sender{number}")  # fmt: skip
+        time.sleep(seconds)
+        os.kill(sender.pid, 9)
+        sender.wait(10)
+        wait_until_quiet(far)
+        state = far.state()
+        if state != old:
+            assert state["candidate"].endswith("small/2")
+            assert facts(far.tree / "roots/small/2") == facts(two.root)
+            break
+    send(far.remote, builder, two.new)
+    assert far.left() == []
+
+
+def test_a_machine_that_cannot_be_reached(far: Far, builder: Store, tiny: ImageRef) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        nobody = replace(far.remote, port=taken.getsockname()[1])
+        with pytest.raises(HostError, match=r"ssh failed: .*Connection refused") as caught:
+            send(nobody, builder, tiny)
+    assert "check name, address and port" in str(caught.value)
+
+
+def test_a_key_that_is_not_let_in(far: Far, builder: Store, tiny: ImageRef) -> None:
+    (far.top / "key").write_bytes((far.top / "stranger").read_bytes())
+    with pytest.raises(HostError, match="Permission denied") as caught:
+        send(far.remote, builder, tiny)
+    assert "ssh-copy-id" in str(caught.value)
+
+
+def test_a_host_key_nobody_has_seen(far: Far, builder: Store, tiny: ImageRef) -> None:
+    (far.top / "known").write_text("")
+    with pytest.raises(HostError, match="Host key verification failed") as caught:
+        send(far.remote, builder, tiny)
+    assert "connect once by hand" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("exec /nowhere/imagebuilder", "cannot run"),
+        ("echo \"No such command 'receive'.\" >&2; exit 2", "cannot run"),
+        ("""printf '{\n "protocol": 0, "schema": 1, "version": "0.0.9"}'""", "0.0.9"),
+        ("""printf '{\n "protocol": 1, "schema": 99, "version": "9.0"}'""", "schema 99 and 1"),
+        ("echo hello", "does not answer as imagebuilder does"),
+        ("echo 'sudo: a password is required' >&2; exit 1", "sudo: a password is required"),
+    ],
+)
+def test_another_program_there(
+    far: Far, builder: Store, tiny: ImageRef, text: str, said: str
+) -> None:
+    with pytest.raises(ImagebuilderError) as caught:
+        send(far.program(text), builder, tiny)
+    assert said in str(caught.value)
+    assert "127.0.0.1" in str(caught.value)
+
+
+def test_without_root_there(far: Far, builder: Store, tiny: ImageRef) -> None:
+    # With this capability nobody may read the program at all, wherever it lies.
+    may_read = "--inh-caps=+dac_override --ambient-caps=+dac_override"
+    nobody = far.program(f'exec setpriv --reuid=65534 {may_read} {far.imagebuilder} "$@"')
+    with pytest.raises(HostError, match="needs root") as caught:
+        send(nobody, builder, tiny)
+    assert "--remote-command 'sudo imagebuilder'" in str(caught.value)
+
+
+@contextmanager
+def small_disk(far: Far, size: str, *, told: bool) -> Iterator[Remote]:
+    """The machine with a tree on a disk of `size`; not `told`: it says that there is enough."""
+    mount = f"mount -t tmpfs -o size={size} tmpfs {far.tree}"
+    guard = "" if told else 'case "$*" in *--have*) exec "$0.real" "$@";; esac\n'
+    far.tree.mkdir(exist_ok=True)
+    remote = far.program(f"{guard}exec unshare -m sh -c '{mount}; exec \"$0\" \"$@\"' "
+                         f"{far.imagebuilder} \"$@\"")  # fmt: skip
+    script(Path(f"{remote.command[0]}.real"), f'exec {far.imagebuilder} "$@"')
+    yield remote
+
+
+def test_too_small_a_disk_is_seen_before_anything_is_sent(
+    far: Far, builder: Store, two: Two
+) -> None:
+    with (
+        small_disk(far, "512k", told=True) as remote,
+        pytest.raises(HostError, match="not enough space: "),
+    ):
+        send(remote, builder, two.old)
+
+
+def test_a_disk_that_fills_up(far: Far, builder: Store, two: Two) -> None:
+    with (
+        small_disk(far, "1M", told=False) as remote,
+        pytest.raises(HostError, match="the disk is full; nothing was changed"),
+    ):
+        send(remote, builder, two.old)
+
+
+def test_what_is_wrong_is_said_before_anybody_is_asked(
+    far: Far, builder: Store, tiny: ImageRef
+) -> None:
+    nobody = replace(far.remote, port=1)
+    with pytest.raises(InputError, match="nonsense"):
+        send(nobody, builder, tiny, "nonsense")
+
+
+def test_an_error_of_the_other_side_keeps_its_kind_and_hint(
+    far: Far, builder: Store, tiny: ImageRef
+) -> None:
+    unfit = far.program("printf 'error: a: is full\\n  hint: make room\\n' >&2; exit 3")
+    with pytest.raises(HostError) as caught:
+        send(unfit, builder, tiny)
+    assert str(caught.value) == "root@127.0.0.1: a: is full\n  hint: make room"

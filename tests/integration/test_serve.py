@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`imagebuilder serve` on a wire between two network namespaces, with the real daemons."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.program import Program
+from tests.integration.started import find_descendants, wait_until
+from tests.integration.wire_room import CLIENT, MAC, ROUTER, SERVER, Room, wire_room
+
+pytestmark = pytest.mark.root
+
+SERVING = re.compile(r"\S*python\S* .* serve --interface ")
+OTHER_MAC = "52:54:00:77:00:02"
+STRANGER = "52:54:00:77:00:99"
+NODES = f"""\
+nodes:
+  n1:
+    macs: ["{MAC}"]
+    profile: generic
+    address: {CLIENT}
+  n2:
+    macs: ["{OTHER_MAC}"]
+    profile: generic
+    ipxe: snponly.efi
+"""
+# Asks as a program of a node does; the resolver's file is another in this namespace only.
+ASK_NAME = f"""\
+echo nameserver {SERVER} > /run/resolv.conf
+mount --bind /run/resolv.conf /etc/resolv.conf 2>/dev/null
+getent hosts "$1" | cut -d' ' -f1
+umount /etc/resolv.conf
+"""
+RELEASE = "releases/generic/20260101000000-abcdef01"
+
+
+@pytest.fixture(scope="module")
+def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
+    """A wire that nobody serves."""
+    with wire_room(tmp_path_factory.mktemp("wire")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Room, Program]]:
+    """A wire that is served with two nodes and one release."""
+    with wire_room(tmp_path_factory.mktemp("full")) as made:
+        made.tree.nodes_file.write_text(NODES)
+        release = made.tree.http / RELEASE
+        release.mkdir(parents=True)
+        (release / "vmlinuz").write_bytes(b"kernel" * 100)
+        (made.tree.path / "channels/generic").mkdir()
+        made.tree.channel("generic", "stable").symlink_to(f"../../http/{RELEASE}")
+        with made.serving() as started:
+            yield made, started
+
+
+@pytest.mark.parametrize(
+    ("architecture", "vendor", "file", "answered"),
+    [
+        (0, "PXEClient", "undionly.kpxe", ""),
+        (7, "PXEClient", "ipxe.efi", ""),
+        (9, "PXEClient", "ipxe.efi", ""),
+        (16, "HTTPClient", f"http://{SERVER}/ipxe/ipxe.efi", "HTTPClient"),
+        (25, "PXEClient", "", ""),
+    ],
+)
+def test_firmware_is_told_its_boot_file(
+    full: tuple[Room, Program], architecture: int, vendor: str, file: str, answered: str
+) -> None:
+    (offer,) = full[0].ask(architecture, vendor)
+    assert (offer["address"], offer["next"]) == (CLIENT, SERVER)
+    assert (offer["file"], offer["vendor"]) == (file, answered)
+
+
+def test_ipxe_is_told_the_entry_script(full: tuple[Room, Program]) -> None:
+    room, _ = full
+    for architecture in (0, 7):
+        (offer,) = room.ask(architecture, "PXEClient", "iPXE")
+        assert offer["file"] == f"http://{SERVER}/boot.ipxe"
+
+
+def test_a_node_may_want_the_other_binary(full: tuple[Room, Program]) -> None:
+    (offer,) = full[0].ask(7, mac=OTHER_MAC)
+    assert offer["file"] == "snponly.efi"
+
+
+def test_a_stranger_gets_an_address_of_the_pool(full: tuple[Room, Program]) -> None:
+    (offer,) = full[0].ask(7, mac=STRANGER)
+    assert offer["file"] == "ipxe.efi"
+    assert 128 <= int(offer["address"].rpartition(".")[2]) <= 254
+
+
+def test_an_architecture_without_a_binary_is_told_of_once(full: tuple[Room, Program]) -> None:
+    room, started = full
+    for _ in range(2):
+        room.ask(6, mac=STRANGER)
+    said = "asks for a boot file for 32-bit UEFI (6): there is none here"
+    started.wait_for(re.escape(said), 10)
+    assert len(started.said(re.escape(f"{STRANGER} {said}"))) == 1
+
+
+def test_names_of_nodes_are_answered(full: tuple[Room, Program]) -> None:
+    room, _ = full
+    for name in ("n1", "n1.nodes", "server.nodes"):
+        done = room.at_client("sh", "-c", ASK_NAME, "sh", name)
+        assert done.stdout.split() == [SERVER if name == "server.nodes" else CLIENT], done.stderr
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/releases", "/releases/", "/channels/generic/stable", "/ipxe", "/nodes/"]
+)
+def test_folders_are_neither_listed_nor_redirected_to(
+    full: tuple[Room, Program], path: str
+) -> None:
+    answer = full[0].fetch(path).stdout
+    assert re.match(r"HTTP/1.1 40[34] ", answer), answer
+    assert "Location" not in answer
+    assert "nginx/" not in answer
+
+
+@pytest.mark.parametrize(
+    "path", ["/../nodes.yaml", "/%2e%2e/nodes.yaml", "/channels/../nodes.yaml"]
+)
+def test_nothing_outside_is_shown(full: tuple[Room, Program], path: str) -> None:
+    assert re.match(r"HTTP/1.1 40[04] ", full[0].fetch(path).stdout)
+
+
+def test_releases_are_cached_and_come_in_parts(full: tuple[Room, Program]) -> None:
+    answer = full[0].fetch(f"/{RELEASE}/vmlinuz", "--range", "6-11").stdout
+    assert answer.startswith("HTTP/1.1 206 ")
+    assert "Cache-Control: public, max-age=31536000, immutable" in answer
+    assert answer.endswith("kernel")
+
+
+def test_channels_are_never_cached_and_move_at_once(full: tuple[Room, Program]) -> None:
+    room, _ = full
+    answer = room.fetch("/channels/generic/stable/vmlinuz").stdout
+    assert answer.startswith("HTTP/1.1 200 ")
+    assert "Cache-Control: no-store" in answer
+    other = room.tree.release("generic", "20260102000000-abcdef02")
+    other.mkdir()
+    (other / "vmlinuz").write_bytes(b"newer")
+    link = room.tree.channel("generic", "candidate")
+    for target, content in (
+        (RELEASE, "kernelkernel"),
+        (other.relative_to(room.tree.http), "newer"),
+    ):
+        staged = link.with_name("staged")
+        staged.symlink_to(f"../../http/{target}")
+        staged.replace(link)
+        assert content in room.fetch("/channels/generic/candidate/vmlinuz").stdout
+
+
+def test_a_nodes_files_are_for_its_address(full: tuple[Room, Program]) -> None:
+    room, _ = full
+    path = "/nodes/52-54-00-77-00-01/node.img"
+    room.at_client("ip", "address", "add", "10.77.0.60/24", "dev", "wire1")
+    assert room.fetch(path, "--output", "/dev/null", "--dump-header", "-").stdout.startswith(
+        "HTTP/1.1 200 "
+    )
+    assert room.fetch(path, "--interface", "10.77.0.60").stdout.startswith("HTTP/1.1 403 ")
+    other = "/nodes/52-54-00-77-00-02/boot.ipxe"
+    assert room.fetch(other, "--interface", "10.77.0.60").stdout.startswith("HTTP/1.1 200 ")
+
+
+def test_reports_are_answered_kept_and_understood(full: tuple[Room, Program]) -> None:
+    room, started = full
+    uri = f"/report/generic/1?stage=switch-root&uptime=16.5&node={MAC}"
+    assert room.fetch(uri).stdout.startswith("HTTP/1.1 204 ")
+    started.wait_for(r"^n1 +root +\d", 10)
+    lines = (room.tree.serve / "reports.log").read_text().splitlines()
+    assert re.fullmatch(
+        r'\{"time":"\d{4}-\d\d-\d\dT[\d:+]+","address":"10.77.0.50",'
+        r'"uri":"/report/generic/1\?stage=switch-root[^"]*","agent":"curl/[^"]*"\}',
+        lines[-1],
+    )
+    wait_until(room.tree.seen(MAC).is_file, 10, "the release n1 runs is not recorded")
+
+
+def test_a_changed_nodes_file_is_taken_over_and_a_wrong_one_is_not(
+    full: tuple[Room, Program],
+) -> None:
+    room, started = full
+    (offer,) = room.ask(7, mac="52:54:00:77:00:03")
+    assert int(offer["address"].rpartition(".")[2]) >= 128
+    third = '  n3: {macs: ["52:54:00:77:00:03"], profile: generic, address: 10.77.0.53}\n'
+    room.tree.nodes_file.write_text(NODES + third)
+    started.wait_for(r"^nodes.yaml: 3 nodes, dhcp-hosts, hosts, nginx.conf changed", 10)
+    wait_until(
+        lambda: room.ask(7, mac="52:54:00:77:00:03")[0]["address"] == "10.77.0.53", 20, "old"
+    )
+    assert (room.tree.served_node("52:54:00:77:00:03") / "boot.ipxe").is_file()
+    for wrong in (third.replace("generic", "7 8"), third.replace("10.77.0.53", "10.9.9.9")):
+        many = len(started.said("nodes.yaml is not taken over"))
+        room.tree.nodes_file.write_text(NODES + wrong)
+        wait_until(
+            lambda many=many: len(started.said("nodes.yaml is not taken over")) > many,  # type: ignore[misc]
+            10,
+            "nothing was said",
+        )
+        assert room.ask(7, mac="52:54:00:77:00:03")[0]["address"] == "10.77.0.53"
+    room.tree.nodes_file.write_text(NODES)
+    started.wait_for(r"^nodes.yaml: 2 nodes", 10)
+
+
+def test_proxy_stands_beside_a_router(room: Room) -> None:
+    router = ("dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--port=0", "--user=root",
+              "--interface=wire1", "--bind-interfaces", "--log-facility=-", "--pid-file=",
+              "--dhcp-range=10.77.0.200,10.77.0.210,1h", "--dhcp-leasefile=/run/leases",
+              f"--dhcp-option=option:router,{ROUTER}")  # fmt: skip
+    with room.beside("router", room.client, *router) as running:
+        running.wait_for("DHCP, IP range", 10)
+        refused = room.try_serve()
+        assert refused.status == 3
+        assert "there is a DHCP server already: 10.77.0.50 (" in refused.stderr
+        assert "--dhcp proxy" in refused.stderr
+        with room.serving("--dhcp", "proxy") as started:
+            assert not started.said("no DHCP server")
+            (http,) = room.ask(16, "HTTPClient")
+            assert (http["address"], http["file"]) == ("0.0.0.0", f"http://{SERVER}/ipxe/ipxe.efi")
+            (ipxe,) = room.ask(0, "PXEClient", "iPXE")
+            assert (ipxe["address"], ipxe["file"]) == ("0.0.0.0", f"http://{SERVER}/boot.ipxe")
+            (uefi,) = room.ask(7)
+            # The firmware asks again at port 4011, and hears of the file there.
+            assert (uefi["address"], uefi["vendor"], uefi["next"]) == (
+                "0.0.0.0", "PXEClient", SERVER,
+            )  # fmt: skip
+            assert room.at_server("ss", "-Hlnu", "sport = 53").stdout == ""
+
+
+def test_proxy_without_a_router_is_warned_of(room: Room) -> None:
+    done = room.try_serve("--dhcp", "proxy", "--check")
+    assert done.status == 0, done.stderr
+    assert "warning: no DHCP server answers on wire0" in done.stderr
+
+
+def test_a_tree_is_served_once(full: tuple[Room, Program]) -> None:
+    room, started = full
+    before = (room.tree.serve / "foreground/dnsmasq.conf").read_text()
+    done = room.try_serve("--no-dns")
+    assert done.status == 3
+    assert "another imagebuilder serve runs on this tree" in done.stderr
+    done = room.try_serve("--no-dns", "--check")
+    assert done.status == 3
+    assert "tcp port 80: is taken by nginx" in done.stderr
+    assert (room.tree.serve / "foreground/dnsmasq.conf").read_text() == before
+    assert started.status is None
+
+
+def test_check_looks_and_starts_nothing(room: Room) -> None:
+    done = room.try_serve("--check")
+    assert done.status == 0, done.stderr
+    assert "wire0 can be served" in done.stdout
+    assert room.at_server("ss", "-Hlnut").stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "status", "said"),
+    [
+        (("--range", "10.77.0.100"), 2, "--range 10.77.0.100: is not two IPv4 addresses"),
+        (("--range", "10.77.0.9,10.77.0.8"), 2, "ends before it begins"),
+        (("--range", "10.78.0.8,10.78.0.9"), 2, "is not inside 10.77.0.0/24"),
+        (("--range", "10.77.0.1,10.77.0.9"), 2, "takes the address of this server, 10.77.0.1"),
+        (("--gateway", "10.1.1.1"), 2, "is not in 10.77.0.0/24"),
+        (("--domain", "a b"), 2, "is not a domain"),
+        (("--nfs", "kernel"), 3, "the kernel's NFS server does not run"),
+        (("--ipxe", "/nonexistent"), 3, "no iPXE binaries"),
+        (("--check", "--install"), 2, "choose one of --check, --install"),
+    ],
+)
+def test_what_was_typed_is_checked(
+    room: Room, options: tuple[str, ...], status: int, said: str
+) -> None:
+    done = room.try_serve(*options)
+    assert (done.status, "Traceback" in done.stderr) == (status, False), done.stderr
+    assert said in done.stderr
+
+
+def test_the_interface_is_checked(room: Room) -> None:
+    done = room.try_serve(interface="wire9")
+    assert done.status == 2
+    assert "--interface wire9: no such interface" in done.stderr
+    assert "did you mean wire0? there are: wire0" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("address", "options", "said"),
+    [
+        ("10.9.9.9", (), "10.9.9.9 is not in 10.77.0.0/24, the subnet of wire0"),
+        (SERVER, (), "10.77.0.1 is this server's own address"),
+        ("10.77.0.130", ("--range", "10.77.0.128,10.77.0.140"), "the address of node n1"),
+        ("10.77.0.9", ("--range", "10.77.0.128,10.77.0.130"), "has 3 addresses, 2 nodes need 4"),
+    ],
+)
+def test_nodes_must_fit_the_wire(
+    room: Room, address: str, options: tuple[str, ...], said: str
+) -> None:
+    room.tree.nodes_file.write_text(NODES.replace(CLIENT, address))
+    done = room.try_serve(*options)
+    room.tree.nodes_file.unlink()
+    assert done.status == 2
+    assert said in done.stderr
+
+
+def test_whoever_has_a_port_is_named(room: Room) -> None:
+    listen = "import socket, time; s = socket.create_server(('', 80)); time.sleep(60)"
+    with room.beside("web", room.server, "python3", "-c", listen):
+        wait_until(lambda: "80" in room.at_server("ss", "-Hlnt").stdout, 10, "not listening")
+        done = room.try_serve()
+    assert done.status == 3
+    assert re.search(
+        r"tcp port 80: is taken by python3? \(process \d+\); HTTP needs it", done.stderr
+    )
+
+
+def test_a_tree_that_the_web_server_cannot_enter_is_refused(room: Room) -> None:
+    above = room.tree.path.parent
+    above.chmod(0o700)
+    done = room.try_serve()
+    above.chmod(0o755)
+    assert done.status == 3
+    assert f"{above}: cannot be entered by user www-data" in done.stderr
+    assert f"sudo chmod a+x {above}" in done.stderr
+
+
+def test_a_daemon_that_dies_ends_it_all_and_is_named(room: Room) -> None:
+    with room.serving() as started:
+        pid = int((room.tree.serve / "foreground/dnsmasq.pid").read_text())
+        os.kill(pid, signal.SIGKILL)
+        assert started.wait(20) == 1
+        assert started.said(r"error: dnsmasq has ended by itself \(exit status 137\)")
+    assert room.at_server("ss", "-Hlnut").stdout == ""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_nothing_is_left_when_it_is_stopped(room: Room, how: signal.Signals) -> None:
+    before = set(find_descendants())
+    with room.serving() as started:
+        found = find_descendants()
+        (pid,) = (pid for pid, line in found.items() if SERVING.match(line))
+        daemons = {"nginx", "dnsmasq", "ganesha.nfsd", "rpcbind"}
+        theirs = {p for p in found if Path(f"/proc/{p}/comm").read_text().strip() in daemons}
+        assert len(theirs) >= 5
+        os.kill(pid, how)
+        assert started.wait(20) == (130 if how is not signal.SIGKILL else 137)
+        wait_until(lambda: not any(map(is_alive, theirs)), 15, "daemons run on")
+    time.sleep(0.1)
+    assert room.at_server("ss", "-Hlnut").stdout == ""
+    assert set(find_descendants()) <= before
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs, and not just waits to be buried."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Changes of nodes.yaml: only the node's own lines, checked before anything is replaced."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import ImagebuilderError, InputError
+from imagebuilder.nodes.edit import (
+    Change,
+    Edited,
+    add_node,
+    parse_change,
+    remove_node,
+    set_node,
+)
+from imagebuilder.nodes.files import LOCK
+from imagebuilder.nodes.load import load_nodes
+from imagebuilder.nodes.show import render_edited
+from imagebuilder.store.locks import is_held
+from imagebuilder.tree import Tree
+from tests.unit.nodes_world import MAC1, MAC2, node_tree
+
+MAC3 = "52:54:00:77:00:03"
+FILE = f"""\
+# who boots what
+menu: {{default: local}}   # a table
+
+nodes:
+    # the first
+    node1:
+        macs: [{MAC1}]  # on board
+        profile: generic
+        # pinned for a while
+        version: 'v1'
+        vars: {{a: 1}}
+
+    # the second, in the cellar
+    node2: {{macs: [{MAC2}], profile: generic}}
+    # nothing below
+# the end
+"""
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    tree = node_tree(tmp_path)
+    tree.nodes_file.write_text(FILE)
+    return tree
+
+
+def change(**keys: bool | str | list[str]) -> Change:
+    return Change(keys)
+
+
+def test_a_new_node_comes_behind_the_last_one(tree: Tree) -> None:
+    given = parse_change({"macs": [MAC3], "profile": "rx", "version": "v1"}, ["rank=3"])
+    edited = add_node(tree, "node3", given)
+    new = f"    node3:\n        macs: [{MAC3}]\n        profile: rx\n        version: v1\n"
+    new += "        vars:\n            rank: 3\n"
+    second = f"    node2: {{macs: [{MAC2}], profile: generic}}\n"
+    assert tree.nodes_file.read_text() == FILE.replace(second, second + new)
+    assert edited.before is None
+    assert edited.after == load_nodes(tree).find("node3")
+    assert (tree.served_node(MAC3) / "boot.ipxe").exists()
+
+
+def test_the_first_node_of_a_tree(tmp_path: Path) -> None:
+    tree = node_tree(tmp_path)
+    add_node(tree, "node1", change(macs=[MAC1], profile="generic"))
+    assert tree.nodes_file.read_text() == (
+        "# Who boots what: docs/nodes.md, imagebuilder nodes --help\n"
+        f"nodes:\n  node1:\n    macs: [{MAC1}]\n    profile: generic\n"
+    )
+    assert tree.nodes_file.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["# only words", "menu:\n  default: local # here\n", "nodes: {}\n", "nodes:\n",
+     f"nodes: {{x: {{macs: [{MAC2}], profile: generic}}}}\n",
+     f"nodes: {{\n  x: {{macs: [{MAC2}], profile: generic}},\n}}\n",
+     f"nodes:\n  x:\n    macs: [{MAC2}]\n    profile: generic"],
+)  # fmt: skip
+def test_a_node_finds_its_place_in_any_file(tree: Tree, text: str) -> None:
+    tree.nodes_file.write_text(text)
+    before = load_nodes(tree)
+    nodes = add_node(tree, "node1", change(macs=[MAC1], profile="generic")).nodes
+    assert nodes.nodes[:-1] == before.nodes
+    assert nodes.menu == before.menu
+    assert nodes.nodes[-1].name == "node1"
+    written = tree.nodes_file.read_text()
+    assert all(part.strip() in written for part in text.split("#")[1:])
+    set_node(tree, "node1", change(address="10.0.0.1"))
+    remove_node(tree, "node1", forget=False)
+    assert load_nodes(tree) == before
+
+
+def test_a_change_touches_the_lines_of_its_node_only(tree: Tree) -> None:
+    given = parse_change({"channel": "candidate", "address": "10.0.0.1"}, ["b=true"], ["vars.a"])
+    edited = set_node(tree, "node1", given)
+    old, new = FILE.splitlines(), tree.nodes_file.read_text().splitlines()
+    assert old[:6] == new[:6]
+    assert old[-5:] == new[-5:]
+    assert f"        macs: [{MAC1}]  # on board" in new
+    assert edited.after is not None
+    assert (edited.after.channel, edited.after.version) == ("candidate", "")
+    assert edited.after.vars == (("b", True),)
+    assert render_edited("node1", edited.before, edited.after) == (
+        "node1: changed, from its next boot on\n"
+        "  channel: - -> candidate\n"
+        "  version: v1 -> -\n"
+        "  address: - -> 10.0.0.1\n"
+        "  vars: a=1 -> b=true"
+    )
+
+
+def test_a_change_that_changes_nothing_says_so(tree: Tree) -> None:
+    edited = set_node(tree, "node2", change(profile="generic"))
+    assert render_edited("node2", edited.before, edited.after) == "node2: nothing changed"
+    assert tree.nodes_file.read_text() == FILE
+
+
+def test_a_value_from_an_anchor_elsewhere_is_kept(tree: Tree) -> None:
+    tree.nodes_file.write_text(
+        f"nodes:\n  a:\n    macs: [{MAC1}]\n    profile: &p generic\n"
+        f"  b:\n    macs: [{MAC2}]\n    profile: *p\n"
+    )
+    edited = set_node(tree, "b", change(address="10.0.0.2"))
+    assert edited.after is not None
+    assert edited.after.profile == "generic"
+
+
+def test_a_removed_node_leaves_the_others_comments_alone(tree: Tree) -> None:
+    remove_node(tree, "node1", forget=False)
+    first = FILE.index("    node1:")
+    second = FILE.index("\n    # the second")
+    assert tree.nodes_file.read_text() == FILE[:first] + FILE[second:]
+    remove_node(tree, "node2", forget=False)
+    assert load_nodes(tree).nodes == ()
+    assert "# the end" in tree.nodes_file.read_text()
+
+
+BAD = {
+    "MAC of another": (change(macs=[MAC2], profile="generic"), "the MAC address"),
+    "malformed MAC": (change(macs=["zz"], profile="generic"), "is not a MAC address"),
+    "nothing to boot": (change(macs=[MAC3]), "profile is missing"),
+    "no such profile": (change(macs=[MAC3], profile="genric"), 'did you mean "generic"?'),
+    "no such version": (change(macs=[MAC3], profile="generic", version="v9"), "there are: v1, v2"),
+    "no such channel": (change(macs=[MAC3], profile="rx"), "imagebuilder promote rx"),
+    "no such group": (change(macs=[MAC3], group="g"), 'no group named "g"'),
+    "no such channel name": (change(macs=[MAC3], profile="rx", channel="x"), "is not one of"),
+    "word": (change(macs=[MAC3], profile="generic", cmdline=["${x}"]), "iPXE would expand"),
+    "two pins": (change(macs=[MAC3], profile="generic", channel="stable", version="v1"), ""),
+}
+
+
+@pytest.mark.parametrize(("given", "said"), list(BAD.values())[:-1], ids=list(BAD)[:-1])
+def test_nothing_is_lost_on_bad_input(tree: Tree, given: Change, said: str) -> None:
+    before = sorted(map(os.fspath, tree.path.rglob("*")))
+    with pytest.raises(InputError) as caught:
+        add_node(tree, "node3", given)
+    assert said in str(caught.value)
+    assert tree.nodes_file.read_text() == FILE
+    after = {*map(os.fspath, tree.path.rglob("*"))} - {os.fspath(tree.lock(LOCK))}
+    assert sorted(after) == before
+    assert not is_held(tree.lock(LOCK))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda tree: add_node(tree, "node1", change(macs=[MAC3])), "there is a node"),
+        (lambda tree: add_node(tree, "Node", change(macs=[MAC3])), "is not a host name"),
+        (lambda tree: add_node(tree, "../x", change(macs=[MAC3])), "is not a host name"),
+        (lambda tree: set_node(tree, "node", change(profile="rx")), 'did you mean "node'),
+        (lambda tree: remove_node(tree, "node7", forget=True), "no node named"),
+        (lambda tree: remove_node(tree, "../roots", forget=True), "no node named"),
+        (lambda _: parse_change({}, ["a"]), "is not NAME=VALUE"),
+        (lambda _: parse_change({}, [], ["adress"]), 'did you mean "address"?'),
+        (lambda tree: set_node(tree, "node1", Change(variables={"a": {"b": 1}})), "vars.a"),
+        (lambda tree: set_node(tree, "node1", Change(unset=("macs",))), '"macs" is missing'),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_done_is_said(tree: Tree, call: object, said: str) -> None:
+    assert callable(call)
+    with pytest.raises(ImagebuilderError) as caught:
+        call(tree)
+    assert said in str(caught.value)
+    assert tree.nodes_file.read_text() == FILE
+
+
+def test_a_file_that_is_at_fault_is_not_edited(tree: Tree) -> None:
+    tree.nodes_file.write_text(FILE.replace("menu", "men"))
+    with pytest.raises(InputError, match=r"nodes.yaml:2:1: men: unknown key"):
+        set_node(tree, "node1", change(channel="stable"))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("a=3", 3),
+        ("a=007", "007"),
+        ("a=true", True),
+        ('a=["x"]', ["x"]),
+        ("a=x=y", "x=y"),
+        ("a=", ""),
+    ],
+)
+def test_a_var_is_json_or_text(text: str, value: object) -> None:
+    assert parse_change({}, [text]).variables == {"a": value}
+
+
+def test_forgetting_takes_the_keys_and_only_those_of_that_node(tree: Tree) -> None:
+    key = tree.kept_node("node1") / "ssh_host_ed25519_key"
+    add_node(tree, "node3", change(macs=[MAC3], profile="generic"))
+    first = key.read_bytes()
+    remove_node(tree, "node1", forget=False)
+    assert not tree.served_node(MAC1).exists()
+    back: Edited = add_node(tree, "node1", change(macs=[MAC1], profile="generic"))
+    assert back.after is not None
+    assert key.read_bytes() == first
+    remove_node(tree, "node1", forget=False)
+    gone = remove_node(tree, "node1", forget=True)
+    assert render_edited("node1", gone.before, gone.after) == "node1: forgotten"
+    assert not tree.kept_node("node1").exists()
+    assert tree.kept_node("node3").exists()

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Channels, names, files' checks and the boot script, on releases made by hand."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.digest import Json, digest_of_file
+from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.publish.channel import Moved, promote, rollback
+from imagebuilder.publish.content import (
+    DamagedError,
+    check_release,
+    check_staged,
+    read_identities,
+    read_sums,
+    render_sums,
+)
+from imagebuilder.publish.durable import exchange, point_link, space_needed
+from imagebuilder.publish.find import ReleaseName, find_release, find_releases, open_tree
+from imagebuilder.publish.stage import Facts, read_facts, render_script
+from imagebuilder.store.repository import ImageRef
+from imagebuilder.tree import Tree, make_tree
+from imagebuilder.ui import Ui
+
+FACTS = Facts(ReleaseName("demo", "20260101-aa"), "i", "c", 1, 1, "nfs", "ip=dhcp quiet", {})
+
+
+def quiet() -> Ui:
+    return Ui(io.StringIO())
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """Three releases made by hand."""
+    tree = make_tree(tmp_path / "netboot")
+    for version in ("20260101-aa", "20260102-ab", "20260103-ba"):
+        make_release(tree, version)
+    return tree
+
+
+def make_release(tree: Tree, version: str, profile: str = "demo") -> None:
+    """A release with the files every release has."""
+    folder = tree.release(profile, version)
+    folder.mkdir(parents=True)
+    tree.root(profile, version).mkdir(parents=True)
+    names = ("vmlinuz", "initrd.img", "manifest.json", "boot.ipxe")
+    for name in names:
+        (folder / name).write_text(f"{name} {version}")
+    sums = {name: digest_of_file(folder / name) for name in names}
+    (folder / "SHA256SUMS").write_text(render_sums(sums))
+
+
+def test_promote_takes_what_is_named_and_rollback_goes_back(tree: Tree) -> None:
+    assert promote(tree, "demo@20260101-aa", quiet()).render().endswith("the first one")
+    moved = promote(tree, "demo@ab", quiet())
+    assert moved == Moved("demo", "stable", "20260102-ab", "20260101-aa")
+    assert promote(tree, "demo@ab", quiet()).render() == "demo: stable is 20260102-ab already"
+    link = tree.channel("demo", "stable")
+    assert os.fspath(link.readlink()) == "../../http/releases/demo/20260102-ab"
+    assert (link / "vmlinuz").read_text() == "vmlinuz 20260102-ab"
+    assert rollback(tree, "demo", quiet()).version == "20260101-aa"
+    assert len(tree.journal.read_text().splitlines()) == 3
+
+
+WRONG = {
+    "demo": "demo has no candidate",
+    "demo@2026": "more than one release of demo fits '2026'",
+    "demo@zz": "no release of demo fits 'zz'",
+    "nope": "no release of profile nope",
+    "": "no release of profile",
+    "../releases/demo@aa": "no release of profile ../releases/demo",
+    "..": "no release of profile ..",
+}
+
+
+@pytest.mark.parametrize(("name", "what"), WRONG.items())
+def test_names_that_lead_nowhere(tree: Tree, name: str, what: str) -> None:
+    with pytest.raises(InputError, match=re.escape(what)) as caught:
+        promote(tree, name, quiet())
+    assert caught.value.faults[0].hint
+    assert sorted(p.name for p in (tree.path / "locks").iterdir()) in ([], ["channel-demo", "gc"])
+
+
+def test_a_rollback_without_a_past(tree: Tree) -> None:
+    with pytest.raises(InputError, match="there is no stable release"):
+        rollback(tree, "demo", quiet())
+    promote(tree, "demo@ab", quiet())
+    with pytest.raises(InputError, match="no release was stable before 20260102-ab"):
+        rollback(tree, "demo", quiet())
+    with pytest.raises(InputError, match="names a version"):
+        rollback(tree, "demo@ab", quiet())
+
+
+def test_what_a_killed_command_left_is_in_nobodys_way(tree: Tree) -> None:
+    link = tree.channel("demo", "stable")
+    link.parent.mkdir(parents=True)
+    (link.parent / ".stable.new").symlink_to("nowhere")
+    promote(tree, "demo@ab", quiet())
+    assert [path.name for path in link.parent.iterdir()] == ["stable"]
+
+
+def test_folders_that_begin_with_a_dot_are_no_releases(tree: Tree) -> None:
+    tree.release("demo", ".hidden").mkdir()
+    assert len(find_releases(tree)) == 3
+
+
+def test_a_tree_that_is_none(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no netboot tree"):
+        open_tree(tmp_path / "nope")
+
+
+def test_an_exact_version_wins(tree: Tree) -> None:
+    make_release(tree, "20260101-aa1")
+    assert find_release(tree, "demo@20260101-aa").version == "20260101-aa"
+
+
+def test_files_are_read_again_only_when_they_changed(tree: Tree) -> None:
+    check_release(tree, "demo", "20260101-aa")
+    known = read_identities(tree, "demo", "20260101-aa")
+    assert set(known) == {"vmlinuz", "initrd.img", "manifest.json", "boot.ipxe"}
+    path = tree.release("demo", "20260101-aa") / "vmlinuz"
+    content, info = path.read_text(), path.stat()
+    path.write_text("x" * len(content))
+    os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns))  # the change time tells all the same
+    with pytest.raises(DamagedError, match=f"{path}: does not match its line in SHA256SUMS"):
+        check_release(tree, "demo", "20260101-aa")
+
+
+@pytest.mark.parametrize("record", ["{", "[]", "7", '{"vmlinuz": "x"}'])
+def test_a_damaged_record_is_no_obstacle(tree: Tree, record: str) -> None:
+    check_release(tree, "demo", "20260101-aa")
+    tree.verified("demo", "20260101-aa").write_text(record)
+    check_release(tree, "demo", "20260101-aa")
+
+
+def test_every_damaged_file_is_named(tree: Tree) -> None:
+    folder = tree.release("demo", "20260101-aa")
+    (folder / "vmlinuz").unlink()
+    (folder / "initrd.img").write_text("x")
+    with pytest.raises(DamagedError) as caught:
+        check_release(tree, "demo", "20260101-aa")
+    assert [Path(f.where).name for f in caught.value.faults] == ["initrd.img", "vmlinuz"]
+
+
+def test_a_release_without_its_root_is_damaged(tree: Tree) -> None:
+    tree.root("demo", "20260101-aa").rmdir()
+    with pytest.raises(DamagedError, match="roots/demo/20260101-aa: is missing"):
+        promote(tree, "demo@aa", quiet())
+
+
+def test_what_reads_back_differently_is_told(tree: Tree) -> None:
+    folder = tree.release("demo", "20260101-aa")
+    check_staged(folder, read_sums(folder))
+    (folder / "initrd.img").write_text("x")
+    with pytest.raises(WorkError, match=r"initrd\.img: does not read back"):
+        check_staged(folder, read_sums(folder))
+
+
+def test_exchange_swaps_and_says_why_not(tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder in (one, other):
+        folder.mkdir()
+        (folder / folder.name).touch()
+    exchange(one, other)
+    assert (one / "other").exists()
+    with pytest.raises(FileNotFoundError, match="nope"):
+        exchange(one, tmp_path / "nope")
+
+
+def test_a_link_is_replaced_in_one_step(tmp_path: Path) -> None:
+    for target in ("a", "b"):
+        point_link(tmp_path / "link", target)
+    assert [(p.name, os.fspath(p.readlink())) for p in tmp_path.iterdir()] == [("link", "b")]
+
+
+def test_a_full_disk_is_the_hosts_fault(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="disk is full") as caught, space_needed(tmp_path):
+        Path("/dev/full").write_text("x")
+    assert "gc --releases" in caught.value.faults[0].hint
+    with pytest.raises(FileNotFoundError), space_needed(tmp_path):
+        (tmp_path / "nope").read_text()
+
+
+def test_a_script_names_its_version_and_no_channel() -> None:
+    text = render_script(FACTS)
+    assert text.startswith("#!ipxe\n")
+    assert text.count("20260101-aa") >= 4
+    assert "channels" not in text
+    assert "stable" not in text
+    assert "{{" not in text
+    (plain, with_files) = (line for line in text.splitlines() if line.startswith("kernel "))
+    assert " ip=dhcp quiet ${root-word} ${report-word} ${node-args} initrd=initrd.img " in plain
+    assert " initrd=initrd.img initrd=node.img " in with_files
+
+
+def test_every_label_of_the_script_exists() -> None:
+    text = render_script(FACTS)
+    labels = set(re.findall(r"^:(\w+)$", text, re.MULTILINE))
+    assert set(re.findall(r"goto (\w+)", text)) == labels
+
+
+@pytest.mark.parametrize("word", ["a=${net0/mac}", "&&", "||"])
+def test_words_that_ipxe_would_change_are_refused(word: str) -> None:
+    manifest: dict[str, Json] = {
+        "boot": {"root": "nfs", "cmdline": [word]}, "root": {"commit": "c", "size": 1}, "epoch": 1,
+        "kernel": {"vmlinuz": {"sha256": "x"}, "initrd": {"sha256": "x"}},
+    }  # fmt: skip
+    with pytest.raises(InputError, match="iPXE would not pass the word"):
+        read_facts(ImageRef("demo", "1", "i"), manifest)

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publishing over ssh: places, commands, what errors of the other side become."""
+
+from __future__ import annotations
+
+import pytest
+
+from imagebuilder.errors import HostError, ImagebuilderError, InputError, WorkError
+from imagebuilder.process import Completed
+from imagebuilder.publish.remote import (
+    LINE,
+    Remote,
+    Sent,
+    object_path,
+    order_bases,
+    parse_answer,
+    parse_remote,
+    remote_failure,
+)
+
+NUC = Remote("nuc", 0, "/srv/netboot")
+A, B = "a" * 64, "b" * 64
+
+
+@pytest.mark.parametrize(
+    ("url", "remote"),
+    [
+        ("ssh://nuc/srv/netboot", NUC),
+        ("ssh://root@nuc:2222/srv/netboot/", Remote("root@nuc", 2222, "/srv/netboot")),
+        ("ssh://nuc/srv/net%20boot", Remote("nuc", 0, "/srv/net boot")),
+        ("ssh://10.0.0.1/t", Remote("10.0.0.1", 0, "/t")),
+        ("ssh://[fe80::1]/t", Remote("fe80::1", 0, "/t")),
+    ],
+)
+def test_places(url: str, remote: Remote) -> None:
+    assert parse_remote(url) == remote
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "", "nuc", "nuc:/srv/netboot", "http://nuc/srv", "ssh:///srv", "ssh://nuc", "ssh://nuc/",
+        "ssh://nuc:port/srv", "ssh://u:secret@nuc/srv", "ssh://-oProxyCommand=x/srv",
+        "ssh://-l@nuc/srv", "ssh://nuc/srv?x", "ssh://nuc/srv#x", "ssh://a b/srv",
+        "ssh://nuc/a%0Ab",
+    ],
+)  # fmt: skip
+def test_what_is_no_place(url: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_remote(url)
+    assert "ssh://[user@]host[:port]/srv/netboot" in str(caught.value)
+
+
+def test_the_other_shell_sees_quoted_words() -> None:
+    remote = parse_remote("ssh://nuc:22/srv/net%20boot$(x)", "sudo -n imagebuilder")
+    *options, dashes, host, there = remote.ssh("--channel", "a;b")
+    assert options[-2:] == ["-p", "22"]
+    assert "BatchMode=yes" in options
+    assert (dashes, host) == ("--", "nuc")
+    assert there == ("sudo -n imagebuilder receive --tree '/srv/net boot$(x)' --channel 'a;b'")
+    with pytest.raises(InputError, match="is not a command"):
+        parse_remote("ssh://nuc/t", "sudo 'imagebuilder")
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "kind", "expected"),
+    [
+        (255, "root@nuc: Permission denied (publickey).", HostError, "ssh-copy-id"),
+        (255, "Host key verification failed.", HostError, "connect once by hand"),
+        (255, "ssh: connect to host nuc port 22: No route to host", HostError, "No route to host"),
+        (255, "", HostError, "it said nothing"),
+        (127, "sh: 1: imagebuilder: not found", HostError, "--remote-command"),
+        (2, "No such command 'receive'.", HostError, "install this version"),
+        (1, "error: a: damaged", WorkError, "nuc: a: damaged"),
+        (2, "error: wrong\n  hint: do it", InputError, "nuc: wrong\n  hint: do it"),
+        (3, "step: done\nerror: full\nmore\n  hint: gc", HostError, "full\nmore\n  hint: gc"),
+        (1, "sudo: a password is required", WorkError, "nuc: sudo: a password is required"),
+        (-9, "", WorkError, "killed by signal 9"),
+    ],
+)
+def test_failures_keep_their_kind(
+    status: int, said: str, kind: type[ImagebuilderError], expected: str
+) -> None:
+    error = remote_failure(NUC, Completed(status, "", said))
+    assert type(error) is kind
+    assert expected in str(error)
+
+
+def test_every_fault_comes_back() -> None:
+    said = "error: one\n  hint: first\nerror: two\n"
+    error = remote_failure(NUC, Completed(2, "", said))
+    assert [(f.what, f.hint) for f in error.faults] == [("one", "first"), ("two", "")]
+
+
+def test_an_answer_after_a_greeting() -> None:
+    done = Completed(0, 'Welcome {user}\n{\n "version": "1"\n}\n', "")
+    assert parse_answer(NUC, done) == {"version": "1"}
+    with pytest.raises(HostError, match="does not answer"):
+        parse_answer(NUC, Completed(0, "Welcome\n", ""))
+
+
+@pytest.mark.parametrize(
+    ("line", "groups"),
+    [
+        (f"d00755 0 0      0 {A} {B} /", ("d", A, B)),
+        (f"-04755 0 0 1234567 {A} /usr/bin/sudo", ("-", A, None)),
+        (f"l00777 65534 100 0 {A} /bin -> usr/bin", ("l", A, None)),
+        ("and the rest of a name", None),
+    ],
+)
+def test_lines_of_ostree_ls(line: str, groups: tuple[str, str, str] | None) -> None:
+    match = LINE.match(line)
+    assert (match.groups() if match else None) == groups
+
+
+def test_bases_of_the_profile_come_first_and_new_ones_before_old_ones() -> None:
+    refs = {"image/a/1": "a1", "root/a/1": "r1", "image/a/2": "a2", "root/a/2": "r2",
+            "image/b/3": "b3", "root/b/3": "a1"}  # fmt: skip
+    assert order_bases(refs, "a") == ["a2", "r2", "a1", "r1", "b3"]
+    assert order_bases(refs, "b")[:2] == ["b3", "a1"]
+    assert order_bases({}, "a") == []
+
+
+def test_object_paths() -> None:
+    assert object_path(A, "dirtree") == f"aa/{'a' * 62}.dirtree"
+
+
+def test_sizes_are_said() -> None:
+    sent = Sent({"version": "1"}, "x@1: published", 1_300_000, 455_000_000)
+    assert sent.render() == "x@1: published\nsent 1.3 MB of 455 MB"
+    assert sent.as_json() == {"version": "1", "sent": 1_300_000, "whole": 455_000_000}

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs beside us: what they say is heard, they end with us, their children too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import WorkError
+from imagebuilder.program import REMEMBERED, program
+from tests.integration.started import start, wait_until
+
+# Starts a program that has a child of its own, tells both, and waits.
+PARENT = """\
+import sys, time
+from pathlib import Path
+from imagebuilder.program import program
+child = "trap 'kill $!' TERM; sleep 60 & echo $$ $!; wait"
+with program("p", ["sh", "-c", child], Path(sys.argv[1]), dies_by="TERM") as started:
+    print(*started.wait_for(r"^(\\d+) (\\d+)$", 10).groups(), flush=True)
+    time.sleep(60)
+"""
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs, and not just waits to be buried."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_whoever_listens_hears_every_line(tmp_path: Path) -> None:
+    heard: list[str] = []
+    many = REMEMBERED + 50
+    argv = ["sh", "-c", f"seq {many}; echo end; exec sleep 60"]
+    with program("p", argv, tmp_path / "log", on_line=heard.append) as started:
+        started.wait_for("^end$", 10)
+        assert len(started.lines) == REMEMBERED
+    assert heard[: many + 1] == [*map(str, range(1, many + 1)), "end"]
+
+
+def test_a_line_that_comes_after_many_others_is_found(tmp_path: Path) -> None:
+    argv = ["sh", "-c", f"seq {REMEMBERED}; sleep 0.3; seq {REMEMBERED}; echo end; exec sleep 60"]
+    with program("p", argv, tmp_path / "log", on_line=lambda _: None) as started:
+        started.wait_for(f"^{REMEMBERED}$", 10)
+        assert started.wait_for("^end$", 10)
+
+
+def test_one_that_ended_is_complained_of_with_its_last_lines(tmp_path: Path) -> None:
+    with program("p", ["sh", "-c", "echo why; exit 3"], tmp_path / "log") as started:
+        assert started.wait(10) == 3
+        with pytest.raises(WorkError, match="without saying 'ready'\n    why"):
+            started.wait_for("ready", 1)
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+def test_children_end_even_if_we_are_killed(tmp_path: Path, how: signal.Signals) -> None:
+    argv = [sys.executable, "-c", PARENT, os.fspath(tmp_path / "log")]
+    parent = start(argv, {"PYTHONPATH": os.fspath(Path(__file__).parents[2])}, tmp_path)
+    wait_until(lambda: parent.stdout.endswith("\n"), 10, "did not start")
+    pids = [int(word) for word in parent.stdout.split()]
+    assert all(map(is_alive, pids))
+    parent.send(how)
+    parent.wait(10)
+    wait_until(lambda: not any(map(is_alive, pids)), 10, "children live on")

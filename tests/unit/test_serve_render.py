@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The daemons' files as texts; that the daemons take them, integration tests show."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Interface
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.nodes.types import Node, Nodes
+from imagebuilder.serve.config import Nfs, Options, ServeConfig
+from imagebuilder.serve.files import config_texts, make_config
+from imagebuilder.serve.install import exec_line, system_files, words
+from imagebuilder.serve.ipxe import NAMES, choose_boot_files
+from imagebuilder.serve.render import (
+    render_dhcp_hosts,
+    render_dnsmasq,
+    render_exports,
+    render_ganesha,
+    render_hosts,
+    render_nginx,
+)
+from imagebuilder.serve.wire import Wire
+from imagebuilder.tree import Tree
+
+TREE = Tree(Path("/srv/netboot"))
+FULL = ServeConfig(
+    tree=TREE,
+    wire=Wire("eth1", "02:00:00:00:00:01", IPv4Interface("10.0.0.1/24")),
+    folder=TREE.serve / "foreground",
+    nfs=Nfs.GANESHA,
+    boot_files=choose_boot_files(tuple(NAMES)),
+    pool=(IPv4Address("10.0.0.128"), IPv4Address("10.0.0.254")),
+    web_user="www-data",
+    dhcp_user="dnsmasq",
+)
+PROXY = replace(FULL, pool=None)
+NODES = (
+    Node("n1", ("52:54:00:00:00:01", "52:54:00:00:00:02"), "generic", address="10.0.0.11"),
+    Node("n2", ("52:54:00:00:00:03",), "generic", ipxe="snponly.efi"),
+)
+
+
+def lines(text: str) -> list[str]:
+    """What a daemon reads of a file: neither comments nor empty lines."""
+    return [line for line in text.splitlines() if line and not line.startswith("#")]
+
+
+def test_dnsmasq_serves_one_wire_alone() -> None:
+    said = lines(render_dnsmasq(FULL))
+    assert said[:3] == ["interface=eth1", "except-interface=lo", "bind-interfaces"]
+    assert "dhcp-authoritative" in said
+    assert "dhcp-range=10.0.0.128,10.0.0.254,255.255.255.0,12h" in said
+    assert "enable-tftp=eth1" in said
+
+
+def test_every_architecture_has_its_boot_file() -> None:
+    said = lines(render_dnsmasq(FULL))
+    for number, tag, file in (
+        (0, "bios", "undionly.kpxe"), (6, "ia32", "ipxe-ia32.efi"), (7, "x64", "ipxe.efi"),
+        (9, "x64", "ipxe.efi"), (11, "arm64", "ipxe-arm64.efi"),
+        (16, "x64http", "http://10.0.0.1/ipxe/ipxe.efi"),
+        (19, "arm64http", "http://10.0.0.1/ipxe/ipxe-arm64.efi"),
+    ):  # fmt: skip
+        assert f"dhcp-match=set:{tag},option:client-arch,{number}" in said
+        assert f"dhcp-boot=tag:!ipxe,tag:{tag},tag:!snponly,{file}" in said
+    assert "dhcp-boot=tag:ipxe,http://10.0.0.1/boot.ipxe,,10.0.0.1" in said
+    forced = [line for line in said if line.startswith("dhcp-option-force=")]
+    assert len(forced) == 2
+    assert all(line.endswith("option:vendor-class,HTTPClient") for line in forced)
+
+
+def test_an_architecture_without_a_binary_is_not_named() -> None:
+    said = render_dnsmasq(replace(FULL, boot_files=choose_boot_files(("ipxe.efi",))))
+    assert "client-arch,7" in said
+    assert "client-arch,0" not in said
+    assert "undionly" not in said
+
+
+def test_a_port_is_in_every_address() -> None:
+    said = render_dnsmasq(replace(FULL, http_port=8080))
+    assert "http://10.0.0.1:8080/boot.ipxe" in said
+    assert "http://10.0.0.1/" not in said
+
+
+@pytest.mark.parametrize(
+    ("config", "present", "absent"),
+    [
+        (FULL, ["domain=nodes", "dhcp-option=option:router"], ["port=0"]),
+        (replace(FULL, dns=False), ["port=0", "dhcp-option=option:dns-server"], ["domain=nodes"]),
+        (
+            replace(FULL, gateway=IPv4Address("10.0.0.2")),
+            ["dhcp-option=option:router,10.0.0.2"],
+            ["dhcp-option=option:router"],
+        ),
+        (
+            PROXY,
+            ["port=0", "dhcp-range=10.0.0.0,proxy,255.255.255.0"],
+            ["dhcp-authoritative", "domain=nodes", "dhcp-option=option:router"],
+        ),
+    ],
+)
+def test_what_the_router_and_names_are(
+    config: ServeConfig, present: list[str], absent: list[str]
+) -> None:
+    said = set(lines(render_dnsmasq(config)))
+    assert set(present) <= said
+    assert not set(absent) & said
+
+
+def test_a_proxy_offers_services_and_no_addresses() -> None:
+    said = lines(render_dnsmasq(PROXY))
+    assert 'pxe-service=tag:!ipxe,tag:!snponly,7,"iPXE",ipxe.efi' in said
+    assert 'pxe-service=tag:!ipxe,tag:snponly,7,"iPXE",snponly.efi' in said
+    assert not [line for line in said if line.startswith(("dhcp-option", "dhcp-lease"))]
+
+
+def test_nodes_are_known_by_all_their_nics() -> None:
+    assert render_dhcp_hosts(NODES) == (
+        "52:54:00:00:00:01,52:54:00:00:00:02,10.0.0.11,n1\n52:54:00:00:00:03,set:snponly,n2\n"
+    )
+    assert render_hosts(FULL, NODES) == ("10.0.0.1 server.nodes server\n10.0.0.11 n1.nodes n1\n")
+
+
+def test_a_nodes_files_are_for_its_address_where_we_give_it() -> None:
+    said = render_nginx(FULL, NODES)
+    for mac in ("52-54-00-00-00-01", "52-54-00-00-00-02"):
+        found = re.search(rf"location /nodes/{mac}/ {{\s+allow (\S+);\s+deny all;", said)
+        assert found
+        assert found[1] == "10.0.0.11"
+    assert "52-54-00-00-00-03" not in said
+    assert "52-54-00-00-00-01" not in render_nginx(PROXY, NODES)
+
+
+def test_the_export_is_read_only_for_the_subnet_and_stable() -> None:
+    (said,) = lines(render_exports(FULL))
+    assert re.fullmatch(
+        r"/srv/netboot/roots 10\.0\.0\.0/24\(ro,no_root_squash,no_subtree_check,"
+        r"fsid=[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12},sec=sys\)",
+        said,
+    )
+    assert lines(render_exports(replace(FULL, http_port=81))) == [said]
+    other = replace(FULL, tree=Tree(Path("/srv/other")))
+    assert other.export_id != FULL.export_id
+
+
+def test_ganesha_has_the_same_path_over_every_version() -> None:
+    said = render_ganesha(FULL)
+    assert 'Path = "/srv/netboot/roots";' in said
+    assert 'Pseudo = "/srv/netboot/roots";' in said
+    assert "Minor_Versions = 0, 1;" in said
+    assert "Clients = 10.0.0.0/24;" in said
+    assert said.count("Access_Type = RO") == 1
+
+
+@pytest.mark.parametrize("nfs", [Nfs.KERNEL, Nfs.GANESHA])
+def test_only_what_changed_is_written(tmp_path: Path, nfs: Nfs) -> None:
+    config = replace(FULL, folder=tmp_path / "made", nfs=nfs)
+    names = {"dnsmasq.conf", "dhcp-hosts", "hosts", "nginx.conf"}
+    names.add("exports" if nfs is Nfs.KERNEL else "ganesha.conf")
+    assert set(make_config(config, Nodes(nodes=NODES))) == names
+    assert make_config(config, Nodes(nodes=NODES)) == []
+    assert make_config(config, Nodes(nodes=NODES[1:])) == ["dhcp-hosts", "hosts", "nginx.conf"]
+
+
+def test_the_same_input_is_the_same_text() -> None:
+    nodes = Nodes(nodes=NODES)
+    assert config_texts(FULL, nodes) == config_texts(replace(FULL), nodes)
+
+
+def test_ports_are_those_of_the_daemons() -> None:
+    def numbers(config: ServeConfig) -> set[int]:
+        return {port.number for port in config.ports}
+
+    assert numbers(FULL) == {53, 67, 69, 80, 2049, 20048}
+    assert numbers(replace(FULL, nfs=Nfs.KERNEL, dns=False, http_port=8080)) == {67, 69, 8080}
+    assert numbers(PROXY) == {67, 69, 80, 2049, 4011, 20048}
+
+
+def test_units_refresh_with_what_was_typed() -> None:
+    options = Options("eth1", pool="10.0.0.9,10.0.0.99", http_port=8080, dns=False)
+    assert words(options, TREE) == [
+        "serve", "--refresh", "--interface", "eth1", "--tree", "/srv/netboot",
+        "--range", "10.0.0.9,10.0.0.99", "--http-port", "8080", "--domain", "nodes", "--no-dns",
+    ]  # fmt: skip
+    units = {unit.path.name: unit for unit in system_files(FULL, options)}
+    assert set(units) == {
+        "imagebuilder-dnsmasq.service", "imagebuilder-nginx.service",
+        "imagebuilder-ganesha.service", "imagebuilder-nodes.service",
+        "imagebuilder-nodes.path", "imagebuilder-nodes.timer",
+    }  # fmt: skip
+    assert "--range 10.0.0.9,10.0.0.99" in units["imagebuilder-nodes.service"].text
+    assert not units["imagebuilder-nodes.service"].starts
+    assert "PathChanged=/srv/netboot/nodes.yaml" in units["imagebuilder-nodes.path"].text
+    kernel = [unit.path for unit in system_files(replace(FULL, nfs=Nfs.KERNEL), options)]
+    assert Path("etc/exports.d/imagebuilder.exports") in kernel
+
+
+def test_a_unit_takes_words_as_they_are() -> None:
+    assert exec_line(["sh", "-c", "100% $x"]).endswith("/sh -c '100%% $$x'")
