@@ -44,11 +44,11 @@ def profiles(context: typer.Context, json: AsJson = False) -> None:
 
 
 def schema() -> None:
-    """Print the JSON Schema of recipes, bases, overlays and the site file, for editors.
+    """Print the JSON Schema of recipes, bases, overlays, nodes.yaml and the site file, for editors.
 
     Example: imagebuilder schema > .vscode/imagebuilder.schema.json
     """
-    from imagebuilder.recipe.reference import json_schema
+    from imagebuilder.reference import json_schema
 
     print_json(json_schema())
 

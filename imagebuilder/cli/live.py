@@ -95,5 +95,5 @@ def live_remove(
     from imagebuilder.tree import Tree
 
     given: Context = context.obj
-    remove_live(Tree(tree), name)
+    remove_live(Tree(tree), name, given.ui)
     given.ui.note(f"{name} is removed")

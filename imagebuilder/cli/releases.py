@@ -136,6 +136,7 @@ def keep(
     release: ReleaseName,
     off: Annotated[bool, typer.Option("--off", help="Keep it no longer.")] = False,
     tree: TreeOption = DEFAULT_TREE,
+    json: AsJson = False,
 ) -> None:
     """Mark a release so that gc and unpublish leave it.
 
@@ -146,7 +147,8 @@ def keep(
 
     given: Context = context.obj
     done = keep_release(open_tree(tree), release, given.ui, off=off)
-    print_text(f"{done} is {'no longer ' if off else ''}kept")
+    said = f"{done} is {'no longer ' if off else ''}kept"
+    print_json({"release": str(done), "kept": not off}) if json else print_text(said)
 
 
 def unpublish(
@@ -155,6 +157,7 @@ def unpublish(
     tree: TreeOption = DEFAULT_TREE,
     days: Days = 30,
     ignore_unknown_clients: IgnoreClients = False,
+    json: AsJson = False,
 ) -> None:
     """Remove a release that no channel points to, nobody keeps, and no node runs or is pinned to.
 
@@ -166,4 +169,5 @@ def unpublish(
 
     given: Context = context.obj
     caution = Caution(days=days, strangers=ignore_unknown_clients)
-    print_text(f"removed {remove(open_tree(tree), release, given.ui, caution)}")
+    gone = str(remove(open_tree(tree), release, given.ui, caution))
+    print_json({"removed": gone}) if json else print_text(f"removed {gone}")

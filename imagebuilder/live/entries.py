@@ -28,7 +28,7 @@ from imagebuilder.digest import Json, digest_of, digest_of_file
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.live.iso import CASPER, LiveIso, extract, read_iso
 from imagebuilder.live.seed import render_hook, render_meta_data, render_user_data
-from imagebuilder.nodes.files import update_menu
+from imagebuilder.nodes.files import refresh_menu
 from imagebuilder.process import run
 from imagebuilder.store.locks import held
 from imagebuilder.store.workplace import new_id, workplace
@@ -117,7 +117,7 @@ def add_live(
                 sync(folder.parent)
         else:
             live = same_live(folder, live)
-    update_menu(tree)
+    refresh_menu(tree, ui)
     return Added(live, folder, new=new)
 
 
@@ -126,7 +126,7 @@ def list_lives(tree: Tree) -> tuple[Live, ...]:
     return tuple(load_live(entry) for entry in sorted((tree.http / "live").glob(f"*/{ENTRY}")))
 
 
-def remove_live(tree: Tree, name: str) -> None:
+def remove_live(tree: Tree, name: str, ui: Ui) -> None:
     """Remove a live system: gone at once, then deleted.  Raises InputError."""
     folder = tree.http / "live" / check_name(name)
     with held(tree.lock("live")):
@@ -136,7 +136,7 @@ def remove_live(tree: Tree, name: str) -> None:
         with workplace(tree.path, new_id("live")) as place:
             folder.rename(place / name)
             sync(folder.parent)
-    update_menu(tree)
+    refresh_menu(tree, ui)
 
 
 def check_name(name: str, path: Path | None = None) -> str:

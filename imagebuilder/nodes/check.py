@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ipaddress import AddressValueError, IPv4Address
 
 from imagebuilder.errors import Fault
-from imagebuilder.nodes.model import DefaultsModel, GroupModel, NodeModel, NodesFile
+from imagebuilder.nodes.model import NodeDefaultsModel, NodeGroupModel, NodeModel, NodesFile
 from imagebuilder.recipe.positions import Document, KeyPath
 from imagebuilder.recipe.validate import quote, suggest
 
@@ -36,7 +36,7 @@ def check_nodes_file(file: NodesFile, document: Document) -> Iterator[Fault]:
     yield from check_twice(document, addresses, "address")
 
 
-def levels_of(file: NodesFile) -> Iterator[tuple[KeyPath, DefaultsModel]]:
+def levels_of(file: NodesFile) -> Iterator[tuple[KeyPath, NodeDefaultsModel]]:
     """Everything that nodes take values from, with its path."""
     if file.defaults:
         yield ("defaults",), file.defaults
@@ -47,7 +47,7 @@ def levels_of(file: NodesFile) -> Iterator[tuple[KeyPath, DefaultsModel]]:
         yield ("nodes", name), node
 
 
-def check_level(document: Document, path: KeyPath, level: DefaultsModel) -> Iterator[Fault]:
+def check_level(document: Document, path: KeyPath, level: NodeDefaultsModel) -> Iterator[Fault]:
     """The faults of what defaults, groups and nodes have in common."""
     for index, word in enumerate(level.cmdline or ()):
         if what := word_problem(word):
@@ -55,7 +55,7 @@ def check_level(document: Document, path: KeyPath, level: DefaultsModel) -> Iter
     if length_of(level) > FULL_CMDLINE:
         what = f"more than {FULL_CMDLINE} characters: the kernel cuts a long command line"
         yield document.fault((*path, "cmdline"), what)
-    if not isinstance(level, GroupModel) or not level.version:
+    if not isinstance(level, NodeGroupModel) or not level.version:
         return
     if level.channel:
         what = "channel and version exclude each other"
@@ -65,7 +65,7 @@ def check_level(document: Document, path: KeyPath, level: DefaultsModel) -> Iter
         yield document.fault((*path, "version"), "a version wants its profile beside it")
 
 
-def length_of(level: DefaultsModel) -> int:
+def length_of(level: NodeDefaultsModel) -> int:
     """Characters that the words of a level take."""
     return sum(len(word) + 1 for word in level.cmdline or ())
 

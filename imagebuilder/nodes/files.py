@@ -17,17 +17,18 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from imagebuilder.errors import HostError
+from imagebuilder.errors import HostError, InputError
 from imagebuilder.nodes.identity import Identity, make_identity
 from imagebuilder.nodes.initrd import render_cpio
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.own import own_entries
 from imagebuilder.nodes.place import Access, find_access, place_file, place_folder
-from imagebuilder.nodes.references import find_channel, find_live, find_profiles
+from imagebuilder.nodes.references import find_live, find_offers
 from imagebuilder.nodes.scripts import render_entry, render_menu, render_node_script
 from imagebuilder.nodes.types import Menu, Node, Nodes
 from imagebuilder.store.locks import held
 from imagebuilder.tree import Tree, hyphened
+from imagebuilder.ui import Ui
 
 LOCK = "nodes"
 SERVED = re.compile(r"[0-9a-f]{2}(-[0-9a-f]{2}){5}")
@@ -104,9 +105,7 @@ def names_of(node: Node) -> str:
 
 def make_menu(tree: Tree, menu: Menu) -> None:
     """Make the menu of what the tree has now.  The caller holds the lock of nodes."""
-    offered = ((profile, find_channel(tree, profile)) for profile in find_profiles(tree))
-    profiles = [(profile, channel) for profile, channel in offered if channel]
-    script = render_menu(menu, profiles, find_live(tree))
+    script = render_menu(menu, find_offers(tree), find_live(tree))
     place_file(tree.http / "menu.ipxe", script.encode())
 
 
@@ -117,6 +116,14 @@ def update_menu(tree: Tree) -> None:
     """
     with held(tree.lock(LOCK)):
         make_menu(tree, load_nodes(tree).menu)
+
+
+def refresh_menu(tree: Tree, ui: Ui) -> None:
+    """update_menu(), where a wrong nodes.yaml is not the person's concern now: it is only told."""
+    try:
+        update_menu(tree)
+    except InputError as error:
+        ui.warn(f"the menu stays as it is: {error}")
 
 
 def make_entry(tree: Tree, server: str, port: int) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.nodes.check import check_nodes_file, normal_mac
-from imagebuilder.nodes.model import DefaultsModel, GroupModel, NodeModel, NodesFile
+from imagebuilder.nodes.model import NodeDefaultsModel, NodeGroupModel, NodeModel, NodesFile
 from imagebuilder.nodes.references import menu_problem, node_problem
 from imagebuilder.nodes.types import DEFAULT_CONSOLE, Menu, Node, Nodes
 from imagebuilder.recipe.positions import Document, parse_document
@@ -72,8 +72,8 @@ def line_and_column(fault: Fault) -> tuple[int, int]:
 
 def resolve_node(file: NodesFile, name: str, node: NodeModel) -> Node:
     """The node with what its group and the defaults give it."""
-    group = (file.groups or {}).get(node.group or "") or GroupModel()
-    defaults = file.defaults or DefaultsModel()
+    group = (file.groups or {}).get(node.group or "") or NodeGroupModel()
+    defaults = file.defaults or NodeDefaultsModel()
     levels = (node, group, defaults)
     profile = node.profile or group.profile or ""
     channel, version = choose_release(profile, levels)
@@ -99,14 +99,14 @@ def resolve_node(file: NodesFile, name: str, node: NodeModel) -> Node:
     )
 
 
-def choose_release(profile: str, levels: Sequence[DefaultsModel]) -> tuple[str, str]:
+def choose_release(profile: str, levels: Sequence[NodeDefaultsModel]) -> tuple[str, str]:
     """Channel and version; the nearest level that names either counts, and only one is set.
 
     A version belongs to the profile beside it: a node that has another profile than its group is
     not pinned with it.
     """
     for level in levels:
-        if isinstance(level, GroupModel) and level.version and level.profile in (None, profile):
+        if isinstance(level, NodeGroupModel) and level.version and level.profile in (None, profile):
             return STABLE, level.version
         if level.channel:
             return level.channel, ""

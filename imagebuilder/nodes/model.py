@@ -20,7 +20,7 @@ Folder = Annotated[
 ]
 
 
-class DefaultsModel(Model):
+class NodeDefaultsModel(Model):
     """What holds for every node that does not say otherwise."""
 
     channel: Literal["candidate", "stable"] | None = Field(
@@ -43,14 +43,14 @@ class DefaultsModel(Model):
     )
 
 
-class GroupModel(DefaultsModel):
+class NodeGroupModel(NodeDefaultsModel):
     """What nodes of a group share."""
 
     profile: Name | None = Field(default=None, description="What they boot.")
     version: Version | None = Field(default=None, description="Version they are pinned to.")
 
 
-class NodeModel(GroupModel):
+class NodeModel(NodeGroupModel):
     """One machine."""
 
     macs: list[str] = Field(min_length=1, description="MAC addresses; its boot NIC's first.")
@@ -74,9 +74,9 @@ class MenuModel(Model):
 
 
 class NodesFile(Model):
-    """nodes.yaml.  A key with nothing behind it is as good as none."""
+    """TREE/nodes.yaml: the machines that boot; a key with nothing behind it is as good as none."""
 
     menu: MenuModel | None = Field(default=None, description="Menu of unknown machines.")
-    defaults: DefaultsModel | None = Field(default=None, description="For every node.")
-    groups: dict[str, GroupModel | None] | None = Field(default=None, description="By name.")
+    defaults: NodeDefaultsModel | None = Field(default=None, description="For every node.")
+    groups: dict[str, NodeGroupModel | None] | None = Field(default=None, description="By name.")
     nodes: dict[str, NodeModel] | None = Field(default=None, description="By host name.")

@@ -45,6 +45,12 @@ def find_channel(tree: Tree, profile: str) -> str:
     return next((c for c in (STABLE, CANDIDATE) if find_version(tree, profile, c)), "")
 
 
+def find_offers(tree: Tree) -> tuple[tuple[str, str], ...]:
+    """What strangers may choose from: profiles, each with the channel that they get."""
+    offered = ((profile, find_channel(tree, profile)) for profile in find_profiles(tree))
+    return tuple((profile, channel) for profile, channel in offered if channel)
+
+
 def find_live(tree: Tree) -> tuple[str, ...]:
     """Names of the live systems, sorted."""
     return subfolders_of(tree, "live", "*/boot.ipxe")

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import HostError, InputError
+from imagebuilder.nodes.files import refresh_menu
+from imagebuilder.nodes.references import find_offers
 from imagebuilder.store.locks import held
 from imagebuilder.tree import CHANNELS, Tree
 from imagebuilder.ui import Ui
@@ -106,7 +108,10 @@ def find_channels(tree: Tree, release: ReleaseName) -> tuple[str, ...]:
 
 @contextmanager
 def changing(tree: Tree, ui: Ui, *, removing: bool = False) -> Iterator[None]:
-    """While something is added or pointed to nothing is removed, and the other way round."""
+    """While something is added or pointed to nothing is removed, and the other way round.
+
+    The menu follows when a profile comes or goes.
+    """
 
     def waiting() -> None:
         other = "a command that uses releases" if removing else "a command that removes releases"
@@ -114,4 +119,7 @@ def changing(tree: Tree, ui: Ui, *, removing: bool = False) -> Iterator[None]:
 
     check_writable(tree)
     with held(tree.lock("gc"), shared=not removing, waiting=waiting):
+        before = find_offers(tree)
         yield
+        if find_offers(tree) != before:
+            refresh_menu(tree, ui)

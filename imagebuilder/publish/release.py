@@ -95,8 +95,8 @@ def publish(
 
     `source` is a builder's store or any bare repository with the image's commit and its root's,
     the tree's own `repo` included.  The release gets a root.squashfs with `squashfs`, and when
-    the image boots from one.  Raises HostError when the tree
-    cannot take it, DamagedError when the release exists and is not whole.
+    the image boots from one.  Raises HostError when the tree cannot take it, DamagedError when the
+    release exists and is not whole, InputError when another image has its name.
     """
     check_channel(channel)
     release = ReleaseName(image.profile, image.version)

@@ -98,7 +98,7 @@ def stage_files(image: Path, facts: Facts, script: str, staged: Path) -> dict[st
     names = (*FILES, SCRIPT)
     for name in names:
         (staged / name).chmod(0o644)
-    # Kernel and initrd are read once, when they come back from the disk: the manifest has their sums.
+    # The manifest has those of kernel and initrd: they are read once, back from the disk.
     others = {name: digest_of_file(staged / name) for name in names if name not in facts.sums}
     return others | dict(facts.sums)
 

@@ -79,18 +79,23 @@ def check_config(config: ServeConfig) -> None:
 
 
 def reload_changed(config: ServeConfig, changed: Collection[str]) -> None:
-    """Have the daemons read the files again that changed; one that is not up reads them later."""
-    if {"dhcp-hosts", "hosts"} & set(changed):
-        reload_daemon(config.folder / "dnsmasq.pid")
+    """Have the daemons read the files again that changed; one that is not up reads them later.
+
+    dnsmasq reads its dnsmasq.conf but once: it is ended, for whoever started it to start it again.
+    """
+    if "dnsmasq.conf" in changed:
+        send(config.folder / "dnsmasq.pid", signal.SIGTERM)
+    elif {"dhcp-hosts", "hosts"} & set(changed):
+        send(config.folder / "dnsmasq.pid", signal.SIGHUP)
     if "nginx.conf" in changed:
-        reload_daemon(config.folder / "nginx.pid")
+        send(config.folder / "nginx.pid", signal.SIGHUP)
 
 
-def reload_daemon(pid_file: Path) -> None:
-    """Have a daemon read its files again."""
+def send(pid_file: Path, number: signal.Signals) -> None:
+    """Send a signal to a daemon, if it runs."""
     if pid := find_pid(pid_file):
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGHUP)
+            os.kill(pid, number)
 
 
 def is_running(pid_file: Path) -> bool:

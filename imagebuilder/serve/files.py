@@ -21,7 +21,7 @@ NGINX_FOLDERS = ("nginx", "nginx/body", "nginx/proxy", "nginx/fastcgi", "nginx/u
 def config_texts(config: ServeConfig, nodes: Nodes) -> dict[str, str]:
     """Every file of the configuration, by its name in `config.folder`."""
     texts = {
-        "dnsmasq.conf": render_dnsmasq(config),
+        "dnsmasq.conf": render_dnsmasq(config, nodes.nodes),
         "dhcp-hosts": render_dhcp_hosts(nodes.nodes),
         "hosts": render_hosts(config, nodes.nodes),
         "nginx.conf": render_nginx(config, nodes.nodes),

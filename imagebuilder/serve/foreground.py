@@ -29,10 +29,20 @@ from imagebuilder.serve.stages import Progress
 from imagebuilder.store.locks import held
 from imagebuilder.ui import Ui
 
+DNSMASQ_CONF = "dnsmasq.conf"
 TICK = 1.0  # seconds between looks at nodes.yaml, reports and ssh
 SSH_AT_ONCE = 16  # nodes asked in one tick
 SSH_PATIENCE = 0.2  # seconds
 POLL = 0.05  # seconds
+
+
+@dataclass(frozen=True)
+class Running:
+    """A daemon that was started; it ends with its `stack`."""
+
+    daemon: Daemon
+    program: Program
+    stack: ExitStack
 
 
 @dataclass
@@ -45,7 +55,7 @@ class Room:
     screen: Screen
     progress: Progress = field(default_factory=lambda: Progress(time.monotonic))
     lines: queue.Queue[tuple[str, str]] = field(default_factory=queue.Queue)
-    running: list[tuple[Daemon, Program]] = field(default_factory=list)
+    running: dict[str, Running] = field(default_factory=dict)
     stamp: object = None
     told: set[str] = field(default_factory=set)  # what is warned of once
 
@@ -53,7 +63,7 @@ class Room:
 def check(prepared: Prepared, nodes: Nodes, ui: Ui) -> None:
     """Everything `serve` looks at, and the daemons' own tests of their files; starts nothing."""
     config = prepared.config
-    warn_of_gaps(config, nodes.nodes, ui)
+    warn_of_gaps(config, nodes, ui)
     check_ports(config)
     with ui.step(f"Asking for DHCP servers on {config.wire.name}"):
         check_alone(config, ui)
@@ -93,7 +103,7 @@ def run_daemons(prepared: Prepared, nodes: Nodes, ui: Ui) -> None:
         if config.nfs is Nfs.KERNEL:
             stack.enter_context(kernel_export(config))
         for daemon in daemons(config, with_rpcbind=wants_rpcbind(config, find_holders())):
-            start(room, daemon, stack)
+            start(room, daemon, stack.enter_context(ExitStack()))
         tell_ready(config, nodes, ui)
         watch(room)
 
@@ -115,7 +125,7 @@ def start(room: Room, daemon: Daemon, stack: ExitStack) -> None:
         else:
             wait_for_port(running, daemon)
         step.remark(daemon.purpose)
-    room.running.append((daemon, running))
+    room.running[daemon.name] = Running(daemon, running, stack)
 
 
 def wait_for_port(running: Program, daemon: Daemon) -> None:
@@ -177,9 +187,10 @@ def tell_unknown(room: Room) -> None:
 
 def check_alive(room: Room) -> None:
     """Raise WorkError when a daemon has ended, with its last lines."""
-    for _, running in room.running:
-        if running.status is not None:
-            raise running.complaint(f"has ended by itself (exit status {running.status})")
+    for running in room.running.values():
+        status = running.program.status
+        if status is not None:
+            raise running.program.complaint(f"has ended by itself (exit status {status})")
 
 
 def look_at_nodes(room: Room) -> None:
@@ -190,11 +201,22 @@ def look_at_nodes(room: Room) -> None:
     room.stamp = stamp
     try:
         nodes, changed = take_over(room.config)
+        if DNSMASQ_CONF in changed:
+            restart(room, "dnsmasq")
     except (ImagebuilderError, OSError) as error:
         room.ui.warn(f"nodes.yaml is not taken over:\n{error}")
         return
     room.nodes = room.screen.nodes = nodes
+    for fault in nodes.warnings:
+        room.ui.warn(str(fault))
     room.ui.note(f"nodes.yaml: {len(nodes.nodes)} nodes, {', '.join(changed) or 'nothing'} changed")
+
+
+def restart(room: Room, name: str) -> None:
+    """End a daemon and start it again."""
+    running = room.running[name]
+    running.stack.close()
+    start(room, running.daemon, running.stack)
 
 
 def take_in_reports(room: Room) -> None:

@@ -12,8 +12,8 @@ from ipaddress import AddressValueError, IPv4Address
 from pathlib import Path
 
 from imagebuilder.errors import HostError, InputError
-from imagebuilder.nodes.types import Node, Nodes
-from imagebuilder.process import check_tools, run
+from imagebuilder.nodes.types import Nodes
+from imagebuilder.process import run
 from imagebuilder.serve.config import Dhcp, Options, ServeConfig
 from imagebuilder.serve.discover import Server, find_dhcp_servers
 from imagebuilder.serve.ipxe import (
@@ -23,7 +23,7 @@ from imagebuilder.serve.ipxe import (
     find_binaries,
     missing_architectures,
 )
-from imagebuilder.serve.nfs import choose_nfs
+from imagebuilder.serve.nfs import choose_nfs, is_installed
 from imagebuilder.serve.ports import find_holders, port_faults
 from imagebuilder.serve.wire import Wire, check_node_addresses, find_wire, parse_pool, plan_pool
 from imagebuilder.tree import Tree
@@ -36,6 +36,7 @@ DOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9
 # Folders of TREE/serve: what runs is not disturbed by what is only looked at.
 FOREGROUND, INSTALLED, CHECKED = "foreground", "installed", "checked"
 WEB_USERS = ("www-data", "nginx", "http", "nobody")
+PROGRAMS = ("ip", "ss", "dnsmasq", "nginx")
 DHCP_USERS = ("dnsmasq", "nobody")
 # Prints the first of its arguments that this user may not pass.
 PASSABLE = 'for path; do [ -x "$path" ] || { printf "%s" "$path"; exit 1; }; done'
@@ -97,7 +98,11 @@ def check_host() -> None:
     """Raise HostError when the daemons could not be started."""
     if os.geteuid() != 0:
         raise HostError("serve needs root", hint="sudo imagebuilder serve …")
-    check_tools("ip", "ss", "dnsmasq", "nginx")
+    if missing := [name for name in PROGRAMS if not is_installed(name)]:
+        raise HostError(
+            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed",
+            hint="scripts/host-setup --serve installs what serving needs",
+        )
 
 
 def check_tree_path(tree: Tree) -> None:
@@ -197,14 +202,16 @@ def describe(servers: Sequence[Server]) -> str:
     return ", ".join(f"{server.address} ({server.mac})" for server in servers)
 
 
-def warn_of_gaps(config: ServeConfig, nodes: Sequence[Node], ui: Ui) -> None:
+def warn_of_gaps(config: ServeConfig, nodes: Nodes, ui: Ui) -> None:
     """Say what will not work although everything starts."""
+    for fault in nodes.warnings:
+        ui.warn(str(fault))
     if not config.wire.has_carrier:
         ui.warn(f"{config.wire.name} has no carrier: is the cable in?")
     for title in missing_architectures(config.boot_files):
         ui.detail(f"no iPXE here for {title}: such machines get no boot file")
     if config.dhcp is Dhcp.PROXY:
-        for node in nodes:
+        for node in nodes.nodes:
             if node.address:
                 ui.warn(
                     f"node {node.name}: with proxy DHCP the router decides; "

@@ -19,18 +19,23 @@ def render_template(name: str, **names: object) -> str:
     return environment().get_template(name).render(**names)
 
 
-def render_dnsmasq(config: ServeConfig) -> str:
-    """dnsmasq.conf; the nodes are in files of their own, which SIGHUP makes it read again."""
-    return render_template("dnsmasq.conf.j2", config=config, proxy=config.dhcp is Dhcp.PROXY)
+def render_dnsmasq(config: ServeConfig, nodes: Sequence[Node]) -> str:
+    """dnsmasq.conf; the nodes are in files of their own, which SIGHUP makes it read again.
+
+    Only who wants snponly is in here, though it takes a restart: dnsmasq 2.90 crashes when it reads
+    a hosts file again that sets tags (it frees lists that it has linked into others).
+    """
+    quirky = [mac for node in nodes if node.ipxe == SNPONLY for mac in node.macs]
+    proxy = config.dhcp is Dhcp.PROXY
+    return render_template("dnsmasq.conf.j2", config=config, proxy=proxy, quirky=quirky)
 
 
 def render_dhcp_hosts(nodes: Sequence[Node]) -> str:
-    """The nodes' lines for `dhcp-hostsfile`: every NIC, whether it wants snponly, name, address."""
+    """The nodes' lines for `dhcp-hostsfile`: every NIC, the address if there is one, the name."""
     return "".join(
         ",".join(
             (
                 *node.macs,
-                *(("set:snponly",) if node.ipxe == SNPONLY else ()),
                 *((node.address,) if node.address else ()),
                 node.name,
             )

@@ -82,7 +82,7 @@ def test_casper(tmp_path: Path, tree: Tree, ui: Ui) -> None:
     assert contents(tree) == [name], "nothing is left in work/"
     menu = tree.http / "menu.ipxe"
     assert f"chain --autofree ${{http}}/live/{name}/boot.ipxe" in menu.read_text()
-    remove_live(tree, name)
+    remove_live(tree, name, ui)
     assert name not in menu.read_text()
 
 
@@ -125,11 +125,11 @@ def test_the_same_again_is_nothing_and_another_is_refused(
 def test_remove(tmp_path: Path, tree: Tree, ui: Ui) -> None:
     iso = make_iso(tmp_path / "u.iso", CASPER)
     add_live(tree, iso, ui, keys=KEYS)
-    remove_live(tree, "u")
+    remove_live(tree, "u", ui)
     assert contents(tree) == []
     assert iso.is_file(), "the person's own file stays"
     with pytest.raises(InputError, match="no live system u"):
-        remove_live(tree, "u")
+        remove_live(tree, "u", ui)
 
 
 def test_an_iso_without_a_live_system(tmp_path: Path, tree: Tree, ui: Ui) -> None:
@@ -192,7 +192,7 @@ def test_kill_leaves_all_or_nothing(tmp_path: Path, tree: Tree, ui: Ui) -> None:
         killed += os.WIFSIGNALED(status)
         if folder.exists():
             run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=folder)
-            remove_live(tree, "u")
+            remove_live(tree, "u", ui)
     assert killed, "no attempt was cut short"
     add_live(tree, iso, ui, keys=KEYS)
     assert contents(tree) == ["u"]
@@ -238,4 +238,4 @@ def test_a_damaged_entry_says_what_to_do(tmp_path: Path, tree: Tree, ui: Ui) -> 
     entry.write_text(json.dumps({"name": "u"}))
     with pytest.raises(ImagebuilderError, match="imagebuilder live remove u"):
         list_lives(tree)
-    remove_live(tree, "u")
+    remove_live(tree, "u", ui)

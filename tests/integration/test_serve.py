@@ -208,6 +208,13 @@ def test_a_changed_nodes_file_is_taken_over_and_a_wrong_one_is_not(
             "nothing was said",
         )
         assert room.ask(7, mac="52:54:00:77:00:03")[0]["address"] == "10.77.0.53"
+    # A node that wants the other binary takes a restart of dnsmasq.
+    room.tree.nodes_file.write_text(
+        NODES + third.replace("profile:", "ipxe: snponly.efi, profile:")
+    )
+    started.wait_for(r"^nodes.yaml: 3 nodes, dnsmasq.conf changed", 10)
+    (offer,) = room.ask(7, mac="52:54:00:77:00:03")
+    assert (offer["address"], offer["file"]) == ("10.77.0.53", "snponly.efi")
     room.tree.nodes_file.write_text(NODES)
     started.wait_for(r"^nodes.yaml: 2 nodes", 10)
 
@@ -345,7 +352,7 @@ def test_a_daemon_that_dies_ends_it_all_and_is_named(room: Room) -> None:
 def test_nothing_is_left_when_it_is_stopped(room: Room, how: signal.Signals) -> None:
     before = set(find_descendants())
     with room.serving() as started:
-        found = find_descendants()
+        found = {p: line for p, line in find_descendants().items() if p not in before}
         (pid,) = (pid for pid, line in found.items() if SERVING.match(line))
         daemons = {"nginx", "dnsmasq", "ganesha.nfsd", "rpcbind"}
         theirs = {p for p in found if Path(f"/proc/{p}/comm").read_text().strip() in daemons}

@@ -23,7 +23,7 @@ from imagebuilder.program import Program, program
 from imagebuilder.tree import Tree, make_tree
 
 HOUSE = Path(__file__).parent.parent.parent
-COMMAND = (sys.executable, "/tmp/serve/servemain.py", "--house", HOUSE)
+COMMAND = (sys.executable, "-m", "imagebuilder.cli.main", "--house", HOUSE)
 SERVER, CLIENT, ROUTER = "10.77.0.1", "10.77.0.50", "10.77.0.254"
 MAC = "52:54:00:77:00:01"
 SET_UP = """\

@@ -13,6 +13,7 @@ from imagebuilder.serve import nfs
 from imagebuilder.serve.config import Nfs
 from imagebuilder.serve.nfs import choose_nfs, kernel_export, wants_rpcbind
 from imagebuilder.serve.ports import Holder
+from imagebuilder.serve.prepare import check_host
 from tests.unit.test_serve_render import FULL
 
 EXPORTFS = '#!/bin/sh\necho "$*" >>"$(dirname "$0")/said"\n'
@@ -56,6 +57,21 @@ def test_what_is_missing_is_said(wanted: Nfs, said: str) -> None:
     with pytest.raises(HostError, match=said) as caught:
         choose_nfs(wanted)
     assert "sudo apt-get install" in caught.value.faults[0].hint
+
+
+@pytest.mark.usefixtures("tools")
+def test_missing_programs_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    with pytest.raises(HostError, match="ip, ss, dnsmasq, nginx are not installed") as caught:
+        check_host()
+    assert "scripts/host-setup --serve" in caught.value.faults[0].hint
+
+
+@pytest.mark.usefixtures("tools")
+def test_serving_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    with pytest.raises(HostError, match="serve needs root"):
+        check_host()
 
 
 def test_the_export_is_withdrawn_at_the_end(

@@ -50,15 +50,18 @@ def lines(text: str) -> list[str]:
 
 
 def test_dnsmasq_serves_one_wire_alone() -> None:
-    said = lines(render_dnsmasq(FULL))
+    said = lines(render_dnsmasq(FULL, NODES))
     assert said[:3] == ["interface=eth1", "except-interface=lo", "bind-interfaces"]
     assert "dhcp-authoritative" in said
     assert "dhcp-range=10.0.0.128,10.0.0.254,255.255.255.0,12h" in said
     assert "enable-tftp=eth1" in said
+    assert [line for line in said if "dhcp-mac" in line] == [
+        "dhcp-mac=set:snponly,52:54:00:00:00:03"
+    ]
 
 
 def test_every_architecture_has_its_boot_file() -> None:
-    said = lines(render_dnsmasq(FULL))
+    said = lines(render_dnsmasq(FULL, NODES))
     for number, tag, file in (
         (0, "bios", "undionly.kpxe"), (6, "ia32", "ipxe-ia32.efi"), (7, "x64", "ipxe.efi"),
         (9, "x64", "ipxe.efi"), (11, "arm64", "ipxe-arm64.efi"),
@@ -74,14 +77,14 @@ def test_every_architecture_has_its_boot_file() -> None:
 
 
 def test_an_architecture_without_a_binary_is_not_named() -> None:
-    said = render_dnsmasq(replace(FULL, boot_files=choose_boot_files(("ipxe.efi",))))
+    said = render_dnsmasq(replace(FULL, boot_files=choose_boot_files(("ipxe.efi",))), NODES)
     assert "client-arch,7" in said
     assert "client-arch,0" not in said
     assert "undionly" not in said
 
 
 def test_a_port_is_in_every_address() -> None:
-    said = render_dnsmasq(replace(FULL, http_port=8080))
+    said = render_dnsmasq(replace(FULL, http_port=8080), NODES)
     assert "http://10.0.0.1:8080/boot.ipxe" in said
     assert "http://10.0.0.1/" not in said
 
@@ -106,13 +109,13 @@ def test_a_port_is_in_every_address() -> None:
 def test_what_the_router_and_names_are(
     config: ServeConfig, present: list[str], absent: list[str]
 ) -> None:
-    said = set(lines(render_dnsmasq(config)))
+    said = set(lines(render_dnsmasq(config, NODES)))
     assert set(present) <= said
     assert not set(absent) & said
 
 
 def test_a_proxy_offers_services_and_no_addresses() -> None:
-    said = lines(render_dnsmasq(PROXY))
+    said = lines(render_dnsmasq(PROXY, NODES))
     assert 'pxe-service=tag:!ipxe,tag:!snponly,7,"iPXE",ipxe.efi' in said
     assert 'pxe-service=tag:!ipxe,tag:snponly,7,"iPXE",snponly.efi' in said
     assert not [line for line in said if line.startswith(("dhcp-option", "dhcp-lease"))]
@@ -120,7 +123,7 @@ def test_a_proxy_offers_services_and_no_addresses() -> None:
 
 def test_nodes_are_known_by_all_their_nics() -> None:
     assert render_dhcp_hosts(NODES) == (
-        "52:54:00:00:00:01,52:54:00:00:00:02,10.0.0.11,n1\n52:54:00:00:00:03,set:snponly,n2\n"
+        "52:54:00:00:00:01,52:54:00:00:00:02,10.0.0.11,n1\n52:54:00:00:00:03,n2\n"
     )
     assert render_hosts(FULL, NODES) == ("10.0.0.1 server.nodes server\n10.0.0.11 n1.nodes n1\n")
 
@@ -164,6 +167,7 @@ def test_only_what_changed_is_written(tmp_path: Path, nfs: Nfs) -> None:
     assert set(make_config(config, Nodes(nodes=NODES))) == names
     assert make_config(config, Nodes(nodes=NODES)) == []
     assert make_config(config, Nodes(nodes=NODES[1:])) == ["dhcp-hosts", "hosts", "nginx.conf"]
+    assert make_config(config, Nodes()) == ["dnsmasq.conf", "dhcp-hosts"]
 
 
 def test_the_same_input_is_the_same_text() -> None:

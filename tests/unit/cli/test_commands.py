@@ -17,7 +17,7 @@ from tests.unit.cli.conftest import Program
 
 NAMES = sorted(function.__name__ for functions in COMMANDS.values() for function in functions)
 # They do something, or print a document: everything else lists, and programs may want to read it.
-WITHOUT_JSON = {"export", "lock", "schema", "shell"}
+WITHOUT_JSON = {"export", "lock", "schema", "serve", "shell"}
 MANIFEST = {
     "schema": 1,
     "profile": "demo",
@@ -100,7 +100,7 @@ def test_full_disk_ends_with_three(program: Program, fake_ostree: Callable[[str]
     fake_ostree("echo 'error: No space left on device' >&2; exit 1")
     done = program("fsck")
     assert done.status == 3
-    assert "the disk is full: imagebuilder gc frees what no image needs" in done.stderr
+    assert "the disk is full: imagebuilder gc and gc --releases free what is not needed" in done.stderr
 
 
 def test_lists(program: Program, fake_ostree: Callable[[str], Path]) -> None:

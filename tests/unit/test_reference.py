@@ -7,14 +7,14 @@ import json
 import re
 from pathlib import Path
 
-from imagebuilder.recipe.reference import json_schema, render_reference
+from imagebuilder.reference import json_schema, render_reference
 
-HOUSE = Path(__file__).parents[3]
+HOUSE = Path(__file__).parents[2]
 
 
 def test_the_page_is_fresh() -> None:
     fresh = (HOUSE / "docs" / "reference.md").read_text() == render_reference()
-    assert fresh, "python -m imagebuilder.recipe.reference > docs/reference.md"
+    assert fresh, "python -m imagebuilder.reference > docs/reference.md"
 
 
 def test_every_link_has_its_section() -> None:
@@ -29,7 +29,7 @@ def test_the_schema_is_whole() -> None:
     schema = json.loads(json.dumps(json_schema()))
     assert schema["$schema"].endswith("2020-12/schema")
     definitions = schema["$defs"]
-    assert {"recipe", "base", "overlay", "site"} <= definitions.keys()
+    assert {"recipe", "base", "overlay", "site", "nodes"} <= definitions.keys()
     references = set(re.findall(r'"#/\$defs/(\w+)"', json.dumps(schema)))
     assert references <= definitions.keys()
     assert "ssh-keys" in definitions["site"]["properties"]
