@@ -113,6 +113,19 @@ class Place:
 
 
 @dataclass(frozen=True)
+class Asked:
+    """What to measure: how often, and of which profiles."""
+
+    runs: int
+    profiles: tuple[str, ...]
+
+    @property
+    def largest(self) -> str:
+        """The profile on which a small change must still be quick."""
+        return self.profiles[-1]
+
+
+@dataclass(frozen=True)
 class First:
     """A profile built once, cold; `program` and `sandboxes` are peaks of memory in bytes."""
 

@@ -98,6 +98,14 @@ GOALS = (
         "bytes on disk of `store/`",
     ),
     Goal(
+        "publish", "`publish` into an empty netboot tree", "s", 2.0,
+        "the whole process, with sync and read-back; tree and store on one filesystem",
+    ),
+    Goal(
+        "promote", "`promote` and `rollback`", "s", 0.6,
+        "the whole process, in turns",
+    ),
+    Goal(
         "same", "differences between two builds of one lock", "differences", 0,
         "root, initrd, kernel and manifest of a second state directory, made with another time "
         "zone, umask, locale, TMPDIR, host name and on one core",

@@ -17,7 +17,7 @@ from imagebuilder.errors import ImagebuilderError, InputError, WorkError
 from imagebuilder.lock.storage import make_folder
 from imagebuilder.store.workplace import remove_tree
 from imagebuilder.ui import Ui
-from scripts.benchmark.bed import CHECKOUT, Bed, check_space
+from scripts.benchmark.bed import CHECKOUT, Asked, Bed, check_space
 from scripts.benchmark.facts import host_facts
 from scripts.benchmark.figures import (
     GOALS,
@@ -28,7 +28,7 @@ from scripts.benchmark.figures import (
     render_report,
     report_json,
 )
-from scripts.benchmark.rows import LARGE, PLAIN, ROWS, SMALL, Asked, clean, measure_cold
+from scripts.benchmark.rows import LARGE, PLAIN, ROWS, SMALL, clean, measure_cold
 
 NAMES = tuple(goal.row for goal in GOALS)
 # What the rows of one profile, and of both, need at most at one time, in bytes.

@@ -17,7 +17,7 @@ from imagebuilder.errors import WorkError
 from imagebuilder.pipeline import settled_lock
 from imagebuilder.steps.generated import is_boot_file
 from imagebuilder.store.workplace import remove_tree
-from scripts.benchmark.bed import Bed, Place
+from scripts.benchmark.bed import Asked, Bed, Place
 from scripts.benchmark.compare import (
     another_environment,
     differing_parts,
@@ -48,19 +48,6 @@ class Spent:
 
     wall: float
     cpu: float
-
-
-@dataclass(frozen=True)
-class Asked:
-    """What to measure: how often, and of which profiles."""
-
-    runs: int
-    profiles: tuple[str, ...]
-
-    @property
-    def largest(self) -> str:
-        """The profile on which a small change must still be quick."""
-        return self.profiles[-1]
 
 
 def measure_cold(bed: Bed, asked: Asked, engines: Sequence[str]) -> list[Figure]:
@@ -241,6 +228,40 @@ def planned_wrongly(steps: Sequence[Mapping[str, Json]], changed: str) -> list[s
     ]
 
 
+def measure_publish(bed: Bed, asked: Asked) -> list[Figure]:
+    """A first release in an empty tree on the store's filesystem."""
+    profile = asked.largest
+    place, tree = bed.first(profile).place, bed.top / "work/tree"
+    seconds: list[float] = []
+    for number in range(asked.runs):
+        remove_tree(tree)
+        os.sync()
+        with bed.ui.step(f"publish {profile}, run {number + 1}"):
+            seconds.append(place.seconds("publish", profile, "--tree", os.fspath(tree)))
+    remove_tree(tree)
+    return [Figure("publish", profile, tuple(seconds))]
+
+
+def measure_promote(bed: Bed, asked: Asked) -> list[Figure]:
+    """A channel moved to and fro between two releases."""
+    del asked
+    place, tree = bed.copy(bed.first(SMALL).place, "promote"), bed.top / "work/tree"
+    remove_tree(tree)
+    words = ("--tree", os.fspath(tree))
+    place("publish", SMALL, *words)
+    place("promote", SMALL, *words)
+    build_changed(place, SMALL, 0)
+    place("publish", SMALL, *words)
+    with bed.ui.step(f"promote and rollback {SMALL}, {SHORT_RUNS} times"):
+        moves = [
+            place.seconds(verb, SMALL, *words)
+            for _ in range(SHORT_RUNS)
+            for verb in ("promote", "rollback")
+        ]
+    remove_tree(tree)
+    return [Figure("promote", SMALL, tuple(moves))]
+
+
 def measure_memory(bed: Bed, asked: Asked) -> list[Figure]:
     """Peaks of the first builds."""
     firsts = {profile: bed.first(profile) for profile in asked.profiles}
@@ -300,6 +321,8 @@ ROWS: Mapping[str, Callable[[Bed, Asked], list[Figure]]] = {
     "package": measure_package,
     "memory": measure_memory,
     "file": measure_file,
+    "publish": measure_publish,
+    "promote": measure_promote,
     "same": measure_same,
 }
 
