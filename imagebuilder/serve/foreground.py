@@ -19,6 +19,7 @@ from imagebuilder.program import Program, program
 from imagebuilder.publish.usage import note_reports
 from imagebuilder.serve.config import Nfs, ServeConfig
 from imagebuilder.serve.daemons import Daemon, check_config, daemons, reload_changed
+from imagebuilder.serve.doors import Doors
 from imagebuilder.serve.files import make_config
 from imagebuilder.serve.ipxe import ARCHITECTURES, copy_binaries
 from imagebuilder.serve.nfs import kernel_export, wants_rpcbind
@@ -31,8 +32,6 @@ from imagebuilder.ui import Ui
 
 DNSMASQ_CONF = "dnsmasq.conf"
 TICK = 1.0  # seconds between looks at nodes.yaml, reports and ssh
-SSH_AT_ONCE = 16  # nodes asked in one tick
-SSH_PATIENCE = 0.2  # seconds
 POLL = 0.05  # seconds
 
 
@@ -54,6 +53,7 @@ class Room:
     ui: Ui
     screen: Screen
     progress: Progress = field(default_factory=lambda: Progress(time.monotonic))
+    doors: Doors = field(default_factory=lambda: Doors(time.monotonic))
     lines: queue.Queue[tuple[str, str]] = field(default_factory=queue.Queue)
     running: dict[str, Running] = field(default_factory=dict)
     stamp: object = None
@@ -252,17 +252,8 @@ def stamp_of(config: ServeConfig) -> object:
 
 
 def ask_ssh(room: Room) -> None:
-    """Try to reach sshd on the nodes that should have it soon."""
-    for boot in room.progress.awaiting_ssh()[:SSH_AT_ONCE]:
-        if answers_ssh(boot.address):
-            for event in room.progress.logged_in(boot.node):
-                room.screen.event(event, boot.times)
-
-
-def answers_ssh(address: str) -> bool:
-    """Whether an ssh server greets us at an address."""
-    try:
-        with socket.create_connection((address, 22), SSH_PATIENCE) as connection:
-            return connection.recv(4) == b"SSH-"
-    except OSError:
-        return False
+    """See which of the nodes that should have sshd soon have it."""
+    waiting = {boot.address: boot.node for boot in room.progress.awaiting_ssh()}
+    for address in room.doors.find_open(waiting):
+        for event in room.progress.logged_in(waiting[address]):
+            room.screen.event(event, room.progress.boots[event.node].times)

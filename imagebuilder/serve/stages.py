@@ -151,12 +151,13 @@ class Progress:
         """A request that nginx has answered."""
         parts = urlsplit(uri)
         path = parts.path
-        if owner := re.match(rf"/nodes/({MAC})/", path):
-            self.own(address, owner[1].replace("-", ":"))
         if path.startswith("/report"):
             return self.hear_report(address, parse_qs(parts.query))
         if status not in (200, 206):
             return []
+        # One that is not there tells nothing: a machine asks for each of its NICs.
+        if owner := re.match(rf"/nodes/({MAC})/", path):
+            self.own(address, owner[1].replace("-", ":"))
         if path == "/boot.ipxe":
             return self.reach(self.owner(address), Stage.IPXE, address)
         if path.startswith("/ipxe/"):

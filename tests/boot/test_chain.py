@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tests.boot.conftest import NEWS
 from tests.boot.lab import Lab, router
 from tests.boot.machine import MACS, Firmware, netbooting
 from tests.boot.node import LOWER
-from tests.boot.server import BOOT_SECONDS, Published, boot_server, log_in
+from tests.boot.server import BOOT_SECONDS, CHEAP_NODE, Published, boot_server, log_in
 from tests.workshop import Workshop
 
 pytestmark = pytest.mark.boot
@@ -56,6 +57,7 @@ nodes:
     address: {BETA}
     static: true
     console: [ttyS0]
+    cmdline: {CHEAP_NODE}
 """
     with boot_server(room, workshop, published, nodes) as server:
         server("promote", "generic")
@@ -92,11 +94,13 @@ nodes:
         report = server.await_stage(machine, "switch-root")
         requests = server.requests()
         menu = machine.console.said(r"generic \(stable\)")
+        mistaken = server.program.said(f"^{MACS[1]} ")
     assert report.version == published.old
     assert re.fullmatch(r"10\.77\.0\.1[6-9]\d", report.address), "the router gave it"
     assert "200 /menu.ipxe" in requests
     assert "404 /nodes/52-54-00-77-00-01/boot.ipxe" in requests
     assert menu
+    assert not mistaken, "the other NIC of the same machine"
 
 
 @pytest.mark.parametrize(
@@ -110,14 +114,12 @@ def test_a_live_iso_boots_its_kernel_from_the_menu(
     iso = make_live_iso(room.work / "tiny.iso", published)
     nodes = "menu: {default: live/tiny, timeout: 2}\n"
     with (
-        router(room) if dhcp == "proxy" else room.program("no-router", ["true"]),
+        router(room) if dhcp == "proxy" else nullcontext(),
         boot_server(room, workshop, published, nodes, ["--dhcp", dhcp]) as server,
     ):
         server("live", "add", f"{iso}")
         with netbooting(room, firmware) as machine:
-            said = server.awaited(
-                machine, lambda: machine.console.said("^LIVE "), "the live system"
-            )
+            said = server.awaited(machine, lambda: machine.console.said("LIVE "), "the live system")
     assert "url=http://10.77.0.1/live/tiny/tiny.iso" in said[0]
 
 
@@ -132,8 +134,12 @@ nodes:
         boot_server(room, workshop, published, nodes) as server,
         netbooting(room, Firmware.BIOS) as machine,
     ):
-        machine.console.wait_for(r"BOOT FAILED in stage release: server 10\.77\.0\.1", BOOT_SECONDS)
+        machine.console.wait_for(
+            "BOOT FAILED in stage release: no absent/stable that boots", BOOT_SECONDS
+        )
         server.program.wait_for(r"404 .* /channels/absent/stable/boot\.ipxe", LOG_SECONDS)
+        warned = server.program.said('no release of "absent" in this tree')
+    assert warned
 
 
 def make_live_iso(path: Path, published: Published) -> Path:

@@ -59,6 +59,13 @@ def hear(progress: Progress, lines: list[str]) -> list[Event]:
     return [event for line in lines for event in progress.hear(line)]
 
 
+def test_a_question_after_another_nic_that_is_nobodys_changes_nothing() -> None:
+    progress = Progress(Clock())
+    asked = f"{ADDRESS} 404 146 0.000 /nodes/52-54-00-77-00-02/boot.ipxe"
+    events = hear(progress, [*FIRMWARE, *IPXE[:-1], asked, *SYSTEM])
+    assert {event.node for event in events} == {MAC}
+
+
 def test_a_boot_goes_through_its_stages_in_order() -> None:
     progress = Progress(Clock())
     events = hear(progress, FIRMWARE + IPXE + SYSTEM)
