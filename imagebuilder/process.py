@@ -202,7 +202,8 @@ def failure(argv: Sequence[Word], done: Completed, log: Path | None) -> Imagebui
         command = f"{command[:MOST]}… (all of it is in the log)"
     full = any(FULL.search(line) for line in said)
     if full:
-        lines += "\n    the disk is full: imagebuilder gc and gc --releases free what is not needed"
+        lines += "\n    the disk is full: imagebuilder gc frees what no image needs,"
+        lines += "\n    imagebuilder gc --releases what no channel and no node needs"
     kind = HostError if full else WorkError
     return kind(
         f"{Path(os.fspath(argv[0])).name} failed ({how}){lines}",

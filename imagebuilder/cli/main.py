@@ -36,7 +36,7 @@ COMMANDS = {
 }
 GROUPS = {"Nodes": (nodes_app, live_app)}
 
-NO_SPACE = "imagebuilder gc frees what no image needs; --state names another place"
+NO_SPACE = "imagebuilder gc frees what no image needs, gc --releases old releases"
 NOT_YOURS = "use sudo, or name a place that is yours with --state"
 # What the system says when the host is not fit, and what to do.
 UNFIT = {
