@@ -52,11 +52,17 @@ exec dnsmasq --keep-in-foreground --conf-file=/dev/null --port=0 --user=root --l
 """
 GANESHA = """\
 NFS_CORE_PARAM {{
-    Protocols = 3, 4; Enable_NLM = false; Enable_RQUOTA = false; Bind_addr = {server};
+    Protocols = 3, 4; Enable_UDP = false; Enable_NLM = false; Enable_RQUOTA = false;
+    Bind_addr = {server};
 }}
 NFSv4 {{ Graceless = true; Only_Numeric_Owners = true; RecoveryRoot = "{work}"; }}
 EXPORT_DEFAULTS {{ Access_Type = RO; Squash = No_Root_Squash; SecType = sys; Protocols = 3, 4; }}
 {exports}
+"""
+AWAIT_RPCBIND = """\
+for try in $(seq 200); do ss -Hltn 'sport = :111' | grep -q . && exit; sleep 0.1; done
+echo "rpcbind does not open its port" >&2
+exit 1
 """
 EXPORT = """\
 EXPORT {{ Export_Id = {number}; Path = "{path}"; Pseudo = "/{name}"; FSAL {{ Name = VFS; }} }}
@@ -168,9 +174,12 @@ def nfs_server(room: Lab, exports: Sequence[tuple[str, Path]]) -> Iterator[Progr
         "-p",
         "/run/ganesha/pid",
     ]
-    with room.program("rpcbind", ["rpcbind", "-f", "-w"]), room.program("ganesha", argv) as started:
-        started.wait_for("NFS SERVER INITIALIZED", 30)
-        yield started
+    with room.program("rpcbind", ["rpcbind", "-f", "-w"]):
+        # ganesha ends when nobody takes its registration.
+        room.run(["sh", "-euc", AWAIT_RPCBIND])
+        with room.program("ganesha", argv) as started:
+            started.wait_for("NFS SERVER INITIALIZED", 30)
+            yield started
 
 
 def address_of(room: Lab, mac: str) -> str:
