@@ -119,19 +119,20 @@ def test_killed_at_any_moment_the_state_is_the_old_or_the_new(ground: Ground) ->
             name = chance.choice(("publish", "publish", "pack", "promote", "rollback", "gc"))
             before = channels_of(ground.tree)
             releases = find_releases(ground.tree)
-            start = time.monotonic()
             pid = fork(actions(ground, chance)[name])
             time.sleep(chance.random() * longest.get(name, 0.4))
             os.kill(pid, signal.SIGKILL)
             status = wait(pid)
             wait_until(lambda: not find_descendants(), 5, "something outlived its parent")
             assert status in (0, -signal.SIGKILL), name
+            # How long an action takes is the machine's affair: most kills shall come before it ends.
             if status == 0:
-                longest[name] = 0.8 * longest.get(name, 0.4) + 0.2 * (time.monotonic() - start)
+                longest[name] = 0.6 * longest.get(name, 0.4)
             else:
+                longest[name] = 1.15 * longest.get(name, 0.4)
                 killed[name] = killed.get(name, 0) + 1
             check_change(ground, name, before, set(map(str, releases)))
-    assert sum(killed.values()) > KILLS / 4, f"too few were killed in their work: {killed}"
+    assert sum(killed.values()) > KILLS / 6, f"too few were killed in their work: {killed}"
     print(f"killed in their work: {killed}")
     for image in ground.images:
         publish_image(ground, image, squashfs=True)
