@@ -120,16 +120,17 @@ def test_killed_at_any_moment_the_state_is_the_old_or_the_new(ground: Ground) ->
             before = channels_of(ground.tree)
             releases = find_releases(ground.tree)
             pid = fork(actions(ground, chance)[name])
-            time.sleep(chance.random() * longest.get(name, 0.4))
+            time.sleep(chance.random() * longest.get(name, 0.15))
             os.kill(pid, signal.SIGKILL)
             status = wait(pid)
             wait_until(lambda: not find_descendants(), 5, "something outlived its parent")
             assert status in (0, -signal.SIGKILL), name
-            # How long an action takes is the machine's affair: most kills shall come before it ends.
+            # How long an action takes is the machine's affair; most kills shall come before its
+            # end.
             if status == 0:
-                longest[name] = 0.6 * longest.get(name, 0.4)
+                longest[name] = 0.6 * longest.get(name, 0.15)
             else:
-                longest[name] = 1.15 * longest.get(name, 0.4)
+                longest[name] = 1.15 * longest.get(name, 0.15)
                 killed[name] = killed.get(name, 0) + 1
             check_change(ground, name, before, set(map(str, releases)))
     assert sum(killed.values()) > KILLS / 6, f"too few were killed in their work: {killed}"
