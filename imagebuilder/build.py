@@ -276,7 +276,7 @@ def record(
     kinds = (stat.S_IFREG, stat.S_IFLNK)  # a whiteout, which removes, is neither
     sizes = [info.st_size for _, info in walk(tree) if stat.S_IFMT(info.st_mode) in kinds]
     made = Record(planned.step.title, sum(sizes), len(sizes), round(seconds, 2), facts)
-    make_record(site.state, planned.digest, made)
+    make_record(site.state, planned.digest, made, site.work)
 
 
 def check_root() -> None:

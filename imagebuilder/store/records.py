@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,11 +25,11 @@ def record_file(state: Path, digest: str) -> Path:
     return state / "layers" / f"{digest}.json"
 
 
-def make_record(state: Path, digest: str, record: Record) -> None:
-    """Write a record, complete or not at all."""
+def make_record(state: Path, digest: str, record: Record, work: Path) -> None:
+    """Write a record, complete or not at all; until then it is in `work`, which is swept."""
     target = record_file(state, digest)
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_suffix(f".{os.getpid()}")
+    partial = work / f"record-{digest}"
     partial.write_text(json.dumps(asdict(record)))
     partial.replace(target)
 

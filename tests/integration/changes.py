@@ -92,7 +92,7 @@ def leftovers(state: Path, *, store: bool = True) -> list[str]:
     Without `store`, objects of a commit that was cut short do not count: the next commit takes
     over or drops that staging folder (ostree-repo-commit.c, staging directories).
     """
-    places = [state.glob("work/*"), state.glob("layers/*.[0-9]*")]
+    places = [state.glob("work/*"), state.glob("layers/*[!n]")]
     if store:
         places.append(state.glob("store/tmp/*/*"))
     return sorted(os.fspath(path) for paths in places for path in paths)
