@@ -218,7 +218,8 @@ def check_tools(*names: str) -> None:
     if missing:
         raise HostError(
             f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed",
-            hint="scripts/host-setup installs what a build needs; imagebuilder doctor lists it",
+            hint="scripts/host-setup installs what a build needs, with --serve what serving needs; "
+            "imagebuilder doctor lists it",
         )
 
 
