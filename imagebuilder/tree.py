@@ -15,6 +15,7 @@
       nodes/NAME/                       what a node keeps: its ssh host keys, its machine-id
       serve/                            rendered configuration and state of the daemons
       seen/MAC.json                     which release a node booted last
+      reports/PROFILE/VERSION/ID/       what a boot test of a release found
       kept/PROFILE/VERSION              a marker: gc leaves this release
       verified/PROFILE/VERSION.json     size and identity of a release's files when last verified
       work/ locks/                      staging, one folder a command; flock(2) files
@@ -37,7 +38,7 @@ CANDIDATE, STABLE = "candidate", "stable"
 CHANNELS = (CANDIDATE, STABLE)
 FOLDERS = (
     "tftp", "http/releases", "http/nodes", "http/live", "channels", "roots", "nodes", "serve",
-    "seen", "kept", "verified", "work", "locks",
+    "seen", "reports", "kept", "verified", "work", "locks",
 )  # fmt: skip
 
 
@@ -98,6 +99,10 @@ class Tree:
     def seen(self, mac: str) -> Path:
         """What is known of the last boot of a NIC's owner; `mac` with colons."""
         return self.path / "seen" / f"{hyphened(mac)}.json"
+
+    def reports(self, profile: str, version: str) -> Path:
+        """The folder of a release's reports."""
+        return self.path / "reports" / profile / version
 
     def kept(self, profile: str, version: str) -> Path:
         """The file whose presence keeps a release."""

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Report box: what was tested, on which bytes, how far each machine came, and the verdict.
+
+Report      one run of `imagebuilder test` on one release
+  Check     a check of the tree (kind "static")
+  Trial     one way to boot: firmware and kind of root, with one node or more
+    Machine   one machine of it: the stages it reached, its checks, its console
+      Check   a check over ssh (kind "boot")
+    Inference what llama.cpp answered, and on what it computed
+    Verdict   passed, or the stage that failed, with evidence and hint
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+SCHEMA = 1
+CPU = "cpu"
+
+
+class Stage(StrEnum):
+    """How far a boot test is, in order: each is passed or is the one that failed."""
+
+    STATIC = "static"  # the static checks passed
+    FIRMWARE = "firmware"  # the firmware asks the network for an address
+    DHCP = "dhcp"  # it was given one
+    BOOT_FILE = "boot-file"  # it has fetched iPXE (BIOS machines in QEMU bring it)
+    IPXE = "ipxe"  # iPXE has fetched the entry script
+    RELEASE = "release"  # the scripts led to the release: its kernel is fetched
+    KERNEL = "kernel"  # the kernel runs
+    INITRD = "initrd"  # our part of the initrd runs
+    NETWORK = "network"  # the initrd has an address
+    ROOT = "root"  # the root is mounted
+    SWITCH_ROOT = "switch-root"  # the initrd is left
+    UNITS = "units"  # systemd of the root starts units
+    SSH = "ssh"  # somebody can log in
+    CHECKS = "checks"  # the boot checks passed
+    INFERENCE = "inference"  # llama.cpp has answered
+    SHUTDOWN = "shutdown"  # the node went down in time
+    REBOOT = "reboot"  # it came back as the same node
+
+
+ORDER: tuple[Stage, ...] = tuple(Stage)
+
+
+class Outcome(StrEnum):
+    """What became of a check."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One check that ran.
+
+    `group` is the overlay it comes from, or "common"; `kind` is "static" or "boot"; `name` is its
+    function with parameters, `message` why it failed or was skipped (lines, the fact first).
+    """
+
+    group: str
+    name: str
+    kind: str
+    outcome: Outcome
+    seconds: float
+    message: str = ""
+
+    @property
+    def title(self) -> str:
+        """Its name in words: `ssh: no host key is in the image`."""
+        words = self.name.removeprefix("test_").replace("_", " ")
+        return f"{self.group}: {words}"
+
+
+@dataclass(frozen=True)
+class Reached:
+    """A stage that was passed, `seconds` after power-on."""
+
+    stage: Stage
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Passed, or which stage failed and why.
+
+    `evidence` are the last lines of `log` (a file of the report: `console-gate-1.log`,
+    `dnsmasq.log`), `hint` is what to look at next.
+    """
+
+    passed: bool
+    stage: Stage | None = None
+    what: str = ""
+    evidence: tuple[str, ...] = ()
+    log: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Inference:
+    """What llama.cpp did with a tiny model.
+
+    `expected` is the backend that the profile is for (cpu, vulkan, rocm, cuda), `used` the one that
+    computed.  `over` names the nodes that took part.  `tokens` were generated in `seconds`.
+    `refused` is set where the profile's own service refuses the processor, as it should, and the
+    answer came from a server that was started by hand.
+    """
+
+    expected: str
+    used: str
+    over: tuple[str, ...]
+    completion: str
+    chat: str
+    tokens: int
+    seconds: float
+    refused: bool = False
+
+    @property
+    def degraded(self) -> bool:
+        """Whether it computed on less than the profile is for."""
+        return self.used != self.expected
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One machine of a trial; `console` is a file of the report, one line an event, with times."""
+
+    name: str
+    mac: str
+    address: str
+    stages: tuple[Reached, ...]
+    checks: tuple[Check, ...]
+    console: str
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One way to boot; `firmware` is uefi or bios, `root` nfs or http, seconds of wall clock."""
+
+    firmware: str
+    root: str
+    machines: tuple[Machine, ...]
+    verdict: Verdict
+    seconds: float
+    inference: Inference | None = None
+
+    @property
+    def name(self) -> str:
+        """For people: `uefi+nfs`, `uefi+nfs, 2 nodes`."""
+        many = len(self.machines)
+        return f"{self.firmware}+{self.root}" + (f", {many} nodes" if many > 1 else "")
+
+
+@dataclass(frozen=True)
+class Report:
+    """One run of `imagebuilder test`.
+
+    `id` names it among the reports of its release and sorts by time.  `digests` are of the bytes
+    that were booted, by name: `root` is an OSTree commit, the others sha256 of files of the release.
+    `started` is ISO 8601 in UTC.  `acceleration` is kvm or tcg, `why` how that was decided.
+    `selection` is the -k expression: a report with one is not complete and opens no gate.
+    `sizes` are bytes by name: root, vmlinuz, initrd.img, root.squashfs.
+    `checks` are the files that ran, with their sha256, by `group/file`.
+    """
+
+    id: str
+    profile: str
+    version: str
+    digests: Mapping[str, str]
+    started: str
+    seconds: float
+    acceleration: str
+    why: str
+    host: str
+    tool: str
+    selection: str
+    sizes: Mapping[str, int]
+    files: Mapping[str, str]
+    static: tuple[Check, ...]
+    trials: tuple[Trial, ...]
+    schema: int = field(default=SCHEMA)
+
+    @property
+    def name(self) -> str:
+        """The release: `profile@version`."""
+        return f"{self.profile}@{self.version}"
+
+    @property
+    def passed(self) -> bool:
+        """Whether everything that ran did."""
+        return self.failure is None and bool(self.trials)
+
+    @property
+    def failure(self) -> Verdict | None:
+        """The first verdict that did not pass; failed static checks come first."""
+        if broken := [check for check in self.static if check.outcome is Outcome.FAILED]:
+            return Verdict(
+                passed=False,
+                stage=Stage.STATIC,
+                what="; ".join(check.title for check in broken),
+                evidence=tuple(line for check in broken for line in check.message.splitlines()),
+                hint="imagebuilder check shows them without a boot",
+            )
+        return next((trial.verdict for trial in self.trials if not trial.verdict.passed), None)
+
+    @property
+    def degraded(self) -> bool:
+        """Whether an accelerator that the profile is for took no part."""
+        return any(trial.inference and trial.inference.degraded for trial in self.trials)
