@@ -7,14 +7,15 @@ MAKEFLAGS += --no-print-directory
 SHELL := /bin/sh
 
 PROFILE ?=
+OPTIONS ?=
 BIN := .venv/bin
 STAMP := .venv/imagebuilder.stamp
 # Root-owned caches in a checkout are a nuisance to its owner.
 AS_ROOT := scripts/as-root env PYTHONDONTWRITEBYTECODE=1
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 
-.PHONY: help image test check lint style types contract shellcheck unit integration boot bench venv clean \
-	host host-dev host-tests profile
+.PHONY: help image test check lint style types contract shellcheck unit integration boot smoke faults \
+	bench venv clean host host-dev host-tests profile
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -51,6 +52,14 @@ integration: host-tests $(STAMP) ## Integration tests: root, real builds
 
 boot: host-tests $(STAMP) ## Boot tests: machines in QEMU
 	@$(AS_ROOT) $(PYTEST) $(or $(wildcard tests/boot),-m boot tests)
+
+# UEFI, and its root as its nodes have it, unless OPTIONS (those of `imagebuilder test`) say otherwise.
+smoke: image ## Build, publish to a temporary tree, boot, throw away: make smoke PROFILE=generic
+	@scripts/host-setup --quiet --boot
+	@scripts/as-root scripts/smoke '$(PROFILE)' $(OPTIONS)
+
+faults: host-tests $(STAMP) ## Plant every known fault: the table of what is caught, missed, false alarms
+	@$(AS_ROOT) scripts/faults
 
 bench: host $(STAMP) ## Measure: writes a JSON and a table
 	@scripts/as-root scripts/bench

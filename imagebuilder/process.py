@@ -218,7 +218,7 @@ def check_tools(*names: str) -> None:
     if missing:
         raise HostError(
             f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed",
-            hint="scripts/host-setup installs what a build needs, with --serve what serving needs; "
+            hint="scripts/host-setup installs what a build needs, with --serve and --boot more; "
             "imagebuilder doctor lists it",
         )
 

@@ -56,6 +56,9 @@ def schema() -> None:
 def doctor(
     context: typer.Context,
     serve: Annotated[bool, typer.Option("--serve", help="Fit to serve nodes, instead?")] = False,
+    test: Annotated[
+        bool, typer.Option("--test", help="Fit to boot releases in machines, instead?")
+    ] = False,
     interface: Annotated[
         str, typer.Option("--interface", "-i", envvar=INTERFACE, help="With --serve: their wire.")
     ] = "",
@@ -68,13 +71,20 @@ def doctor(
 
     Example: imagebuilder doctor --serve --interface enp3s0
     """
-    from imagebuilder.doctor import Level, examine, examine_serve, render_findings
+    from imagebuilder.doctor import (
+        Level,
+        examine,
+        examine_boot,
+        examine_serve,
+        render_findings,
+    )
     from imagebuilder.tree import Tree
 
     given: Context = context.obj
-    if serve:
-        findings = examine_serve(Tree(tree.absolute()), interface)
-    else:
+    place = Tree(tree.absolute())
+    findings = examine_serve(place, interface) if serve else ()
+    findings += examine_boot(place) if test else ()
+    if not (serve or test):
         findings = examine(given.settings, os.environ)
     if json:
         print_json(

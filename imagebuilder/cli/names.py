@@ -72,6 +72,12 @@ TreeOption = Annotated[
         help="The netboot tree.",
     ),
 ]
+Untested = Annotated[
+    str,
+    typer.Option(
+        metavar="REASON", help="Stable without a boot test that passed; recorded for ever."
+    ),
+]
 Days = Annotated[int, typer.Option(min=1, help="A node counts so long after its last sign.")]
 IgnoreClients = Annotated[
     bool,

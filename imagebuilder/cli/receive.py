@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from imagebuilder.cli.context import Context, print_json
-from imagebuilder.cli.names import TreeOption
+from imagebuilder.cli.names import TreeOption, Untested
 from imagebuilder.tree import DEFAULT_TREE
 
 
@@ -21,6 +21,7 @@ def receive(
     squashfs: Annotated[
         bool | None, typer.Option("--squashfs/--no-squashfs", help="Whether to pack the root.")
     ] = None,
+    untested: Untested = "",
     have: Annotated[bool, typer.Option("--have", help="Only say what the tree has.")] = False,
     objects: Annotated[
         bool, typer.Option("--objects", help="With --have: name every object.")
@@ -43,6 +44,7 @@ def receive(
         return
     ref = image_named(image, commit)
     done = receive_image(
-        make_tree(tree), ref, sys.stdin.buffer, given.ui, channel=channel, squashfs=squashfs
-    )
+        make_tree(tree), ref, sys.stdin.buffer, given.ui,
+        channel=channel, squashfs=squashfs, untested=untested,
+    )  # fmt: skip
     print_json({"published": done.as_json(), "said": done.render()})

@@ -16,6 +16,7 @@ from imagebuilder.cli.names import (
     Profile,
     ReleaseName,
     TreeOption,
+    Untested,
 )
 from imagebuilder.tree import CANDIDATE, DEFAULT_TREE
 
@@ -39,6 +40,7 @@ def publish(
         bool,
         typer.Option("--squashfs", help="With root.squashfs, also if nodes use NFS by default."),
     ] = False,
+    untested: Untested = "",
     json: AsJson = False,
 ) -> None:
     """Publish an image: an immutable release in the netboot tree, and a channel that points to it.
@@ -55,20 +57,27 @@ def publish(
     found, packed, ui = store.image(image), squashfs or None, given.ui
     if to:
         there = parse_remote(to, remote_command)
-        sent = publish_to(there, store, found, ui, channel=channel, squashfs=packed)
+        sent = publish_to(
+            there, store, found, ui, channel=channel, squashfs=packed, untested=untested
+        )
         print_json(sent.as_json()) if json else print_text(sent.render())
         return
-    done = publish_here(store, found, make_tree(tree), ui, channel=channel, squashfs=packed)
+    done = publish_here(
+        store, found, make_tree(tree), ui, channel=channel, squashfs=packed, untested=untested
+    )
     print_json(done.as_json()) if json else print_text(done.render())
 
 
 def promote(
     context: typer.Context,
     release: ReleaseName,
+    untested: Untested = "",
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
     """Make a release stable: the one named, or the profile's candidate.
+
+    A boot test of it must have passed (imagebuilder test).
 
     Example: imagebuilder promote rx7600xt
     """
@@ -76,7 +85,7 @@ def promote(
     from imagebuilder.publish.find import open_tree
 
     given: Context = context.obj
-    moved = promote_release(open_tree(tree), release, given.ui)
+    moved = promote_release(open_tree(tree), release, given.ui, untested=untested)
     print_json(moved.as_json()) if json else print_text(moved.render())
 
 
@@ -84,6 +93,7 @@ def rollback(
     context: typer.Context,
     profile: Profile,
     to: Annotated[str, typer.Option(metavar="VERSION", help="To this one.")] = "",
+    untested: Untested = "",
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
@@ -95,7 +105,7 @@ def rollback(
     from imagebuilder.publish.find import open_tree
 
     given: Context = context.obj
-    moved = roll_back(open_tree(tree), profile, given.ui, to=to)
+    moved = roll_back(open_tree(tree), profile, given.ui, to=to, untested=untested)
     print_json(moved.as_json()) if json else print_text(moved.render())
 
 
@@ -113,7 +123,7 @@ def releases(
     Example: imagebuilder releases rx7600xt --verify
     """
     from imagebuilder.publish.find import open_tree
-    from imagebuilder.publish.listing import HEADERS, list_releases, verify_releases
+    from imagebuilder.publish.listing import HEADERS, list_releases, tell_forced, verify_releases
 
     given: Context = context.obj
     place = open_tree(tree)
@@ -127,6 +137,7 @@ def releases(
     if json:
         print_json([release.as_json() for release in found])
     else:
+        tell_forced(found, given.ui)
         empty = "no releases yet: imagebuilder publish PROFILE makes one"
         print_table([release.row() for release in found], HEADERS, empty=empty)
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from imagebuilder.doctor.boot import examine_boot
 from imagebuilder.doctor.finding import Finding, Level
 from imagebuilder.doctor.host import (
     SERVE_GROUPS,
@@ -26,7 +27,7 @@ from imagebuilder.process import base_environment
 from imagebuilder.settings import Settings, find_home
 from imagebuilder.ui import table
 
-__all__ = ["Finding", "Level", "examine", "examine_serve", "render_findings"]
+__all__ = ["Finding", "Level", "examine", "examine_boot", "examine_serve", "render_findings"]
 
 
 def examine(settings: Settings, env: Mapping[str, str]) -> tuple[Finding, ...]:

@@ -34,6 +34,7 @@ HOST_SETUP = {
     "serve": "scripts/host-setup --serve",
     "nfs": "scripts/host-setup --serve",
     "dev": "scripts/host-setup --dev",
+    "boot": "scripts/host-setup --boot",
 }
 SERVE_GROUPS = frozenset(("serve", "nfs"))  # looked at by `doctor --serve`
 ALL_HOST_SETUP = "scripts/host-setup --tests"
@@ -71,9 +72,9 @@ def examine_python(version: tuple[int, ...]) -> Finding:
     return Finding("python", Level.OK, text)
 
 
-def examine_need(need: Need, path: str) -> Finding:
-    """Whether one tool is there, and new enough; only those a build needs are problems."""
-    level = Level.PROBLEM if need.group == "build" else Level.WARNING
+def examine_need(need: Need, path: str, *, required: bool = False) -> Finding:
+    """Whether one tool is there, and new enough; only those a build needs are `required` always."""
+    level = Level.PROBLEM if required or need.group == "build" else Level.WARNING
     mend = HOST_SETUP.get(need.group, ALL_HOST_SETUP)
     subject = need.package if need.tool.startswith(("/", "module:")) else need.tool
     if not is_present(need.tool, path):

@@ -19,6 +19,14 @@ from imagebuilder.publish.find import (
     find_releases,
     find_version,
 )
+from imagebuilder.publish.gate import (
+    NOT_ASKED,
+    Passage,
+    check_reason,
+    pass_gate,
+    tell_unneeded,
+    was_stable,
+)
 from imagebuilder.publish.journal import (
     PROMOTE,
     ROLLBACK,
@@ -36,12 +44,16 @@ from imagebuilder.ui import Ui
 
 @dataclass(frozen=True)
 class Moved:
-    """A channel now points to `version`; `previous` is where it did (empty: nowhere)."""
+    """A channel now points to `version`; `previous` is where it did (empty: nowhere).
+
+    `passage` is why it may be stable.
+    """
 
     profile: str
     channel: str
     version: str
     previous: str
+    passage: Passage = NOT_ASKED
 
     def as_json(self) -> dict[str, Json]:
         """As a value for programs."""
@@ -50,6 +62,8 @@ class Moved:
             "channel": self.channel,
             "version": self.version,
             "previous": self.previous or None,
+            "report": self.passage.report or None,
+            "untested": self.passage.reason or None,
         }
 
     def render(self) -> str:
@@ -57,9 +71,8 @@ class Moved:
         name = f"{self.profile}: {self.channel}"
         if self.version == self.previous:
             return f"{name} is {self.version} already"
-        return f"{name} is now {self.version}" + (
-            f", was {self.previous}" if self.previous else ", the first one"
-        )
+        was = f"was {self.previous}" if self.previous else "the first one"
+        return f"{name} is now {self.version}, {was}{self.passage}"
 
 
 def check_channel(channel: str) -> None:
@@ -75,22 +88,34 @@ def moving(tree: Tree, profile: str) -> Iterator[None]:
         yield
 
 
-def point(tree: Tree, release: ReleaseName, channel: str, event: str) -> Moved:
-    """Let a channel point to a release; the caller holds moving() and knows that it is whole."""
+def point(
+    tree: Tree, release: ReleaseName, channel: str, event: str, passage: Passage = NOT_ASKED
+) -> Moved:
+    """Let a channel point to a release; the caller holds moving() and knows that it is whole.
+
+    For stable it has a `passage`.
+    """
     previous = find_version(tree, release.profile, channel)
     if previous != release.version:
         link = tree.channel(release.profile, channel)
         make_folder(link.parent)
-        append(tree, Event(event, release.profile, release.version, channel, previous))
+        append(
+            tree,
+            Event(event, release.profile, release.version, channel, previous,
+                  passage.report, passage.reason),
+        )  # fmt: skip
         point_link(link, f"../../http/releases/{release.profile}/{release.version}")
-    return Moved(release.profile, channel, release.version, previous)
+    return Moved(release.profile, channel, release.version, previous, passage)
 
 
-def promote(tree: Tree, name: str, ui: Ui) -> Moved:
+def promote(tree: Tree, name: str, ui: Ui, *, untested: str = "") -> Moved:
     """Make `profile@version`, or what is candidate of `profile`, stable.
 
-    Raises InputError when there is no such release, DamagedError when it is not whole.
+    `untested` is the reason to do so without a boot test that passed.  Raises InputError when
+    there is no such release, DamagedError when it is not whole, WorkError when no boot test of it
+    has passed.
     """
+    check_reason(untested)
     profile, _, version = name.partition("@")
     find_profile(tree, profile)
     with space_needed(tree.path), changing(tree, ui), moving(tree, profile):
@@ -103,14 +128,17 @@ def promote(tree: Tree, name: str, ui: Ui) -> Moved:
             )
         release = find_release(tree, f"{profile}@{version}")
         check_release(tree, release.profile, release.version)
-        return point(tree, release, STABLE, PROMOTE)
+        passage = pass_gate(tree, release, ui, untested=untested)
+        return point(tree, release, STABLE, PROMOTE, passage)
 
 
-def rollback(tree: Tree, profile: str, ui: Ui, *, to: str = "") -> Moved:
+def rollback(tree: Tree, profile: str, ui: Ui, *, to: str = "", untested: str = "") -> Moved:
     """Let stable of `profile` point to what it pointed to before, or to the version `to`.
 
-    A second rollback goes further back.  Raises InputError when there is nothing to go back to.
+    A second rollback goes further back.  Raises InputError when there is nothing to go back to,
+    and for a version that never was stable what promote() does.
     """
+    check_reason(untested)
     if "@" in profile:
         raise InputError("names a version", where=profile, hint="write --to VERSION")
     find_profile(tree, profile)
@@ -124,7 +152,12 @@ def rollback(tree: Tree, profile: str, ui: Ui, *, to: str = "") -> Moved:
         else:
             raise nowhere_to_go(tree, profile, now)
         check_release(tree, release.profile, release.version)
-        return point(tree, release, STABLE, event)
+        passage = NOT_ASKED
+        if not to or was_stable(read_tail(tree.journal), release, now):
+            tell_unneeded(untested, "it was stable before", ui)
+        else:
+            passage = pass_gate(tree, release, ui, untested=untested)
+        return point(tree, release, STABLE, event, passage)
 
 
 def nowhere_to_go(tree: Tree, profile: str, now: str) -> InputError:

@@ -16,10 +16,12 @@ from pathlib import Path
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import Fault, ImagebuilderError, WorkError
 from imagebuilder.publish.durable import write_file
+from imagebuilder.publish.repo import ROOTS
 from imagebuilder.tree import Tree, make_folder
 
 SUMS = "SHA256SUMS"
 SQUASHFS = "root.squashfs"
+BOOTED = ("vmlinuz", "initrd.img", "boot.ipxe", SQUASHFS)
 Identity = list[int]
 
 
@@ -40,6 +42,19 @@ def read_sums(folder: Path) -> dict[str, str]:
     """The sha256 of every file of a release, as written when it was made.  Raises OSError."""
     lines = (folder / SUMS).read_text(errors="replace").splitlines()
     return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+
+
+def release_digests(tree: Tree, profile: str, version: str) -> dict[str, str]:
+    """What nodes boot of a release: sha256 of its files as written when it was made, by name.
+
+    `root` is the OSTree commit of its root.  What a damaged release lacks is not in it.
+    """
+    try:
+        sums = read_sums(tree.release(profile, version))
+        commit = (tree.repo / "refs/heads" / ROOTS / profile / version).read_text().strip()
+    except OSError:
+        return {}
+    return {name: sums[name] for name in BOOTED if name in sums} | {"root": commit}
 
 
 def drop_from_memory(path: Path) -> None:

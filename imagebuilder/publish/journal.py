@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,13 +29,19 @@ TAIL = 64 * 1024
 
 @dataclass(frozen=True)
 class Event:
-    """One line; `channel` and `previous` (its version before) are empty where there is none."""
+    """One line; `channel` and `previous` (its version before) are empty where there is none.
+
+    What became stable has the id of the boot test's `report` that let it, or the `reason` that
+    somebody gave to do without.
+    """
 
     event: str
     profile: str
     version: str
     channel: str = ""
     previous: str = ""
+    report: str = ""
+    reason: str = ""
     time: str = ""
     by: str = ""
 
@@ -98,19 +104,24 @@ def parse_event(line: bytes) -> Event | None:
     return Event(**{key: str(word) for key, word in value.items() if key in known})
 
 
+def find_moves(events: Sequence[Event], profile: str, channel: str, now: str) -> list[Event]:
+    """The moves of a channel that took place, oldest first; `now` is where it points."""
+    moves = [e for e in events if e.profile == profile and e.channel == channel]
+    moves = [e for e in moves if e.event in MOVES]
+    befores = [*(e.previous for e in moves[1:]), now]
+    # One that was killed before it happened left the channel where it was.
+    return [m for m, after in zip(moves, befores, strict=False) if after != m.previous]
+
+
 def find_history(events: tuple[Event, ...], profile: str, channel: str, now: str) -> list[str]:
     """The versions a channel had that a rollback can go back to, oldest first; the last is `now`.
 
     A rollback goes back in the history and does not add to it, so the second one goes further.
     Given the tail of a journal, the result is the tail of the history.
     """
-    moves = [e for e in events if e.profile == profile and e.channel == channel]
-    moves = [e for e in moves if e.event in MOVES]
+    moves = find_moves(events, profile, channel, now)
     history = [moves[0].previous] if moves and moves[0].previous else []
-    befores = [*(e.previous for e in moves[1:]), now]
-    for move, after in zip(moves, befores, strict=False):
-        if after == move.previous:
-            continue  # killed before it happened
+    for move in moves:
         if move.event == ROLLBACK:
             while history and history[-1] != move.version:
                 history.pop()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,11 +14,14 @@ from pathlib import Path
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, WorkError
 from imagebuilder.publish.content import SQUASHFS, DamagedError, check_release, damaged
-from imagebuilder.publish.find import ReleaseName, find_channels, find_releases
+from imagebuilder.publish.find import ReleaseName, find_channels, find_releases, find_version
+from imagebuilder.publish.journal import Event, find_moves, read_tail
 from imagebuilder.publish.repo import ROOTS
+from imagebuilder.publish.standing import release_standing
 from imagebuilder.publish.usage import DAYS, find_usage
+from imagebuilder.report.standing import Standing, State
 from imagebuilder.store.repository import Store
-from imagebuilder.tree import Tree
+from imagebuilder.tree import STABLE, Tree
 from imagebuilder.ui import Ui, format_size
 
 
@@ -26,8 +29,8 @@ from imagebuilder.ui import Ui, format_size
 class Listed:
     """One release; `published` in seconds since 1970, sizes in bytes.
 
-    `size` is the root's, `files` what a web server may send of it, `tested` whether a boot test
-    passed (None: none has run yet), `nodes` who runs it.
+    `size` is the root's, `files` what a web server may send of it, `standing` what its boot tests
+    say, `forced` the move that made it stable untested, `nodes` who runs it.
     """
 
     release: ReleaseName
@@ -37,8 +40,22 @@ class Listed:
     files: int
     squashfs: bool
     kept: bool
-    tested: bool | None
+    standing: Standing
+    forced: Event | None
     nodes: tuple[str, ...]
+
+    @property
+    def is_forced(self) -> bool:
+        """Whether a channel got it without a boot test, and none has passed since."""
+        return self.forced is not None and self.standing.state is not State.PASSED
+
+    @property
+    def tested(self) -> str:
+        """For people: what its boot tests say, and whether somebody did without."""
+        word = TESTED[self.standing.state]
+        if not self.is_forced:
+            return word
+        return f"{'no' if word == '-' else word}, forced"
 
     def row(self) -> tuple[str, ...]:
         """As a line of a table."""
@@ -48,7 +65,7 @@ class Listed:
             time.strftime("%Y-%m-%d %H:%M", time.localtime(self.published)),
             format_size(self.size),
             format_size(self.files),
-            {True: "yes", False: "failed", None: "-"}[self.tested],
+            self.tested,
             "yes" if self.kept else "-",
             ", ".join(self.nodes) or "-",
         )
@@ -64,11 +81,21 @@ class Listed:
             "http-size": self.files,
             "squashfs": self.squashfs,
             "kept": self.kept,
-            "tested": self.tested,
+            "tested": self.standing.tested,
+            "standing": str(self.standing.state),
+            "report": self.standing.report or None,
+            "untested": self.forced.reason if self.forced else None,
             "nodes": list(self.nodes),
         }
 
 
+TESTED = {
+    State.PASSED: "yes",
+    State.FAILED: "failed",
+    State.UNTESTED: "-",
+    State.OTHER_BYTES: "other bytes",
+    State.OTHER_ROOT: "other root",
+}
 HOWS = {"M": "was changed", "D": "is missing", "A": "was added"}
 HEADERS = ("release", "channels", "published", "root", "http", "tested", "kept", "in use by")
 
@@ -76,12 +103,37 @@ HEADERS = ("release", "channels", "published", "root", "http", "tested", "kept",
 def list_releases(tree: Tree, profile: str = "", *, days: int = DAYS) -> list[Listed]:
     """Every release of a profile or of all, oldest first, and who uses it."""
     used = find_usage(tree, days=days).used
+    forced = find_forced(tree)
     return [
-        describe(tree, release, used.get(release, ())) for release in find_releases(tree, profile)
+        describe(tree, release, used.get(release, ()), forced.get(release))
+        for release in find_releases(tree, profile)
     ]
 
 
-def describe(tree: Tree, release: ReleaseName, nodes: tuple[str, ...]) -> Listed:
+def find_forced(tree: Tree) -> dict[ReleaseName, Event]:
+    """The releases that became stable untested the last time they did, with that move."""
+    events = read_tail(tree.journal)
+    found: dict[ReleaseName, Event] = {}
+    for profile in dict.fromkeys(event.profile for event in events):
+        now = find_version(tree, profile, STABLE)
+        for move in find_moves(events, profile, STABLE, now):
+            if move.report or move.reason:  # of a way back neither was asked
+                found[ReleaseName(profile, move.version)] = move
+    return {release: move for release, move in found.items() if move.reason}
+
+
+def tell_forced(listed: Sequence[Listed], ui: Ui) -> None:
+    """Warn of every release that is stable untested: a person may have forgotten it."""
+    for release in listed:
+        if STABLE in release.channels and release.is_forced and release.forced:
+            move = release.forced
+            ui.warn(f"{release.release} is stable untested since {move.time[:10]}: {move.reason} "
+                    f"({move.by})")  # fmt: skip
+
+
+def describe(
+    tree: Tree, release: ReleaseName, nodes: tuple[str, ...], forced: Event | None
+) -> Listed:
     """One release.  A damaged manifest has a root of 0 bytes here; promote says what is wrong."""
     folder = tree.release(release.profile, release.version)
     return Listed(
@@ -92,7 +144,8 @@ def describe(tree: Tree, release: ReleaseName, nodes: tuple[str, ...]) -> Listed
         files=sum(path.stat().st_size for path in folder.iterdir()),
         squashfs=(folder / SQUASHFS).is_file(),
         kept=tree.kept(release.profile, release.version).exists(),
-        tested=None,
+        standing=release_standing(tree, release),
+        forced=forced,
         nodes=nodes,
     )
 

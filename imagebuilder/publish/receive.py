@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import IO
 
 from imagebuilder import __version__
@@ -14,7 +14,8 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.image.manifest import SCHEMA
 from imagebuilder.process import check_tools, run
-from imagebuilder.publish.find import changing
+from imagebuilder.publish.find import ReleaseName, changing
+from imagebuilder.publish.gate import check_reason, pass_gate
 from imagebuilder.publish.release import Published, drop_leftovers, publish
 from imagebuilder.publish.remote import PREFIX, PROTOCOL, find_root
 from imagebuilder.publish.repo import open_repo
@@ -67,14 +68,23 @@ def receive(
     *,
     channel: str,
     squashfs: bool | None = None,
+    untested: str = "",
 ) -> Published:
     """Take the objects of `image` in from `stream` and publish it.
 
     They are unpacked beside the tree's repository, and enter it only when every checksum fits.
     Raises WorkError when something is missing or was tampered with: nothing is published then.
+    What may not become stable is refused before anything is read.
     """
+    check_reason(untested)
+    if not untested:
+        pass_gate(tree, ReleaseName(image.profile, image.version), ui, channel=channel)
+
+    def publish_here(repo: Store) -> Published:
+        return publish(repo, image, tree, ui, channel=channel, squashfs=squashfs, untested=untested)
+
     try:
-        return take_in(tree, image, stream, ui, channel=channel, squashfs=squashfs)
+        return take_in(tree, image, stream, ui, publish_here)
     except HostError:
         drop_leftovers(tree)
         raise
@@ -85,11 +95,9 @@ def take_in(
     image: ImageRef,
     stream: IO[bytes],
     ui: Ui,
-    *,
-    channel: str,
-    squashfs: bool | None,
+    publish_here: Callable[[Store], Published],
 ) -> Published:
-    """receive() without the clearing up."""
+    """receive() without the clearing up; `publish_here` comes while nothing is removed."""
     with changing(tree, ui), workplace(tree.path, new_id("receive")) as place:
         scratch = Store(place / "repo")
         run(["ostree", "init", f"--repo={scratch.path}", "--mode=bare"])
@@ -100,7 +108,7 @@ def take_in(
             unpack_objects(stream, scratch.path / "objects")
         with ui.step("verify"):
             verify(scratch, repo, image)
-        return publish(repo, image, tree, ui, channel=channel, squashfs=squashfs)
+        return publish_here(repo)
 
 
 def verify(scratch: Store, repo: Store, image: ImageRef) -> None:

@@ -34,6 +34,7 @@ from imagebuilder.publish.content import (
 )
 from imagebuilder.publish.durable import exchange, full_disk, move_in, space_needed, sync_filesystem
 from imagebuilder.publish.find import ReleaseName, changing
+from imagebuilder.publish.gate import check_reason, pass_gate
 from imagebuilder.publish.journal import PUBLISH, SET, Event, append
 from imagebuilder.publish.repo import bring_root, can_link, check_out, drop_unneeded, has_root_of
 from imagebuilder.publish.stage import (
@@ -48,7 +49,7 @@ from imagebuilder.publish.stage import (
 from imagebuilder.store.locks import held, is_held
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.store.workplace import new_id, workplace
-from imagebuilder.tree import STABLE, Tree, make_folder
+from imagebuilder.tree import Tree, make_folder
 from imagebuilder.ui import Ui, format_size
 
 SPARE = 200_000_000  # bytes for kernel, initrd and the tree's own metadata
@@ -74,6 +75,8 @@ class Published:
             "packed": self.packed,
             "channel": self.moved.channel,
             "previous": self.moved.previous or None,
+            "report": self.moved.passage.report or None,
+            "untested": self.moved.passage.reason or None,
         }
 
     def render(self) -> str:
@@ -90,18 +93,19 @@ def publish(
     *,
     channel: str,
     squashfs: bool | None = None,
+    untested: str = "",
 ) -> Published:
     """Publish `image` of the repository `source` and let `channel` point to it.
 
     `source` is a builder's store or any bare repository with the image's commit and its root's,
     the tree's own `repo` included.  The release gets a root.squashfs with `squashfs`, and when
-    the image boots from one.  Raises HostError when the tree cannot take it, DamagedError when the
-    release exists and is not whole, InputError when another image has its name.
+    the image boots from one.  For the channel stable it needs what promote() asks for, before
+    anything is made.  Raises HostError when the tree cannot take it, DamagedError when the release
+    exists and is not whole, InputError when another image has its name.
     """
     check_channel(channel)
+    check_reason(untested)
     release = ReleaseName(image.profile, image.version)
-    if channel == STABLE:
-        ui.warn(f"{release} becomes stable without having been candidate")
 
     def waiting() -> None:
         ui.note(f"{release} is being published: waiting for it")
@@ -116,15 +120,15 @@ def publish(
                 facts = read_facts(image, manifest)
                 packing = bool(squashfs) or facts.default == "http"
                 made = not tree.release(release.profile, release.version).is_dir()
-                if made:
-                    make_release(source, facts, tree, ui, packing=packing)
-                    packed = packing
-                else:
+                if not made:
                     check_release(tree, release.profile, release.version)
                     check_same(tree, release, manifest)
-                    packed = packing and complete_release(facts, tree, ui)
+                passage = pass_gate(tree, release, ui, channel=channel, untested=untested)
+                if made:
+                    make_release(source, facts, tree, ui, packing=packing)
+                packed = packing and (made or complete_release(facts, tree, ui))
             with moving(tree, release.profile):
-                moved = point(tree, release, channel, SET)
+                moved = point(tree, release, channel, SET, passage)
     except HostError:
         drop_leftovers(tree)
         raise

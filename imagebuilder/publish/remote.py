@@ -27,13 +27,14 @@ from imagebuilder.errors import Fault, HostError, ImagebuilderError, InputError,
 from imagebuilder.image.manifest import SCHEMA
 from imagebuilder.process import Completed, check_tools, run
 from imagebuilder.publish.channel import check_channel
+from imagebuilder.publish.gate import check_reason
 from imagebuilder.publish.wire import stream_objects
 from imagebuilder.store.locks import held
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.ui import Ui, format_size
 
 # Raised when what `receive` reads, writes or is called with changes.
-PROTOCOL = 1
+PROTOCOL = 2
 COMMAND = "imagebuilder"
 URL_FORM = "write ssh://[user@]host[:port]/srv/netboot"
 # How many commits of both sides are looked at: more hardly ever save another object.
@@ -128,22 +129,28 @@ def publish_to(
     *,
     channel: str,
     squashfs: bool | None = None,
+    untested: str = "",
 ) -> Sent:
     """Publish `image` of `store` into the tree of another machine.
 
-    Raises HostError when it cannot be reached or is not fit, and what publish() raises there.
+    Raises HostError when it cannot be reached or is not fit, and what publish() raises there: for
+    the channel stable the boot tests count that the other tree has.
     Whatever happens on the way, the other tree has the old state or the new one.
     """
     check_channel(channel)
+    check_reason(untested)
     check_tools("ssh", "tar", "zstd")
+    words = ["--channel", channel]
+    if squashfs is not None:
+        words.append("--squashfs" if squashfs else "--no-squashfs")
+    if untested:
+        words.append(f"--untested={untested}")
     with held(store.path.parent / "locks" / "gc", shared=True):
-        return send(remote, store, image, ui, channel=channel, squashfs=squashfs)
+        return send(remote, store, image, words, ui)
 
 
-def send(
-    remote: Remote, store: Store, image: ImageRef, ui: Ui, *, channel: str, squashfs: bool | None
-) -> Sent:
-    """publish_to() while nothing is removed from the store."""
+def send(remote: Remote, store: Store, image: ImageRef, options: Sequence[str], ui: Ui) -> Sent:
+    """publish_to() while nothing is removed from the store; `options` are those of receive."""
     with ui.step(f"compare with {remote.host}"):
         have = ask_have(remote)
         objects = find_objects(store, [image.commit, find_root(store, image)])
@@ -156,12 +163,8 @@ def send(
             where=f"{remote.host}:{remote.tree}",
             hint="run imagebuilder gc --releases there",
         )
-    words = [image.name, image.commit, "--channel", channel]
-    if squashfs is not None:
-        words.append("--squashfs" if squashfs else "--no-squashfs")
-    sent, done = stream_objects(
-        store.path / "objects", lacking, remote.ssh(*words), ssh_environment(), ui
-    )
+    argv = remote.ssh(image.name, image.commit, *options)
+    sent, done = stream_objects(store.path / "objects", lacking, argv, ssh_environment(), ui)
     answer = parse_answer(remote, done)
     published = answer["published"]
     assert isinstance(published, dict)

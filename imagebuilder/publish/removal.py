@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Release -> nothing: by name, or the old ones; never one that somebody may boot or runs on.
 
-The folder that makes a release exist goes first, by a rename, then its root, then refs and objects.
-Who is killed in between leaves a root without a release, which gc removes.
+The folder that makes a release exist goes first, by a rename, then its root and its reports, then
+refs and objects.  Who is killed in between leaves a root or reports without a release, which gc
+removes.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from imagebuilder.publish.find import (
     find_releases,
     folders,
 )
+from imagebuilder.publish.gate import is_under_test, lock_of_tests
 from imagebuilder.publish.journal import KEEP, UNKEEP, UNPUBLISH, Event, append, read_tail
 from imagebuilder.publish.repo import drop_unneeded
 from imagebuilder.publish.usage import DAYS, find_usage, is_since
@@ -38,17 +40,17 @@ BOOT_MINUTES = 10
 
 @dataclass(frozen=True)
 class Collected:
-    """What gc removed or would: releases, roots without one; and why the others stay."""
+    """What gc removed or would: releases, what is left of others; and why the others stay."""
 
     releases: tuple[ReleaseName, ...]
-    roots: tuple[ReleaseName, ...]
+    left: tuple[ReleaseName, ...]
     kept: tuple[tuple[ReleaseName, str], ...]
 
     def as_json(self) -> dict[str, Json]:
         """As a value for programs."""
         return {
             "releases": [str(release) for release in self.releases],
-            "unfinished": [str(release) for release in self.roots],
+            "unfinished": [str(release) for release in self.left],
             "kept": {str(release): why for release, why in self.kept},
         }
 
@@ -56,7 +58,7 @@ class Collected:
         """As sentences."""
         verb = "would remove" if dry_run else "removed"
         lines = [f"{verb} {release}" for release in self.releases]
-        lines += [f"{verb} what is left of {release}" for release in self.roots]
+        lines += [f"{verb} what is left of {release}" for release in self.left]
         lines += [f"keeps {release}: {why}" for release, why in self.kept]
         return "\n".join(lines or ["there is nothing to remove"])
 
@@ -86,7 +88,8 @@ class Caution:
 def unpublish(tree: Tree, name: str, ui: Ui, caution: Caution) -> ReleaseName:
     """Remove the release `profile@version`.
 
-    Raises InputError when a channel points to it, it is kept, a node is pinned to it or runs it.
+    Raises InputError when a channel points to it, it is kept or being tested, a node is pinned to
+    it or runs it.
     """
     with changing(tree, ui, removing=True):
         release = find_release(tree, name)
@@ -110,7 +113,7 @@ def collect_releases(
         reasons = {**find_returns(tree, there), **find_reasons(tree, caution)}
         old = beyond(there, keep)
         going = [release for release in old if release not in reasons]
-        loose = [root for root in find_roots(tree) if root not in there]
+        loose = [left for left in find_parts(tree) if left not in there]
         if not dry_run:
             with ui.step("remove old releases"):
                 remove_releases(tree, going, loose)
@@ -146,6 +149,7 @@ def find_reasons(tree: Tree, caution: Caution) -> dict[ReleaseName, Reason]:
             or run_by(usage.used.get(release, ()), caution)
             or pinned_by(pinned.get(release, ""))
             or kept_by_hand(tree, release)
+            or tested_now(tree, release)
             or (just_left(caution) if release in recent else None)
             or unknown_clients(strangers)
         )
@@ -186,6 +190,13 @@ def kept_by_hand(tree: Tree, release: ReleaseName) -> Reason | None:
     return Reason("it is kept", f"imagebuilder keep {release} --off ends that")
 
 
+def tested_now(tree: Tree, release: ReleaseName) -> Reason | None:
+    """A machine boots it."""
+    if not is_under_test(tree, release):
+        return None
+    return Reason("it is being tested", "wait until imagebuilder test has ended")
+
+
 def just_left(caution: Caution) -> Reason:
     """A channel led there a moment ago."""
     hint = f"wait {caution.boot_minutes:g} minutes: by then whoever runs it has said so"
@@ -211,22 +222,26 @@ def left_lately(tree: Tree, minutes: float) -> set[ReleaseName]:
     }
 
 
-def find_roots(tree: Tree) -> list[ReleaseName]:
-    """Every root, with or without a release."""
-    return [ReleaseName(p, v) for p in folders(tree.roots) for v in folders(tree.roots / p)]
+def find_parts(tree: Tree) -> list[ReleaseName]:
+    """Everything that has a root or reports, with or without a release."""
+    tops = (tree.roots, tree.path / "reports")
+    return sorted(
+        {ReleaseName(p, v) for top in tops for p in folders(top) for v in folders(top / p)}
+    )
 
 
 def remove_releases(
-    tree: Tree, releases: Sequence[ReleaseName], roots: Sequence[ReleaseName]
+    tree: Tree, releases: Sequence[ReleaseName], left: Sequence[ReleaseName]
 ) -> None:
-    """Remove releases with all they have, and roots without one; prune the repository."""
+    """Remove releases with all they have, and what is left of others; prune the repository."""
     with workplace(tree.path, new_id("remove")) as work:
-        for number, release in enumerate([*releases, *roots]):
+        for number, release in enumerate([*releases, *left]):
             if release in releases:
                 append(tree, Event(UNPUBLISH, release.profile, release.version))
             for name, path in (
                 (f"{number}.http", tree.release(release.profile, release.version)),
                 (f"{number}.root", tree.root(release.profile, release.version)),
+                (f"{number}.reports", tree.reports(release.profile, release.version)),
             ):
                 take_away(path, work / name)
             for path in (
@@ -234,7 +249,8 @@ def remove_releases(
                 tree.kept(release.profile, release.version),
             ):
                 path.unlink(missing_ok=True)
-            tree.lock(f"release-{release}").unlink(missing_ok=True)
+            for lock in (tree.lock(f"release-{release}"), lock_of_tests(tree, release)):
+                lock.unlink(missing_ok=True)
     if (tree.repo / "config").is_file():
         drop_unneeded(tree)
 

@@ -105,6 +105,7 @@ class Inference:
 
     `expected` is the backend that the profile is for (cpu, vulkan, rocm, cuda), `used` the one that
     computed.  `over` names the nodes that took part.  `tokens` were generated in `seconds`.
+    `placed` says where the layers are, as llama.cpp told it.
     `refused` is set where the profile's own service refuses the processor, as it should, and the
     answer came from a server that was started by hand.
     """
@@ -117,6 +118,7 @@ class Inference:
     tokens: int
     seconds: float
     refused: bool = False
+    placed: str = ""
 
     @property
     def degraded(self) -> bool:
@@ -153,17 +155,22 @@ class Trial:
         many = len(self.machines)
         return f"{self.firmware}+{self.root}" + (f", {many} nodes" if many > 1 else "")
 
+    @property
+    def way(self) -> tuple[str, str, int]:
+        """What a later trial of the same replaces: firmware, root, number of machines."""
+        return self.firmware, self.root, len(self.machines)
+
 
 @dataclass(frozen=True)
 class Report:
     """One run of `imagebuilder test`.
 
     `id` names it among the reports of its release and sorts by time.  `digests` are of the bytes
-    that were booted, by name: `root` is an OSTree commit, the others sha256 of files of the release.
+    that were booted, by name: `root` is an OSTree commit, the others sha256 of the release's files.
     `started` is ISO 8601 in UTC.  `acceleration` is kvm or tcg, `why` how that was decided.
     `selection` is the -k expression: a report with one is not complete and opens no gate.
     `sizes` are bytes by name: root, vmlinuz, initrd.img, root.squashfs.
-    `checks` are the files that ran, with their sha256, by `group/file`.
+    `files` are the check files that ran, with their sha256, by `group/file`.
     """
 
     id: str
@@ -187,6 +194,11 @@ class Report:
     def name(self) -> str:
         """The release: `profile@version`."""
         return f"{self.profile}@{self.version}"
+
+    @property
+    def complete(self) -> bool:
+        """Whether all checks were to run, so that it may open the gate."""
+        return self.selection == ""
 
     @property
     def passed(self) -> bool:

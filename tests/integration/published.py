@@ -21,6 +21,7 @@ from imagebuilder.ui import Ui
 
 PROFILE = "demo"
 FILES = 100
+UNTESTED = "the gate is the affair of another test"
 BOLD = Caution(boot_minutes=0, strangers=True)
 
 
@@ -141,10 +142,11 @@ def check_tree(tree: Tree) -> None:
 
 
 def check_tidy(tree: Tree) -> None:
-    """What holds when all is over: nothing staged, no root without its release, a whole repo."""
+    """What holds when all is over: nothing staged, nothing without its release, a whole repo."""
     assert list((tree.path / "work").iterdir()) == []
     roots = {(p.parent.name, p.name) for p in tree.roots.glob("*/*")}
     assert roots == {(r.profile, r.version) for r in find_releases(tree)}
+    assert {(p.parent.name, p.name) for p in (tree.path / "reports").glob("*/*")} <= roots
     named = {f"{profile}/{version}" for profile, version in roots}
     assert set(Store(tree.repo).refs("image")) == set(Store(tree.repo).refs("root")) == named
     Store(tree.repo).check()

@@ -21,6 +21,7 @@ from imagebuilder.store.repository import ImageRef, Store, make_store
 from imagebuilder.tree import Tree, make_tree
 from tests.integration.published import (
     PROFILE,
+    UNTESTED,
     channels_of,
     check_release_whole,
     check_tidy,
@@ -63,7 +64,9 @@ def put(
     store: Store, image: ImageRef, tree: Tree, channel: str = "candidate", *, squashfs: bool = False
 ) -> Published:
     """Publish, quietly."""
-    return publish(store, image, tree, quiet(), channel=channel, squashfs=squashfs or None)
+    return publish(
+        store, image, tree, quiet(), channel=channel, squashfs=squashfs or None, untested=UNTESTED
+    )
 
 
 def inodes(folder: Path) -> dict[str, tuple[int, int]]:
@@ -178,7 +181,7 @@ def test_umask_of_the_person_does_not_matter(
         put(store, images[0], tree, squashfs=True)
         put(store, images[1], tree)
         put(store, images[1], tree, squashfs=True)
-        promote(tree, PROFILE, quiet())
+        promote(tree, PROFILE, quiet(), untested=UNTESTED)
     finally:
         os.umask(before)
     seen = ["sh", "-c", 'cat "$@" > /dev/null', "sh"]
@@ -229,7 +232,7 @@ def test_a_tampered_release_is_refused_by_name(
     put(store, images[1], tree, squashfs=True)
     TAMPER[name](tree.release(PROFILE, images[1].version) / name)
     for attempt in (
-        lambda: promote(tree, PROFILE, quiet()),
+        lambda: promote(tree, PROFILE, quiet(), untested=UNTESTED),
         lambda: put(store, images[1], tree, "stable"),
         lambda: rollback(tree, PROFILE, quiet(), to=images[1].version),
         lambda: verify_releases(tree, quiet()),
@@ -247,7 +250,7 @@ def test_a_time_that_changed_alone_is_no_damage(
 ) -> None:
     put(store, images[0], tree)
     os.utime(tree.release(PROFILE, images[0].version) / "vmlinuz")
-    assert promote(tree, PROFILE, quiet()).version == images[0].version
+    assert promote(tree, PROFILE, quiet(), untested=UNTESTED).version == images[0].version
 
 
 def change_through_link(root: Path) -> Path:

@@ -15,6 +15,7 @@ import pytest
 from imagebuilder.errors import ImagebuilderError, InputError
 from imagebuilder.publish.channel import promote, rollback
 from imagebuilder.publish.find import find_releases
+from imagebuilder.publish.gate import under_test
 from imagebuilder.publish.release import publish
 from imagebuilder.publish.removal import Caution, collect_releases
 from imagebuilder.store.repository import ImageRef, Store, make_store
@@ -22,13 +23,16 @@ from imagebuilder.tree import CHANNELS, Tree, make_tree
 from tests.integration.published import (
     BOLD,
     PROFILE,
+    UNTESTED,
     channels_of,
+    check_release_whole,
     check_tidy,
     check_tree,
     make_image,
     memory_folder,
     named_version,
     quiet,
+    release_of,
 )
 from tests.integration.started import find_descendants, orphans_are_ours, wait_until
 
@@ -58,7 +62,7 @@ def ground() -> Iterator[Ground]:
         made = Ground(store, make_tree(folder / "netboot"), images)
         for image in images[:2]:
             publish_image(made, image)
-        promote(made.tree, PROFILE, quiet())
+        promote(made.tree, PROFILE, quiet(), untested=UNTESTED)
         yield made
 
 
@@ -74,14 +78,24 @@ def collect(ground: Ground, caution: Caution = BOLD) -> None:
     collect_releases(ground.tree, quiet(), caution, keep=1, dry_run=False)
 
 
+def examine(ground: Ground, image: ImageRef) -> None:
+    """Hold a release as a boot test does: it stays, whoever collects, and gets a report."""
+    release = release_of(image)
+    with under_test(ground.tree, release, quiet()):
+        time.sleep(0.05)
+        check_release_whole(ground.tree, release)
+        (ground.tree.reports(PROFILE, image.version) / "1").mkdir(parents=True, exist_ok=True)
+
+
 def actions(ground: Ground, chance: random.Random) -> dict[str, Callable[[], object]]:
     """What somebody may do."""
     image = chance.choice(ground.images)
     return {
         "publish": lambda: publish_image(ground, image),
         "pack": lambda: publish_image(ground, image, squashfs=True),
-        "promote": lambda: promote(ground.tree, PROFILE, quiet()),
+        "promote": lambda: promote(ground.tree, PROFILE, quiet(), untested=UNTESTED),
         "rollback": lambda: rollback(ground.tree, PROFILE, quiet()),
+        "test": lambda: examine(ground, image),
         "gc": lambda: collect(ground),
     }
 
@@ -116,7 +130,9 @@ def test_killed_at_any_moment_the_state_is_the_old_or_the_new(ground: Ground) ->
     killed: dict[str, int] = {}
     with orphans_are_ours():
         for _ in range(KILLS):
-            name = chance.choice(("publish", "publish", "pack", "promote", "rollback", "gc"))
+            name = chance.choice(
+                ("publish", "publish", "pack", "promote", "rollback", "test", "gc")
+            )
             before = channels_of(ground.tree)
             releases = find_releases(ground.tree)
             pid = fork(actions(ground, chance)[name])
@@ -161,11 +177,11 @@ def check_change(ground: Ground, name: str, before: dict[str, str], releases: se
 
 
 def test_all_at_once_leave_a_whole_tree(ground: Ground) -> None:
-    """Four publishers, two of them of one image, with gc, promote and rollback."""
+    """Four publishers, two of them of one image, with gc, test, promote and rollback."""
     chance = random.Random(7)
     for number in range(ROUNDS):
         same = ground.images[number % IMAGES]
-        acts = [actions(ground, chance)[name] for name in ("promote", "rollback", "pack")]
+        acts = [actions(ground, chance)[name] for name in ("promote", "rollback", "pack", "test")]
         acts += [lambda: collect(ground, HASTY)]
         acts += [lambda image=image: publish_image(ground, image) for image in (same, same)]  # type: ignore[misc]
         acts += [lambda: publish_image(ground, ground.images[-1], squashfs=True)]

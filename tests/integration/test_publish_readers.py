@@ -21,6 +21,7 @@ from imagebuilder.store.repository import make_store
 from imagebuilder.tree import Tree, make_tree
 from tests.integration.published import (
     PROFILE,
+    UNTESTED,
     channels_of,
     check_files,
     make_image,
@@ -135,7 +136,7 @@ def test_no_reader_sees_a_mixed_or_missing_release(tmp_path: Path) -> None:
         images = [make_image(store, folder, number) for number in (1, 2)]
         for image in images:
             publish(store, image, tree, quiet(), channel="candidate")
-            promote(tree, PROFILE, quiet())
+            promote(tree, PROFILE, quiet(), untested=UNTESTED)
         with web_server(tree, folder) as listening:
             boots = [boot_over_http(listening), boot_from_folders(tree)] * (READERS // 2)
             counts = [folder / f"count-{number}" for number in range(READERS)]
@@ -159,7 +160,7 @@ def cycle(tree: Tree, one: str, other: str) -> float:
     """Roll back to `one` and promote `other`; seconds for both."""
     start = time.monotonic()
     assert rollback(tree, PROFILE, quiet()).version == one
-    assert promote(tree, PROFILE, quiet()).version == other
+    assert promote(tree, PROFILE, quiet(), untested=UNTESTED).version == other
     taken = time.monotonic() - start
     assert channels_of(tree) == {"candidate": other, "stable": other}
     return taken

@@ -21,6 +21,7 @@ from imagebuilder.tree import Tree, make_tree
 from tests.integration.published import (
     BOLD,
     PROFILE,
+    UNTESTED,
     check_release_whole,
     check_tidy,
     check_tree,
@@ -79,7 +80,7 @@ def test_promote_and_rollback_go_back_further_each_time(
     versions = [image.version for image in images]
     for image in images:
         put(store, image, tree)
-        promote(tree, PROFILE, quiet())
+        promote(tree, PROFILE, quiet(), untested=UNTESTED)
     unpublish(tree, f"{PROFILE}@{versions[1]}", quiet(), BOLD)
     assert rollback(tree, PROFILE, quiet()).version == versions[2]
     assert rollback(tree, PROFILE, quiet()).version == versions[0]
@@ -97,8 +98,8 @@ def test_gc_leaves_what_may_be_needed(
     for image in every:
         put(store, image, tree)
     version = [image.version for image in every]
-    promote(tree, f"{PROFILE}@{version[0]}", quiet())
-    promote(tree, f"{PROFILE}@{version[1]}", quiet())
+    promote(tree, f"{PROFILE}@{version[0]}", quiet(), untested=UNTESTED)
+    promote(tree, f"{PROFILE}@{version[1]}", quiet(), untested=UNTESTED)
     keep_release(tree, f"{PROFILE}@{version[2]}", quiet())
     tree.nodes_file.write_text(
         "nodes:\n  n1:\n    macs: [52:54:00:77:00:01]\n"

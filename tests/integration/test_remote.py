@@ -22,6 +22,7 @@ import pytest
 from imagebuilder.errors import HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.process import run
 from imagebuilder.program import program
+from imagebuilder.publish.journal import read_tail
 from imagebuilder.publish.remote import Remote, Sent, publish_to
 from imagebuilder.publish.wire import unpack_objects
 from imagebuilder.store.repository import ImageRef, Store, make_store
@@ -31,6 +32,7 @@ from tests.integration.started import start
 pytestmark = pytest.mark.root
 
 CHECKOUT = Path(__file__).parents[2]
+UNTESTED = "it's the affair of `another` test; $HOME"
 # A file capability as Linux stores it: revision 2, cap_net_raw permitted and effective.
 CAPABILITY = bytes.fromhex("0100000200200000000000000000000000000000")
 SSHD = """\
@@ -182,9 +184,17 @@ def make_image(store: Store, root: Path, version: str, profile: str = "small") -
     return store.commit_image(profile, version, image, epoch=1)
 
 
-def send(remote: Remote, store: Store, image: ImageRef, channel: str = "candidate") -> Sent:
+def send(
+    remote: Remote,
+    store: Store,
+    image: ImageRef,
+    channel: str = "candidate",
+    *,
+    untested: str = "",
+) -> Sent:
     """Publish, with progress nobody reads."""
-    return publish_to(remote, store, image, Ui(io.StringIO()), channel=channel)
+    ui = Ui(io.StringIO())
+    return publish_to(remote, store, image, ui, channel=channel, untested=untested)
 
 
 def facts(tree: Path) -> dict[str, tuple[object, ...]]:
@@ -236,7 +246,7 @@ def test_everything_arrives_and_then_only_what_changed(far: Far, builder: Store,
     first = send(far.remote, builder, two.old)
     assert first.published["made"] is True
     assert far.state().keys() == {"http/releases/1", "roots/1", "candidate"}
-    second = send(far.remote, builder, two.new, "stable")
+    second = send(far.remote, builder, two.new, "stable", untested=UNTESTED)
     assert "small@2: published" in second.render()
     assert "sent " in second.render()
     assert facts(far.tree / "roots/small/2") == facts(two.root)
@@ -248,6 +258,27 @@ def test_everything_arrives_and_then_only_what_changed(far: Far, builder: Store,
     assert far.state()["candidate"].endswith("small/1")
     run(["ostree", "fsck", "--quiet", f"--repo={far.tree / 'repo'}"])
     assert far.left() == []
+
+
+def test_the_other_trees_boot_tests_decide_what_may_be_stable(
+    far: Far, builder: Store, two: Two
+) -> None:
+    for _ in range(2):
+        with pytest.raises(WorkError, match="cannot become stable: there is no report") as caught:
+            send(far.remote, builder, two.new, "stable")
+        assert caught.value.faults[0].where == "root@127.0.0.1"
+        assert "imagebuilder test small" in caught.value.faults[0].hint
+        assert "stable" not in far.state()
+        assert not (far.tree / "repo").exists(), "refused before anything came"
+    with pytest.raises(InputError, match="wants the reason in words"):
+        send(far.remote, builder, two.new, "stable", untested="so what")
+    send(far.remote, builder, two.new)
+    with pytest.raises(WorkError, match="cannot become stable: there is no report"):
+        send(far.remote, builder, two.new, "stable")
+    sent = send(far.remote, builder, two.new, "stable", untested=UNTESTED)
+    assert sent.published["untested"] == UNTESTED
+    assert f"; untested: {UNTESTED}" in sent.render()
+    assert read_tail(far.tree / "journal.jsonl")[-1].reason == UNTESTED
 
 
 def test_the_same_again_sends_nothing(far: Far, builder: Store, two: Two) -> None:
@@ -418,7 +449,7 @@ def test_a_host_key_nobody_has_seen(far: Far, builder: Store, tiny: ImageRef) ->
         ("exec /nowhere/imagebuilder", "cannot run"),
         ("echo \"No such command 'receive'.\" >&2; exit 2", "cannot run"),
         ("""printf '{\n "protocol": 0, "schema": 1, "version": "0.0.9"}'""", "0.0.9"),
-        ("""printf '{\n "protocol": 1, "schema": 99, "version": "9.0"}'""", "schema 99 and 1"),
+        ("""printf '{\n "protocol": 2, "schema": 99, "version": "9.0"}'""", "schema 99 and 1"),
         ("echo hello", "does not answer as imagebuilder does"),
         ("echo 'sudo: a password is required' >&2; exit 1", "sudo: a password is required"),
     ],

@@ -54,7 +54,9 @@ def on_path(bin_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_the_table_is_complete_and_names_every_group() -> None:
     needs = load_needs()
-    assert {need.group for need in needs} == {"build", "serve", "nfs", "dev", "boot"}
+    assert {need.group for need in needs} == {
+        "build", "serve", "nfs", "dev", "boot", "tests",
+    }  # fmt: skip
     assert all(need.purpose and need.package for need in needs)
     assert len({need.tool for need in needs}) == len(needs)
     tools = {need.tool for need in needs}
@@ -89,7 +91,8 @@ def test_a_tool_without_a_version_is_a_warning(bin_path: Path, on_path: str) -> 
     [
         (NEED, Level.PROBLEM, "scripts/host-setup"),
         (replace(NEED, group="dev"), Level.WARNING, "scripts/host-setup --dev"),
-        (replace(NEED, group="boot"), Level.WARNING, "scripts/host-setup --tests"),
+        (replace(NEED, group="boot"), Level.WARNING, "scripts/host-setup --boot"),
+        (replace(NEED, group="tests"), Level.WARNING, "scripts/host-setup --tests"),
         (replace(NEED, tool="/no/such/*.fd"), Level.PROBLEM, "scripts/host-setup"),
         (replace(NEED, tool="module:no_such_module"), Level.PROBLEM, "scripts/host-setup"),
     ],

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the boot tests of a release say of the bytes that are there now.
+
+    reports/PROFILE/VERSION/*/report.json  +  SHA256SUMS, the root's commit  ->  Standing
+
+Reports are long and a list of releases asks for all of them, so what they came to is written down
+beside them, with what was looked at; only where that differs they are read again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from imagebuilder.digest import Json, digest_of
+from imagebuilder.publish.content import identify, release_digests
+from imagebuilder.publish.durable import write_file
+from imagebuilder.publish.find import ReleaseName, folders
+from imagebuilder.report.save import FILE, read_reports
+from imagebuilder.report.standing import Standing, State, find_standing
+from imagebuilder.report.types import SCHEMA, Report
+from imagebuilder.tree import Tree
+
+MEMO = ".standing.json"
+MEMO_FORMAT = 1
+
+
+def root_kind(tree: Tree, release: ReleaseName) -> str:
+    """How nodes get the root of a release by default: nfs or http."""
+    path = tree.release(release.profile, release.version) / "manifest.json"
+    try:
+        return str(json.loads(path.read_text())["boot"]["root"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return "nfs"  # of a damaged release, which goes nowhere anyway
+
+
+def judge(tree: Tree, release: ReleaseName, reports: Sequence[Report]) -> Standing:
+    """What these reports, oldest first, say of the bytes of a release."""
+    digests = release_digests(tree, release.profile, release.version)
+    return find_standing(reports, digests, root_kind(tree, release))
+
+
+def release_standing(tree: Tree, release: ReleaseName) -> Standing:
+    """The standing of a release, quickly; its verdict is left out."""
+    top = tree.reports(release.profile, release.version)
+    if not (names := folders(top)):
+        return judge(tree, release, ())
+    seen = digest_of({
+        "format": [MEMO_FORMAT, SCHEMA],
+        "reports": [[name, identify(top / name / FILE)] for name in names],
+        "bytes": release_digests(tree, release.profile, release.version),
+        "root": root_kind(tree, release),
+    })  # fmt: skip
+    if known := read_memo(top / MEMO, seen):
+        return known
+    standing = judge(tree, release, read_reports(top).reports)
+    write_memo(top / MEMO, seen, standing)
+    return standing
+
+
+def read_memo(path: Path, seen: str) -> Standing | None:
+    """What was written down for exactly this; None when it was something else, or is damaged."""
+    try:
+        value = json.loads(path.read_text())
+        if value["seen"] != seen:
+            return None
+        return Standing(State(value["state"]), str(value["why"]), str(value["report"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write_memo(path: Path, seen: str, standing: Standing) -> None:
+    """Write a standing down; it only saves time, so a failure is none of ours."""
+    memo: dict[str, Json] = {
+        "seen": seen,
+        "state": str(standing.state),
+        "why": standing.why,
+        "report": standing.report,
+    }
+    try:
+        write_file(path, json.dumps(memo).encode())
+    except OSError:
+        return

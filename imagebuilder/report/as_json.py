@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A report as JSON and back: the keys are the fields of the boxes, docs/reports.md shows them.
+
+Reading is strict, because a gate opens on what is read: a key that is missing, unknown or of
+another kind is a fault that is named, never a guess.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from types import NoneType, UnionType
+from typing import TypeVar, get_args, get_origin, get_type_hints
+
+from imagebuilder.digest import Json
+from imagebuilder.errors import InputError
+from imagebuilder.report.types import SCHEMA, Report
+
+T = TypeVar("T")
+DIGITS = 3  # of seconds: a millisecond is more than any clock here is worth
+AGAIN = "imagebuilder test makes a new report"
+# What follows from the rest, for programs that do not want to know how.
+DERIVED = ("passed", "degraded")
+
+
+def report_json(report: Report) -> dict[str, Json]:
+    """The report as a value for programs; equal reports give equal values."""
+    own = {name: value for name, value in encode_fields(report).items() if name != "schema"}
+    derived = {name: bool(getattr(report, name)) for name in DERIVED}
+    return {"schema": report.schema, **derived, **own}
+
+
+def encode_fields(box: object) -> dict[str, Json]:
+    """A dataclass by the names of its fields."""
+    assert is_dataclass(box)
+    return {field.name: encode(getattr(box, field.name)) for field in fields(box)}
+
+
+def encode(value: object) -> Json:
+    """What a field holds, as JSON has it."""
+    if isinstance(value, Mapping):
+        return {str(key): encode(value[key]) for key in sorted(value)}
+    if isinstance(value, tuple):
+        return [encode(item) for item in value]
+    if is_dataclass(value):
+        return encode_fields(value)
+    if isinstance(value, Enum):
+        return str(value.value)
+    if isinstance(value, float):
+        return round(value, DIGITS)
+    assert value is None or isinstance(value, bool | int | str)
+    return value
+
+
+def parse_report(value: object, where: str = "report.json") -> Report:
+    """The report that report_json() gave; `where` is the file it comes from.
+
+    Raises InputError that names the file and the key.
+    """
+    try:
+        return parse_whole(value)
+    except FaultyError as error:
+        raise InputError(f"is damaged: {error}", where=where, hint=AGAIN) from error
+    except OtherSchemaError as error:
+        raise InputError(str(error), where=where, hint=error.hint) from error
+
+
+class FaultyError(Exception):
+    """A key is not as it must be; the text names it."""
+
+
+class OtherSchemaError(Exception):
+    """The report is of another time."""
+
+    def __init__(self, schema: object) -> None:
+        newer = isinstance(schema, int) and schema > SCHEMA
+        self.hint = "use the imagebuilder that wrote it, or a newer one" if newer else AGAIN
+        super().__init__(f"is a report of schema {schema}; this imagebuilder reads {SCHEMA}")
+
+
+def parse_whole(value: object) -> Report:
+    """The report in `value`.  Raises FaultyError and OtherSchemaError."""
+    if not isinstance(value, Mapping):
+        raise FaultyError("it is not an object")
+    if "schema" not in value:
+        raise FaultyError("schema: is missing")
+    if value["schema"] != SCHEMA or isinstance(value["schema"], bool):
+        raise OtherSchemaError(value["schema"])
+    if missing := [name for name in DERIVED if name not in value]:
+        raise FaultyError(f"{missing[0]}: is missing")
+    report = decode(Report, {k: v for k, v in value.items() if k not in DERIVED}, "")
+    assert isinstance(report, Report)
+    check_started(report.started)
+    for name in DERIVED:
+        if value[name] is not bool(getattr(report, name)):
+            raise FaultyError(f"{name}: does not follow from the rest")
+    return report
+
+
+def decode(kind: object, value: object, key: str) -> object:
+    """`value`, found at `key`, as what the annotation `kind` says.  Raises FaultyError."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if isinstance(kind, UnionType):
+        inner = next(argument for argument in arguments if argument is not NoneType)
+        return None if value is None else decode(inner, value, key)
+    if origin is tuple:
+        items = need(list, value, key, "a list")
+        return tuple(decode(arguments[0], item, f"{key}[{i}]") for i, item in enumerate(items))
+    if origin is Mapping:
+        found = need(dict, value, key, "an object")
+        return {name: decode(arguments[1], item, f"{key}.{name}") for name, item in found.items()}
+    assert isinstance(kind, type)
+    if is_dataclass(kind):
+        return decode_fields(kind, need(dict, value, key, "an object"), key)
+    if issubclass(kind, Enum):
+        return decode_word(kind, need(str, value, key, "a text"), key)
+    if kind in (int, float):
+        return decode_number(kind, value, key)
+    return need(kind, value, key, {str: "a text", bool: "true or false"}[kind])
+
+
+def decode_fields(kind: type, value: dict[str, object], key: str) -> object:
+    """The dataclass `kind` from a value for each of its fields."""
+    hints = get_type_hints(kind)
+    prefix = f"{key}." if key else ""
+    for name in hints.keys() - value.keys():
+        raise FaultyError(f"{prefix}{name}: is missing")
+    for name in value.keys() - hints.keys():
+        raise FaultyError(f"{prefix}{name}: there is no such key")
+    return kind(**{name: decode(hints[name], value[name], f"{prefix}{name}") for name in hints})
+
+
+def decode_word(kind: type[Enum], value: str, key: str) -> Enum:
+    """One of a closed set of words."""
+    try:
+        return kind(value)
+    except ValueError:
+        words = ", ".join(str(member.value) for member in kind)
+        raise FaultyError(f"{key}: is {value!r}, not one of {words}") from None
+
+
+def decode_number(kind: type, value: object, key: str) -> int | float:
+    """A number that is not negative, and no more than a number can be."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or (kind is int and not isinstance(value, int)):
+        raise FaultyError(f"{key}: is not a {'whole ' if kind is int else ''}number")
+    assert isinstance(value, int | float)
+    if not (math.isfinite(value) and value >= 0):
+        raise FaultyError(f"{key}: is {value}")
+    return value if kind is int else float(value)
+
+
+def need(kind: type[T], value: object, key: str, what: str) -> T:
+    """`value`, which must be of this kind."""
+    if not isinstance(value, kind):
+        raise FaultyError(f"{key}: is not {what}")
+    return value
+
+
+def check_started(started: str) -> None:
+    """Raise FaultyError unless it is a time in UTC: reports of a profile are sorted by it."""
+    try:
+        offset = datetime.fromisoformat(started).utcoffset()
+    except ValueError:
+        offset = None
+    if offset != timedelta(0):
+        raise FaultyError(f"started: {started!r} is not a time in UTC")

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A report as JUnit XML, the form that CI systems show: suites of the static checks and of every
+machine, whose stages are test cases too, so that a CI names the stage that failed."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+from imagebuilder.report.timeline import find_failed, find_spans
+from imagebuilder.report.types import Check, Machine, Outcome, Report, Stage, Trial, Verdict
+from imagebuilder.report.words import headline, plain
+
+STAGES = "stages"
+
+
+def render_junit(report: Report) -> str:
+    """The whole report as an XML document."""
+    top = element(None, "testsuites", name=f"imagebuilder test {report.name}")
+    if report.static:
+        static = suite(top, report, "static", sum(check.seconds for check in report.static))
+        add_checks(static, report.static)
+        close(static)
+    for trial in report.trials:
+        # Without a machine the verdict of the trial is all there is.
+        for machine in trial.machines or (None,):
+            name = f"{trial.firmware}+{trial.root}" + (f" {machine.name}" if machine else "")
+            part = suite(top, report, name, trial.seconds)
+            add_stages(part, trial, machine)
+            if machine:
+                add_checks(part, machine.checks)
+            close(part)
+    for key in ("tests", "failures", "skipped", "errors"):
+        top.set(key, str(sum(int(part.get(key, "0")) for part in top)))
+    top.set("time", f"{report.seconds:.3f}")
+    ElementTree.indent(top)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ElementTree.tostring(top, "unicode") + "\n"
+
+
+def element(
+    parent: ElementTree.Element | None, tag: str, text: str = "", **attributes: str
+) -> ElementTree.Element:
+    """A new element, the last of `parent`; XML has no place for most control characters."""
+    clean = {name: plain(value) for name, value in attributes.items()}
+    if parent is None:
+        made = ElementTree.Element(tag, clean)
+    else:
+        made = ElementTree.SubElement(parent, tag, clean)
+    made.text = plain(text) or None
+    return made
+
+
+def suite(
+    top: ElementTree.Element, report: Report, name: str, seconds: float
+) -> ElementTree.Element:
+    """A suite without cases yet, with the facts of the report as properties."""
+    part = element(
+        top, "testsuite", name=name, time=f"{seconds:.3f}", timestamp=report.started[:19],
+        hostname=report.host,
+    )  # fmt: skip
+    properties = element(part, "properties")
+    found = {
+        "release": report.name,
+        "report": report.id,
+        "verdict": headline(report),
+        "acceleration": report.acceleration,
+        "degraded": str(report.degraded).lower(),
+        **{f"digest.{key}": value for key, value in report.digests.items()},
+    }
+    for key, value in found.items():
+        element(properties, "property", name=key, value=value)
+    return part
+
+
+def add_stages(part: ElementTree.Element, trial: Trial, machine: Machine | None) -> None:
+    """A case for each stage that was passed and for the one that was not."""
+    spans = find_spans(machine) if machine else ()
+    failed = not trial.verdict.passed and (machine is None or machine in find_failed(trial))
+    for span in spans:
+        if not (failed and span.stage is trial.verdict.stage):
+            case(part, STAGES, span.stage, span.seconds)
+    if failed:
+        add_failure(part, trial.verdict)
+
+
+def add_failure(part: ElementTree.Element, verdict: Verdict) -> None:
+    """The case of the stage that failed, with evidence and hint."""
+    bad = case(part, STAGES, verdict.stage or "boot", 0.0)
+    hint = (f"hint: {verdict.hint}",) if verdict.hint else ()
+    source = (f"{verdict.log} ends with:",) if verdict.log else ()
+    text = "\n".join((*source, *verdict.evidence, *hint))
+    element(bad, "failure", text, message=verdict.what, type=verdict.stage or "boot")
+
+
+def add_checks(part: ElementTree.Element, checks: tuple[Check, ...]) -> None:
+    """A case for each check."""
+    for check in checks:
+        made = case(part, f"{check.kind}.{check.group}", check.name, check.seconds)
+        first = check.message.partition("\n")[0]
+        if check.outcome is Outcome.FAILED:
+            element(made, "failure", check.message, message=first, type="check")
+        elif check.outcome is Outcome.SKIPPED:
+            element(made, "skipped", message=first)
+
+
+def case(
+    part: ElementTree.Element, group: str, name: str | Stage, seconds: float
+) -> ElementTree.Element:
+    """A test case; the suite's name is in its class, because CIs show only that."""
+    where = f"{part.get('name', '')}.{group}"
+    return element(part, "testcase", classname=where, name=str(name), time=f"{seconds:.3f}")
+
+
+def close(part: ElementTree.Element) -> None:
+    """Count what a suite has."""
+    part.set("tests", str(len(part.findall("testcase"))))
+    part.set("failures", str(len(part.findall("testcase/failure"))))
+    part.set("skipped", str(len(part.findall("testcase/skipped"))))
+    part.set("errors", "0")

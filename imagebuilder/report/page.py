@@ -1,0 +1,273 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A report as one HTML page that needs nothing else: no scripts, no fonts, no network.
+
+What it shows was said by machines under test, so nothing of it is trusted: the template escapes
+every value, control characters are gone, and the page's own policy forbids scripts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from imagebuilder.report.timeline import Span, find_timeline, ssh_after
+from imagebuilder.report.types import (
+    ORDER,
+    Check,
+    Inference,
+    Machine,
+    Outcome,
+    Report,
+    Stage,
+    Trial,
+    Verdict,
+)
+from imagebuilder.report.words import (
+    counted,
+    degradation,
+    headline,
+    plain,
+    speed,
+    trial_checks,
+)
+from imagebuilder.ui import format_duration, format_size
+
+TEMPLATE = "page.html.j2"
+LINES = 2000  # of each log are shown, the last ones
+WIDTH = 2000  # characters of a line are
+MARKS = {Outcome.PASSED: "✓", Outcome.FAILED: "✗", Outcome.SKIPPED: "–"}  # noqa: RUF001
+# The colour of a stage: the last stage of each phase.
+PHASES = (
+    ("firmware", Stage.RELEASE),
+    ("kernel", Stage.SWITCH_ROOT),
+    ("system", Stage.SSH),
+    ("proof", Stage.REBOOT),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A stage of the timeline; `left` and `width` of its bar are percent of the whole."""
+
+    span: Span
+    phase: str
+    left: float
+    width: float
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A machine with its timeline; `ssh` in seconds after power-on."""
+
+    name: str
+    mac: str
+    address: str
+    rows: tuple[Row, ...]
+    ssh: float | None
+
+
+@dataclass(frozen=True)
+class ShownTrial:
+    """A way to boot."""
+
+    name: str
+    verdict: Verdict
+    seconds: float
+    machines: tuple[Shown, ...]
+
+
+@dataclass(frozen=True)
+class Log:
+    """The end of a log: `shown` of its `lines`."""
+
+    anchor: str
+    text: str
+    lines: int
+    shown: int
+
+    @property
+    def cut(self) -> bool:
+        return self.shown < self.lines
+
+
+@dataclass(frozen=True)
+class Part:
+    """Something of a trial or machine, under its name."""
+
+    name: str
+    verdict: Verdict | None = None
+    checks: tuple[Check, ...] = ()
+    inference: Inference | None = None
+
+    @property
+    def speed(self) -> str:
+        return speed(self.inference) if self.inference else ""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A number that one looks for."""
+
+    name: str
+    value: str
+
+
+@dataclass(frozen=True)
+class File:
+    """One of the booted files."""
+
+    name: str
+    size: str
+    digest: str
+
+
+def render_page(report: Report, logs: Mapping[str, str]) -> str:
+    """The page; `logs` are texts by file name, as read_logs() gives them."""
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {"plain": plain, "duration": format_duration}
+    text, _, _ = headline(report).partition(":")
+    return environment.get_template(TEMPLATE).render(
+        report=report,
+        headline=headline(report),
+        short=text,
+        tone=tone(report),
+        started=f"{report.started[:16].replace('T', ' ')} UTC",
+        failures=list(find_failures(report)),
+        degradation=degradation(report),
+        tiles=list(tiles(report)),
+        trials=[show_trial(trial) for trial in report.trials],
+        checked=list(machine_checks(report)),
+        counted=counted(all_checks(report)),
+        inferences=[Part(t.name, inference=t.inference) for t in report.trials if t.inference],
+        facts=facts(report),
+        files=list(files(report)),
+        logs=show_logs(logs),
+        marks=MARKS,
+    )
+
+
+def tone(report: Report) -> str:
+    """The colour of the whole."""
+    if not report.passed:
+        return "failed"
+    return "degraded" if report.degraded or not report.complete else "passed"
+
+
+def find_failures(report: Report) -> Iterator[Part]:
+    """What failed, by name: the static checks, then ways to boot."""
+    if report.failure and report.failure.stage is Stage.STATIC:
+        yield Part("The tree", report.failure)
+    for trial in report.trials:
+        if not trial.verdict.passed:
+            yield Part(trial.name, trial.verdict)
+
+
+def tiles(report: Report) -> Iterator[Tile]:
+    """The numbers at the top."""
+    for trial in report.trials:
+        times = [ssh_after(machine) for machine in trial.machines]
+        there = [time for time in times if time is not None]
+        late = f"{max(there):.1f} s" if there and len(there) == len(times) else "no ssh"
+        yield Tile(f"to ssh, {trial.name}", late)
+    checks = all_checks(report)
+    passed = sum(check.outcome is Outcome.PASSED for check in checks)
+    ran = sum(check.outcome is not Outcome.SKIPPED for check in checks)
+    yield Tile("checks passed", f"{passed} of {ran}")
+    answers = [trial.inference for trial in report.trials if trial.inference]
+    if answers:
+        slowest = min(answers, key=lambda answer: answer.tokens / (answer.seconds or 1))
+        yield Tile(f"tokens/s on {slowest.used}", speed(slowest).removesuffix(" tokens/s"))
+    if "root" in report.sizes:
+        yield Tile("root", format_size(report.sizes["root"]))
+
+
+def all_checks(report: Report) -> tuple[Check, ...]:
+    """Static and boot checks."""
+    return (*report.static, *(c for trial in report.trials for c in trial_checks(trial)))
+
+
+def machine_checks(report: Report) -> Iterator[Part]:
+    """The boot checks of each machine."""
+    for trial in report.trials:
+        for machine in trial.machines:
+            if machine.checks:
+                name = f"{machine.name}, {trial.firmware}+{trial.root}, over ssh"
+                yield Part(name, checks=machine.checks)
+
+
+def show_trial(trial: Trial) -> ShownTrial:
+    """A way to boot with a timeline for each machine, all on the same scale."""
+    timelines = [find_timeline(trial, machine) for machine in trial.machines]
+    whole = max((span.end for spans in timelines for span in spans), default=0.0)
+    machines = (
+        show_machine(machine, spans, whole)
+        for machine, spans in zip(trial.machines, timelines, strict=True)
+    )
+    return ShownTrial(trial.name, trial.verdict, trial.seconds, tuple(machines))
+
+
+def show_machine(machine: Machine, spans: tuple[Span, ...], whole: float) -> Shown:
+    """A machine on a scale of `whole` seconds."""
+    rows = tuple(show_span(span, whole) for span in spans)
+    return Shown(machine.name, machine.mac, machine.address, rows, ssh_after(machine))
+
+
+def show_span(span: Span, whole: float) -> Row:
+    """A stage on that scale."""
+    scale = 100 / whole if whole else 0.0
+    return Row(
+        span, phase(span.stage), round(span.start * scale, 2), round(span.seconds * scale, 2)
+    )
+
+
+def phase(stage: Stage) -> str:
+    """What a stage belongs to."""
+    number = ORDER.index(stage)
+    return next(name for name, last in PHASES if number <= ORDER.index(last))
+
+
+def facts(report: Report) -> list[tuple[str, str]]:
+    """Name and value of what else there is to know."""
+    found = [
+        ("Profile", report.profile),
+        ("Version", report.version),
+        ("Started", f"{report.started[:19].replace('T', ' ')} UTC"),
+        ("Took", format_duration(report.seconds)),
+        (
+            "Acceleration",
+            f"{report.acceleration}: {report.why}" if report.why else report.acceleration,
+        ),
+        ("Host", report.host),
+        ("Ways", "; ".join(trial.name for trial in report.trials) or "none"),
+        ("Tool", f"imagebuilder {report.tool}"),
+    ]
+    return [*found, ("Selection", f"-k {report.selection}")] if report.selection else found
+
+
+def files(report: Report) -> Iterator[File]:
+    """What was booted: name, size, digest."""
+    for name in dict.fromkeys([*report.sizes, *report.digests]):
+        size = format_size(report.sizes[name]) if name in report.sizes else ""
+        yield File(name, size, report.digests.get(name, ""))
+
+
+def show_logs(logs: Mapping[str, str]) -> dict[str, Log]:
+    """The ends of logs, by name; the anchor is a number, for names are a machine's."""
+    return {
+        name: show_log(f"log-{number}", plain(text).splitlines())
+        for number, (name, text) in enumerate(sorted(logs.items()))
+    }
+
+
+def show_log(anchor: str, lines: list[str]) -> Log:
+    """The end of a log."""
+    shown = [line[:WIDTH] for line in lines[-LINES:]]
+    return Log(anchor, "\n".join(shown), len(lines), len(shown))

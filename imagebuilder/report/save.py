@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports in the tree: TREE/reports/PROFILE/VERSION/ID/, complete or absent.
+
+    ID/report.json    what as_json.py writes; load_report() reads it
+    ID/*.log          console-NODE.log, dnsmasq.log, ...
+    .new-ID/          a report in the making: a lock on the folder says that its maker lives
+    .old-ID/          a report on its way out
+
+A rename gives a report its name when all of it is on the disk, and takes the name before anything
+of it is removed.  What a killed command leaves has a dot in front; the next one removes it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from imagebuilder.errors import Fault, InputError, WorkError
+from imagebuilder.report.as_json import AGAIN, parse_report, report_json
+from imagebuilder.report.files import is_owned, owned, sync
+from imagebuilder.report.types import Report
+from imagebuilder.report.words import plain
+from imagebuilder.tree import Tree, make_folder
+
+FILE = "report.json"
+NEW, OLD = ".new-", ".old-"
+KEPT = 10
+LOG_BYTES = 1 << 20  # of each log are read, the last ones
+
+
+@contextmanager
+def begin_report(tree: Tree, profile: str, version: str, id: str) -> Iterator[Path]:  # noqa: A002
+    """A folder for the logs of a report in the making, which nobody sees as a report.
+
+    save_report() makes it one; without that it is gone at the end.  Raises WorkError when there is
+    a report of this id, and OSError.
+    """
+    if Path(id).name != id or id.startswith("."):
+        raise InputError("cannot name a report", where=repr(id), hint="use letters and digits")
+    top = tree.reports(profile, version)
+    make_folder(top)
+    staged = top / f"{NEW}{id}"
+    with owned(top):
+        sweep(top)
+        if staged.exists() or (top / id).exists():
+            raise WorkError("there is a report of this id", where=os.fspath(top / id))
+        staged.mkdir()
+        staged.chmod(0o755)
+        mine = owned(staged)
+        mine.__enter__()
+    try:
+        yield staged
+    finally:
+        if staged.exists():
+            shutil.rmtree(staged)
+        mine.__exit__(None, None, None)
+
+
+def sweep(top: Path) -> None:
+    """Remove what is left of commands that died, with the lock of `top` held."""
+    for path in top.iterdir():
+        if path.name.startswith(OLD) or (path.name.startswith(NEW) and not is_owned(path)):
+            shutil.rmtree(path)
+
+
+def save_report(tree: Tree, report: Report, staged: Path) -> Path:
+    """Make `staged` the report's folder, and return it.
+
+    Of the older reports the newest few stay and those the gate asks, see find_kept().  Raises
+    OSError; there is no report then.
+    """
+    top = tree.reports(report.profile, report.version)
+    assert staged == top / f"{NEW}{report.id}", "begin_report() made another folder"
+    text = json.dumps(report_json(report), indent=1, ensure_ascii=False, allow_nan=False)
+    (staged / FILE).write_text(f"{text}\n", encoding="utf-8")
+    for path in staged.iterdir():
+        path.chmod(0o644)
+        sync(path)
+    sync(staged)
+    place = top / report.id
+    with owned(top):
+        staged.rename(place)
+        sync(top)
+        prune(top)
+    return place
+
+
+def prune(top: Path) -> None:
+    """Remove the reports of a release that nobody needs, with the lock of `top` held.
+
+    Those that cannot be read stay for a person to look at.
+    """
+    reports = read_reports(top).reports
+    kept = find_kept(reports)
+    for report in reports:
+        if report.id not in kept:
+            (top / report.id).rename(top / f"{OLD}{report.id}")
+            shutil.rmtree(top / f"{OLD}{report.id}")
+
+
+def find_kept(reports: Sequence[Report]) -> set[str]:
+    """The ids of the reports to keep; `reports` oldest first.
+
+    They are the newest ten complete ones and the newest ten others, the newest complete one that
+    passed, and what find_standing() goes by: the newest complete one of each way to boot for each
+    bytes, and that of the static checks.  Many runs of one way, or with -k, never make a failure of
+    another way forgotten.
+    """
+    complete = [report for report in reports if report.complete]
+    partial = [report for report in reports if not report.complete]
+    kept = {report.id for report in (*complete[-KEPT:], *partial[-KEPT:])}
+    kept |= {report.id for report in [r for r in complete if r.passed][-1:]}
+    newest: dict[object, str] = {}
+    for report in complete:
+        bytes_ = tuple(sorted(report.digests.items()))
+        for way in ("static", *(trial.way for trial in report.trials)):
+            newest[way, bytes_] = report.id
+    return kept | set(newest.values())
+
+
+@dataclass(frozen=True)
+class Found:
+    """The reports of a release, oldest first, and what is wrong with those that cannot be read."""
+
+    reports: tuple[Report, ...]
+    faults: tuple[Fault, ...] = ()
+
+
+def names(path: Path) -> list[str]:
+    """The names of the folders in a folder, sorted, without those that begin with a dot."""
+    try:
+        return sorted(p.name for p in path.iterdir() if p.is_dir() and p.name[0] != ".")
+    except FileNotFoundError:
+        return []
+
+
+def read_reports(top: Path) -> Found:
+    """All reports in the folder of a release."""
+    reports: list[Report] = []
+    faults: list[Fault] = []
+    for name in names(top):
+        try:
+            reports.append(load_report(top / name))
+        except InputError as error:
+            if (top / name).is_dir():  # else it was just removed
+                faults.extend(error.faults)
+    return Found(tuple(sorted(reports, key=lambda report: report.id)), tuple(faults))
+
+
+def load_report(folder: Path) -> Report:
+    """The report in a folder of the tree.
+
+    Raises InputError when it is damaged or lies in the place of another one.
+    """
+    path = folder / FILE
+    try:
+        value = json.loads(path.read_bytes())
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        raise InputError(what, where=os.fspath(path), hint=AGAIN) from error
+    except (ValueError, RecursionError) as error:
+        what = f"is damaged: {error}"
+        raise InputError(what, where=os.fspath(path), hint=AGAIN) from error
+    report = parse_report(value, os.fspath(path))
+    place = Path(report.profile, report.version, report.id)
+    if folder.absolute().parts[-3:] != place.parts:
+        raise InputError(f"is the report {place}", where=os.fspath(path), hint="move it there")
+    return report
+
+
+def find_reports(tree: Tree, profile: str, version: str) -> tuple[Report, ...]:
+    """The reports of a release that can be read, oldest first."""
+    return read_reports(tree.reports(profile, version)).reports
+
+
+def list_reports(tree: Tree, name: str) -> Found:
+    """The reports of PROFILE or PROFILE@VERSION (a part that fits one is enough), oldest first.
+
+    Raises InputError that says what there is when there are none.
+    """
+    profile, _, version = name.partition("@")
+    top = tree.path / "reports"
+    tested = {p: [v for v in names(top / p) if names(top / p / v)] for p in names(top)}
+    versions = tested.get(profile, [])
+    fitting = [v for v in versions if v == version] or [v for v in versions if version in v]
+    if not fitting or (version and len(fitting) > 1):
+        there = versions or [p for p in tested if tested[p]]
+        raise InputError(
+            "fits more than one version" if fitting else "there is no report of it",
+            where=name,
+            hint=f"there are reports of: {', '.join(there)}"
+            if there
+            else f"imagebuilder test {profile} makes one",
+        )
+    found = [read_reports(tree.reports(profile, version)) for version in fitting]
+    return Found(
+        tuple(sorted((r for f in found for r in f.reports), key=lambda r: (when(r), r.id))),
+        tuple(fault for f in found for fault in f.faults),
+    )
+
+
+def when(report: Report) -> datetime:
+    """When it was started."""
+    return datetime.fromisoformat(report.started)
+
+
+def find_report(tree: Tree, name: str, id: str = "") -> Report:  # noqa: A002
+    """The newest report of PROFILE or PROFILE@VERSION, or the one whose id has `id` in it.
+
+    Raises InputError that says what there is, or what is wrong with all there are.
+    """
+    found = list_reports(tree, name)
+    fitting = [r for r in found.reports if r.id == id] or [r for r in found.reports if id in r.id]
+    if not found.reports:
+        raise InputError.of(found.faults)
+    if not fitting or (id and len(fitting) > 1):
+        raise InputError(
+            f"{'more than one' if fitting else 'no'} report has the id {id!r}",
+            where=name,
+            hint=f"there are: {', '.join(r.id for r in fitting or found.reports)}",
+        )
+    return fitting[-1]
+
+
+def report_folder(tree: Tree, report: Report) -> Path:
+    """Where a saved report lies."""
+    return tree.reports(report.profile, report.version) / report.id
+
+
+def read_logs(folder: Path) -> dict[str, str]:
+    """The logs of a report by file name, of long ones the end, without control characters.
+
+    A log that cannot be read is left out; links are not followed.
+    """
+    logs = {}
+    for path in sorted(folder.glob("*.log")):
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            continue
+        with os.fdopen(descriptor, "rb") as stream:
+            size = os.fstat(descriptor).st_size
+            stream.seek(max(0, size - LOG_BYTES))
+            text = stream.read().decode(errors="replace")
+        logs[path.name] = plain(text if size <= LOG_BYTES else text.partition("\n")[2])
+    return logs

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gate's question: has this release booted?  Pure: reports and digests in, an answer out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from imagebuilder.report.types import Outcome, Report, Stage, Trial, Verdict
+from imagebuilder.report.words import degradation, plain
+
+# Which bytes a boot with that kind of root is made of.
+BOOTED = {
+    "nfs": ("vmlinuz", "initrd.img", "boot.ipxe", "root"),
+    "http": ("vmlinuz", "initrd.img", "boot.ipxe", "root.squashfs"),
+}
+CHECKED = ("root",)  # and which bytes the static checks look at
+
+
+class State(StrEnum):
+    """What is known of a release."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    UNTESTED = "untested"
+    OTHER_BYTES = "other bytes"  # what was tested is not what is there
+    OTHER_ROOT = "other root"  # it booted, but not as nodes of the release do
+
+
+@dataclass(frozen=True)
+class Standing:
+    """The answer: `why` is a sentence, `report` the id of the report it rests on, if any."""
+
+    state: State
+    why: str
+    report: str = ""
+    verdict: Verdict | None = None
+
+    @property
+    def tested(self) -> bool | None:
+        """Whether it passed; None where nobody knows."""
+        return {State.PASSED: True, State.FAILED: False}.get(self.state)
+
+
+@dataclass(frozen=True)
+class Result:
+    """The newest complete result of one way to boot, or of the static checks."""
+
+    report: Report
+    verdict: Verdict
+    trial: Trial | None = None
+
+    @property
+    def name(self) -> str:
+        return self.trial.name if self.trial else "the static checks"
+
+
+def find_standing(reports: Sequence[Report], digests: Mapping[str, str], root: str) -> Standing:
+    """Whether a release may become stable.
+
+    `reports` are those of the release, oldest first; `digests` those of its bytes now, by the names
+    of Report.digests; `root` is how its nodes mount it, nfs or http.  For each way to boot, and for
+    the static checks, the newest complete report of these very bytes counts; what a report or the
+    release has no digest of is never these bytes.
+    """
+    complete = [report for report in reports if report.complete]
+    newest = find_newest(complete, digests)
+    # 1. One failure is enough.
+    for result in newest.values():
+        if not result.verdict.passed:
+            return failed(result)
+    # 2. It must have booted as its nodes will.
+    passed = [result for result in newest.values() if result.trial]
+    same = [result for result in passed if result.trial and result.trial.root == root]
+    if same:
+        last = max(same, key=lambda result: result.report.id)
+        return Standing(State.PASSED, passed_how(same, last), last.report.id, last.verdict)
+    if passed:
+        last, roots = passed[-1], sorted({r.trial.root for r in passed if r.trial})
+        why = (
+            f"it was tested with its root over {' and '.join(roots)}, nodes have theirs over {root}"
+        )
+        return Standing(State.OTHER_ROOT, why, last.report.id, last.verdict)
+    # 3. Nothing counts; say what comes nearest.
+    if booted := [report for report in complete if report.trials]:
+        what = ", ".join(find_others(booted[-1], digests, root))
+        why = f"the newest report, {booted[-1].id}, is about other bytes: {what}"
+        return Standing(State.OTHER_BYTES, why, booted[-1].id)
+    if reports:
+        return Standing(State.UNTESTED, unfinished(reports[-1]), reports[-1].id)
+    return Standing(State.UNTESTED, "there is no report of it")
+
+
+def find_newest(reports: Sequence[Report], digests: Mapping[str, str]) -> dict[object, Result]:
+    """The newest result for these bytes, by way to boot, and by None that of the static checks."""
+    newest: dict[object, Result] = {}
+    for report in reports:
+        if same_bytes(report, digests, CHECKED):
+            newest[None] = Result(report, static_verdict(report))
+        for trial in report.trials:
+            if same_bytes(report, digests, BOOTED.get(trial.root, tuple(report.digests))):
+                newest[trial.way] = Result(report, trial.verdict, trial)
+    return newest
+
+
+def same_bytes(report: Report, digests: Mapping[str, str], needed: Sequence[str]) -> bool:
+    """Whether report and release know all that is `needed`, and agree."""
+    return all(name in digests and report.digests.get(name) == digests[name] for name in needed)
+
+
+def find_others(report: Report, digests: Mapping[str, str], root: str) -> Iterator[str]:
+    """The bytes on which a report and the release do not agree, in words."""
+    kinds = [root, *(trial.root for trial in report.trials)]
+    for name in dict.fromkeys(name for kind in kinds for name in BOOTED.get(kind, ())):
+        if name not in digests and name in report.digests:
+            yield f"the release has no {name}"
+        elif name in digests and report.digests.get(name) != digests[name]:
+            yield f"{name} is another one"
+
+
+def static_verdict(report: Report) -> Verdict:
+    """What the static checks of a report say."""
+    if any(check.outcome is Outcome.FAILED for check in report.static):
+        assert report.failure is not None  # failed static checks come first
+        return report.failure
+    return Verdict(passed=True, stage=Stage.STATIC)
+
+
+def failed(result: Result) -> Standing:
+    """The standing after a result that did not pass."""
+    verdict = result.verdict
+    where = f" in stage {verdict.stage}" if verdict.stage and result.trial else ""
+    what = plain(verdict.what).replace("\n", " ")
+    why = f"{result.name} failed{where}: {what} (report {result.report.id})"
+    return Standing(State.FAILED, why, result.report.id, verdict)
+
+
+def passed_how(results: Sequence[Result], last: Result) -> str:
+    """Which ways passed, and whether an accelerator took part."""
+    ways = ", ".join(result.name for result in results)
+    less = degradation(last.report)
+    return f"{ways} passed (report {last.report.id})" + (f"; degraded: {less}" if less else "")
+
+
+def unfinished(report: Report) -> str:
+    """Why a report opens nothing though it may have passed."""
+    if not report.complete:
+        return f"the newest report, {report.id}, ran only what fits -k {report.selection!r}"
+    return f"in the newest report, {report.id}, nothing was booted"

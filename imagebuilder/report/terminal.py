@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A report for a terminal: the verdict first, then where the time went and what failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from imagebuilder.digest import Json
+from imagebuilder.report.timeline import Span, find_failed, find_spans, ssh_after
+from imagebuilder.report.types import (
+    ORDER,
+    Check,
+    Inference,
+    Machine,
+    Outcome,
+    Report,
+    Stage,
+    Trial,
+    Verdict,
+)
+from imagebuilder.report.words import backend, counted, headline, plain, speed, trial_checks
+from imagebuilder.ui import GREEN, PLAIN, RED, YELLOW, format_duration, format_size, table
+
+BAR = 30  # characters that are the time to ssh
+SHORT = 12  # characters of a digest
+HEADERS = ("report", "release", "started", "took", "ways", "result")
+
+
+def render_report(report: Report, *, colour: bool, place: Path | None = None) -> str:
+    """The whole report; `place` is the folder where it lies with its logs."""
+    blocks = [
+        [paint(headline(report), shade(report)) if colour else headline(report), *facts(report)],
+        list(failures(report)),
+        [*ways(report), "", *stages(report)] if report.trials else [],
+        list(check_lines(report)),
+        list(inferences(report)),
+        list(sizes(report)),
+        [f"report  {place}"] if place else [],
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block)
+
+
+def shade(report: Report) -> str:
+    """The colour of the verdict."""
+    if not report.passed:
+        return RED
+    return YELLOW if report.degraded or not report.complete else GREEN
+
+
+def paint(text: str, colour: str) -> str:
+    """`text` in a colour."""
+    return f"{colour}{text}{PLAIN}"
+
+
+def facts(report: Report) -> list[str]:
+    """What was tested, when, where and how."""
+    when = report.started[:19].replace("T", " ")
+    how = f"{report.acceleration} ({plain(report.why)})" if report.why else report.acceleration
+    return [
+        plain(f"{report.name}, {when} UTC, took {format_duration(report.seconds)}"),
+        plain(f"{how} on {report.host}, imagebuilder {report.tool}"),
+    ]
+
+
+def failures(report: Report) -> Iterator[str]:
+    """Evidence and hint of everything that failed; checks are listed elsewhere."""
+    if report.failure and report.failure.stage is Stage.STATIC:
+        yield from failure("static checks", Verdict(passed=False, hint=report.failure.hint))
+    for trial in report.trials:
+        if not trial.verdict.passed:
+            yield from failure(trial.name, trial.verdict)
+
+
+def failure(name: str, verdict: Verdict) -> Iterator[str]:
+    """One verdict that did not pass."""
+    stage = f" in stage {verdict.stage}" if verdict.stage else ""
+    what = f": {verdict.what}" if verdict.what else ""
+    yield plain(f"{name} failed{stage}{what}")
+    if verdict.log:
+        yield plain(f"  {verdict.log} ends with")
+    yield from (f"  | {line}" for text in verdict.evidence for line in plain(text).splitlines())
+    if verdict.hint:
+        yield plain(f"  hint: {verdict.hint}")
+
+
+def ways(report: Report) -> list[str]:
+    """One line for each way it was booted."""
+    rows = [
+        (
+            trial.name,
+            result(trial.verdict),
+            *(f"ssh after {after}" if after else "no ssh" for after in [ssh_times(trial)]),
+            f"checks: {counted(trial_checks(trial))}",
+            f"took {format_duration(trial.seconds)}",
+        )
+        for trial in report.trials
+    ]
+    return table(rows).splitlines()
+
+
+def result(verdict: Verdict) -> str:
+    """`passed`, or the stage that failed."""
+    if verdict.passed:
+        return "passed"
+    return f"FAILED in {verdict.stage}" if verdict.stage else "FAILED"
+
+
+def ssh_times(trial: Trial) -> str:
+    """The time to ssh of each machine; empty where one never got there."""
+    times = [ssh_after(machine) for machine in trial.machines]
+    return ", ".join(format_duration(time) for time in times if time is not None)
+
+
+def stages(report: Report) -> list[str]:
+    """A table: what each stage took on each machine, and its share of the time to ssh.
+
+    A bar is drawn where there is one machine only.
+    """
+    machines = [(trial, machine) for trial in report.trials for machine in trial.machines]
+    spans = [{span.stage: span for span in find_spans(machine)} for _, machine in machines]
+    failed = [failed_stage(trial, machine) for trial, machine in machines]
+    there = {stage for own in spans for stage in own} | {stage for stage in failed if stage}
+    if not there:
+        return []
+    single = len(machines) == 1
+    rows = []
+    for stage in (stage for stage in ORDER if stage in there):
+        cells = [stage.value]
+        for own, bad in zip(spans, failed, strict=True):
+            cells += stage_cells(own.get(stage), failed=stage is bad)
+        rows.append((*cells, bar(spans[0].get(stage)) if single else ""))
+    heads = [text for trial, machine in machines for text in (title(trial, machine), "share")]
+    return table(rows, ("stage", *heads, "")).splitlines()
+
+
+def failed_stage(trial: Trial, machine: Machine) -> Stage | None:
+    """The stage that failed on a machine."""
+    return trial.verdict.stage if machine in find_failed(trial) else None
+
+
+def title(trial: Trial, machine: Machine) -> str:
+    """The head of a machine's column."""
+    way = f"{trial.firmware}+{trial.root}"
+    return f"{way} {machine.name}" if len(trial.machines) > 1 else way
+
+
+def stage_cells(span: Span | None, *, failed: bool) -> tuple[str, str]:
+    """Seconds and share of a stage."""
+    if failed:
+        return "FAILED", ""
+    if span is None:
+        return "", ""
+    return f"{span.seconds:7.1f} s", "" if span.share is None else f"{span.share:5.0%}"
+
+
+def bar(span: Span | None) -> str:
+    """A stage on a line as long as the time to ssh."""
+    if span is None or not span.share:
+        return ""
+    before = round(span.start / span.seconds * span.share * BAR)
+    return " " * before + "#" * max(1, round(span.share * BAR))
+
+
+def check_lines(report: Report) -> Iterator[str]:
+    """How many checks passed, and those that did not."""
+    if report.static:
+        yield f"static checks: {counted(report.static)}"
+    yield from unhappy(report.static)
+    for trial in report.trials:
+        for machine in trial.machines:
+            if machine.checks:
+                yield f"boot checks on {title(trial, machine)}: {counted(machine.checks)}"
+            yield from unhappy(machine.checks)
+
+
+def unhappy(checks: Sequence[Check]) -> Iterator[str]:
+    """Checks that failed with their message, then those that were skipped."""
+    for check in (check for check in checks if check.outcome is Outcome.FAILED):
+        yield plain(f"  FAILED  {check.title}")
+        yield from (f"  | {line}" for line in plain(check.message).splitlines())
+    for check in (check for check in checks if check.outcome is Outcome.SKIPPED):
+        first = plain(check.message).partition("\n")[0]
+        yield plain(f"  skipped {check.title}") + (f": {first}" if first else "")
+
+
+def inferences(report: Report) -> Iterator[str]:
+    """What llama.cpp did."""
+    for trial in report.trials:
+        if trial.inference:
+            yield f"inference over {trial.name}: {plain(told(trial.inference))}"
+
+
+def told(inference: Inference) -> str:
+    """One inference in words."""
+    over = f" of {', '.join(inference.over)}" if len(inference.over) > 1 else ""
+    less = f" (degraded: the profile is for {inference.expected})" if inference.degraded else ""
+    much = f"{inference.tokens} tokens in {format_duration(inference.seconds)}"
+    lone = "; the profile's own service refuses this processor" if inference.refused else ""
+    return f"on {backend(inference.used)}{over}{less}, {much} ({speed(inference)}){lone}"
+
+
+def sizes(report: Report) -> Iterator[str]:
+    """Sizes and short digests of what was booted."""
+    names = dict.fromkeys([*report.sizes, *report.digests])
+    rows = [(n, size_of(report.sizes, n), report.digests.get(n, "")[:SHORT]) for n in names]
+    yield from plain(table(rows)).splitlines()
+
+
+def size_of(found: Mapping[str, int], name: str) -> str:
+    """A size for people, to the right."""
+    return f"{format_size(found[name]) if name in found else '':>8}"
+
+
+def report_row(report: Report) -> tuple[str, ...]:
+    """A report as a line of a table with HEADERS."""
+    return (
+        report.id,
+        report.name,
+        f"{report.started[:16].replace('T', ' ')} UTC",
+        format_duration(report.seconds),
+        "; ".join(trial.name for trial in report.trials) or "none",
+        headline(report),
+    )
+
+
+def report_summary(report: Report) -> dict[str, Json]:
+    """A report as an item of a list, for programs."""
+    return {
+        "id": report.id,
+        "profile": report.profile,
+        "version": report.version,
+        "started": report.started,
+        "seconds": report.seconds,
+        "complete": report.complete,
+        "passed": report.passed,
+        "degraded": report.degraded,
+        "stage": report.failure.stage if report.failure else None,
+        "ways": [trial.name for trial in report.trials],
+        "headline": headline(report),
+    }

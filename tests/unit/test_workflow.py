@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What people copy: the workflow for their CI is one, and commands in it and in the docs exist."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+import typer
+from ruamel.yaml import YAML
+from typer.core import TyperGroup
+
+from imagebuilder.cli.main import app
+
+HOUSE = Path(__file__).parents[2]
+WORKFLOW = (HOUSE / "docs/ci/github-actions.yml").read_text()
+DOCS = ("README.md", "docs/testing.md", "docs/releases.md", "docs/quickstart.md", "docs/remote.md")
+# Keys of GitHub's workflow syntax, as far as the file uses them; what must be there has a star.
+TOP = {"name*", "on*", "permissions*", "concurrency", "jobs*"}
+JOB = {"name", "runs-on*", "timeout-minutes*", "strategy", "env", "steps*"}
+STEP = {"name", "if", "uses", "with", "run"}
+EVENTS = {"push", "schedule", "workflow_dispatch"}
+CRON = re.compile(r"\d{1,2} \d{1,2}( [\d*/,-]+){3}")
+ACTION = re.compile(r"actions/[a-z-]+@v\d+")
+OTHERS = {"sudo", "echo"}
+EXPRESSION = re.compile(r"\$\{\{ [^}]+ \}\}")
+# The value of an option does not matter here, but that it is one word.
+VALUE = "generic"
+
+
+def workflow_faults(text: str) -> list[str]:
+    """What is wrong with a workflow: its shape, its expressions, its commands."""
+    value = YAML(typ="safe").load(text)
+    found = [*key_faults("workflow", value, TOP), *event_faults(value.get("on", {}))]
+    for name, job in value.get("jobs", {}).items():
+        found += key_faults(name, job, JOB)
+        ways = job.get("strategy", {}).get("matrix", {}).get("include", [])
+        for step in job.get("steps", []):
+            found += step_faults(step)
+        for key in set(re.findall(r"\$\{\{ matrix\.([a-z]+) \}\}", text)):
+            found += [f"{name}: a way has no {key}" for way in ways if key not in way]
+    return found
+
+
+def key_faults(where: str, value: Mapping[str, object], known: set[str]) -> list[str]:
+    """Keys that there are not, and those that are missing."""
+    names = {key.rstrip("*") for key in known}
+    wanted = {key.rstrip("*") for key in known if key.endswith("*")}
+    return [f"{where}: unknown {key}" for key in value.keys() - names] + [
+        f"{where}: no {key}" for key in wanted - value.keys()
+    ]
+
+
+def event_faults(events: Mapping[str, list[Mapping[str, str]]]) -> list[str]:
+    """It runs on a push and every night."""
+    if events.keys() != EVENTS:
+        return [f"on: {', '.join(events)}"]
+    times = [entry["cron"] for entry in events["schedule"]]
+    return [f"cron: {time}" for time in times if not CRON.fullmatch(time)]
+
+
+def step_faults(step: Mapping[str, str]) -> list[str]:
+    """An action of a known version, or commands that exist."""
+    found = key_faults("step", step, STEP)
+    if ("uses" in step) is ("run" in step):
+        found.append("step: uses or run")
+    if "uses" in step and not ACTION.fullmatch(step["uses"]):
+        found.append(f"action: {step['uses']}")
+    for line in step.get("run", "").splitlines():
+        found += command_faults(EXPRESSION.sub(VALUE, line))
+    return found
+
+
+def command_faults(line: str) -> list[str]:
+    """What is wrong with a line of shell: programs, make targets, our commands and options."""
+    words = shlex.split(line, comments=True)
+    while words and (words[0] in ("sudo", "&&") or "=" in words[0]):
+        words.pop(0)
+    if not words:
+        return []
+    if "&&" in words:
+        cut = words.index("&&")
+        return [*command_faults(shlex.join(words[:cut])), *command_faults(shlex.join(words[cut:]))]
+    if words[0] == "make":
+        return make_faults(words[1:])
+    if words[0].rpartition("/")[2] == "imagebuilder":
+        return option_faults(words[1:])
+    return [] if words[0] in OTHERS or line.startswith("sudo ") else [f"program: {words[0]}"]
+
+
+def make_faults(words: list[str]) -> list[str]:
+    """Targets that there are, and of `smoke` options of `imagebuilder test`."""
+    targets = set(re.findall(r"^([a-z-]+):", (HOUSE / "Makefile").read_text(), re.MULTILINE))
+    found = [f"target: {word}" for word in words if "=" not in word and word not in targets]
+    for word in words:
+        name, _, value = word.partition("=")
+        if name == "OPTIONS":
+            found += option_faults(["test", VALUE, *shlex.split(value)])
+    return found
+
+
+def option_faults(words: list[str]) -> list[str]:
+    """Commands and options that imagebuilder does not have."""
+    command = typer.main.get_command(app)
+    path = ["imagebuilder"]
+    while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
+        if words[0] not in command.commands:
+            return [f"{' '.join(path)}: no {words[0]}"]
+        path.append(words[0])
+        command = command.commands[words[0]]
+        words = words[1:]
+    known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+    given = [word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)]
+    return [f"{' '.join(path)}: no {word}" for word in given if word not in known]
+
+
+def documented(name: str) -> Iterator[str]:
+    """The command lines of a page: what is indented and begins with one of our programs."""
+    lines = (HOUSE / name).read_text().replace("\\\n", " ").splitlines()
+    for line in lines:
+        if re.match(r"    +(sudo )?(\.venv/bin/)?(imagebuilder|make) ", line):
+            yield re.sub(r"  +#.*|\[.*\]|…", "", line.strip())
+
+
+def test_the_workflow_is_one_and_its_commands_exist() -> None:
+    assert workflow_faults(WORKFLOW) == []
+
+
+def test_it_says_where_machines_run_and_keeps_the_report() -> None:
+    value = YAML(typ="safe").load(WORKFLOW)
+    (job,) = value["jobs"].values()
+    assert job["runs-on"] == "ubuntu-24.04"
+    ways = {(way["firmware"], way["root"]) for way in job["strategy"]["matrix"]["include"]}
+    assert {("uefi", "nfs"), ("bios", "http")} <= ways
+    runs = "\n".join(step.get("run", "") for step in job["steps"])
+    assert "/etc/udev/rules.d/" in runs
+    assert 'MODE="0666"' in runs
+    (kept,) = (step for step in job["steps"] if "upload-artifact" in step.get("uses", ""))
+    assert kept["if"] == "always()"
+    for file in kept["with"]["path"].split():
+        assert file in runs
+
+
+PLANTED: dict[str, Callable[[str], str]] = {
+    "a target": lambda text: text.replace("make smoke", "make smokes"),
+    "an option": lambda text: text.replace("--junit report.xml", "--junits report.xml"),
+    "a command": lambda text: text.replace("imagebuilder lock", "imagebuilder locks"),
+    "a program": lambda text: text.replace("make venv", "mkae venv"),
+    "a time": lambda text: text.replace("23 2 * * *", "nightly"),
+    "an event": lambda text: text.replace("  push:", "  pushed:"),
+    "an action": lambda text: text.replace("checkout@v4", "checkout"),
+    "a key": lambda text: text.replace("timeout-minutes:", "timeout:"),
+    "a step": lambda text: text.replace("        if: always()", "        run: make venv"),
+    "a way": lambda text: text.replace("            root: http\n", ""),
+}
+
+
+@pytest.mark.parametrize("plant", PLANTED.values(), ids=PLANTED)
+def test_a_planted_fault_is_found(plant: Callable[[str], str]) -> None:
+    assert plant(WORKFLOW) != WORKFLOW
+    assert set(workflow_faults(plant(WORKFLOW))) - set(workflow_faults(WORKFLOW))
+
+
+@pytest.mark.parametrize("name", DOCS)
+def test_commands_of_the_docs_exist(name: str) -> None:
+    lines = list(documented(name))
+    assert lines
+    assert {line: faults for line in lines if (faults := command_faults(line))} == {}
