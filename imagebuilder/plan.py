@@ -208,7 +208,7 @@ def make_steps(recipe: Recipe, lock: Lock) -> list[Step]:
         if not config.empty:
             steps.append(config)
     locked = {f"{p.name}:{p.architecture}": p.version for p in lock.packages}
-    steps.append(FinaliseStep(recipe.profile, locked, recipe.cmdline, lock.epoch))
+    steps.append(FinaliseStep(recipe.profile, locked, recipe.cmdline, recipe.listens, lock.epoch))
     return steps
 
 

@@ -68,6 +68,7 @@ def make_manifest(
         "architecture": recipe.base.architecture,
         "overlays": [overlay.name for overlay in recipe.overlays],
         "hardware": [{"pci": h.pci, "name": h.name, "target": h.target} for h in recipe.hardware],
+        "listens": list(recipe.listens),
         "boot": {"root": recipe.boot.root, "cmdline": list(plan.cmdline)},
         "root": {"commit": root, "layer": plan.root.digest, "size": total(plan, sizes)},
         "kernel": {

@@ -216,6 +216,11 @@ class OverlayFile(Model):
     prune: list[Entry] = Field(
         default=[], description="Globs of paths removed from the root. Template."
     )
+    listens: list[Entry] = Field(
+        default=[],
+        description="Ports that a node listens on, such as `22/tcp`; on any other, a boot test "
+        "fails. Loopback does not count. Template.",
+    )
 
 
 class HardwareModel(Model):

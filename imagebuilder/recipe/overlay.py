@@ -57,6 +57,9 @@ PLACE = Rule(re.compile(r"(/(?!\.\.?(/|$))[^/\n\r:]+)+"), "an absolute path with
 GLOB = Rule(re.compile(r"(/(?!\.\.?(/|$)|\*+(/|$))[^/\n\r]+)(/(?!\.\.?(/|$))[^/\n\r]+)*"),
             "an absolute glob that names a first folder")  # fmt: skip
 URI = Rule(re.compile(r"(https?|file)://[^\s]+"), "an address")
+# 1 to 65535.
+NUMBER = "[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
+PORT = Rule(re.compile(f"({NUMBER})/(tcp|udp)"), "a port with its protocol, such as 22/tcp")
 SYSCTL = Rule(re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.*/-]*"), "the name of a sysctl")
 
 
@@ -141,6 +144,7 @@ def render_overlay(part: Part, scope: Scope, consents: Consents) -> Overlay:
         initrd=file.initrd,
         cmdline=scope.entries(("cmdline",), file.cmdline, WORD),
         prune=scope.entries(("prune",), file.prune, GLOB),
+        listens=scope.entries(("listens",), file.listens, PORT),
         checks=tuple(sorted((part.folder / "checks").glob("*.py"))),
     )
 

@@ -157,6 +157,7 @@ class Overlay:
     sysctl: tuple[tuple[str, str], ...] = ()
     cmdline: tuple[str, ...] = ()
     prune: tuple[str, ...] = ()
+    listens: tuple[str, ...] = ()
     checks: tuple[Path, ...] = ()
 
 
@@ -201,3 +202,8 @@ class Recipe:
         consoles = tuple(f"console={name}" for name in self.boot.console)
         overlays = tuple(word for overlay in self.overlays for word in overlay.cmdline)
         return (*consoles, *overlays, *self.boot.cmdline)
+
+    @property
+    def listens(self) -> tuple[str, ...]:
+        """The ports that a node may listen on, such as `22/tcp`, each once, sorted."""
+        return tuple(sorted({port for overlay in self.overlays for port in overlay.listens}))

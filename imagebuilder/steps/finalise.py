@@ -56,12 +56,14 @@ touch /etc/.updated /var/.updated
 class FinaliseStep:
     """The last layer.  `packages` is what dpkg must say is installed: name to version.
 
-    The command line is not written into the root, but a part of what IMAGE_VERSION names.
+    The command line and the ports are not written into the root, but a part of what IMAGE_VERSION
+    names.
     """
 
     profile: str
     packages: Mapping[str, str]
     cmdline: tuple[str, ...]
+    listens: tuple[str, ...]
     epoch: int
     version: str = ""
     title: str = "finalise"
@@ -72,6 +74,7 @@ class FinaliseStep:
             "step": f"finalise {VERSION}.{clean.VERSION}",
             "profile": self.profile,
             "cmdline": list(self.cmdline),
+            "listens": list(self.listens),
             "epoch": self.epoch,
         }
 

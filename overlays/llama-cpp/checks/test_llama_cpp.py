@@ -81,6 +81,11 @@ def test_the_service_serves_or_is_skipped(host: Host) -> None:
     if not host.file(setting(host, "LLAMA_ARG_MODEL")).exists:
         assert state(host, "llama-server.service") == "inactive"
         return
+    kinds = gpu_kinds(host)
+    if kinds and host.run(f"{FIND_GPUS} {' '.join(kinds)}").rc:
+        # Without the GPU that the image is for it must not pretend.
+        assert state(host, "llama-server.service") != "active"
+        return
     assert state(host, "llama-server.service") == "active"
     port = setting(host, "LLAMA_ARG_PORT")
     health = (

@@ -75,6 +75,7 @@ def test_plan_is_a_function_of_its_arguments() -> None:
         {"overlays": {"a": {"packages": {"foo": "1"}, "files": {"/etc/a": "x"}}}},
         {"overlays": {"a": {"packages": {"foo": "1"}, "enable": ["a.service"]}}},
         {"overlays": {"a": {"packages": {"foo": "1"}, "prune": ["/usr/share/doc/*"]}}},
+        {"overlays": {"a": {"packages": {"foo": "1"}, "listens": ["22/tcp"]}}},
     ],
 )
 def test_every_input_changes_the_version(change: dict[str, object]) -> None:

@@ -64,7 +64,7 @@ def make_world(case: Mapping[str, Any]) -> World:
 
 
 def make_overlay(name: str, words: Mapping[str, Any]) -> Overlay:
-    """One overlay: packages, files (target to text), scripts, enable, cmdline, prune, python."""
+    """One overlay; files and scripts are names with their text."""
     return Overlay(
         name=name,
         path=Path("/overlays", name),
@@ -84,6 +84,7 @@ def make_overlay(name: str, words: Mapping[str, Any]) -> Overlay:
         units=Units(enable=tuple(words.get("enable", ()))),
         cmdline=tuple(words.get("cmdline", ())),
         prune=tuple(words.get("prune", ())),
+        listens=tuple(words.get("listens", ())),
     )
 
 

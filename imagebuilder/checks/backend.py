@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The `host` of checks: testinfra on commands that we run in a sandbox or over ssh."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from testinfra.backend.base import BaseBackend, CommandResult
+from testinfra.host import Host
+
+from imagebuilder.process import Word, dies_with_us, run
+
+STATIC, BOOT = "static", "boot"
+MOST_SECONDS = {STATIC: 180, BOOT: 300}  # of one command; an emulated node is slow
+LOST = 255  # what ssh(1) ends with when the connection, not the command, has failed
+TIMED_OUT = 124  # timeout(1)
+# Keeps that status for ssh: a command that ends with it has 254.
+OVER_SSH = '(eval "$1"); status=$?; [ "$status" -ne 255 ] || status=254; exit "$status"'
+MOST = 300  # characters of a command or an answer in a message
+
+
+class LostConnection(Exception):  # noqa: N818  # what has happened, not that it is one
+    """The node cannot be asked any more."""
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How to run a command there: the words before the script, and the environment inside.
+
+    `environment` is None for ssh, where the node decides.
+    """
+
+    kind: str
+    prefix: tuple[str, ...]
+    environment: Mapping[str, str] | None = None
+
+    def words(self, argv: Sequence[Word]) -> list[Word]:
+        """The whole command for the script that is the only word of `argv`."""
+        (script,) = argv
+        limit = ["timeout", "--kill-after=5", str(MOST_SECONDS[self.kind]), *dies_with_us()]
+        if self.kind == STATIC:
+            return [*limit, *self.prefix, "sh", "-c", script]
+        return [*limit, *self.prefix, shlex.join(["sh", "-c", OVER_SSH, "sh", str(script)])]
+
+
+class CommandBackend(BaseBackend):
+    """Runs every command through a Reach; what programs say is UTF-8."""
+
+    NAME = "imagebuilder"
+
+    def __init__(self, reach: Reach) -> None:
+        super().__init__(reach.kind)
+        self.reach = reach
+        self._encoding = "utf-8"
+
+    def run(self, command: str, *args: str, **_: object) -> CommandResult:
+        """Run a command with sh.  Raises LostConnection, TimeoutError."""
+        script = self.get_command(command, *args)
+        done = run([script], sandbox=self.reach, check=False)
+        if done.status == TIMED_OUT and not done.stderr:
+            limit = MOST_SECONDS[self.reach.kind]
+            raise TimeoutError(f"did not end within {limit} s: {shortened(script)}")
+        if self.reach.kind == BOOT and done.status == LOST:
+            raise LostConnection(last_line(done.stderr) or "ssh ended without a word")
+        status = done.status if done.status >= 0 else 128 - done.status
+        return self.result(status, self.encode(script), done.stdout, done.stderr)
+
+
+class CheckedHost(Host):
+    """testinfra's Host, whose errors say what a command said and not how that is stored."""
+
+    def run_expect(
+        self, expected: list[int], command: str, *args: str, **kwargs: object
+    ) -> CommandResult:
+        """Run a command.  Raises AssertionError unless its exit status is one of `expected`."""
+        __tracebackhide__ = True
+        done = self.run(command, *args, **kwargs)
+        if done.rc not in expected:
+            raise AssertionError(complaint(done))
+        return done
+
+    def check_output(self, command: str, *args: str, **kwargs: object) -> str:
+        """What a command said, without the last newline.  Raises AssertionError if it failed."""
+        __tracebackhide__ = True
+        return self.run_expect([0], command, *args, **kwargs).stdout.rstrip("\r\n")
+
+
+def make_host(reach: Reach) -> Host:
+    """The Host that a check asks."""
+    backend = CommandBackend(reach)
+    host = CheckedHost(backend)
+    backend.set_host(host)
+    return host
+
+
+def complaint(done: CommandResult) -> str:
+    """Which command failed and what it said, in two lines."""
+    said = last_line(done.stderr) or last_line(done.stdout) or "it said nothing"
+    command = shortened(done.command.decode(errors="replace"))
+    return f"exit status {done.rc} of: {command}\n{shortened(said)}"
+
+
+def last_line(text: str) -> str:
+    """The last line that is not empty."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else ""
+
+
+def shortened(text: str) -> str:
+    """A command or an answer in one line."""
+    line = re.sub(r"\s+", " ", text).strip()
+    return line if len(line) <= MOST else f"{line[:MOST]}…"

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The root is one that any node can have: what is in it can be served, and is what was declared."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.checks.facts import Facts
+from imagebuilder.checks.walk import Found, walk
+
+MERGED = ("bin", "sbin", "lib", "lib64")
+UNITS = ("etc/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system")
+WANTS = (".wants", ".requires", ".upholds")
+CAPABILITIES = "security.capability"
+# File capabilities do not cross NFS.  What does without: ping(8), by net.ipv4.ping_group_range.
+DO_WITHOUT = {"/usr/bin/ping": "net.ipv4.ping_group_range"}
+MOST = 5
+
+
+def fail_with(found: Sequence[str], what: str) -> None:
+    """Fail if there is anything, with the first few."""
+    if found:
+        more = f" and {len(found) - MOST} more" if len(found) > MOST else ""
+        pytest.fail(f"{what}: {', '.join(found[:MOST])}{more}")
+
+
+@pytest.fixture(scope="session")
+def everything(tree: Path) -> tuple[Found, ...]:
+    """All that is in the root."""
+    return tuple(walk(tree))
+
+
+@pytest.mark.static
+def test_only_files_folders_and_links(everything: tuple[Found, ...]) -> None:
+    found = [
+        f.path for f in everything if not (f.is_file or f.is_link or stat.S_ISDIR(f.mode))
+    ]  # fmt: skip
+    fail_with(found, "sockets, FIFOs and devices are made by what runs, not shipped")
+
+
+@pytest.mark.static
+def test_usr_is_merged(tree: Path) -> None:
+    found = [f"/{n}" for n in MERGED if (tree / n).is_dir() and not (tree / n).is_symlink()]
+    fail_with(found, "must be a link into /usr; an overlay puts its files below /usr")
+
+
+@pytest.mark.static
+def test_nothing_is_for_all_to_write(everything: tuple[Found, ...]) -> None:
+    found = [f.path for f in everything if f.mode & stat.S_IWOTH and not f.is_link]
+    sticky = {f.path for f in everything if stat.S_ISDIR(f.mode) and f.mode & stat.S_ISVTX}
+    fail_with([path for path in found if path not in sticky], "every user of a node may change")
+
+
+@pytest.mark.static
+def test_every_owner_has_a_name(tree: Path, everything: tuple[Found, ...]) -> None:
+    users, groups = ids(tree / "etc/passwd"), ids(tree / "etc/group")
+    found = [
+        f"{f.path} ({f.info.st_uid}:{f.info.st_gid})"
+        for f in everything
+        if f.info.st_uid not in users or f.info.st_gid not in groups
+    ]
+    fail_with(found, "belongs to nobody the image knows")
+
+
+def ids(path: Path) -> set[int]:
+    """The numbers in passwd(5) or group(5)."""
+    return {int(fields[2]) for _, fields in rows(path) if len(fields) > 2}
+
+
+@pytest.mark.static
+def test_enabled_units_exist(tree: Path) -> None:
+    there = {name for place in UNITS for name in listed(tree / place)}
+    found = [
+        f"{link.path} ({unit_of(link.path)})"
+        for place in UNITS
+        for link in walk(tree, f"/{place}")
+        if link.is_link and Path(link.path).parent.suffix in WANTS
+        if not {Path(link.path).name, unit_of(link.path)} & there
+    ]
+    fail_with(found, "enabled, but there is no such unit")
+
+
+def listed(folder: Path) -> list[str]:
+    """The names in a folder; none when it is not there."""
+    return [path.name for path in folder.iterdir()] if folder.is_dir() else []
+
+
+def unit_of(path: str) -> str:
+    """The unit file of what is enabled: foo@.service for foo@bar.service."""
+    name, _, suffix = Path(path).name.rpartition(".")
+    return f"{name.partition('@')[0]}@.{suffix}" if "@" in name else f"{name}.{suffix}"
+
+
+@pytest.mark.static
+def test_declared_groups_and_users_are_there(tree: Path, facts: Facts) -> None:
+    groups = dict(rows(tree / "etc/group"))
+    users = dict(rows(tree / "etc/passwd"))
+    found = [f"the group {name}" for name in facts.groups if name not in groups]
+    for user in facts.users:
+        if user.name not in users:
+            found.append(f"the user {user.name}")
+            continue
+        if user.uid is not None and int(users[user.name][2]) != user.uid:
+            found.append(f"{user.name} with uid {user.uid}, it has {users[user.name][2]}")
+        found.extend(
+            f"{user.name} in the group {name}"
+            for name in user.groups
+            if user.name not in groups.get(name, [""] * 4)[3].split(",")
+        )
+    fail_with(found, "declared, but not in the root")
+
+
+def rows(path: Path) -> Iterator[tuple[str, list[str]]]:
+    """The lines of passwd(5) or group(5) by name."""
+    for line in path.read_text().splitlines():
+        yield line.partition(":")[0], line.split(":")
+
+
+@pytest.mark.static
+def test_nothing_needs_file_capabilities(
+    tree: Path, facts: Facts, everything: tuple[Found, ...]
+) -> None:
+    if facts.root != "nfs":
+        pytest.skip("nodes of this profile boot a squashfs, which keeps them")
+    text = "\n".join(p.read_text() for p in sysctl_files(tree))
+    found = [
+        file.path
+        for file in everything
+        if file.is_file and file.mode & 0o111 and has_capabilities(f"{tree}{file.path}")
+        if DO_WITHOUT.get(file.path, "\0") not in text
+    ]
+    fail_with(found, "has file capabilities, which do not cross NFS, and does not work without")
+
+
+def sysctl_files(tree: Path) -> list[Path]:
+    """The sysctl.d(5) files of the root."""
+    places = ("etc/sysctl.d", "usr/lib/sysctl.d")
+    found = [path for place in places for path in sorted((tree / place).glob("*.conf"))]
+    return [path for path in found if not path.is_symlink()]
+
+
+def has_capabilities(path: str) -> bool:
+    """Whether capabilities(7) are stored with a file."""
+    try:
+        return CAPABILITIES in os.listxattr(path, follow_symlinks=False)
+    except OSError:
+        return False

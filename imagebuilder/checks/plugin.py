@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What makes pytest run checks: the fixtures `host`, `facts` and `tree`, and the results as JSON.
+
+run.py starts pytest with this plugin and no other, and reads what is written here line by line:
+
+    #check {"group": ..., "name": ..., ...}   a check is over (report.types.Check)
+    #fault {"where": ..., "what": ...}        a check file is wrong
+    #lost  {"what": ..., "during": ...}       the node cannot be asked any more
+
+A check may ask `host` (testinfra), compare with `facts` (facts.Facts) and walk `tree`, the root as
+it lies on this host, whose symlinks must not be followed from here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from testinfra.host import Host
+
+from imagebuilder.checks.backend import BOOT, STATIC, LostConnection, Reach, make_host
+from imagebuilder.checks.facts import Facts, facts_from_json
+
+CHECK, FAULT, LOST = "#check ", "#fault ", "#lost "
+KINDS = {
+    STATIC: "a check of the tree, without a boot",
+    BOOT: "a check of a running node, over ssh",
+}
+MOST_LINES, MOST_COLUMNS = 12, 400
+HINT = "mark it @pytest.mark.static or @pytest.mark.boot, with where it can be true"
+
+
+@dataclass(frozen=True)
+class Work:
+    """What run.py asks for: `groups` by path of the check file."""
+
+    kind: str
+    groups: Mapping[Path, str]
+    facts: Facts
+    reach: Reach
+    tree: Path
+
+
+WORK = pytest.StashKey[Work]()
+MESSAGE = pytest.StashKey[dict[str, str]]()
+
+
+def load_work(path: Path) -> Work:
+    """The file that run.py wrote."""
+    value = json.loads(path.read_text())
+    return Work(
+        kind=value["kind"],
+        groups={Path(name): group for name, group in value["groups"].items()},
+        facts=facts_from_json(value["facts"]),
+        reach=Reach(value["kind"], tuple(value["prefix"]), value["environment"]),
+        tree=Path(value["tree"]),
+    )
+
+
+def tell(word: str, value: Mapping[str, object]) -> None:
+    """A line for run.py; output of checks is captured in sys.stdout, not here."""
+    assert sys.__stdout__ is not None
+    sys.__stdout__.write(f"\n{word}{json.dumps(value)}\n")
+    sys.__stdout__.flush()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The one option: the file with the work."""
+    parser.addoption("--work", metavar="FILE", help="what to check, written by imagebuilder")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Read the work and register its two markers."""
+    config.stash[WORK] = load_work(Path(config.getoption("--work")))
+    for name, meaning in KINDS.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
+    config.pluginmanager.register(Teller(config.stash[WORK]))
+
+
+@pytest.fixture(scope="session")
+def host(pytestconfig: pytest.Config) -> Host:
+    """The root in its sandbox, or the node over ssh."""
+    return make_host(pytestconfig.stash[WORK].reach)
+
+
+@pytest.fixture(scope="session")
+def facts(pytestconfig: pytest.Config) -> Facts:
+    """What the image declares, and for boot checks what is expected of the node."""
+    return pytestconfig.stash[WORK].facts
+
+
+@pytest.fixture(scope="session")
+def tree(pytestconfig: pytest.Config) -> Path:
+    """The root on this host, for static checks that walk it; nothing may write there."""
+    return pytestconfig.stash[WORK].tree
+
+
+class Teller:
+    """Selects the checks of one kind and tells what becomes of each."""
+
+    def __init__(self, work: Work) -> None:
+        self.work = work
+        self.broken: set[Path] = set()
+        self.spent: dict[str, float] = {}
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        """Every file has checks, every check one kind; those of the other kind are left out."""
+        faults = 0
+        for path in self.work.groups.keys() - {item.path for item in items} - self.broken:
+            tell(FAULT, {"where": os.fspath(path), "what": "has no checks", "hint": HINT})
+        wanted: list[pytest.Item] = []
+        for item in items:
+            item.extra_keyword_matches.add(self.work.groups.get(item.path, ""))
+            kinds = {mark.name for mark in item.iter_markers()} & KINDS.keys()
+            if len(kinds) != 1:
+                faults += 1
+                what = f"{item.name} is marked {' and '.join(sorted(kinds)) or 'neither way'}"
+                tell(FAULT, {"where": os.fspath(item.path), "what": what, "hint": HINT})
+            elif kinds == {self.work.kind}:
+                wanted.append(item)
+        config.hook.pytest_deselected(items=[item for item in items if item not in wanted])
+        items[:] = [] if faults else wanted
+
+    def pytest_exception_interact(
+        self, node: pytest.Item | pytest.Collector, call: pytest.CallInfo[Any]
+    ) -> None:
+        """A file that cannot be read."""
+        if isinstance(node, pytest.Collector) and call.excinfo:
+            self.broken.add(node.path)
+            error = call.excinfo.value
+            what = f"cannot be imported: {describe(error.__cause__ or error)}"
+            hint = "try: python -m py_compile, and is every library of it installed"
+            tell(FAULT, {"where": os.fspath(node.path), "what": what, "hint": hint})
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Keep the words for a failure, and end when there is nobody to ask."""
+        report = yield
+        error = call.excinfo.value if call.excinfo else None
+        if isinstance(error, LostConnection):
+            tell(LOST, {"what": str(error), "during": item.name})
+            pytest.exit("the connection is lost", returncode=pytest.ExitCode.INTERRUPTED)
+        self.spent[item.nodeid] = self.spent.get(item.nodeid, 0.0) + report.duration
+        if report.failed and error is not None:
+            item.stash.setdefault(MESSAGE, {})["failed"] = describe(error, place_of(call, item))
+        elif report.skipped:
+            why = getattr(report, "wasxfail", "") or str(error)
+            item.stash.setdefault(MESSAGE, {})["skipped"] = why
+        if report.when == "teardown":
+            self.tell_end(item)
+        return report
+
+    def tell_end(self, item: pytest.Item) -> None:
+        """The check is over: it failed if any part of it did."""
+        messages = item.stash.get(MESSAGE, {})
+        outcome = next((o for o in ("failed", "skipped") if o in messages), "passed")
+        told = {
+            "group": self.work.groups.get(item.path, ""),
+            "name": item.name,
+            "kind": self.work.kind,
+            "outcome": outcome,
+            "seconds": round(self.spent.pop(item.nodeid), 3),
+            "message": messages.get(outcome, ""),
+        }
+        tell(CHECK, told)
+
+
+def place_of(call: pytest.CallInfo[None], item: pytest.Item) -> str:
+    """The line of the check file where it failed: `test_ssh.py:41`."""
+    assert call.excinfo is not None
+    lines = [e.lineno + 1 for e in call.excinfo.traceback if Path(e.path) == item.path]
+    return f"{item.path.name}:{lines[-1]}" if lines else item.path.name
+
+
+def describe(error: BaseException, place: str = "") -> str:
+    """An error in few lines, the fact first; what pytest.fail() was given is said as it is."""
+    said = str(error).strip()
+    if isinstance(error, pytest.fail.Exception):
+        place = ""
+    elif not isinstance(error, AssertionError):
+        said = f"{type(error).__name__}: {said}"
+    lines = [line.rstrip()[:MOST_COLUMNS] for line in said.splitlines() if line.strip()]
+    many = len(lines) - MOST_LINES
+    more = [f"… and {many} more lines"] if many > 0 else []
+    where = [f"({place})"] if place else []
+    return "\n".join([*lines[:MOST_LINES], *more, *where])

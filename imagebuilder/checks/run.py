@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run checks: pytest as a process of its own, on a root in a sandbox or on a node over ssh."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import mkdtemp
+
+from imagebuilder.checks.backend import BOOT, STATIC, Reach
+from imagebuilder.checks.facts import Facts
+from imagebuilder.checks.find import CheckFile
+from imagebuilder.checks.plugin import CHECK, FAULT, LOST
+from imagebuilder.checks.room import staying
+from imagebuilder.errors import Fault, InputError, WorkError
+from imagebuilder.process import Word, run
+from imagebuilder.report.types import Check, Outcome
+from imagebuilder.sandbox import INSIDE, Bind, Sandbox
+
+OnCheck = Callable[[Check], None]
+
+# pytest(1) exit codes: all passed, some failed, interrupted, wrong options, nothing selected.
+PASSED, FAILED, USAGE, NOTHING = 0, 1, 4, 5
+
+
+def run_static(
+    root: Path,
+    files: Sequence[CheckFile],
+    facts: Facts,
+    work: Path,
+    *,
+    epoch: int,
+    selection: str = "",
+    on_check: OnCheck | None = None,
+) -> tuple[Check, ...]:
+    """Run the static checks on the tree at `root`, which nothing writes to.
+
+    `work` is a folder for us alone, which the caller removes.  `selection` is pytest's -k.
+    `on_check` sees each check as it ends.  Raises InputError for a check file that is wrong,
+    NothingSelectedError for a selection of nothing, WorkError when checks cannot run.
+    """
+    place = make_place(work, STATIC)
+    (place / "root").symlink_to(root.absolute())
+    sandbox = Sandbox(place, ("root",), "changes", epoch, binds_for(facts))
+    with staying(sandbox, place / "sandbox.log") as inside:
+        prefix = tuple(os.fspath(word) for word in inside.words([]))
+        reach = Reach(STATIC, prefix, dict(inside.environment))
+        return run_checks(
+            reach, files, facts, place,
+            tree=root.absolute(), selection=selection, on_check=on_check,
+        )  # fmt: skip
+
+
+def run_boot(
+    files: Sequence[CheckFile],
+    facts: Facts,
+    login: Sequence[Word],
+    work: Path,
+    *,
+    selection: str = "",
+    on_check: OnCheck | None = None,
+) -> tuple[Check, ...]:
+    """Run the boot checks on the node that `login`, an ssh command without a script, leads to.
+
+    Raises what run_static() does, and WorkError when the node cannot be asked any more.
+    """
+    place = make_place(work, BOOT)
+    reach = Reach(BOOT, tuple(os.fspath(word) for word in login))
+    return run_checks(
+        reach, files, facts, place, tree=place, selection=selection, on_check=on_check
+    )
+
+
+def make_place(work: Path, kind: str) -> Path:
+    """A fresh folder for one run, of which there may be several in one `work`."""
+    work.mkdir(parents=True, exist_ok=True)
+    return Path(mkdtemp(prefix=f"checks-{kind}-", dir=work.absolute()))
+
+
+def binds_for(facts: Facts) -> tuple[Bind, ...]:
+    """The kernel and the initrd, which lie beside the root, for checks to read inside."""
+    pair = (facts.vmlinuz, facts.initrd)
+    return tuple(Bind(Path(path), INSIDE / Path(path).name) for path in pair if path)
+
+
+class NothingSelectedError(InputError):
+    """The selection leaves no check of this kind, perhaps because it is meant for the other."""
+
+
+@dataclass
+class Heard:
+    """What pytest has told so far."""
+
+    on_check: OnCheck | None
+    checks: list[Check] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    lost: str = ""
+
+    def hear(self, line: str) -> None:
+        """Take a line in; what is not for us is in the log."""
+        if line.startswith(CHECK):
+            told = json.loads(line.removeprefix(CHECK))
+            self.checks.append(Check(**{**told, "outcome": Outcome(told["outcome"])}))
+            if self.on_check:
+                self.on_check(self.checks[-1])
+        elif line.startswith(FAULT):
+            self.faults.append(Fault(**json.loads(line.removeprefix(FAULT))))
+        elif line.startswith(LOST):
+            told = json.loads(line.removeprefix(LOST))
+            self.lost = f"{told['what']} (during {told['during']})"
+
+
+def run_checks(
+    reach: Reach,
+    files: Sequence[CheckFile],
+    facts: Facts,
+    place: Path,
+    *,
+    tree: Path,
+    selection: str,
+    on_check: OnCheck | None,
+) -> tuple[Check, ...]:
+    """Run the checks of one kind with pytest and hear what it tells."""
+    work = {
+        "kind": reach.kind,
+        "groups": {os.fspath(file.path): file.group for file in files},
+        "facts": facts.as_json(),
+        "prefix": list(reach.prefix),
+        "environment": reach.environment and dict(reach.environment),
+        "tree": os.fspath(tree),
+    }
+    (place / "work.json").write_text(json.dumps(work))
+    heard, log = Heard(on_check), place / "pytest.log"
+    words = pytest_words(place, files, selection)
+    done = run(words, env=environment(), cwd=place, log=log, on_line=heard.hear, check=False)
+    if heard.lost:
+        raise WorkError(
+            f"the node cannot be asked any more: {heard.lost}",
+            hint="its console tells whether it still runs",
+        )
+    if heard.faults:
+        raise InputError.of(heard.faults)
+    if done.status == USAGE:
+        said = [line for line in log.read_text().splitlines() if line.startswith("ERROR: ")]
+        what = said[-1].removeprefix("ERROR: ") if said else "pytest does not take these words"
+        raise InputError(what, hint="-k takes words with and, or, not: pytest --help")
+    if done.status == NOTHING:
+        raise nothing_to_run(reach.kind, selection)
+    if done.status not in (PASSED, FAILED):
+        raise WorkError(f"checks did not run to their end\n{done.stdout}", hint=f"see {log}")
+    return tuple(heard.checks)
+
+
+def nothing_to_run(kind: str, selection: str) -> InputError:
+    """The error for a run without a check."""
+    if selection:
+        return NothingSelectedError(
+            f"-k {selection} selects no {kind} check",
+            hint="a word is a part of a check's name, of its file's, or its overlay's name",
+        )
+    return InputError(f"there is no {kind} check to run")
+
+
+def pytest_words(place: Path, files: Sequence[CheckFile], selection: str) -> list[str]:
+    """pytest with our plugin and nothing of the person's: no ini, conftest, plugin or cache."""
+    selecting = ["-k", selection] if selection else []
+    return [
+        sys.executable, "-P", "-m", "pytest", "-q", "--color=no", "--tb=short", "--show-capture=no",
+        "-c", os.devnull, "--rootdir", os.fspath(place), "--noconftest", "--strict-markers",
+        "--import-mode=importlib", "--capture=sys", "--basetemp", os.fspath(place / "tmp"),
+        "-p", "imagebuilder.checks.plugin", "-p", "no:cacheprovider",
+        "--work", os.fspath(place / "work.json"), *selecting,
+        *(os.fspath(file.path) for file in files),
+    ]  # fmt: skip
+
+
+def environment() -> dict[str, str]:
+    """What pytest finds besides the allow-listed environment."""
+    return {
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        # The program may run from a checkout that is not installed.
+        "PYTHONPATH": os.fspath(Path(__file__).parents[2]),
+    }

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The checks that need no boot."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from imagebuilder.cli.context import Context, print_json, print_text
+from imagebuilder.cli.names import AsJson, ImageName, TreeOption
+from imagebuilder.tree import DEFAULT_TREE
+
+
+def check(
+    context: typer.Context,
+    image: ImageName,
+    select: Annotated[
+        str, typer.Option("-k", metavar="EXPR", help="Only checks that fit (pytest -k).")
+    ] = "",
+    published: Annotated[
+        bool, typer.Option("--published", help="A release of the netboot tree, not the store's.")
+    ] = False,
+    tree: TreeOption = DEFAULT_TREE,
+    json: AsJson = False,
+) -> None:
+    """Check an image without booting it: the static checks of its overlays and the common ones.
+
+    They run in a sandbox on the image; nothing of it is changed.  It needs root.
+
+    Example: imagebuilder check rx7600xt
+    """
+    from imagebuilder.publish.find import open_tree
+    from imagebuilder.static import check_image, check_published
+
+    given: Context = context.obj
+    if published:
+        place = open_tree(tree)
+        done = check_published(given.settings, place, image, given.ui, selection=select)
+    else:
+        done = check_image(given.settings, image, given.ui, selection=select)
+    print_json(done.as_json()) if json else print_text(done.render())
+    if not done.passed:
+        raise typer.Exit(1)

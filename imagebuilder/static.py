@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The static checks of an image of the store, or of a release as nodes are served it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from imagebuilder.boot.gate import choose_release, read_facts
+from imagebuilder.checks.facts import facts_of
+from imagebuilder.checks.find import find_checks
+from imagebuilder.checks.run import run_static
+from imagebuilder.digest import Json
+from imagebuilder.errors import HostError
+from imagebuilder.inventory import open_store
+from imagebuilder.process import check_tools
+from imagebuilder.report.types import Check, Outcome
+from imagebuilder.settings import Settings
+from imagebuilder.store.locks import held
+from imagebuilder.store.workplace import new_id, workplace
+from imagebuilder.tree import Tree
+from imagebuilder.ui import Step, Ui
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the static checks of `name` (`profile@version`) found."""
+
+    name: str
+    checks: tuple[Check, ...]
+
+    def find(self, outcome: Outcome) -> list[Check]:
+        """The checks that ended so."""
+        return [check for check in self.checks if check.outcome is outcome]
+
+    @property
+    def passed(self) -> bool:
+        """Whether none failed."""
+        return not self.find(Outcome.FAILED)
+
+    def as_json(self) -> dict[str, Json]:
+        """As a value for programs."""
+        checks: list[Json] = [{**asdict(check)} for check in self.checks]
+        return {"image": self.name, "ok": self.passed, "checks": checks}
+
+    def render(self) -> str:
+        """As text: those that failed or were skipped, with the reason, and the sum."""
+        lines: list[str] = []
+        for outcome in (Outcome.SKIPPED, Outcome.FAILED):
+            for check in self.find(outcome):
+                lines.append(f"{outcome.upper()} {check.title}")
+                lines.extend(f"    {line}" for line in check.message.splitlines())
+        counted = [(outcome, len(self.find(outcome))) for outcome in Outcome]
+        said = ", ".join(f"{many} {outcome}" for outcome, many in counted if many)
+        return "\n".join([*lines, f"{self.name}: {said}"])
+
+
+@contextmanager
+def telling(ui: Ui) -> Iterator[Callable[[Check], None]]:
+    """What hears of checks as they end: one step a group, and they come group by group."""
+    with ExitStack() as stack:
+        steps: dict[str, Step] = {}
+        outcomes: dict[str, list[Outcome]] = {}
+
+        def hear(check: Check) -> None:
+            if check.group not in steps:
+                stack.close()
+                steps[check.group] = stack.enter_context(ui.step(f"Checking {check.group}"))
+            so_far = outcomes.setdefault(check.group, [])
+            so_far.append(check.outcome)
+            failed = so_far.count(Outcome.FAILED)
+            words = "1 check" if len(so_far) == 1 else f"{len(so_far)} checks"
+            steps[check.group].remark(words + (f", {failed} failed" if failed else ""))
+
+        yield hear
+
+
+def check_image(settings: Settings, name: str, ui: Ui, *, selection: str = "") -> Checked:
+    """Check an image of the store; `selection` is pytest's -k.
+
+    Raises InputError, HostError, WorkError.
+    """
+    check_host()
+    store = open_store(settings)
+    image = store.image(name)
+    manifest = store.manifest(image)
+    root, epoch = manifest["root"], manifest["epoch"]
+    assert isinstance(root, dict)
+    assert isinstance(epoch, int)
+    with (
+        held(settings.state / "locks" / "gc", shared=True),
+        workplace(settings.state, new_id(f"check-{image.profile}")) as work,
+    ):
+        with ui.step("Checking out the image"):
+            store.checkout(image.commit, work / "image")
+            store.checkout(root["commit"], work / "root")
+        facts = facts_of(
+            manifest,
+            vmlinuz=os.fspath(work / "image/vmlinuz"),
+            initrd=os.fspath(work / "image/initrd.img"),
+        )
+        files = find_checks(settings.overlays, facts.overlays)
+        with telling(ui) as hear:
+            checks = run_static(
+                work / "root", files, facts, work, epoch=epoch, selection=selection, on_check=hear
+            )
+    return Checked(image.name, checks)
+
+
+def check_published(
+    settings: Settings, tree: Tree, name: str, ui: Ui, *, selection: str = ""
+) -> Checked:
+    """Check the root of a release where it is served from; of a profile alone its candidate.
+
+    Raises InputError, HostError, WorkError.
+    """
+    check_host()
+    release = choose_release(tree, name)
+    with (
+        held(tree.lock("gc"), shared=True),
+        workplace(tree.path, new_id(f"check-{release.profile}")) as work,
+    ):
+        facts = read_facts(tree, release)
+        manifest = json.loads((Path(facts.vmlinuz).parent / "manifest.json").read_text())
+        files = find_checks(settings.overlays, facts.overlays)
+        root, epoch = Path(facts.release), manifest["epoch"]
+        with telling(ui) as hear:
+            checks = run_static(
+                root, files, facts, work, epoch=epoch, selection=selection, on_check=hear
+            )
+    return Checked(str(release), checks)
+
+
+def check_host() -> None:
+    """Raise HostError when no check can run here."""
+    if os.geteuid() != 0:
+        raise HostError("checks need root, to enter the image in a sandbox", hint="use sudo")
+    check_tools("setpriv", "unshare", "nsenter", "timeout")

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks on a tiny root: what they see, what is told of them, and that nothing else happens."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.checks.run import NothingSelectedError, run_boot, run_static
+from imagebuilder.errors import InputError, WorkError
+from imagebuilder.report.types import Check, Outcome
+from tests.check_room import by_name, make_facts, make_file
+from tests.integration.started import find_descendants, orphans_are_ours, start, wait_until
+
+pytestmark = pytest.mark.root
+
+PASSED, FAILED, SKIPPED = Outcome.PASSED, Outcome.FAILED, Outcome.SKIPPED
+# The sandbox ends at once, the shell that looks after it (program.py) when it has seen to that.
+ENDS_AFTER_A_KILL = 2.0
+KEEPER_ENDS_AFTER = 15.0
+
+
+def check_static(busybox: Path, body: str, selection: str = "") -> tuple[Check, ...]:
+    """Run one file of static checks on the tiny root."""
+    file = make_file(busybox / "house", body)
+    return run_static(
+        busybox / "c", [file], make_facts(), busybox / "work", epoch=1, selection=selection
+    )
+
+
+# What a check is told of, and what is told of it.
+
+
+def test_outcomes_and_messages(busybox: Path) -> None:
+    found = check_static(
+        busybox,
+        """
+        @pytest.mark.static
+        def test_good(host):
+            print("#check this is captured")
+            assert host.file("/usr/bin/busybox").is_file
+
+        @pytest.mark.static
+        @pytest.mark.parametrize("number", [1, 2])
+        def test_parts(number):
+            assert number == 1, "the second is wrong"
+
+        @pytest.mark.static
+        def test_command(host):
+            host.check_output("echo noise; ls /absent/%s", "it")
+
+        @pytest.mark.static
+        def test_error():
+            raise ValueError("not a number")
+
+        @pytest.mark.static
+        def test_in_words():
+            pytest.fail("the disk is gone\\nplug it in")
+
+        @pytest.mark.static
+        def test_skipped():
+            pytest.skip("no card here")
+
+        @pytest.mark.boot
+        def test_later():
+            raise AssertionError
+        """,
+    )
+    told = by_name(found)
+    assert [check.name for check in found] == [
+        "test_good", "test_parts[1]", "test_parts[2]", "test_command", "test_error",
+        "test_in_words", "test_skipped",
+    ]  # fmt: skip
+    assert told["test_good"] == (PASSED, "")
+    assert told["test_parts[1]"] == (PASSED, "")
+    outcome, message = told["test_parts[2]"]
+    assert outcome is FAILED
+    assert message.splitlines() == ["the second is wrong", "assert 2 == 1", "(test_own.py:12)"]
+    outcome, message = told["test_command"]
+    assert outcome is FAILED
+    assert message.startswith("exit status 1 of: echo noise; ls /absent/it\nls: /absent/it")
+    assert "CommandResult" not in message
+    assert told["test_error"] == (FAILED, "ValueError: not a number\n(test_own.py:20)")
+    assert told["test_in_words"] == (FAILED, "the disk is gone\nplug it in")
+    assert told["test_skipped"] == (SKIPPED, "no card here")
+    assert {(check.group, check.kind) for check in found} == {("own", "static")}
+    assert all(check.seconds >= 0 for check in found)
+
+
+def test_checks_are_heard_while_they_run(busybox: Path) -> None:
+    file = make_file(
+        busybox / "house",
+        """
+        @pytest.mark.static
+        @pytest.mark.parametrize("number", range(3))
+        def test_parts(number): pass
+        """,
+    )
+    heard: list[Check] = []
+    work = busybox / "work"
+    found = run_static(busybox / "c", [file], make_facts(), work, epoch=1, on_check=heard.append)
+    assert tuple(heard) == found
+    assert len(found) == 3
+
+
+def test_a_check_has_the_facts_and_the_sandbox(
+    busybox: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LEAKED", "yes")
+    found = check_static(
+        busybox,
+        """
+        import os
+
+        @pytest.mark.static
+        def test_facts(facts, tree):
+            assert (facts.profile, facts.listens) == ("p", ("22/tcp",))
+            assert (tree / "usr/bin/busybox").is_file()
+
+        @pytest.mark.static
+        def test_inside(host):
+            lines = host.check_output("env").splitlines()
+            assert "SOURCE_DATE_EPOCH=1" in lines
+            assert not [line for line in lines if "LEAKED" in line]
+            assert host.check_output("hostname") == "imagebuilder"
+            assert host.check_output("ls /proc/1/comm") == "/proc/1/comm"
+            assert host.run("ip route").stdout == ""
+
+        @pytest.mark.static
+        def test_outside():
+            assert "LEAKED" not in os.environ
+        """,
+    )
+    assert [message for _, message in by_name(found).values()] == [""] * 3
+
+
+def test_a_selection_is_pytests(busybox: Path) -> None:
+    body = """
+        @pytest.mark.static
+        def test_one(): pass
+        @pytest.mark.static
+        def test_two(): pass
+        """
+    assert list(by_name(check_static(busybox, body, "one"))) == ["test_one"]
+    assert len(check_static(busybox, body, "own")) == 2
+    with pytest.raises(NothingSelectedError, match="-k three selects no static check"):
+        check_static(busybox, body, "three")
+    with pytest.raises(InputError, match="Wrong expression passed to '-k': one and"):
+        check_static(busybox, body, "one and")
+
+
+# A check file that is wrong.
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        ("import no_such_library\n", "cannot be imported: ModuleNotFoundError: No module named"),
+        ("def test_x(:\n", "cannot be imported: SyntaxError"),
+        ("def helper(): pass\n", "has no checks"),
+        ("def test_x(): pass\n", "test_x is marked neither way"),
+        ("@pytest.mark.static\n@pytest.mark.boot\ndef test_x(): pass\n", "boot and static"),
+        ("@pytest.mark.statik\ndef test_x(): pass\n", "'statik' not found in `markers`"),
+    ],
+)
+def test_a_wrong_file_is_named(busybox: Path, body: str, what: str) -> None:
+    with pytest.raises(InputError) as caught:
+        check_static(busybox, body)
+    (fault,) = caught.value.faults
+    assert fault.where.endswith("/own/checks/test_own.py")
+    assert what in fault.what
+    assert fault.hint
+
+
+def test_nothing_of_the_person_is_loaded(busybox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    body = "@pytest.mark.static\ndef test_x(): pass\n"
+    folder = make_file(busybox / "house", body).path.parent
+    for place in (folder, folder.parent):
+        (place / "conftest.py").write_text("raise SystemExit('loaded')")
+        (place / "pytest.ini").write_text("[pytest]\naddopts = --no-such-option\n")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "--no-such-option")
+    monkeypatch.setenv("PYTEST_PLUGINS", "no_such_plugin")
+    monkeypatch.setenv("PYTHONPATH", "/nonexistent")
+    monkeypatch.chdir(folder)
+    assert by_name(check_static(busybox, body)) == {"test_x": (PASSED, "")}
+    names = {path.name for path in folder.rglob("*")}
+    assert names == {"test_own.py", "conftest.py", "pytest.ini"}, "no cache, no bytecode"
+
+
+# What a run leaves.
+
+
+def snapshot(tree: Path) -> list[tuple[str, int, int, int]]:
+    """Everything in a tree with what changes when it is written to."""
+    rows = ((path, path.lstat()) for path in sorted(tree.rglob("*")))
+    return [(os.fspath(p), s.st_mode, s.st_mtime_ns, s.st_ino) for p, s in rows]
+
+
+def test_the_root_is_never_written_to(busybox: Path) -> None:
+    before = snapshot(busybox / "c")
+    found = check_static(
+        busybox,
+        """
+        @pytest.mark.static
+        def test_writes(host):
+            host.check_output("echo x > /etc/x; echo x >> /usr/bin/busybox; rm /bin/cat; mkdir /n")
+            assert host.file("/etc/x").exists
+        """,
+    )
+    assert by_name(found) == {"test_writes": (PASSED, "")}
+    assert snapshot(busybox / "c") == before
+
+
+def test_nothing_runs_on_afterwards(busybox: Path) -> None:
+    with orphans_are_ours():
+        check_static(
+            busybox,
+            """
+            @pytest.mark.static
+            def test_x(host):
+                host.check_output("sleep 1000 > /dev/null 2>&1 & echo started")
+            """,
+        )
+        wait_until(lambda: not find_descendants(), 2.0, f"run still: {find_descendants()}")
+
+
+def test_a_kill_leaves_nothing(busybox: Path, tmp_path: Path) -> None:
+    body = """
+        @pytest.mark.static
+        def test_x(host):
+            host.check_output("sleep 1000")
+        """
+    file = make_file(busybox / "house", body)
+    script = f"""
+from pathlib import Path
+from imagebuilder.checks.run import run_static
+from imagebuilder.checks.find import CheckFile
+from tests.check_room import make_facts
+run_static(Path("{busybox}/c"), [CheckFile("own", Path("{file.path}"), "")], make_facts(),
+           Path("{busybox}/work"), epoch=1)
+"""
+    mounts = Path("/proc/self/mountinfo").read_text()
+    with orphans_are_ours():
+        words = [sys.executable, "-c", script]
+        started = start(words, {"PYTHONPATH": os.fspath(Path(__file__).parents[2])}, tmp_path)
+
+        def sleeps() -> bool:
+            return any("sleep 1000" in line for line in find_descendants().values())
+
+        wait_until(sleeps, 20.0, f"no check runs\n{started.stderr}")
+        started.send(signal.SIGKILL)
+        started.wait(5.0)
+        wait_until(lambda: not sleeps(), ENDS_AFTER_A_KILL, "the sandbox runs still")
+        wait_until(
+            lambda: not find_descendants(), KEEPER_ENDS_AFTER, f"run still: {find_descendants()}"
+        )
+    assert Path("/proc/self/mountinfo").read_text() == mounts
+
+
+# Over ssh.
+
+ANSWERS = """\
+#!/bin/sh
+# Stands for ssh: the last word is the script for the node.
+for script; do :; done
+exec env -i PATH="$PATH" sh -c "$script"
+"""
+HANGS_UP = "#!/bin/sh\necho 'ssh: connect to host node port 22: No route to host' >&2\nexit 255\n"
+
+
+def make_ssh(folder: Path, text: str) -> list[str]:
+    """The words of a login by a fake ssh."""
+    (folder / "ssh").write_text(text)
+    (folder / "ssh").chmod(0o755)
+    return [os.fspath(folder / "ssh"), "-F", "config", "node"]
+
+
+def test_boot_checks_go_over_ssh(tmp_path: Path) -> None:
+    file = make_file(
+        tmp_path / "house",
+        """
+        @pytest.mark.boot
+        def test_quoting(host):
+            assert host.check_output("echo %s 'a  b'", "it's $HOME") == "it's $HOME a  b"
+
+        @pytest.mark.boot
+        def test_status(host):
+            assert host.run("exit 7").rc == 7
+            assert host.run("echo out; echo err >&2; exit 255").rc == 254
+            assert host.run("kill -9 $$").rc == 137
+
+        @pytest.mark.static
+        def test_other(): pass
+        """,
+    )
+    login = make_ssh(tmp_path, ANSWERS)
+    for _ in range(2):
+        found = run_boot([file], make_facts(), login, tmp_path / "work")
+        assert by_name(found) == {"test_quoting": (PASSED, ""), "test_status": (PASSED, "")}
+    assert {check.kind for check in found} == {"boot"}
+
+
+def test_a_lost_connection_is_no_failed_check(tmp_path: Path) -> None:
+    file = make_file(
+        tmp_path / "house",
+        """
+        @pytest.mark.boot
+        def test_first(host):
+            host.run("true")
+        @pytest.mark.boot
+        def test_second(): pass
+        """,
+    )
+    heard: list[Check] = []
+    words = "No route to host \\(during test_first\\)"
+    with pytest.raises(WorkError, match=words):
+        run_boot(
+            [file], make_facts(), make_ssh(tmp_path, HANGS_UP), tmp_path / "work",
+            on_check=heard.append,
+        )  # fmt: skip
+    assert heard == []
