@@ -56,6 +56,15 @@ def rpcbind(config: ServeConfig) -> Daemon:
     return Daemon("rpcbind", argv, "", "nfs-ganesha registers its ports with it", port=RPCBIND_PORT)
 
 
+def radvd(config: ServeConfig) -> Daemon:
+    """What tells machines that they need not wait for IPv6; it reads its file but once."""
+    words = ("radvd", "--config", config.folder / "radvd.conf")
+    argv = (*words, "--nodaemon", "--logmethod", "stderr", "--pidfile", config.folder / "radvd.pid")
+    return Daemon(
+        "radvd", argv, "version .* started", "no IPv6 to wait for", (*words, "--configtest")
+    )
+
+
 def ganesha(config: ServeConfig) -> Daemon:
     """The NFS server that needs no kernel module."""
     argv = (
@@ -69,12 +78,17 @@ def daemons(config: ServeConfig, *, with_rpcbind: bool) -> tuple[Daemon, ...]:
     """All of them, in the order they start."""
     first = (rpcbind(config),) if with_rpcbind else ()
     roots = (ganesha(config),) if config.nfs is Nfs.GANESHA else ()
-    return (*first, *roots, nginx(config), dnsmasq(config))
+    return (*first, *roots, *web_and_wire(config))
+
+
+def web_and_wire(config: ServeConfig) -> tuple[Daemon, ...]:
+    """Those that are there whatever the NFS server is."""
+    return (nginx(config), *((radvd(config),) if config.announces else ()), dnsmasq(config))
 
 
 def check_config(config: ServeConfig) -> None:
     """Have the daemons read their own files.  Raises WorkError with what they say."""
-    for daemon in (dnsmasq(config), nginx(config)):
+    for daemon in web_and_wire(config):
         run(daemon.test)
 
 

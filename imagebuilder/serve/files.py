@@ -13,6 +13,7 @@ from imagebuilder.serve.render import (
     render_ganesha,
     render_hosts,
     render_nginx,
+    render_template,
 )
 
 NGINX_FOLDERS = ("nginx", "nginx/body", "nginx/proxy", "nginx/fastcgi", "nginx/uwsgi", "nginx/scgi")
@@ -26,6 +27,8 @@ def config_texts(config: ServeConfig, nodes: Nodes) -> dict[str, str]:
         "hosts": render_hosts(config, nodes.nodes),
         "nginx.conf": render_nginx(config, nodes.nodes),
     }
+    if config.announces:
+        texts["radvd.conf"] = render_template("radvd.conf.j2", config=config)
     if config.nfs is Nfs.KERNEL:
         return texts | {"exports": render_exports(config)}
     return texts | {"ganesha.conf": render_ganesha(config)}

@@ -20,11 +20,10 @@ from imagebuilder.serve.config import Dhcp, Nfs, Options, ServeConfig
 from imagebuilder.serve.daemons import (
     Daemon,
     check_config,
-    dnsmasq,
     ganesha,
     is_running,
-    nginx,
     reload_changed,
+    web_and_wire,
 )
 from imagebuilder.serve.files import make_config
 from imagebuilder.serve.ipxe import copy_binaries
@@ -148,7 +147,7 @@ def refresh(prepared: Prepared, nodes: Nodes) -> str:
 
 def system_files(config: ServeConfig, options: Options) -> tuple[Unit, ...]:
     """Everything that the system is given."""
-    served = [dnsmasq(config), nginx(config)]
+    served = [*web_and_wire(config)]
     if config.nfs is Nfs.GANESHA:
         served.append(ganesha(config))
     units = [daemon_unit(config, daemon) for daemon in served]

@@ -82,6 +82,7 @@ def prepare(options: Options, tree: Tree, nodes: Nodes, folder: str) -> Prepared
         installed=folder == INSTALLED,
         web_user=find_user(WEB_USERS),
         dhcp_user=find_user(DHCP_USERS),
+        announces=full and has_ipv6(wire.name) and is_installed("radvd"),
     )
     check_readable(config)
     return Prepared(config, binaries)
@@ -137,6 +138,15 @@ def parse_gateway(text: str, wire: Wire) -> IPv4Address | None:
     return gateway
 
 
+def has_ipv6(interface: str) -> bool:
+    """Whether an interface has an IPv6 address of any kind (proc(5), /proc/net/if_inet6)."""
+    try:
+        lines = Path("/proc/net/if_inet6").read_text().splitlines()
+    except FileNotFoundError:
+        return False
+    return any(line.split()[-1] == interface for line in lines)
+
+
 def find_user(names: Sequence[str]) -> str:
     """The first of these users that exists."""
     known = {entry.pw_name for entry in pwd.getpwall()}
@@ -184,8 +194,11 @@ def check_ports(config: ServeConfig) -> None:
 def check_alone(config: ServeConfig, ui: Ui) -> None:
     """Raise HostError when we would be the second DHCP server on the wire.
 
-    Beside a router, its absence is only warned of: it may come later.
+    Beside a router, its absence is only warned of: it may come later.  Without a cable nobody is
+    asked.
     """
+    if not config.wire.has_carrier:
+        return
     servers = find_dhcp_servers(config.wire)
     if config.dhcp is Dhcp.FULL and servers:
         raise HostError(

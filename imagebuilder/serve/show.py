@@ -10,7 +10,13 @@ from imagebuilder.nodes.types import Nodes
 from imagebuilder.serve.stages import STAGES, Event, Stage
 from imagebuilder.ui import GREEN, PLAIN, RED, Ui, format_duration
 
-COLOURS = {"dnsmasq": "\x1b[36m", "nginx": "\x1b[35m", "ganesha": "\x1b[34m", "rpcbind": "\x1b[34m"}
+COLOURS = {
+    "dnsmasq": "\x1b[36m",
+    "nginx": "\x1b[35m",
+    "ganesha": "\x1b[34m",
+    "rpcbind": "\x1b[34m",
+    "radvd": "\x1b[33m",
+}
 # What a person need not see of a daemon that is well: the rest is shown.
 USUAL = {
     "dnsmasq": re.compile(
@@ -21,6 +27,7 @@ USUAL = {
     "nginx": re.compile(r"\d[\d.]+ [23]\d\d |.*\[(notice|info)\]|.* 404 .*/nodes/"),
     "ganesha": re.compile(r".*:(EVENT|INFO|DEBUG|WARN|CRIT) :|^\S+ : epoch"),
     "rpcbind": re.compile(r"$"),
+    "radvd": re.compile(r".*(IPv6 forwarding|config file|version .* started|linklocal|sending)"),
 }
 NAME_WIDTH = 8
 CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")  # what a NIC says must not reach a terminal

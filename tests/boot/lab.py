@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A boot room: a network of its own with the servers that a node boots from.
+"""The boot room of tests: the product's own, with servers that are started one by one.
 
-    lab ---- br0 10.77.0.1 ---- tap0 ---- first NIC of a machine
-              |  `imagebuilder serve`, or one by one:        tap1: second NIC, nobody answers
-              |  dnsmasq: addresses, host names
-              |  http.server: squashfs roots, reports
-              |  nfs-ganesha: roots
-              +---- router 10.77.0.2: a home router in a network namespace of its own
-
-It all lives in a network and a mount namespace that end with their first process; the host's
-network, mounts and /run are not touched.
+lab ---- br0 10.77.0.1 ---- tap0 ---- first NIC of a machine
+          |  `imagebuilder serve`, or one by one:        tap1: second NIC, nobody answers
+          |  dnsmasq: addresses, host names
+          |  http.server: squashfs roots, reports
+          |  nfs-ganesha: roots
+          +---- router 10.77.0.2: a home router in a network namespace of its own
 """
 
 from __future__ import annotations
@@ -17,29 +14,16 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.process import Completed, Word, run
-from imagebuilder.program import Program, program
+from imagebuilder.boot.lab import SERVER, Lab, plug
+from imagebuilder.boot.lab import lab as unplugged
+from imagebuilder.process import Word
+from imagebuilder.program import Program
 
-SERVER = "10.77.0.1"
 ROUTER = "10.77.0.2"
 ABSENT = "10.77.0.99"
 TAPS = ("tap0", "tap1")
-# rpcbind, ganesha and dnsmasq keep files below /run and /var/lib/nfs: they get their own.
-SET_UP = f"""\
-mount -t tmpfs tmpfs /run
-mkdir /run/ganesha /run/rpcbind
-ip link set lo up
-ip link add br0 type bridge
-ip address add {SERVER}/24 dev br0
-ip link set br0 up
-for tap in {" ".join(TAPS)}; do ip tuntap add "$tap" mode tap; ip link set "$tap" up; done
-ip link set {TAPS[0]} master br0
-echo "ready $$"
-exec sleep infinity
-"""
 # What a home router does on its wire: waits for the cable, then gives addresses and nothing else.
 ROUTE = f"""\
 ip link set lo up
@@ -69,38 +53,12 @@ EXPORT {{ Export_Id = {number}; Path = "{path}"; Pseudo = "/{name}"; FSAL {{ Nam
 """
 
 
-@dataclass(frozen=True)
-class Lab:
-    """The room: the process that holds its namespaces, and where logs and scratch files go."""
-
-    holder: int
-    work: Path
-
-    def words(self, argv: Sequence[Word]) -> list[Word]:
-        """The command that runs `argv` in here."""
-        return ["nsenter", "--target", str(self.holder), "--net", "--mount", "--", *argv]
-
-    def run(self, argv: Sequence[Word], *, check: bool = True) -> Completed:
-        """Run a program in here to its end."""
-        return run(self.words(argv), check=check)
-
-    @contextlib.contextmanager
-    def program(
-        self, name: str, argv: Sequence[Word], *, dies_by: str = "KILL"
-    ) -> Iterator[Program]:
-        """A program that runs in here."""
-        log = self.work / f"{name}.log"
-        with program(name, self.words(argv), log, dies_by=dies_by) as started:
-            yield started
-
-
 @contextlib.contextmanager
 def lab(work: Path) -> Iterator[Lab]:
-    """An empty room; `work` is a directory for logs."""
-    namespaces = ["unshare", "--net", "--mount", "--propagation", "private", "--"]
-    with program("network", [*namespaces, "sh", "-euc", SET_UP], work / "network.log") as holder:
-        pid = int(holder.wait_for(r"^ready (\d+)$", 10)[1])
-        yield Lab(pid, work)
+    """An empty room whose first tap is on the wire; `work` is a directory for logs."""
+    with unplugged(work, TAPS) as room:
+        plug(room, TAPS[:1])
+        yield room
 
 
 @contextlib.contextmanager

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from imagebuilder.boot.lab import Lab
 from imagebuilder.nodes.initrd import Entry
-from tests.boot.lab import Lab
 from tests.boot.machine import machine, make_initrd
 
 BOOT_SECONDS = 600

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import parse_qs, urlsplit
 
+from imagebuilder.boot.lab import Lab
+from imagebuilder.boot.machine import Machine
 from imagebuilder.process import Completed, Word, run
 from imagebuilder.program import Program
 from imagebuilder.tree import DEFAULT_TREE
-from tests.boot.lab import Lab
-from tests.boot.machine import Machine
 from tests.boot.node import CHEAP
 from tests.workshop import Workshop
 
@@ -113,11 +113,11 @@ class Server:
         while not (found := find()):
             if self.program.status is not None:
                 raise self.program.complaint(f"ended before {what}")
-            if node.console.status is not None or node.console.said(HOPELESS):
-                raise node.console.complaint(f"has failed before {what}")
+            if node.process.status is not None or node.console.said(HOPELESS):
+                raise node.process.complaint(f"has failed before {what}")
             if time.monotonic() > deadline:
                 said = "\n    ".join(self.requests()[-10:])
-                raise node.console.complaint(f"took too long for {what}; was sent\n    {said}\n")
+                raise node.process.complaint(f"took too long for {what}; was sent\n    {said}\n")
             time.sleep(LOOK_EVERY)
         return found
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 import pytest
 
+from imagebuilder.boot.lab import SERVER, Lab
+from imagebuilder.boot.machine import Firmware, Machine
 from imagebuilder.tree import DEFAULT_TREE
-from tests.boot.conftest import NEWS
-from tests.boot.lab import SERVER, Lab
-from tests.boot.machine import MACS, Firmware, Machine, netbooting
+from tests.boot.conftest import NEWS, UNTESTED
+from tests.boot.machine import MACS, netbooting
 from tests.boot.node import LOWER
 from tests.boot.server import CHEAP_NODE, Login, Published, Server, boot_server, log_in
 from tests.workshop import Workshop
@@ -24,6 +25,8 @@ nodes:
   alpha:
     macs: ["{MACS[0]}"]
     profile: generic
+    address: 10.77.0.21
+    static: true
     console: [ttyS0]
     cmdline: {CHEAP_NODE}
   beta:
@@ -106,7 +109,7 @@ def test_a_running_node_is_untouched_by_promotion_and_its_next_boot_gets_it(
     }
 
     # 1. Another version is stable, and the old one is nobody's any more but the node's.
-    server("promote", "generic")
+    server("promote", "generic", *UNTESTED)
     server("gc", "--releases", "--keep", "1")
     refused = server("unpublish", f"generic@{published.old}", check=False)
     assert refused.status == 2

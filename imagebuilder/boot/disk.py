@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A disk with a model, as a node has one for /models."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from imagebuilder.process import run
+
+# mke2fs names and seeds a file system by chance; a disk of ours is the same whenever it is made.
+UUID = "5f0e1d2c-3b4a-4596-8778-695a4b3c2d1e"
+EPOCH = 1
+MIB = 1 << 20
+# Room beside the model for ext4's own tables and a small journal.
+SPARE = 8 * MIB
+
+
+def make_models_disk(
+    path: Path, model: Path, *, label: str = "models", name: str = "default.gguf"
+) -> None:
+    """Write an ext4 file system with `model` as its file `name`, which everybody may read.
+
+    `label` is what the image's compute-node calls it (models_label), at most 16 characters; `name`
+    may have folders (`llm/tiny.gguf`).  Nothing is mounted.
+    """
+    with TemporaryDirectory(dir=path.parent) as scratch:
+        top = Path(scratch) / "disk"
+        target = top / name
+        target.parent.mkdir(parents=True)
+        shutil.copyfile(model, target)
+        for made in (top, *top.rglob("*")):
+            made.chmod(0o644 if made.is_file() else 0o755)
+            os.utime(made, (EPOCH, EPOCH))
+        size = model.stat().st_size + SPARE
+        path.unlink(missing_ok=True)
+        run(
+            [
+                "mke2fs", "-q", "-t", "ext4", "-L", label, "-U", UUID, "-m", "0",
+                "-E", f"hash_seed={UUID},root_owner=0:0,lazy_itable_init=0",
+                "-d", top, path, f"{-(-size // MIB)}M",
+            ],
+            env={"SOURCE_DATE_EPOCH": str(EPOCH), "E2FSPROGS_FAKE_TIME": str(EPOCH)},
+        )  # fmt: skip

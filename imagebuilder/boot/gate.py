@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A release -> a Report: the boot test, from the published files to the verdict."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import platform
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from imagebuilder import __version__
+from imagebuilder.boot.acceleration import Acceleration, probe
+from imagebuilder.boot.disk import make_models_disk
+from imagebuilder.boot.machine import MEMORY_MIB, Firmware, Machine
+from imagebuilder.boot.model import make_model
+from imagebuilder.boot.proving import run_trial
+from imagebuilder.boot.stand import Stand, stand
+from imagebuilder.boot.trial import Setting
+from imagebuilder.checks.facts import Facts, facts_of
+from imagebuilder.checks.find import CheckFile, find_checks
+from imagebuilder.checks.run import NothingSelectedError, run_static
+from imagebuilder.errors import HostError, InputError
+from imagebuilder.process import check_tools
+from imagebuilder.publish.content import SQUASHFS, check_release, release_digests
+from imagebuilder.publish.find import ReleaseName, find_profile, find_release, find_version
+from imagebuilder.publish.gate import under_test
+from imagebuilder.report.save import begin_report, save_report
+from imagebuilder.report.types import Check, Outcome, Report, Trial
+from imagebuilder.store.workplace import workplace
+from imagebuilder.tree import CANDIDATE, Tree
+from imagebuilder.ui import Ui
+
+BOTH = "both"
+LLAMA = "llama-cpp"
+MIB = 1 << 20
+TOOLS = (
+    "qemu-system-x86_64", "ganesha.nfsd", "rpcbind", "dnsmasq", "nginx", "ip", "nsenter", "unshare",
+    "ssh", "ssh-keygen", "mke2fs",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Options:
+    """What the person typed.
+
+    `firmware` is uefi, bios or both, `root` nfs, http, both or "" for the release's own way.
+    `timeout` is seconds to ssh, 0 for what fits the acceleration.
+    """
+
+    firmware: str = "uefi"
+    root: str = ""
+    nodes: int = 1
+    selection: str = ""
+    timeout: float = 0.0
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is tested and in which ways, decided before anything is started.
+
+    `digests` are of the bytes that will be booted.
+    """
+
+    release: ReleaseName
+    facts: Facts
+    files: tuple[CheckFile, ...]
+    ways: tuple[tuple[Firmware, str], ...]
+    digests: Mapping[str, str]
+
+
+def try_release(
+    tree: Tree,
+    name: str,
+    overlays: Path,
+    options: Options,
+    ui: Ui,
+    *,
+    afterwards: Callable[[Stand, Sequence[Machine]], None] | None = None,
+) -> Report:
+    """Boot `profile@version`, or the candidate of `profile`, and say what was found.
+
+    `overlays` is the folder with the overlays' checks.  `afterwards` is called while the machines
+    of a trial still run.  The report is saved beside the release.  Raises InputError, HostError,
+    and DamagedError when the release is not what was published.
+    """
+    check_host()
+    release = choose_release(tree, name)
+    started = datetime.now(UTC)
+    identity = f"{started:%Y%m%dT%H%M%SZ}-{os.getpid()}"
+    with (
+        under_test(tree, release, ui),
+        workplace(tree.path, f"test-{identity}") as work,
+        begin_report(tree, release.profile, release.version, identity) as staged,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        clock = time.monotonic()
+        job = decide(tree, release, overlays, options)
+        acceleration = choose_acceleration(tree, release, work, ui)
+
+        # The tree is checked while the machines boot.
+        static = pool.submit(check_static, tree, job, work, options.selection, ui)
+        setting = Setting(
+            release, job.files, job.facts, acceleration, staged, ui, options.selection,
+            options.timeout, make_disk(tree, release, job.facts, work),
+            stop=lambda: static.done() and has_failed(static.result()),
+        )  # fmt: skip
+        trials = [try_way(tree, setting, *way, options.nodes, work, afterwards) for way in job.ways]
+        checks = static.result()
+        if not checks and not any(machine.checks for t in trials for machine in t.machines):
+            raise InputError("selects no check at all", where=f"-k {options.selection}")
+        report = Report(
+            id=identity,
+            profile=release.profile,
+            version=release.version,
+            digests=job.digests,
+            started=started.isoformat(timespec="seconds"),
+            seconds=time.monotonic() - clock,
+            acceleration=acceleration.kind,
+            why=acceleration.why,
+            host=describe_host(),
+            tool=__version__,
+            selection=options.selection,
+            sizes=find_sizes(tree, release),
+            files={file.name: file.digest for file in job.files},
+            static=checks,
+            trials=tuple(trials),
+        )
+        save_report(tree, report, staged)
+    return report
+
+
+def decide(tree: Tree, release: ReleaseName, overlays: Path, options: Options) -> Job:
+    """What to do; everything that can be wrong with the request is wrong here.
+
+    Raises InputError, and DamagedError when the release is not what was published.
+    """
+    check_release(tree, release.profile, release.version)
+    facts = read_facts(tree, release)
+    roots = choose_roots(facts, options.root)
+    ways = tuple(itertools.product(choose_firmwares(options.firmware), roots))
+    check_roots(tree, release, ways)
+    digests = release_digests(tree, release.profile, release.version)
+    return Job(release, facts, find_checks(overlays, facts.overlays), ways, digests)
+
+
+def check_host() -> None:
+    """Raise HostError when no test can run here."""
+    if os.geteuid() != 0:
+        raise HostError("a boot test needs root, for a network of its own", hint="use sudo")
+    try:
+        check_tools(*TOOLS)
+    except HostError as error:
+        raise HostError(
+            error.faults[0].what, hint="scripts/host-setup --boot installs what a test needs"
+        ) from error
+
+
+def choose_release(tree: Tree, name: str) -> ReleaseName:
+    """The release of that name; of a profile alone its candidate, or the newest without one."""
+    profile, _, version = name.partition("@")
+    there = find_profile(tree, profile)
+    if not version:
+        version = find_version(tree, profile, CANDIDATE) or there[-1].version
+    return find_release(tree, f"{profile}@{version}")
+
+
+def read_facts(tree: Tree, release: ReleaseName) -> Facts:
+    """What the release declares."""
+    folder = tree.release(release.profile, release.version)
+    return facts_of(
+        read_manifest(tree, release),
+        release=os.fspath(tree.root(release.profile, release.version)),
+        vmlinuz=os.fspath(folder / "vmlinuz"),
+        initrd=os.fspath(folder / "initrd.img"),
+    )
+
+
+def read_manifest(tree: Tree, release: ReleaseName) -> dict[str, Any]:
+    """The manifest of a release whose files are whole."""
+    text = (tree.release(release.profile, release.version) / "manifest.json").read_text()
+    manifest: dict[str, Any] = json.loads(text)
+    return manifest
+
+
+def choose_firmwares(asked: str) -> tuple[Firmware, ...]:
+    """The firmwares to boot with.  Raises InputError."""
+    if asked == BOTH:
+        return tuple(Firmware)
+    try:
+        return (Firmware(asked),)
+    except ValueError as error:
+        raise InputError("is none of uefi, bios, both", where=f"--firmware {asked}") from error
+
+
+def choose_roots(facts: Facts, asked: str) -> tuple[str, ...]:
+    """The kinds of root to boot with.  Raises InputError."""
+    kinds = {"": (facts.root,), "nfs": ("nfs",), "http": ("http",), BOTH: ("nfs", "http")}
+    if asked not in kinds:
+        raise InputError("is none of nfs, http, both", where=f"--root {asked}")
+    return kinds[asked]
+
+
+def check_roots(tree: Tree, release: ReleaseName, ways: Sequence[tuple[Firmware, str]]) -> None:
+    """Raise InputError when a root is to come over HTTP and the release has none for that."""
+    squashfs = tree.release(release.profile, release.version) / SQUASHFS
+    if any(root == "http" for _, root in ways) and not squashfs.exists():
+        raise InputError(
+            f"{release} has no {SQUASHFS}",
+            where="--root http",
+            hint=f"imagebuilder publish --squashfs {release} adds it",
+        )
+
+
+def choose_acceleration(tree: Tree, release: ReleaseName, work: Path, ui: Ui) -> Acceleration:
+    """KVM if the release's own kernel starts under it."""
+    with ui.step("Looking for KVM") as step:
+        kernel = tree.release(release.profile, release.version) / "vmlinuz"
+        found = probe(kernel, work)
+        step.remark(f"{found.kind}: {found.why}")
+    return found
+
+
+def check_static(tree: Tree, job: Job, work: Path, selection: str, ui: Ui) -> tuple[Check, ...]:
+    """The static checks on the root as it is exported."""
+    release = job.release
+    root = tree.root(release.profile, release.version)
+    epoch = read_manifest(tree, release)["epoch"]
+    place = work / "static"
+    place.mkdir()
+    with ui.step("Checking the tree") as step:
+        try:
+            found = run_static(root, job.files, job.facts, place, epoch=epoch, selection=selection)
+        except NothingSelectedError:
+            found = ()
+        broken = sum(check.outcome is Outcome.FAILED for check in found)
+        step.remark(f"{len(found)} checks" + (f", {broken} failed" if broken else ""))
+    return found
+
+
+def has_failed(checks: Sequence[Check]) -> bool:
+    """Whether one of them has."""
+    return any(check.outcome is Outcome.FAILED for check in checks)
+
+
+def try_way(
+    tree: Tree,
+    setting: Setting,
+    firmware: Firmware,
+    root: str,
+    nodes: int,
+    work: Path,
+    afterwards: Callable[[Stand, Sequence[Machine]], None] | None,
+) -> Trial:
+    """One trial in a room of its own."""
+    place = work / f"{firmware}-{root}"
+    place.mkdir()
+    squashfs = tree.release(setting.release.profile, setting.release.version) / SQUASHFS
+    if root == "http":
+        memory = MEMORY_MIB + 2 * squashfs.stat().st_size // MIB
+        setting = replace(setting, memory=memory)
+    words = setting.acceleration.cmdline
+    with stand(
+        tree, setting.release, place, root=root, nodes=nodes, cmdline=words
+    ) as room:  # fmt: skip
+        return run_trial(room, setting, firmware, root, afterwards=afterwards)
+
+
+def make_disk(tree: Tree, release: ReleaseName, facts: Facts, work: Path) -> Path | None:
+    """A disk with a tiny model, as the image expects it; None without llama.cpp."""
+    if LLAMA not in facts.overlays:
+        return None
+    root = tree.root(release.profile, release.version)
+    label = find_setting(root / "etc/systemd/system/models.mount", r"What=/dev/disk/by-label/(\S+)")
+    model = find_setting(root / "etc/default/llama-server", r"LLAMA_ARG_MODEL=/models/(\S+)")
+    make_model(work / "tiny.gguf")
+    disk = work / "models.img"
+    make_models_disk(
+        disk, work / "tiny.gguf", label=label or "models", name=model or "default.gguf"
+    )
+    return disk
+
+
+def find_setting(path: Path, pattern: str) -> str:
+    """The first group of the first line that fits, or nothing."""
+    try:
+        found = re.search(rf"^{pattern}$", path.read_text(), re.MULTILINE)
+    except OSError:
+        return ""
+    return found[1] if found else ""
+
+
+def find_sizes(tree: Tree, release: ReleaseName) -> dict[str, int]:
+    """Bytes of what nodes fetch, and of the root."""
+    folder = tree.release(release.profile, release.version)
+    names = ("vmlinuz", "initrd.img", SQUASHFS)
+    sizes = {name: (folder / name).stat().st_size for name in names if (folder / name).exists()}
+    return {"root": read_manifest(tree, release)["root"]["size"], **sizes}
+
+
+def describe_host() -> str:
+    """The machine that a test ran on: system, processors."""
+    return f"{platform.system()} {platform.release()}, {os.cpu_count()} processors"

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a node that is tested has to do: boot, pass its checks, compute, go down and come back."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+from imagebuilder.boot.inference import infer, infer_over, watch_load
+from imagebuilder.boot.lab import SERVER
+from imagebuilder.boot.login import Login, login
+from imagebuilder.boot.machine import Firmware, Machine
+from imagebuilder.boot.stand import VIEW, Stand
+from imagebuilder.boot.trial import (
+    DAEMONS,
+    DISK,
+    LOOK_EVERY,
+    Course,
+    FailedError,
+    Runner,
+    Setting,
+    boot,
+    log_name,
+    switch_on,
+)
+from imagebuilder.boot.watch import Watch
+from imagebuilder.checks.facts import NodeFacts
+from imagebuilder.checks.run import NothingSelectedError, run_boot
+from imagebuilder.errors import WorkError
+from imagebuilder.report.types import Machine as MachineReport
+from imagebuilder.report.types import Outcome, Reached, Stage, Trial, Verdict
+
+DOWN_SECONDS = 30.0  # until a node that was told to reboot does, under KVM
+DOWN = r"reboot: (Restarting system|machine restart)"
+# Checks that say something new once the disk with the models is there.
+WITH_DISK = "models or llama"
+
+
+def run_trial(
+    stand: Stand,
+    setting: Setting,
+    firmware: Firmware,
+    root: str,
+    *,
+    afterwards: Callable[[Stand, Sequence[Machine]], None] | None = None,
+) -> Trial:
+    """Boot the guests of `stand` and prove them; the verdict is in the result.
+
+    `afterwards` is called while the machines still run, whatever the verdict.  Raises HostError
+    where it is this host that cannot.
+    """
+    with ExitStack() as stack:
+        course = switch_on(stand, setting, firmware, root, stack)
+        try:
+            prove(course)
+            verdict = Verdict(passed=True)
+        except FailedError as failed:
+            verdict = failed.verdict
+        if afterwards:
+            afterwards(stand, [runner.machine for runner in course.runners])
+    for daemon in DAEMONS:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copyfile(stand.log(daemon), setting.logs / log_name(course, daemon))
+    return Trial(
+        firmware=str(firmware),
+        root=root,
+        machines=tuple(
+            MachineReport(
+                name=runner.guest.name,
+                mac=runner.guest.nic.mac,
+                address=runner.guest.address,
+                stages=tuple(runner.stages) or runner.watch.stages,
+                checks=tuple(runner.checks),
+                console=runner.console.log.name,
+            )
+            for runner in course.runners
+        ),
+        verdict=verdict,
+        seconds=time.monotonic() - course.started,
+        inference=course.inference,
+    )
+
+
+def prove(course: Course) -> None:
+    """Everything a node has to do, in order.  Raises FailedError at the first that it does not."""
+    boot(course, "Booting")
+    with ExitStack() as logins:
+        entered = [logins.enter_context(log_in(course, runner)) for runner in course.runners]
+        for runner, enter in zip(course.runners, entered, strict=True):
+            check(course, runner, enter, course.setting.selection)
+        if course.setting.selection:
+            return
+        compute(course, entered)
+        for runner, enter in zip(course.runners, entered, strict=True):
+            go_down(course, runner, enter)
+    boot(course, "Booting again")
+    for runner in course.runners:
+        with log_in(course, runner) as enter:
+            come_back(course, runner, enter)
+
+
+@contextlib.contextmanager
+def log_in(course: Course, runner: Runner) -> Iterator[Login]:
+    """Log in to a guest.  Raises FailedError when it does not let us."""
+    guest, stand = runner.guest, course.stand
+    try:
+        opened = ExitStack()
+        entered = opened.enter_context(
+            login(stand.room, guest.name, guest.address, stand.host_key(guest), stand.key)
+        )
+    except WorkError as error:
+        raise FailedError(failure(course, runner, Stage.SSH, error)) from error
+    with opened:
+        yield entered
+
+
+def failure(course: Course, runner: Runner, stage: Stage, error: WorkError) -> Verdict:
+    """The verdict that an error of a command on a node makes."""
+    fault = error.faults[0]
+    what, *lines = fault.what.splitlines()
+    return Verdict(
+        passed=False,
+        stage=stage,
+        what=what,
+        evidence=tuple(line.strip() for line in lines) or runner.console.tail(12),
+        log=log_name(course, f"console-{runner.guest.name}"),
+        hint=fault.hint,
+    )
+
+
+def reach(runner: Runner, stage: Stage) -> None:
+    """A machine has passed a stage now."""
+    runner.stages.append(Reached(stage, runner.console.seconds))
+
+
+def check(course: Course, runner: Runner, enter: Login, selection: str, note: str = "") -> None:
+    """Run the boot checks on a node.  Raises FailedError when one fails."""
+    setting = course.setting
+    if not runner.stages:
+        runner.stages += runner.watch.stages
+    facts = replace(setting.facts, node=node_facts(course, runner))
+    place = course.stand.room.work / f"{runner.guest.name}{note.replace(' ', '-')}"
+    with setting.ui.step(f"Checking {runner.guest.name}{note}") as step:
+        try:
+            found = run_boot(setting.files, facts, enter.words, place, selection=selection)
+        except NothingSelectedError:
+            found = ()
+        broken = [one for one in found if one.outcome is Outcome.FAILED]
+        step.remark(f"{len(found)} checks" + (f", {len(broken)} failed" if broken else ""))
+    runner.checks += [replace(one, name=f"{one.name}{note.replace(' ', '_')}") for one in found]
+    if broken:
+        raise FailedError(
+            Verdict(
+                passed=False,
+                stage=Stage.CHECKS,
+                what="; ".join(f"{one.title}{note}" for one in broken),
+                evidence=tuple(line for one in broken for line in one.message.splitlines()),
+                log=log_name(course, f"console-{runner.guest.name}"),
+                hint=f"imagebuilder test {setting.facts.profile} -k {broken[0].name.split('[')[0]} "
+                "--keep leaves the machine running for you to look at",
+            )
+        )
+    if not note:
+        reach(runner, Stage.CHECKS)
+
+
+def node_facts(course: Course, runner: Runner) -> NodeFacts:
+    """What a check may know of the node."""
+    guest, stand = runner.guest, course.stand
+    facts = course.setting.facts
+    nfs = f"{SERVER}:{VIEW}/roots/{facts.profile}/{facts.version}"
+    return NodeFacts(
+        name=guest.name,
+        address=guest.address,
+        machine_id=stand.machine_id(guest),
+        host_key=" ".join(stand.host_key(guest).split()[:2]),
+        firmware=str(course.firmware),
+        root=course.root,
+        server=SERVER,
+        lower_source=nfs if course.root == "nfs" else "",
+        seconds=runner.watch.reached[Stage.SSH],
+    )
+
+
+def compute(course: Course, entered: Sequence[Login]) -> None:
+    """Plug the disk with the model in, and have llama.cpp answer.  Raises FailedError."""
+    if course.setting.models is None:
+        return
+    first = course.runners[0]
+    factor = course.setting.acceleration.factor
+    try:
+        with course.setting.ui.step("Computing with a tiny model") as step:
+            watch_load(entered[0])
+            first.machine.attach(DISK)
+            names = [runner.guest.name for runner in course.runners]
+            course.inference = infer(entered[0], node=names[0], timeout=60 * factor)
+            step.remark(f"on {course.inference.used}")
+        check(course, first, entered[0], WITH_DISK, " with the models disk")
+        if len(entered) > 1:
+            with course.setting.ui.step("Computing over two nodes"):
+                course.inference = infer_over(
+                    entered[0], entered[1], course.runners[1].guest.address, timeout=60 * factor
+                )
+    except WorkError as error:
+        raise FailedError(failure(course, first, Stage.INFERENCE, error)) from error
+    finally:
+        first.machine.detach(DISK)
+    reach(first, Stage.INFERENCE)
+
+
+def go_down(course: Course, runner: Runner, enter: Login) -> None:
+    """Have a node reboot; it must do so in time.  Raises FailedError."""
+    before = len(runner.console.since(0))
+    most = DOWN_SECONDS * (1 if course.setting.acceleration.kind == "kvm" else 2)
+    with course.setting.ui.step(f"Rebooting {runner.guest.name}") as step:
+        enter("systemctl reboot", check=False)
+        started = time.monotonic()
+        while not runner.console.said(DOWN, before):
+            if time.monotonic() - started > most:
+                raise FailedError(
+                    Verdict(
+                        passed=False,
+                        stage=Stage.SHUTDOWN,
+                        what=f"the node did not go down within {most:.0f} s",
+                        evidence=runner.console.tail(12),
+                        log=log_name(course, f"console-{runner.guest.name}"),
+                        hint="look at the unit that does not stop (the last lines of the console), "
+                        "and at whether the network went away before the root on it",
+                    )
+                )
+            time.sleep(LOOK_EVERY)
+        step.remark("went down in time")
+    reach(runner, Stage.SHUTDOWN)
+    runner.heard = len(runner.console.since(0))
+    runner.watch = Watch(runner.guest.nic.mac, {runner.guest.address})
+
+
+def come_back(course: Course, runner: Runner, enter: Login) -> None:
+    """A node that was rebooted must be the same node.  Raises FailedError."""
+    told = enter("cat /etc/machine-id").stdout.strip()
+    if told != (kept := course.stand.machine_id(runner.guest)):
+        raise FailedError(
+            Verdict(
+                passed=False,
+                stage=Stage.REBOOT,
+                what=f"the machine-id is {told} after a reboot, it was {kept}",
+                hint="systemd.machine_id= on the command line and /etc/machine-id of the image",
+            )
+        )
+    reach(runner, Stage.REBOOT)

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The boot test of a release."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from imagebuilder.cli.context import Context, print_json, print_text
+from imagebuilder.cli.names import AsJson, ReleaseName, TreeOption
+from imagebuilder.tree import DEFAULT_TREE
+
+if TYPE_CHECKING:
+    from imagebuilder.boot.machine import Machine
+    from imagebuilder.boot.stand import Stand
+    from imagebuilder.ui import Ui
+
+
+def test(
+    context: typer.Context,
+    release: ReleaseName,
+    firmware: Annotated[str, typer.Option(help="What machines start with: uefi, bios, both.")] = (
+        "uefi"
+    ),
+    root: Annotated[
+        str, typer.Option(help="Where roots come from: nfs, http, both; default: as nodes have it.")
+    ] = "",
+    nodes: Annotated[
+        int, typer.Option(min=1, max=8, help="How many machines boot; two compute together.")
+    ] = 1,
+    select: Annotated[
+        str,
+        typer.Option("-k", metavar="EXPR", help="Only checks that fit (pytest -k); opens no gate."),
+    ] = "",
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the machines running until Ctrl-C.")
+    ] = False,
+    timeout: Annotated[
+        float, typer.Option(min=0, help="Seconds to ssh; default: 200 under KVM, 600 emulated.")
+    ] = 0.0,
+    html: Annotated[Path | None, typer.Option(help="Write the report as a page, too.")] = None,
+    junit: Annotated[Path | None, typer.Option(help="Write the report as JUnit XML, too.")] = None,
+    tree: TreeOption = DEFAULT_TREE,
+    json: AsJson = False,
+) -> None:
+    """Boot a published release in QEMU as nodes boot, check it, and say PASS or which stage failed.
+
+    Firmware, DHCP, iPXE, kernel, initrd, network root, ssh, checks, an answer of llama.cpp, and a
+    reboot, in a network of its own: nothing of this host's network is touched.  It needs root.
+
+    Example: imagebuilder test rx7600xt
+    """
+    from imagebuilder.boot.gate import Options, try_release
+    from imagebuilder.cli.report import write_files
+    from imagebuilder.publish.find import open_tree
+    from imagebuilder.report.as_json import report_json
+    from imagebuilder.report.terminal import render_report
+
+    given: Context = context.obj
+    options = Options(firmware, root, nodes, select, timeout)
+
+    def wait(stand: Stand, machines: Sequence[Machine]) -> None:
+        if keep:
+            leave_running(stand, machines, given.ui)
+
+    place = open_tree(tree)
+    overlays = given.settings.overlays
+    done = try_release(place, release, overlays, options, given.ui, afterwards=wait)
+    write_files(place, done, html, junit)
+    print_json(report_json(done)) if json else print_text(
+        render_report(done, colour=given.ui.colour)
+    )
+    if not done.passed:
+        raise typer.Exit(1)
+
+
+def leave_running(stand: Stand, machines: Sequence[Machine], ui: Ui) -> None:
+    """Say how to get at the machines, and wait for Ctrl-C."""
+    for guest, machine in zip(stand.guests, machines, strict=True):
+        ui.note(f"{machine.name} runs still")
+        ui.note(f"  ssh      {stand.ssh_words(guest)}")
+        ui.note(f"  console  sudo nc -U {machine.serial}")
+        ui.note(f"  lines    {machine.console.log}")
+    ui.note("Ctrl-C ends the test")
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        ui.note("ending the machines")

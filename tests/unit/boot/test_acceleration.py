@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""KVM is used where a kernel starts under it, and nowhere else; the fake QEMU decides."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.boot import acceleration
+from imagebuilder.boot.acceleration import probe
+
+
+@pytest.fixture
+def kvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A device that can be opened, and little patience."""
+    device = tmp_path / "kvm"
+    device.touch()
+    monkeypatch.setattr(acceleration, "KVM", device)
+    monkeypatch.setattr(acceleration, "PATIENCE", 1.0)
+    return device
+
+
+def make_qemu(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A QEMU on PATH that does `script`."""
+    tool = folder / "bin/qemu-system-x86_64"
+    tool.parent.mkdir()
+    tool.write_text(f"#!/bin/sh\n{script}\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+
+
+def test_a_kernel_that_starts_is_proof(
+    kvm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_qemu(tmp_path, "echo '[    0.000000] Linux version 7.2.12'; exec sleep 60", monkeypatch)
+    found = probe(tmp_path / "vmlinuz", tmp_path)
+    assert (found.kind, found.factor, found.cmdline) == ("kvm", 1.0, ())
+    assert str(kvm) in found.why
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "exec sleep 60",
+        "echo 'KVM internal error. Suberror: 1'; exit 1",
+        "echo 'Decompressing Linux'; exec sleep 60",
+    ],
+    ids=["hangs", "stops", "hangs-in-the-decompressor"],
+)
+def test_a_device_that_is_there_is_not_enough(
+    kvm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
+) -> None:
+    make_qemu(tmp_path, script, monkeypatch)
+    found = probe(tmp_path / "vmlinuz", tmp_path)
+    assert found.kind == "tcg"
+    assert found.factor > 1
+    assert f"no kernel starts under {kvm}" == found.why
+
+
+def test_without_a_device_nothing_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acceleration, "KVM", tmp_path / "absent")
+    make_qemu(tmp_path, f"touch {tmp_path}/started", monkeypatch)
+    found = probe(tmp_path / "vmlinuz", tmp_path)
+    assert (found.kind, found.why) == ("tcg", f"there is no {tmp_path}/absent")
+    assert not (tmp_path / "started").exists()

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lines of a console: cleaned, timed, kept; and those that come into somebody else's log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.boot.console import Console, Tail, clean
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("\x1b[1;31mred\x1b[0m words", "red words"),
+        ("\x1b]3008;start=4a;user=root\x1b\\$ ls", "$ ls"),
+        ("\x1bP+q6E616D65\x1b\\[    5.07] systemd[1]: up", "[    5.07] systemd[1]: up"),
+        ("\x1b[18t\x1b7\x1b[32766;32766H\x1b[6nlogin:", "login:"),
+        ("bell\x07 and nul\x00  ", "bell and nul"),
+        ("tabs\tstay, ümläuts too", "tabs\tstay, ümläuts too"),
+        ("x" * 5000, "x" * 1000),
+    ],
+)
+def test_what_is_meant_for_a_terminal_goes(said: str, kept: str) -> None:
+    assert clean(said) == kept
+
+
+def test_a_console_keeps_lines_and_writes_them_down(tmp_path: Path) -> None:
+    console = Console(tmp_path / "console.log")
+    for line in ("one", "\x1b[0m", "two", "three"):
+        console.hear(line)
+    assert [line.text for line in console.since(0)] == ["one", "two", "three"]
+    assert [line.text for line in console.since(2)] == ["three"]
+    assert console.tail(2) == ("two", "three")
+    assert console.tail(2, "t") == ("two", "three")
+    found = console.said("^t")
+    assert found
+    assert found.text == "two"
+    assert console.said("one", since=1) is None
+    written = (tmp_path / "console.log").read_text().splitlines()
+    assert [line.split(" ", 1)[1] for line in written] == ["one", "two", "three"]
+    assert all(float(line.split()[0]) >= 0 for line in written)
+
+
+def test_a_tail_gives_whole_lines_once(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    tail = Tail(log)
+    assert tail.read() == []
+    log.write_text("one\ntw")
+    assert tail.read() == ["one"]
+    with log.open("a") as stream:
+        stream.write("o\nthree\n")
+    assert tail.read() == ["two", "three"]
+    assert tail.read() == []
