@@ -14,6 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from imagebuilder import __version__
+from imagebuilder.cli.check import check
 from imagebuilder.cli.context import Context
 from imagebuilder.cli.host import doctor, profiles, schema
 from imagebuilder.cli.images import diff, export, fsck, gc, images, shell, show
@@ -22,6 +23,7 @@ from imagebuilder.cli.nodes import nodes_app
 from imagebuilder.cli.receive import receive
 from imagebuilder.cli.releases import keep, promote, publish, releases, rollback, unpublish
 from imagebuilder.cli.serve import serve
+from imagebuilder.cli.test import test
 from imagebuilder.cli.work import build, lock, plan
 from imagebuilder.errors import Fault, HostError, ImagebuilderError
 from imagebuilder.settings import load_settings
@@ -30,6 +32,7 @@ from imagebuilder.ui import Ui
 COMMANDS = {
     "Build": (profiles, plan, lock, build),
     "Images": (images, show, diff, export, shell, gc, fsck),
+    "Proof": (check, test),
     "Releases": (publish, promote, rollback, releases, keep, unpublish),
     "Nodes": (serve,),
     "Host": (doctor, schema),

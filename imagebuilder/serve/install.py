@@ -147,7 +147,7 @@ def refresh(prepared: Prepared, nodes: Nodes) -> str:
 
 def system_files(config: ServeConfig, options: Options) -> tuple[Unit, ...]:
     """Everything that the system is given."""
-    served = [*web_and_wire(config)]
+    served = [*reversed(web_and_wire(config))]
     if config.nfs is Nfs.GANESHA:
         served.append(ganesha(config))
     units = [daemon_unit(config, daemon) for daemon in served]

@@ -12,6 +12,7 @@ import pytest
 
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.serve.config import Nfs, Options, ServeConfig
+from imagebuilder.serve.daemons import web_and_wire
 from imagebuilder.serve.files import config_texts, make_config
 from imagebuilder.serve.install import exec_line, system_files, words
 from imagebuilder.serve.ipxe import NAMES, choose_boot_files
@@ -205,3 +206,25 @@ def test_units_refresh_with_what_was_typed() -> None:
 
 def test_a_unit_takes_words_as_they_are() -> None:
     assert exec_line(["sh", "-c", "100% $x"]).endswith("/sh -c '100%% $$x'")
+
+
+def test_no_router_is_announced_where_we_own_the_wire() -> None:
+    nodes = Nodes(nodes=NODES)
+    announcing = replace(FULL, announces=True)
+    text = config_texts(announcing, nodes)["radvd.conf"]
+    assert text.splitlines()[-5:] == [
+        "interface eth1 {",
+        "    AdvSendAdvert on;",
+        "    AdvDefaultLifetime 0;",
+        "    IgnoreIfMissing on;",
+        "};",
+    ]
+    assert "radvd.conf" not in config_texts(FULL, nodes)
+    assert [daemon.name for daemon in web_and_wire(announcing)] == ["nginx", "radvd", "dnsmasq"]
+    assert [daemon.name for daemon in web_and_wire(FULL)] == ["nginx", "dnsmasq"]
+
+
+def test_only_where_we_own_the_wire_ipxe_need_not_wait_for_a_proxy() -> None:
+    told = "dhcp-option=tag:ipxe,encap:175,176,1b"
+    assert told in render_dnsmasq(FULL, NODES).splitlines()
+    assert told not in render_dnsmasq(PROXY, NODES).splitlines()

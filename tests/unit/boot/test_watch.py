@@ -149,6 +149,7 @@ def test_a_machine_says_where_it_fails(line: str, stage: Stage) -> None:
         (BIOS[:2], "No bootable device.", Stage.DHCP),
         (BIOS, "No bootable device.", Stage.IPXE),
         (UEFI, "BdsDxe: No bootable option or device was found.", Stage.DHCP),
+        (UEFI, "  PXE-E23: Client received TFTP error from server.", Stage.DHCP),
         (
             (KERNEL,),
             "[    1.9] Kernel panic - not syncing: VFS: Unable to mount root fs on (0,0)",
@@ -161,7 +162,7 @@ def test_some_lines_mean_that_no_waiting_helps(
 ) -> None:
     lost = watched((*before, line))
     assert lost.failure
-    assert lost.failure.what == line
+    assert lost.failure.what == line.strip()
     assert lost.current is stage
 
 
