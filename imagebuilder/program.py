@@ -23,7 +23,12 @@ SUPERVISE = """\
 exec 3<&0
 setpriv --pdeathsig "$0" -- "$@" < /dev/null &
 program=$!
-{ read -r line <&3; kill "$program"; sleep 10; kill -9 "$program"; } > /dev/null 2>&1 &
+{
+    read -r line <&3
+    kill "$program"
+    for try in $(seq 100); do sleep 0.1; kill -0 "$program" || exit; done
+    kill -9 "$program"
+} > /dev/null 2>&1 &
 keeper=$!
 wait "$program"
 status=$?

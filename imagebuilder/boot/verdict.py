@@ -114,6 +114,28 @@ SIGNS: Sequence[tuple[re.Pattern[str], str, str]] = (
         "the server refuses to export the root to this node",
         "the export's clients and access (exportfs -v, ganesha.conf), and its options",
     ),
+    (
+        # Servers of version 4 hide what they do not export to a client.
+        re.compile(r"mount\.nfs4?: .*No such file or directory"),
+        "the server has no such root for this node",
+        "whether the release is still there (imagebuilder releases), and exported to this node's "
+        "address (exportfs -v, ganesha.conf)",
+    ),
+    (
+        re.compile(r"mount\.nfs4?: .*[Pp]rotocol not supported"),
+        "the server does not speak that version of NFS",
+        "vers= in root= on the command line, and the versions that the server offers",
+    ),
+    (
+        re.compile(r"root\.squashfs: .*failed mount system call"),
+        "what was fetched is no whole squashfs",
+        "imagebuilder releases --verify; publish the release again",
+    ),
+    (
+        re.compile(r"stage node-files: tar: |No space left on device"),
+        "the overlay has no room for the node's own files",
+        "imagebuilder.overlay-size= on the command line, the memory of the node",
+    ),
 )  # fmt: skip
 
 

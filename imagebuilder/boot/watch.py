@@ -44,9 +44,11 @@ KERNEL = re.compile(r"Linux version \d")
 SYSTEM = re.compile(
     r"systemd\[1\]: (systemd .* running in system mode|Queued start job for)|login:"
 )
+# systemd of the initrd stays where it is.
+NOT_LEFT = re.compile(r"Switch root target contains no usable init|Failed to switch root")
 # What no waiting mends: the words, and the stages in which they mean it.
 HOPELESS = re.compile(
-    r"Kernel panic|Attempted to kill init|No bootable device|BdsDxe: No bootable option|"
+    r"Kernel panic|Attempted to kill init|No bootable device|BdsDxe: No bootable option|PXE-E23|"
     r"You are in emergency mode|Entering emergency mode|Failed to unpack|Shell> |"
     r"Out of memory: Killed process 1 |VFS: Unable to mount root"
 )
@@ -89,6 +91,8 @@ class Watch:
             self.reach(Stage.KERNEL, seconds)
         elif Stage.SWITCH_ROOT in self.reached and SYSTEM.search(text):
             self.reach(Stage.UNITS, seconds)
+        elif NOT_LEFT.search(text):
+            self.fail(text.strip(), Stage.SWITCH_ROOT)
         elif HOPELESS.search(text):
             self.fail(text.strip())
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
 from imagebuilder.digest import Json
@@ -54,7 +54,8 @@ class Facts:
     """What an image declares.
 
     `kernel` is a release as uname(1) says it.  `listens` is None where the manifest is from before
-    it was declared.  `release` is the path of the root in the tree, "" for an image of the store.
+    it was declared.  `units` are what overlays enable, disable and mask, each with that verb.
+    `release` is the path of the root in the tree, "" for an image of the store.
     `vmlinuz` and `initrd` are paths on this host, "" when they are not at hand, with the sha256
     that the manifest has.  `node` is there for boot checks only.
     """
@@ -75,6 +76,7 @@ class Facts:
     vmlinuz: str = ""
     initrd: str = ""
     node: NodeFacts | None = None
+    units: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Json]:
         """As a value that facts_from_json() reads."""
@@ -88,6 +90,10 @@ def facts_of(
     boot, kernel = manifest["boot"], manifest["kernel"]
     inputs = [layer["inputs"] for layer in manifest["layers"]]
     users = {name: user for i in inputs for name, user in i.get("users", {}).items()}
+    # The last overlay that names a unit decides, as it does in the build.
+    units = {
+        name: verb for i in inputs for verb, names in i.get("units", {}).items() for name in names
+    }
     listens = manifest.get("listens")
     return Facts(
         profile=manifest["profile"],
@@ -106,6 +112,7 @@ def facts_of(
         release=release,
         vmlinuz=vmlinuz,
         initrd=initrd,
+        units=units,
     )
 
 

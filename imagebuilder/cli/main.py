@@ -22,6 +22,7 @@ from imagebuilder.cli.live import live_app
 from imagebuilder.cli.nodes import nodes_app
 from imagebuilder.cli.receive import receive
 from imagebuilder.cli.releases import keep, promote, publish, releases, rollback, unpublish
+from imagebuilder.cli.report import report
 from imagebuilder.cli.serve import serve
 from imagebuilder.cli.test import test
 from imagebuilder.cli.work import build, lock, plan
@@ -32,7 +33,7 @@ from imagebuilder.ui import Ui
 COMMANDS = {
     "Build": (profiles, plan, lock, build),
     "Images": (images, show, diff, export, shell, gc, fsck),
-    "Proof": (check, test),
+    "Proof": (check, test, report),
     "Releases": (publish, promote, rollback, releases, keep, unpublish),
     "Nodes": (serve,),
     "Host": (doctor, schema),

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from imagebuilder.cli.context import Context, print_json, print_text
 from imagebuilder.cli.names import AsJson, ReleaseName, TreeOption
+from imagebuilder.cli.report import HtmlOption, JunitOption, wants_colour, write_files
 from imagebuilder.tree import DEFAULT_TREE
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ def test(
     timeout: Annotated[
         float, typer.Option(min=0, help="Seconds to ssh; default: 200 under KVM, 600 emulated.")
     ] = 0.0,
-    html: Annotated[Path | None, typer.Option(help="Write the report as a page, too.")] = None,
-    junit: Annotated[Path | None, typer.Option(help="Write the report as JUnit XML, too.")] = None,
+    html: HtmlOption = None,
+    junit: JunitOption = None,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
@@ -55,9 +55,11 @@ def test(
     Example: imagebuilder test rx7600xt
     """
     from imagebuilder.boot.gate import Options, try_release
-    from imagebuilder.cli.report import write_files
+    from imagebuilder.publish.find import ReleaseName as PublishedName
     from imagebuilder.publish.find import open_tree
+    from imagebuilder.publish.standing import release_standing
     from imagebuilder.report.as_json import report_json
+    from imagebuilder.report.save import report_folder
     from imagebuilder.report.terminal import render_report
 
     given: Context = context.obj
@@ -70,10 +72,13 @@ def test(
     place = open_tree(tree)
     overlays = given.settings.overlays
     done = try_release(place, release, overlays, options, given.ui, afterwards=wait)
+    release_standing(place, PublishedName(done.profile, done.version))  # `releases` need not ask
     write_files(place, done, html, junit)
-    print_json(report_json(done)) if json else print_text(
-        render_report(done, colour=given.ui.colour)
-    )
+    if json:
+        print_json(report_json(done))
+    else:
+        where = report_folder(place, done)
+        print_text(render_report(done, colour=wants_colour(), place=where))
     if not done.passed:
         raise typer.Exit(1)
 

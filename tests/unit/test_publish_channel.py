@@ -23,6 +23,7 @@ from imagebuilder.publish.content import (
 )
 from imagebuilder.publish.durable import exchange, point_link, space_needed
 from imagebuilder.publish.find import ReleaseName, find_release, find_releases, open_tree
+from imagebuilder.publish.gate import Passage
 from imagebuilder.publish.stage import Facts, read_facts, render_script
 from imagebuilder.store.repository import ImageRef
 from imagebuilder.tree import Tree, make_tree
@@ -31,8 +32,16 @@ from imagebuilder.ui import Ui
 FACTS = Facts(ReleaseName("demo", "20260101-aa"), "i", "c", 1, 1, "nfs", "ip=dhcp quiet", {})
 
 
+UNTESTED = "the gate is the affair of another test"
+
+
 def quiet() -> Ui:
     return Ui(io.StringIO())
+
+
+def force(tree: Tree, name: str) -> Moved:
+    """Promote without a boot test."""
+    return promote(tree, name, quiet(), untested=UNTESTED)
 
 
 @pytest.fixture
@@ -57,9 +66,9 @@ def make_release(tree: Tree, version: str, profile: str = "demo") -> None:
 
 
 def test_promote_takes_what_is_named_and_rollback_goes_back(tree: Tree) -> None:
-    assert promote(tree, "demo@20260101-aa", quiet()).render().endswith("the first one")
-    moved = promote(tree, "demo@ab", quiet())
-    assert moved == Moved("demo", "stable", "20260102-ab", "20260101-aa")
+    assert force(tree, "demo@20260101-aa").render().endswith(f"the first one; untested: {UNTESTED}")
+    moved = force(tree, "demo@ab")
+    assert moved == Moved("demo", "stable", "20260102-ab", "20260101-aa", Passage(reason=UNTESTED))
     assert promote(tree, "demo@ab", quiet()).render() == "demo: stable is 20260102-ab already"
     link = tree.channel("demo", "stable")
     assert os.fspath(link.readlink()) == "../../http/releases/demo/20260102-ab"
@@ -90,7 +99,7 @@ def test_names_that_lead_nowhere(tree: Tree, name: str, what: str) -> None:
 def test_a_rollback_without_a_past(tree: Tree) -> None:
     with pytest.raises(InputError, match="there is no stable release"):
         rollback(tree, "demo", quiet())
-    promote(tree, "demo@ab", quiet())
+    force(tree, "demo@ab")
     with pytest.raises(InputError, match="no release was stable before 20260102-ab"):
         rollback(tree, "demo", quiet())
     with pytest.raises(InputError, match="names a version"):
@@ -101,7 +110,7 @@ def test_what_a_killed_command_left_is_in_nobodys_way(tree: Tree) -> None:
     link = tree.channel("demo", "stable")
     link.parent.mkdir(parents=True)
     (link.parent / ".stable.new").symlink_to("nowhere")
-    promote(tree, "demo@ab", quiet())
+    force(tree, "demo@ab")
     assert [path.name for path in link.parent.iterdir()] == ["stable"]
 
 

@@ -93,7 +93,7 @@ def test_a_line_cut_short_is_ended_and_left_out(tree: Tree, torn: bytes) -> None
 
 
 def test_fields_of_a_later_program_are_no_obstacle(tree: Tree) -> None:
-    tree.journal.write_text('{"event":"promote","profile":"demo","version":"1","reason":"x"}\n')
+    tree.journal.write_text('{"event":"promote","profile":"demo","version":"1","colour":"x"}\n')
     assert read_tail(tree.journal) == (Event("promote", "demo", "1"),)
 
 

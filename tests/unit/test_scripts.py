@@ -142,6 +142,22 @@ def test_a_second_run_says_one_line_and_does_nothing(house: House) -> None:
     assert house.run("host-setup", "--quiet").stderr == ""
 
 
+def test_each_option_adds_what_it_is_for(house: House) -> None:
+    groups = ("serve", "nfs", "boot", "dev", "tests")
+    house.table("".join(f"{name} x-{name} for-{name} - for {name}\n" for name in groups))
+    wanted = {
+        "--serve": {"serve", "nfs"},
+        "--boot": {"serve", "boot"},
+        "--dev": {"dev"},
+        "--tests": {"dev", "serve", "boot", "tests"},
+    }
+    for option, names in wanted.items():
+        listed = house.run("host-setup", "--check", option).stderr.splitlines()[1:]
+        assert {line.split()[-1] for line in listed} == names
+    both = house.run("host-setup", "--check", "--boot", "--dev").stderr.splitlines()[1:]
+    assert {line.split()[-1] for line in both} == {"serve", "boot", "dev"}
+
+
 def test_root_needs_no_sudo(house: House) -> None:
     house.tool("id", "#!/bin/sh\necho 0\n")
     (house.bin / "sudo").unlink()

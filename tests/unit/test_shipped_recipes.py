@@ -140,16 +140,20 @@ def test_a_gpu_profile_refuses_the_processor(
 
 
 def test_backends_bring_their_packages(tmp_path: Path) -> None:
-    plain = overlay(load("generic", tmp_path), "llama-cpp")
+    plain = overlay(load("generic", tmp_path, "llama_backends: []"), "llama-cpp")
     assert plain.packages == ("llama.cpp-tools",)
+    two_nodes = overlay(load("generic", tmp_path), "llama-cpp")
+    added = set(two_nodes.packages) - set(plain.packages)
+    assert added == {"libggml0-backend-rpc", "llama.cpp-tools-extra"}
     gpu = overlay(load("rx7600xt", tmp_path), "llama-cpp")
     assert {f"libggml0-backend-{name}" for name in ("hip", "vulkan", "rpc")} <= set(gpu.packages)
 
 
 def test_lending_is_off_and_fenced(tmp_path: Path) -> None:
     unit, target = "llama-rpc-server.service", "/etc/systemd/system/llama-rpc-server.service"
-    assert target not in targets(load("generic", tmp_path), "llama-cpp")
-    assert unit not in overlay(load("rx7600xt", tmp_path), "llama-cpp").units.enable
+    assert target not in targets(load("generic", tmp_path, "llama_backends: []"), "llama-cpp")
+    for profile in ("generic", "rx7600xt"):
+        assert unit not in overlay(load(profile, tmp_path), "llama-cpp").units.enable
     lends = load("generic", tmp_path, "llama_rpc_server: true, llama_rpc_allow: [10.1.0.0/16]")
     assert unit in overlay(lends, "llama-cpp").units.enable
     assert "llama.cpp-tools-extra" in overlay(lends, "llama-cpp").packages

@@ -17,6 +17,7 @@ MERGED = ("bin", "sbin", "lib", "lib64")
 UNITS = ("etc/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system")
 WANTS = (".wants", ".requires", ".upholds")
 CAPABILITIES = "security.capability"
+LISTS = ("system.posix_acl_access", "system.posix_acl_default")
 # File capabilities do not cross NFS.  What does without: ping(8), by net.ipv4.ping_group_range.
 DO_WITHOUT = {"/usr/bin/ping": "net.ipv4.ping_group_range"}
 MOST = 5
@@ -85,6 +86,30 @@ def test_enabled_units_exist(tree: Path) -> None:
     fail_with(found, "enabled, but there is no such unit")
 
 
+@pytest.mark.static
+def test_declared_units_are_enabled_or_masked(tree: Path, facts: Facts) -> None:
+    wanted = {
+        Path(link.path).name
+        for place in UNITS
+        for link in walk(tree, f"/{place}")
+        if link.is_link and Path(link.path).parent.suffix in WANTS
+    }
+    found = []
+    for unit, verb in facts.units.items():
+        masked = is_masked(tree, unit)
+        if verb == "enable" and (masked or unit not in wanted):
+            found.append(f"{unit} is {'masked' if masked else 'not enabled'}")
+        elif verb == "mask" and not masked:
+            found.append(f"{unit} is not masked")
+    fail_with(found, "an overlay declares it otherwise")
+
+
+def is_masked(tree: Path, unit: str) -> bool:
+    """Whether a unit is a link to nowhere (systemctl(1), mask)."""
+    path = tree / "etc/systemd/system" / unit
+    return path.is_symlink() and os.fspath(path.readlink()) == os.devnull
+
+
 def listed(folder: Path) -> list[str]:
     """The names in a folder; none when it is not there."""
     return [path.name for path in folder.iterdir()] if folder.is_dir() else []
@@ -131,7 +156,8 @@ def test_nothing_needs_file_capabilities(
     found = [
         file.path
         for file in everything
-        if file.is_file and file.mode & 0o111 and has_capabilities(f"{tree}{file.path}")
+        if file.is_file and file.mode & 0o111
+        if file.path in DO_WITHOUT or CAPABILITIES in attributes(tree, file)
         if DO_WITHOUT.get(file.path, "\0") not in text
     ]
     fail_with(found, "has file capabilities, which do not cross NFS, and does not work without")
@@ -144,9 +170,23 @@ def sysctl_files(tree: Path) -> list[Path]:
     return [path for path in found if not path.is_symlink()]
 
 
-def has_capabilities(path: str) -> bool:
-    """Whether capabilities(7) are stored with a file."""
+@pytest.mark.static
+def test_nothing_has_access_control_lists(
+    tree: Path, facts: Facts, everything: tuple[Found, ...]
+) -> None:
+    if facts.root != "nfs":
+        pytest.skip("nodes of this profile boot a squashfs")
+    found = [
+        file.path
+        for file in everything
+        if file.is_file and not attributes(tree, file).isdisjoint(LISTS)
+    ]
+    fail_with(found, "access control lists do not cross NFS")
+
+
+def attributes(tree: Path, file: Found) -> set[str]:
+    """The names of a file's extended attributes."""
     try:
-        return CAPABILITIES in os.listxattr(path, follow_symlinks=False)
+        return set(os.listxattr(f"{tree}{file.path}", follow_symlinks=False))
     except OSError:
-        return False
+        return set()

@@ -80,6 +80,24 @@ def test_what_the_machine_says_goes_before_what_made_us_give_up() -> None:
             "mount.nfs4: access denied by server while mounting 10.77.0.1:/run/netboot/roots/x",
             "the server refuses to export the root to this node",
         ),
+        (
+            "mount.nfs4: mounting 10.77.0.1:/x failed, reason given by server: "
+            "No such file or directory",
+            "the server has no such root for this node",
+        ),
+        (
+            "nfs4:10.77.0.1:/x:vers=4.2: mount.nfs4: Protocol not supported for 10.77.0.1:/x on /y",
+            "the server does not speak that version of NFS",
+        ),
+        (
+            "http://10.77.0.1/x/root.squashfs:        dmesg(1) may have more information after "
+            "failed mount system call.",
+            "what was fetched is no whole squashfs",
+        ),
+        (
+            "imagebuilder: BOOT FAILED in stage node-files: tar: Exiting with failure status",
+            "the overlay has no room for the node's own files",
+        ),
         ("[    0.0] Linux version 7.2.12+deb14-amd64", ""),
     ],
 )

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What boot tests have found."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from imagebuilder.cli.context import Context, print_json, print_table, print_text
+from imagebuilder.cli.names import AsJson, ReleaseName, TreeOption
+from imagebuilder.tree import DEFAULT_TREE
+
+if TYPE_CHECKING:
+    from imagebuilder.report.types import Report
+    from imagebuilder.tree import Tree
+
+STDOUT = Path("-")
+HtmlOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write a page that needs no other file.")
+]
+JunitOption = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write JUnit XML, for continuous integration.")
+]
+
+
+def report(
+    context: typer.Context,
+    release: ReleaseName,
+    identity: Annotated[
+        str, typer.Option("--id", metavar="ID", help="This one, not the newest; a part is enough.")
+    ] = "",
+    every: Annotated[bool, typer.Option("--all", help="List all reports of it.")] = False,
+    html: HtmlOption = None,
+    junit: JunitOption = None,
+    tree: TreeOption = DEFAULT_TREE,
+    json: AsJson = False,
+) -> None:
+    """Show what the last boot test of a profile or release found; FILE may be - for stdout.
+
+    It ends with 0 whatever was found: imagebuilder test is what fails.
+
+    Example: imagebuilder report rx7600xt --html report.html
+    """
+    from imagebuilder.publish.find import open_tree
+    from imagebuilder.report.as_json import report_json
+    from imagebuilder.report.save import find_report, report_folder
+    from imagebuilder.report.terminal import render_report
+
+    given: Context = context.obj
+    place = open_tree(tree)
+    if every:
+        show_all(place, release, given, json=json)
+        return
+    found = find_report(place, release, identity)
+    write_files(place, found, html, junit)
+    if json:
+        print_json(report_json(found))
+    elif html is None and junit is None:
+        where = report_folder(place, found)
+        print_text(render_report(found, colour=wants_colour(), place=where))
+
+
+def show_all(tree: Tree, name: str, given: Context, *, json: bool) -> None:
+    """The list of reports, those that cannot be read as warnings."""
+    from imagebuilder.report.save import list_reports
+    from imagebuilder.report.terminal import HEADERS, report_row, report_summary
+
+    found = list_reports(tree, name)
+    for fault in found.faults:
+        given.ui.warn(f"{fault.where}: {fault.what}")
+    if json:
+        print_json([report_summary(one) for one in found.reports])
+    else:
+        print_table([report_row(one) for one in found.reports], HEADERS, empty="none can be read")
+
+
+def write_files(tree: Tree, found: Report, html: Path | None, junit: Path | None) -> None:
+    """The report as files, each whole or not at all; `-` is stdout.  Raises HostError."""
+    from imagebuilder.report.junit import render_junit
+    from imagebuilder.report.page import render_page
+    from imagebuilder.report.save import read_logs, report_folder
+
+    if html is not None:
+        write_text(html, render_page(found, read_logs(report_folder(tree, found))))
+    if junit is not None:
+        write_text(junit, render_junit(found))
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file under another name first.  Raises HostError."""
+    from imagebuilder.errors import HostError
+
+    if path == STDOUT:
+        print_text(text)
+        return
+    made = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        made.write_text(text)
+        made.replace(path)
+    except OSError as error:
+        made.unlink(missing_ok=True)
+        raise HostError(f"cannot be written: {error.strerror}", where=os.fspath(path)) from error
+
+
+def wants_colour() -> bool:
+    """Whether stdout is a terminal that may have colours."""
+    import sys
+
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
