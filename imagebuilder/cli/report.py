@@ -45,9 +45,7 @@ def report(
     Example: imagebuilder report rx7600xt --html report.html
     """
     from imagebuilder.publish.find import open_tree
-    from imagebuilder.report.as_json import report_json
-    from imagebuilder.report.save import find_report, report_folder
-    from imagebuilder.report.terminal import render_report
+    from imagebuilder.report.save import find_report
 
     given: Context = context.obj
     place = open_tree(tree)
@@ -56,10 +54,20 @@ def report(
         return
     found = find_report(place, release, identity)
     write_files(place, found, html, junit)
+    if json or (html is None and junit is None):
+        show_report(place, found, json=json)
+
+
+def show_report(tree: Tree, found: Report, *, json: bool) -> None:
+    """A report on stdout."""
+    from imagebuilder.report.as_json import report_json
+    from imagebuilder.report.save import report_folder
+    from imagebuilder.report.terminal import render_report
+
     if json:
         print_json(report_json(found))
-    elif html is None and junit is None:
-        where = report_folder(place, found)
+    else:
+        where = report_folder(tree, found)
         print_text(render_report(found, colour=wants_colour(), place=where))
 
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from imagebuilder.cli.context import Context, print_json, print_text
+from imagebuilder.cli.context import Context
 from imagebuilder.cli.names import AsJson, ReleaseName, TreeOption
-from imagebuilder.cli.report import HtmlOption, JunitOption, wants_colour, write_files
+from imagebuilder.cli.report import HtmlOption, JunitOption, show_report, write_files
 from imagebuilder.tree import DEFAULT_TREE
 
 if TYPE_CHECKING:
@@ -58,9 +58,6 @@ def test(
     from imagebuilder.publish.find import ReleaseName as PublishedName
     from imagebuilder.publish.find import open_tree
     from imagebuilder.publish.standing import release_standing
-    from imagebuilder.report.as_json import report_json
-    from imagebuilder.report.save import report_folder
-    from imagebuilder.report.terminal import render_report
 
     given: Context = context.obj
     options = Options(firmware, root, nodes, select, timeout)
@@ -74,11 +71,7 @@ def test(
     done = try_release(place, release, overlays, options, given.ui, afterwards=wait)
     release_standing(place, PublishedName(done.profile, done.version))  # `releases` need not ask
     write_files(place, done, html, junit)
-    if json:
-        print_json(report_json(done))
-    else:
-        where = report_folder(place, done)
-        print_text(render_report(done, colour=wants_colour(), place=where))
+    show_report(place, done, json=json)
     if not done.passed:
         raise typer.Exit(1)
 

@@ -2,16 +2,17 @@
 """A report as JSON and back: the keys are the fields of the boxes, docs/reports.md shows them.
 
 Reading is strict, because a gate opens on what is read: a key that is missing, unknown or of
-another kind is a fault that is named, never a guess.
+another kind is a fault that is named, never a guess.  A field with a default may be missing: it
+was added later, or says nothing.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from datetime import datetime, timedelta
 from enum import Enum
+from functools import cache
 from types import NoneType, UnionType
 from typing import TypeVar, get_args, get_origin, get_type_hints
 
@@ -21,6 +22,7 @@ from imagebuilder.report.types import SCHEMA, Report
 
 T = TypeVar("T")
 DIGITS = 3  # of seconds: a millisecond is more than any clock here is worth
+LARGEST = 1 << 63  # of a number
 AGAIN = "imagebuilder test makes a new report"
 # What follows from the rest, for programs that do not want to know how.
 DERIVED = ("passed", "degraded")
@@ -100,18 +102,40 @@ def parse_whole(value: object) -> Report:
     return report
 
 
+@dataclass(frozen=True)
+class Shape:
+    """A box for reading: the kind of each field by name, and those that must be there."""
+
+    kinds: Mapping[str, object]
+    needed: frozenset[str]
+
+
+@cache
+def find_shape(box: type) -> Shape:
+    """The shape of a dataclass; finding it is slow, and a report has hundreds of boxes."""
+    assert is_dataclass(box)
+    missing = (f.name for f in fields(box) if f.default is MISSING)
+    return Shape(get_type_hints(box), frozenset(missing))
+
+
+@cache
+def find_parts(kind: object) -> tuple[object, tuple[object, ...]]:
+    """What an annotation is made of: tuple, Mapping, UnionType or None, and its arguments."""
+    origin = UnionType if isinstance(kind, UnionType) else get_origin(kind)
+    return origin, tuple(part for part in get_args(kind) if part is not NoneType)
+
+
 def decode(kind: object, value: object, key: str) -> object:
     """`value`, found at `key`, as what the annotation `kind` says.  Raises FaultyError."""
-    origin, arguments = get_origin(kind), get_args(kind)
-    if isinstance(kind, UnionType):
-        inner = next(argument for argument in arguments if argument is not NoneType)
-        return None if value is None else decode(inner, value, key)
+    origin, parts = find_parts(kind)
+    if origin is UnionType:
+        return None if value is None else decode(parts[0], value, key)
     if origin is tuple:
         items = need(list, value, key, "a list")
-        return tuple(decode(arguments[0], item, f"{key}[{i}]") for i, item in enumerate(items))
+        return tuple(decode(parts[0], item, f"{key}[{i}]") for i, item in enumerate(items))
     if origin is Mapping:
         found = need(dict, value, key, "an object")
-        return {name: decode(arguments[1], item, f"{key}.{name}") for name, item in found.items()}
+        return {name: decode(parts[1], item, f"{key}.{name}") for name, item in found.items()}
     assert isinstance(kind, type)
     if is_dataclass(kind):
         return decode_fields(kind, need(dict, value, key, "an object"), key)
@@ -123,14 +147,16 @@ def decode(kind: object, value: object, key: str) -> object:
 
 
 def decode_fields(kind: type, value: dict[str, object], key: str) -> object:
-    """The dataclass `kind` from a value for each of its fields."""
-    hints = get_type_hints(kind)
+    """The dataclass `kind` from the values of its fields."""
+    shape = find_shape(kind)
     prefix = f"{key}." if key else ""
-    for name in hints.keys() - value.keys():
+    for name in sorted(shape.needed - value.keys()):
         raise FaultyError(f"{prefix}{name}: is missing")
-    for name in value.keys() - hints.keys():
+    for name in sorted(value.keys() - shape.kinds.keys()):
         raise FaultyError(f"{prefix}{name}: there is no such key")
-    return kind(**{name: decode(hints[name], value[name], f"{prefix}{name}") for name in hints})
+    return kind(
+        **{name: decode(shape.kinds[name], item, f"{prefix}{name}") for name, item in value.items()}
+    )
 
 
 def decode_word(kind: type[Enum], value: str, key: str) -> Enum:
@@ -148,8 +174,8 @@ def decode_number(kind: type, value: object, key: str) -> int | float:
     if not number or (kind is int and not isinstance(value, int)):
         raise FaultyError(f"{key}: is not a {'whole ' if kind is int else ''}number")
     assert isinstance(value, int | float)
-    if not (math.isfinite(value) and value >= 0):
-        raise FaultyError(f"{key}: is {value}")
+    if not 0 <= value < LARGEST:  # neither is NaN
+        raise FaultyError(f"{key}: is not a number between 0 and 2^63")
     return value if kind is int else float(value)
 
 

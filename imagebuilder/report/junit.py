@@ -86,8 +86,8 @@ def add_failure(part: ElementTree.Element, verdict: Verdict) -> None:
     """The case of the stage that failed, with evidence and hint."""
     bad = case(part, STAGES, verdict.stage or "boot", 0.0)
     hint = (f"hint: {verdict.hint}",) if verdict.hint else ()
-    source = (f"{verdict.log} ends with:",) if verdict.log else ()
-    text = "\n".join((*source, *verdict.evidence, *hint))
+    log = (f"log: {verdict.log}",) if verdict.log else ()
+    text = "\n".join((*verdict.evidence, *hint, *log))
     element(bad, "failure", text, message=verdict.what, type=verdict.stage or "boot")
 
 

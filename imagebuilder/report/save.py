@@ -16,7 +16,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -46,20 +46,19 @@ def begin_report(tree: Tree, profile: str, version: str, id: str) -> Iterator[Pa
     top = tree.reports(profile, version)
     make_folder(top)
     staged = top / f"{NEW}{id}"
-    with owned(top):
-        sweep(top)
-        if staged.exists() or (top / id).exists():
-            raise WorkError("there is a report of this id", where=os.fspath(top / id))
-        staged.mkdir()
-        staged.chmod(0o755)
-        mine = owned(staged)
-        mine.__enter__()
-    try:
-        yield staged
-    finally:
-        if staged.exists():
-            shutil.rmtree(staged)
-        mine.__exit__(None, None, None)
+    with ExitStack() as mine:
+        with owned(top):
+            sweep(top)
+            if staged.exists() or (top / id).exists():
+                raise WorkError("there is a report of this id", where=os.fspath(top / id))
+            staged.mkdir()
+            staged.chmod(0o755)
+            mine.enter_context(owned(staged))
+        try:
+            yield staged
+        finally:
+            if staged.exists():
+                shutil.rmtree(staged)
 
 
 def sweep(top: Path) -> None:

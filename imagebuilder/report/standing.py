@@ -77,7 +77,8 @@ def find_standing(reports: Sequence[Report], digests: Mapping[str, str], root: s
         last = max(same, key=lambda result: result.report.id)
         return Standing(State.PASSED, passed_how(same, last), last.report.id, last.verdict)
     if passed:
-        last, roots = passed[-1], sorted({r.trial.root for r in passed if r.trial})
+        last = max(passed, key=lambda result: result.report.id)
+        roots = sorted({r.trial.root for r in passed if r.trial})
         why = (
             f"it was tested with its root over {' and '.join(roots)}, nodes have theirs over {root}"
         )
@@ -113,9 +114,9 @@ def find_others(report: Report, digests: Mapping[str, str], root: str) -> Iterat
     """The bytes on which a report and the release do not agree, in words."""
     kinds = [root, *(trial.root for trial in report.trials)]
     for name in dict.fromkeys(name for kind in kinds for name in BOOTED.get(kind, ())):
-        if name not in digests and name in report.digests:
+        if name not in digests:
             yield f"the release has no {name}"
-        elif name in digests and report.digests.get(name) != digests[name]:
+        elif report.digests.get(name) != digests[name]:
             yield f"{name} is another one"
 
 

@@ -77,11 +77,11 @@ def failure(name: str, verdict: Verdict) -> Iterator[str]:
     stage = f" in stage {verdict.stage}" if verdict.stage else ""
     what = f": {verdict.what}" if verdict.what else ""
     yield plain(f"{name} failed{stage}{what}")
-    if verdict.log:
-        yield plain(f"  {verdict.log} ends with")
     yield from (f"  | {line}" for text in verdict.evidence for line in plain(text).splitlines())
     if verdict.hint:
         yield plain(f"  hint: {verdict.hint}")
+    if verdict.log:
+        yield plain(f"  log: {verdict.log}")
 
 
 def ways(report: Report) -> list[str]:
@@ -188,7 +188,9 @@ def inferences(report: Report) -> Iterator[str]:
     """What llama.cpp did."""
     for trial in report.trials:
         if trial.inference:
-            yield f"inference over {trial.name}: {plain(told(trial.inference))}"
+            yield f"inference, {trial.name}: {plain(told(trial.inference))}"
+            if trial.inference.placed:
+                yield plain(f"  layers: {trial.inference.placed}")
 
 
 def told(inference: Inference) -> str:

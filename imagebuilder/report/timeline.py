@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from imagebuilder.report.types import Machine, Stage, Trial
 
@@ -54,13 +54,17 @@ def find_spans(machine: Machine) -> tuple[Span, ...]:
 
 
 def find_timeline(trial: Trial, machine: Machine) -> tuple[Span, ...]:
-    """The stages a machine passed and, behind them, the one that failed on it."""
-    spans = find_spans(machine)
-    if trial.verdict.stage is None or machine not in find_failed(trial):
+    """The stages a machine passed and the one that failed on it.
+
+    That one ends with the trial, or, where things went on after it (checks that fail), when it did.
+    """
+    spans, bad = find_spans(machine), trial.verdict.stage
+    if bad is None or machine not in find_failed(trial):
         return spans
+    if any(span.stage is bad for span in spans):
+        return tuple(replace(s, reached=False) if s.stage is bad else s for s in spans)
     now = spans[-1].end if spans else 0.0
-    waited = max(0.0, trial.seconds - now)
-    return (*spans, Span(trial.verdict.stage, now, waited, reached=False))
+    return (*spans, Span(bad, now, max(0.0, trial.seconds - now), reached=False))
 
 
 def find_failed(trial: Trial) -> tuple[Machine, ...]:

@@ -24,7 +24,12 @@ MANIFEST: dict[str, Any] = {
             "inputs": {
                 "groups": {"video": [None, True], "render": [None, True]},
                 "users": {"me": [1000, "/home/me", "/bin/sh", ["render"], False, ""]},
+                "units": {"enable": ["a.service", "b.service"], "disable": [], "mask": ["c.timer"]},
             },
+        },
+        {
+            "title": "configure other",
+            "inputs": {"units": {"enable": [], "disable": [], "mask": ["b.service"]}},
         },
     ],
 }
@@ -37,6 +42,7 @@ def test_facts_are_those_of_the_manifest() -> None:
     assert facts.listens == ("22/tcp",)
     assert facts.groups == ("render", "video")
     assert facts.users == (Account("me", 1000, ("render",)),)
+    assert facts.units == {"a.service": "enable", "b.service": "mask", "c.timer": "mask"}
     assert facts.hardware == (Device("1002:7480", "Radeon", "gfx1102"),)
     assert (facts.vmlinuz_sha256, facts.initrd_sha256) == ("a", "b")
     assert (facts.release, facts.vmlinuz, facts.node) == ("/tree/roots/p/v", "", None)
