@@ -107,13 +107,14 @@ def test_a_secret_in_the_tree_ends_the_test_at_once_and_the_gate_stays_shut(
 ) -> None:
     changed = workshop.with_house(tmp_path / "house")
     there = os.fspath(tree)
-    add_file(changed.house, "netboot", "root/.netrc", "machine x login y password z\n", 0o600)
+    secret = f"[Interface]\nPrivateKey = {'A' * 43}=\n"
+    add_file(changed.house, "netboot", "etc/wireguard/wg0.conf", secret, 0o600)
     image = json.loads(changed("build", "generic", "--json").stdout)["image"]
     changed("publish", image, IMAGEBUILDER_TREE=there)
     done = changed("test", "generic", check=False, IMAGEBUILDER_TREE=there)
     assert done.status == 1
     assert "FAILED in stage static" in done.stdout
-    assert "/root/.netrc" in done.stdout
+    assert "/etc/wireguard/wg0.conf" in done.stdout
     refused = changed("promote", "generic", check=False, IMAGEBUILDER_TREE=there)
     assert refused.status == 1
     assert "failed in stage static" in refused.stderr
