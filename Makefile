@@ -25,7 +25,7 @@ image: profile host $(STAMP) ## Build an image: make image PROFILE=rx7600xt
 	@scripts/as-root $(BIN)/imagebuilder build '$(PROFILE)'
 
 test: host-tests $(STAMP) style contract types ## Everything: lint, types, then unit, integration and boot tests
-	@$(AS_ROOT) $(PYTEST) $(wildcard tests/unit tests/integration tests/boot)
+	@$(AS_ROOT) $(PYTEST) $(wildcard tests/unit tests/integration tests/faults tests/boot)
 
 check: host-dev $(STAMP) style contract types unit ## The fast part of `make test`: no root, no network
 

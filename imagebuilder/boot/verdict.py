@@ -132,9 +132,10 @@ SIGNS: Sequence[tuple[re.Pattern[str], str, str]] = (
         "imagebuilder releases --verify; publish the release again",
     ),
     (
-        re.compile(r"stage node-files: tar: |No space left on device"),
-        "the overlay has no room for the node's own files",
-        "imagebuilder.overlay-size= on the command line, the memory of the node",
+        re.compile(r"stage node-files: tar: |^tar: "),
+        "the node's own files could not be copied into the root",
+        "the room in the overlay (imagebuilder.overlay-size=, the memory), and whether root may "
+        "read all of the root (no_root_squash on the export)",
     ),
 )  # fmt: skip
 

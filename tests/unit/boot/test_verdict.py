@@ -96,7 +96,7 @@ def test_what_the_machine_says_goes_before_what_made_us_give_up() -> None:
         ),
         (
             "imagebuilder: BOOT FAILED in stage node-files: tar: Exiting with failure status",
-            "the overlay has no room for the node's own files",
+            "the node's own files could not be copied into the root",
         ),
         ("[    0.0] Linux version 7.2.12+deb14-amd64", ""),
     ],
