@@ -76,6 +76,20 @@ def test_borrowers_are_fenced(host: Host) -> None:
     assert host.check_output("find /usr/libexec -name ggml-rpc-server -type f -perm -0111")
 
 
+@pytest.mark.static
+def test_the_processor_does_not_stand_in_for_a_gpu(host: Host) -> None:
+    if "llama_allow_cpu" in host.file(UNIT).content_string:
+        pytest.skip("the recipe allows the processor")
+    folder = host.check_output("find /usr/lib -type d -path '*/ggml/backends*'")
+    there = host.check_output(f"ls {folder}").split()
+    wanted = {kind for kind, library in LIBRARIES.items() if library in there}
+    unguarded = sorted(wanted - set(gpu_kinds(host)))
+    assert not unguarded, (
+        f"{UNIT} starts without looking for {' or '.join(unguarded)}, and computes on the "
+        f"processor where there is no GPU: ExecStartPre={FIND_GPUS}"
+    )
+
+
 @pytest.mark.boot
 def test_the_service_serves_or_is_skipped(host: Host) -> None:
     if not host.file(setting(host, "LLAMA_ARG_MODEL")).exists:

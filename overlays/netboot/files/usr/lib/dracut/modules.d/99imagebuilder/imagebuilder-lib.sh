@@ -52,6 +52,7 @@ boot_nic() {
 # (rd.shell=, rd.emergency=); returns when a person leaves the shell
 fail() {
     ib_stage=$1
+    mkdir -p "$ib_run"
     {
         echo "BOOT FAILED in stage $1: $2"
         shift 2

@@ -73,7 +73,7 @@ boot_nic "$server"
 stage root
 before='' deadline=$(($(seconds) + wait))
 until try; do
-    said=$(sed '/^ *$/d' "$ib_run/error" | sed -n '$p')
+    said=$(sed '/^ *$/d; /dmesg(1) may have more/d' "$ib_run/error" | sed -n '$p')
     said=${said:-no answer}
     [ "$said" = "$before" ] || say "root: $said; trying for $wait s"
     before=$said

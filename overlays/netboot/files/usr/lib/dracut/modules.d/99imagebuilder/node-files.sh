@@ -31,7 +31,7 @@ if [ -d "$node_files" ]; then
             'what the server packs for this node: regular files, directories and symlinks' \
             'their place: not below /proc /sys /dev /run /tmp, where other filesystems come'
     elif ! copy 2> "$ib_run/error"; then
-        fail node-files "$(sed -n '$p' "$ib_run/error")" "tar in the root, the size of the overlay" \
+        fail node-files "$(sed -n 1p "$ib_run/error")" "tar in the root, the size of the overlay" \
             "$node_files in the shell below"
     fi
 fi

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Let the command that must catch a fault look at it: what it found, and whether that is right."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.boot.acceleration import Acceleration
+from imagebuilder.boot.gate import read_facts
+from imagebuilder.boot.machine import MEMORY_MIB, Firmware
+from imagebuilder.boot.proving import check, go_down, log_in
+from imagebuilder.boot.stand import Stand, stand
+from imagebuilder.boot.trial import Course, FailedError, Setting, boot, switch_on
+from imagebuilder.checks.find import find_checks
+from imagebuilder.checks.run import run_static
+from imagebuilder.process import run
+from imagebuilder.report.types import Check, Outcome, Stage
+from imagebuilder.ui import Ui
+from tests.faults.fault import CHECK, Fault
+from tests.faults.site import Site
+from tests.workshop import CHECKOUT
+
+CAUGHT, MISSED = "caught", "MISSED"
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a command said: the stage that failed (None: no boot), its message, the checks."""
+
+    stage: Stage | None = None
+    said: str = ""
+    checks: tuple[str, ...] = ()
+
+    @property
+    def nothing(self) -> bool:
+        """Whether it found no fault."""
+        return not self.said
+
+
+def judge(fault: Fault, found: Found) -> str:
+    """CAUGHT, MISSED, or what is not as it should be."""
+    if found.nothing:
+        return MISSED
+    if found.stage is not fault.stage:
+        return f"WRONG STAGE {found.stage}: {first_line(found.said)}"
+    if not re.search(fault.words, found.said):
+        return f"WRONG WORDS: {first_line(found.said)}"
+    wanted = (fault.check, *fault.also)
+    if fault.check and not any(fits(name, fault.check) for name in found.checks):
+        return f"OTHER CHECK: {', '.join(found.checks)}"
+    if strange := [n for n in found.checks if fault.check and not any(fits(n, w) for w in wanted)]:
+        return f"FALSE ALARM BESIDE IT: {', '.join(strange)}"
+    return CAUGHT
+
+
+def fits(name: str, wanted: str) -> bool:
+    """Whether a check is the one that is meant; without brackets every parameter of it is."""
+    return wanted in (name, name.partition("[")[0])
+
+
+def first_line(text: str) -> str:
+    """The first line of a message."""
+    return text.strip().partition("\n")[0]
+
+
+def catch_static(site: Site, work: Path, selection: str = "") -> Found:
+    """`imagebuilder check`, with -k if that is wanted."""
+    facts = read_facts(site.tree, site.release)
+    files = find_checks(CHECKOUT / "overlays", facts.overlays)
+    return found_by(run_static(site.root, files, facts, work, epoch=0, selection=selection))
+
+
+def found_by(checks: Sequence[Check]) -> Found:
+    """What checks of the tree found."""
+    failed = [one for one in checks if one.outcome is Outcome.FAILED]
+    if not failed:
+        return Found()
+    said = "\n".join(f"{one.title}: {one.message}" for one in failed)
+    return Found(Stage.STATIC, said, tuple(one.name for one in failed))
+
+
+def catch_command(fault: Fault, site: Site) -> Found:
+    """Another command of ours, as typed."""
+    words = [
+        word.format(name=site.release, tree=site.tree.path, profile=site.release.profile)
+        for word in fault.caught.split()
+    ]
+    env = {"PYTHONPATH": str(CHECKOUT), "IMAGEBUILDER_HOUSE": str(CHECKOUT)}
+    argv = [sys.executable, "-m", "imagebuilder.cli.main", *words]
+    done = run(argv, env=env, check=False, cwd=site.tree.path)
+    return Found(said=done.stderr or f"exit status {done.status}") if done.status else Found()
+
+
+def catch_boot(fault: Fault, site: Site, acceleration: Acceleration, work: Path) -> Found:
+    """`imagebuilder test`: one machine, as far as the fault asks for."""
+    plan = fault.boot
+    logs = work / "logs"
+    logs.mkdir()
+    spoil: Callable[[Stand], None] | None = getattr(fault.code, "spoil", None)
+    facts = read_facts(site.tree, site.release)
+    files = find_checks(CHECKOUT / "overlays", facts.overlays)
+    words = (*acceleration.cmdline, *plan.words)
+    place = work / "room"
+    place.mkdir()
+    with (
+        stand(site.tree, site.release, place, root=plan.root, cmdline=words) as room,
+        ExitStack() as stack,
+        (work / "steps").open("w") as told,
+    ):
+        moment = Moment(plan.at, spoil, room)
+        setting = Setting(
+            site.release, files, facts, acceleration, logs, Ui(told, verbose=True), plan.select,
+            memory=plan.memory or memory_for(site, plan.root), stop=moment,
+        )  # fmt: skip
+        if spoil and not plan.at:
+            spoil(room)
+        course = switch_on(room, setting, Firmware(plan.firmware), plan.root, stack)
+        moment.course = course
+        return follow(course, plan.until)
+
+
+def memory_for(site: Site, root: str) -> int:
+    """MiB, as the gate gives."""
+    squashfs = site.folder / "root.squashfs"
+    return MEMORY_MIB + (2 * squashfs.stat().st_size // MIB if root == "http" else 0)
+
+
+@dataclass
+class Moment:
+    """Is asked several times a second while a machine boots; spoils the network when it is time."""
+
+    at: str
+    spoil: Callable[[Stand], None] | None
+    room: Stand
+    course: Course | None = None
+
+    def __call__(self) -> bool:
+        reached = self.course and self.course.runners[0].watch.reached
+        if self.spoil and self.at and reached and Stage(self.at) in reached:
+            self.spoil(self.room)
+            self.spoil = None
+        return False
+
+
+def follow(course: Course, until: Stage) -> Found:
+    """How far a machine comes."""
+    runner = course.runners[0]
+    try:
+        boot(course, "Booting")
+        with log_in(course, runner) as enter:
+            if until is Stage.CHECKS:
+                check(course, runner, enter, course.setting.selection)
+            if until is Stage.SHUTDOWN:
+                go_down(course, runner, enter)
+    except FailedError as failed:
+        verdict = failed.verdict
+        lines = verdict.evidence if verdict.stage is Stage.CHECKS else ()
+        names = [one.name for one in runner.checks if one.outcome is Outcome.FAILED]
+        return Found(verdict.stage, "\n".join([verdict.what, *lines, verdict.hint]), tuple(names))
+    return Found()
+
+
+def catch(
+    fault: Fault, site: Site, acceleration: Acceleration | None, work: Path, *, quick: bool
+) -> Found:
+    """What the command that must catch a fault says; `quick` runs only the check that must fail."""
+    if fault.caught == CHECK:
+        return catch_static(site, work, fault.check.partition("[")[0] if quick else "")
+    if not fault.boots:
+        return catch_command(fault, site)
+    assert acceleration is not None
+    return catch_boot(fault, site, acceleration, work)

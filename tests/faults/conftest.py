@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The corpus of faults: what to run, the good images, the table at the end.
+
+IMAGEBUILDER_FAULTS is `all`, `static` (what needs no boot) or `some`, the default: static and the
+cheap boots, where of the static checks only the one that must fail is run.
+IMAGEBUILDER_FAULTS_TREE names a netboot tree with good releases, published with --squashfs; it
+saves a developer the build of `generic`, and has other profiles tried as well.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.boot.acceleration import Acceleration, probe
+from imagebuilder.publish.find import ReleaseName, find_releases
+from imagebuilder.tree import Tree
+from tests.faults.fault import Fault
+from tests.faults.table import Row, render
+
+ROWS: list[Row] = []
+SETS = ("all", "static", "some")
+
+
+@dataclass(frozen=True)
+class Ground:
+    """The good releases by profile, and a folder beside them for copies."""
+
+    tree: Tree
+    releases: dict[str, ReleaseName]
+    place: Path
+
+
+def chosen() -> str:
+    """Which set of faults to run."""
+    name = os.environ.get("IMAGEBUILDER_FAULTS", "some")
+    if name not in SETS:
+        raise pytest.UsageError(f"IMAGEBUILDER_FAULTS={name} is none of {', '.join(SETS)}")
+    return name
+
+
+def is_chosen(fault: Fault) -> bool:
+    """Whether this run is to plant a fault."""
+    return chosen() == "all" or not fault.boots or (fault.cheap and chosen() == "some")
+
+
+@pytest.fixture(scope="session")
+def ground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Ground:
+    """The good images, published."""
+    place = tmp_path_factory.mktemp("faults")
+    there = os.environ.get("IMAGEBUILDER_FAULTS_TREE")
+    if not there:
+        workshop = request.getfixturevalue("workshop")
+        there = os.fspath(place / "tree")
+        workshop("publish", "--squashfs", "generic", IMAGEBUILDER_TREE=there)
+    tree = Tree(Path(there))
+    return Ground(tree, {one.profile: one for one in find_releases(tree)}, place)
+
+
+@pytest.fixture(scope="session")
+def acceleration(ground: Ground) -> Acceleration:
+    """How machines are run here."""
+    name = ground.releases["generic"]
+    return probe(ground.tree.release(name.profile, name.version) / "vmlinuz", ground.place)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the table."""
+    if ROWS:
+        terminalreporter.section("faults")
+        for line in render(sorted(ROWS, key=lambda row: (row.kind, row.fault))):
+            terminalreporter.write_line(line)

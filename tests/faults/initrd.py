@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An initrd taken apart and put together again with something missing or changed."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Callable
+from pathlib import Path
+
+from imagebuilder.nodes.initrd import padded
+from imagebuilder.process import run
+
+MAGIC = b"070701"
+HEADER = 110
+TRAILER = "TRAILER!!!"
+Entries = list[tuple[bytes, str, bytes]]  # 13 fields in hexadecimal, name, content
+
+
+def parse(data: bytes) -> tuple[Entries, int]:
+    """The entries of the archive that `data` begins with, and where it ends."""
+    found: Entries = []
+    at = 0
+    while True:
+        head = data[at : at + HEADER]
+        if not head.startswith(MAGIC):
+            raise ValueError("not a cpio archive in the format newc")
+        size, length = int(head[54:62], 16), int(head[94:102], 16)
+        name = data[at + HEADER : at + HEADER + length - 1].decode()
+        begin = at + len(padded(head + bytes(length)))
+        at = begin + len(padded(bytes(size)))
+        if name == TRAILER:
+            break
+        found.append((head, name, data[begin : begin + size]))
+    while data[at : at + 1] == b"\0":
+        at += 1
+    return found, at
+
+
+def render(entries: Entries) -> bytes:
+    """The archive with these entries."""
+    trailer = MAGIC + b"%08x" % 0 * 11 + b"%08x" % (len(TRAILER) + 1) + b"%08x" % 0
+    parts = []
+    for head, name, content in [*entries, (trailer, TRAILER, b"")]:
+        path = name.encode() + b"\0"
+        sizes = head[:54] + b"%08x" % len(content) + head[62:94] + b"%08x" % len(path) + head[102:]
+        parts += [padded(sizes + path), padded(content)]
+    return b"".join(parts)
+
+
+def change(initrd: Path, result: Path, changing: Callable[[Entries], Entries]) -> None:
+    """Write to `result` what `changing` makes of every archive in `initrd`.
+
+    dracut writes the processor's microcode, what is compressed already, and, compressed, the rest.
+    """
+    data, changed = initrd.read_bytes(), b""
+    while data.startswith(MAGIC):
+        entries, length = parse(data)
+        changed += aligned(render(changing(entries)))
+        data = data[length:]
+    packed, plain = result.with_suffix(".zst"), result.with_suffix(".cpio")
+    packed.write_bytes(data)
+    run(["zstd", "-q", "-f", "-d", packed, "-o", plain])
+    plain.write_bytes(render(changing(parse(plain.read_bytes())[0])))
+    run(["zstd", "-q", "-f", "-1", plain, "-o", packed])
+    result.write_bytes(changed + packed.read_bytes())
+    packed.unlink()
+    plain.unlink()
+
+
+def aligned(data: bytes) -> bytes:
+    """Up to the next block, as cpio(1) writes archives."""
+    return data + bytes(-len(data) % 512)
+
+
+def without(pattern: str) -> Callable[[Entries], Entries]:
+    """Leaves out what fits a pattern of the shell."""
+    return lambda entries: [one for one in entries if not fnmatch.fnmatch(one[1], pattern)]
+
+
+def replacing(old: str, new: str, pattern: str = "*") -> Callable[[Entries], Entries]:
+    """Changes text in the files whose names fit a pattern."""
+    return lambda entries: [
+        (head, name, content.replace(old.encode(), new.encode()))
+        if fnmatch.fnmatch(name, pattern)
+        else (head, name, content)
+        for head, name, content in entries
+    ]
+
+
+def renaming(old: str, new: str) -> Callable[[Entries], Entries]:
+    """Changes a part of every name."""
+    return lambda entries: [(head, name.replace(old, new), data) for head, name, data in entries]

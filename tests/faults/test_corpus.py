@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every fault of the corpus is caught, where and as it says; nothing is found in good images."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.boot.acceleration import Acceleration
+from imagebuilder.report.types import Stage
+from tests.faults.catch import CAUGHT, Found, catch, catch_boot, catch_static, judge
+from tests.faults.conftest import ROWS, Ground, chosen, is_chosen
+from tests.faults.fault import Boot, Fault, load_faults
+from tests.faults.site import copy_site, plant
+from tests.faults.table import GOOD, Row
+
+pytestmark = pytest.mark.root
+
+FAULTS = load_faults()
+# To its last boot check, in the way that most faults are booted.
+GOOD_BOOT = Fault(
+    "good-boot", "Nothing is wrong.", "", "tree", "test", None, "",
+    boot=Boot(way="bios+nfs", until=Stage.CHECKS),
+)  # fmt: skip
+
+
+def parameter(fault: Fault) -> object:
+    """A fault with its name, and what it needs."""
+    return pytest.param(fault, id=fault.name, marks=[pytest.mark.boot] if fault.boots else [])
+
+
+@pytest.mark.parametrize("fault", [parameter(f) for f in FAULTS if is_chosen(f)])
+def test_fault_is_caught(fault: Fault, ground: Ground, request: pytest.FixtureRequest) -> None:
+    if fault.image not in ground.releases:
+        pytest.skip(f"no image of {fault.image} is at hand")
+    acceleration = request.getfixturevalue("acceleration") if fault.boots else None
+    work = ground.place / fault.name
+    work.mkdir()
+    started = time.monotonic()
+    outcome, said = "NOT LOOKED FOR", ""
+    try:
+        found = look(fault, ground, acceleration, work)
+        outcome, said = judge(fault, found), found.said
+    finally:
+        stage, seconds = str(fault.stage or "-"), time.monotonic() - started
+        ROWS.append(Row(fault.name, fault.kind, stage, fault.caught.split()[0], seconds, outcome))
+    assert outcome == CAUGHT, said
+
+
+def look(fault: Fault, ground: Ground, acceleration: Acceleration | None, work: Path) -> Found:
+    """Plant a fault into a copy of the good release, and let its command look."""
+    commands = fault.stage is None
+    release = ground.releases[fault.image]
+    site = copy_site(ground.tree, release, work / "tree", with_repo=commands)
+    try:
+        plant(site, fault.plant)
+        if planting := getattr(fault.code, "plant", None):
+            planting(site)
+        if not commands:
+            site.settle()
+        return catch(fault, site, acceleration, work, quick=chosen() == "some")
+    finally:
+        shutil.rmtree(work / "tree")
+
+
+@pytest.mark.parametrize("profile", ["generic", "rx7600xt"])
+def test_good_image_raises_no_alarm(profile: str, ground: Ground) -> None:
+    if profile not in ground.releases:
+        pytest.skip(f"no image of {profile} is at hand")
+    work = ground.place / f"good-{profile}"
+    work.mkdir()
+    started = time.monotonic()
+    site = copy_site(ground.tree, ground.releases[profile], work / "tree", with_repo=False)
+    try:
+        found = catch_static(site, work)
+    finally:
+        shutil.rmtree(work / "tree")
+    report_good(profile, "static", "check", started, found)
+
+
+@pytest.mark.boot
+@pytest.mark.skipif(chosen() != "all", reason="`make faults` boots it")
+def test_good_image_boots_without_alarm(ground: Ground, acceleration: Acceleration) -> None:
+    work = ground.place / "good-boot"
+    work.mkdir()
+    started = time.monotonic()
+    site = copy_site(ground.tree, ground.releases["generic"], work / "tree", with_repo=False)
+    try:
+        found = catch_boot(GOOD_BOOT, site, acceleration, work)
+    finally:
+        shutil.rmtree(work / "tree")
+    report_good("generic", GOOD_BOOT.boot.way, "test", started, found)
+
+
+def report_good(profile: str, stage: str, by: str, started: float, found: Found) -> None:
+    """A row for a good image; fails when something was found."""
+    outcome = "quiet" if found.nothing else f"FALSE ALARM: {', '.join(found.checks) or found.said}"
+    ROWS.append(Row(GOOD, profile, stage, by, time.monotonic() - started, outcome))
+    assert found.nothing, found.said

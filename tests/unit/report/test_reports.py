@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reports are read as they were written, kept as long as they count, and shown to anybody."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from imagebuilder.errors import InputError, WorkError
+from imagebuilder.report.as_json import parse_report, report_json
+from imagebuilder.report.junit import render_junit
+from imagebuilder.report.page import render_page
+from imagebuilder.report.save import (
+    begin_report,
+    find_report,
+    find_reports,
+    list_reports,
+    load_report,
+    read_logs,
+    save_report,
+)
+from imagebuilder.report.standing import State, find_standing
+from imagebuilder.report.terminal import render_report
+from imagebuilder.report.types import Report
+from imagebuilder.tree import Tree, make_tree
+from tests.unit.report.samples import (
+    DIGESTS,
+    NO_EXPORT,
+    broken_checks,
+    degraded,
+    failed,
+    hostile,
+    inference,
+    passed,
+    report,
+    trial,
+)
+
+SAMPLES: tuple[Callable[[], Report], ...] = (passed, failed, degraded, broken_checks, hostile)
+OTHER = DIGESTS | {"initrd.img": "99" * 32}
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    """A tree without a report."""
+    return make_tree(tmp_path / "tree")
+
+
+def keep(tree: Tree, made: Report) -> Path:
+    """Save a report; its folder."""
+    with begin_report(tree, made.profile, made.version, made.id) as staged:
+        (staged / "console-gate-1.log").write_text("1.0 one\n2.0 two\n")
+        return save_report(tree, made, staged)
+
+
+# --- as JSON
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.__name__)
+def test_a_report_is_read_as_it_was_written(sample: Callable[[], Report]) -> None:
+    made = sample()
+    text = json.dumps(report_json(made))
+    assert report_json(parse_report(json.loads(text))) == json.loads(text)
+    assert parse_report(json.loads(text)).failure == made.failure
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda v: v.pop("digests"), "digests: is missing"),
+        (lambda v: v.pop("schema"), "schema: is missing"),
+        (lambda v: v.update(schema=2), "schema 2"),
+        (lambda v: v.update(seconds="fast"), "seconds"),
+        (lambda v: v.update(passed=False), "passed: does not follow from the rest"),
+        (lambda v: v.update(surprise=1), "surprise"),
+        (lambda v: v["trials"][0]["machines"][0]["stages"][2].update(stage="nap"), r"stages\[2\]"),
+        (lambda v: v["static"][0].update(outcome="perhaps"), r"static\[0\]\.outcome"),
+        (lambda v: v.update(started="yesterday"), "started"),
+    ],
+    ids=range(9),
+)
+def test_a_damaged_report_is_refused_by_file_and_key(
+    change: Callable[[dict[str, Any]], object], said: str
+) -> None:
+    value: dict[str, Any] = json.loads(json.dumps(report_json(passed())))
+    change(value)
+    with pytest.raises(InputError, match=said) as caught:
+        parse_report(value, "there/report.json")
+    assert caught.value.faults[0].where == "there/report.json"
+    assert caught.value.faults[0].hint
+
+
+def test_a_report_from_before_it_was_told_where_layers_are_is_read() -> None:
+    value: dict[str, Any] = json.loads(json.dumps(report_json(passed())))
+    for made in value["trials"]:
+        made["inference"].pop("placed")
+    assert parse_report(value).passed
+
+
+# --- in the tree
+
+
+def test_a_report_is_there_when_all_of_it_is(tree: Tree) -> None:
+    made = passed()
+    top = tree.reports(made.profile, made.version)
+    with begin_report(tree, made.profile, made.version, made.id) as staged:
+        (staged / "console.log").write_text("line\n")
+        assert find_reports(tree, made.profile, made.version) == ()
+        folder = save_report(tree, made, staged)
+    assert find_reports(tree, made.profile, made.version) == (load_report(folder),)
+    assert read_logs(folder) == {"console.log": "line\n"}
+    assert [path.name for path in top.iterdir() if path.name.startswith(".new")] == []
+
+
+def test_a_report_that_was_not_saved_leaves_nothing(tree: Tree) -> None:
+    with begin_report(tree, "generic", "1", "a") as staged:
+        assert staged.is_dir()
+    assert not staged.exists()
+    assert find_reports(tree, "generic", "1") == ()
+
+
+def test_what_the_dead_left_goes_and_what_the_living_make_stays(tree: Tree) -> None:
+    top = tree.reports("generic", "1")
+    for name in (".new-dead", ".old-dead"):
+        (top / name).mkdir(parents=True)
+    with begin_report(tree, "generic", "1", "a") as first:
+        with begin_report(tree, "generic", "1", "b"):
+            assert first.is_dir()
+        assert not (top / ".new-dead").exists()
+        assert not (top / ".old-dead").exists()
+    with pytest.raises(InputError, match="cannot name a report"):
+        begin_report(tree, "generic", "1", "../escape").__enter__()
+
+
+def test_an_id_is_given_once(tree: Tree) -> None:
+    made = passed()
+    keep(tree, made)
+    with pytest.raises(WorkError, match="there is a report of this id"):
+        keep(tree, made)
+
+
+def test_old_reports_go_but_not_what_the_gate_goes_by(tree: Tree) -> None:
+    first = keep(tree, passed("20260101T000000Z-1"))
+    for number in range(12):
+        keep(tree, replace(failed(f"20260102T0000{number:02}Z-1"), digests=OTHER))
+    ids = [made.id for made in find_reports(tree, first.parts[-3], first.parts[-2])]
+    assert first.name in ids, "the newest that passed, and the only one of its bytes"
+    assert len(ids) == 11
+    assert "20260102T000000Z-1" not in ids
+
+
+def test_a_damaged_file_hides_no_other_report(tree: Tree) -> None:
+    good, bad = keep(tree, passed("a")), keep(tree, passed("b"))
+    (bad / "report.json").write_text((bad / "report.json").read_text()[:500])
+    found = list_reports(tree, passed().profile)
+    assert [made.id for made in found.reports] == [good.name]
+    assert [fault.where for fault in found.faults] == [str(bad / "report.json")]
+    assert find_report(tree, passed().name).id == "a"
+    with pytest.raises(InputError, match="no report has the id"):
+        find_report(tree, passed().name, "zzz")
+    with pytest.raises(InputError, match="there is no report of it"):
+        find_report(tree, "nothing")
+
+
+# --- the gate's question
+
+
+@pytest.mark.parametrize(
+    ("reports", "digests", "root", "state"),
+    [
+        ([], DIGESTS, "nfs", State.UNTESTED),
+        ([passed("a")], DIGESTS, "nfs", State.PASSED),
+        ([passed("a")], DIGESTS, "http", State.PASSED),
+        ([passed("a"), failed("b")], DIGESTS, "nfs", State.FAILED),
+        ([failed("a"), passed("b")], DIGESTS, "nfs", State.PASSED),
+        ([passed("a")], OTHER, "nfs", State.OTHER_BYTES),
+        ([passed("a")], DIGESTS | {"root.squashfs": "00" * 32}, "nfs", State.PASSED),
+        ([passed("a")], DIGESTS | {"root.squashfs": "00" * 32}, "http", State.OTHER_BYTES),
+        ([replace(passed("a"), selection="ssh")], DIGESTS, "nfs", State.UNTESTED),
+        ([passed("a"), replace(failed("b"), selection="ssh")], DIGESTS, "nfs", State.PASSED),
+        ([report("a", [trial("bios", "http")])], DIGESTS, "nfs", State.OTHER_ROOT),
+        (
+            [report("a", [trial("bios", "nfs", verdict=NO_EXPORT)]), report("b", [trial()])],
+            DIGESTS, "nfs", State.FAILED,
+        ),
+        ([broken_checks()], DIGESTS, "nfs", State.FAILED),
+    ],
+    ids=[
+        "never", "passed", "passed-over-http", "newer-failure", "mended", "other-initrd",
+        "squashfs-is-not-asked", "other-squashfs", "partial", "partial-failure", "other-root",
+        "another-way-failed", "checks",
+    ],
+)  # fmt: skip
+def test_what_opens_the_gate(
+    reports: list[Report], digests: dict[str, str], root: str, state: State
+) -> None:
+    standing = find_standing(reports, digests, root)
+    assert standing.state is state
+    assert standing.why
+    assert standing.tested is {State.PASSED: True, State.FAILED: False}.get(state)
+
+
+# --- for people and for CI
+
+
+def test_the_terminal_says_the_verdict_first() -> None:
+    assert render_report(passed(), colour=False).splitlines()[0] == "PASSED"
+    text = render_report(failed(), colour=False)
+    assert text.splitlines()[0].startswith("FAILED in stage root")
+    assert "mount.nfs4: mounting 10.77.0.1:/root/rx7600xt failed" in text
+    assert "the export of this release on the server" in text
+    said = render_report(degraded(), colour=False)
+    assert re.match(r"PASSED, degraded.*cpu.*rocm", said)
+    assert "\x1b[" not in text
+    assert "\x1b[" in render_report(failed(), colour=True)
+
+
+def test_a_ci_sees_the_stage_that_failed() -> None:
+    assert not ET.fromstring(render_junit(passed())).findall(".//failure")
+    cases = ET.fromstring(render_junit(failed())).findall(".//testcase[failure]")
+    assert [case.get("name") for case in cases] == ["root"]
+    broken = ET.fromstring(render_junit(broken_checks())).findall(".//testcase[failure]")
+    assert len(broken) >= 2
+
+
+@pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.__name__)
+def test_the_page_needs_nothing_else_and_takes_text_as_text(sample: Callable[[], Report]) -> None:
+    hostile_log = "\x1b[31mred\x1b[0m </script><img src=x onerror=alert(1)>\n" * 3000
+    page = render_page(sample(), {"console-gate-1.log": hostile_log})
+    assert "<img" not in page
+    assert "onerror=alert(1)&gt;" in page
+    assert "\x1b" not in page
+    assert page.count("</script>") == page.count("<script")
+    assert page.count("onerror=alert(1)&gt;") < 2100, "the end of a long log"
+    assert not re.search(r"""(src|href)=["']?(https?:)?//""", page)
+    assert "prefers-color-scheme" in page
+    assert '<meta name="viewport"' in page
+
+
+def test_an_answer_says_where_it_was_computed() -> None:
+    made = replace(inference("rocm"), placed="2 of 3 layers offloaded (ROCm0 1.8 MiB)")
+    page = render_page(report("a", [trial(answer=made)]), {})
+    assert "2 of 3 layers offloaded" in page

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The corpus of faults is written as it should be; hits are told from misses."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.nodes.initrd import Entry, render_cpio
+from imagebuilder.report.types import Check, Outcome, Stage
+from tests.faults.catch import CAUGHT, MISSED, Found, found_by, judge
+from tests.faults.fault import CORPUS, KINDS, Fault, load_fault, load_faults
+from tests.faults.initrd import parse, render, replacing, without
+from tests.faults.site import VERBS
+from tests.faults.table import GOOD, Row, render_list
+from tests.faults.table import render as render_table
+
+FAULTS = load_faults()
+PAGE = CORPUS.parents[1] / "docs/faults.md"
+LEAST = 40
+SECRETS = 10
+# Boots that every run of the tests makes.
+MOST_CHEAP = 3
+
+ROOT_GONE = Fault(
+    "root-gone", "The root is gone.", "nfs(5)", "tree", "test", Stage.ROOT, "No such file"
+)
+LOUD = Fault(
+    "loud", "A file is loud.", "here", "image", "check", Stage.STATIC, "is loud",
+    check="test_quiet[a]", also=("test_calm",),
+)  # fmt: skip
+
+
+def test_there_are_enough_of_each_kind() -> None:
+    assert len(FAULTS) >= LEAST
+    assert {fault.kind for fault in FAULTS} == set(KINDS)
+    assert sum(fault.name.startswith("secret-") for fault in FAULTS) >= SECRETS
+    assert sum(fault.cheap for fault in FAULTS) <= MOST_CHEAP
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_says_what_it_is_and_is_planted(fault: Fault) -> None:
+    assert fault.description.endswith(".")
+    assert fault.source
+    re.compile(fault.words)
+    assert all(len(set(step) & VERBS.keys()) == 1 for step in fault.plant)
+    code = fault.code
+    spoils = code is not None and hasattr(code, "spoil")
+    plants = code is not None and hasattr(code, "plant")
+    own = fault.boot.words or fault.boot.memory or not (fault.boots or fault.stage)
+    assert fault.plant or spoils or plants or own
+    assert not spoils or fault.boots
+    assert not fault.boot.at or (spoils and Stage(fault.boot.at))
+    assert not fault.boot.select or fault.check in fault.boot.select
+
+
+def test_every_folder_of_the_corpus_is_a_fault() -> None:
+    folders = {path.name for path in CORPUS.iterdir() if path.is_dir() and path.name[0] not in "._"}
+    assert folders == {fault.name for fault in FAULTS}
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("kind: moon", "kind is none of"),
+        ("colour: red", "no such keys: colour"),
+        ("boot: {until: root}", "until is none of"),
+        ("caught-by: promote", "a boot test names a stage"),
+    ],
+)
+def test_a_fault_that_is_written_wrongly_is_refused(tmp_path: Path, line: str, what: str) -> None:
+    good = {
+        "description": "It is so.", "source": "here", "kind": "tree", "caught-by": "test",
+        "stage": "root", "words": "so",
+    }  # fmt: skip
+    key, _, value = line.partition(": ")
+    path = tmp_path / "bad/fault.yaml"
+    path.parent.mkdir()
+    path.write_text("".join(f"{k}: {v}\n" for k, v in {**good, key: value}.items()))
+    with pytest.raises(ValueError, match=what):
+        load_fault(path)
+
+
+@pytest.mark.parametrize(
+    ("fault", "found", "outcome"),
+    [
+        (ROOT_GONE, Found(Stage.ROOT, "mount: No such file or directory"), CAUGHT),
+        (ROOT_GONE, Found(), MISSED),
+        (ROOT_GONE, Found(Stage.NETWORK, "No such file"), "WRONG STAGE network: No such file"),
+        (ROOT_GONE, Found(Stage.ROOT, "timed out\nlook"), "WRONG WORDS: timed out"),
+        (LOUD, Found(Stage.STATIC, "it is loud", ("test_quiet[a]",)), CAUGHT),
+        (LOUD, Found(Stage.STATIC, "it is loud", ("test_quiet[a]", "test_calm[b]")), CAUGHT),
+        (LOUD, Found(Stage.STATIC, "it is loud", ("test_quiet[b]",)), "OTHER CHECK: test_quiet[b]"),
+        (
+            LOUD,
+            Found(Stage.STATIC, "it is loud", ("test_quiet[a]", "test_red")),
+            "FALSE ALARM BESIDE IT: test_red",
+        ),
+    ],
+)
+def test_a_finding_is_judged(fault: Fault, found: Found, outcome: str) -> None:
+    assert judge(fault, found) == outcome
+
+
+def test_words_and_checks_of_a_finding_are_those_that_failed() -> None:
+    good = Check("ssh", "test_keys", "static", Outcome.PASSED, 0.1)
+    bad = replace(good, name="test_ports", outcome=Outcome.FAILED, message="22 is open")
+    assert found_by([good]).nothing
+    found = found_by([good, bad])
+    assert found == Found(Stage.STATIC, "ssh: ports: 22 is open", ("test_ports",))
+
+
+def test_an_initrd_is_taken_apart_and_put_together() -> None:
+    entries = [Entry("lib/a.ko", b"driver"), Entry("lib/b.sh", b"id=mac"), Entry("init", link="b")]
+    data = render_cpio(entries) + bytes(1024) + b"more"
+    found, end = parse(data)
+    assert data[end:] == b"more"
+    assert [name for _, name, _ in found] == ["lib", "lib/a.ko", "lib/b.sh", "init"]
+    assert parse(render(found))[0] == found
+    assert [n for _, n, _ in without("*/a.ko*")(found)] == ["lib", "lib/b.sh", "init"]
+    changed = parse(render(replacing("mac", "machine", "*.sh")(found)))[0]
+    assert [content for _, _, content in changed] == [b"", b"driver", b"id=machine", b"b"]
+
+
+def test_the_table_counts_what_was_caught_and_false_alarms() -> None:
+    rows = [
+        Row("a-fault", "image", "static", "check", 3.4, CAUGHT),
+        Row("other", "tree", "-", "promote", 12.0, MISSED),
+        Row(GOOD, "generic", "static", "check", 6.0, "quiet"),
+        Row(GOOD, "rx7600xt", "static", "check", 6.0, "FALSE ALARM: test_red"),
+    ]
+    lines = render_table(rows)
+    assert lines[1] == "a-fault  image     static  check    3   caught"
+    assert lines[-1] == "1 of 2 faults caught; 1 false alarms on 2 good images"
+
+
+def test_the_list_in_the_documentation_is_up_to_date() -> None:
+    listed = render_list(FAULTS)
+    assert listed in PAGE.read_text(), "python -m tests.faults.table prints it"
