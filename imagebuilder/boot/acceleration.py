@@ -16,7 +16,7 @@ from imagebuilder.process import Word
 from imagebuilder.program import program
 
 KVM = Path("/dev/kvm")
-PATIENCE = 5.0  # seconds; under KVM the line comes in one
+PATIENCE = 3.0  # seconds; under KVM the line comes in one
 # Emulated, a boot takes this many times as long; limits are scaled by it.
 TCG_FACTOR = 3.0
 
@@ -48,7 +48,7 @@ class Acceleration:
 
 
 def probe(kernel: Path, work: Path) -> Acceleration:
-    """Whether `kernel` starts under KVM here; `work` takes a log.  Takes up to five seconds."""
+    """Whether `kernel` starts under KVM here; `work` takes a log.  Takes up to three seconds."""
     if not KVM.exists():
         return emulated(f"there is no {KVM}")
     if not os.access(KVM, os.R_OK | os.W_OK):

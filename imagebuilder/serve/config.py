@@ -55,7 +55,8 @@ class ServeConfig:
     """Everything the daemons' files are made of.
 
     `pool` is None with proxy DHCP.  `folder` takes the files; `installed` says that systemd, not
-    we, starts the daemons.  `announces` tells machines that no IPv6 router is here.  `web_user` and `dhcp_user` are who they become, empty for nobody else.
+    we, starts the daemons.  `announces` tells machines that no IPv6 router is here.  `web_user` and
+    `dhcp_user` are who they become, empty for nobody else.
     """
 
     tree: Tree

@@ -182,7 +182,7 @@ def test_a_damaged_file_hides_no_other_report(tree: Tree) -> None:
         ([failed("a"), passed("b")], DIGESTS, "nfs", State.PASSED),
         ([passed("a")], OTHER, "nfs", State.OTHER_BYTES),
         ([passed("a")], DIGESTS | {"root.squashfs": "00" * 32}, "nfs", State.PASSED),
-        ([passed("a")], DIGESTS | {"root.squashfs": "00" * 32}, "http", State.OTHER_BYTES),
+        ([passed("a")], DIGESTS | {"root.squashfs": "00" * 32}, "http", State.OTHER_ROOT),
         ([replace(passed("a"), selection="ssh")], DIGESTS, "nfs", State.UNTESTED),
         ([passed("a"), replace(failed("b"), selection="ssh")], DIGESTS, "nfs", State.PASSED),
         ([report("a", [trial("bios", "http")])], DIGESTS, "nfs", State.OTHER_ROOT),
