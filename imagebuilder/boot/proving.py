@@ -149,6 +149,8 @@ def check(course: Course, runner: Runner, enter: Login, selection: str, note: st
             found = run_boot(setting.files, facts, enter.words, place, selection=selection)
         except NothingSelectedError:
             found = ()
+        except WorkError as error:
+            raise FailedError(failure(course, runner, Stage.CHECKS, error)) from error
         broken = [one for one in found if one.outcome is Outcome.FAILED]
         step.remark(f"{len(found)} checks" + (f", {len(broken)} failed" if broken else ""))
     runner.checks += [replace(one, name=f"{one.name}{note.replace(' ', '_')}") for one in found]
@@ -208,7 +210,8 @@ def compute(course: Course, entered: Sequence[Login]) -> None:
     except WorkError as error:
         raise FailedError(failure(course, first, Stage.INFERENCE, error)) from error
     finally:
-        first.machine.detach(DISK)
+        with contextlib.suppress(WorkError):  # a machine that is gone has no disk either
+            first.machine.detach(DISK)
     reach(first, Stage.INFERENCE)
 
 
@@ -241,7 +244,10 @@ def go_down(course: Course, runner: Runner, enter: Login) -> None:
 
 def come_back(course: Course, runner: Runner, enter: Login) -> None:
     """A node that was rebooted must be the same node.  Raises FailedError."""
-    told = enter("cat /etc/machine-id").stdout.strip()
+    try:
+        told = enter("cat /etc/machine-id").stdout.strip()
+    except WorkError as error:
+        raise FailedError(failure(course, runner, Stage.REBOOT, error)) from error
     if told != (kept := course.stand.machine_id(runner.guest)):
         raise FailedError(
             Verdict(
