@@ -98,18 +98,16 @@ def write_files(tree: Tree, found: Report, html: Path | None, junit: Path | None
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file under another name first.  Raises HostError."""
+    """Write a file, whole or not at all.  Raises InputError and HostError."""
     from imagebuilder.errors import HostError
+    from imagebuilder.report.files import write_whole
 
     if path == STDOUT:
         print_text(text)
         return
-    made = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        made.write_text(text)
-        made.replace(path)
+        write_whole(path, text)
     except OSError as error:
-        made.unlink(missing_ok=True)
         raise HostError(f"cannot be written: {error.strerror}", where=os.fspath(path)) from error
 
 
