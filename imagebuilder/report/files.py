@@ -50,6 +50,9 @@ def write_whole(path: Path, text: str) -> None:
 
     Raises InputError for a folder or where there is none to write into, and OSError.
     """
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_text(text, encoding="utf-8")
+        return
     place = path.resolve()  # a symlink stays one
     if place.is_dir():
         raise InputError("is a folder", where=os.fspath(path), hint="name a file in it")
@@ -57,9 +60,6 @@ def write_whole(path: Path, text: str) -> None:
         raise InputError(
             "there is no such folder", where=os.fspath(place.parent), hint="make it first"
         )
-    if place.exists() and not place.is_file():
-        place.write_text(text, encoding="utf-8")
-        return
     new = place.with_name(f".{place.name}.{os.getpid()}")
     try:
         new.write_text(text, encoding="utf-8")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ import pytest
 
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.report.as_json import parse_report, report_json
+from imagebuilder.report.files import write_whole
 from imagebuilder.report.junit import render_junit
 from imagebuilder.report.page import render_page
 from imagebuilder.report.save import (
@@ -248,3 +250,22 @@ def test_an_answer_says_where_it_was_computed() -> None:
     made = replace(inference("rocm"), placed="2 of 3 layers offloaded (ROCm0 1.8 MiB)")
     page = render_page(report("a", [trial(answer=made)]), {})
     assert "2 of 3 layers offloaded" in page
+
+
+def test_a_file_is_written_whole_and_a_pipe_is_written_to(tmp_path: Path) -> None:
+    target = tmp_path / "page.html"
+    target.write_text("before")
+    (tmp_path / "link").symlink_to(target)
+    write_whole(tmp_path / "link", "after")
+    assert target.read_text() == "after"
+    assert (tmp_path / "link").is_symlink()
+    reading, writing = os.pipe()
+    write_whole(Path(f"/dev/fd/{writing}"), "text")
+    assert os.read(reading, 10) == b"text"
+    for end in (reading, writing):
+        os.close(end)
+    with pytest.raises(InputError, match="is a folder"):
+        write_whole(tmp_path, "text")
+    with pytest.raises(InputError, match="no such folder"):
+        write_whole(tmp_path / "absent/page.html", "text")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "page.html"]
