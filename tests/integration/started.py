@@ -107,9 +107,10 @@ def find_descendants(top: int | None = None) -> dict[int, str]:
 def children_of(pid: int) -> list[int]:
     """The children of every thread of a process."""
     found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-            found.extend(map(int, task.read_text().split()))
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it may end meanwhile
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                found.extend(map(int, task.read_text().split()))
     return found
 
 
