@@ -184,7 +184,7 @@ def lost(course: Course, runner: Runner, deadline: float) -> str:
     since = max(runner.watch.reached.values(), default=runner.booted)
     most = PATIENCE[stage] * course.setting.acceleration.factor
     if runner.console.seconds - since > most:
-        return f"nothing happened for {most:.0f} s"
+        return f"it came no further for {most:.0f} s"
     if time.monotonic() > deadline:
         return f"no ssh after {course.setting.boot_seconds:.0f} s"
     return ""

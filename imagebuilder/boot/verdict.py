@@ -17,8 +17,8 @@ PATIENCE: Mapping[Stage, float] = {
     Stage.DHCP: 20,
     Stage.BOOT_FILE: 20,
     Stage.IPXE: 40,
-    Stage.RELEASE: 20,
-    Stage.KERNEL: 20,
+    Stage.RELEASE: 60,  # it ends with the kernel fetched, the next one begins with the initrd
+    Stage.KERNEL: 80,
     Stage.INITRD: 30,
     Stage.NETWORK: 75,
     Stage.ROOT: 90,  # the initrd itself tries for a minute
