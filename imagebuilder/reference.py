@@ -19,11 +19,11 @@ from imagebuilder.digest import Json
 from imagebuilder.nodes.model import NodesFile
 from imagebuilder.recipe.model import (
     BaseFile,
-    Conditional,
     OverlayFile,
     RecipeFile,
     SiteFile,
 )
+from imagebuilder.recipe.model_words import Conditional
 from imagebuilder.recipe.render import BUILT_IN
 
 FILES: tuple[tuple[str, type[BaseModel], str], ...] = (

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import cast
 
 from imagebuilder.digest import Json
 from imagebuilder.lock.types import Lock
@@ -69,6 +70,7 @@ def make_manifest(
         "overlays": [overlay.name for overlay in recipe.overlays],
         "hardware": [{"pci": h.pci, "name": h.name, "target": h.target} for h in recipe.hardware],
         "listens": list(recipe.listens),
+        "expectations": cast("Json", asdict(recipe.expectations)),
         "boot": {"root": recipe.boot.root, "cmdline": list(plan.cmdline)},
         "root": {"commit": root, "layer": plan.root.digest, "size": total(plan, sizes)},
         "kernel": {
@@ -99,6 +101,7 @@ def sources_json(lock: Lock) -> list[Json]:
             "release-sha256": source.release_sha256,
             "snapshot": source.snapshot,
             "expired-because": source.expired_because,
+            "instead": source.instead,
         }
         for source in lock.sources
     ]

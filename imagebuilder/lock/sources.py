@@ -34,6 +34,7 @@ def locked_source(release: Release, now: int) -> LockedSource:
         asked=asked_of(source),
         snapshot=source.snapshot,
         expired_because=consent.because if consent else "",
+        instead=source.instead,
     )
 
 

@@ -54,6 +54,41 @@ class LockedPython:
 
 
 @dataclass(frozen=True)
+class LockedFile:
+    """One file of a source package; `path` is relative to the source's archive root."""
+
+    name: str
+    sha256: str
+    size: int
+    path: str
+
+
+@dataclass(frozen=True)
+class LockedSourcePackage:
+    """One source package; the .dsc is the first of `files`."""
+
+    name: str
+    version: str
+    files: tuple[LockedFile, ...]
+    source: str
+
+
+@dataclass(frozen=True)
+class LockedBuild:
+    """What one build's throw-away tree is made of, beside the packages of the root.
+
+    `requested` are packages, `requested_sources` source packages that the recipe asked for.
+    """
+
+    name: str
+    requested: tuple[str, ...]
+    requested_sources: tuple[str, ...]
+    packages: tuple[LockedPackage, ...]
+    source_packages: tuple[LockedSourcePackage, ...]
+    python: LockedPython | None = None
+
+
+@dataclass(frozen=True)
 class LockedLayer:
     """What the base (`overlay == ""`) or one overlay adds to those before it.
 
@@ -66,6 +101,7 @@ class LockedLayer:
     packages: tuple[LockedPackage, ...]
     python: tuple[LockedPython, ...]
     epoch: int
+    builds: tuple[LockedBuild, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -74,7 +110,8 @@ class LockedSource:
 
     `date` and `valid_until` are seconds since 1970 (`valid_until` 0: the Release sets no end).
     `origin` is the name of a mirror or a vendor's URI, never a mirror's address; `asked` is the
-    digest of everything the recipe says of the source.
+    digest of everything the recipe says of the source.  `instead` is why the site file has put
+    another place in a vendor's stead, "" where it has not.
     """
 
     id: str
@@ -87,6 +124,7 @@ class LockedSource:
     asked: str = ""
     snapshot: str = ""
     expired_because: str = ""
+    instead: str = ""
 
 
 @dataclass(frozen=True)

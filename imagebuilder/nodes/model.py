@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from imagebuilder.recipe.model import Model, Name, VarName, VarValue
+from imagebuilder.recipe.model_words import Model, Name, VarName, VarValue
 
 # A version of an image: a time and a digest.
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+-]*$", max_length=64)]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from imagebuilder.errors import Fault
-from imagebuilder.recipe.overlay import Part
+from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.resolve import Merged, Origin
 from imagebuilder.recipe.types import Overlay, TreeFile, User
 from imagebuilder.recipe.validate import quote, suggest

@@ -105,7 +105,7 @@ def resolve_recipe(
     renderer = Renderer({**values.known, **names, "profile": profile}, unsure, partial=not all_read)
     consents = site.file.expired_release
     overlays = tuple(
-        render_overlay(part, Scope(part.document, renderer, faults), consents)
+        render_overlay(part, Scope(part.document, renderer, faults), consents, site.file.sources)
         for part in parts.values()
     )
     check_tree(overlays, parts, faults)

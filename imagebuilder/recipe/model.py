@@ -8,39 +8,24 @@ is true of the profile's vars.  Strings marked "template" may use vars as `{{ na
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]*$", max_length=64)]
-VarName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
-PackageName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]+$", max_length=128)]
-PciId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]
-Fingerprint = Annotated[str, StringConstraints(pattern=r"^[0-9A-F]{40}$")]
-RootPath = Annotated[str, StringConstraints(pattern=r"^/[^\n\x00]*$", max_length=1024)]
-CmdlineWord = Annotated[str, StringConstraints(pattern=r"^[^\s\"'\x00]+$", max_length=256)]
-VarValue = bool | int | str | list[str]
-
-
-class Model(BaseModel):
-    """Unknown keys are faults; nothing is converted silently."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        strict=True,
-        frozen=True,
-        alias_generator=lambda name: name.replace("_", "-"),
-    )
-
-
-class Conditional(Model):
-    """A list entry that counts only when `when` is true."""
-
-    name: str = Field(description="The entry.")
-    when: str = Field(description="Jinja2 expression over the vars, such as `'hip' in backends`.")
-
-
-Entry = str | Conditional
+from imagebuilder.recipe.model_proof import ProofModel
+from imagebuilder.recipe.model_stages import AnsibleModel, BuildModel, SlimModel, TargetsModel
+from imagebuilder.recipe.model_words import (
+    CmdlineWord,
+    Entry,
+    Fingerprint,
+    Model,
+    Name,
+    PackageName,
+    PciId,
+    RootPath,
+    VarName,
+    VarValue,
+)
 
 
 class ExpiredReleaseModel(Model):
@@ -221,6 +206,17 @@ class OverlayFile(Model):
         description="Ports that a node listens on, such as `22/tcp`; on any other, a boot test "
         "fails. Loopback does not count. Template.",
     )
+    builds: list[BuildModel] = Field(
+        default=[], description="What is built in a tree that is thrown away."
+    )
+    ansible: list[AnsibleModel] = Field(
+        default=[], description="Playbooks that run on the root, after files and scripts."
+    )
+    slim: SlimModel = Field(default=SlimModel(), description="What the profile has no use for.")
+    targets: list[TargetsModel] = Field(
+        default=[], description="Targets that what it installs has code for."
+    )
+    proof: ProofModel = Field(default=ProofModel(), description="What `prove` asks of an image.")
 
 
 class HardwareModel(Model):
@@ -256,6 +252,25 @@ class RecipeFile(Model):
     boot: BootModel | None = Field(default=None, description="How its nodes boot.")
 
 
+class SiteSourceModel(Model):
+    """Another place of a vendor's repository: a mirror of it, or a stand-in signed by somebody."""
+
+    uri: str = Field(pattern=r"^(https?|file)://[^\n]+$", description="Archive root.")
+    suites: list[str] = Field(default=[], description="deb822 Suites, if they are others there.")
+    components: list[str] | None = Field(
+        default=None, description="deb822 Components, if they are others there."
+    )
+    key: str = Field(
+        default="", description="Its OpenPGP certificate (`~` is your home), if it is another."
+    )
+    fingerprints: list[Fingerprint] = Field(
+        default=[], description="Fingerprints of that key file, all and no others."
+    )
+    because: str = Field(
+        min_length=10, description="Why; said at every lock and recorded in lock and manifest."
+    )
+
+
 class SiteFile(Model):
     """~/.config/imagebuilder/site.yaml: what belongs to the place and not to the recipe."""
 
@@ -268,4 +283,7 @@ class SiteFile(Model):
     )
     expired_release: dict[Name, ExpiredReleaseModel] = Field(
         default={}, description="Consent to expired Release files, by suite."
+    )
+    sources: dict[Name, SiteSourceModel] = Field(
+        default={}, description="Other places of vendors' repositories, by the source's name."
     )

@@ -3,27 +3,45 @@
 
 from __future__ import annotations
 
-import re
-import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 from imagebuilder.digest import digest_of_file
-from imagebuilder.errors import Fault
+from imagebuilder.recipe.expect import render_expectations
 from imagebuilder.recipe.keys import find_fingerprints
 from imagebuilder.recipe.model import (
     ArchiveModel,
     BaseFile,
     ExpiredReleaseModel,
-    OverlayFile,
     PythonModel,
-    ScriptModel,
+    SiteSourceModel,
     SourceModel,
     UserModel,
 )
-from imagebuilder.recipe.positions import Document, KeyPath
+from imagebuilder.recipe.part import Part, check_runs, find_inside, requirement_faults
+from imagebuilder.recipe.positions import KeyPath
 from imagebuilder.recipe.render import Rule, Scope
+from imagebuilder.recipe.rules import (
+    ACCOUNT,
+    GECOS,
+    GLOB,
+    LINE,
+    MODULE,
+    PACKAGE,
+    PLACE,
+    PORT,
+    SYSCTL,
+    UNIT,
+    URI,
+    WORD,
+)
+from imagebuilder.recipe.stages import (
+    check_targets,
+    render_builds,
+    render_playbooks,
+    render_slim,
+)
 from imagebuilder.recipe.tree import load_tree, target_problem
 from imagebuilder.recipe.types import (
     Base,
@@ -40,42 +58,7 @@ from imagebuilder.recipe.types import (
 from imagebuilder.recipe.validate import listing, quote
 
 Consents = Mapping[str, ExpiredReleaseModel]
-
-PACKAGE = Rule(re.compile(r"[a-z0-9][a-z0-9.+-]+"), "the name of a package")
-UNIT = Rule(
-    re.compile(
-        r"[A-Za-z0-9:_.\\@-]+\.(service|socket|timer|target|path|mount|automount|swap|slice|scope)"
-    ),
-    "the full name of a systemd unit, such as ssh.service",
-)
-MODULE = Rule(re.compile(r"[A-Za-z0-9_-]+"), "the name of a kernel module")
-ACCOUNT = Rule(re.compile(r"[a-z_][a-z0-9_-]{0,31}"), "the name of an account")
-WORD = Rule(re.compile(r"[^\s\"']+"), "one word without quotes")
-LINE = Rule(re.compile(r"[^\n\r]*"), "one line")
-GECOS = Rule(re.compile(r"[^\n\r:]*"), "one line without a colon")
-PLACE = Rule(re.compile(r"(/(?!\.\.?(/|$))[^/\n\r:]+)+"), "an absolute path without `..`")
-GLOB = Rule(re.compile(r"(/(?!\.\.?(/|$)|\*+(/|$))[^/\n\r]+)(/(?!\.\.?(/|$))[^/\n\r]+)*"),
-            "an absolute glob that names a first folder")  # fmt: skip
-URI = Rule(re.compile(r"(https?|file)://[^\s]+"), "an address")
-# 1 to 65535.
-NUMBER = "[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
-PORT = Rule(re.compile(f"({NUMBER})/(tcp|udp)"), "a port with its protocol, such as 22/tcp")
-SYSCTL = Rule(re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.*/-]*"), "the name of a sysctl")
-
-
-@dataclass(frozen=True)
-class Part:
-    """An overlay that was read: its name, folder, document and model."""
-
-    name: str
-    folder: Path
-    document: Document
-    file: OverlayFile
-
-    @property
-    def shown(self) -> str:
-        """The folder's name for people."""
-        return self.document.shown.rpartition("/")[0]
+Places = Mapping[str, SiteSourceModel]
 
 
 def render_base(name: str, file: BaseFile, scope: Scope, consents: Consents) -> Base:
@@ -121,9 +104,10 @@ def consent(
     return ExpiredRelease(given.accept_days, given.because) if given else None
 
 
-def render_overlay(part: Part, scope: Scope, consents: Consents) -> Overlay:
+def render_overlay(part: Part, scope: Scope, consents: Consents, places: Places) -> Overlay:
     """The overlay resolved; what is wrong is in the scope's faults."""
     file = part.file
+    check_targets(file.targets, scope)
     enabled = {
         key: scope.entries(("units", key), getattr(file.units, key), UNIT)
         for key in ("enable", "disable", "mask")
@@ -132,7 +116,7 @@ def render_overlay(part: Part, scope: Scope, consents: Consents) -> Overlay:
         name=part.name,
         path=part.folder,
         packages=scope.entries(("packages",), file.packages, PACKAGE),
-        sources=tuple(render_sources(part, scope, consents)),
+        sources=tuple(render_sources(part, scope, consents, places)),
         files=load_tree(scope, part.folder, part.shown, file.files, ACCOUNT),
         scripts=tuple(render_scripts(part, scope)),
         python=tuple(render_python(part, scope)),
@@ -146,6 +130,10 @@ def render_overlay(part: Part, scope: Scope, consents: Consents) -> Overlay:
         prune=scope.entries(("prune",), file.prune, GLOB),
         listens=scope.entries(("listens",), file.listens, PORT),
         checks=tuple(sorted((part.folder / "checks").glob("*.py"))),
+        builds=tuple(render_builds(part, scope)),
+        playbooks=tuple(render_playbooks(part, scope)),
+        slim=render_slim(file.slim, scope),
+        expectations=render_expectations(file.proof, scope),
     )
 
 
@@ -193,7 +181,9 @@ def render_groups(part: Part, scope: Scope) -> Iterator[Group]:
             yield Group(group.name, group.gid, group.system)
 
 
-def render_sources(part: Part, scope: Scope, consents: Consents) -> Iterator[Source]:
+def render_sources(
+    part: Part, scope: Scope, consents: Consents, places: Places
+) -> Iterator[Source]:
     """The vendors' sources that apply, each with a key file that is what was pinned."""
     for index, source in enumerate(part.file.sources):
         path: KeyPath = ("sources", index)
@@ -206,12 +196,11 @@ def render_sources(part: Part, scope: Scope, consents: Consents) -> Iterator[Sou
         ]
         for key in ("components", "pin_packages"):
             check_words(scope, (*path, key.replace("_", "-")), getattr(source, key))
-        key_file = find_inside(part, scope, (*path, "key"), source.key)
-        if key_file:
-            check_fingerprints(scope, path, source, key_file)
+        place = places.get(source.name)
+        key_file = find_key(part, scope, path, source, place)
         sound = tuple(suite for suite in suites if suite)
         if uri and key_file and len(sound) == len(suites):
-            yield Source(
+            found = Source(
                 id=source.name,
                 suites=sound,
                 components=tuple(source.components),
@@ -222,6 +211,43 @@ def render_sources(part: Part, scope: Scope, consents: Consents) -> Iterator[Sou
                 pin_priority=source.pin_priority,
                 expired_release=consent(sound, source.expired_release, consents),
             )
+            yield replaced(found, place)
+
+
+def replaced(source: Source, place: SiteSourceModel | None) -> Source:
+    """The source, at the place that the site file gives it."""
+    if place is None:
+        return source
+    return replace(
+        source,
+        uri=place.uri,
+        suites=tuple(place.suites) or source.suites,
+        components=source.components if place.components is None else tuple(place.components),
+        fingerprints=tuple(place.fingerprints) or source.fingerprints,
+        instead=place.because,
+    )
+
+
+def find_key(
+    part: Part, scope: Scope, path: KeyPath, source: SourceModel, place: SiteSourceModel | None
+) -> Path | None:
+    """The key file of a source: the site's if that names one, else the overlay's, as pinned."""
+    if place and place.key:
+        return Path(place.key).expanduser()
+    missing = not (part.folder / source.key).exists()
+    if missing and not source.key.startswith("/"):
+        what = f"the vendor's key is not there: {part.shown}/{source.key}"
+        hint = (
+            "download it from the vendor, compare its fingerprint "
+            f"({listing(source.fingerprints)}) and put it there; or name another place of the "
+            f"repository under sources: {source.name}: in the site file"
+        )
+        scope.fault((*path, "key"), what, hint)
+        return None
+    found = find_inside(part, scope, (*path, "key"), source.key)
+    if found:
+        check_fingerprints(scope, path, source, found)
+    return found
 
 
 def check_words(scope: Scope, path: KeyPath, words: Sequence[str]) -> None:
@@ -250,19 +276,8 @@ def render_scripts(part: Part, scope: Scope) -> Iterator[Script]:
         if not scope.holds((*path, "when"), script.when):
             continue
         found = find_inside(part, scope, (*path, "run"), script.run)
-        if found and check_runs(scope, (*path, "run"), script, found):
+        if found and check_runs(scope, (*path, "run"), script.run, found):
             yield Script(script.run, digest_of_file(found), found, script.network)
-
-
-def check_runs(scope: Scope, path: KeyPath, script: ScriptModel, found: Path) -> bool:
-    """Whether the kernel would run it: it is executable or says with what to run it."""
-    with found.open("rb") as stream:
-        said = stream.read(2)
-    if said != b"#!" and not found.stat().st_mode & stat.S_IXUSR:
-        what = f"{script.run} is not executable and has no #! line"
-        scope.fault(path, what, "start it with #!/bin/sh")
-        return False
-    return True
 
 
 def render_python(part: Part, scope: Scope) -> Iterator[PythonEnv]:
@@ -287,55 +302,3 @@ def check_places(scope: Scope, path: KeyPath, environment: PythonModel) -> None:
         scope.text((*path, key), getattr(environment, key), PLACE)
     if problem := target_problem(environment.path):
         scope.fault((*path, "path"), *problem)
-
-
-def requirement_faults(path: Path, shown: str) -> Iterator[Fault]:
-    """What keeps a requirements file from naming exact wheels."""
-    hint = "make it with: uv pip compile --generate-hashes, or pip-compile --generate-hashes"
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        yield Fault(shown, "is not UTF-8 text")
-        return
-    requirements = list(requirement_lines(text))
-    if not requirements:
-        yield Fault(shown, "names no package")
-    for number, line in requirements:
-        if re.match(r"(-[rce]\b|--(requirement|constraint|editable)\b)", line):
-            yield Fault(f"{shown}:{number}", f"{quote(line)} brings in what has no digest", hint)
-        elif not line.startswith("-") and "--hash=sha256:" not in line:
-            name = re.split(r"[\s;=<>!~\[@]", line)[0]
-            yield Fault(f"{shown}:{number}", f"{quote(name)} has no --hash=sha256:", hint)
-
-
-def requirement_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Each requirement or option with the line it starts in, continuation lines joined."""
-    joined, start = "", 0
-    for number, raw in enumerate(text.splitlines(), 1):
-        line = re.sub(r"(^|\s)#.*", "", raw).strip()
-        start = start if joined else number
-        joined = f"{joined} {line.removesuffix(chr(92)).strip()}".strip()
-        if joined and not line.endswith("\\"):
-            yield start, joined
-            joined = ""
-    if joined:
-        yield start, joined
-
-
-def find_inside(part: Part, scope: Scope, path: KeyPath, written: str) -> Path | None:
-    """The regular file of the overlay that `written` names; None, with a fault, otherwise."""
-    if written.startswith("/") or ".." in written.split("/"):
-        scope.fault(path, f"{quote(written)} leaves the overlay", "name a path below the overlay")
-        return None
-    found = part.folder / written
-    try:
-        inside, is_file = found.resolve().is_relative_to(part.folder.resolve()), found.is_file()
-    except (OSError, RuntimeError):  # a name too long, a symlink loop
-        inside, is_file = True, False
-    if not inside:
-        scope.fault(path, f"{quote(written)} is a symlink that leaves the overlay")
-        return None
-    if not is_file:
-        scope.fault(path, f"no file {part.shown}/{written}")
-        return None
-    return found

@@ -12,7 +12,7 @@ from pydantic import BaseModel
 
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.recipe.model import BaseFile, OverlayFile, RecipeFile, SiteFile
-from imagebuilder.recipe.overlay import Part
+from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.positions import Document, load_document
 from imagebuilder.recipe.resolve import Link, Merged, Origin
 from imagebuilder.recipe.validate import parse_model, quote, suggest

@@ -14,7 +14,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault
-from imagebuilder.recipe.model import Entry
+from imagebuilder.recipe.model_words import Entry
 from imagebuilder.recipe.positions import Document, KeyPath
 from imagebuilder.recipe.validate import quote, suggest
 

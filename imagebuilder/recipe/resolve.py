@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.errors import Fault
-from imagebuilder.recipe.model import RecipeFile, VarValue
+from imagebuilder.recipe.model import RecipeFile
+from imagebuilder.recipe.model_words import VarValue
 from imagebuilder.recipe.positions import Document, KeyPath
 from imagebuilder.recipe.types import Boot, Hardware
 from imagebuilder.recipe.validate import quote, suggest

@@ -9,10 +9,11 @@ files are digested.  Nothing here reads a file again, except that `TreeFile.sour
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from imagebuilder.digest import Json
+from imagebuilder.recipe.expectations import Expectations, joined
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,8 @@ class Source:
     """One apt source.  `mirror` names an entry of the host's mirrors, or `uri` is a vendor's own.
 
     `key` is the OpenPGP certificate(s) apt may trust for it: a keyring of the host for a
-    distribution, a file of the overlay for a vendor; `fingerprints` pins the latter.
+    distribution, a file of the overlay for a vendor; `fingerprints` pins the latter.  `instead` is
+    why the site file has put another place in the vendor's stead, "" where it has not.
     """
 
     id: str
@@ -42,6 +44,7 @@ class Source:
     pin_priority: int = 500
     snapshot: str = ""
     expired_release: ExpiredRelease | None = None
+    instead: str = ""
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,44 @@ class Modules:
 
 
 @dataclass(frozen=True)
+class Build:
+    """Something built in a tree that is thrown away; what it installs becomes a layer."""
+
+    name: str
+    script: Script
+    packages: tuple[str, ...] = ()
+    source_packages: tuple[str, ...] = ()
+    python: PythonEnv | None = None
+
+
+@dataclass(frozen=True)
+class Playbook:
+    """A playbook of Ansible's for the root.  `digest` is of all files beside and below it."""
+
+    name: str
+    source: Path
+    digest: str
+    vars: Mapping[str, Json]
+    network: bool = False
+
+
+@dataclass(frozen=True)
+class Slim:
+    """What goes because the profile's nodes have no use for it.
+
+    `code` are the targets that stay in the files of the globs `code_in`; `firmware` are folders
+    below /usr/lib/firmware; `modules` globs below the kernel's modules; `unlinked` globs of
+    libraries.
+    """
+
+    code: tuple[str, ...] = ()
+    code_in: tuple[str, ...] = ()
+    firmware: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    unlinked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Overlay:
     """One overlay, resolved against the vars of the profile."""
 
@@ -159,6 +200,10 @@ class Overlay:
     prune: tuple[str, ...] = ()
     listens: tuple[str, ...] = ()
     checks: tuple[Path, ...] = ()
+    builds: tuple[Build, ...] = ()
+    playbooks: tuple[Playbook, ...] = ()
+    slim: Slim = Slim()
+    expectations: Expectations = field(default_factory=Expectations)
 
 
 @dataclass(frozen=True)
@@ -207,3 +252,8 @@ class Recipe:
     def listens(self) -> tuple[str, ...]:
         """The ports that a node may listen on, such as `22/tcp`, each once, sorted."""
         return tuple(sorted({port for overlay in self.overlays for port in overlay.listens}))
+
+    @property
+    def expectations(self) -> Expectations:
+        """What all overlays expect of the image."""
+        return joined(overlay.expectations for overlay in self.overlays)

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 
 from imagebuilder.errors import Fault
 from imagebuilder.recipe.keys import KEYS_VAR, ssh_key_problem
-from imagebuilder.recipe.model import VarModel, VarValue
-from imagebuilder.recipe.overlay import Part
+from imagebuilder.recipe.model import VarModel
+from imagebuilder.recipe.model_words import VarValue
+from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.render import RESERVED
 from imagebuilder.recipe.resolve import Merged, Origin, Setting
 from imagebuilder.recipe.validate import found_words, listing, quote, suggest

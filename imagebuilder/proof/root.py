@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A root filesystem that is read from outside: symlinks lead where they lead inside it.
+
+The tree is somebody's: `/etc/x -> /etc/shadow` must not show us the host's.  Paths here are texts,
+absolute in the root; only `host()` gives the path out here, of a file that is no symlink.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import posixpath
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+# As the kernel (path_resolution(7)).
+MOST_LINKS = 40
+
+
+@dataclass(frozen=True)
+class Root:
+    """A root filesystem at `path`, which nobody changes meanwhile."""
+
+    path: Path
+
+    def resolve(self, name: str) -> str | None:
+        """The path that `name` leads to with all symlinks followed inside the root.
+
+        None when something is missing on the way or the links go in a circle.
+        """
+        todo = [part for part in reversed(name.split("/")) if part not in ("", ".")]
+        done, links = "", 0
+        while todo:
+            part = todo.pop()
+            if part == "..":
+                done = posixpath.dirname(done) if done else ""
+                done = "" if done == "/" else done
+                continue
+            here = f"{done}/{part}"
+            try:
+                info = os.lstat(f"{self.path}{here}")
+            except OSError:
+                return None
+            if not stat.S_ISLNK(info.st_mode):
+                done = here
+                continue
+            links += 1
+            if links > MOST_LINKS:
+                return None
+            target = os.fspath(Path(f"{self.path}{here}").readlink())
+            done = "" if target.startswith("/") else done
+            todo.extend(p for p in reversed(target.split("/")) if p not in ("", "."))
+        return done or "/"
+
+    def host(self, name: str) -> Path | None:
+        """The path on this host of what `name` leads to; None when that is not there."""
+        found = self.resolve(name)
+        return None if found is None else Path(f"{self.path}{found}")
+
+    def is_file(self, name: str) -> bool:
+        """Whether `name` leads to a regular file."""
+        found = self.host(name)
+        return found is not None and stat.S_ISREG(found.lstat().st_mode)
+
+    def is_dir(self, name: str) -> bool:
+        """Whether `name` leads to a folder."""
+        found = self.host(name)
+        return found is not None and stat.S_ISDIR(found.lstat().st_mode)
+
+    def read(self, name: str) -> bytes | None:
+        """The content of the regular file `name` leads to, else None."""
+        found = self.host(name)
+        if found is None or not stat.S_ISREG(found.lstat().st_mode):
+            return None
+        return found.read_bytes()
+
+    def text(self, name: str) -> str:
+        """The text of a file, "" when there is none; what is not UTF-8 is replaced."""
+        return (self.read(name) or b"").decode(errors="replace")
+
+    def names(self, folder: str) -> list[str]:
+        """The names in a folder, sorted; none when it is no folder."""
+        found = self.host(folder)
+        if found is None or not stat.S_ISDIR(found.lstat().st_mode):
+            return []
+        return sorted(entry.name for entry in found.iterdir())
+
+    def glob(self, pattern: str) -> list[str]:
+        """The paths that match an absolute glob (`*`, `?`, `[...]` within one name), sorted.
+
+        Folders on the way may be symlinks; a match may be one too, also a dangling one.
+        """
+        found = [""]
+        for part in pattern.strip("/").split("/"):
+            if any(mark in part for mark in "*?["):
+                found = [
+                    f"{folder}/{name}"
+                    for folder in found
+                    for name in self.names(folder or "/")
+                    if fnmatch.fnmatchcase(name, part)
+                    and (part.startswith(".") or not name.startswith("."))
+                ]
+            else:
+                found = [f"{folder}/{part}" for folder in found if self.lies(f"{folder}/{part}")]
+        return sorted(found)
+
+    def lies(self, name: str) -> bool:
+        """Whether there is something at `name`, if only a dangling symlink."""
+        folder = self.host(posixpath.dirname(name))
+        return folder is not None and os.path.lexists(folder / posixpath.basename(name))
+
+    def walk(self, folder: str) -> Iterator[str]:
+        """Every regular file below a folder, symlinks not followed, in a stable order."""
+        top = self.host(folder)
+        if top is None or not stat.S_ISDIR(top.lstat().st_mode):
+            return
+        prefix = len(os.fspath(self.path))
+        todo = [os.fspath(top)]
+        while todo:
+            here = todo.pop()
+            with os.scandir(here) as entries:
+                listed = sorted(entries, key=lambda entry: entry.name)
+            for entry in listed:
+                if entry.is_file(follow_symlinks=False):
+                    yield entry.path[prefix:]
+            todo.extend(e.path for e in reversed(listed) if e.is_dir(follow_symlinks=False))

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a proof is about: the tree of an image, what its manifest says, and a way to run things."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pydantic import TypeAdapter
+
+from imagebuilder.process import Completed
+from imagebuilder.proof.root import Root
+from imagebuilder.recipe.expectations import Expectations
+from imagebuilder.recipe.types import Hardware
+
+
+class Ask(Protocol):
+    """Runs a command in the image, in a sandbox without network and without devices.
+
+    Raises nothing for an exit status other than 0: 124 is what a command gets that ran longer than
+    `seconds`.
+    """
+
+    def __call__(self, argv: Sequence[str], *, seconds: int = 60) -> Completed: ...
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An image.  `kernel` is the release of the kernel that its nodes boot.
+
+    `packages` are versions of Debian packages by name, `wheels` by environment path versions by
+    normalised name.
+    """
+
+    profile: str
+    version: str
+    root: Root
+    kernel: str
+    cmdline: tuple[str, ...]
+    hardware: tuple[Hardware, ...]
+    expectations: Expectations
+    packages: Mapping[str, str]
+    wheels: Mapping[str, Mapping[str, str]]
+    ask: Ask
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """The accelerator targets of the profile's devices, each once."""
+        return tuple(dict.fromkeys(h.target for h in self.hardware if h.target))
+
+
+def subject_of(manifest: Mapping[str, Any], root: Root, ask: Ask) -> Subject:
+    """The image with this manifest, whose tree is `root`."""
+    wheels: dict[str, dict[str, str]] = {}
+    for wheel in manifest["wheels"]:
+        wheels.setdefault(wheel["path"], {})[wheel["name"]] = wheel["version"]
+    return Subject(
+        profile=manifest["profile"],
+        version=manifest["version"],
+        root=root,
+        kernel=manifest["kernel"]["release"],
+        cmdline=tuple(manifest["boot"]["cmdline"]),
+        hardware=tuple(Hardware(h["pci"], h["name"], h["target"]) for h in manifest["hardware"]),
+        expectations=TypeAdapter(Expectations).validate_json(
+            json.dumps(manifest.get("expectations", {}))
+        ),
+        packages={p["name"]: p["version"] for p in manifest["packages"]},
+        wheels=wheels,
+        ask=ask,
+    )
+
+

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the overlays of a profile expect of its image: the `proof:` keys, resolved and joined.
+
+It is written into the image's manifest, so that an image is judged by what it was built for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True)
+class Code:
+    """Files (globs, each matches) that carry code for `target`; `accept` is native or forward."""
+
+    files: tuple[str, ...]
+    target: str
+    accept: str = "native"
+
+
+@dataclass(frozen=True)
+class PythonWorks:
+    """An environment that imports `imports`, and what its torch is made for.
+
+    `platform` is cpu, cuda, rocm or xpu; `cuda` a version (`12.8`) or ""; `target` one or "".
+    """
+
+    path: str
+    imports: tuple[str, ...]
+    platform: str = "cpu"
+    cuda: str = ""
+    target: str = ""
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device node (path or glob) and the group that may use it ("": everybody may)."""
+
+    path: str
+    group: str = ""
+
+
+@dataclass(frozen=True)
+class Service:
+    """A service that uses the accelerator, and whether it locks memory."""
+
+    unit: str
+    memlock: bool = False
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An inference engine, what it is to compute on (best first; none: the processor), and whether
+    the processor may stand in.  `path` is its Python environment, `unit` its service.
+    """
+
+    engine: str
+    backends: tuple[str, ...] = ()
+    path: str = ""
+    unit: str = ""
+    allow_cpu: bool = False
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """What must be true of an image; every field adds up over overlays.
+
+    `cuda` are the versions of CUDA that the driver must serve.
+    """
+
+    modules: tuple[str, ...] = ()
+    firmware: tuple[str, ...] = ()
+    code: tuple[Code, ...] = ()
+    libraries: tuple[str, ...] = ()
+    cuda: tuple[str, ...] = ()
+    python: tuple[PythonWorks, ...] = ()
+    devices: tuple[Device, ...] = ()
+    users: tuple[str, ...] = ()
+    services: tuple[Service, ...] = ()
+    engines: tuple[Engine, ...] = ()
+
+
+def joined(given: Iterable[Expectations]) -> Expectations:
+    """All of `given` in one, each thing once."""
+    listed = list(given)
+    return Expectations(
+        **{
+            field.name: tuple(dict.fromkeys(x for one in listed for x in getattr(one, field.name)))
+            for field in fields(Expectations)
+        }
+    )

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`proof:` of an overlay: what must be true of an image for its accelerators to work.
+
+What follows from the devices of the recipe alone (which driver claims them, which firmware it asks
+for) the proof knows itself; here an overlay says what its software needs.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from imagebuilder.recipe.model_words import Entry, Model, RootPath
+
+
+class CodeModel(Model):
+    """Binaries that must carry code for an accelerator target."""
+
+    files: list[str] = Field(
+        min_length=1, description="Globs of ELF files or of kernel files; each matches. Template."
+    )
+    target: str = Field(description="Target, such as `gfx1102` or `sm_120`. Template.")
+    accept: Literal["native", "forward"] = Field(
+        default="native",
+        description="`native`: code for the target itself. `forward`: PTX that the driver compiles "
+        "for it at first use will do, and is told.",
+    )
+    when: str = Field(default="true", description="Jinja2 expression over the vars.")
+
+
+class PythonProofModel(Model):
+    """A Python environment that must import, and what its torch must be made for."""
+
+    path: RootPath = Field(description="The environment, such as `/opt/vllm`.")
+    imports: list[str] = Field(min_length=1, description="Modules that import without a device.")
+    platform: Literal["cpu", "cuda", "rocm", "xpu"] = Field(
+        default="cpu", description="What its torch is made for. Template is not possible."
+    )
+    cuda: str = Field(
+        default="", pattern=r"^(\d+\.\d+)?$", description="Version of CUDA torch is made with."
+    )
+    target: str = Field(default="", description="Target in torch's list. Template.")
+    when: str = Field(default="true", description="Jinja2 expression over the vars.")
+
+
+class DeviceModel(Model):
+    """A device node, and the group that may use it."""
+
+    path: str = Field(
+        pattern=r"^/dev/[^\s]+$", description="Path or glob, such as `/dev/dri/renderD*`."
+    )
+    group: str = Field(default="", description="Its group; empty: everybody may.")
+    when: str = Field(default="true", description="Jinja2 expression over the vars.")
+
+
+class ServiceModel(Model):
+    """A systemd service that uses the accelerator."""
+
+    unit: str = Field(pattern=r"^[^\s/]+\.service$", description="The unit's full name.")
+    memlock: bool = Field(default=False, description="It locks memory: LimitMEMLOCK=infinity.")
+    when: str = Field(default="true", description="Jinja2 expression over the vars.")
+
+
+class EngineModel(Model):
+    """An inference engine: what it computes on, and what keeps it off the processor."""
+
+    engine: Literal["llama.cpp", "vllm"] = Field(description="Which engine.")
+    backends: list[Entry] = Field(
+        default=[],
+        description="Backends it must be able to choose when the device is there, best first: "
+        "`hip`, `cuda`, `vulkan`, `sycl`; empty: the processor is what is wanted. Template.",
+    )
+    path: str = Field(default="", description="Its Python environment (vllm). Template.")
+    unit: str = Field(default="", description="The service that runs it.")
+    allow_cpu: str = Field(
+        default="false",
+        description="Jinja2 expression: whether the processor may stand in for the device.",
+    )
+    when: str = Field(default="true", description="Jinja2 expression over the vars.")
+
+
+class ProofModel(Model):
+    """What must be true of an image that has this overlay."""
+
+    modules: list[Entry] = Field(
+        default=[], description="Kernel modules that must be there and loadable."
+    )
+    firmware: list[Entry] = Field(
+        default=[],
+        description="Globs below /usr/lib/firmware, of which each matches, beside what the "
+        "recipe's devices are known to need. Template.",
+    )
+    code: list[CodeModel] = Field(default=[], description="Binaries with code for a target.")
+    libraries: list[Entry] = Field(
+        default=[], description="Shared libraries that must load (dlopen(3)). Template."
+    )
+    cuda: str = Field(
+        default="",
+        description="Version of CUDA that the driver must serve, such as `12.8`. Template.",
+    )
+    python: list[PythonProofModel] = Field(default=[], description="Python environments.")
+    devices: list[DeviceModel] = Field(default=[], description="Device nodes.")
+    users: list[Entry] = Field(
+        default=[], description="Accounts that must be able to use those devices. Template."
+    )
+    services: list[ServiceModel] = Field(default=[], description="Services that use them.")
+    engines: list[EngineModel] = Field(default=[], description="Inference engines.")

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Keys of an overlay that are stages of a build: builds, playbooks, slimming, known targets."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from imagebuilder.recipe.model_words import Entry, Model, Name, VarValue
+
+
+class BuildModel(Model):
+    """Something built in a tree that is thrown away; only what it installs is in the root.
+
+    The tree is the root as the packages of all overlays made it, with `packages` on top.
+    """
+
+    name: Name = Field(description="Short name; with that of the overlay it names the layer.")
+    packages: list[Entry] = Field(
+        default=[], description="Packages of that tree: compilers, headers, dkms. Template."
+    )
+    source_packages: list[Entry] = Field(
+        default=[],
+        description="Source packages of the archive, unpacked below "
+        "/run/imagebuilder/source/NAME. Template.",
+    )
+    requirements: str = Field(
+        default="",
+        description="Hash-locked requirements whose wheels are installed at "
+        "/opt/imagebuilder/wheels of that tree; a path below the overlay.",
+    )
+    run: str = Field(
+        description="Program below the overlay that builds. It has no network, finds the release "
+        "of the image's kernel in KERNEL, and leaves what the root gets below $DESTDIR."
+    )
+    when: str = Field(default="true", description="Jinja2 expression over the vars.")
+
+
+class AnsibleModel(Model):
+    """A playbook that runs on the root before any node does (needs ansible-core on the builder)."""
+
+    playbook: str = Field(
+        description="Path of the playbook: below the overlay, or absolute. Template."
+    )
+    vars: dict[str, VarValue] = Field(default={}, description="Extra vars. Texts are templates.")
+    network: bool = Field(default=False, description="Whether its tasks may reach the network.")
+    when: str = Field(default="true", description="Jinja2 expression over the vars.")
+
+
+class SlimModel(Model):
+    """What goes because this profile's nodes have no use for it; each removal is listed."""
+
+    code: list[Entry] = Field(
+        default=[],
+        description="Accelerator targets (`gfx1102`) whose device code stays in the fat binaries "
+        "and kernel libraries of `code-in`; that of all others is removed. Template.",
+    )
+    code_in: list[Entry] = Field(
+        default=[], description="Globs of the files that are slimmed. Template."
+    )
+    firmware: list[Entry] = Field(
+        default=[],
+        description="Folders below /usr/lib/firmware, such as `amdgpu`, in which only what the "
+        "recipe's devices ask for stays. Template.",
+    )
+    modules: list[Entry] = Field(
+        default=[],
+        description="Globs below the kernel's folder of modules, such as `kernel/sound`, that are "
+        "removed; depmod(8) follows. Template.",
+    )
+    unlinked: list[Entry] = Field(
+        default=[],
+        description="Globs of shared libraries that are removed where nothing in the root links "
+        "them. Template.",
+    )
+
+
+class TargetsModel(Model):
+    """Which accelerator targets a source has code for; any other is a fault of the recipe."""
+
+    target: str = Field(description="The profile's target. Template.")
+    source: str = Field(description="What has the code, such as `ROCm 6.4 of Debian`.")
+    supported: list[str] = Field(min_length=1, description="Targets it has code for.")
+    instead: str = Field(description="What to do for another target; the hint of the fault.")
+    when: str = Field(default="true", description="Jinja2 expression over the vars.")
