@@ -15,14 +15,21 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from imagebuilder.errors import HostError, ImagebuilderError, WorkError
-from imagebuilder.image.assemble import assemble_image
+from imagebuilder.image.assemble import assemble_image, draft_image
+from imagebuilder.lock.builds import every_package
 from imagebuilder.lock.pool import fetch
 from imagebuilder.lock.types import Lock
 from imagebuilder.plan import Action, Plan, PlannedStep
 from imagebuilder.process import check_tools, end_children
+from imagebuilder.proof.as_json import proof_json
+from imagebuilder.proof.stand import prove_tree
+from imagebuilder.proof.terminal import headline
+from imagebuilder.proof.types import Proof
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.settings import Settings
+from imagebuilder.steps.ansible import AnsibleStep, check_ansible
 from imagebuilder.steps.bootstrap.step import BootstrapStep
+from imagebuilder.steps.build import BuildStep, tools_upper
 from imagebuilder.steps.packages import PackagesStep
 from imagebuilder.steps.python import PythonStep
 from imagebuilder.steps.workspace import Workspace
@@ -45,13 +52,15 @@ def build(
     mirrors: Mapping[str, str],
     offline: bool = False,
     keep_failed: bool = False,
-) -> ImageRef:
-    """Make the image of `plan`; layers that the store has are not made again.
+) -> tuple[ImageRef, Proof]:
+    """Make the image of `plan`, and its proof; layers that the store has are not made again.
 
     Raises WorkError when a step fails; then nothing of it is in the store, and with `keep_failed`
     its directory stays for a look.
     """
     check_tools(*tools_of(plan))
+    if any(isinstance(planned.step, AnsibleStep) for planned in plan.to_build):
+        check_ansible()
     with held(settings.state / "locks" / "gc", shared=True):
         check_space(settings.state, lock, plan)
         fetch(
@@ -74,7 +83,12 @@ def build(
                     keep(work, failed_tree(plan, site))
                     ui.note(f"imagebuilder shell --failed {name} looks into {work}, which is kept")
                 raise
-            return assemble_image(recipe, lock, plan, settings.state, store, work)
+            draft = draft_image(recipe, lock, plan, settings.state, store, work)
+            with ui.step("prove") as step:
+                proof = prove_tree(draft.manifest, store, work)
+                step.remark(headline(proof))
+            facts = proof_json(proof, timed=False)
+            return assemble_image(draft, plan, store, proof=facts), proof
 
 
 @dataclass(frozen=True)
@@ -131,7 +145,9 @@ def failed_tree(plan: Plan, site: Site) -> tuple[str, ...]:
     for number, planned in reversed(list(enumerate(plan.steps))):
         upper = f"u{number}"
         if planned.digest not in site.trees and (site.work / upper).is_dir():
-            return (upper, *(site.trees.get(planned.below or "") or ()))
+            # Of a build that failed, what was in the tree with its tools is what one looks for.
+            shown = [name for name in (tools_upper(upper), upper) if (site.work / name).is_dir()]
+            return (*shown, *(site.trees.get(planned.below or "") or ()))
     return ("empty",)
 
 
@@ -230,8 +246,11 @@ def run_step(site: Site, planned: PlannedStep, workspace: Workspace) -> tuple[Ch
             with site.ui.bar(len(step.packages), step.title, "packages") as bar:
                 step.apply(replace(workspace, on_line=count_packages(bar, site.ui)))
         else:
+            notes: list[str] = []
             with site.ui.step(step.title):
-                step.apply(replace(workspace, on_line=site.ui.detail))
+                step.apply(replace(workspace, on_line=site.ui.detail, on_note=notes.append))
+            for note in notes:
+                site.ui.note(f"    {note}")
     return settle(workspace.tree), monotonic() - start
 
 
@@ -296,7 +315,7 @@ def tools_of(plan: Plan) -> list[str]:
 
 def check_space(state: Path, lock: Lock, plan: Plan) -> None:
     """Raise HostError when the build cannot fit: packages take several times their download."""
-    wanted = sum(p.size for p in needed(lock, plan).packages) * 3
+    wanted = sum(p.size for p in every_package(needed(lock, plan))) * 3
     stat_of = os.statvfs(state)
     free = stat_of.f_bavail * stat_of.f_frsize
     if free < wanted:
@@ -315,7 +334,9 @@ def needed(lock: Lock, plan: Plan) -> Lock:
     ]  # fmt: skip
     wanted = {(p.name, p.architecture) for p in packages}
     paths = {s.step.locked.path for s in plan.to_build if isinstance(s.step, PythonStep)}
-    if paths:  # its version tells which wheels fit (lock/wheels.py)
+    steps = [s.step for s in plan.to_build if isinstance(s.step, BuildStep)]
+    builds = {(step.overlay, step.locked.name) for step in steps}
+    if paths or any(s.locked.python for s in steps):  # it tells which wheels fit (lock/wheels.py)
         wanted.add(("libc6", lock.architecture))
     return replace(
         lock,
@@ -324,6 +345,7 @@ def needed(lock: Lock, plan: Plan) -> Lock:
                 layer,
                 packages=tuple(p for p in layer.packages if (p.name, p.architecture) in wanted),
                 python=tuple(p for p in layer.python if p.path in paths),
+                builds=tuple(b for b in layer.builds if (layer.overlay, b.name) in builds),
             )
             for layer in lock.layers
         ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 
 @dataclass(frozen=True)
@@ -32,23 +33,23 @@ class ImagebuilderError(Exception):
     def __str__(self) -> str:
         return "\n".join(map(str, self.faults))
 
+    @classmethod
+    def of(cls, faults: Iterable[Fault]) -> Self:
+        """An error that reports every one of `faults`, which must not be empty."""
+        listed = tuple(faults)
+        error = cls(listed[0].what, where=listed[0].where, hint=listed[0].hint)
+        error.faults = listed
+        return error
+
 
 class WorkError(ImagebuilderError):
     """The input and the host are fine, the work failed (exit code 1)."""
 
 
 class InputError(ImagebuilderError):
-    """What the person wrote is wrong (exit code 2); may carry many faults at once."""
+    """What the person wrote is wrong (exit code 2)."""
 
     exit_code = 2
-
-    @classmethod
-    def of(cls, faults: Iterable[Fault]) -> InputError:
-        """An error that reports every one of `faults`, which must not be empty."""
-        listed = tuple(faults)
-        error = cls(listed[0].what, where=listed[0].where, hint=listed[0].hint)
-        error.faults = listed
-        return error
 
 
 class HostError(ImagebuilderError):

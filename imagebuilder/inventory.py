@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.image.manifest import layer_records
+from imagebuilder.lock.builds import environments, every_package
 from imagebuilder.lock.file import load_lock
 from imagebuilder.settings import Settings
 from imagebuilder.store.locks import held
@@ -170,16 +172,27 @@ def unneeded_packages(settings: Settings, store: Store, kept: list[ImageRef]) ->
             listed = manifest[key]
             assert isinstance(listed, list)
             needed.update(entry["sha256"] for entry in listed)
+        needed.update(built_from(manifest))
     for path in settings.locks.glob("*.lock"):
         lock = load_lock(path)
-        needed.update(p.sha256 for p in lock.packages)
-        needed.update(w.sha256 for x in lock.layers for p in x.python for w in p.wheels)
-    debs = [p for p in (settings.state / "debs").glob("*") if p.is_file()]
+        needed.update(p.sha256 for p in every_package(lock))
+        needed.update(w.sha256 for x in lock.layers for p in environments(x) for w in p.wheels)
+    # Without the lock of the one fetch that adds (lock/pool.py).
+    debs = [p for p in (settings.state / "debs").glob("[!.]*") if p.is_file()]
     wheels = [p for p in (settings.state / "wheels").glob("*/*") if p.is_file()]
     return [
         *(p for p in debs if p.name.split(".")[0] not in needed),
         *(p for p in wheels if p.parent.name not in needed),
     ]
+
+
+def built_from(manifest: Mapping[str, Json]) -> Iterator[str]:
+    """The sha256 of everything that layers of an image were built from, beside its root."""
+    builds = manifest.get("builds", [])
+    assert isinstance(builds, list)
+    for build in builds:
+        for key in ("packages", "sources", "wheels"):
+            yield from (entry["sha256"] for entry in build[key])
 
 
 def remove_old_logs(logs: Path) -> None:

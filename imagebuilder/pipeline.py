@@ -12,6 +12,8 @@ from imagebuilder.image.manifest import layer_records
 from imagebuilder.lock.file import find_lock, load_lock, lock_differences, make_lock_file
 from imagebuilder.lock.types import Lock
 from imagebuilder.plan import Plan, make_plan
+from imagebuilder.proof.as_json import parse_proof
+from imagebuilder.proof.types import Proof
 from imagebuilder.recipe.load import load_recipe
 from imagebuilder.recipe.read import load_site
 from imagebuilder.recipe.types import Recipe
@@ -32,11 +34,15 @@ class BuildOptions:
 
 @dataclass(frozen=True)
 class Built:
-    """What `build` ends with: `image` is None after a dry run, `new` False when it was there."""
+    """What `build` ends with: `image` is None after a dry run, `new` False when it was there.
+
+    `proof` is None after a dry run, and for an image from before images were proved.
+    """
 
     plan: Plan
     image: ImageRef | None
     new: bool
+    proof: Proof | None = None
 
 
 def build_profile(profile: str, settings: Settings, ui: Ui, options: BuildOptions) -> Built:
@@ -50,9 +56,10 @@ def build_profile(profile: str, settings: Settings, ui: Ui, options: BuildOption
         return Built(plan, None, new=False)
     if plan.ready and not plan.to_build:
         store = Store(settings.state / "store")
-        return Built(plan, store.image(f"{profile}@{plan.version}"), new=False)
+        there = store.image(f"{profile}@{plan.version}")
+        return Built(plan, there, new=False, proof=parse_proof(store.manifest(there)))
     building.check_root()
-    image = building.build(
+    image, proof = building.build(
         recipe,
         lock,
         plan,
@@ -63,7 +70,7 @@ def build_profile(profile: str, settings: Settings, ui: Ui, options: BuildOption
         offline=options.offline,
         keep_failed=options.keep_failed,
     )
-    return Built(plan, image, new=True)
+    return Built(plan, image, new=True, proof=proof)
 
 
 def plan_of(profile: str, settings: Settings) -> Plan:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recipe + Lock + what the store has -> Plan.  Pure: reads nothing, writes nothing.
 
-    base -> packages -+-> packages -> prune -> python -> configure -> finalise
+    base -> packages -+-> packages -> builds -> prune -> python -> slim -> configure -> finalise
             up to     |   of the other overlays
             `initrd`  +-> initrd (a leaf)
 
 Packages of all overlays come before any configuration, so that a changed file never installs
 anything anew; and the initrd hangs below all that it is made from, and below nothing else.
+Playbooks come after all configuration: they find the root that they find on a node.
 """
 
 from __future__ import annotations
@@ -15,12 +16,15 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TypeGuard
 
 from imagebuilder.digest import Json, digest_of
 from imagebuilder.lock.types import Lock
+from imagebuilder.reasons import differences
+from imagebuilder.recipe.expectations import plain
 from imagebuilder.recipe.types import Overlay, Recipe, TreeFile
+from imagebuilder.steps.ansible import playbook_steps
 from imagebuilder.steps.bootstrap.step import BootstrapStep
+from imagebuilder.steps.build import BuildStep
 from imagebuilder.steps.config import ConfigStep
 from imagebuilder.steps.finalise import FinaliseStep
 from imagebuilder.steps.generated import generated_files, is_boot_file
@@ -28,6 +32,7 @@ from imagebuilder.steps.initrd import InitrdStep
 from imagebuilder.steps.packages import PackagesStep
 from imagebuilder.steps.prune import PruneStep
 from imagebuilder.steps.python import PythonStep
+from imagebuilder.steps.slim import slim_step
 from imagebuilder.steps.workspace import Step
 
 
@@ -198,18 +203,39 @@ def make_steps(recipe: Recipe, lock: Lock) -> list[Step]:
     for overlay in recipe.overlays[reach:]:
         steps.extend(packages_steps(recipe, overlay, lock))
     epoch = lock.layers[-1].epoch
+    for overlay in recipe.overlays:
+        steps.extend(build_steps(recipe, overlay, lock, epoch))
     rules = tuple(rule for overlay in recipe.overlays for rule in overlay.prune)
     if rules:
         steps.append(PruneStep(rules, epoch))
     for overlay in recipe.overlays:
         steps.extend(python_steps(overlay, lock))
+    slim = slim_step(recipe, epoch)
+    if slim is not None:
+        steps.append(slim)
     for overlay in recipe.overlays:
         config = config_step(overlay, epoch)
         if not config.empty:
             steps.append(config)
+    steps.extend(playbook_steps(recipe, epoch))
     locked = {f"{p.name}:{p.architecture}": p.version for p in lock.packages}
-    steps.append(FinaliseStep(recipe.profile, locked, recipe.cmdline, recipe.listens, lock.epoch))
+    steps.append(
+        FinaliseStep(
+            profile=recipe.profile,
+            packages=locked,
+            cmdline=recipe.cmdline,
+            listens=recipe.listens,
+            expects=expects_of(recipe),
+            epoch=lock.epoch,
+        )
+    )
     return steps
+
+
+def expects_of(recipe: Recipe) -> Mapping[str, Json]:
+    """What the image will be judged by: its hardware, and what its overlays expect."""
+    hardware: Json = [f"{h.pci} {h.target}".strip() for h in recipe.hardware]
+    return {"hardware": hardware, **plain(recipe.expectations)}
 
 
 def initrd_reach(overlays: Sequence[Overlay]) -> int:
@@ -232,6 +258,26 @@ def packages_steps(recipe: Recipe, overlay: Overlay, lock: Lock) -> list[Step]:
             path_excludes=recipe.base.path_excludes,
             epoch=layer.epoch,
         )
+    ]
+
+
+def build_steps(recipe: Recipe, overlay: Overlay, lock: Lock, epoch: int) -> list[BuildStep]:
+    """What is built aside for one overlay, in its order."""
+    locked = {build.name: build for build in lock.layer(overlay.name).builds}
+    return [
+        BuildStep(
+            overlay=overlay.name,
+            suite=recipe.base.suite,
+            architecture=recipe.base.architecture,
+            kernel=recipe.base.kernel,
+            locked=locked[build.name],
+            script=build.script,
+            environment=build.env,
+            python=build.python,
+            path_excludes=recipe.base.path_excludes,
+            epoch=epoch,
+        )
+        for build in overlay.builds
     ]
 
 
@@ -320,49 +366,3 @@ def tell_below(link: Link, links: Sequence[Link], history: History) -> str:
             return f"{title}, below it, {'changed' if title in old else 'is new'}"
     gone = [title for title in old if title not in {x.step.title for x in links}]
     return f"{gone[0]}, below it, is gone" if gone else "the order of the layers changed"
-
-
-def differences(old: Json, new: Json, name: str = "") -> tuple[str, ...]:
-    """What changed between two inputs, one sentence each, in a stable order."""
-    if old == new:
-        return ()
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        found: list[str] = []
-        for key in sorted({*old, *new}):
-            place = f"{name} {key}" if name else key
-            if key not in old:
-                found.append(f"{place} added")
-            elif key not in new:
-                found.append(f"{place} removed")
-            else:
-                found.extend(differences(old[key], new[key], place))
-        return tuple(found)
-    if is_names(old) and is_names(new):
-        return list_differences([str(x) for x in old], [str(x) for x in new], name)
-    if isinstance(old, str) and isinstance(new, str):
-        return (f"{name} changed{tell_strings(old, new)}",)
-    return (f"{name} changed from {old} to {new}",)
-
-
-def tell_strings(old: str, new: str) -> str:
-    """How one input text differs: versions are told, digests are not."""
-    first, second = old.split(" ")[0], new.split(" ")[0]
-    if first != second and len(first) < 64 and len(second) < 64:
-        return f" from {first} to {second}"
-    return ""
-
-
-def is_names(value: Json) -> TypeGuard[Sequence[Json]]:
-    """Whether `value` is a list of strings."""
-    return (
-        isinstance(value, Sequence)
-        and not isinstance(value, str)
-        and all(isinstance(item, str) for item in value)
-    )
-
-
-def list_differences(old: Sequence[str], new: Sequence[str], name: str) -> tuple[str, ...]:
-    """What changed in a list of names; their order counts."""
-    found = [f"{name} {item} added" for item in new if item not in old]
-    found += [f"{name} {item} removed" for item in old if item not in new]
-    return tuple(found) or (f"{name} are in another order",)

@@ -23,6 +23,11 @@ class Context:
     ui: Ui
 
 
+def wants_colour() -> bool:
+    """Whether stdout is a terminal that may have colours."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
 def print_json(value: Json) -> None:
     """A result for programs, on stdout."""
     print_text(json.dumps(value, indent=1, ensure_ascii=False))

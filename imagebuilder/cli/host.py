@@ -15,14 +15,23 @@ from imagebuilder.tree import DEFAULT_TREE
 INTERFACE = "IMAGEBUILDER_INTERFACE"
 
 
-def profiles(context: typer.Context, json: AsJson = False) -> None:
-    """List what can be built.
+def profiles(
+    context: typer.Context,
+    proof: Annotated[
+        bool, typer.Option("--proof", help="What the newest image of each was proved to be.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """List what can be built; with --proof the matrix of profiles and questions.
 
-    Example: imagebuilder profiles
+    Example: imagebuilder profiles --proof
     """
     from imagebuilder.recipe.find import find_profiles
 
     given: Context = context.obj
+    if proof:
+        print_matrix(given, json=json)
+        return
     found = find_profiles(given.settings)
     if json:
         print_json(
@@ -41,6 +50,19 @@ def profiles(context: typer.Context, json: AsJson = False) -> None:
         return
     rows = [(p.name, p.base, p.fault.partition("\n")[0] or p.description) for p in found]
     print_table(rows, ("profile", "base", "what it is"), empty="no recipes here")
+
+
+def print_matrix(given: Context, *, json: bool) -> None:
+    """The proof of each profile's newest image, as its manifest has it."""
+    from imagebuilder.proof.terminal import MATRIX_HEAD, matrix_row
+    from imagebuilder.proving import list_proofs
+
+    found = list_proofs(given.settings)
+    if json:
+        print_json([standing.as_json() for standing in found])
+        return
+    rows = [matrix_row(standing.profile, standing.version, standing.proof) for standing in found]
+    print_table(rows, MATRIX_HEAD, empty="no recipes here")
 
 
 def schema() -> None:

@@ -20,6 +20,7 @@ from imagebuilder.cli.host import doctor, profiles, schema
 from imagebuilder.cli.images import diff, export, fsck, gc, images, shell, show
 from imagebuilder.cli.live import live_app
 from imagebuilder.cli.nodes import nodes_app
+from imagebuilder.cli.prove import prove
 from imagebuilder.cli.receive import receive
 from imagebuilder.cli.releases import keep, promote, publish, releases, rollback, unpublish
 from imagebuilder.cli.report import report
@@ -33,7 +34,7 @@ from imagebuilder.ui import Ui
 COMMANDS = {
     "Build": (profiles, plan, lock, build),
     "Images": (images, show, diff, export, shell, gc, fsck),
-    "Proof": (check, test, report),
+    "Proof": (prove, check, test, report),
     "Releases": (publish, promote, rollback, releases, keep, unpublish),
     "Nodes": (serve,),
     "Host": (doctor, schema),

@@ -75,7 +75,8 @@ TreeOption = Annotated[
 Untested = Annotated[
     str,
     typer.Option(
-        metavar="REASON", help="Stable without a boot test that passed; recorded for ever."
+        metavar="REASON",
+        help="Although the proof or a boot test is missing or failed; recorded for ever.",
     ),
 ]
 Days = Annotated[int, typer.Option(min=1, help="A node counts so long after its last sign.")]

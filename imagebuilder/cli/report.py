@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from imagebuilder.cli.context import Context, print_json, print_table, print_text
+from imagebuilder.cli.context import Context, print_json, print_table, print_text, wants_colour
 from imagebuilder.cli.names import AsJson, ReleaseName, TreeOption
 from imagebuilder.tree import DEFAULT_TREE
 
@@ -109,10 +109,3 @@ def write_text(path: Path, text: str) -> None:
         write_whole(path, text)
     except OSError as error:
         raise HostError(f"cannot be written: {error.strerror}", where=os.fspath(path)) from error
-
-
-def wants_colour() -> bool:
-    """Whether stdout is a terminal that may have colours."""
-    import sys
-
-    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")

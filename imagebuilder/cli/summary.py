@@ -44,6 +44,11 @@ def render_manifest_summary(manifest: Mapping[str, Json]) -> str:
         ("initrd", format_size(kernel["initrd"]["size"])),
         ("root", f"{format_size(root['size'])}, commit {root['commit'][:16]}"),
         ("cmdline", " ".join(boot["cmdline"])),
+        *(
+            ("note", f"source {source['id']} is not the vendor's: {source['instead']}")
+            for source in as_list(manifest["sources"])
+            if isinstance(source, dict) and source.get("instead")
+        ),
     ]
     by_layer = [
         (layer["title"], format_size(layer["size"]), str(layer["files"]), layer["digest"][:12])

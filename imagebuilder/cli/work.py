@@ -66,12 +66,15 @@ def build(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Build the image of a profile; layers that the store has are reused.
+    """Build the image of a profile, and prove it; layers that the store has are reused.
+
+    An image that is not proved stays in the store to be looked at, and the exit status is 1.
 
     Example: imagebuilder build rx7600xt --locked
     """
     from imagebuilder.cli.summary import render_summary
     from imagebuilder.pipeline import BuildOptions, build_profile
+    from imagebuilder.proof.types import check_proved
 
     given: Context = context.obj
     ui = given.ui.telling(verbose=verbose or given.ui.verbose)
@@ -82,9 +85,19 @@ def build(
     if done.image is None:
         print_json(plan_json(done.plan)) if json else print_plan(done.plan, explain=False)
     elif json:
-        print_json({"image": done.image.name, "commit": done.image.commit, "new": done.new})
+        proved = done.proof.ok if done.proof else None
+        print_json(
+            {
+                "image": done.image.name,
+                "commit": done.image.commit,
+                "new": done.new,
+                "proved": proved,
+            }
+        )
     else:
         print_text(render_summary(done, given.settings))
+    if done.proof:
+        check_proved(done.proof)
 
 
 def print_plan(planned: Plan, *, explain: bool) -> None:

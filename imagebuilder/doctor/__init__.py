@@ -12,6 +12,7 @@ from imagebuilder.doctor.boot import examine_boot
 from imagebuilder.doctor.finding import Finding, Level
 from imagebuilder.doctor.host import (
     SERVE_GROUPS,
+    examine_ansible,
     examine_kernel,
     examine_kvm,
     examine_memory,
@@ -37,6 +38,7 @@ def examine(settings: Settings, env: Mapping[str, str]) -> tuple[Finding, ...]:
     return (
         examine_python(sys.version_info[:3]),
         *(examine_need(need, path) for need in load_needs() if need.group not in SERVE_GROUPS),
+        examine_ansible(),
         examine_root(path, is_root=is_root),
         *examine_kernel(path, is_root=is_root),
         *examine_state(settings.state, is_root=is_root),

@@ -16,7 +16,9 @@ from importlib.resources import files
 from pathlib import Path
 
 from imagebuilder.doctor.finding import Finding, Level
+from imagebuilder.errors import HostError
 from imagebuilder.process import run
+from imagebuilder.steps.ansible import check_ansible, find_ansible
 from imagebuilder.ui import format_size
 
 OLDEST_PYTHON = (3, 11)
@@ -90,6 +92,20 @@ def examine_need(need: Need, path: str, *, required: bool = False) -> Finding:
             "update the distribution to Debian 12 or Ubuntu 24.04, or newer",
         )  # fmt: skip
     return Finding(subject, Level.OK, f"{version}: {need.purpose}")
+
+
+def examine_ansible() -> Finding:
+    """Ansible, without which only recipes that have playbooks cannot be built."""
+    try:
+        find_ansible()
+    except HostError as error:
+        what = "is not installed, and only recipes with playbooks need it"
+        return Finding("ansible", Level.OK, f"{what}: {error.faults[0].hint}")
+    try:
+        return Finding("ansible", Level.OK, f"{check_ansible()}: runs recipes' playbooks")
+    except HostError as error:
+        fault = error.faults[0]
+        return Finding("ansible", Level.WARNING, fault.what, fault.hint)
 
 
 def is_present(tool: str, path: str) -> bool:

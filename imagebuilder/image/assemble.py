@@ -6,10 +6,12 @@ from __future__ import annotations
 import json
 import platform
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder import __version__
-from imagebuilder.digest import digest_of_file
+from imagebuilder.digest import Json, digest_of_file
 from imagebuilder.errors import WorkError
 from imagebuilder.image.manifest import BootPair, LayerSize, make_manifest, render_manifest
 from imagebuilder.image.sbom import SbomSubject, render_sbom
@@ -17,17 +19,26 @@ from imagebuilder.lock.types import Lock
 from imagebuilder.plan import Plan, PlannedStep
 from imagebuilder.process import run
 from imagebuilder.recipe.types import Recipe
-from imagebuilder.store.records import find_record
+from imagebuilder.steps.slim import SlimStep
+from imagebuilder.store.records import Record, find_record
 from imagebuilder.store.repository import ImageRef, Store
 
 
-def assemble_image(
-    recipe: Recipe, lock: Lock, plan: Plan, state: Path, store: Store, work: Path
-) -> ImageRef:
-    """Record the image of a plan whose layers are all in the store.
+@dataclass(frozen=True)
+class Draft:
+    """An image that is nearly one: its files are in `tree`, its manifest lacks the proof."""
 
-    The image's files: vmlinuz, initrd.img, kernel-version, cmdline, manifest.json,
-    sbom.spdx.json, and build.json with what is true of this build only.
+    tree: Path
+    manifest: dict[str, Json]
+    seconds: Mapping[str, float]
+
+
+def draft_image(
+    recipe: Recipe, lock: Lock, plan: Plan, state: Path, store: Store, work: Path
+) -> Draft:
+    """The files of the image of a plan whose layers are all in the store, below `work`.
+
+    They are vmlinuz, initrd.img, kernel-version, cmdline and sbom.spdx.json.
     """
     tree = work / "image"
     store.checkout(commit_of(store, plan.leaf), tree)
@@ -48,8 +59,10 @@ def assemble_image(
         pair=pair,
         sizes={digest: LayerSize(r.size, r.files) for digest, r in records.items()},
         installed=records[plan.root.digest].facts if plan.root.digest in records else {},
+        slimmed=slimmed_in(plan, records),
     )
     wheels = tuple(w for layer in lock.layers for python in layer.python for w in python.wheels)
+    builds = tuple(build for layer in lock.layers for build in layer.builds)
     subject = SbomSubject(
         profile=plan.profile,
         version=plan.version,
@@ -59,18 +72,32 @@ def assemble_image(
         suite=recipe.base.suite,
     )
     (tree / "cmdline").write_text(" ".join(plan.cmdline) + "\n")
-    (tree / "manifest.json").write_text(render_manifest(manifest))
-    (tree / "sbom.spdx.json").write_text(render_sbom(subject, lock.packages, wheels))
+    (tree / "sbom.spdx.json").write_text(render_sbom(subject, lock.packages, wheels, builds))
+    return Draft(tree, manifest, {r.title: r.seconds for r in records.values()})
+
+
+def slimmed_in(plan: Plan, records: Mapping[str, Record]) -> Mapping[str, int]:
+    """What the step `slim` took out of the root, in numbers; nothing without such a step."""
+    digests = [s.digest for s in plan.steps if isinstance(s.step, SlimStep)]
+    return next((records[digest].facts for digest in digests if digest in records), {})
+
+
+def assemble_image(draft: Draft, plan: Plan, store: Store, *, proof: Json) -> ImageRef:
+    """Record the image: the draft with manifest.json, which has its proof, and build.json with
+    what is true of this build only.
+    """
+    manifest = {**draft.manifest, "proof": proof}
+    (draft.tree / "manifest.json").write_text(render_manifest(manifest))
     facts = {
         "built": int(time.time()),
         "imagebuilder": __version__,
         "builder": platform.node(),
         "kernel": platform.release(),
         "ostree": run(["ostree", "--version"]).stdout.split("'")[1],
-        "seconds": {r.title: r.seconds for r in records.values()},
+        "seconds": dict(draft.seconds),
     }
-    (tree / "build.json").write_text(json.dumps(facts, indent=1) + "\n")
-    return store.commit_image(plan.profile, plan.version, tree, epoch=plan.epoch)
+    (draft.tree / "build.json").write_text(json.dumps(facts, indent=1) + "\n")
+    return store.commit_image(plan.profile, plan.version, draft.tree, epoch=plan.epoch)
 
 
 def commit_of(store: Store, planned: PlannedStep) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from imagebuilder.digest import Json
 from imagebuilder.image.manifest import layer_records
-from imagebuilder.plan import differences
+from imagebuilder.reasons import differences
 from imagebuilder.ui import format_size, table
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import cast
+from dataclasses import dataclass
 
 from imagebuilder.digest import Json
 from imagebuilder.lock.types import Lock
 from imagebuilder.plan import LayerRecord, Plan
+from imagebuilder.recipe.expectations import plain
 from imagebuilder.recipe.types import Recipe
+from imagebuilder.slim.types import REPLACED
 
 SCHEMA = 1
 
@@ -51,11 +52,12 @@ def make_manifest(
     pair: BootPair,
     sizes: Mapping[str, LayerSize],
     installed: Mapping[str, int],
+    slimmed: Mapping[str, int],
 ) -> dict[str, Json]:
     """The manifest of the image `plan` leads to.
 
     `root` is the commit of the root, `sizes` goes by layer digest, `installed` is bytes by
-    `package:architecture`.
+    `package:architecture`, `slimmed` what imagebuilder.slim says it took out.
     """
     return {
         "schema": SCHEMA,
@@ -70,9 +72,9 @@ def make_manifest(
         "overlays": [overlay.name for overlay in recipe.overlays],
         "hardware": [{"pci": h.pci, "name": h.name, "target": h.target} for h in recipe.hardware],
         "listens": list(recipe.listens),
-        "expectations": cast("Json", asdict(recipe.expectations)),
+        "expectations": plain(recipe.expectations),
         "boot": {"root": recipe.boot.root, "cmdline": list(plan.cmdline)},
-        "root": {"commit": root, "layer": plan.root.digest, "size": total(plan, sizes)},
+        "root": {"commit": root, "layer": plan.root.digest, "size": total(plan, sizes, slimmed)},
         "kernel": {
             "release": pair.kernel,
             "vmlinuz": {"sha256": pair.vmlinuz_sha256, "size": pair.vmlinuz_size},
@@ -80,7 +82,9 @@ def make_manifest(
         },
         "sources": sources_json(lock),
         "layers": layers_json(plan, sizes),
+        "slimmed": dict(slimmed),
         "packages": packages_json(lock, installed),
+        "builds": builds_json(lock),
         "wheels": [
             {"name": w.name, "version": w.version, "sha256": w.sha256, "path": python.path}
             for layer in lock.layers
@@ -138,9 +142,37 @@ def packages_json(lock: Lock, installed: Mapping[str, int]) -> list[Json]:
     ]
 
 
-def total(plan: Plan, sizes: Mapping[str, LayerSize]) -> int:
-    """Bytes of all layers of the root; replaced files count twice, so it is an upper bound."""
-    return sum(sizes.get(p.digest, NOTHING).size for p in plan.steps if not p.step.leaf)
+def builds_json(lock: Lock) -> list[Json]:
+    """What each layer that was built aside is made of; none of it is in the root."""
+    return [
+        {
+            "name": build.name,
+            "layer": layer.overlay,
+            "packages": [
+                {"name": p.name, "version": p.version, "sha256": p.sha256, "source": p.source}
+                for p in build.packages
+            ],
+            "sources": [
+                {"name": p.name, "version": p.version, "file": f.name, "sha256": f.sha256}
+                for p in build.source_packages
+                for f in p.files
+            ],
+            "wheels": [
+                {"name": w.name, "version": w.version, "sha256": w.sha256}
+                for w in (build.python.wheels if build.python else ())
+            ],
+        }
+        for layer in lock.layers
+        for build in layer.builds
+    ]
+
+
+def total(plan: Plan, sizes: Mapping[str, LayerSize], slimmed: Mapping[str, int]) -> int:
+    """Bytes of all layers of the root, less what was slimmed; other files that a layer replaces
+    or removes count still, so it is an upper bound.
+    """
+    made = sum(sizes.get(p.digest, NOTHING).size for p in plan.steps if not p.step.leaf)
+    return made - slimmed.get(REPLACED, 0)
 
 
 def render_manifest(manifest: Mapping[str, Json]) -> str:

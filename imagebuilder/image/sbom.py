@@ -16,7 +16,12 @@ from urllib.parse import quote
 
 from imagebuilder import __version__
 from imagebuilder.digest import Json, digest_of
-from imagebuilder.lock.types import LockedPackage, LockedWheel
+from imagebuilder.lock.types import (
+    LockedBuild,
+    LockedPackage,
+    LockedSourcePackage,
+    LockedWheel,
+)
 
 DOCUMENT = "SPDXRef-DOCUMENT"
 IMAGE = "SPDXRef-Image"
@@ -43,13 +48,24 @@ def render_sbom(
     subject: SbomSubject,
     packages: Sequence[LockedPackage],
     wheels: Sequence[LockedWheel] = (),
+    builds: Sequence[LockedBuild] = (),
 ) -> str:
-    """The document as JSON text; the order of packages and wheels and repetition do not matter."""
+    """The document as JSON text; the order of packages and wheels and repetition do not matter.
+
+    What `builds` are made of is not contained in the image: tools and sources are related to it.
+    """
     contents = {
         **{package_id(package): package_entry(package, subject) for package in packages},
         **{wheel_id(wheel): wheel_entry(wheel) for wheel in wheels},
     }
     ids = sorted(contents)
+    tools = build_tools(builds, subject)
+    sources = {
+        source_id(source): source_entry(source, subject)
+        for build in builds
+        for source in build.source_packages
+    }
+    aside = {**tools, **sources}
     document: dict[str, Json] = {
         "spdxVersion": "SPDX-2.3",
         "dataLicense": "CC0-1.0",
@@ -59,10 +75,16 @@ def render_sbom(
             "created": datetime.fromtimestamp(subject.created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "creators": [f"Tool: imagebuilder-{__version__}"],
         },
-        "packages": [image_entry(subject), *(contents[name] for name in ids)],
+        "packages": [
+            image_entry(subject),
+            *(contents[name] for name in ids),
+            *(aside[name] for name in sorted(aside) if name not in contents),
+        ],
         "relationships": [
             relationship(DOCUMENT, "DESCRIBES", IMAGE),
             *(relationship(IMAGE, "CONTAINS", name) for name in ids),
+            *(relationship(name, "BUILD_TOOL_OF", IMAGE) for name in sorted(tools)),
+            *(relationship(IMAGE, "GENERATED_FROM", name) for name in sorted(sources)),
         ],
     }
     document["documentNamespace"] = namespace_of(subject, document)
@@ -96,6 +118,36 @@ def package_entry(package: LockedPackage, subject: SbomSubject) -> dict[str, Jso
         **file_fields(package.path.rpartition("/")[2], package.sha256),
         "externalRefs": [purl(url)],
         "sourceInfo": f"apt source {package.source}, {package.path}",
+    }
+
+
+def build_tools(builds: Sequence[LockedBuild], subject: SbomSubject) -> dict[str, dict[str, Json]]:
+    """The packages and wheels of the trees of builds, by identifier."""
+    return {
+        **{package_id(p): package_entry(p, subject) for build in builds for p in build.packages},
+        **{
+            wheel_id(wheel): wheel_entry(wheel)
+            for build in builds
+            if build.python
+            for wheel in build.python.wheels
+        },
+    }
+
+
+def source_entry(source: LockedSourcePackage, subject: SbomSubject) -> dict[str, Json]:
+    """A source package, by its .dsc, which names the other files with their checksums."""
+    version = quote(source.version, safe=":")
+    distro = quote(subject.suite)
+    url = (
+        f"pkg:deb/{subject.distribution}/{quote(source.name)}@{version}?arch=source&distro={distro}"
+    )
+    dsc = source.files[0]
+    return {
+        **entry(source_id(source), source.name, source.version),
+        **file_fields(dsc.name, dsc.sha256),
+        "externalRefs": [purl(url)],
+        "sourceInfo": f"apt source {source.source}, {dsc.path}",
+        "primaryPackagePurpose": "SOURCE",
     }
 
 
@@ -150,6 +202,11 @@ def relationship(one: str, kind: str, other: str) -> Json:
 def package_id(package: LockedPackage) -> str:
     """The SPDX identifier of a Debian package."""
     return spdx_id("deb", package.name, package.sha256)
+
+
+def source_id(source: LockedSourcePackage) -> str:
+    """The SPDX identifier of a source package."""
+    return spdx_id("source", source.name, source.files[0].sha256)
 
 
 def wheel_id(wheel: LockedWheel) -> str:

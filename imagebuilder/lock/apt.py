@@ -72,9 +72,15 @@ class Apt:
 
 
 def make_apt(
-    sources: Sequence[Source], mirrors: Mapping[str, str], cache: Path, *, architecture: str
+    sources: Sequence[Source],
+    mirrors: Mapping[str, str],
+    cache: Path,
+    *,
+    architecture: str,
+    with_sources: bool = False,
 ) -> Apt:
-    """Prepare the private apt for `sources`; nothing is fetched.
+    """Prepare the private apt for `sources`; nothing is fetched.  It knows source packages too if
+    asked to.
 
     Raises InputError for a key that is not what the overlay pins, HostError for a mirror or a
     keyring the host does not have.
@@ -85,6 +91,8 @@ def make_apt(
         check_words(source)
         check_keyring(source)
     identity: Json = [architecture, *map(source_identity, sources, uris, keys)]
+    if with_sources:
+        identity = [identity, "deb-src"]
     root = make_home(cache) / digest_of(identity)[:32]
     apt = Apt(root, architecture, tuple(sources), uris)
     folders = ("lists/partial", "archives/partial", "sources.list.d", "keys", "status", "empty")
@@ -93,7 +101,9 @@ def make_apt(
     for number, (source, key) in enumerate(zip(sources, keys, strict=True)):
         if key:
             write_private(key_path(apt, number), key)
-        stanza = render_source(source, uris[number], key_of(apt, number), architecture)
+        # Vendors' repositories have no source packages, and apt would fail for want of their list.
+        types = "deb deb-src" if with_sources and source.mirror else "deb"
+        stanza = render_source(source, uris[number], key_of(apt, number), architecture, types)
         write_private(source_path(apt, number), stanza.encode())
     write_private(apt.config, render_config(apt, host_options()).encode())
     return apt
@@ -158,10 +168,10 @@ def check_keyring(source: Source) -> None:
         )
 
 
-def render_source(source: Source, uri: str, key: Path, architecture: str) -> str:
+def render_source(source: Source, uri: str, key: Path, architecture: str, types: str) -> str:
     """The deb822 stanza of a source (sources.list(5))."""
     fields = {
-        "Types": "deb",
+        "Types": types,
         "URIs": uri,
         "Suites": " ".join(source.suites),
         "Components": " ".join(source.components),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from imagebuilder.lock.builds import build_differences
 from imagebuilder.lock.sources import asked_of
 from imagebuilder.lock.types import Lock, LockedLayer
 from imagebuilder.recipe.types import Overlay, Recipe
@@ -75,6 +76,7 @@ def layer_differences(overlay: Overlay, layer: LockedLayer) -> Iterator[str]:
         if path in then and now[path] != then[path]:
             part = "requirements" if now[path][0] != then[path][0] else "interpreter"
             yield f"the {part} of python environment {path} in {owner} changed"
+    yield from build_differences(overlay, layer)
 
 
 def list_differences(

@@ -18,7 +18,8 @@ from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import HostError, ImagebuilderError, WorkError
 from imagebuilder.lock.apt import Apt
 from imagebuilder.lock.types import LockedPackage
-from imagebuilder.lock.update import UNREACHABLE
+from imagebuilder.lock.update import UNREACHABLE, unreached, vendor_of
+from imagebuilder.recipe.types import Source
 
 HELPER = "/usr/lib/apt/apt-helper"
 AT_ONCE = 4
@@ -79,7 +80,8 @@ def fetch_debs(
         else:
             wrong.append(download)
     if wrong:
-        raise fetch_error(wrong, said)
+        named = {source.id: source for source in apt.sources}
+        raise fetch_error(wrong, said, named.get(wrong[0].package.source))
 
 
 def uri_of(package: LockedPackage, archives: dict[str, str]) -> str:
@@ -170,8 +172,8 @@ def size_below(folder: Path) -> int:
     return size
 
 
-def fetch_error(wrong: Sequence[Download], said: str) -> ImagebuilderError:
-    """Why packages are not there, from what apt said of the first of them."""
+def fetch_error(wrong: Sequence[Download], said: str, source: Source | None) -> ImagebuilderError:
+    """Why packages are not there, from what apt said of the first of them, which is of `source`."""
     first = wrong[0]
     lines = [line for line in said.splitlines() if line.startswith("E:")]
     of_first = [line for line in lines if first.uri in line] or lines
@@ -188,10 +190,11 @@ def fetch_error(wrong: Sequence[Download], said: str) -> ImagebuilderError:
             hint="try again: what is complete has been kept",
         )
     if UNREACHABLE.search(words):
+        who = f"{name}: not in the pool, and the vendor" if vendor_of(source) else "mirror"
         return HostError(
-            f"mirror is not reachable: {first.uri}{words}",
+            f"{who} is not reachable: {first.uri}{words}",
             where=where,
-            hint="look at the network and the proxy, or choose another mirror in the site file",
+            hint=unreached(source),
         )
     if GONE.search(words):
         return WorkError(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,7 +127,12 @@ def archive_uri(source: Source, mirrors: Mapping[str, str]) -> str:
             f"mirror {source.mirror} holds snapshots, and {source.id} does not say which",
             hint="set `snapshot: 20260101T000000Z` at the archive in the base",
         )
-    return uri.replace(SNAPSHOT, source.snapshot)
+    return as_apt_writes(uri.replace(SNAPSHOT, source.snapshot))
+
+
+def as_apt_writes(uri: str) -> str:
+    """An address of this host's files without an empty host, as apt prints it: `file:/srv`."""
+    return re.sub(r"^(file|copy):/+", r"\1:/", uri)
 
 
 def missing_mirror(source: Source) -> HostError:

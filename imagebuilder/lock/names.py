@@ -17,6 +17,7 @@ UNKNOWN = re.compile(
     re.MULTILINE,
 )
 NEAREST = 3
+VERSIONS = 6
 
 
 def unknown_packages(
@@ -40,17 +41,24 @@ def unknown_packages(
         return []
     names = apt.run(["apt-cache", *options, "pkgnames"]).stdout.split()
     return [
-        Fault(layer, unknown[word], nearest_names(word.partition("=")[0], names))
+        Fault(layer, unknown[word], nearest(apt, options, word.partition("=")[0], names))
         for layer, packages in asked.items()
         for word in dict.fromkeys(packages)
         if word in unknown
     ]
 
 
+def nearest(apt: Apt, options: Sequence[str], name: str, names: Sequence[str]) -> str:
+    """A hint with the versions of a package that is there, or with the names closest to `name`."""
+    if name not in names:
+        return nearest_names(name, names)
+    shown = apt.run(["apt-cache", *options, "madison", "--", name]).stdout
+    versions = dict.fromkeys(line.split("|")[1].strip() for line in shown.splitlines())
+    return f"the sources have {', '.join(list(versions)[:VERSIONS])}; ask for one of them"
+
+
 def nearest_names(name: str, names: Sequence[str]) -> str:
     """A hint with the names closest to `name`, or what else may be the reason."""
-    if name in names:
-        return f"imagebuilder takes what the sources have now; leave out the version of {name}"
     near = [other for other in names if other[:1] == name[:1] and abs(len(other) - len(name)) < 6]
     close = difflib.get_close_matches(name, near, NEAREST, 0.7)
     parts = [other for other in names if name in other] if len(name) > 3 else []

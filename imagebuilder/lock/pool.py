@@ -3,6 +3,7 @@
 
 debs/<sha256>.deb              verified, complete or absent
 debs/<sha256>.control          its control record, once somebody has read it
+debs/<sha256>.src              a file of a source package
 wheels/<sha256>/<file name>    verified, complete or absent
 */.partial-*                   one fetch's unfinished files; gone when it ends
 */.lock                        held by the one fetch that adds
@@ -22,6 +23,7 @@ from typing import IO
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.lock.apt import Apt, make_apt
+from imagebuilder.lock.builds import SOURCE_ARCHITECTURE, environments, every_package
 from imagebuilder.lock.fetching import Progress, fetch_debs, watched
 from imagebuilder.lock.storage import beside, storing, sync
 from imagebuilder.lock.types import Lock, LockedPackage, LockedWheel
@@ -37,6 +39,13 @@ SPARE_BYTES = 64 << 20
 def deb_path(debs: Path, sha256: str) -> Path:
     """Where a package lies in the pool."""
     return debs / f"{sha256}.deb"
+
+
+def package_path(debs: Path, package: LockedPackage) -> Path:
+    """Where a package, or a file of a source package, lies in the pool."""
+    if package.architecture == SOURCE_ARCHITECTURE:
+        return debs / f"{package.sha256}.src"
+    return deb_path(debs, package.sha256)
 
 
 def wheel_path(wheels: Path, wheel: LockedWheel) -> Path:
@@ -90,18 +99,21 @@ def fetch(
 
 def missing_packages(lock: Lock, debs: Path) -> list[LockedPackage]:
     """The packages the pool does not have, or has with another size."""
-    wanted = {package.sha256: package for package in lock.packages}
+    wanted = {package.sha256: package for package in every_package(lock)}
     return [
         package
         for package in wanted.values()
-        if not has_size(deb_path(debs, package.sha256), package.size)
+        if not has_size(package_path(debs, package), package.size)
     ]
 
 
 def missing_wheels(lock: Lock, wheels: Path) -> list[LockedWheel]:
     """The wheels the pool does not have, or has with another size."""
     wanted = {
-        wheel.sha256: wheel for layer in lock.layers for env in layer.python for wheel in env.wheels
+        wheel.sha256: wheel
+        for layer in lock.layers
+        for env in environments(layer)
+        for wheel in env.wheels
     }
     return [
         wheel for wheel in wanted.values() if not has_size(wheel_path(wheels, wheel), wheel.size)
@@ -172,7 +184,7 @@ def add_packages(
 ) -> None:
     """Fetch packages into `folder` and rename each that is right into the pool."""
     for package, path in fetch_debs(apt, packages, folder, progress):
-        keep(path, deb_path(debs, package.sha256))
+        keep(path, package_path(debs, package))
     sync(debs)
 
 
@@ -182,7 +194,7 @@ def add_wheels(lock: Lock, folder: Path, pool: Path, progress: Progress) -> None
 
     missing = {wheel.sha256 for wheel in missing_wheels(lock, pool)}
     for layer in lock.layers:
-        for env in layer.python:
+        for env in environments(layer):
             wanted = [wheel for wheel in env.wheels if wheel.sha256 in missing]
             if not wanted:
                 continue

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -58,12 +59,13 @@ def read_releases(apt: Apt) -> tuple[Release, ...]:
         entry, suite, metakey, filename = line.split("|", 3)
         number = int(Path(entry).name.partition(".")[0])
         ending = metakey.replace("_", "%5f").replace("/", "_")
-        prefixes.setdefault((number, suite), filename[: filename.rindex(ending)])
+        # An archive without dists/ (`Suites: /`) has no name for its release.
+        prefixes.setdefault((number, suite or "/"), filename[: filename.rindex(ending)])
     # apt keeps no index that is empty, as those of a suite nobody has used yet: such a suite has
     # no target above, only its Release.
     for number, (uri, source) in enumerate(zip(apt.uris, apt.sources, strict=True)):
         for suite in source.suites:
-            prefix = os.fspath(apt.lists / list_name(f"{uri}/dists/{suite}/"))
+            prefix = os.fspath(apt.lists / list_name(release_folder(uri, suite)))
             prefixes.setdefault((number, suite), prefix)
     return tuple(
         read_release(source, suite, prefixes[number, suite])
@@ -72,9 +74,16 @@ def read_releases(apt: Apt) -> tuple[Release, ...]:
     )
 
 
+def release_folder(uri: str, suite: str) -> str:
+    """Where the Release file of a suite is: an exact path, where it ends in a slash, has no dists/
+    (sources.list(5)).
+    """
+    return f"{uri}/{suite.lstrip('./')}" if suite.endswith("/") else f"{uri}/dists/{suite}/"
+
+
 def list_name(uri: str) -> str:
     """The name apt gives a file of the lists (URItoFileName() of apt-pkg/strutl.cc)."""
-    return uri.partition("://")[2].replace("_", "%5f").replace("/", "_")
+    return re.sub(r"^[a-z+]+:(//)?", "", uri).replace("_", "%5f").replace("/", "_")
 
 
 def read_release(source: Source, suite: str, prefix: str) -> Release:
@@ -116,6 +125,13 @@ def check_ends(releases: tuple[Release, ...], now: int, progress: Callable[[str]
         raise InputError.of(faults)
 
 
+def tell_places(releases: tuple[Release, ...], progress: Callable[[str], None]) -> None:
+    """Tell `progress` of each source whose place the site file has changed, and why."""
+    changed = {release.source.id: release.source for release in releases if release.source.instead}
+    for source in changed.values():
+        progress(f"note: source {source.id} is not the vendor's: {source.instead}")
+
+
 def days(count: int) -> str:
     """A number of days in words."""
     return "1 day" if count == 1 else f"{count} days"
@@ -138,12 +154,12 @@ def expired(source: Source, suite: str, late: int, valid_until: int) -> Fault:
             "raise accept-days, or use a fresh mirror",
         )
     key = "expired-release"
-    where_to = (
-        f"in the site file, {key}: {{{suite}: {{accept-days: {late + 30}, because: REASON}}}}"
-    )
+    name = source.id if source.uri else suite
+    own = "source in its overlay" if source.uri else "archive in the base"
+    where_to = f"in the site file, {key}: {{{name}: {{accept-days: {late + 30}, because: REASON}}}}"
     return Fault(
         where,
         f"{what}: the mirror stands still, or somebody replays an old state of it",
-        f"use a fresh mirror, or accept it: at the archive in the base, {key}: "
+        f"use a fresh mirror, or accept it: at the {own}, {key}: "
         f"{{accept-days: {late + 30}, because: REASON}}; or {where_to}",
     )

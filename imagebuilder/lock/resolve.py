@@ -10,11 +10,18 @@ from pathlib import Path
 
 from imagebuilder.errors import InputError
 from imagebuilder.lock.apt import Apt, in_use, make_apt
+from imagebuilder.lock.builds import build_requests, every_package, has_sources, lock_builds
 from imagebuilder.lock.release import Release
 from imagebuilder.lock.solve import Request, Solved, solve
 from imagebuilder.lock.sources import locked_sources, render_preferences
 from imagebuilder.lock.storage import storing
-from imagebuilder.lock.types import Lock, LockedLayer, LockedPackage, LockedPython
+from imagebuilder.lock.types import (
+    Lock,
+    LockedBuild,
+    LockedLayer,
+    LockedPackage,
+    LockedPython,
+)
 from imagebuilder.lock.update import load_releases
 from imagebuilder.lock.wheels import lock_python, python_of
 from imagebuilder.recipe.types import Overlay, Recipe
@@ -45,26 +52,47 @@ def make_lock(
     WorkError.
     """
     with storing(cache):
-        apt = make_apt(recipe.sources, mirrors, cache, architecture=recipe.base.architecture)
+        apt = make_apt(
+            recipe.sources,
+            mirrors,
+            cache,
+            architecture=recipe.base.architecture,
+            with_sources=has_sources(recipe),
+        )
         with in_use(apt):
             progress("Updating the package lists")
             releases = load_releases(apt, progress)
             progress(f"Solving {len(recipe.overlays) + 1} layers")
             solved = solve_keeping(apt, recipe, releases, previous if keep else None, progress)
-        layers = locked_layers(recipe, solved, cache, progress)
-    dated = with_epochs(layers, releases, [*([previous] if previous else []), *siblings])
+            count = len(recipe.overlays) + 1
+            builds = lock_builds(
+                apt,
+                recipe,
+                solved[:count],
+                solved[count:],
+                apt.root / "preferences",
+                cache,
+                progress,
+            )
+        layers = locked_layers(recipe, solved[:count], builds, cache, progress)
+    others = [*([previous] if previous else []), *siblings]
+    dated = with_epochs(layers, releases, others)
     return Lock(
         profile=recipe.profile,
         architecture=recipe.base.architecture,
         base=recipe.base.name,
-        epoch=dated[-1].epoch,
+        epoch=image_epoch(dated, releases, others),
         sources=locked_sources(releases, int(time.time())),
         layers=dated,
     )
 
 
 def locked_layers(
-    recipe: Recipe, solved: Sequence[Solved], cache: Path, progress: Callable[[str], None]
+    recipe: Recipe,
+    solved: Sequence[Solved],
+    builds: Mapping[str, tuple[LockedBuild, ...]],
+    cache: Path,
+    progress: Callable[[str], None],
 ) -> list[LockedLayer]:
     """The layers with their wheels, without an epoch yet."""
     layers = []
@@ -73,14 +101,16 @@ def locked_layers(
         have += layer.packages
         python = lock_pythons(recipe, overlay, have, cache, progress)
         name, asked = layer.request.overlay, tuple(dict.fromkeys(layer.request.packages))
-        layers.append(LockedLayer(name, asked, layer.packages, python, epoch=0))
+        built = builds.get(name, ())
+        layers.append(LockedLayer(name, asked, layer.packages, python, epoch=0, builds=built))
     return layers
 
 
 def requests_of(recipe: Recipe) -> tuple[Request, ...]:
-    """What each layer asks for, the base first."""
+    """What each layer asks for, the base first, and after the layers what each build asks for."""
     base = Request("", (*recipe.base.packages, recipe.base.kernel))
-    return (base, *(Request(overlay.name, overlay.packages) for overlay in recipe.overlays))
+    layers = (Request(overlay.name, overlay.packages) for overlay in recipe.overlays)
+    return (base, *layers, *build_requests(recipe))
 
 
 def overlays_of(recipe: Recipe) -> tuple[Overlay | None, ...]:
@@ -113,7 +143,8 @@ def render_kept(lock: Lock) -> str:
     """apt_preferences(5) that prefer the versions of a lock."""
     return "\n".join(
         f"Package: {package.name}\nPin: version {package.version}\nPin-Priority: {KEEP_PRIORITY}\n"
-        for package in lock.packages
+        for package in every_package(lock)
+        if package.architecture != "source"
     )
 
 
@@ -140,9 +171,7 @@ def with_epochs(
     2. Else it is that of the newest Release its packages come from.
     3. It is never before that of the layer below.
     """
-    dates: dict[str, int] = {}
-    for release in releases:
-        dates[release.source.id] = max(release.date, dates.get(release.source.id, 0))
+    dates = release_dates(releases)
     known = {
         tuple(map(content, other.layers[: number + 1])): layer.epoch
         for other in reversed(others)
@@ -156,6 +185,38 @@ def with_epochs(
         epoch = max(below, known.get(chain, newest))
         dated.append(replace(layer, epoch=epoch))
     return tuple(dated)
+
+
+def release_dates(releases: Sequence[Release]) -> dict[str, int]:
+    """The date of the newest Release of each source, by its id."""
+    dates: dict[str, int] = {}
+    for release in releases:
+        dates[release.source.id] = max(release.date, dates.get(release.source.id, 0))
+    return dates
+
+
+def image_epoch(
+    layers: Sequence[LockedLayer], releases: Sequence[Release], others: Sequence[Lock]
+) -> int:
+    """The epoch of the whole image: that of its last layer, or of newer stuff of its builds.
+
+    A toolchain that changes makes no layer of packages anew, but it makes a newer image.
+    """
+    last = layers[-1].epoch
+    builds = [build for layer in layers for build in layer.builds]
+    if not builds:
+        return last
+    whole = tuple(map(content, layers))
+    for other in others:
+        if (
+            tuple(map(content, other.layers)) == whole
+            and [build for layer in other.layers for build in layer.builds] == builds
+        ):
+            return max(last, other.epoch)
+    dates = release_dates(releases)
+    used = {package.source for build in builds for package in build.packages}
+    used |= {package.source for build in builds for package in build.source_packages}
+    return max([last, *(dates[source] for source in used)])
 
 
 def content(layer: LockedLayer) -> tuple[tuple[str, ...], ...]:

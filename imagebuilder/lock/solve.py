@@ -41,10 +41,14 @@ Stanza = Mapping[str, str]
 
 @dataclass(frozen=True)
 class Request:
-    """What one layer asks for; `overlay` is "" for the base."""
+    """What one layer asks for; `overlay` is "" for the base.
+
+    With `build`, it is what that build's tree has on top of all layers.
+    """
 
     overlay: str
     packages: tuple[str, ...]
+    build: str = ""
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -54,6 +58,8 @@ class Request:
     @property
     def name(self) -> str:
         """The layer in a message."""
+        if self.build:
+            return f"build {self.build} of overlay {self.overlay}"
         return f"overlay {self.overlay}" if self.overlay else "the base"
 
 
@@ -77,16 +83,21 @@ class Offer:
 
 
 def solve(apt: Apt, requests: Sequence[Request], preferences: Path) -> tuple[Solved, ...]:
-    """Solve every layer in turn, under the pins of `preferences`.
+    """Solve every layer in turn, under the pins of `preferences`; builds stand after the layers.
 
     Raises InputError: unknown packages (all at once), one that would remove what a layer below has
     brought, or what apt cannot satisfy.
     """
     check_requests(requests)
     below: tuple[Solved, ...] = ()
+    aside: tuple[Solved, ...] = ()
     for request in requests:
-        below = (*below, solve_layer(apt, requests, request, below, preferences))
-    return below
+        solved = solve_layer(apt, requests, request, below, preferences)
+        if request.build:
+            aside = (*aside, solved)
+        else:
+            below = (*below, solved)
+    return (*below, *aside)
 
 
 def check_requests(requests: Sequence[Request]) -> None:

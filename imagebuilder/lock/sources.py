@@ -40,13 +40,16 @@ def locked_source(release: Release, now: int) -> LockedSource:
 
 def asked_of(source: Source) -> str:
     """The digest of everything the recipe says of a source that decides what is taken from it."""
+    pins: list[Json] = [list(source.pin_packages), source.pin_priority]
+    if source.pin_version:
+        pins.append(source.pin_version)
     said: Json = {
         "id": source.id,
         "suites": list(source.suites),
         "components": list(source.components),
         "origin": source.mirror or source.uri,
         "key": list(source.fingerprints) if source.uri else source.key.name,
-        "pins": [list(source.pin_packages), source.pin_priority],
+        "pins": pins,
         "snapshot": source.snapshot,
     }
     return digest_of(said)
@@ -61,6 +64,15 @@ def render_preferences(releases: tuple[Release, ...]) -> str:
     stanzas = []
     for release in releases:
         source = release.source
+        if source.pin_version:
+            # Of the records that fit a version of a package the first counts: others of these
+            # packages keep the default of 500.
+            stanzas.append(
+                f"Package: {' '.join(source.pin_packages)}\n"
+                f"Pin: version {source.pin_version}\n"
+                f"Pin-Priority: {source.pin_priority}\n"
+            )
+            continue
         if (source.pin_packages, source.pin_priority) == DEFAULT_PINS:
             continue
         stanzas.append(

@@ -20,8 +20,11 @@ from imagebuilder.lock.release import (
     list_name,
     parse_date,
     read_releases,
+    release_folder,
+    tell_places,
 )
 from imagebuilder.process import Completed
+from imagebuilder.recipe.types import Source
 
 # Words of apt (in LC_ALL=C.UTF-8) and what they mean; the first that matches decides.
 EXPIRED = re.compile(r"Release file for (\S+) is expired \(invalid since (?:(\d+)d)?")
@@ -51,6 +54,7 @@ def load_releases(apt: Apt, progress: Callable[[str], None]) -> tuple[Release, .
     if done.status != 0 or NO_COMPONENT.search(done.stderr):
         raise update_error(apt, done)
     releases = read_releases(apt)
+    tell_places(releases, progress)
     check_ends(releases, int(time.time()), progress)
     return releases
 
@@ -60,21 +64,21 @@ def update_error(apt: Apt, done: Completed) -> ImagebuilderError:
     said = done.stderr
     lines = [line for line in said.splitlines() if line.startswith(("E:", "W:"))]
     words = "\n    ".join(lines)
-    where = source_named(apt, said)
+    source = source_named(apt, said)
+    where = f"source {source.id}" if source else ""
     if faults := [expired_by_apt(apt, match) for match in EXPIRED.finditer(said)]:
         return InputError.of(faults)
     if UNTRUSTED.search(said) and not UNREACHABLE.search(said):
         return WorkError(
             f"the signature of a Release file is not good\n    {words}",
             where=where,
-            hint="the mirror is not what it should be, or the pinned key is too old",
+            hint=distrusted(source),
         )
     if UNREACHABLE.search(said):
         return HostError(
-            f"mirror is not reachable\n    {words}",
+            f"{'the vendor' if vendor_of(source) else 'mirror'} is not reachable\n    {words}",
             where=where,
-            hint="look at the network and the proxy, or choose another mirror in the site file "
-            "(mirrors:) or with IMAGEBUILDER_MIRROR",
+            hint=unreached(source),
         )
     if NO_SUITE.search(said):
         return InputError(
@@ -93,26 +97,58 @@ def update_error(apt: Apt, done: Completed) -> ImagebuilderError:
     return WorkError(f"apt could not update the package lists\n    {words}", where=where)
 
 
+def vendor_of(source: Source | None) -> Source | None:
+    """The source, where it is a vendor's and not the distribution's."""
+    return source if source and source.uri else None
+
+
+def distrusted(source: Source | None) -> str:
+    """What next when a signature is not good."""
+    vendor = vendor_of(source)
+    if not vendor:
+        return "the mirror is not what it should be, or the pinned key is too old"
+    pinned = ", ".join(vendor.fingerprints) or vendor.key.name
+    return (
+        f"what is there is not signed with the pinned key ({pinned}): somebody else's, or the "
+        "vendor has a new key; compare with what the vendor publishes before you change the pin"
+    )
+
+
+def unreached(source: Source | None) -> str:
+    """What next when a source does not answer."""
+    vendor = vendor_of(source)
+    if not vendor:
+        return (
+            "look at the network and the proxy, or choose another mirror in the site file "
+            "(mirrors:) or with IMAGEBUILDER_MIRROR"
+        )
+    return (
+        "look at the network and the proxy, or name another place of this repository in the site "
+        f"file, sources: {{{vendor.id}: {{uri: ADDRESS, because: REASON}}}}; what is locked and in "
+        "the pool builds without it"
+    )
+
+
 def expired_by_apt(apt: Apt, match: re.Match[str]) -> Fault:
     """The fault of a Release file that apt itself has refused."""
     uri, late = match[1], int(match[2] or 0)
-    suite = uri.partition("/dists/")[2].rpartition("/")[0] or uri
+    folder = f"{unquote(uri).rpartition('/')[0]}/"
     ended = int(time.time()) - late * DAY
-    for number, address in enumerate(apt.uris):
-        source = apt.sources[number]
-        if unquote(uri).startswith(f"{address}/") and suite in source.suites:
-            kept = apt.lists / "partial" / list_name(uri)
-            if kept.exists():
-                ended = parse_date(parse_release(kept.read_text()).get("Valid-Until", "")) or ended
-            return expired(source, suite, late, ended)
+    for address, source in zip(apt.uris, apt.sources, strict=True):
+        for suite in source.suites:
+            if release_folder(address, suite) == folder:
+                kept = apt.lists / "partial" / list_name(uri)
+                said = parse_release(kept.read_text()) if kept.exists() else {}
+                ended = parse_date(said.get("Valid-Until", "")) or ended
+                return expired(source, suite, late, ended)
     return Fault(uri, f"Release file ended {days(late)} ago")
 
 
-def source_named(apt: Apt, said: str) -> str:
-    """Which source apt speaks of: the one with the longest address in its words."""
+def source_named(apt: Apt, said: str) -> Source | None:
+    """Which source apt speaks of first: of those that fit, the one with the longest address."""
     named = [
-        (uri, source.id)
-        for uri, source in zip(apt.uris, apt.sources, strict=True)
-        if f"{uri}/" in said or f"{uri} " in said
+        (min(places), -len(uri), number)
+        for number, uri in enumerate(apt.uris)
+        if (places := [at for end in "/ " if (at := said.find(f"{uri}{end}")) >= 0])
     ]
-    return f"source {max(named, key=lambda pair: len(pair[0]))[1]}" if named else ""
+    return apt.sources[min(named)[2]] if named else None

@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 from urllib.parse import unquote, urlsplit
@@ -32,6 +32,8 @@ PIP = (sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check")
 NO_WHEEL = re.compile(r"No matching distribution found for (\S+)")
 UNREACHABLE = re.compile(r"Max retries exceeded|NewConnectionError|Failed to establish a new")
 TIMEOUT_S = 30
+# Asked for when there is no wheel for the root's.
+PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 
 
 @dataclass(frozen=True)
@@ -194,9 +196,26 @@ def ask_pip(
         "--target", scratch / "target", "--report", report, "--requirement", asked,
     )  # fmt: skip
     if done.status != 0:
-        raise pip_error(done, f"python environment {env.path}", python)
+        match = NO_WHEEL.search(done.stderr)
+        others = pythons_with(match[1], scratch, options, python) if match else []
+        raise pip_error(done, f"python environment {env.path}", python, others)
     for entry in cast(list[dict[str, Json]], json.loads(report.read_text())["install"]):
         yield read_item(entry)
+
+
+def pythons_with(wanted: str, scratch: Path, options: Sequence[str], python: Python) -> list[str]:
+    """The Pythons (`3.11`) for which the indexes have a wheel of `wanted`, of those in use."""
+    asked = scratch / "one.txt"
+    asked.write_text("".join(f"{line}\n" for line in (*options, wanted)))
+    others = (replace(python, version=version) for version in PYTHONS if version != python.short)
+    return [
+        other.short
+        for other in others
+        if run_pip(
+            "install", "--dry-run", "--quiet", "--ignore-installed", *other.options,
+            "--target", scratch / "target", "--requirement", asked,
+        ).status == 0
+    ]  # fmt: skip
 
 
 def read_item(entry: Mapping[str, Json]) -> Item:
@@ -296,8 +315,10 @@ def run_pip(*words: str | Path, env: Mapping[str, str] | None = None) -> Complet
     return run([*PIP, *words], env={**settings, **(env or {})}, check=False)
 
 
-def pip_error(done: Completed, where: str, python: Python) -> ImagebuilderError:
-    """Why pip could not choose."""
+def pip_error(
+    done: Completed, where: str, python: Python, others: Sequence[str] = ()
+) -> ImagebuilderError:
+    """Why pip could not choose; `others` are the Pythons that have a wheel of what is missing."""
     words = errors_of(done)
     if UNREACHABLE.search(done.stdout + done.stderr):
         return unreachable(words, where)
@@ -306,7 +327,13 @@ def pip_error(done: Completed, where: str, python: Python) -> ImagebuilderError:
             f"no wheel of {match[1]} for Python {python.short} on {python.machine} with glibc "
             f"2.{python.glibc}\n    {words}",
             where=where,
-            hint="choose a version that has one, or a base with another Python"
+            hint=(
+                f"there is one for Python {', '.join(others)}: requirements are made for one "
+                f"Python; make them again with --python-version {python.short}, or choose a base "
+                "with that Python"
+                if others
+                else "choose a version that has one, or a base with another Python"
+            )
             + (" (or no index has answered)" if "versions: none" in done.stderr else ""),
         )
     if "THESE PACKAGES DO NOT MATCH THE HASHES" in done.stderr:
@@ -338,4 +365,5 @@ def unreachable(words: str, where: str) -> HostError:
 def errors_of(done: Completed) -> str:
     """The last lines pip said."""
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    lines = [line for line in lines if line.startswith("ERROR:")] or lines
     return "\n    ".join(lines[-8:])

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 from pydantic import TypeAdapter
 
 from imagebuilder.process import Completed
-from imagebuilder.proof.root import Root
 from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.types import Hardware
+from imagebuilder.root import Root
 
 
 class Ask(Protocol):
@@ -70,5 +70,3 @@ def subject_of(manifest: Mapping[str, Any], root: Root, ask: Ask) -> Subject:
         wheels=wheels,
         ask=ask,
     )
-
-

@@ -6,6 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from imagebuilder.errors import Fault, WorkError
+
 
 class Question(StrEnum):
     """What is asked of an image, in this order."""
@@ -104,3 +106,12 @@ class Proof:
     def faults(self) -> tuple[Finding, ...]:
         """Every fault, in the order of the questions."""
         return tuple(f for a in self.answers for f in a.findings if f.level is Level.FAULT)
+
+
+def check_proved(proof: Proof) -> None:
+    """Raise WorkError with every fault of the proof."""
+    if proof.faults:
+        raise WorkError.of(
+            Fault(f"{proof.name}: {fault.question}", fault.what, fault.hint)
+            for fault in proof.faults
+        )

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate before `stable`: a boot test of these very bytes has passed, or somebody says why not.
+"""The gate before a channel: the image is proved and, for `stable`, a boot test of these very bytes
+has passed; or somebody says why not.
 
     reports + digests of the release -> standing -> Passage: the report's id, or the reason
                                                  -> WorkError: what is missing, what to type
@@ -9,10 +10,12 @@ What was stable before may be again without one: a rollback must work at any tim
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.publish.find import (
@@ -66,18 +69,58 @@ def check_reason(reason: str) -> None:
         )
 
 
-def pass_gate(
-    tree: Tree, release: ReleaseName, ui: Ui, *, channel: str = STABLE, untested: str = ""
-) -> Passage:
-    """What lets a channel have a release; only stable asks.  Raises WorkError when nothing does.
+def find_unproved(manifest: Mapping[str, Any]) -> str:
+    """What the proof in an image's manifest found wrong, in a line; "" for nothing.
 
-    The caller has called check_reason(), and check_release() if the release is there.
+    An image from before images were proved has none, and nothing is held against it.
     """
+    answers = manifest.get("proof", {}).get("answers", ())
+    faults = [f["what"] for a in answers for f in a["findings"] if f["level"] == "fault"]
+    more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
+    return f"{faults[0]}{more}" if faults else ""
+
+
+def load_manifest(tree: Tree, release: ReleaseName) -> Mapping[str, Any]:
+    """The manifest of a release; empty where it is not in the tree, or not whole."""
+    path = tree.release(release.profile, release.version) / "manifest.json"
+    try:
+        found: Mapping[str, Any] = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}  # whether its files are whole, check_release() has told
+    return found
+
+
+def pass_gate(
+    tree: Tree,
+    release: ReleaseName,
+    ui: Ui,
+    *,
+    channel: str = STABLE,
+    untested: str = "",
+    manifest: Mapping[str, Any] | None = None,
+) -> Passage:
+    """What lets a channel have a release.  Raises WorkError when nothing does.
+
+    A proof that failed keeps it from every channel; only stable asks for a boot test.  `manifest`
+    is that of a release which is not in the tree yet.  The caller has called check_reason(), and
+    check_release() if the release is there.
+    """
+    if find_version(tree, release.profile, channel) == release.version:
+        tell_unneeded(untested, f"it is {channel} already", ui)
+        return NOT_ASKED
+    unproved = find_unproved(manifest or load_manifest(tree, release))
+    if unproved and not untested:
+        raise WorkError(
+            f"is not proved: {unproved}",
+            where=str(release),
+            hint=f"imagebuilder prove {release} shows why; in an emergency the same again with "
+            "--untested REASON",
+        )
+    if unproved:
+        ui.warn(f"{release} becomes {channel} although it is not proved: {unproved}")
+        return Passage(reason=untested)
     if channel != STABLE:
         tell_unneeded(untested, f"{channel} wants no boot test", ui)
-        return NOT_ASKED
-    if find_version(tree, release.profile, STABLE) == release.version:
-        tell_unneeded(untested, "it is stable already", ui)
         return NOT_ASKED
     found = read_reports(tree.reports(release.profile, release.version))
     for fault in found.faults:

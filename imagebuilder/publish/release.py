@@ -123,7 +123,14 @@ def publish(
                 if not made:
                     check_release(tree, release.profile, release.version)
                     check_same(tree, release, manifest)
-                passage = pass_gate(tree, release, ui, channel=channel, untested=untested)
+                passage = pass_gate(
+                    tree,
+                    release,
+                    ui,
+                    channel=channel,
+                    untested=untested,
+                    manifest=manifest,
+                )
                 if made:
                     make_release(source, facts, tree, ui, packing=packing)
                 packed = packing and (made or complete_release(facts, tree, ui))

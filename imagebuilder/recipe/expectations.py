@@ -6,8 +6,12 @@ It is written into the image's manifest, so that an image is judged by what it w
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
+from typing import cast
+
+from imagebuilder.digest import Json
 
 
 @dataclass(frozen=True)
@@ -90,3 +94,8 @@ def joined(given: Iterable[Expectations]) -> Expectations:
             for field in fields(Expectations)
         }
     )
+
+
+def plain(expectations: Expectations) -> dict[str, Json]:
+    """As a value for digests and manifests, equal to what is read back from one."""
+    return cast("dict[str, Json]", json.loads(json.dumps(asdict(expectations))))

@@ -11,7 +11,8 @@ from pathlib import Path
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.recipe.check import check_relations, check_sources, check_tree, check_twice
 from imagebuilder.recipe.keys import KEYS_VAR, load_site_keys
-from imagebuilder.recipe.overlay import render_base, render_overlay
+from imagebuilder.recipe.overlay import render_base, render_overlay, with_components
+from imagebuilder.recipe.places import load_places
 from imagebuilder.recipe.read import (
     OVERLAY_FILE,
     Site,
@@ -104,8 +105,9 @@ def resolve_recipe(
     unsure = values.unsure if base else values.unsure | names.keys()
     renderer = Renderer({**values.known, **names, "profile": profile}, unsure, partial=not all_read)
     consents = site.file.expired_release
+    places = load_places(site, parts, settings, faults)
     overlays = tuple(
-        render_overlay(part, Scope(part.document, renderer, faults), consents, site.file.sources)
+        render_overlay(part, Scope(part.document, renderer, faults), consents, places)
         for part in parts.values()
     )
     check_tree(overlays, parts, faults)
@@ -113,10 +115,11 @@ def resolve_recipe(
     if base is None:
         return None
     name, read = base
+    rendered = render_base(name, read.file, Scope(read.document, renderer, faults), consents)
     return Recipe(
         profile=profile,
         description=merged.description,
-        base=render_base(name, read.file, Scope(read.document, renderer, faults), consents),
+        base=with_components(rendered, overlays),
         overlays=overlays,
         vars=values.known,
         hardware=merged.hardware,

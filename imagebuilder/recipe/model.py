@@ -89,6 +89,11 @@ class SourceModel(Model):
     pin_priority: int = Field(
         default=500, ge=-1, le=1001, description="apt_preferences(5) Pin-Priority."
     )
+    pin_version: str = Field(
+        default="",
+        description="The version those packages are taken at, so that what is one driver stays "
+        "together (apt_preferences(5) `Pin: version`). Template.",
+    )
     expired_release: ExpiredReleaseModel | None = Field(
         default=None, description="Accept an expired Release file, and why."
     )
@@ -130,6 +135,11 @@ class PythonModel(Model):
 
     path: RootPath = Field(description="Where it lives in the root, such as `/opt/vllm`.")
     requirements: str = Field(description="Path below the overlay of the requirements file.")
+    made_with: str = Field(
+        default="",
+        description="Command that makes that file, where the overlay cannot bring it; said when it "
+        "is not there.",
+    )
     interpreter: RootPath = Field(
         default="/usr/bin/python3", description="Interpreter in the root; a package must bring it."
     )
@@ -186,6 +196,10 @@ class OverlayFile(Model):
     )
     vars: dict[VarName, VarModel] = Field(default={}, description="Its variables.")
     packages: list[Entry] = Field(default=[], description="Packages. Template.")
+    components: list[Entry] = Field(
+        default=[],
+        description="More components of the distribution's archives, such as `non-free`.",
+    )
     sources: list[SourceModel] = Field(default=[], description="Vendors' apt repositories.")
     files: dict[RootPath, FileRule] = Field(
         default={}, description="Rules for paths below files/, as they land (without `.j2`)."
@@ -282,7 +296,8 @@ class SiteFile(Model):
         default={}, description="Mirrors by name, before those of the host's apt sources."
     )
     expired_release: dict[Name, ExpiredReleaseModel] = Field(
-        default={}, description="Consent to expired Release files, by suite."
+        default={},
+        description="Consent to expired Release files, by suite or by the name of a source.",
     )
     sources: dict[Name, SiteSourceModel] = Field(
         default={}, description="Other places of vendors' repositories, by the source's name."

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
 
 from imagebuilder.recipe.model_words import Entry, Model, Name, VarValue
+
+EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$", max_length=64)]
 
 
 class BuildModel(Model):
@@ -32,6 +36,9 @@ class BuildModel(Model):
         description="Program below the overlay that builds. It has no network, finds the release "
         "of the image's kernel in KERNEL, and leaves what the root gets below $DESTDIR."
     )
+    env: dict[EnvName, str] = Field(
+        default={}, description="More of the program's environment. Templates."
+    )
     when: str = Field(default="true", description="Jinja2 expression over the vars.")
 
 
@@ -40,6 +47,11 @@ class AnsibleModel(Model):
 
     playbook: str = Field(
         description="Path of the playbook: below the overlay, or absolute. Template."
+    )
+    groups: str = Field(
+        default="",
+        description="Groups of the inventory that the image is in, separated by commas; plays for "
+        "others are left out. Empty: every group that a play names. Template.",
     )
     vars: dict[str, VarValue] = Field(default={}, description="Extra vars. Texts are templates.")
     network: bool = Field(default=False, description="Whether its tasks may reach the network.")

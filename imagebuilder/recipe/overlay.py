@@ -29,6 +29,7 @@ from imagebuilder.recipe.rules import (
     LINE,
     MODULE,
     PACKAGE,
+    PIN,
     PLACE,
     PORT,
     SYSCTL,
@@ -83,6 +84,16 @@ def render_base(name: str, file: BaseFile, scope: Scope, consents: Consents) -> 
     )
 
 
+def with_components(base: Base, overlays: Sequence[Overlay]) -> Base:
+    """The base with the components that its overlays ask for, in all its archives."""
+    asked = tuple(dict.fromkeys(c for overlay in overlays for c in overlay.components))
+    sources = (
+        replace(source, components=tuple(dict.fromkeys((*source.components, *asked))))
+        for source in base.sources
+    )
+    return replace(base, sources=tuple(sources))
+
+
 def archive_source(archive: ArchiveModel, consents: Consents) -> Source:
     """The apt source of some suites of the distribution."""
     return Source(
@@ -99,7 +110,9 @@ def archive_source(archive: ArchiveModel, consents: Consents) -> Source:
 def consent(
     suites: Sequence[str], own: ExpiredReleaseModel | None, consents: Consents
 ) -> ExpiredRelease | None:
-    """The consent for these suites: the site's, by suite, before the source's own."""
+    """The consent for these suites: the site's, by suite (a vendor's also by the name of its
+    source), before the source's own.
+    """
     given = next((consents[suite] for suite in suites if suite in consents), own)
     return ExpiredRelease(given.accept_days, given.because) if given else None
 
@@ -116,6 +129,7 @@ def render_overlay(part: Part, scope: Scope, consents: Consents, places: Places)
         name=part.name,
         path=part.folder,
         packages=scope.entries(("packages",), file.packages, PACKAGE),
+        components=scope.entries(("components",), file.components, WORD),
         sources=tuple(render_sources(part, scope, consents, places)),
         files=load_tree(scope, part.folder, part.shown, file.files, ACCOUNT),
         scripts=tuple(render_scripts(part, scope)),
@@ -196,10 +210,13 @@ def render_sources(
         ]
         for key in ("components", "pin_packages"):
             check_words(scope, (*path, key.replace("_", "-")), getattr(source, key))
+        version: str | None = ""
+        if source.pin_version:
+            version = scope.text((*path, "pin-version"), source.pin_version, PIN)
         place = places.get(source.name)
         key_file = find_key(part, scope, path, source, place)
         sound = tuple(suite for suite in suites if suite)
-        if uri and key_file and len(sound) == len(suites):
+        if uri and key_file and version is not None and len(sound) == len(suites):
             found = Source(
                 id=source.name,
                 suites=sound,
@@ -209,7 +226,8 @@ def render_sources(
                 fingerprints=tuple(source.fingerprints),
                 pin_packages=tuple(source.pin_packages),
                 pin_priority=source.pin_priority,
-                expired_release=consent(sound, source.expired_release, consents),
+                pin_version=version,
+                expired_release=consent((source.name, *sound), source.expired_release, consents),
             )
             yield replaced(found, place)
 
@@ -233,7 +251,7 @@ def find_key(
 ) -> Path | None:
     """The key file of a source: the site's if that names one, else the overlay's, as pinned."""
     if place and place.key:
-        return Path(place.key).expanduser()
+        return Path(place.key)
     missing = not (part.folder / source.key).exists()
     if missing and not source.key.startswith("/"):
         what = f"the vendor's key is not there: {part.shown}/{source.key}"
@@ -241,6 +259,7 @@ def find_key(
             "download it from the vendor, compare its fingerprint "
             f"({listing(source.fingerprints)}) and put it there; or name another place of the "
             f"repository under sources: {source.name}: in the site file"
+            + (", with its key and fingerprints" if place else "")
         )
         scope.fault((*path, "key"), what, hint)
         return None
@@ -287,7 +306,9 @@ def render_python(part: Part, scope: Scope) -> Iterator[PythonEnv]:
         if not scope.holds((*path, "when"), environment.when):
             continue
         check_places(scope, path, environment)
-        found = find_inside(part, scope, (*path, "requirements"), environment.requirements)
+        hint = f"make it with: {environment.made_with}" if environment.made_with else ""
+        written = environment.requirements
+        found = find_inside(part, scope, (*path, "requirements"), written, hint=hint)
         if found:
             scope.faults.extend(
                 requirement_faults(found, f"{part.shown}/{environment.requirements}")

@@ -15,6 +15,9 @@ from imagebuilder.recipe.positions import Document, KeyPath
 from imagebuilder.recipe.render import Scope
 from imagebuilder.recipe.validate import quote
 
+# Requirements without a hash that are told one by one: a whole file of them is one mistake.
+MOST_BARE = 3
+
 
 @dataclass(frozen=True)
 class Part:
@@ -53,12 +56,20 @@ def requirement_faults(path: Path, shown: str) -> Iterator[Fault]:
     requirements = list(requirement_lines(text))
     if not requirements:
         yield Fault(shown, "names no package")
+    bare = [number for number, line in requirements if is_bare(line)]
     for number, line in requirements:
         if re.match(r"(-[rce]\b|--(requirement|constraint|editable)\b)", line):
             yield Fault(f"{shown}:{number}", f"{quote(line)} brings in what has no digest", hint)
-        elif not line.startswith("-") and "--hash=sha256:" not in line:
+        elif number in bare[:MOST_BARE]:
             name = re.split(r"[\s;=<>!~\[@]", line)[0]
             yield Fault(f"{shown}:{number}", f"{quote(name)} has no --hash=sha256:", hint)
+    if rest := bare[MOST_BARE:]:
+        yield Fault(f"{shown}:{rest[0]}", f"{len(rest)} more have no --hash=sha256:", hint)
+
+
+def is_bare(line: str) -> bool:
+    """Whether a line is a requirement without a hash."""
+    return not line.startswith("-") and "--hash=sha256:" not in line
 
 
 def requirement_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -75,8 +86,13 @@ def requirement_lines(text: str) -> Iterator[tuple[int, str]]:
         yield start, joined
 
 
-def find_inside(part: Part, scope: Scope, path: KeyPath, written: str) -> Path | None:
-    """The regular file of the overlay that `written` names; None, with a fault, otherwise."""
+def find_inside(
+    part: Part, scope: Scope, path: KeyPath, written: str, *, hint: str = ""
+) -> Path | None:
+    """The regular file of the overlay that `written` names; None, with a fault, otherwise.
+
+    `hint` says what to do when there is no such file.
+    """
     if written.startswith("/") or ".." in written.split("/"):
         scope.fault(path, f"{quote(written)} leaves the overlay", "name a path below the overlay")
         return None
@@ -89,6 +105,6 @@ def find_inside(part: Part, scope: Scope, path: KeyPath, written: str) -> Path |
         scope.fault(path, f"{quote(written)} is a symlink that leaves the overlay")
         return None
     if not is_file:
-        scope.fault(path, f"no file {part.shown}/{written}")
+        scope.fault(path, f"no file {part.shown}/{written}", hint)
         return None
     return found

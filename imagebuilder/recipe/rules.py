@@ -7,7 +7,10 @@ import re
 
 from imagebuilder.recipe.render import Rule
 
-PACKAGE = Rule(re.compile(r"[a-z0-9][a-z0-9.+-]+"), "the name of a package")
+PACKAGE = Rule(
+    re.compile(r"[a-z0-9][a-z0-9.+-]+(=[A-Za-z0-9][A-Za-z0-9.+:~-]*)?"), "the name of a package"
+)
+PIN = Rule(re.compile(r"[A-Za-z0-9][A-Za-z0-9.+:~*-]*"), "the version of a package")
 UNIT = Rule(
     re.compile(
         r"[A-Za-z0-9:_.\\@-]+\.(service|socket|timer|target|path|mount|automount|swap|slice|scope)"

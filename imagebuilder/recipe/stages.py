@@ -10,12 +10,16 @@ from pathlib import Path
 from imagebuilder.digest import Json, digest_of, digest_of_file
 from imagebuilder.recipe.model_stages import AnsibleModel, BuildModel, SlimModel, TargetsModel
 from imagebuilder.recipe.part import Part, check_runs, find_inside, requirement_faults
+from imagebuilder.recipe.playbook import read_playbook
 from imagebuilder.recipe.positions import KeyPath
 from imagebuilder.recipe.render import Scope
 from imagebuilder.recipe.rules import BELOW, GLOB, LINE, PACKAGE, TARGET
 from imagebuilder.recipe.types import Build, Playbook, PythonEnv, Script, Slim
 from imagebuilder.recipe.validate import listing, quote
 
+# What lies in a playbook's project and is no part of it.
+IGNORED = frozenset((".git", ".hg", ".venv", "__pycache__", ".ansible"))
+MOST_FILES = 10_000
 # Where the wheels of a build lie in its tree.
 BUILD_WHEELS = "/opt/imagebuilder/wheels"
 
@@ -49,7 +53,16 @@ def render_builds(part: Part, scope: Scope) -> Iterator[Build]:
                 (*path, "source-packages"), model.source_packages, PACKAGE
             ),
             python=build_python(part, scope, path, model),
+            env=build_env(scope, (*path, "env"), model),
         )
+
+
+def build_env(scope: Scope, path: KeyPath, model: BuildModel) -> tuple[tuple[str, str], ...]:
+    """The environment of a build's program; what the build itself sets is not the overlay's."""
+    for name in sorted({"KERNEL", "DESTDIR"} & model.env.keys()):
+        scope.fault((*path, name), f"{name} is set by the build itself", "choose another name")
+    texts = ((name, scope.text((*path, name), text, LINE)) for name, text in model.env.items())
+    return tuple((name, text) for name, text in texts if text is not None)
 
 
 def build_python(part: Part, scope: Scope, path: KeyPath, model: BuildModel) -> PythonEnv | None:
@@ -75,15 +88,54 @@ def render_slim(model: SlimModel, scope: Scope) -> Slim:
 
 
 def render_playbooks(part: Part, scope: Scope) -> Iterator[Playbook]:
-    """The playbooks that apply, each with the digest of the folder it lies in."""
+    """The playbooks that apply, each with the digests of its folder."""
+    names: set[str] = set()
     for number, model in enumerate(part.file.ansible):
         path: KeyPath = ("ansible", number)
         if not scope.holds((*path, "when"), model.when):
             continue
         found = find_playbook(part, scope, (*path, "playbook"), model)
-        if found:
-            values = render_values(scope, (*path, "vars"), model)
-            yield Playbook(found.name, found, digest_of_folder(found.parent), values, model.network)
+        playbook = found and read_found(part, scope, path, model, found)
+        if playbook and playbook.name in names:
+            what = f"another playbook of the overlay is also named {quote(playbook.name)}"
+            scope.fault((*path, "playbook"), what, "rename one of them")
+        elif playbook:
+            names.add(playbook.name)
+            yield playbook
+
+
+def read_found(
+    part: Part, scope: Scope, path: KeyPath, model: AnsibleModel, found: Path
+) -> Playbook | None:
+    """The playbook at `found`, with the project that it belongs to."""
+    project = project_of(found)
+    files = digests_of_project(project)
+    if files is None:
+        what = f"{project} has more than {MOST_FILES} files, and all would be read"
+        scope.fault((*path, "playbook"), what, "put the playbook and its roles in their own folder")
+        return None
+    groups = scope.text((*path, "groups"), model.groups, LINE if model.groups else None) or ""
+    named = tuple(sorted({name.strip() for name in groups.split(",") if name.strip()}))
+    inside = project.is_relative_to(part.folder)
+    shown = f"{part.shown}/{project.relative_to(part.folder)}" if inside else os.fspath(project)
+    host = str(scope.renderer.names["profile"])
+    in_groups, faults = read_playbook(found, project, shown.removesuffix("/."), host, named)
+    scope.faults.extend(faults)
+    return Playbook(
+        name=os.fspath(found.relative_to(project)),
+        project=project,
+        files=files,
+        vars=render_values(scope, (*path, "vars"), model),
+        groups=in_groups,
+        limited=bool(named),
+        network=model.network,
+    )
+
+
+def project_of(playbook: Path) -> Path:
+    """The folder that a playbook's roles and vars lie in: its own, or that above `playbooks`."""
+    folder = playbook.absolute().parent
+    return folder.parent if folder.name == "playbooks" else folder
 
 
 def find_playbook(part: Part, scope: Scope, path: KeyPath, model: AnsibleModel) -> Path | None:
@@ -113,15 +165,36 @@ def render_values(scope: Scope, path: KeyPath, model: AnsibleModel) -> Mapping[s
     return rendered
 
 
-def digest_of_folder(folder: Path) -> str:
-    """The digest of every file below `folder`: name, mode and content; but for `.git`."""
+def digests_of_project(project: Path, *, follow: bool = True) -> Mapping[str, Json] | None:
+    """Every file of a project: name to mode and digest; None when there are too many.
+
+    Left out is what no playbook reads.  A symlink that leaves the project counts with what it
+    leads to, but for symlinks there.
+    """
     found: dict[str, Json] = {}
-    for path in sorted(folder.rglob("*")):
-        name = os.fspath(path.relative_to(folder))
-        if name.partition("/")[0] == ".git":
-            continue
-        if path.is_symlink():
-            found[name] = f"-> {path.readlink()}"
-        elif path.is_file():
-            found[name] = f"{path.stat().st_mode & 0o111:o} {digest_of_file(path)}"
-    return digest_of(found)
+    for folder, below, names in os.walk(project):
+        below[:] = sorted(set(below) - IGNORED)
+        links = [name for name in below if Path(folder, name).is_symlink()]
+        for name in sorted([*names, *links]):
+            path = Path(folder, name)
+            found[os.fspath(path.relative_to(project))] = digest_of_entry(
+                path, project, follow=follow
+            )
+        if len(found) > MOST_FILES:
+            return None
+    return found
+
+
+def digest_of_entry(path: Path, project: Path, *, follow: bool) -> str:
+    """One file or symlink of a project, as its layer's digest sees it."""
+    if path.is_symlink():
+        real = path.resolve()
+        text = f"-> {path.readlink()}"
+        if not follow or real.is_relative_to(project.resolve()):
+            return text
+        if real.is_dir():
+            return f"{text} {digest_of(digests_of_project(real, follow=False))}"
+        return f"{text} {digest_of_file(real)}" if real.is_file() else text
+    if not path.is_file():
+        return "special"
+    return f"{path.stat().st_mode & 0o111:o} {digest_of_file(path)}"

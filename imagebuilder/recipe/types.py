@@ -29,7 +29,8 @@ class Source:
     """One apt source.  `mirror` names an entry of the host's mirrors, or `uri` is a vendor's own.
 
     `key` is the OpenPGP certificate(s) apt may trust for it: a keyring of the host for a
-    distribution, a file of the overlay for a vendor; `fingerprints` pins the latter.  `instead` is
+    distribution, a file of the overlay for a vendor; `fingerprints` pins the latter.  With
+    `pin_version` the packages of `pin_packages` are taken at that version.  `instead` is
     why the site file has put another place in the vendor's stead, "" where it has not.
     """
 
@@ -42,6 +43,7 @@ class Source:
     fingerprints: tuple[str, ...] = ()
     pin_packages: tuple[str, ...] = ("*",)
     pin_priority: int = 500
+    pin_version: str = ""
     snapshot: str = ""
     expired_release: ExpiredRelease | None = None
     instead: str = ""
@@ -150,16 +152,23 @@ class Build:
     packages: tuple[str, ...] = ()
     source_packages: tuple[str, ...] = ()
     python: PythonEnv | None = None
+    env: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
 class Playbook:
-    """A playbook of Ansible's for the root.  `digest` is of all files beside and below it."""
+    """A playbook of Ansible's for the root: `name` below the folder `project`.
+
+    `files` are all files of that folder with their digests.  `groups` are those of the inventory
+    that the image is in; when the recipe has named them, plays for others are left out (`limited`).
+    """
 
     name: str
-    source: Path
-    digest: str
+    project: Path
+    files: Mapping[str, Json]
     vars: Mapping[str, Json]
+    groups: tuple[str, ...] = ()
+    limited: bool = False
     network: bool = False
 
 
@@ -187,6 +196,7 @@ class Overlay:
     path: Path
     initrd: bool = False
     packages: tuple[str, ...] = ()
+    components: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
     files: tuple[TreeFile, ...] = ()
     scripts: tuple[Script, ...] = ()

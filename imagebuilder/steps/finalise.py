@@ -56,14 +56,15 @@ touch /etc/.updated /var/.updated
 class FinaliseStep:
     """The last layer.  `packages` is what dpkg must say is installed: name to version.
 
-    The command line and the ports are not written into the root, but a part of what IMAGE_VERSION
-    names.
+    The command line, the ports and what the image is judged by are not written into the root, but
+    a part of what IMAGE_VERSION names.
     """
 
     profile: str
     packages: Mapping[str, str]
     cmdline: tuple[str, ...]
     listens: tuple[str, ...]
+    expects: Mapping[str, Json]
     epoch: int
     version: str = ""
     title: str = "finalise"
@@ -75,6 +76,7 @@ class FinaliseStep:
             "profile": self.profile,
             "cmdline": list(self.cmdline),
             "listens": list(self.listens),
+            "expects": self.expects,
             "epoch": self.epoch,
         }
 

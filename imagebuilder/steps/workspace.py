@@ -20,7 +20,8 @@ class Workspace:
     """The world of one step.
 
     `lower` (topmost first) and `upper` are names below `work`; `pool` and `wheels` are what lock's
-    fetch() filled; `epoch` is SOURCE_DATE_EPOCH of the layer.  `on_line` sees each line of output.
+    fetch() filled; `epoch` is SOURCE_DATE_EPOCH of the layer.  `on_line` sees each line of output,
+    `on_note` what the step has to tell the person at its end.
     """
 
     work: Path
@@ -31,6 +32,7 @@ class Workspace:
     pool: Path
     wheels: Path
     on_line: Callable[[str], None] | None = field(default=None, compare=False)
+    on_note: Callable[[str], None] | None = field(default=None, compare=False)
 
     @property
     def out(self) -> Path:

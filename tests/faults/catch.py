@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -19,9 +20,15 @@ from imagebuilder.boot.trial import Course, FailedError, Setting, boot, switch_o
 from imagebuilder.checks.find import find_checks
 from imagebuilder.checks.run import run_static
 from imagebuilder.process import run
+from imagebuilder.proof.prove import prove
+from imagebuilder.proof.subject import subject_of
+from imagebuilder.proof.terminal import evidence_text
+from imagebuilder.proof.types import Finding
 from imagebuilder.report.types import Check, Outcome, Stage
+from imagebuilder.root import Root
 from imagebuilder.ui import Ui
-from tests.faults.fault import CHECK, Fault
+from tests.faults.fault import CHECK, PROVE, Fault
+from tests.faults.roots.made import Answers
 from tests.faults.site import Site
 from tests.workshop import CHECKOUT
 
@@ -31,7 +38,9 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Found:
-    """What a command said: the stage that failed (None: no boot), its message, the checks."""
+    """What a command said: the stage that failed (None: no boot), its message, the checks or the
+    questions of a proof.
+    """
 
     stage: Stage | None = None
     said: str = ""
@@ -51,10 +60,11 @@ def judge(fault: Fault, found: Found) -> str:
         return f"WRONG STAGE {found.stage}: {first_line(found.said)}"
     if not re.search(fault.words, found.said):
         return f"WRONG WORDS: {first_line(found.said)}"
-    wanted = (fault.check, *fault.also)
-    if fault.check and not any(fits(name, fault.check) for name in found.checks):
+    must = fault.check or (fault.question or "")
+    wanted = (must, *fault.also)
+    if must and not any(fits(name, must) for name in found.checks):
         return f"OTHER CHECK: {', '.join(found.checks)}"
-    if strange := [n for n in found.checks if fault.check and not any(fits(n, w) for w in wanted)]:
+    if strange := [n for n in found.checks if must and not any(fits(n, w) for w in wanted)]:
         return f"FALSE ALARM BESIDE IT: {', '.join(strange)}"
     return CAUGHT
 
@@ -83,6 +93,24 @@ def found_by(checks: Sequence[Check]) -> Found:
         return Found()
     said = "\n".join(f"{one.title}: {one.message}" for one in failed)
     return Found(Stage.STATIC, said, tuple(one.name for one in failed))
+
+
+def catch_prove(site: Site) -> Found:
+    """`imagebuilder prove`, on a small root whose programs answer what is written beside it."""
+    manifest = json.loads((site.folder / "manifest.json").read_text())
+    proof = prove(subject_of(manifest, Root(site.root), Answers.of(site.folder, site.root)))
+    if proof.ok:
+        return Found()
+    said = "\n".join(
+        f"{fault.question}: {fault.what}\n{evidence_of(fault)}  hint: {fault.hint}"
+        for fault in proof.faults
+    )
+    return Found(None, said, tuple(dict.fromkeys(str(fault.question) for fault in proof.faults)))
+
+
+def evidence_of(finding: Finding) -> str:
+    """Where it can be seen, a line each."""
+    return "".join(f"  {evidence_text(each)}\n" for each in finding.evidence)
 
 
 def catch_command(fault: Fault, site: Site) -> Found:
@@ -172,6 +200,8 @@ def catch(
     """What the command that must catch a fault says; `quick` runs only the check that must fail."""
     if fault.caught == CHECK:
         return catch_static(site, work, fault.check.partition("[")[0] if quick else "")
+    if fault.caught == PROVE:
+        return catch_prove(site)
     if not fault.boots:
         return catch_command(fault, site)
     assert acceleration is not None

@@ -19,6 +19,8 @@ from imagebuilder.boot.acceleration import Acceleration, probe
 from imagebuilder.publish.find import ReleaseName, find_releases
 from imagebuilder.tree import Tree
 from tests.faults.fault import Fault
+from tests.faults.roots import ROOTS
+from tests.faults.roots.made import PREFIX
 from tests.faults.table import Row, render
 
 ROWS: list[Row] = []
@@ -32,6 +34,13 @@ class Ground:
     tree: Tree
     releases: dict[str, ReleaseName]
     place: Path
+
+
+def ground_of(fault: Fault, request: pytest.FixtureRequest) -> Ground:
+    """The good image a fault is planted into: a real one, or a small root that is made."""
+    made = fault.image.startswith(PREFIX)
+    found: Ground = request.getfixturevalue("made" if made else "ground")
+    return found
 
 
 def chosen() -> str:
@@ -57,6 +66,16 @@ def ground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         there = os.fspath(place / "tree")
         workshop("publish", "--squashfs", "generic", IMAGEBUILDER_TREE=there)
     tree = Tree(Path(there))
+    return Ground(tree, {one.profile: one for one in find_releases(tree)}, place)
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Ground:
+    """The small roots."""
+    place = tmp_path_factory.mktemp("made")
+    tree = Tree(place / "tree")
+    for make in ROOTS:
+        make(tree)
     return Ground(tree, {one.profile: one for one in find_releases(tree)}, place)
 
 

@@ -16,15 +16,16 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from imagebuilder.proof.types import Question
 from imagebuilder.report.types import Stage
 
 CORPUS = Path(__file__).parent
-CHECK, TEST = "check", "test"
-KINDS = ("image", "tree", "network")
+CHECK, TEST, PROVE = "check", "test", "prove"
+KINDS = ("image", "tree", "network", "accelerator")
 UNTIL = (Stage.SSH, Stage.CHECKS, Stage.SHUTDOWN)
 KEYS = frozenset(
     ("description", "source", "kind", "image", "plant", "caught-by", "stage", "check", "words",
-     "also", "boot", "cheap")
+     "also", "boot", "cheap", "question")
 )  # fmt: skip
 
 
@@ -57,9 +58,11 @@ class Boot:
 class Fault:
     """One fault.
 
-    `kind` is what it is planted into: image, tree (a release), network (what serves it).  `caught`
-    is check, test, or the words of another command; `{name}` and `{tree}` in them are the release
-    and its tree.  `stage` is where the gate must say that it failed, `words` a regular expression
+    `kind` is what it is planted into: image, tree (a release), network (what serves it), or
+    accelerator (a small root of tests/faults/roots, whose `image` is `made-NAME`).  `caught` is
+    check, test, prove, or the words of another command; `{name}` and `{tree}` in them are the
+    release and its tree.  `question` is what `prove` must answer with no, and `also` those that
+    may.  `stage` is where the gate must say that it failed, `words` a regular expression
     that its message must match, `check` the check that must fail and `also` those that may.
     `cheap` faults are booted by every run of the tests, the others by `make faults`.
     """
@@ -77,6 +80,7 @@ class Fault:
     also: tuple[str, ...] = ()
     boot: Boot = field(default_factory=Boot)
     cheap: bool = False
+    question: Question | None = None
 
     @property
     def boots(self) -> bool:
@@ -118,6 +122,9 @@ def load_fault(path: Path) -> Fault:
     stage = value.get("stage", Stage.STATIC if caught == CHECK else None)
     if (stage is None) == (caught in (CHECK, TEST)):
         raise ValueError(f"{name}: a boot test names a stage, other commands none")
+    question = value.get("question")
+    if (question is None) == (caught == PROVE):
+        raise ValueError(f"{name}: a proof names a question, other commands none")
     return Fault(
         name=name,
         description=value["description"],
@@ -132,4 +139,5 @@ def load_fault(path: Path) -> Fault:
         also=tuple(value.get("also", ())),
         boot=Boot(**{**boot, "words": tuple(boot.get("words", ()))}),
         cheap=value.get("cheap", False),
+        question=Question(question) if question else None,
     )

@@ -22,6 +22,7 @@ from imagebuilder.publish.content import SUMS, read_sums, render_sums
 from imagebuilder.publish.find import ReleaseName
 from imagebuilder.tree import CANDIDATE, Tree, make_tree
 from tests.faults import initrd
+from tests.faults.elf import content_of
 
 # Files of the release, as against those of its root, which begin with a slash.
 RELEASE = "release/"
@@ -156,6 +157,26 @@ def truncate(site: Site, name: str, step: Mapping[str, Any]) -> None:
     site.write(name, content[: int(len(content) * step["to"])])
 
 
+def change_json(site: Site, name: str, step: Mapping[str, Any]) -> None:
+    """json: PATH, at: [KEY OR INDEX, ...], to: VALUE (without `to`: take it away)"""
+    value = json.loads(site.path(name).read_text())
+    place = value
+    *way, last = step["at"]
+    for key in way:
+        place = place[key]
+    if "to" in step:
+        place[last] = step["to"]
+    else:
+        del place[last]
+    site.write(name, json.dumps(value, indent=1))
+
+
+def elf(site: Site, name: str, step: Mapping[str, Any]) -> None:
+    """elf: PATH, as: KIND and what it is to have (tests/faults/elf.py)"""
+    name = name.replace("{kernel}", site.kernel)
+    site.write(name, content_of(name, step, site.kernel))
+
+
 def cmdline(site: Site, pattern: str, step: Mapping[str, Any]) -> None:
     """cmdline: REGULAR EXPRESSION FOR A WORD, by: WORDS (of the script, cmdline and manifest)"""
     for name in ("release/boot.ipxe", "release/cmdline"):
@@ -189,6 +210,8 @@ VERBS: Mapping[str, Callable[[Site, str, Mapping[str, Any]], None]] = {
     "link": link,
     "chmod": chmod,
     "truncate": truncate,
+    "json": change_json,
+    "elf": elf,
     "cmdline": cmdline,
     "initrd": change_initrd,
 }

@@ -11,9 +11,18 @@ import pytest
 
 from imagebuilder.boot.acceleration import Acceleration
 from imagebuilder.report.types import Stage
-from tests.faults.catch import CAUGHT, Found, catch, catch_boot, catch_static, judge
-from tests.faults.conftest import ROWS, Ground, chosen, is_chosen
-from tests.faults.fault import Boot, Fault, load_faults
+from tests.faults.catch import (
+    CAUGHT,
+    Found,
+    catch,
+    catch_boot,
+    catch_prove,
+    catch_static,
+    judge,
+)
+from tests.faults.conftest import ROWS, Ground, chosen, ground_of, is_chosen
+from tests.faults.fault import PROVE, Boot, Fault, load_faults
+from tests.faults.roots import NAMES
 from tests.faults.site import copy_site, plant
 from tests.faults.table import GOOD, Row
 
@@ -33,7 +42,8 @@ def parameter(fault: Fault) -> object:
 
 
 @pytest.mark.parametrize("fault", [parameter(f) for f in FAULTS if is_chosen(f)])
-def test_fault_is_caught(fault: Fault, ground: Ground, request: pytest.FixtureRequest) -> None:
+def test_fault_is_caught(fault: Fault, request: pytest.FixtureRequest) -> None:
+    ground = ground_of(fault, request)
     if fault.image not in ground.releases:
         pytest.skip(f"no image of {fault.image} is at hand")
     acceleration = request.getfixturevalue("acceleration") if fault.boots else None
@@ -45,21 +55,21 @@ def test_fault_is_caught(fault: Fault, ground: Ground, request: pytest.FixtureRe
         found = look(fault, ground, acceleration, work)
         outcome, said = judge(fault, found), found.said
     finally:
-        stage, seconds = str(fault.stage or "-"), time.monotonic() - started
+        stage, seconds = fault.stage or fault.question or "-", time.monotonic() - started
         ROWS.append(Row(fault.name, fault.kind, stage, fault.caught.split()[0], seconds, outcome))
     assert outcome == CAUGHT, said
 
 
 def look(fault: Fault, ground: Ground, acceleration: Acceleration | None, work: Path) -> Found:
     """Plant a fault into a copy of the good release, and let its command look."""
-    commands = fault.stage is None
+    commands = fault.stage is None and fault.caught != PROVE
     release = ground.releases[fault.image]
     site = copy_site(ground.tree, release, work / "tree", with_repo=commands)
     try:
         plant(site, fault.plant)
         if planting := getattr(fault.code, "plant", None):
             planting(site)
-        if not commands:
+        if fault.stage is not None:
             site.settle()
         return catch(fault, site, acceleration, work, quick=chosen() == "some")
     finally:
@@ -79,6 +89,13 @@ def test_good_image_raises_no_alarm(profile: str, ground: Ground) -> None:
     finally:
         shutil.rmtree(work / "tree")
     report_good(profile, "static", "check", started, found)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_good_small_root_is_proved(name: str, made: Ground) -> None:
+    started = time.monotonic()
+    site = copy_site(made.tree, made.releases[name], made.place / name, with_repo=False)
+    report_good(name, "proof", "prove", started, catch_prove(site))
 
 
 @pytest.mark.boot

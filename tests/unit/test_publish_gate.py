@@ -7,7 +7,7 @@ import io
 import json
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -45,13 +45,25 @@ def tree(tmp_path: Path) -> Tree:
     return tree
 
 
-def make_release(tree: Tree, name: str, root: str = "nfs") -> None:
+UNPROVED = {
+    "answers": [
+        {"findings": [{"level": "fact", "what": "six targets"}]},
+        {"findings": [{"level": "fault", "what": "no code for gfx1151"}]},
+    ]
+}
+
+
+def make_release(
+    tree: Tree, name: str, root: str = "nfs", proof: Mapping[str, object] | None = None
+) -> None:
     """A release with the files every release has, and what names the commit of its root."""
     profile, _, version = name.partition("@")
     folder = tree.release(profile, version)
     folder.mkdir(parents=True)
     tree.root(profile, version).mkdir(parents=True)
-    (folder / "manifest.json").write_text(json.dumps({"boot": {"root": root}}))
+    (folder / "manifest.json").write_text(
+        json.dumps({"boot": {"root": root}, "proof": proof or {}})
+    )
     for file in ("vmlinuz", "initrd.img", "boot.ipxe", "root.squashfs"):
         (folder / file).write_text(f"{file} {version}")
     sums = {path.name: digest_of_file(path) for path in folder.iterdir()}
@@ -185,6 +197,18 @@ def test_what_has_not_booted_is_refused_with_the_command_to_type(
     assert moved.as_json()["untested"] == REASON
     assert (last_event(tree).reason, last_event(tree).report) == (REASON, "")
     assert what in person.said
+
+
+def test_what_is_not_proved_is_refused_though_it_has_booted(tree: Tree, person: Person) -> None:
+    name = "rx@20260103-cc"
+    make_release(tree, name, proof=UNPROVED)
+    plant(tree, make_report(tree, name, 1))
+    with pytest.raises(WorkError, match="is not proved: no code for gfx1151") as caught:
+        person.promote(name)
+    assert f"imagebuilder prove {name} shows why" in caught.value.faults[0].hint
+    assert stable(tree) == ""
+    assert person.promote(name, untested=REASON).as_json()["untested"] == REASON
+    assert "although it is not proved" in person.said
 
 
 def test_a_report_that_cannot_be_read_is_named(tree: Tree, person: Person) -> None:

@@ -67,7 +67,7 @@ def test_every_overlay_tells_its_vars_and_checks_itself(name: str) -> None:
     document = load_document(folder / "overlay.yaml", f"{name}/overlay.yaml")
     for var in OverlayFile.model_validate(document.value).vars:
         assert f"`{var}`" in told
-    checks = (folder / "checks" / f"test_{name.replace('-', '_')}.py").read_text()
+    checks = "".join(path.read_text() for path in (folder / "checks").glob("test_*.py"))
     assert "@pytest.mark.static" in checks
     assert "@pytest.mark.boot" in checks
 
@@ -147,6 +147,33 @@ def test_backends_bring_their_packages(tmp_path: Path) -> None:
     assert added == {"libggml0-backend-rpc", "llama.cpp-tools-extra"}
     gpu = overlay(load("rx7600xt", tmp_path), "llama-cpp")
     assert {f"libggml0-backend-{name}" for name in ("hip", "vulkan", "rpc")} <= set(gpu.packages)
+
+
+def test_vulkan_alone_brings_no_rocm(tmp_path: Path) -> None:
+    board = load("ryzen-ai-max", tmp_path)
+    packages = {name for found in board.overlays for name in found.packages}
+    assert {"mesa-vulkan-drivers", "libggml0-backend-vulkan", "libxrt-npu2"} <= packages
+    assert not {name for name in packages if "rocblas" in name or "hip" in name}
+    assert "/dev/kfd" not in {d.path for d in overlay(board, "amdgpu-rocm").expectations.devices}
+
+
+@pytest.mark.parametrize(("gib", "pages"), [("", "25165824"), ("amdgpu_gtt_gib: 48", "12582912")])
+def test_unified_memory_is_told_in_pages(gib: str, pages: str, tmp_path: Path) -> None:
+    words = overlay(load("ryzen-ai-max", tmp_path, gib), "amdgpu-rocm").cmdline
+    assert words == (f"ttm.pages_limit={pages}", f"ttm.page_pool_size={pages}")
+    assert overlay(load("rx7600xt", tmp_path), "amdgpu-rocm").cmdline == ()
+
+
+@pytest.mark.parametrize("profile", ["a770", "rx7600xt", "ryzen-ai-max"])
+def test_boards_with_usb4_are_joined_and_a_cable_is_never_waited_for(
+    profile: str, tmp_path: Path
+) -> None:
+    recipe = load(profile, tmp_path, "thunderbolt_mtu: 9000")
+    assert overlay(recipe, "thunderbolt-net").modules.load == ("thunderbolt_net",)
+    for name in ("bridge.netdev", "bridge.network"):
+        lines = text(recipe, "thunderbolt-net", f"/etc/systemd/network/60-thunderbolt-{name}")
+        assert "MTUBytes=9000" in lines.splitlines()
+        assert name.endswith("netdev") or "RequiredForOnline=no" in lines.splitlines()
 
 
 def test_lending_is_off_and_fenced(tmp_path: Path) -> None:

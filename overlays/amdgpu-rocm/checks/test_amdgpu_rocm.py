@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Driver, firmware and ROCm are there for the target, and a card that is there is used."""
+"""Driver, firmware, ROCm and Vulkan are there for the target, and a card that is there is used."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ FIRMWARE = {
     "gfx1151": "gc_11_5_1",
 }
 MICROCODE = ("me", "mec", "pfp", "rlc")
+SETTINGS = "/etc/default/amdgpu-rocm"
+LIBRARIES = {
+    "debian": ("libamdhip64.so.6", "librocblas.so.4", "libhipblas.so.2"),
+    "amd": ("libamdhip64.so", "librocblas.so", "libhipblas.so"),
+    "none": (),
+}
 UDEV = "/usr/lib/udev/rules.d/50-udev-default.rules"
 RULES = (
     'SUBSYSTEM=="kfd", GROUP="render", MODE="0660"',
@@ -25,10 +31,10 @@ RULES = (
 )
 
 
-def gfx_target(host: Host) -> str:
-    """The target that this image was built for."""
-    text: str = host.file("/etc/default/amdgpu-rocm").content_string
-    return text.rpartition("GFX_TARGET=")[2].strip()
+def setting(host: Host, name: str) -> str:
+    """What this image was built for."""
+    text: str = host.file(SETTINGS).content_string
+    return text.partition(f"\n{name}=")[2].partition("\n")[0]
 
 
 def has_card(host: Host) -> bool:
@@ -47,25 +53,28 @@ def test_every_kernel_has_the_driver(host: Host) -> None:
 
 @pytest.mark.static
 def test_firmware_of_the_target_is_there(host: Host) -> None:
-    core = FIRMWARE[gfx_target(host)]
+    core = FIRMWARE[setting(host, "GFX_TARGET")]
     for part in MICROCODE:
         found = host.check_output(f"find /usr/lib/firmware/amdgpu -name '{core}_{part}.bin*'")
         assert found, f"no firmware {core}_{part}"
 
 
 @pytest.mark.static
-def test_rocblas_has_kernels_for_the_target(host: Host) -> None:
-    name = f"*{gfx_target(host)}*"
-    found = host.check_output(f"find /usr/lib -path '*/rocblas/*/library/{name}' -name '*.co'")
-    assert len(found.splitlines()) > 10
+def test_rocblas_has_kernels_for_the_target_or_rocm_is_left_out(host: Host) -> None:
+    found = host.check_output("find /usr/lib /opt -path '*/rocblas/*' -name '*.co'").splitlines()
+    mine = [path for path in found if setting(host, "GFX_TARGET") in path]
+    if setting(host, "COMPUTE") == "vulkan":
+        assert found == []
+    else:
+        assert len(mine) > 10
 
 
 @pytest.mark.static
-@pytest.mark.parametrize("library", ["libamdhip64.so.6", "librocblas.so.4", "libhipblas.so.2"])
-def test_libraries_are_complete(host: Host, library: str) -> None:
-    path = host.check_output(f"find /usr/lib -name {library}")
-    assert path
-    assert "not found" not in host.check_output(f"ldd {path}")
+def test_libraries_are_complete(host: Host) -> None:
+    for library in LIBRARIES[setting(host, "ROCM_SOURCE")]:
+        path = host.check_output(f"find /usr/lib /opt -name {library}").split()
+        assert path, f"no {library}"
+        assert "not found" not in host.check_output(f"ldd {path[0]}")
 
 
 @pytest.mark.static
@@ -76,10 +85,10 @@ def test_device_nodes_are_of_render(host: Host, rule: str) -> None:
 
 
 @pytest.mark.static
-def test_no_software_vulkan_hides_a_missing_card(host: Host) -> None:
-    drivers = host.check_output("ls /usr/share/vulkan/icd.d").split()
-    assert "radeon_icd.json" in drivers
-    assert "lvp_icd.json" not in drivers
+def test_only_this_vendors_vulkan_is_there(host: Host) -> None:
+    assert host.check_output("ls /usr/share/vulkan/icd.d").split() == ["radeon_icd.json"]
+    drivers = host.check_output("ls /usr/lib/*-linux-gnu | grep ^libvulkan_").split()
+    assert drivers == ["libvulkan_radeon.so"]
 
 
 @pytest.mark.static
@@ -95,12 +104,23 @@ def test_no_override_hides_a_wrong_target(host: Host) -> None:
 
 @pytest.mark.boot
 def test_rocm_says_what_is_there(host: Host) -> None:
+    if setting(host, "COMPUTE") == "vulkan":
+        assert not host.exists("rocminfo")
+        return
     said = host.run("rocminfo")
     if has_card(host):
         assert said.rc == 0
-        assert gfx_target(host) in said.stdout
+        assert setting(host, "GFX_TARGET") in said.stdout
     else:
         assert "gfx" not in said.stdout
+
+
+@pytest.mark.boot
+def test_memory_for_graphics_is_as_asked(host: Host) -> None:
+    asked = re.findall(r"ttm\.pages_limit=(\d+)", host.file("/proc/cmdline").content_string)
+    limit = host.file("/sys/module/ttm/parameters/pages_limit")
+    if asked and limit.exists:
+        assert limit.content_string.strip() == asked[-1]
 
 
 @pytest.mark.boot
@@ -112,7 +132,12 @@ def test_vulkan_says_what_is_there(host: Host) -> None:
 
 @pytest.mark.boot
 def test_user_may_use_the_card(host: Host) -> None:
-    nodes = host.run("ls /dev/kfd /dev/dri/renderD*").stdout.split() if has_card(host) else []
+    names = (
+        "/dev/dri/renderD*"
+        if setting(host, "COMPUTE") == "vulkan"
+        else "/dev/kfd /dev/dri/renderD*"
+    )
+    nodes = host.run(f"ls {names}").stdout.split() if has_card(host) else []
     assert bool(nodes) == has_card(host)
     for node in nodes:
         device = host.file(node)

@@ -64,7 +64,9 @@ def test_hosts_name_the_node(host: Host) -> None:
 def test_wake_on_lan_names_cards_as_systemd_does(host: Host) -> None:
     ours = host.file(WAKE_ON_LAN).content_string
     assert "WakeOnLan=magic" in ours
-    assert naming(ours) == naming(host.file(DEFAULT_LINK).content_string)
+    wanted = naming(host.file(DEFAULT_LINK).content_string)
+    # systemd before 253 gives no alternative names by MAC address.
+    assert wanted in (naming(ours), naming(ours.replace("slot path mac", "slot path")))
 
 
 @pytest.mark.static

@@ -7,6 +7,11 @@ import pytest
 from testinfra.host import Host
 
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
+# Such a release (bookworm) prints its settings only where it could run.
+BEFORE_9_3 = (
+    "mkdir -p /run/sshd; [ -e /tmp/key ] || ssh-keygen -q -N '' -t ed25519 -f /tmp/key; "
+    "/usr/sbin/sshd -T -h /tmp/key"
+)
 SETTINGS = (
     "passwordauthentication no",
     "kbdinteractiveauthentication no",
@@ -23,7 +28,7 @@ SETTINGS = (
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_sshd_is_set(host: Host, setting: str) -> None:
     # Newer releases print keywords in mixed case, and the other name of without-password.
-    said = host.check_output("/usr/sbin/sshd -G").lower()
+    said = host.check_output(f"/usr/sbin/sshd -G || {{ {BEFORE_9_3}; }}").lower()
     assert setting in said.replace("without-password", "prohibit-password").splitlines()
 
 

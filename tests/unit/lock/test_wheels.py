@@ -107,6 +107,8 @@ def test_a_wheel_for_another_python(index: Index) -> None:
     with pytest.raises(InputError, match=words) as caught:
         index.lock(f"fast==1.0 --hash=sha256:{digest}")
     assert "python environment /opt/v" in str(caught.value)
+    assert "there is one for Python 3.11: " in str(caught.value)
+    assert "--python-version 3.13" in str(caught.value)
 
 
 def test_an_index_with_another_file(index: Index) -> None:

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Accounts, groups and limits of a root: /etc/passwd, /etc/group, /etc/security."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from imagebuilder.root import Root
+
+LIMITS = "/etc/security"
+UNLIMITED = ("unlimited", "infinity", "-1")
+
+
+@dataclass(frozen=True)
+class Accounts:
+    """Who there is.  `users` has the primary group's id of each, `groups` the id of each, `members`
+    the accounts that /etc/group lists for each.
+    """
+
+    users: Mapping[str, str]
+    groups: Mapping[str, str]
+    members: Mapping[str, frozenset[str]]
+
+    def groups_of(self, user: str) -> frozenset[str]:
+        """The groups that initgroups(3) gives to an account, its primary one too."""
+        primary = self.users.get(user, "")
+        return frozenset(
+            name
+            for name, number in self.groups.items()
+            if number == primary or user in self.members[name]
+        )
+
+    def group(self, text: str) -> str:
+        """The name of a group that is given by name or id; "" when there is none."""
+        if text in self.groups:
+            return text
+        return next((name for name, number in self.groups.items() if number == text), "")
+
+
+def read_accounts(root: Root) -> Accounts:
+    """The accounts of a root."""
+    users = {f[0]: f[3] for f in fields(root, "/etc/passwd", 7)}
+    listed = list(fields(root, "/etc/group", 4))
+    members = {f[0]: frozenset(name for name in f[3].split(",") if name) for f in listed}
+    return Accounts(users, {f[0]: f[2] for f in listed}, members)
+
+
+def fields(root: Root, path: str, many: int) -> Iterator[list[str]]:
+    """The lines of a table with so many fields (passwd(5), group(5))."""
+    for line in root.text(path).splitlines():
+        found = line.split(":")
+        if len(found) == many:
+            yield found
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One line of limits.conf(5) about memlock, and the file it is in."""
+
+    domain: str
+    kind: str
+    value: str
+    path: str
+
+    @property
+    def unlimited(self) -> bool:
+        """Whether it sets no limit."""
+        return self.value in UNLIMITED
+
+
+def read_memlock(root: Root) -> list[Limit]:
+    """The lines about memlock in the order pam_limits(8) reads them."""
+    paths = [f"{LIMITS}/limits.conf"]
+    paths += [
+        f"{LIMITS}/limits.d/{name}"
+        for name in root.names(f"{LIMITS}/limits.d")
+        if name.endswith(".conf")
+    ]
+    found = []
+    for path in paths:
+        for line in root.text(path).splitlines():
+            words = line.partition("#")[0].split()
+            if len(words) == 4 and words[2] == "memlock":
+                found.append(Limit(words[0], words[1], words[3], path))
+    return found
+
+
+def memlock_of(user: str, accounts: Accounts, limits: list[Limit]) -> dict[str, Limit]:
+    """What holds for an account: the `soft` and the `hard` limit, each absent where none is set.
+
+    A line for the account goes before one for a group, and that before one for everybody; of equal
+    ones the last counts.
+    """
+    groups = {f"@{name}" for name in accounts.groups_of(user)}
+    found: dict[str, Limit] = {}
+    for domains in ({"*"}, groups, {user}):
+        for limit in limits:
+            if limit.domain in domains:
+                for kind in ("soft", "hard") if limit.kind == "-" else (limit.kind,):
+                    found[kind] = limit
+    return found

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""systemd units of a root, read with their drop-ins (systemd.unit(5))."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from imagebuilder.root import Root
+
+# A file of an earlier folder hides one of the same name in a later.
+FOLDERS = (
+    "/etc/systemd/system",
+    "/run/systemd/system",
+    "/usr/local/lib/systemd/system",
+    "/usr/lib/systemd/system",
+)
+TRUE = ("yes", "true", "on", "1")
+# Before the program of Exec*= (systemd.service(5), "special executable prefixes").
+PREFIXES = "@-:+!|"
+BINARIES = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin")
+# What /proc/devices calls the drivers of device nodes: how a node begins, how the name may be.
+DRIVERS = (
+    ("/dev/dri/", ("drm",)),
+    ("/dev/kfd", ("kfd",)),
+    ("/dev/accel/", ("accel",)),
+    ("/dev/nvidia-uvm", ("nvidia-uvm",)),
+    ("/dev/nvidia-caps", ("nvidia-caps",)),
+    ("/dev/nvidia", ("nvidia", "nvidia-frontend", "nvidiactl")),
+)
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A unit: the files it is read from, and what each key of [Service] was set to, in order.
+
+    An empty assignment has taken back what was before it, for the keys that are lists.
+    """
+
+    name: str
+    paths: tuple[str, ...]
+    settings: Mapping[str, tuple[str, ...]]
+
+    def last(self, key: str, otherwise: str = "") -> str:
+        """The value that counts of a key that has one."""
+        return (self.settings.get(key) or (otherwise,))[-1]
+
+    def every(self, key: str) -> tuple[str, ...]:
+        """The values of a key that is a list."""
+        return self.settings.get(key, ())
+
+    def words(self, key: str) -> tuple[str, ...]:
+        """The words of all values of a key that is a list."""
+        return tuple(word for value in self.every(key) for word in value.split())
+
+    def true(self, key: str) -> bool:
+        """Whether a key is set to yes."""
+        return self.last(key).lower() in TRUE
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The programs that must be there for it to start, without prefixes."""
+        found = []
+        for key in ("ExecStartPre", "ExecStart"):
+            for line in self.every(key):
+                first = line.split()[0] if line.split() else ""
+                if first and "-" not in first[: len(first) - len(first.lstrip(PREFIXES))]:
+                    found.append(first.lstrip(PREFIXES).strip("\"'"))
+        return tuple(found)
+
+    def allows(self, device: str) -> bool:
+        """Whether its device policy lets it read and write a device (a path, or a glob of them)."""
+        policy = self.last("DevicePolicy", "auto")
+        entries = [entry for entry in self.every("DeviceAllow") if entry]
+        if policy == "auto" and not entries:
+            return True
+        return any(allowed(entry, device) for entry in entries)
+
+
+def allowed(entry: str, device: str) -> bool:
+    """Whether one DeviceAllow= entry is about a device, and for reading and writing."""
+    words = entry.split()
+    what, how = words[0], (words[1] if len(words) > 1 else "rwm")
+    if not {"r", "w"} <= set(how):
+        return False
+    if what.startswith("char-"):
+        names: tuple[str, ...] = next((n for begin, n in DRIVERS if device.startswith(begin)), ())
+        return any(fnmatch.fnmatchcase(name, what.removeprefix("char-")) for name in names)
+    return what == device or fnmatch.fnmatchcase(what, device)
+
+
+def find_unit(root: Root, name: str) -> Unit | None:
+    """A unit with its drop-ins; None when it has no file, or is masked.
+
+    Raises nothing: lines that systemd would not understand are passed over, as it does.
+    """
+    path = find_file(root, name)
+    if path is None or root.read(path) is None:
+        return None
+    settings: dict[str, list[str]] = {}
+    paths = (path, *drop_ins(root, name))
+    for each in paths:
+        for key, value in service_lines(root.text(each)):
+            if value:
+                settings.setdefault(key, []).append(value)
+            else:
+                settings[key] = []
+    return Unit(name, paths, {key: tuple(values) for key, values in settings.items()})
+
+
+def find_file(root: Root, name: str) -> str | None:
+    """The file of a unit: its own, or that of the template it is an instance of."""
+    for each in dict.fromkeys((name, template(name))):
+        for folder in FOLDERS:
+            if root.lies(f"{folder}/{each}"):
+                return f"{folder}/{each}"
+    return None
+
+
+def template(name: str) -> str:
+    """`vllm-node@0.service` -> `vllm-node@.service`; other names as they are."""
+    return re.sub(r"@.+(\.\w+)$", r"@\1", name)
+
+
+def drop_ins(root: Root, name: str) -> list[str]:
+    """The drop-ins of a unit, in the order they are read: by file name, wherever they are."""
+    stem, _, kind = name.rpartition(".")
+    dashes = [f"{stem[: n + 1]}.{kind}" for n, letter in enumerate(stem) if letter == "-"]
+    chosen: dict[str, str] = {}
+    # The closer a folder's name is to the unit's, the earlier it is looked in.
+    for owner in dict.fromkeys((name, template(name), *reversed(dashes), kind)):
+        for folder in FOLDERS:
+            for each in root.names(f"{folder}/{owner}.d"):
+                if each.endswith(".conf"):
+                    chosen.setdefault(each, f"{folder}/{owner}.d/{each}")
+    return [path for _, path in sorted(chosen.items())]
+
+
+def service_lines(text: str) -> Iterator[tuple[str, str]]:
+    """(key, value) of every assignment in [Service]."""
+    section = ""
+    joined = re.sub(r"\\\n([#;].*\n)*", " ", text)
+    for line in (line.strip() for line in joined.splitlines()):
+        if line.startswith("[") and line.endswith("]"):
+            section = line[1:-1]
+        elif section == "Service" and "=" in line and line[0] not in "#;":
+            key, _, value = line.partition("=")
+            yield key.strip(), value.strip()
+
+
+def default_memlock(root: Root) -> str:
+    """DefaultLimitMEMLOCK= of systemd-system.conf(5), "" where it is not set."""
+    paths = ["/etc/systemd/system.conf"]
+    if not root.is_file(paths[0]):
+        paths = ["/usr/lib/systemd/system.conf"]
+    for folder in ("/usr/lib/systemd/system.conf.d", "/etc/systemd/system.conf.d"):
+        paths += [f"{folder}/{name}" for name in root.names(folder) if name.endswith(".conf")]
+    found = ""
+    for path in paths:
+        for line in root.text(path).splitlines():
+            key, _, value = line.partition("=")
+            if key.strip() == "DefaultLimitMEMLOCK":
+                found = value.strip()
+    return found

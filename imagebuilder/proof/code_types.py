@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is told of a file with device code, whoever's GPU it is for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+# `size` bytes at a place, of whatever is read: nothing where it does not hold them all.
+Reader = Callable[[int, int], bytes]
+
+
+class Form(StrEnum):
+    """Whether a GPU runs it as it is, the driver compiles it first, or it is only an input of a
+    linker that has run already.
+    """
+
+    NATIVE = "native"
+    FORWARD = "forward"
+    UNLINKED = "unlinked"
+
+
+@dataclass(frozen=True)
+class CodeObject:
+    """Code for a target in a file.
+
+    `target` is as the vendor writes it, with features or suffix (`gfx90a:xnack-`, `sm_90a`);
+    `container` numbers the bundle or fat binary it is in.  `problem` is why it cannot be what it
+    says it is, else "".
+    """
+
+    target: str
+    form: Form
+    size: int
+    section: str
+    container: int = 0
+    problem: str = ""
+
+
+def in_order(targets: set[str] | frozenset[str]) -> list[str]:
+    """Targets as people list them: `gfx803 gfx900 gfx90a gfx1030`, `sm_80 sm_120`."""
+
+    def key(target: str) -> tuple[str, int, str]:
+        found = re.match(r"([a-z_]*)(\d*)(.*)", target)
+        assert found
+        # gfx90a is of gfx9, gfx1030 of gfx10: their last two places are not decimal.
+        place = found[2] + found[3][:1] if found[1] == "gfx" and len(found[2]) == 2 else found[2]
+        number = int(place, 16) if re.fullmatch(r"[0-9a-f]+", place) else 0
+        return found[1], number, found[3]
+
+    return sorted(targets, key=key)

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernel modules of a root: what their files say of themselves (`.modinfo`), and what depmod(8)
+made of them.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import gzip
+import lzma
+import posixpath
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from io import BytesIO
+
+import zstandard
+from elftools.common.exceptions import ELFError
+from elftools.elf.elffile import ELFFile
+
+from imagebuilder.root import Root
+
+FOLDER = "/usr/lib/modules"
+# Appended by the kernel's scripts/sign-file; include/linux/module_signature.h.
+SIGNED = b"~Module signature appended~\n"
+# How module files end: plain, or as CONFIG_MODULE_COMPRESS_* has them.
+ENDINGS = (".ko", ".ko.xz", ".ko.zst", ".ko.gz")
+# lzma, zlib and hashlib let other threads run meanwhile.
+THREADS = 4
+# PCI classes that accelerators come as (pci.ids): display (VGA, 3D, other), signal processing,
+# processing accelerator, coprocessor.
+CLASSES = ("030000", "030200", "038000", "118000", "120000", "0b4000")
+
+
+@dataclass(frozen=True)
+class Module:
+    """A module's file: its `.modinfo` (every value a key has), and whether a signature is appended.
+
+    `problem` is why nothing could be read, else "".
+    """
+
+    path: str
+    info: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    signed: bool = False
+    problem: str = ""
+
+    def first(self, key: str) -> str:
+        """The first value of a key, "" without."""
+        return next(iter(self.info.get(key, ())), "")
+
+    @property
+    def release(self) -> str:
+        """The kernel it was built for: the first word of its vermagic."""
+        return (self.first("vermagic").split() or [""])[0]
+
+
+def module_name(path: str) -> str:
+    """The name of the module in a file, as the kernel has it: `nvidia-uvm.ko.xz` -> nvidia_uvm."""
+    return posixpath.basename(path).partition(".ko")[0].replace("-", "_")
+
+
+def read_modules(root: Root, paths: Iterable[str]) -> list[Module]:
+    """What each of these files says."""
+    with ThreadPoolExecutor(THREADS) as pool:
+        return list(pool.map(lambda path: read_module(root, path), paths))
+
+
+def read_module(root: Root, path: str) -> Module:
+    """What a module's file says."""
+    content = root.read(path)
+    if content is None:
+        return Module(path, problem="is not there")
+    try:
+        plain = unpack(path, content)
+        section = ELFFile(BytesIO(plain)).get_section_by_name(".modinfo")
+    # What pyelftools says of a file that is cut short depends on where.
+    except (lzma.LZMAError, zstandard.ZstdError, zlib.error, OSError, EOFError) as error:
+        return Module(path, problem=f"cannot be unpacked: {error}")
+    except (ELFError, ValueError, KeyError, IndexError, AttributeError) as error:
+        return Module(path, problem=f"is no ELF file: {error or type(error).__name__}")
+    if section is None:
+        return Module(path, problem="has no .modinfo section")
+    info: dict[str, list[str]] = {}
+    for entry in bytes(section.data()).split(b"\0"):
+        key, is_set, value = entry.decode(errors="replace").partition("=")
+        if is_set:
+            info.setdefault(key, []).append(value)
+    return Module(path, {k: tuple(v) for k, v in info.items()}, plain.endswith(SIGNED))
+
+
+def unpack(path: str, content: bytes) -> bytes:
+    """The module in a file that may be compressed."""
+    unpackers: Mapping[str, Callable[[bytes], bytes]] = {
+        ".xz": lzma.decompress,
+        ".gz": gzip.decompress,
+        ".zst": lambda packed: zstandard.ZstdDecompressor().decompressobj().decompress(packed),
+    }
+    return unpackers.get(posixpath.splitext(path)[1], bytes)(content)
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The modules of the kernel `release` in a root, as modprobe(8) finds them."""
+
+    root: Root
+    release: str
+
+    @property
+    def folder(self) -> str:
+        """Where they are."""
+        return f"{FOLDER}/{self.release}"
+
+    @cached_property
+    def files(self) -> tuple[str, ...]:
+        """Every module's file."""
+        return tuple(p for p in self.root.walk(self.folder) if p.endswith(ENDINGS))
+
+    @cached_property
+    def outside(self) -> tuple[str, ...]:
+        """The files of those modules that are not of the kernel's own tree."""
+        own = f"{self.folder}/kernel/"
+        return tuple(path for path in self.files if not path.startswith(own))
+
+    @cached_property
+    def by_name(self) -> Mapping[str, str]:
+        """The file of each module: that which depmod chose, else that which lies there."""
+        return {module_name(p): p for p in self.files} | {module_name(p): p for p in self.listed}
+
+    @cached_property
+    def listed(self) -> Mapping[str, tuple[str, ...]]:
+        """modules.dep: each file with the files it depends on, as absolute paths."""
+        found = {}
+        for line in self.lines("modules.dep"):
+            name, is_entry, needs = line.partition(":")
+            if is_entry:
+                found[self.place(name)] = tuple(self.place(need) for need in needs.split())
+        return found
+
+    @cached_property
+    def builtin(self) -> frozenset[str]:
+        """The names of modules that are in the kernel itself."""
+        return frozenset(module_name(line) for line in self.lines("modules.builtin"))
+
+    @cached_property
+    def aliases(self) -> tuple[tuple[str, str], ...]:
+        """(pattern, module) of modules.alias and of what is built in, PCI devices only."""
+        found = []
+        for line in self.lines("modules.alias"):
+            words = line.split()
+            if len(words) == 3 and words[0] == "alias" and words[1].startswith("pci:"):
+                found.append((words[1], words[2].replace("-", "_")))
+        builtin = self.root.read(f"{self.folder}/modules.builtin.modinfo") or b""
+        for entry in builtin.split(b"\0"):
+            name, is_alias, pattern = entry.decode(errors="replace").partition(".alias=")
+            if is_alias and pattern.startswith("pci:"):
+                found.append((pattern, name.replace("-", "_")))
+        return tuple(found)
+
+    def claims(self, pci: str) -> dict[str, str]:
+        """The modules that claim a device, each with the alias by which it does.
+
+        The class of the device is not known, so each class is tried that accelerators have.
+        """
+        vendor, device = pci.upper().split(":")
+        begin = f"pci:v0000{vendor}d"
+        candidates = [(p, module) for p, module in self.aliases if p.startswith(begin)]
+        found: dict[str, str] = {}
+        for digits in CLASSES:
+            name = (
+                f"{begin}0000{device}sv00000000sd00000000bc{digits[:2]}sc{digits[2:4]}i{digits[4:]}"
+            )
+            for pattern, module in candidates:
+                if fnmatch.fnmatchcase(name.lower(), pattern.lower()):
+                    found.setdefault(module, pattern)
+        return found
+
+    def needs(self, path: str) -> tuple[str, ...]:
+        """The files of all that a module depends on, by modules.dep (which has the whole chain)."""
+        return self.listed.get(path, ())
+
+    def place(self, name: str) -> str:
+        """A path of modules.dep as an absolute one."""
+        return name if name.startswith("/") else f"{self.folder}/{name}"
+
+    def lines(self, name: str) -> Iterator[str]:
+        """The lines of one of depmod's files, without comments."""
+        for line in self.root.text(f"{self.folder}/{name}").splitlines():
+            if line.strip() and not line.startswith("#"):
+                yield line.strip()

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What keeps modules from being loaded: modprobe.d(5) and the kernel command line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from imagebuilder.proof.types import Evidence
+from imagebuilder.root import Root
+
+# A file of an earlier folder hides one of the same name in a later (modprobe.d(5)).
+FOLDERS = (
+    "/etc/modprobe.d",
+    "/run/modprobe.d",
+    "/usr/local/lib/modprobe.d",
+    "/usr/lib/modprobe.d",
+)
+NOTHING = re.compile(r"(/usr)?(/s?bin/)?(true|false)|:|/dev/null")
+CMDLINE = "/proc/cmdline"
+
+
+def plain(name: str) -> str:
+    """A module's name as the kernel has it."""
+    return name.replace("-", "_")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is said of modules by name: where each is blacklisted, replaced by nothing (`never`) or
+    by another module (`instead`), or told not to drive anything (`off`, by `modeset=0`).
+
+    `never` also holds when it is needed by another; a blacklist only when it is to be loaded for
+    a device or at boot.
+    """
+
+    blacklisted: Mapping[str, Evidence]
+    never: Mapping[str, Evidence]
+    instead: Mapping[str, str]
+    off: Mapping[str, Evidence]
+    nomodeset: bool = False
+
+    def kept_off(self, name: str) -> Evidence | None:
+        """What keeps this module from driving its device; None when nothing does."""
+        for said in (self.never, self.blacklisted, self.off):
+            if plain(name) in said:
+                return said[plain(name)]
+        return None
+
+    def real(self, name: str) -> str:
+        """The module that is loaded when this one is asked for."""
+        return self.instead.get(plain(name), plain(name))
+
+
+def read_settings(root: Root, cmdline: Iterable[str]) -> Settings:
+    """What the root and the command line say of modules."""
+    blacklisted: dict[str, Evidence] = {}
+    never: dict[str, Evidence] = {}
+    instead: dict[str, str] = {}
+    off: dict[str, Evidence] = {}
+    for path, line in config_lines(root):
+        words = line.split()
+        where = Evidence(path, said=line)
+        match words:
+            case ["blacklist", name, *_]:
+                blacklisted.setdefault(plain(name), where)
+            case ["install", name, command, *_] if NOTHING.fullmatch(command):
+                never.setdefault(plain(name), where)
+            case ["install", name, *_]:
+                # Debian's NVIDIA drivers are installed under other names: nvidia-current-open.
+                if other := re.search(r"modprobe\s+(?:-i|--ignore-install)\s+([\w-]+)", line):
+                    instead.setdefault(plain(name), plain(other[1]))
+            case ["alias", name, other, *_] if not re.search(r"[*?\[:]", name):
+                instead.setdefault(plain(name), plain(other))
+            case ["options", name, *options] if "modeset=0" in options:
+                off.setdefault(plain(name), where)
+    words = list(cmdline)
+    for word in words:
+        key, _, value = word.partition("=")
+        where = Evidence(CMDLINE, said=word)
+        names = [plain(name) for name in value.split(",") if name]
+        if key == "modprobe.blacklist":
+            blacklisted |= {name: where for name in names}
+        elif key == "module_blacklist":
+            never |= {name: where for name in names}
+        elif key.endswith(".modeset") and value == "0":
+            off[plain(key.removesuffix(".modeset"))] = where
+    return Settings(blacklisted, never, instead, off, "nomodeset" in words)
+
+
+def config_lines(root: Root) -> Iterator[tuple[str, str]]:
+    """(file, line) of all configuration in effect, continued lines joined, without comments."""
+    seen: set[str] = set()
+    found: list[tuple[str, str]] = []
+    for folder in FOLDERS:
+        for name in root.names(folder):
+            if name.endswith(".conf") and name not in seen:
+                seen.add(name)
+                found.append((name, f"{folder}/{name}"))
+    for _, path in sorted(found):
+        for line in root.text(path).replace("\\\n", " ").splitlines():
+            if line.strip() and not line.lstrip().startswith("#"):
+                yield path, " ".join(line.split())

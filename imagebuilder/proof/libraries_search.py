@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where ld.so(8) of an image finds libraries, without running it: search paths, folders, names."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from imagebuilder.proof.elf import AARCH64, X86_64, Needs, read_needs
+from imagebuilder.root import Root
+
+# Nothing that ld.so loads is below these; modules and firmware are other questions' (and are ELF
+# files now and then).
+ELSEWHERE = (
+    "/boot/", "/dev/", "/proc/", "/sys/", "/run/", "/tmp/", "/usr/lib/modules/",
+    "/usr/lib/firmware/", "/usr/lib/debug/", "/usr/share/doc/", "/usr/include/",
+)  # fmt: skip
+# Endings that no program or library has; not opening them is half of the time.
+NO_ELF = frozenset(
+    (
+        ".py", ".pyc", ".pyi", ".h", ".hpp", ".cuh", ".c", ".txt", ".md", ".json", ".html", ".js",
+        ".css", ".gz", ".xz", ".zst", ".mo", ".svg", ".png", ".dat", ".hsaco", ".co", ".cubin",
+        ".service", ".conf", ".pm", ".pl", ".sh", ".list", ".md5sums", ".yaml", ".cmake",
+    )
+)  # fmt: skip
+TRIPLETS = {X86_64: "x86_64-linux-gnu", AARCH64: "aarch64-linux-gnu"}
+HWCAPS = ("x86-64-v4", "x86-64-v3", "x86-64-v2")
+PYTHON = ("site-packages", "dist-packages")
+MOST_INCLUDES = 100
+
+
+@dataclass(frozen=True)
+class Files:
+    """All programs and libraries of a root by path (symlinks resolved), for the machine that most
+    of its programs are for; `foreign` are those for another.
+    """
+
+    root: Root
+    machine: int
+    native: dict[str, Needs]
+    foreign: dict[str, Needs]
+
+
+def read_files(root: Root) -> Files:
+    """Look at every file.  Raises OSError."""
+    found: dict[str, Needs] = {}
+    for path in root.walk("/"):
+        if path.startswith(ELSEWHERE) or posixpath.splitext(path)[1] in NO_ELF:
+            continue
+        needs = read_needs(f"{root.path}{path}")
+        if needs is not None:
+            found[path] = needs
+    counts: dict[int, int] = {}
+    for needs in found.values():
+        counts[needs.machine] = counts.get(needs.machine, 0) + (100 if needs.interpreter else 1)
+    machine = max(counts, key=lambda one: counts[one], default=X86_64)
+    native = {path: needs for path, needs in found.items() if needs.machine == machine}
+    foreign = {path: needs for path, needs in found.items() if path not in native}
+    return Files(root, machine, native, foreign)
+
+
+def scope_of(path: str) -> str:
+    """The part of a root whose files load each other: a Python environment, /opt/NAME, the rest."""
+    parts = path.split("/")
+    for number, part in enumerate(parts):
+        if part in PYTHON:
+            return "/".join(parts[: number + 1])
+    return "/".join(parts[:3]) if parts[1] in ("opt", "srv", "home") else ""
+
+
+@dataclass
+class Search:
+    """Finds libraries as ld.so does, and remembers what it found."""
+
+    files: Files
+    folders: tuple[str, ...] = ()
+    default: tuple[str, ...] = ()
+    cache: bytes = b""
+    listed: dict[str, frozenset[str]] = field(default_factory=dict)
+    known: dict[tuple[str, str], str] = field(default_factory=dict)
+    mates: dict[tuple[str, str], str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        triplet = TRIPLETS.get(self.files.machine, "")
+        default = [f"/lib/{triplet}", f"/usr/lib/{triplet}"] if triplet else []
+        self.default = (*default, "/lib64", "/usr/lib64", "/lib", "/usr/lib")
+        folders = [*configured(self.files.root, "/etc/ld.so.conf"), *self.default]
+        self.folders = tuple(dict.fromkeys(folders))
+        self.cache = self.files.root.read("/etc/ld.so.cache") or b""
+        for path, needs in self.files.native.items():
+            for name in {posixpath.basename(path), needs.soname} - {""}:
+                self.mates.setdefault((scope_of(path), name), path)
+
+    def find(self, name: str, of: str, needs: Needs) -> str:
+        """The file that `name`, needed by the file `of`, leads to; "" when there is none.
+
+        A library that is not where ld.so looks, but beside those it belongs to, counts as found:
+        who loads the one has loaded the other (torch, systemd, Samba do so).
+        """
+        if "/" in name:
+            return self.usable(posixpath.dirname(name), posixpath.basename(name))
+        own = needs.runpath or needs.rpath
+        for folder in (expanded(one, of, self.files.machine) for one in own):
+            if found := self.in_folder(folder, name):
+                return found
+        for folder in self.folders:
+            found = self.in_folder(folder, name)
+            # What ld.so.conf adds it knows from its cache alone (ldconfig(8)).
+            if found and (folder in self.default or f"{folder}/{name}".encode() in self.cache):
+                return found
+        mate = self.mates.get((scope_of(of), name), "")
+        return "" if posixpath.dirname(mate) in self.folders else mate
+
+    def named(self, name: str) -> str:
+        """The file that dlopen(3) of `name` opens, without a search path of its own."""
+        return self.find(name, "/", Needs(self.files.machine, 64))
+
+    def in_folder(self, folder: str, name: str) -> str:
+        """A library in a folder, or in its folders for newer processors."""
+        if found := self.usable(folder, name):
+            return found
+        if "glibc-hwcaps" not in self.names(folder):
+            return ""
+        capable = (self.usable(f"{folder}/glibc-hwcaps/{one}", name) for one in HWCAPS)
+        return next((found for found in capable if found), "")
+
+    def usable(self, folder: str, name: str) -> str:
+        """The library for this machine that a name in a folder leads to, else "" as ld.so skips
+        those for others.
+        """
+        if name not in self.names(folder):
+            return ""
+        if (folder, name) not in self.known:
+            path = self.files.root.resolve(f"{folder}/{name}") or ""
+            if path not in self.files.native:
+                path = ""
+            self.known[folder, name] = path
+        return self.known[folder, name]
+
+    def names(self, folder: str) -> frozenset[str]:
+        """The names in a folder."""
+        if folder not in self.listed:
+            self.listed[folder] = frozenset(self.files.root.names(folder))
+        return self.listed[folder]
+
+
+def expanded(folder: str, of: str, machine: int) -> str:
+    """A search path without `$ORIGIN`, `$LIB` and `$PLATFORM` (ld.so(8), dynamic string tokens)."""
+    values = {
+        "ORIGIN": posixpath.dirname(of),
+        "LIB": f"lib/{TRIPLETS[machine]}" if machine in TRIPLETS else "lib",
+        "PLATFORM": {X86_64: "x86_64", AARCH64: "aarch64"}.get(machine, ""),
+    }
+    for token, value in values.items():
+        folder = folder.replace(f"${{{token}}}", value).replace(f"${token}", value)
+    return posixpath.normpath(folder)
+
+
+def configured(root: Root, path: str, depth: int = 0) -> Iterator[str]:
+    """The folders of an ld.so.conf(5) and of what it includes."""
+    if depth > MOST_INCLUDES:
+        return
+    for line in root.text(path).splitlines():
+        words = line.partition("#")[0].split()
+        if words[:1] == ["include"]:
+            for pattern in words[1:]:
+                whole = posixpath.join(posixpath.dirname(path), pattern)
+                for one in root.glob(whole):
+                    yield from configured(root, one, depth + 1)
+        elif words and words[0].startswith("/"):
+            yield words[0]

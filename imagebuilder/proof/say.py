@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Findings of one question, in short."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from imagebuilder.proof.types import Evidence, Finding, Level, Question
+
+MOST_NAMES = 3
+
+
+@dataclass(frozen=True)
+class Say:
+    """Makes the findings of a question."""
+
+    question: Question
+
+    def fault(self, what: str, *evidence: Evidence, hint: str) -> Finding:
+        """Something that keeps the accelerator from working, and what to change."""
+        return Finding(self.question, Level.FAULT, what, evidence, hint)
+
+    def warning(self, what: str, *evidence: Evidence, hint: str) -> Finding:
+        """Something that works worse than a person would expect."""
+        return Finding(self.question, Level.WARNING, what, evidence, hint)
+
+    def fact(self, what: str, *evidence: Evidence) -> Finding:
+        """Something that is as it must be, or that a person should know."""
+        return Finding(self.question, Level.FACT, what, evidence)
+
+
+def some(names: Iterable[str]) -> str:
+    """The first few of many names in a text: `a, b, c and 4 more`."""
+    listed: Sequence[str] = list(names)
+    more = len(listed) - MOST_NAMES
+    shown = ", ".join(listed[:MOST_NAMES])
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 module`, `4,216 modules`."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

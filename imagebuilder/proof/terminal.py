@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A proof for people: a line a question, below it what was found, worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from imagebuilder.proof.types import Answer, Evidence, Finding, Level, Proof, Question, Result
+from imagebuilder.ui import GREEN, PLAIN, RED, YELLOW
+
+SHADES = {
+    Result.PROVED: GREEN,
+    Result.WARNED: YELLOW,
+    Result.FAILED: RED,
+    Result.NOT_ASKED: "",
+}
+# One word a cell of the matrix.
+MARKS = {
+    Result.PROVED: "proved",
+    Result.WARNED: "warned",
+    Result.FAILED: "FAILED",
+    Result.NOT_ASKED: "-",
+}
+ORDER = (Level.FAULT, Level.WARNING, Level.FACT)
+WIDTH = max(len(question) for question in Question)
+MOST_EVIDENCE = 6
+
+
+def render_proof(proof: Proof, *, colour: bool, evidence: bool = False) -> str:
+    """The whole proof; with `evidence` also that of the facts, and all of it."""
+    lines = [f"{proof.name}: {headline(proof)}", ""]
+    for answer in proof.answers:
+        lines.extend(answer_lines(answer, colour=colour, evidence=evidence))
+    return "\n".join(lines)
+
+
+def headline(proof: Proof) -> str:
+    """The proof in a few words."""
+    warnings = sum(f.level is Level.WARNING for a in proof.answers for f in a.findings)
+    asked = sum(answer.result is not Result.NOT_ASKED for answer in proof.answers)
+    if proof.faults:
+        return f"NOT PROVED: {counted(len(proof.faults), 'fault')}"
+    more = f", {counted(warnings, 'warning')}" if warnings else ""
+    return f"proved, {counted(asked, 'question')} asked{more}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 fault`, `2 faults`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def answer_lines(answer: Answer, *, colour: bool, evidence: bool) -> Iterator[str]:
+    """A question, its result and its findings."""
+    result = str(answer.result)
+    shade = SHADES[answer.result] if colour else ""
+    took = f"  {answer.seconds:.1f} s" if answer.seconds >= 0.05 else ""
+    yield f"{answer.question:<{WIDTH}}  {shade}{result}{PLAIN if shade else ''}{took}"
+    for level in ORDER:
+        for finding in answer.findings:
+            if finding.level is level:
+                yield from finding_lines(finding, colour=colour, evidence=evidence)
+
+
+def finding_lines(finding: Finding, *, colour: bool, evidence: bool) -> Iterator[str]:
+    """A finding; evidence and hint below it."""
+    shade = {Level.FAULT: RED, Level.WARNING: YELLOW}.get(finding.level, "") if colour else ""
+    word = "" if finding.level is Level.FACT else f"{finding.level}: "
+    yield f"  {shade}{word}{PLAIN if shade else ''}{finding.what}"
+    if finding.level is Level.FACT and not evidence:
+        return
+    shown = finding.evidence if evidence else finding.evidence[:MOST_EVIDENCE]
+    yield from (f"    {evidence_text(each)}" for each in shown)
+    if len(shown) < len(finding.evidence):
+        yield f"    and {len(finding.evidence) - len(shown)} more: --evidence shows all"
+    if finding.hint:
+        yield f"    hint: {finding.hint}"
+
+
+def evidence_text(evidence: Evidence) -> str:
+    """`path section symbol: what is there`."""
+    place = " ".join(part for part in (evidence.path, evidence.section, evidence.symbol) if part)
+    return f"{place}: {evidence.said}" if evidence.said else place
+
+
+def matrix_row(profile: str, version: str, proof: Proof | None) -> tuple[str, ...]:
+    """A profile in the matrix: its image's version and a mark a question."""
+    if proof is None:
+        return (profile, version or "not built", *("" for _ in Question))
+    results = {answer.question: answer.result for answer in proof.answers}
+    marks = (MARKS[results.get(question, Result.NOT_ASKED)] for question in Question)
+    return (profile, version, *marks)
+
+
+MATRIX_HEAD = ("profile", "image", *(str(question) for question in Question))

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The proof of an image of the store, made anew; and what each profile's newest image has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from imagebuilder.build import check_root
+from imagebuilder.digest import Json
+from imagebuilder.inventory import open_store
+from imagebuilder.proof.as_json import parse_proof
+from imagebuilder.proof.stand import prove_tree
+from imagebuilder.proof.types import Answer, Proof, Question
+from imagebuilder.recipe.find import find_profiles
+from imagebuilder.settings import Settings
+from imagebuilder.store.locks import held
+from imagebuilder.store.repository import Store
+from imagebuilder.store.workplace import new_id, workplace
+from imagebuilder.ui import Ui
+
+
+def prove_image(settings: Settings, name: str, ui: Ui) -> Proof:
+    """Ask every question of an image of the store, as this version of the program does.
+
+    Raises InputError, HostError, WorkError.
+    """
+    check_root()
+    store = open_store(settings)
+    image = store.image(name)
+    manifest = store.manifest(image)
+
+    def hear(answer: Answer) -> None:
+        ui.detail(f"{answer.question}: {answer.result}")
+
+    with (
+        held(settings.state / "locks" / "gc", shared=True),
+        workplace(settings.state, new_id(f"prove-{image.profile}")) as work,
+        ui.step(f"Proving {image.name}"),
+    ):
+        return prove_tree(manifest, store, work, on_answer=hear)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A profile, the version of its newest image ("": none), and what that was proved to be.
+
+    `proof` is None where there is no image, and for one from before images were proved.
+    """
+
+    profile: str
+    version: str
+    proof: Proof | None
+
+    def as_json(self) -> dict[str, Json]:
+        """As a value for programs."""
+        results = {a.question: a.result for a in self.proof.answers} if self.proof else {}
+        return {
+            "profile": self.profile,
+            "version": self.version or None,
+            "ok": self.proof.ok if self.proof else None,
+            "results": {str(q): str(results[q]) for q in Question if q in results},
+        }
+
+
+def list_proofs(settings: Settings) -> list[Standing]:
+    """Every profile of the house with the proof in its newest image's manifest."""
+    store = Store(settings.state / "store")
+    images = store.images()
+    listed: list[Standing] = []
+    for profile in find_profiles(settings):
+        own = [image for image in images if image.profile == profile.name]
+        newest = max(own, key=store.made_at, default=None)
+        proof = parse_proof(store.manifest(newest)) if newest else None
+        listed.append(Standing(profile.name, newest.version if newest else "", proof))
+    return listed

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A playbook of Ansible's before it runs: whom its plays are for, and what no build may do.
+
+Only what is certain is a fault here: texts that are templates, and tasks under a `when:`, are
+judged when the playbook runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from ruamel.yaml import YAML
+from ruamel.yaml.comments import CommentedMap
+from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+from imagebuilder.errors import Fault
+
+BUILDER = frozenset(("localhost", "127.0.0.1", "::1"))
+PLAY_TASKS = ("pre_tasks", "tasks", "post_tasks", "handlers")
+BLOCKS = ("block", "rescue", "always")
+TASK_FILES = ("include_tasks", "import_tasks")
+ROLES = ("include_role", "import_role")
+INSTEAD = "skip the task in an image: when: imagebuilder_profile is not defined"
+
+
+@dataclass
+class Reading:
+    """A playbook while it is read.  `groups` grows unless the recipe has named them."""
+
+    project: Path
+    shown: str
+    host: str
+    named: frozenset[str]
+    groups: set[str] = field(default_factory=set)
+    faults: list[Fault] = field(default_factory=list)
+    seen: set[Path] = field(default_factory=set)
+
+    def fault(self, path: Path, node: CommentedMap, key: str, what: str, hint: str) -> None:
+        """Note a fault at a key of a file."""
+        line, column = node.lc.key(key)
+        self.faults.append(Fault(f"{self.place(path)}:{line + 1}:{column + 1}", what, hint))
+
+    def place(self, path: Path) -> str:
+        """The file's name for people."""
+        inside = path.is_relative_to(self.project)
+        return f"{self.shown}/{path.relative_to(self.project)}" if inside else str(path)
+
+    def read_list(self, path: Path) -> list[CommentedMap]:
+        """The plays or tasks of a file; nothing, with a fault, when it is not YAML."""
+        if path in self.seen or not path.is_file():
+            return []
+        self.seen.add(path)
+        reader = YAML(typ="rt")
+        reader.allow_duplicate_keys = True
+        try:
+            found = reader.load(path.read_text(encoding="utf-8"))
+        except MarkedYAMLError as error:
+            mark = error.problem_mark
+            where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
+            what = f"not YAML: {error.problem}"
+            self.faults.append(Fault(f"{self.place(path)}{where}", what, "mend the playbook"))
+            return []
+        except (YAMLError, UnicodeDecodeError) as error:
+            what = f"not YAML: {str(error).splitlines()[0]}"
+            self.faults.append(Fault(self.place(path), what, "mend the playbook"))
+            return []
+        return [item for item in found or () if isinstance(item, CommentedMap)]
+
+
+def read_playbook(
+    playbook: Path, project: Path, shown: str, host: str, named: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[Fault, ...]]:
+    """The groups that the image, the inventory's only `host`, is in, and what is wrong.
+
+    `named` are the groups the recipe names; without any, every group that a play names.  `shown`
+    is the project's folder for people.
+    """
+    reading = Reading(project, shown, host, frozenset(named))
+    read_plays(reading, playbook)
+    found = reading.named or reading.groups
+    return tuple(sorted(found - {host, "all"})), tuple(reading.faults)
+
+
+def read_plays(reading: Reading, path: Path) -> None:
+    """The plays of one file, with those it imports."""
+    for play in reading.read_list(path):
+        imported = text_of(play, "import_playbook", "ansible.builtin.import_playbook")
+        if imported and not conditional(play):
+            read_plays(reading, path.parent / imported)
+        elif "hosts" in play and is_for_us(reading, play):
+            read_play(reading, path, play)
+
+
+def is_for_us(reading: Reading, play: CommentedMap) -> bool:
+    """Whether the play may be for the image; every one is, unless the recipe names groups."""
+    terms = [*host_terms(play["hosts"])]
+    if not reading.named:
+        reading.groups.update(group_name(t) for t in terms if t[:1] not in ("!", "~"))
+        return True
+    ours = {reading.host, "all", *reading.named}
+    hits = {term: any(fnmatchcase(name, term.lstrip("&!")) for name in ours) for term in terms}
+    wanted = any(hit for term, hit in hits.items() if term[0] not in "&!")
+    return wanted and all(hit == (t[0] == "&") for t, hit in hits.items() if t[0] in "&!")
+
+
+def host_terms(hosts: object) -> Iterator[str]:
+    """The terms of a play's pattern that are no template."""
+    texts = hosts if isinstance(hosts, list) else [hosts]
+    for text in texts:
+        if "{{" in str(text):
+            continue
+        for term in re.split(r"[,:](?![^\[]*\])", str(text)):
+            if term.strip():
+                yield term.strip()
+
+
+def group_name(term: str) -> str:
+    """A group that a term matches: `gpu*` matches `gpux`, `gpu[0]` is the first of `gpu`."""
+    bare = re.sub(r"\[[^\]]*\]", "", term.lstrip("&"))
+    return "all" if bare == "*" else re.sub(r"[*?]", "x", bare)
+
+
+def read_play(reading: Reading, path: Path, play: CommentedMap) -> None:
+    """One play: the host it names, its tasks and its roles."""
+    here = BUILDER & set(host_terms(play["hosts"]))
+    if here:
+        what = f"this play is for {min(here)}: it would change the builder"
+        hint = "keep it in another playbook, or name the image's groups: ansible_groups"
+        reading.fault(path, play, "hosts", what, hint)
+    elif play.get("connection") == "local":
+        refuse_local(reading, path, play, "connection")
+    for key in PLAY_TASKS:
+        read_tasks(reading, path, play.get(key))
+    for role in play.get("roles") or ():
+        name = role if isinstance(role, str) else text_of(role, "role", "name")
+        if name and not (isinstance(role, CommentedMap) and conditional(role)):
+            read_role(reading, path, name)
+
+
+def refuse_local(reading: Reading, path: Path, node: CommentedMap, key: str) -> None:
+    """A fault for what would run on the builder."""
+    what = f"{key}: {node[key]} would run on the builder" if key == "connection" else (
+        f"{key} would run on the builder")  # fmt: skip
+    reading.fault(path, node, key, what, INSTEAD)
+
+
+def read_tasks(reading: Reading, path: Path, tasks: object) -> None:
+    """Tasks, with those of blocks, files and roles that are sure to be included."""
+    for task in tasks if isinstance(tasks, list) else ():
+        if isinstance(task, CommentedMap) and not conditional(task):
+            read_task(reading, path, task)
+
+
+def read_task(reading: Reading, path: Path, task: CommentedMap) -> None:
+    """One task: where it runs, and what it includes."""
+    target = str(task.get("delegate_to") or "")
+    if "local_action" in task:
+        refuse_local(reading, path, task, "local_action")
+    elif task.get("connection") == "local":
+        refuse_local(reading, path, task, "connection")
+    elif target in BUILDER:
+        refuse_local(reading, path, task, "delegate_to")
+    elif target and "{{" not in target and target != reading.host:
+        what = f"delegate_to: {target} is another machine, which a build does not reach"
+        reading.fault(path, task, "delegate_to", what, INSTEAD)
+    for key in BLOCKS:
+        read_tasks(reading, path, task.get(key))
+    for short in (*TASK_FILES, *ROLES):
+        included = task.get(short, task.get(f"ansible.builtin.{short}"))
+        if isinstance(included, Mapping):
+            included = included.get("name" if short in ROLES else "file")
+        if not isinstance(included, str) or "{{" in included:
+            continue
+        if short in ROLES:
+            read_role(reading, path, included)
+        else:
+            file = path.parent / included
+            read_tasks(reading, file, reading.read_list(file))
+
+
+def read_role(reading: Reading, path: Path, name: str) -> None:
+    """The tasks and handlers of a role beside the playbook, or of the project."""
+    places = (path.parent / "roles", reading.project / "roles", path.parent.parent.parent)
+    for place in places:
+        for kind in ("tasks", "handlers"):
+            for file in ("main.yml", "main.yaml"):
+                found = place / name / kind / file
+                read_tasks(reading, found, reading.read_list(found))
+
+
+def conditional(node: CommentedMap) -> bool:
+    """Whether it is only known later if this runs."""
+    return "when" in node
+
+
+def text_of(node: object, *keys: str) -> str:
+    """The first of the keys that has a text without a template; "" for none."""
+    values = [node.get(key) for key in keys] if isinstance(node, Mapping) else []
+    texts = [value for value in values if isinstance(value, str) and "{{" not in value]
+    return texts[0] if texts else ""

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m imagebuilder.slim ROOT ORDER FACTS`: slim the root as the JSON file ORDER asks.
+
+Each removal is a line on stdout, and their sum; sizes by kind go to the file FACTS.  A fault is a
+line that begins with FAULT, and exit status 1; of one that is found too late something may be gone.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from pydantic import TypeAdapter
+
+from imagebuilder.root import Root
+from imagebuilder.slim.code import slim_code
+from imagebuilder.slim.firmware import slim_firmware
+from imagebuilder.slim.modules import slim_modules
+from imagebuilder.slim.types import FAULT, REPLACED, Change, Kind, Order, SlimError, Told
+from imagebuilder.slim.unlinked import slim_unlinked
+from imagebuilder.ui import format_size
+
+
+def main() -> int:
+    """Read the order, slim, tell."""
+    order = TypeAdapter(Order).validate_json(Path(sys.argv[2]).read_bytes())
+    changes: list[Change] = []
+    try:
+        for told in slim(Root(Path(sys.argv[1])), order):
+            print(told, flush=True)
+            changes.extend([told] if isinstance(told, Change) else [])
+    except SlimError as error:
+        print(FAULT + json.dumps([error.what, error.hint]))
+        return 1
+    print(tell_sum(changes))
+    Path(sys.argv[3]).write_text(json.dumps(facts_of(changes)))
+    return 0
+
+
+def slim(root: Root, order: Order) -> Iterator[Told]:
+    """All kinds in order; libraries last, when nothing else changes who links them."""
+    yield from slim_code(root, order)
+    yield from slim_firmware(root, order)
+    yield from slim_modules(root, order)
+    yield from slim_unlinked(root, order)
+
+
+def facts_of(changes: Sequence[Change]) -> Mapping[str, int]:
+    """Bytes that went by kind, and files; see REPLACED as well."""
+    found = {REPLACED: sum(each.before for each in changes)} if changes else {}
+    for kind in Kind:
+        of_kind = [each for each in changes if each.kind is kind]
+        if of_kind:
+            found[f"{kind}-bytes"] = sum(each.before - each.after for each in of_kind)
+            found[f"{kind}-files"] = len(of_kind)
+    return found
+
+
+def tell_sum(changes: Sequence[Change]) -> str:
+    """One line about all of it."""
+    facts = facts_of(changes)
+    total = sum(each.before - each.after for each in changes)
+    parts = ", ".join(f"{kind} {format_size(facts[f'{kind}-bytes'])}" for kind in Kind
+                      if f"{kind}-bytes" in facts)  # fmt: skip
+    return f"{format_size(total)} less" + (f": {parts}" if parts else "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Device code for other targets: out of the fat binaries, and the files that are named by it."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.root import Root
+from imagebuilder.slim.bundle import TARGET, serves
+from imagebuilder.slim.compact import plan_layout, write_compact
+from imagebuilder.slim.compare import differences
+from imagebuilder.slim.elf import Elf, read_elf
+from imagebuilder.slim.fatbin import Fatbin, LeaveAloneError, read_fatbin
+from imagebuilder.slim.types import Change, Kept, Kind, Order, SlimError, Told, place_of, remove
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """A file with device code: the targets, and whether they are in its name."""
+
+    name: str
+    targets: frozenset[str]
+    named: bool
+
+
+def slim_code(root: Root, order: Order) -> Iterator[Told]:
+    """Slim the files of the globs.  Raises SlimError, before anything is changed, for a glob that
+    matches no file and for a target that none has code for.
+    """
+    wanted = [target for target in order.code if target.startswith("gfx")]
+    if not wanted:
+        return
+    carriers: list[Carrier] = []
+    unknown = 0
+    for name in find_files(root, order.code_in):
+        try:
+            carriers.extend(find_carrier(root, name))
+        except LeaveAloneError as error:
+            unknown += 1
+            yield Kept(name, str(error))
+    missing = [target for target in wanted if not has_code(carriers, target)]
+    if missing and not unknown:
+        there = sorted({target for each in carriers for target in each.targets})
+        raise SlimError(
+            f"the files of `slim: code-in:` have no code for {missing[0]}, "
+            f"but for {', '.join(there) or 'no target at all'}",
+            "what they are a part of cannot run on that target",
+        )
+    # Code for it may be in what is not understood; where that is so, nothing goes for its sake.
+    for carrier in carriers:
+        if missing:
+            yield Kept(carrier.name, f"none of these files is known to have code for {missing[0]}")
+        else:
+            yield from slim_carrier(root, carrier, wanted)
+
+
+def has_code(carriers: Sequence[Carrier], target: str) -> bool:
+    """Whether one of them has code that runs on `target`."""
+    return any(serves(one, [target]) for carrier in carriers for one in carrier.targets)
+
+
+def find_files(root: Root, globs: Sequence[str]) -> list[str]:
+    """The files that the globs match, symlinks followed, each once."""
+    files: dict[str, None] = {}
+    for glob in globs:
+        found = [
+            real for name in root.glob(glob) if root.is_file(name) and (real := root.resolve(name))
+        ]
+        if not found:
+            raise SlimError(
+                f"nothing matches {glob}",
+                "drop it from `slim: code-in:` of its overlay, or mend it: a package has moved "
+                "its files",
+            )
+        files |= dict.fromkeys(found)
+    return list(files)
+
+
+def find_carrier(root: Root, name: str) -> Iterator[Carrier]:
+    """What the file carries, if it carries code: by its name, else by its fat binary.
+
+    In a path the last part with a target counts.  Raises LeaveAloneError.
+    """
+    for part in reversed(name.split("/")):
+        if targets := TARGET.findall(part):
+            yield Carrier(name, frozenset(targets), named=True)
+            return
+    with opened(place_of(root, name)) as elf:
+        fatbin = read_checked(elf)
+        if fatbin is not None:
+            yield Carrier(name, targets_of(fatbin), named=False)
+
+
+def slim_carrier(root: Root, carrier: Carrier, wanted: Sequence[str]) -> Iterator[Told]:
+    """Remove the file, or what is for others in it; nothing when all of it is for us."""
+    ours = {target for target in carrier.targets if serves(target, wanted)}
+    if ours == carrier.targets:
+        return
+    if not ours and not carrier.named:
+        yield Kept(carrier.name, f"all of its code is for {', '.join(sorted(carrier.targets))}")
+    elif not carrier.named:
+        yield from slim_library(root, carrier.name, wanted, ", ".join(sorted(ours)))
+    elif not ours:
+        yield remove(root, carrier.name, Kind.CODE)
+
+
+def slim_library(root: Root, name: str, wanted: Sequence[str], stays: str) -> Iterator[Told]:
+    """Put a slimmed library in the place of `name`.  Raises SlimError when it is not the same."""
+    place = place_of(root, name)
+    made = place.with_name(f".{place.name}.slim")
+    before = place.stat().st_size
+    with opened(place) as old:
+        was = read_checked(old)
+        layout = old and was and plan_layout(old, was, wanted)
+        if not old or not was or not layout:
+            yield Kept(name, "nothing to be gained")
+            return
+        try:
+            with made.open("wb") as out:
+                write_compact(old, was, layout, out)
+            with opened(made) as new:
+                check_same(name, old, new, was, wanted)
+        except BaseException:
+            made.unlink(missing_ok=True)
+            raise
+        take_place(made, place)
+    yield Change(Kind.CODE, name, before, place.stat().st_size, stays)
+
+
+def check_same(name: str, old: Elf, new: Elf | None, was: Fatbin, wanted: Sequence[str]) -> None:
+    """Raise SlimError unless `new` is `old` but for what went."""
+    now = read_checked(new)
+    if new is None or now is None:
+        raise SlimError(f"{name} would be no library any more", REPORT)
+    for what in differences(old, new, (was, now), wanted):
+        raise SlimError(f"{name} would be damaged: {what}", REPORT)
+
+
+REPORT = "that is a fault of imagebuilder; without the file in `slim: code-in:` it stays as it is"
+
+
+def take_place(made: Path, place: Path) -> None:
+    """Give `made` owner, mode and attributes of `place`, and its name."""
+    info = place.stat()
+    os.chown(made, info.st_uid, info.st_gid)
+    shutil.copystat(place, made)
+    made.replace(place)
+
+
+def read_checked(elf: Elf | None) -> Fatbin | None:
+    """The fat binary of a file that may be no library at all."""
+    return None if elf is None else read_fatbin(elf)
+
+
+def targets_of(fatbin: Fatbin) -> frozenset[str]:
+    """The targets a fat binary has code for."""
+    return frozenset(e.target for b in fatbin.bundles for e in b.entries if e.target)
+
+
+@contextmanager
+def opened(place: Path) -> Iterator[Elf | None]:
+    """The ELF file at `place`, which is mapped while it is looked at; None when it is none.
+
+    Raises LeaveAloneError when it is damaged.
+    """
+    if not place.stat().st_size:
+        yield None
+        return
+    with place.open("rb") as stream:
+        mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+    # What was read of it may live on in an error on its way up; the map goes with the last of it.
+    try:
+        elf = read_elf(memoryview(mapped))
+    except ValueError as error:
+        raise LeaveAloneError(str(error)) from error
+    yield elf

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fat binaries of HIP: which bundles of code objects a library carries, and who points at them.
+
+clang gives each translation unit a wrapper in `.hipFatBinSegment`, which the program hands to the
+runtime, and a bundle in `.hip_fatbin` (clang's lib/CodeGen/CGCUDANV.cpp; ROCm's
+hipamd/src/hip_platform.cpp reads them):
+
+    u32 magic 0x48495046, u32 version, pointer to the bundle, pointer (unused)
+
+In a shared library the pointer is a relative relocation: its addend is the bundle's address.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from imagebuilder.slim.bundle import COMPRESSED, Entry, read_bundle
+from imagebuilder.slim.elf import (
+    DYN,
+    DYNSYM,
+    RELA,
+    RELATIVE,
+    RELOCATION,
+    RELR,
+    SYMBOL,
+    Elf,
+    Section,
+)
+
+FATBIN, WRAPPERS = ".hip_fatbin", ".hipFatBinSegment"
+WRAPPER = struct.Struct("<IIQQ")
+WRAPPER_MAGIC = 0x48495046
+POINTER = 8  # its offset in a wrapper
+
+
+class LeaveAloneError(Exception):
+    """The file is nothing that can be slimmed without doubt; the text says why."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle at `start` of the section, the entries in it, and the `room` up to the next."""
+
+    start: int
+    room: int
+    entries: tuple[Entry, ...]
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """A wrapper's pointer to the bundle at `start` of the section.
+
+    `places` are the file offsets of the eight bytes that hold it.
+    """
+
+    start: int
+    places: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Fatbin:
+    """All that `.hip_fatbin` of a library is."""
+
+    section: Section
+    bundles: tuple[Bundle, ...]
+    pointers: tuple[Pointer, ...]
+
+
+def read_fatbin(elf: Elf) -> Fatbin | None:
+    """The fat binary of a library; None when it has none.
+
+    Raises LeaveAloneError when something in it is not accounted for.
+    """
+    section, wrappers = elf.find(FATBIN), elf.find(WRAPPERS)
+    if section is None or wrappers is None or not section.size:
+        return None
+    relative = RELATIVE.get(elf.header.machine)
+    if elf.header.type != DYN or relative is None or any(s.type == RELR for s in elf.sections):
+        raise LeaveAloneError("its code is not found by plain relative relocations")
+    if any(s.number > section.number and s.name == FATBIN for s in elf.sections):
+        raise LeaveAloneError(f"it has more than one {FATBIN}")
+    pointers = tuple(find_pointers(elf, section, wrappers, relative))
+    refuse_symbols(elf, section)
+    return Fatbin(section, tuple(find_bundles(elf, section, pointers)), pointers)
+
+
+def find_pointers(
+    elf: Elf, section: Section, wrappers: Section, relative: int
+) -> Iterator[Pointer]:
+    """The pointer of each wrapper.  Raises LeaveAloneError for anything else that points there."""
+    found = {r.address: r for r in relocations(elf, relative) if r.into(section)}
+    data = elf.content(wrappers)
+    if len(data) % WRAPPER.size:
+        raise LeaveAloneError(f"{WRAPPERS} is no list of wrappers")
+    for number, (magic, version, _, _) in enumerate(WRAPPER.iter_unpack(data)):
+        offset = number * WRAPPER.size + POINTER
+        relocation = found.pop(wrappers.addr + offset, None)
+        if (magic, version) != (WRAPPER_MAGIC, 1) or relocation is None:
+            raise LeaveAloneError(f"wrapper {number} in {WRAPPERS} points at no bundle")
+        # Some linkers write the addend into the place, too; ld.so does not read it there.
+        (there,) = struct.unpack_from("<Q", data, offset)
+        second = (wrappers.offset + offset,) if there == relocation.addend else ()
+        yield Pointer(relocation.addend - section.addr, (relocation.place, *second))
+    if found:
+        raise LeaveAloneError("something that is no wrapper points at its code")
+
+
+@dataclass(frozen=True)
+class Relocation:
+    """A relative relocation: what it writes to, what it writes, and where in the file that is."""
+
+    address: int
+    addend: int
+    place: int
+
+    def into(self, section: Section) -> bool:
+        """Whether it points into `section`."""
+        return section.addr <= self.addend < section.addr + section.size
+
+
+def relocations(elf: Elf, relative: int) -> Iterator[Relocation]:
+    """Every relative relocation."""
+    size = struct.calcsize(RELOCATION)
+    for section in elf.sections:
+        if section.type != RELA:
+            continue
+        data = elf.content(section)
+        rows = struct.iter_unpack(RELOCATION, data[: len(data) // size * size])
+        for number, (address, info, addend) in enumerate(rows):
+            if info == relative:
+                yield Relocation(address, addend, section.offset + number * size + 16)
+
+
+def refuse_symbols(elf: Elf, section: Section) -> None:
+    """Raise LeaveAloneError when a symbol that others may use lies in the fat binary."""
+    for table in elf.sections:
+        if table.type == DYNSYM:
+            data = elf.content(table)
+            rows = struct.iter_unpack(SYMBOL, data[: len(data) // 24 * 24])
+            if any(row[3] == section.number for row in rows):
+                raise LeaveAloneError("it exports symbols in its code")
+
+
+def find_bundles(elf: Elf, section: Section, pointers: tuple[Pointer, ...]) -> Iterator[Bundle]:
+    """The bundles that are pointed at, in order; together they are the whole section."""
+    data = elf.content(section)
+    starts = sorted({pointer.start for pointer in pointers})
+    if not starts or starts[0]:
+        raise LeaveAloneError("its code does not begin with a bundle")
+    for start, end in zip(starts, [*starts[1:], len(data)], strict=True):
+        if data[start : start + len(COMPRESSED)] == COMPRESSED:
+            raise LeaveAloneError("its code is compressed (CCOB)")
+        try:
+            entries = read_bundle(data[start:end])
+        except ValueError as error:
+            raise LeaveAloneError(f"{error} at {start:#x} of {FATBIN}") from error
+        yield Bundle(start, end - start, entries)

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Firmware of devices that the recipe does not list."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from imagebuilder.root import MOST_LINKS, Root
+from imagebuilder.slim.types import (
+    Kind,
+    Order,
+    SlimError,
+    Told,
+    entries_below,
+    place_of,
+    remove,
+    remove_empty,
+)
+
+FIRMWARE = "/usr/lib/firmware"
+COMPRESSED = re.compile(r"\.(xz|zst)$")
+
+
+def slim_firmware(root: Root, order: Order) -> Iterator[Told]:
+    """Leave in each folder what the devices ask for, and the symlinks that lead to it.
+
+    Raises SlimError, before anything is changed, where that would be nothing.
+    """
+    going: list[str] = []
+    for folder in order.firmware:
+        top = root.resolve(f"{FIRMWARE}/{folder}")
+        there = list(entries_below(root, top)) if top else []
+        if not there:
+            raise SlimError(
+                f"there is no firmware in {FIRMWARE}/{folder}",
+                "drop it from `slim: firmware:` of its overlay, or mend it",
+            )
+        stays = find_wanted(root, there, order.wanted)
+        if not stays:
+            raise SlimError(
+                f"no device of the recipe asks for firmware of {FIRMWARE}/{folder}",
+                "list the devices under `hardware:` of the recipe, or drop the folder from "
+                "`slim: firmware:`",
+            )
+        going.extend(name for name in there if name not in stays)
+    for name in going:
+        yield remove(root, name, Kind.FIRMWARE)
+    for folder in order.firmware:
+        remove_empty(root, f"{FIRMWARE}/{folder}")
+
+
+def find_wanted(root: Root, there: Sequence[str], globs: Sequence[str]) -> set[str]:
+    """Those of `there` that a glob names, what they lead to, and the symlinks that lead to any."""
+    stays = {step for name in there if is_wanted(root, name, globs) for step in way(root, name)}
+    return stays | {name for name in there if root.resolve(name) in stays}
+
+
+def is_wanted(root: Root, name: str, globs: Sequence[str]) -> bool:
+    """Whether a glob names the file; compressed ones are not written as such."""
+    top = root.resolve(FIRMWARE) or FIRMWARE
+    bare = COMPRESSED.sub("", name.removeprefix(f"{top}/"))
+    return any(fnmatch.fnmatchcase(bare, glob) for glob in globs)
+
+
+def way(root: Root, name: str) -> Iterator[str]:
+    """`name`, and each symlink and the file that it leads to."""
+    for _ in range(MOST_LINKS):
+        yield name
+        place = place_of(root, name)
+        if not place.is_symlink():
+            return
+        target = os.fspath(Path(posixpath.dirname(name), place.readlink()))
+        folder = root.resolve(posixpath.dirname(target))
+        name = f"{folder}/{posixpath.basename(target)}"
+        if folder is None or not root.lies(name):
+            return

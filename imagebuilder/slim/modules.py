@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kernel modules that no node of the profile needs; depmod(8) is to follow."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from imagebuilder.root import Root
+from imagebuilder.slim.types import (
+    Kept,
+    Kind,
+    Order,
+    SlimError,
+    Told,
+    Unmatched,
+    entries_below,
+    remove,
+    remove_empty,
+)
+
+MODULE = re.compile(r"\.ko(\.(xz|zst|gz))?$")
+
+
+def slim_modules(root: Root, order: Order) -> Iterator[Told]:
+    """Remove the modules of the globs, but for those that others need.
+
+    A glob that matches nothing is told: kernels differ in what they have.
+    """
+    if not order.modules:
+        return
+    top = root.resolve(f"/usr/lib/modules/{order.kernel}")
+    if top is None:
+        raise SlimError(f"there are no modules of the kernel {order.kernel}")
+    named: dict[str, None] = {}
+    for glob in order.modules:
+        found = list(modules_of(root, f"{top}/{glob}"))
+        if not found:
+            yield Unmatched(f"{top}/{glob}")
+        named |= {name.removeprefix(f"{top}/"): None for name in found}
+    depends = read_depends(root.text(f"{top}/modules.dep"))
+    unlisted = [name for name in named if name not in depends]
+    if unlisted:
+        raise SlimError(
+            f"{unlisted[0]} is not in modules.dep of {order.kernel}",
+            f"run depmod {order.kernel} where the module is added",
+        )
+    needed = {
+        below: name
+        for name, lower in sorted(depends.items(), reverse=True)
+        if name not in named
+        for below in lower
+    }
+    for name in named:
+        if name in needed:
+            yield Kept(f"{top}/{name}", f"{needed[name]} needs it")
+        else:
+            yield remove(root, f"{top}/{name}", Kind.MODULES)
+    for glob in order.modules:
+        for folder in root.glob(f"{top}/{glob}"):
+            remove_empty(root, folder)
+
+
+def modules_of(root: Root, glob: str) -> Iterator[str]:
+    """The modules that a glob names, or that lie below what it names."""
+    for name in root.glob(glob):
+        for each in entries_below(root, name) if root.is_dir(name) else [name]:
+            if MODULE.search(each):
+                yield each
+
+
+def read_depends(text: str) -> Mapping[str, tuple[str, ...]]:
+    """modules.dep(5): each module with all it needs, directly or not."""
+    rows = (line.partition(":") for line in text.splitlines())
+    return {name: tuple(lower.split()) for name, _, lower in rows}

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is asked of slimming, and what it says it did."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from imagebuilder.root import Root
+from imagebuilder.ui import format_size
+
+# How the program tells what is wrong: a line that begins so, JSON behind it.
+FAULT = "slim fault: "
+
+# The fact that counts the bytes, in the layers below, of all that went or was written anew.
+REPLACED = "replaced-bytes"
+
+
+class SlimError(Exception):
+    """Slimming would break the root, or does nothing: what is wrong, and what to do about it."""
+
+    def __init__(self, what: str, hint: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.hint = hint
+
+
+class Kind(StrEnum):
+    """What was removed."""
+
+    CODE = "code"
+    FIRMWARE = "firmware"
+    MODULES = "modules"
+    UNLINKED = "unlinked"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What goes and what stays.
+
+    Of device code that of `code` stays in the files of the globs `code_in`; of the folders
+    `firmware` what matches the globs `wanted`, all below /usr/lib/firmware; `modules` are globs
+    below the folder of `kernel`; `unlinked` globs of libraries.
+    """
+
+    code: tuple[str, ...] = ()
+    code_in: tuple[str, ...] = ()
+    firmware: tuple[str, ...] = ()
+    wanted: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    kernel: str = ""
+    unlinked: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Change:
+    """A file that is gone or smaller: sizes in bytes, and in words what stays of it."""
+
+    kind: Kind
+    path: str
+    before: int
+    after: int = 0
+    stays: str = ""
+
+    def __str__(self) -> str:
+        before, after = format_size(self.before), format_size(self.after)
+        if self.stays:
+            return f"kept only {self.stays} in {self.path}: {before} -> {after}"
+        return f"removed {self.path} ({before})"
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What was named and yet stays as it is, and why."""
+
+    path: str
+    why: str
+
+    def __str__(self) -> str:
+        return f"kept {self.path}: {self.why}"
+
+
+@dataclass(frozen=True)
+class Unmatched:
+    """A glob that names nothing, where that is no fault: not every root has all of it."""
+
+    glob: str
+
+    def __str__(self) -> str:
+        return f"nothing matches {self.glob}"
+
+
+Told = Change | Kept | Unmatched
+
+
+def place_of(root: Root, name: str) -> Path:
+    """The path on the host of `name` itself, a symlink not followed; its folder is there."""
+    folder = root.host(posixpath.dirname(name))
+    if folder is None:
+        raise FileNotFoundError(name)
+    return folder / posixpath.basename(name)
+
+
+def remove(root: Root, name: str, kind: Kind) -> Change:
+    """Remove a file or symlink."""
+    place = place_of(root, name)
+    size = place.lstat().st_size
+    place.unlink()
+    return Change(kind, name, size)
+
+
+def remove_empty(root: Root, folder: str) -> None:
+    """Remove the folders below `folder` in which nothing is left, and itself; nothing is told."""
+    top = root.host(folder)
+    if top is None:
+        return
+    for here, _, _ in os.walk(top, topdown=False):
+        if not any(Path(here).iterdir()):
+            Path(here).rmdir()
+
+
+def entries_below(root: Root, folder: str) -> Iterator[str]:
+    """Every file and symlink below a folder, in a stable order."""
+    top = root.host(folder)
+    if top is None:
+        return
+    prefix = len(os.fspath(root.path))
+    for here, folders, files in os.walk(top):
+        folders.sort()
+        links = [name for name in folders if Path(here, name).is_symlink()]
+        yield from (f"{here[prefix:]}/{name}" for name in sorted([*files, *links]))

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shared libraries that came along and that nothing in the root links."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from elftools.common.exceptions import ELFError
+from elftools.elf.dynamic import DynamicSection, DynamicTag
+from elftools.elf.elffile import ELFFile
+
+from imagebuilder.root import Root
+from imagebuilder.slim.types import Kept, Kind, Order, Told, Unmatched, place_of, remove
+
+# The names of libraries in texts of a program, which it may give to dlopen(3), and in files that
+# tell loaders of Vulkan, OpenCL and the like what to open.  The end is looked for first: from the
+# front, long texts of letters (bitcode, tables) take time by the square.
+ENDING = re.compile(rb"\.so(?:\.[0-9]+)*")
+STEM = re.compile(rb"[A-Za-z0-9_+-]+\Z")
+MOST_STEM = 128
+TEXTS = (".rodata", ".rodata.str1.1", ".rodata.str1.8", ".data.rel.ro", ".data")
+SETTINGS = (".json", ".icd", ".conf")
+MOST_SETTINGS = 64 * 1024
+MOST_TEXT = 64 * 1024 * 1024  # of a section that is read for names; more is tables
+
+
+@dataclass(frozen=True)
+class Library:
+    """An ELF file: the names it goes by, and those it asks for or may ask for.
+
+    A file that tells a loader what to open goes by no name.
+    """
+
+    path: str
+    names: frozenset[str]
+    asks: frozenset[str]
+
+
+def slim_unlinked(root: Root, order: Order) -> Iterator[Told]:
+    """Remove the libraries of the globs that no other file needs, directly or through another.
+
+    Needed is what DT_NEEDED names, and what a program or a file of settings has as a text: it may
+    be opened by that name.
+    """
+    if not order.unlinked:
+        return
+    named = {real for glob in order.unlinked for name in root.glob(glob)
+             if root.is_file(name) and (real := root.resolve(name))}  # fmt: skip
+    for glob in order.unlinked:
+        if not root.glob(glob):
+            yield Unmatched(glob)
+    libraries = list(read_libraries(root))
+    links = find_links(root, named)
+    asked = {name: one.path for one in libraries if one.path not in named for name in one.asks}
+    candidates = [one for one in libraries if one.path in named]
+    while found := [one for one in candidates if any(n in asked for n in names_of(one, links))]:
+        for one in found:
+            asker = next(asked[n] for n in sorted(names_of(one, links)) if n in asked)
+            yield Kept(one.path, f"{asker} needs it")
+            asked |= {name: one.path for name in one.asks if name not in asked}
+        candidates = [one for one in candidates if one not in found]
+    for one in candidates:
+        for link in links.get(one.path, ()):
+            yield remove(root, link, Kind.UNLINKED)
+        yield remove(root, one.path, Kind.UNLINKED)
+
+
+def names_of(one: Library, links: dict[str, list[str]]) -> frozenset[str]:
+    """All names a library may be asked for by: its own, and those of the symlinks to it."""
+    return one.names | {posixpath.basename(link) for link in links.get(one.path, ())}
+
+
+def find_links(root: Root, named: set[str]) -> dict[str, list[str]]:
+    """The symlinks beside each library that lead to it."""
+    found: dict[str, list[str]] = {}
+    for folder in sorted({posixpath.dirname(path) for path in named}):
+        for name in root.names(folder):
+            path = f"{folder}/{name}"
+            real = root.resolve(path)
+            if real in named and real != path and place_of(root, path).is_symlink():
+                found.setdefault(str(real), []).append(path)
+    return found
+
+
+def read_libraries(root: Root) -> Iterator[Library]:
+    """Every ELF file of the root, and what else names libraries."""
+    for path in root.walk("/"):
+        place = place_of(root, path)
+        if path.endswith(SETTINGS) and place.stat().st_size <= MOST_SETTINGS:
+            yield Library(path, frozenset(), frozenset(library_names(place.read_bytes())))
+            continue
+        with place.open("rb") as stream:
+            if stream.read(4) != b"\x7fELF":
+                continue
+            stream.seek(0)
+            try:
+                yield read_library(path, ELFFile(stream))
+            except ELFError:
+                continue
+
+
+def read_library(path: str, elf: ELFFile) -> Library:
+    """One ELF file."""
+    names, asks = {posixpath.basename(path)}, set()
+    for section in elf.iter_sections():
+        if isinstance(section, DynamicSection):
+            for tag in section.iter_tags():
+                if tag.entry.d_tag == "DT_NEEDED":
+                    asks.add(text_of(tag, "needed"))
+                elif tag.entry.d_tag == "DT_SONAME":
+                    names.add(text_of(tag, "soname"))
+        elif section.name in TEXTS and section["sh_size"] <= MOST_TEXT:
+            asks.update(library_names(section.data()))
+    return Library(path, frozenset(names), frozenset(asks) - names)
+
+
+def library_names(data: bytes) -> Iterator[str]:
+    """The names of libraries that stand in `data`."""
+    for ending in ENDING.finditer(data):
+        stem = STEM.search(data, max(0, ending.start() - MOST_STEM), ending.start())
+        if stem:
+            yield (stem[0] + ending[0]).decode()
+
+
+def text_of(tag: DynamicTag, name: str) -> str:
+    """The name a dynamic tag holds; elftools adds it as an attribute of that name."""
+    return str(getattr(tag, name))

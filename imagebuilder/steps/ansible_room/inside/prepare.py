@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Put the shim in the place of programs that only a running node can use, until the sandbox ends.
+
+Runs in the root, before the playbook.  The programs themselves stay reachable, for what they can
+do without a running system, below /run/imagebuilder/real.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import shutil
+import socket
+import sys
+from pathlib import Path
+
+MS_BIND = 4096
+SHIM = Path("/run/imagebuilder/ansible/shim")
+REAL = Path("/run/imagebuilder/real")
+# Where modules lie while they run, whoever runs them (make.py pins it).
+FILES = Path("/tmp/.ansible")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+# The boot that the playbook finds; inside/shim.py counts it up when it skips a reboot.
+BOOT = Path("/run/imagebuilder/boot_id")
+NAMES = (
+    "systemctl", "service", "invoke-rc.d", "uname", "hostnamectl", "sysctl", "udevadm", "mount",
+    "modprobe", "insmod", "rmmod", "depmod", "reboot", "shutdown", "poweroff", "halt", "telinit",
+)  # fmt: skip
+PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
+
+libc = ctypes.CDLL(None, use_errno=True)
+
+
+def bind(source: Path, target: Path) -> None:
+    """Bind a file over another.  Raises OSError."""
+    done = libc.mount(os.fsencode(source), os.fsencode(target), None, ctypes.c_ulong(MS_BIND), None)
+    if done != 0:
+        raise OSError(ctypes.get_errno(), "mount --bind", os.fspath(target))
+
+
+def cover(program: Path) -> None:
+    """Keep `program` below REAL and let the shim stand where it was."""
+    kept = REAL / program.name
+    kept.touch()
+    bind(program, kept)
+    bind(SHIM, program)
+
+
+def main() -> None:
+    """Cover every program that the root has, once: some are one file with several names."""
+    settings = json.loads(SHIM.with_name("settings.json").read_text())
+    socket.sethostname(settings["host"])
+    REAL.mkdir()
+    found = {name: shutil.which(name, path=PATH) for name in NAMES}
+    real = {os.path.realpath(path) for path in found.values() if path}
+    if not settings["kernel"]:  # nothing to say instead of the builder's
+        real.discard(os.path.realpath(found["uname"] or ""))
+    for path in sorted(real):
+        cover(Path(path))
+    # What asks whether systemd runs is answered by the shim, as everything after that.
+    Path("/run/systemd/system").mkdir(parents=True)
+    FILES.mkdir()
+    FILES.chmod(0o1777)
+    BOOT.write_text("00000000-0000-4000-8000-000000000000\n")
+    BOOT.chmod(0o666)
+    bind(BOOT, BOOT_ID)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except OSError as error:
+        sys.exit(f"prepare: {error}")

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Stands in the root for programs that need a running system, while a playbook runs.
+
+What can be done in a tree (enable a unit) is done by the program itself, offline.  What only a
+running node can do (start a service, load a module, reboot) is written down, one JSON object a
+line, and counts as done: the node does it when it boots.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+REAL = Path("/run/imagebuilder/real")
+SKIPPED = Path("/run/imagebuilder/skipped")
+BOOT = Path("/run/imagebuilder/boot_id")
+SETTINGS = Path("/run/imagebuilder/ansible/settings.json")
+
+# systemctl(1), by what they do.
+RUNNING = frozenset((
+    "start", "stop", "restart", "try-restart", "condrestart", "reload", "force-reload",
+    "reload-or-restart", "try-reload-or-restart", "reload-or-try-restart", "isolate", "kill",
+))  # fmt: skip
+POWER = frozenset((
+    "reboot", "poweroff", "halt", "kexec", "soft-reboot", "suspend", "hibernate", "rescue",
+    "emergency", "default", "shutdown", "telinit",
+))  # fmt: skip
+OF_MEMORY = frozenset(("daemon-reload", "daemon-reexec", "reset-failed", "set-environment"))
+LISTS = frozenset(("list-units", "list-sockets", "list-timers", "list-jobs"))
+VALUED = frozenset(("-t", "--type", "-p", "--property", "-P", "--root", "-n", "-o", "--state"))
+UNIT_PLACES = tuple(
+    Path(place, "systemd/system") for place in ("/etc", "/run", "/usr/local/lib", "/usr/lib")
+)
+SUFFIXES = (
+    ".service", ".socket", ".target", ".timer", ".path", ".mount", ".automount", ".swap", ".slice",
+    ".scope", ".device",
+)  # fmt: skip
+NETWORK_FILES = frozenset(("nfs", "nfs4", "cifs", "ceph", "lustre", "glusterfs", "beegfs"))
+
+
+def skip(kind: str, what: str, verb: str = "") -> None:
+    """Write down what was not done."""
+    row = json.dumps({"kind": kind, "what": what, "verb": verb}) + "\n"
+    with SKIPPED.open("a") as sink:
+        sink.write(row)
+
+
+def real(name: str, arguments: list[str]) -> NoReturn:
+    """Become the program itself, offline."""
+    program = REAL / Path(os.path.realpath(sys.argv[0])).name
+    os.environ["SYSTEMD_OFFLINE"] = "1"
+    os.execv(program, [name, *arguments])
+
+
+def kernel() -> str:
+    """The release of the image's kernel; "" for none."""
+    return str(json.loads(SETTINGS.read_text())["kernel"])
+
+
+def split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Options, and the words that are none."""
+    options: list[str] = []
+    words: list[str] = []
+    valued = False
+    for argument in arguments:
+        (options if valued or argument.startswith("-") else words).append(argument)
+        valued = not valued and argument in VALUED
+    return options, words
+
+
+def full_name(unit: str) -> str:
+    """The unit's name with its kind."""
+    return unit if unit.endswith(SUFFIXES) else f"{unit}.service"
+
+
+def load_state(unit: str) -> str:
+    """`loaded`, `masked` or `not-found`, as systemd would find the unit's file."""
+    name = full_name(unit)
+    stem, at, rest = name.partition("@")
+    for file in (name, f"{stem}@{rest[rest.rfind('.') :]}") if at else (name,):
+        for place in UNIT_PLACES:
+            path = place / file
+            if os.path.lexists(path):
+                return "masked" if os.path.realpath(path) == "/dev/null" else "loaded"
+    made_at_boot = name.endswith((".target", ".mount", ".swap", ".slice", ".device", ".scope"))
+    by_script = Path("/etc/init.d", name.removesuffix(".service")).exists()
+    return "loaded" if made_at_boot or by_script else "not-found"
+
+
+def enabled(name: str) -> bool:
+    """Whether a node starts the unit when it boots."""
+    here = Path("/etc/systemd/system")
+    return any(here.glob(f"*.wants/{name}")) or any(here.glob(f"*.requires/{name}"))
+
+
+def active(unit: str) -> bool:
+    """Whether the unit would run: a node would start it, or a start is what was skipped last."""
+    name = full_name(unit)
+    rows = [json.loads(line) for line in SKIPPED.read_text().splitlines()]
+    verbs = [r["verb"] for r in rows if r["kind"] == "service" and full_name(r["what"]) == name]
+    return verbs[-1] not in ("stop", "kill") if verbs else enabled(name)
+
+
+def change(verb: str, units: list[str]) -> int:
+    """Skip a change of what runs; a unit that is not there fails as on a node."""
+    for unit in units:
+        state = "loaded" if any(c in unit for c in "*?[") else load_state(unit)
+        if state != "loaded":
+            why = "not found" if state == "not-found" else "masked"
+            print(f"Failed to {verb} {full_name(unit)}: Unit is {why}.", file=sys.stderr)
+            return 5 if state == "not-found" else 1
+        skip("service", unit.removesuffix(".service"), verb)
+    return 0
+
+
+def show(options: list[str], units: list[str]) -> int:
+    """`systemctl show`, as far as it can be known of a unit that does not run."""
+    wanted = [o.partition("=")[2] for o in options if o.startswith("--property=")]
+    wanted += [options[i + 1] for i, o in enumerate(options[:-1]) if o in ("-p", "--property")]
+    names = {name for text in wanted for name in text.split(",")}
+    for unit in units:
+        runs = active(unit)
+        facts = {
+            "Id": full_name(unit),
+            "LoadState": load_state(unit),
+            "ActiveState": "active" if runs else "inactive",
+            "SubState": "running" if runs else "dead",
+        }
+        for name, value in facts.items():
+            if not names or name in names:
+                print(value if "--value" in options else f"{name}={value}")
+    return 0
+
+
+def state(verb: str, units: list[str]) -> int:
+    """`systemctl is-active` and its like."""
+    if verb == "is-system-running":
+        print("offline")
+        return 1
+    running = [active(unit) for unit in units]
+    for unit, runs in zip(units, running, strict=True):
+        print(f"{unit}: {'active' if runs else 'inactive'}" if verb == "status" else
+              "active" if runs else "inactive")  # fmt: skip
+    if verb == "is-failed":
+        return 1
+    return 0 if all(running) else 3
+
+
+def systemctl(arguments: list[str]) -> int:
+    """systemctl(1)."""
+    options, words = split(arguments)
+    verb, units = (words[0], words[1:]) if words else ("list-units", [])
+    if verb in RUNNING:
+        return change(verb, units)
+    if verb in POWER:
+        return power(verb, [])
+    if verb in OF_MEMORY or verb in LISTS:
+        return 0
+    if verb == "show":
+        return show(options, units)
+    if verb in ("is-active", "is-failed", "is-system-running", "status"):
+        return state(verb, units)
+    if "--now" in arguments:  # the program does the first half, offline
+        arguments = [argument for argument in arguments if argument != "--now"]
+        for unit in units:
+            skip("service", unit.removesuffix(".service"), "start" if "enable" in verb else "stop")
+    real("systemctl", arguments)
+
+
+def service(arguments: list[str]) -> int:
+    """service(8) and invoke-rc.d(8): NAME ACTION."""
+    _, words = split(arguments)
+    if len(words) < 2:
+        return 0
+    if words[1] == "status":
+        return state("status", words[:1])
+    return change(words[1], words[:1])
+
+
+def power(name: str, arguments: list[str]) -> int:
+    """A reboot or its like: only written down; /proc says that the next boot has begun."""
+    if name == "shutdown" and "-c" in arguments:
+        return 0
+    reboots = name == "reboot" or (name == "shutdown" and "-r" in arguments)
+    skip("machine", "reboot" if reboots else name)
+    number = int(BOOT.read_text().strip()[-12:]) + 1
+    BOOT.write_text(f"00000000-0000-4000-8000-{number:012d}\n")
+    return 0
+
+
+def uname(arguments: list[str]) -> int:
+    """uname(1), with the release of the image's kernel."""
+    letters = {
+        "--all": "snrvmo", "--kernel-name": "s", "--nodename": "n", "--kernel-release": "r",
+        "--kernel-version": "v", "--machine": "m", "--processor": "p",
+        "--hardware-platform": "i", "--operating-system": "o",
+    }  # fmt: skip
+    asked = "".join(letters.get(a, a.lstrip("-").replace("a", "snrvmo")) for a in arguments) or "s"
+    if set(asked) - set("snrvmpio"):
+        real("uname", arguments)
+    here = os.uname()
+    facts = {
+        "s": here.sysname, "n": here.nodename, "r": kernel(), "v": "#1 SMP", "m": here.machine,
+        "p": "unknown", "i": "unknown", "o": "GNU/Linux",
+    }  # fmt: skip
+    print(*(facts[letter] for letter in "snrvmpio" if letter in asked))
+    return 0
+
+
+def hostnamectl(arguments: list[str]) -> int:
+    """hostnamectl(1): a node's name is its own."""
+    _, words = split(arguments)
+    if words[:1] in (["set-hostname"], ["hostname"]) and len(words) > 1:
+        skip("machine", f"hostname {words[1]}")
+    else:
+        print(os.uname().nodename)
+    return 0
+
+
+def kmod(name: str, arguments: list[str]) -> int:
+    """modprobe(8), insmod(8), rmmod(8) and depmod(8), for the image's kernel."""
+    options, words = split(arguments)
+    if name == "depmod" and kernel() and not words:
+        real(name, [*arguments, kernel()])
+    dry = {"-n", "--dry-run", "--show", "-D", "--show-depends", "-c", "--showconfig", "-R"}
+    if name == "modprobe" and dry & set(options):
+        real(name, [*arguments, "-S", kernel()] if kernel() else arguments)
+    if name in ("modprobe", "insmod", "rmmod"):
+        skip("machine", " ".join([name, *arguments]))
+        return 0
+    real(name, arguments)
+
+
+def mount(arguments: list[str]) -> int:
+    """mount(8) of an fstab(5) entry or of a share is the node's business."""
+    options, words = split(arguments)
+    kinds = {o.partition("=")[2] for o in options if o.startswith("--types=")}
+    kinds |= {options[i + 1] for i, o in enumerate(options[:-1]) if o == "-t"}
+    if len(words) == 1 or "-a" in options or kinds & NETWORK_FILES:
+        skip("machine", " ".join(["mount", *arguments]))
+        return 0
+    real("mount", arguments)
+
+
+def main(name: str, arguments: list[str]) -> int:
+    """Answer as the program that was called."""
+    if name == "systemctl":
+        return systemctl(arguments)
+    if name in ("service", "invoke-rc.d"):
+        return service(arguments)
+    if name in POWER:
+        return power(name, arguments)
+    if name == "uname":
+        return uname(arguments)
+    if name == "hostnamectl":
+        return hostnamectl(arguments)
+    if name == "mount":
+        return mount(arguments)
+    if name == "udevadm" and arguments[:1] in (["control"], ["trigger"], ["settle"]):
+        skip("machine", f"udevadm {arguments[0]}")
+        return 0
+    writes = any("=" in a or a.startswith(("-p", "--load", "--system", "-w")) for a in arguments)
+    if name == "sysctl" and writes:
+        skip("machine", " ".join(["sysctl", *arguments]))
+        return 0
+    if name in ("modprobe", "insmod", "rmmod", "depmod", "lsmod", "modinfo", "kmod"):
+        return kmod(name, arguments)
+    real(name, arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[0]).name, sys.argv[1:]))

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything a playbook's run finds in its room: settings, inventory, vars, and the table."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import imagebuilder
+from imagebuilder.digest import Json
+from imagebuilder.errors import ImagebuilderError
+from imagebuilder.process import PASSED_ON, SBIN
+from imagebuilder.recipe.types import Playbook
+from imagebuilder.sandbox import Sandbox
+from imagebuilder.steps.initrd import kernel_version
+from imagebuilder.steps.workspace import Workspace
+
+HERE = Path(__file__).parent
+# What a build pins over everything that a playbook or its vars say (extra vars win).
+PINNED: Mapping[str, Json] = {
+    "ansible_connection": "imagebuilder_room",
+    "ansible_become_method": "imagebuilder_runuser",
+    "ansible_python_interpreter": "/usr/bin/python3",
+    "ansible_pipelining": True,
+    "ansible_shell_type": "sh",
+    "ansible_shell_executable": "/bin/sh",
+    "ansible_remote_tmp": "/tmp/.ansible",
+    "ansible_system_tmpdirs": ["/tmp"],
+    "ansible_async_dir": "/tmp/.ansible_async",
+}
+# Settings of the project's own ansible.cfg that say what its files mean; none that leads elsewhere.
+HONOURED = (
+    "hash_behaviour", "jinja2_native", "jinja2_extensions", "inject_facts_as_vars", "gathering",
+    "any_errors_fatal", "force_handlers", "private_role_vars", "error_on_undefined_vars",
+)  # fmt: skip
+HONOURED_PATHS = (
+    "roles_path", "collections_path", "collections_paths", "library", "module_utils",
+    "filter_plugins", "lookup_plugins", "test_plugins", "vars_plugins",
+)  # fmt: skip
+# No lists of packages: what is not in the root already is not in the lock.
+APT_CONF = 'Dir::Etc::sourcelist "/dev/null";\nDir::Etc::sourceparts "/dev/null";\n'
+SHEBANG = "#!/usr/bin/python3 -IS\n"
+
+
+@dataclass(frozen=True)
+class Room:
+    """Where things are on the builder.  `path` is the folder of the programs of Ansible's."""
+
+    table: Path
+    library: Path
+    told: Path
+    skipped: Path
+    path: Path
+
+
+def make_room(
+    workspace: Workspace, playbook: Playbook, host: str, kernel: str, program: Path
+) -> Room:
+    """The room for one playbook; `kernel` is the package that the image's kernel comes by."""
+    top = workspace.work / f"{workspace.upper}.ansible"
+    for name in ("home", "tmp", "inside", "library"):
+        (top / name).mkdir(parents=True)
+    room = Room(top / "table.json", top / "library", top / "told", top / "skipped", program.parent)
+    # Only our own package, whatever else lies beside it: Ansible may have another environment.
+    (room.library / "imagebuilder").symlink_to(Path(imagebuilder.__file__).parent)
+    room.skipped.touch()
+    room.skipped.chmod(0o666)
+    release = find_release(workspace, kernel)
+    make_inside(top / "inside", host, release)
+    (top / "ansible.cfg").write_text(render_settings(top, playbook.project))
+    (top / "inventory.yml").write_text(json.dumps(inventory_of(host, playbook.groups)))
+    link_vars(top, playbook.project)
+    vars_ = {**playbook.vars, "imagebuilder_profile": host, **PINNED}
+    (top / "vars.json").write_text(json.dumps(vars_))
+    table = {
+        "work": os.fspath(workspace.work),
+        "lower": list(workspace.lower),
+        "upper": workspace.upper,
+        "epoch": workspace.epoch,
+        "network": playbook.network,
+        "room": os.fspath(top),
+        "binds": [
+            (os.fspath(top / "inside"), "ansible", False),
+            (os.fspath(room.skipped), "skipped", True),
+        ],
+        "project": os.fspath(playbook.project),
+        "argv": [
+            os.fspath(program), "--inventory", os.fspath(top / "inventory.yml"),
+            "--extra-vars", f"@{top}/vars.json", *limit(playbook, host), playbook.name,
+        ],
+        "environment": environment(workspace, top, room, network=playbook.network),
+        "reach": {"host": host, "kernel": release, "epoch": workspace.epoch},
+        "needed": [
+            os.fspath(path)
+            for path in (workspace.work, playbook.project, program, Path(sys.prefix), HERE)
+        ],
+    }  # fmt: skip
+    room.table.write_text(json.dumps(table))
+    return room
+
+
+def limit(playbook: Playbook, host: str) -> list[str]:
+    """With groups that the recipe names, plays for other hosts, the builder too, are left out."""
+    return ["--limit", host] if playbook.limited else []
+
+
+def find_release(workspace: Workspace, kernel: str) -> str:
+    """The release of the image's kernel, "" for a root without one."""
+    try:
+        return kernel_version(workspace, kernel)
+    except ImagebuilderError:  # no kernel package, or no dpkg
+        return ""
+
+
+def make_inside(folder: Path, host: str, release: str) -> None:
+    """What the root sees at /run/imagebuilder/ansible."""
+    (folder / "shim").write_text(SHEBANG + (HERE / "inside/shim.py").read_text())
+    (folder / "shim").chmod(0o755)
+    (folder / "prepare.py").write_text((HERE / "inside/prepare.py").read_text())
+    (folder / "settings.json").write_text(json.dumps({"host": host, "kernel": release}))
+    (folder / "apt.conf").write_text(APT_CONF)
+
+
+def inventory_of(host: str, groups: tuple[str, ...]) -> Json:
+    """One host, in every group."""
+    return {
+        "all": {
+            "hosts": {host: {"imagebuilder_host": host}},
+            "children": {group: {"hosts": {host: {}}} for group in groups},
+        }
+    }
+
+
+def link_vars(top: Path, project: Path) -> None:
+    """Let Ansible find group_vars and host_vars beside the inventory, as in the project."""
+    for name in ("group_vars", "host_vars"):
+        for place in (project / name, project / "inventory" / name):
+            if place.is_dir() and not (top / name).exists():
+                (top / name).symlink_to(place)
+
+
+def render_settings(top: Path, project: Path) -> str:
+    """ansible.cfg of the room: ours, and what the project's own says of its files."""
+    plugins = HERE / "plugins"
+    ours = {
+        "connection_plugins": plugins / "connection",
+        "become_plugins": plugins / "become",
+        "callback_plugins": plugins / "callback",
+        "callbacks_enabled": "imagebuilder_tell",
+        "stdout_callback": "default",
+        "home": top / "home",
+        "local_tmp": top / "tmp",
+        "forks": 1,
+        "retry_files_enabled": False,
+        "nocows": True,
+        "localhost_warning": False,
+        "deprecation_warnings": False,
+        "force_valid_group_names": "ignore",
+        "interpreter_python": "/usr/bin/python3",
+        "pipelining": True,
+    }
+    told = {"roles_path": project / "roles", "collections_path": project / "collections"}
+    settings = {**told, **dict(own_settings(project)), **ours}
+    lines = "".join(f"{name} = {value}\n" for name, value in settings.items())
+    return f"[defaults]\n{lines}[inventory]\nenable_plugins = ansible.builtin.yaml\n"
+
+
+def own_settings(project: Path) -> Iterator[tuple[str, str]]:
+    """What the project's ansible.cfg says and a build honours; paths made absolute."""
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    try:
+        parser.read(project / "ansible.cfg")
+    except configparser.Error:
+        return
+    section = parser["defaults"] if parser.has_section("defaults") else {}
+    for name, value in section.items():
+        if name in HONOURED:
+            yield name, value
+        elif name in HONOURED_PATHS:
+            paths = (project / part.strip() for part in value.split(":") if part.strip())
+            yield name.replace("paths", "path"), ":".join(map(os.fspath, paths))
+
+
+def environment(workspace: Workspace, top: Path, room: Room, *, network: bool) -> Mapping[str, str]:
+    """The complete environment of ansible-playbook: nothing of the person's."""
+    proxies = [name for name in PASSED_ON if "proxy" in name.lower()] if network else []
+    fixed = Sandbox(workspace.work, ("empty",), "none", workspace.epoch, enter=False).environment
+    return {
+        **{name: os.environ[name] for name in proxies if name in os.environ},
+        **fixed,
+        "PATH": f"{room.path}:{SBIN}",
+        "HOME": os.fspath(top / "home"),
+        "PYTHONPATH": os.fspath(room.library),
+        "PYTHONHASHSEED": "0",
+        "ANSIBLE_CONFIG": os.fspath(top / "ansible.cfg"),
+        "IMAGEBUILDER_REACH": os.fspath(top / "reach.json"),
+        "IMAGEBUILDER_TOLD": os.fspath(room.told),
+        "IMAGEBUILDER_SKIPPED": os.fspath(room.skipped),
+    }

@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build something in a tree that is thrown away; only what it leaves in $DESTDIR is the layer.
+
+    packages, sources, wheels      run the program           place its result
+    tree = root + toolchain   ->   KERNEL, DESTDIR set   ->  tree = root
+    thrown away                    no network                the layer
+
+So compilers, headers and DKMS are never in the root, and what was built depends on nothing that is
+not locked.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+
+from imagebuilder.digest import Json
+from imagebuilder.errors import WorkError
+from imagebuilder.lock.pool import package_path
+from imagebuilder.lock.types import LockedBuild, LockedPackage, LockedSourcePackage
+from imagebuilder.recipe.types import PythonEnv, Script
+from imagebuilder.sandbox import INSIDE, Bind
+from imagebuilder.steps import clean
+from imagebuilder.steps.clean import run_clean
+from imagebuilder.steps.dkms import find_dkms_failure
+from imagebuilder.steps.initrd import kernel_version
+from imagebuilder.steps.packages import PackagesStep, inputs_of
+from imagebuilder.steps.python import PythonStep
+from imagebuilder.steps.workspace import Workspace, check_places
+from imagebuilder.store.upper import walk
+
+VERSION = 1
+OUT, SOURCES, FILES = INSIDE / "out", INSIDE / "source", INSIDE / "files"
+MODULES = PurePosixPath("usr/lib/modules")
+HEADERS = "linux-headers-"
+# dkms(8) would build as soon as it is installed, for whatever kernel it takes to be the right one.
+NO_AUTOINSTALL = "mkdir -p /etc/dkms && : > /etc/dkms/no-autoinstall"
+# As the rest of the root: links to directories are followed, times are not kept (store/upper.py).
+PLACE = (
+    'tar --create --sort=name --mtime=@0 --numeric-owner --directory="$1" . | '
+    "tar --extract --same-owner --preserve-permissions --numeric-owner "
+    "--keep-directory-symlink --no-overwrite-dir --directory=/"
+)
+
+
+def tools_upper(upper: str) -> str:
+    """The name, beside a step's upper, of that of the tree which is thrown away."""
+    return f"{upper}.tools"
+
+
+@dataclass(frozen=True)
+class BuildStep:
+    """One build of an overlay.  `kernel` is the package that brings the image's kernel."""
+
+    overlay: str
+    suite: str
+    architecture: str
+    kernel: str
+    locked: LockedBuild
+    script: Script
+    environment: tuple[tuple[str, str], ...]
+    python: PythonEnv | None
+    path_excludes: tuple[str, ...]
+    epoch: int
+    leaf: bool = False
+
+    @property
+    def title(self) -> str:
+        return f"build {self.overlay} {self.locked.name}"
+
+    def inputs(self) -> Mapping[str, Json]:
+        python = self.locked.python
+        return {
+            "step": f"build {VERSION}.{clean.VERSION}",
+            "kernel": self.kernel,
+            "packages": inputs_of(self.locked.packages),
+            "sources": {
+                f"{package.name} {package.version} {file.name}": file.sha256
+                for package in self.locked.source_packages
+                for file in package.files
+            },
+            "wheels": {w.filename: w.sha256 for w in python.wheels} if python else {},
+            "script": f"{self.script.name} {self.script.digest}",
+            "environment": dict(self.environment),
+            "path-excludes": list(self.path_excludes),
+            "epoch": self.epoch,
+        }
+
+    def apply(self, workspace: Workspace) -> None:
+        tools = replace(workspace, upper=tools_upper(workspace.upper))
+        tools.tree.mkdir()
+        tools.tree.chmod(0o755)
+        kernel = kernel_version(tools, self.kernel)
+        self.furnish(tools)
+        check_headers(tools, kernel, self.locked.packages)
+        workspace.out.mkdir()
+        workspace.out.chmod(0o755)
+        try:
+            self.build(tools, workspace.out, kernel)
+        except WorkError as error:
+            raise self.failure(tools, kernel, error) from error
+        check_result(workspace, kernel)
+        workspace.run(["sh", "-c", PLACE, "sh", OUT], binds=[Bind(workspace.out, OUT)])
+        if os.path.lexists(workspace.out / MODULES) or os.path.lexists(workspace.out / "lib"):
+            workspace.run(["depmod", "--all", kernel])
+        run_clean(workspace)
+        shutil.rmtree(tools.tree)
+
+    def furnish(self, tools: Workspace) -> None:
+        """Install what the build needs in its tree."""
+        tools.run(["sh", "-c", NO_AUTOINSTALL])
+        if self.locked.packages:
+            PackagesStep(
+                overlay=self.overlay,
+                suite=self.suite,
+                architecture=self.architecture,
+                packages=self.locked.packages,
+                path_excludes=self.path_excludes,
+                epoch=self.epoch,
+            ).apply(tools)
+        if self.python and self.locked.python:
+            PythonStep(self.overlay, self.python.interpreter, self.locked.python, self.epoch).apply(
+                tools
+            )
+
+    def build(self, tools: Workspace, result: Path, kernel: str) -> None:
+        """Unpack the sources and run the program, in the tree with the tools."""
+        sources = tools.work / f"{tools.upper}.source"
+        sources.mkdir()
+        for package in self.locked.source_packages:
+            unpack(tools, package, sources)
+        program = tools.work / f"{tools.upper}.script"
+        program.write_bytes(self.script.source.read_bytes())
+        program.chmod(0o755)
+        tools.run(
+            [INSIDE / "script"],
+            binds=[
+                Bind(program, INSIDE / "script"),
+                Bind(sources, SOURCES, writable=True),
+                Bind(result, OUT, writable=True),
+            ],
+            env={**dict(self.environment), "KERNEL": kernel, "DESTDIR": os.fspath(OUT)},
+        )
+
+    def failure(self, tools: Workspace, kernel: str, error: WorkError) -> WorkError:
+        """The error of a build that failed: DKMS's own reason where it was DKMS that failed."""
+        fault = error.faults[0]
+        where = f"overlays/{self.overlay}/{self.script.name}"
+        if reason := find_dkms_failure(tools, kernel):
+            return WorkError(reason, where=where, hint=fault.hint)
+        what = fault.what.replace("script failed", f"{self.script.name} failed", 1)
+        return WorkError(what, where=where, hint=fault.hint)
+
+
+def check_headers(tools: Workspace, kernel: str, packages: tuple[LockedPackage, ...]) -> None:
+    """Raise WorkError when headers were installed, but not those of the image's kernel."""
+    named = sorted(package.name for package in packages if package.name.startswith(HEADERS))
+    place = f"/lib/modules/{kernel}/build/include"
+    if named and tools.ask(["test", "-e", place], check=False).status != 0:
+        raise WorkError(
+            f"the image's kernel is {kernel}, and {', '.join(named)} has no headers for it",
+            hint="imagebuilder lock PROFILE takes kernel and headers anew, from one archive",
+        )
+
+
+def unpack(tools: Workspace, package: LockedSourcePackage, sources: Path) -> None:
+    """Unpack one source package at `sources`/NAME.
+
+    What its files are the lock has vouched for; dpkg-source checks them against the .dsc again.
+    """
+    files = tools.work / f"{tools.upper}.files" / package.name
+    files.mkdir(parents=True)
+    for file in package.files:
+        pooled = LockedPackage(
+            package.name, package.version, "source", file.sha256, file.size, file.path, ""
+        )
+        shutil.copyfile(package_path(tools.pool, pooled), files / file.name)
+    tools.run(
+        ["dpkg-source", "--extract", FILES / package.files[0].name, SOURCES / package.name],
+        binds=[Bind(files, FILES), Bind(sources, SOURCES, writable=True)],
+    )
+    shutil.rmtree(files)
+
+
+def check_result(workspace: Workspace, kernel: str) -> None:
+    """Refuse a result that is empty, is not for the root, or is for another kernel.
+
+    Raises WorkError.
+    """
+    places = [place for place in placed(workspace.out)]
+    if not places:
+        raise WorkError(
+            "the build has left nothing below $DESTDIR",
+            hint="its program must install there what the root gets",
+        )
+    check_places(workspace, places)
+    for folder in (MODULES, PurePosixPath("lib/modules")):
+        below = workspace.out / folder
+        others = sorted({p.name for p in below.iterdir()} - {kernel}) if below.is_dir() else []
+        if others:
+            raise WorkError(
+                f"the build has left modules for {', '.join(others)}, the image's kernel is "
+                f"{kernel}",
+                hint="the program finds the release of the image's kernel in KERNEL; `uname -r` is "
+                "that of the builder",
+            )
+
+
+def placed(result: Path) -> Iterator[str]:
+    """The absolute paths, in the root, of everything below `result` that is no folder."""
+    for path, _ in walk(result):
+        if path.is_symlink() or not path.is_dir():
+            yield f"/{os.fspath(path.relative_to(result))}"

@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Take out what the nodes of the profile have no use for, once all packages and wheels are there.
+
+The work is done on the stacked root from outside (imagebuilder/slim): nothing of the root runs, but
+depmod(8) and ldconfig(8) at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+
+from imagebuilder.chips import find_chip
+from imagebuilder.digest import Json
+from imagebuilder.errors import Fault, InputError, WorkError
+from imagebuilder.process import Word
+from imagebuilder.recipe.types import Recipe, Slim
+from imagebuilder.slim.types import FAULT, Order
+from imagebuilder.steps.clean import run_clean
+from imagebuilder.steps.initrd import kernel_version
+from imagebuilder.steps.workspace import Workspace
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class SlimStep:
+    """What all overlays say goes, as one layer.
+
+    `firmware` is what the recipe's devices ask for of the folders in `slim`; `kernel` is the
+    package whose modules are meant.
+    """
+
+    slim: Slim
+    firmware: tuple[str, ...]
+    kernel: str
+    epoch: int
+    title: str = "slim"
+    leaf: bool = False
+
+    def inputs(self) -> Mapping[str, Json]:
+        slim = self.slim
+        return {
+            "step": f"slim {VERSION}",
+            "code": {"targets": list(slim.code), "in": list(slim.code_in)},
+            "firmware": {"folders": list(slim.firmware), "wanted": list(self.firmware)},
+            "modules": list(slim.modules),
+            "unlinked": list(slim.unlinked),
+            "kernel": self.kernel,
+            "epoch": self.epoch,
+        }
+
+    def apply(self, workspace: Workspace) -> None:
+        slim = self.slim
+        order = Order(
+            code=slim.code,
+            code_in=slim.code_in,
+            firmware=slim.firmware,
+            wanted=self.firmware,
+            modules=slim.modules,
+            kernel=kernel_version(workspace, self.kernel) if slim.modules else "",
+            unlinked=slim.unlinked,
+        )
+        said = run_slim(workspace, order)
+        if workspace.on_note:
+            workspace.on_note(said)
+        if slim.modules:
+            workspace.run(["depmod", "-a", order.kernel])
+        if slim.unlinked:
+            workspace.run(["ldconfig"])
+            run_clean(workspace)
+
+
+def run_slim(workspace: Workspace, order: Order) -> str:
+    """Slim the stacked root; one line about all of it.  Raises WorkError with what is wrong."""
+    given = workspace.work / f"{workspace.upper}.slim"
+    given.write_text(json.dumps(asdict(order)))
+    faults: list[str] = []
+    said = [""]
+
+    def hear(line: str) -> None:
+        if line.startswith(FAULT):
+            faults.append(line.removeprefix(FAULT))
+            return
+        said[0] = line
+        if workspace.on_line:
+            workspace.on_line(line)
+
+    files = (workspace.merged, given, workspace.facts)
+    argv: list[Word] = [sys.executable, "-P", "-m", "imagebuilder.slim", *files]
+    # The program may run from a checkout that is not installed.
+    env = {"PYTHONPATH": os.fspath(Path(__file__).parents[2]), "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        replace(workspace, on_line=hear).run_engine(argv, env=env)
+    except WorkError as error:
+        if not faults:
+            raise
+        what, hint = json.loads(faults[-1])
+        raise WorkError(what, hint=hint) from error
+    return said[0]
+
+
+def slim_step(recipe: Recipe, epoch: int) -> SlimStep | None:
+    """What goes of the root of `recipe`; None where nothing does.
+
+    Raises InputError when firmware is to go and a device's is not known.
+    """
+    slim = joined(overlay.slim for overlay in recipe.overlays)
+    if slim == Slim():
+        return None
+    wanted = wanted_firmware(recipe) if slim.firmware else ()
+    return SlimStep(slim, wanted, recipe.base.kernel, epoch)
+
+
+def joined(given: Iterable[Slim]) -> Slim:
+    """All of `given` in one, each thing once."""
+    listed = list(given)
+    return Slim(
+        **{
+            field.name: tuple(dict.fromkeys(x for one in listed for x in getattr(one, field.name)))
+            for field in fields(Slim)
+        }
+    )
+
+
+def wanted_firmware(recipe: Recipe) -> tuple[str, ...]:
+    """The globs of all firmware that the recipe's devices ask for.
+
+    Raises InputError for devices that nothing is known of: theirs would be removed.
+    """
+    chips = {hardware.pci: find_chip(hardware.pci) for hardware in recipe.hardware}
+    unknown = [
+        Fault(
+            f"recipes/{recipe.profile}.yaml",
+            f"hardware: it is not known which firmware {hardware.name} ({hardware.pci}) asks for, "
+            "so none can be removed",
+            "set slim_firmware: false under `vars:` of the recipe, or add the device to "
+            "imagebuilder/chips.py",
+        )
+        for hardware in recipe.hardware
+        if chips[hardware.pci] is None
+    ]
+    if unknown:
+        raise InputError.of(unknown)
+    found = (glob for chip in chips.values() if chip for glob in chip.firmware)
+    return tuple(sorted(set(found)))

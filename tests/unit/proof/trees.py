@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small roots to prove things about: fake trees, subjects and kernel modules."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from imagebuilder.process import Completed
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.types import Finding, Level
+from imagebuilder.recipe.expectations import Expectations
+from imagebuilder.recipe.types import Hardware
+from imagebuilder.root import Root
+
+KERNEL = "7.2.6+deb14-amd64"
+
+
+@dataclass(frozen=True)
+class Link:
+    """A symlink with this text."""
+
+    to: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """A file that may be executed."""
+
+    content: str = "#!/bin/sh\n"
+
+
+@dataclass
+class Sandbox:
+    """Stands for the sandbox of a Subject: records what it is asked, answers what it was told.
+
+    `answers` maps the beginning of a command (words joined by a blank) to what it leaves, the
+    longest beginning first; what is not listed is not there (exit status 127).
+    """
+
+    answers: Mapping[str, Completed | str] = field(default_factory=dict)
+    asked: list[tuple[str, ...]] = field(default_factory=list)
+
+    def __call__(self, argv: Sequence[str], *, seconds: int = 60) -> Completed:
+        assert seconds > 0
+        self.asked.append(tuple(argv))
+        command = " ".join(argv)
+        for begin in sorted(self.answers, key=len, reverse=True):
+            if command.startswith(begin):
+                answer = self.answers[begin]
+                return Completed(0, answer, "") if isinstance(answer, str) else answer
+        return Completed(127, "", f"{argv[0]}: not found")
+
+
+# What a file of a tree is; what `.modinfo` of a module says.
+Content = bytes | str | Link | Program
+Info = Mapping[str, str | Sequence[str]]
+
+
+def make_tree(path: Path, files: Mapping[str, Content]) -> Root:
+    """A root at `path` with these files (absolute paths in it); a path that ends with `/` is an
+    empty folder.  What is there already stays, so a tree can be made in parts.
+    """
+    for name, content in files.items():
+        place = path / name.strip("/")
+        if name.endswith("/"):
+            place.mkdir(parents=True, exist_ok=True)
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.unlink(missing_ok=True)
+        match content:
+            case Link(to):
+                place.symlink_to(to)
+            case Program(text):
+                place.write_text(text)
+                place.chmod(0o755)
+            case bytes():
+                place.write_bytes(content)
+            case str():
+                place.write_text(content)
+    return Root(path)
+
+
+def subject(
+    root: Root | Path,
+    *,
+    hardware: Iterable[Hardware | tuple[str, str, str]] = (),
+    expectations: Expectations | None = None,
+    ask: Callable[..., Completed] | None = None,
+    **rest: Any,  # noqa: ANN401 - as many fields as Subject has
+) -> Subject:
+    """A Subject about `root`; hardware may be (pci, name, target); `ask` a Sandbox, else one that
+    knows no command; `rest` are further fields of Subject.
+    """
+    given: dict[str, Any] = {
+        "profile": "fixture",
+        "version": "1",
+        "kernel": KERNEL,
+        "cmdline": (),
+        "packages": {},
+        "wheels": {},
+    }
+    return Subject(
+        root=root if isinstance(root, Root) else Root(root),
+        hardware=tuple(h if isinstance(h, Hardware) else Hardware(*h) for h in hardware),
+        expectations=expectations or Expectations(),
+        ask=ask or Sandbox(),
+        **(given | rest),
+    )
+
+
+def at(findings: Iterable[Finding], level: Level) -> list[Finding]:
+    """The findings of that level."""
+    return [finding for finding in findings if finding.level is level]
+
+
+def faults(findings: Iterable[Finding]) -> list[str]:
+    """What the faults say; each must have a hint."""
+    listed = at(findings, Level.FAULT)
+    assert all(finding.hint for finding in listed), "a fault without a hint"
+    return [finding.what for finding in listed]
+
+
+def warnings(findings: Iterable[Finding]) -> list[str]:
+    """What the warnings say."""
+    return [finding.what for finding in at(findings, Level.WARNING)]
+
+
+def facts(findings: Iterable[Finding]) -> list[str]:
+    """What the facts say."""
+    return [finding.what for finding in at(findings, Level.FACT)]
+
+
+def make_module(
+    info: Info | None = None,
+    *,
+    release: str = KERNEL,
+    signed: bool = False,
+) -> bytes:
+    """A kernel module as far as a reader of `.modinfo` sees it: a relocatable ELF file for x86-64.
+
+    `info` adds to, or replaces, `vermagic` and `license`; a list gives a key more than once.
+    `signed` appends what the kernel's sign-file does, with a signature of nonsense.
+    """
+    said: dict[str, str | Sequence[str]] = {
+        "license": "GPL",
+        "vermagic": f"{release} SMP preempt mod_unload modversions ",
+    }
+    said |= info or {}
+    entries = (
+        f"{key}={value}"
+        for key, values in said.items()
+        for value in ([values] if isinstance(values, str) else values)
+    )
+    elf = make_elf({".modinfo": b"".join(entry.encode() + b"\0" for entry in entries)})
+    if signed:
+        # struct module_signature: algorithms and identifier unused, PKCS#7, its length.
+        elf += b"nonsense" + struct.pack(">5B3xI", 0, 0, 2, 0, 0, 8)
+        elf += b"~Module signature appended~\n"
+    return elf
+
+
+def make_elf(sections: Mapping[str, bytes], *, kind: int = 1, machine: int = 62) -> bytes:
+    """A 64-bit little-endian ELF file of nothing but these sections.
+
+    `kind` is e_type (1: relocatable, 3: shared object), `machine` e_machine (62: x86-64).
+    """
+    names = b"\0"
+    offsets = {}
+    for name in (*sections, ".shstrtab"):
+        offsets[name] = len(names)
+        names += name.encode() + b"\0"
+    place, body, headers = 64, b"", [struct.pack("<IIQQQQIIQQ", *[0] * 10)]
+    for name, content in (*sections.items(), (".shstrtab", names)):
+        # PROGBITS, or STRTAB for the names of the sections.
+        sort = 3 if name == ".shstrtab" else 1
+        at_ = place + len(body)
+        headers.append(
+            struct.pack("<IIQQQQIIQQ", offsets[name], sort, 0, 0, at_, len(content), 0, 0, 1, 0)
+        )
+        body += content
+    body += b"\0" * (-len(body) % 8)
+    head = b"\x7fELF" + bytes([2, 1, 1]) + bytes(9)
+    head += struct.pack(
+        "<HHIQQQIHHHHHH",
+        kind, machine, 1, 0, 0, place + len(body), 0, 64, 0, 0, 64, len(headers), len(headers) - 1,
+    )  # fmt: skip
+    return head + body + b"".join(headers)
+
+
+def make_vmlinuz(release: str = KERNEL) -> bytes:
+    """A kernel image for x86 as far as its header goes: magic and version."""
+    image = bytearray(0x400)
+    image[0x202:0x206] = b"HdrS"
+    struct.pack_into("<H", image, 0x20E, 0x100)
+    text = f"{release} (somebody@example.org) #1 SMP\0".encode()
+    image[0x300 : 0x300 + len(text)] = text
+    return bytes(image)
+
+
+def kernel_files(
+    modules: Mapping[str, Info],
+    *,
+    release: str = KERNEL,
+    built_for: str = "",
+    needs: Mapping[str, Sequence[str]] | None = None,
+) -> dict[str, Content]:
+    """The files of a kernel with these modules, as depmod(8) leaves them, for make_tree().
+
+    A module is named by its path below the kernel's folder (`kernel/drivers/x.ko.xz` is packed so)
+    and has this `.modinfo`; `needs` are the paths of those it depends on; `built_for` is another
+    kernel they were built for.
+    """
+    folder = f"/usr/lib/modules/{release}"
+    packers: dict[str, Callable[[bytes], bytes]] = {
+        ".xz": lzma.compress,
+        ".gz": gzip.compress,
+        ".zst": zstandard.ZstdCompressor().compress,
+    }
+    found: dict[str, Content] = {f"{folder}/vmlinuz": make_vmlinuz(release)}
+    dep, alias = [], ["# Aliases extracted from modules themselves."]
+    for path, info in modules.items():
+        elf = make_module(info, release=built_for or release)
+        found[f"{folder}/{path}"] = packers.get(Path(path).suffix, bytes)(elf)
+        dep.append(f"{path}: {' '.join((needs or {}).get(path, ()))}".strip())
+        aliases = info.get("alias", ())
+        name = Path(path).name.partition(".ko")[0].replace("-", "_")
+        for each in [aliases] if isinstance(aliases, str) else aliases:
+            alias.append(f"alias {each} {name}")
+    found[f"{folder}/modules.dep"] = "\n".join(dep) + "\n"
+    found[f"{folder}/modules.alias"] = "\n".join(alias) + "\n"
+    found[f"{folder}/modules.builtin"] = "kernel/drivers/block/loop.ko\n"
+    return found

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A target that no source has code for is a fault of the recipe, which says what has."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import InputError
+from imagebuilder.recipe.load import load_recipe
+from imagebuilder.settings import Settings
+from tests.unit.recipe.conftest import House
+
+SHIPPED = Path(__file__).parents[3]
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJt6Tr9NVdSbpOyNCbLStsmOHO3rBIAZTTIPpDFoXy0x a@b"
+DEBIAN = ["803", "900", "906", "908", "90a", "1010", "1030", "1100", "1101", "1102"]
+
+
+def faults_of(profile: str, folder: Path, variables: str, more: str = "") -> str:
+    """What is wrong with a shipped profile, changed; "" if nothing is."""
+    site = folder / "site.yaml"
+    site.write_text(f"ssh-keys: ['{KEY}']\n")
+    house = folder / "house"
+    house.mkdir()
+    shutil.copytree(SHIPPED / "recipes", house / "recipes")
+    (house / "overlays").symlink_to(SHIPPED / "overlays")
+    (house / "recipes/p.yaml").write_text(
+        f"description: A variant of {profile}\nextends: {profile}\nvars: {{{variables}}}\n{more}"
+    )
+    settings = Settings(house, folder / "state", folder / "cache", site)
+    try:
+        load_recipe("p", settings, env={"HOME": str(folder)})
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        "amdgpu_compute: vulkan, llama_backends: [vulkan]",
+        "amdgpu_compute: rocm, gfx_target: gfx1100",
+        "amdgpu_compute: rocm, gfx_target: gfx1100, llama_backends: [hip]",
+    ],
+)
+def test_what_the_source_has_code_for_is_no_fault(variables: str, tmp_path: Path) -> None:
+    assert faults_of("ryzen-ai-max", tmp_path, variables) == ""
+
+
+def test_debians_rocm_has_no_code_for_gfx1151(tmp_path: Path) -> None:
+    said = faults_of("ryzen-ai-max", tmp_path, "amdgpu_compute: rocm")
+    supported = ", ".join(f'"gfx{number}"' for number in DEBIAN)
+    assert f"ROCm 6.4 of Debian has no code for gfx1151, but for {supported}" in said
+    assert "amdgpu_compute: vulkan" in said
+    assert "rocm_source: amd" in said
+
+
+def test_hip_of_llama_cpp_has_no_code_for_gfx1151(tmp_path: Path) -> None:
+    said = faults_of("ryzen-ai-max", tmp_path, "llama_backends: [hip, vulkan]")
+    assert "llama.cpp of Debian (libggml0-backend-hip) has no code for gfx1151" in said
+    assert "use the backend vulkan" in said
+    assert "ROCm 6.4" not in said
+
+
+def test_amds_rocm_has_no_code_for_old_cards(tmp_path: Path) -> None:
+    said = faults_of("rx7600xt", tmp_path, "rocm_source: amd, gfx_target: gfx803")
+    assert "ROCm 7 of AMD has no code for gfx803" in said
+    assert "rocm_source: debian" in said
+
+
+def test_a_vendors_key_that_is_not_there_is_told_with_its_fingerprint(tmp_path: Path) -> None:
+    if (SHIPPED / "overlays/amdgpu-rocm/keys/rocm.asc").exists():
+        pytest.skip("it is there")
+    said = faults_of("rx7600xt", tmp_path, "rocm_source: amd")
+    assert "the vendor's key is not there: " in said
+    assert "overlays/amdgpu-rocm/keys/rocm.asc" in said
+    assert "CA8BB4727A47B4D09B4EE8969386B48A1A693C5C" in said
+
+
+def test_two_vendors_of_accelerators_exclude_each_other(tmp_path: Path) -> None:
+    said = faults_of("a770", tmp_path, "gfx_target: gfx1102", "overlays: [amdgpu-rocm]\n")
+    assert "conflicts with" in said
+    assert "intel-level-zero" in said
+    assert "leave one of them out" in said
+
+
+def test_a_target_is_judged_only_where_it_is_used(house: House) -> None:
+    house.write(
+        {
+            "overlays/o/overlay.yaml": (
+                "description: Code for some targets\n"
+                "vars: {card: {type: string, default: sm_75, description: Which}, "
+                "used: {type: boolean, default: true, description: Whether}}\n"
+                "targets:\n"
+                "  - {target: '{{ card }}', source: This, supported: [sm_89, sm_120], "
+                "instead: take another, when: used}\n"
+            ),
+            "recipes/p.yaml": "description: A profile\nbase: debian-trixie\noverlays: [o]\n",
+        }
+    )
+    said = house.faults()
+    assert "overlays/o/overlay.yaml:4:" in said
+    assert 'This has no code for sm_75, but for "sm_89", "sm_120"' in said
+    assert "take another" in said
+    house.write(
+        {
+            "recipes/p.yaml": (
+                "description: A profile\nbase: debian-trixie\noverlays: [o]\nvars: {used: false}\n"
+            )
+        }
+    )
+    assert house.load().description == "A profile"
