@@ -19,12 +19,15 @@ from imagebuilder.errors import WorkError
 from imagebuilder.process import Word
 from imagebuilder.program import Program, program
 from imagebuilder.sandbox import Sandbox
+from imagebuilder.sandbox_init import DROPPED
 
 # Says which process unshare(1) is, whose one child is the first process inside.
 SAY_PID = 'echo "pid $$"; exec "$@"'
 STAY = "echo ready; exec sleep 2147483647"
 START_SECONDS = 60
 END_SECONDS = 30
+# nsenter(1) would bring ours along: a command inside has what the sandbox's first process has.
+WITHOUT = f"--bounding-set={','.join(f'-{name}' for name in DROPPED)}"
 NAMESPACES = ("--mount", "--pid", "--ipc", "--uts", "--net")
 
 
@@ -37,7 +40,8 @@ class Inside:
 
     def words(self, argv: Sequence[Word]) -> list[Word]:
         """The whole command."""
-        return ["nsenter", f"--target={self.pid}", *NAMESPACES, "--root", "--wd", "--", *argv]
+        enter = ["nsenter", f"--target={self.pid}", *NAMESPACES, "--root", "--wd", "--"]
+        return ["setpriv", WITHOUT, *enter, *argv]
 
 
 @contextmanager

@@ -46,7 +46,7 @@ def render_manifest_summary(manifest: Mapping[str, Json]) -> str:
         ("cmdline", " ".join(boot["cmdline"])),
         *(
             ("note", f"source {source['id']} is not the vendor's: {source['instead']}")
-            for source in as_list(manifest["sources"])
+            for source in as_list(manifest.get("sources", []))
             if isinstance(source, dict) and source.get("instead")
         ),
     ]

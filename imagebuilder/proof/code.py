@@ -169,6 +169,9 @@ def read_content(root: Root, path: str, target: str, maker: Maker) -> Content:
                     at = code_hip.reader(data)
                     objects = tuple(code_hip.read_bundle(at, 0, wanted=target))
                     return Content(path, objects, whole=True)
+        if path.endswith(code_hip.KERNELS):
+            cut = CodeObject("", Form.NATIVE, 0, "", problem="is no whole ELF file and no bundle")
+            return Content(path, (cut,), whole=True)
     if maker is INTEL:
         return Content(path, tuple(code_level_zero.read_module(place.read_bytes())), whole=True)
     return Content(path, (), whole=False)

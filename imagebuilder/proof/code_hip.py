@@ -58,6 +58,8 @@ FAMILIES = {
     "gfx11-generic": "gfx1100 gfx1101 gfx1102 gfx1103 gfx1150 gfx1151 gfx1152 gfx1153",
     "gfx12-generic": "gfx1200 gfx1201",
 }
+# What files that are nothing but code are called.
+KERNELS = (".co", ".hsaco")
 # TensileLibrary_..._gfx90a-xnack-.hsaco, Kernels.so-000-gfx1102.hsaco
 IN_NAME = re.compile(r"gfx(?:[0-9]+(?:-[0-9]+)?-generic|[0-9]+[0-9a-f]{2}(?![0-9a-z]))")
 

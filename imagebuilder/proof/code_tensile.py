@@ -35,10 +35,11 @@ class Kernels:
 
 
 def find_kernels(root: Root, files: Sequence[str], target: str) -> Iterator[Kernels]:
-    """The Tensile folders among the folders of `files`, as far as they load their parts lazily."""
+    """The Tensile folders among the folders of `files`, but those whose kernels are in one."""
     for folder in dict.fromkeys(posixpath.dirname(file) for file in files):
         names = frozenset(root.names(folder))
-        if not any(name.startswith(LAZY) for name in names):
+        whole = {f"TensileLibrary_{target}.dat", "TensileLibrary.dat"} & names
+        if whole or not any(name.startswith(BEGINS.decode()) for name in names):
             continue
         index = f"{LAZY}{target}.dat"
         named = tuple(names_in(root.read(f"{folder}/{index}") or b""))

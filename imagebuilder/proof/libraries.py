@@ -39,6 +39,7 @@ def prove_libraries(subject: Subject) -> Iterator[Finding]:
     gaps = list(prove_closure(closure, declared))
     yield from gaps
     yield from prove_driver(subject)
+    yield from prove_sources(subject)
     vendors = frozenset(one.pci.partition(":")[0] for one in subject.hardware)
     wants = any("vulkan" in engine.backends for engine in subject.expectations.engines)
     yield from prove_icds(icds, vendors, wants_vulkan=wants)
@@ -94,6 +95,18 @@ def is_main(path: str, folder: str) -> bool:
     """Whether a file of a package is loaded by its import: its first folder, and its lib/."""
     inside = posixpath.dirname(path[len(folder) + 1 :]).split("/")
     return len(inside) == 1 or inside[1:] == ["lib"]
+
+
+def prove_sources(subject: Subject) -> Iterator[Finding]:
+    """What is not the vendor's own is told: names and versions are all that was seen of it."""
+    for name, why in subject.stand_ins.items():
+        yield Finding(
+            Question.LIBRARIES,
+            Level.WARNING,
+            f"packages of {name} are not from the vendor: {why}",
+            (Evidence("manifest.json", section="sources", symbol=name, said=why),),
+            f"take {name} out of sources: in the site file for an image that nodes are to have",
+        )
 
 
 def prove_there(subject: Subject, told: Sequence[str]) -> Iterator[Finding]:

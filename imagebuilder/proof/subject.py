@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pydantic import TypeAdapter
@@ -31,7 +31,8 @@ class Subject:
     """An image.  `kernel` is the release of the kernel that its nodes boot.
 
     `packages` are versions of Debian packages by name, `wheels` by environment path versions by
-    normalised name.
+    normalised name.  `stand_ins` are sources that the site file has put in a vendor's stead, and
+    why.
     """
 
     profile: str
@@ -44,6 +45,7 @@ class Subject:
     packages: Mapping[str, str]
     wheels: Mapping[str, Mapping[str, str]]
     ask: Ask
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -69,4 +71,5 @@ def subject_of(manifest: Mapping[str, Any], root: Root, ask: Ask) -> Subject:
         packages={p["name"]: p["version"] for p in manifest["packages"]},
         wheels=wheels,
         ask=ask,
+        stand_ins={s["id"]: s["instead"] for s in manifest.get("sources", ()) if s.get("instead")},
     )

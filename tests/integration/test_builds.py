@@ -35,7 +35,7 @@ GCC = "#!/bin/sh\necho 'gcc (Tiny 14.2.0-19) 14.2.0'\n"
 
 @pytest.fixture
 def tiny(busybox: Path, tmp_path: Path) -> Workspace:
-    """A root of busybox, a shell, GNU tar and realpath, with what stands in for dpkg, gcc and kmod."""
+    """A root of busybox, a shell and GNU tar, with what stands in for dpkg, gcc and kmod."""
     root = busybox / "c"
     for name in ("sh", "tar", "realpath"):  # busybox's shell would run its own tar
         add_program(root, name)

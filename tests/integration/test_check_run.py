@@ -32,6 +32,22 @@ def check_static(busybox: Path, body: str, selection: str = "") -> tuple[Check, 
     )
 
 
+def test_a_check_cannot_reach_the_host_s_kernel(busybox: Path) -> None:
+    # Bits of capabilities(7): sys_module 16, sys_boot 22, sys_time 25.
+    found = check_static(
+        busybox,
+        """
+        @pytest.mark.static
+        def test_capabilities(host):
+            said = host.check_output("grep CapEff: /proc/self/status")
+            held = int(said.split()[1], 16)
+            assert not held & (1 << 16 | 1 << 22 | 1 << 25), said
+            assert held & 1, "and it is root there all the same"
+        """,
+    )
+    assert by_name(found) == {"test_capabilities": (PASSED, "")}
+
+
 # What a check is told of, and what is told of it.
 
 

@@ -10,17 +10,26 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.nodes.initrd import Entry, render_cpio
+from imagebuilder.process import Completed
+from imagebuilder.proof.ask_python import MARK
+from imagebuilder.proof.libraries import LOAD, parse_loads
+from imagebuilder.proof.types import Question
 from imagebuilder.report.types import Check, Outcome, Stage
+from imagebuilder.root import Root
 from tests.faults.catch import CAUGHT, MISSED, Found, found_by, judge
-from tests.faults.fault import CORPUS, KINDS, Fault, load_fault, load_faults
+from tests.faults.fault import CORPUS, KINDS, PROVE, Fault, load_fault, load_faults
 from tests.faults.initrd import parse, render, replacing, without
+from tests.faults.roots import NAMES
+from tests.faults.roots.made import Answers
 from tests.faults.site import VERBS
 from tests.faults.table import GOOD, Row, render_list
 from tests.faults.table import render as render_table
+from tests.unit.proof.trees import Program, make_tree
 
 FAULTS = load_faults()
 PAGE = CORPUS.parents[1] / "docs/faults.md"
-LEAST = 40
+LEAST = 124
+ACCELERATORS = 60
 SECRETS = 10
 # Boots that every run of the tests makes.
 MOST_CHEAP = 3
@@ -32,12 +41,18 @@ LOUD = Fault(
     "loud", "A file is loud.", "here", "image", "check", Stage.STATIC, "is loud",
     check="test_quiet[a]", also=("test_calm",),
 )  # fmt: skip
+MUTE = Fault(
+    "mute", "The driver is mute.", "there", "accelerator", "prove", None, "is mute",
+    image="made-amd", also=("libraries",), question=Question.KERNEL,
+)  # fmt: skip
 
 
 def test_there_are_enough_of_each_kind() -> None:
     assert len(FAULTS) >= LEAST
     assert {fault.kind for fault in FAULTS} == set(KINDS)
     assert sum(fault.name.startswith("secret-") for fault in FAULTS) >= SECRETS
+    assert sum(fault.kind == "accelerator" for fault in FAULTS) >= ACCELERATORS
+    assert {fault.question for fault in FAULTS if fault.question} == set(Question)
     assert sum(fault.cheap for fault in FAULTS) <= MOST_CHEAP
 
 
@@ -50,16 +65,26 @@ def test_a_fault_says_what_it_is_and_is_planted(fault: Fault) -> None:
     code = fault.code
     spoils = code is not None and hasattr(code, "spoil")
     plants = code is not None and hasattr(code, "plant")
-    own = fault.boot.words or fault.boot.memory or not (fault.boots or fault.stage)
+    commands = not (fault.boots or fault.stage or fault.question)
+    own = fault.boot.words or fault.boot.memory or commands
     assert fault.plant or spoils or plants or own
     assert not spoils or fault.boots
     assert not fault.boot.at or (spoils and Stage(fault.boot.at))
     assert not fault.boot.select or fault.check in fault.boot.select
 
 
+@pytest.mark.parametrize(
+    "fault", [f for f in FAULTS if f.kind == "accelerator"], ids=lambda fault: fault.name
+)
+def test_a_fault_of_an_accelerator_is_proved_on_a_small_root(fault: Fault) -> None:
+    assert fault.image in NAMES
+    assert fault.caught == PROVE
+    assert {*map(Question, fault.also)}.isdisjoint({fault.question})
+
+
 def test_every_folder_of_the_corpus_is_a_fault() -> None:
     folders = {path.name for path in CORPUS.iterdir() if path.is_dir() and path.name[0] not in "._"}
-    assert folders == {fault.name for fault in FAULTS}
+    assert folders - {"roots"} == {fault.name for fault in FAULTS}
 
 
 @pytest.mark.parametrize(
@@ -69,6 +94,7 @@ def test_every_folder_of_the_corpus_is_a_fault() -> None:
         ("colour: red", "no such keys: colour"),
         ("boot: {until: root}", "until is none of"),
         ("caught-by: promote", "a boot test names a stage"),
+        ("question: kernel", "a proof names a question"),
     ],
 )
 def test_a_fault_that_is_written_wrongly_is_refused(tmp_path: Path, line: str, what: str) -> None:
@@ -99,6 +125,13 @@ def test_a_fault_that_is_written_wrongly_is_refused(tmp_path: Path, line: str, w
             Found(Stage.STATIC, "it is loud", ("test_quiet[a]", "test_red")),
             "FALSE ALARM BESIDE IT: test_red",
         ),
+        (MUTE, Found(None, "it is mute", ("kernel", "libraries")), CAUGHT),
+        (MUTE, Found(None, "it is mute", ("libraries",)), "OTHER CHECK: libraries"),
+        (
+            MUTE,
+            Found(None, "it is mute", ("kernel", "access")),
+            "FALSE ALARM BESIDE IT: access",
+        ),
     ],
 )
 def test_a_finding_is_judged(fault: Fault, found: Found, outcome: str) -> None:
@@ -111,6 +144,27 @@ def test_words_and_checks_of_a_finding_are_those_that_failed() -> None:
     assert found_by([good]).nothing
     found = found_by([good, bad])
     assert found == Found(Stage.STATIC, "ssh: ports: 22 is open", ("test_ports",))
+
+
+def test_programs_of_a_small_root_answer_as_in_a_real_one(tmp_path: Path) -> None:
+    make_tree(
+        tmp_path,
+        {"/usr/bin/tool": Program(), "/bin/sh": Program(), "/usr/bin/shut": "#!/bin/sh\n",
+         "/usr/bin/other": Program("#!/usr/bin/python3\n"), "/opt/python": Program()},
+    )  # fmt: skip
+    said: dict[str, str | dict[str, dict[str, str]]] = {
+        "/usr/bin": "", "/usr/bin/tool --list": "none\n",
+        "/opt/python -c": {"environment": {"python": "3.13"}}, "load /lib/b.so": "b.so: no\n",
+    }  # fmt: skip
+    ask = Answers(said, Root(tmp_path))
+    assert ask(["env", "A=1", "/usr/bin/tool", "--list", "all"]) == Completed(0, "none\n", "")
+    assert ask(["/opt/python", "-c", "import sys\nsys"]).stdout == f'\n{MARK}{{"python": "3.13"}}\n'
+    loading = ask(["sh", "-c", LOAD, "sh", "/lib/ld.so", "/lib/a.so", "/lib/b.so"]).stdout
+    assert {name: bool(lines) for name, lines in parse_loads(loading).items()} == {
+        "/lib/a.so": False, "/lib/b.so": True,
+    }  # fmt: skip
+    missing = [["/usr/bin/none"], ["/usr/bin/shut"], ["/usr/bin/other"], ["unknown"]]
+    assert [ask(words).status for words in missing] == [127, 126, 127, 127]
 
 
 def test_an_initrd_is_taken_apart_and_put_together() -> None:

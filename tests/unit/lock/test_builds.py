@@ -76,12 +76,8 @@ def test_a_toolchain_is_on_top_of_every_layer_and_below_none(world: World) -> No
     assert chosen(lock)["more"] == ["big 1.0"]
     assert "gcc" not in {package.name for package in lock.packages}
     assert "gcc" in {package.name for package in every_package(lock)}
-
-
-def test_the_lock_file_keeps_builds(world: World, tmp_path: Path) -> None:
-    lock = world.lock(asked(world, build("llama", "gcc", sources=["greeter"])))
-    make_lock_file(lock, tmp_path / "tested.lock")
-    assert load_lock(tmp_path / "tested.lock") == lock
+    # Nothing asks for source packages: apt has not looked for their lists.
+    assert not [path for path in world.server.asked if "source" in path]
 
 
 def test_a_toolchain_must_not_change_the_root(world: World) -> None:
@@ -108,16 +104,19 @@ def test_unknown_packages_of_builds_and_layers_are_told_at_once(world: World) ->
     ]  # fmt: skip
 
 
-def test_the_source_of_a_locked_binary_has_its_version(world: World) -> None:
+def test_the_source_of_a_locked_binary_has_its_version(world: World, tmp_path: Path) -> None:
     """`greeter` of the root is version 1.0, so that the newer source does not count."""
     debs = (*WORLD, Deb("greet-tool", "1.0+b1", fields={"Source": "greeter (1.0)"}))
     recipe = asked(world, build("llama", "greet-tool", sources=["greeter"]), debs=debs)
-    source = only(world.lock(recipe)).source_packages[0]
+    lock = world.lock(recipe)
+    source = only(lock).source_packages[0]
     assert (source.name, source.version, source.source) == ("greeter", "1.0", "test")
     assert [file.name for file in source.files] == ["greeter_1.0.dsc", "greeter_1.0.tar.gz"]
     assert [file.path for file in source.files] == [f"pool/{f.name}" for f in source.files]
     for file in source.files:
         assert digest_of_file(world.folder / file.path) == file.sha256
+    make_lock_file(lock, tmp_path / "tested.lock")
+    assert load_lock(tmp_path / "tested.lock") == lock
 
 
 @pytest.mark.parametrize(("word", "version"), [("greeter", "2.0"), ("greeter=1.0", "1.0")])
@@ -136,13 +135,6 @@ def test_a_source_that_is_nowhere(world: World, word: str) -> None:
     with pytest.raises(InputError, match=f"no source has the source package {word}") as caught:
         world.lock(asked(world, build("llama", sources=[word])))
     assert caught.value.faults[0].where == "build llama of overlay greet"
-
-
-def test_apt_knows_source_packages_only_where_a_build_asks(world: World) -> None:
-    world.lock(asked(world, build("modules", "gcc")))
-    assert not [path for path in world.server.asked if "source" in path]
-    world.lock(asked(world, build("llama", sources=["greeter"])))
-    assert [path for path in world.server.asked if path.endswith("source/Sources")]
 
 
 def test_a_fetch_gets_toolchain_and_sources_and_verifies_them(world: World) -> None:

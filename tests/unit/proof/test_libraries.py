@@ -308,3 +308,11 @@ def test_complaints_of_the_loader() -> None:
         "/b.so": ["/b.so: /lib/libc.so.6: version `GLIBC_2.99' not found (required by /b.so)"],
         "/c.so": ["the loader ends with status 139"],
     }
+
+
+def test_what_stands_in_for_a_vendor_is_told(tmp_path: Path) -> None:
+    root = make_tree(tmp_path, {"/lib": Link("usr/lib"), **GOOD})
+    asked = subject(root, ask=OnHost(tmp_path), stand_ins={"nvidia": "a fixture of the tests"})
+    found = list(prove_libraries(asked))
+    assert faults(found) == []
+    assert warnings(found) == ["packages of nvidia are not from the vendor: a fixture of the tests"]

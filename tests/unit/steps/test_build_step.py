@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from imagebuilder.build import needed
 from imagebuilder.image.manifest import builds_json
+from imagebuilder.image.sbom import SbomSubject, render_sbom
 from imagebuilder.inventory import built_from
 from imagebuilder.lock.builds import every_package
 from imagebuilder.lock.types import (
@@ -118,6 +120,24 @@ def test_the_manifest_tells_what_was_built_from_and_gc_keeps_it() -> None:
     sums = set(built_from({"builds": [build]}))
     assert sums == {GCC.sha256, DSC.sha256, NVCC.sha256}
     assert set(built_from({})) == set()  # images of before have no builds
+
+
+def test_the_sbom_tells_tools_and_sources_from_what_the_image_contains() -> None:
+    subject = SbomSubject("demo", "1", "d" * 64, 0, "debian", "forky")
+    text = render_sbom(subject, [replace(GCC, name="driver", sha256="9" * 64)], builds=[LOCKED])
+    document = json.loads(text)
+    names = {entry["SPDXID"]: entry["name"] for entry in document["packages"]}
+    told = {
+        (names.get(r["spdxElementId"], ""), r["relationshipType"], names[r["relatedSpdxElement"]])
+        for r in document["relationships"]
+    }
+    assert told == {
+        ("", "DESCRIBES", "demo"),
+        ("demo", "CONTAINS", "driver"),
+        ("gcc", "BUILD_TOOL_OF", "demo"),
+        ("nvcc", "BUILD_TOOL_OF", "demo"),
+        ("demo", "GENERATED_FROM", "ggml"),
+    }
 
 
 @pytest.mark.parametrize(
