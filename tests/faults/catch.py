@@ -23,7 +23,7 @@ from imagebuilder.process import run
 from imagebuilder.proof.prove import prove
 from imagebuilder.proof.subject import subject_of
 from imagebuilder.proof.terminal import evidence_text
-from imagebuilder.proof.types import Finding
+from imagebuilder.proof.types import Finding, Level
 from imagebuilder.report.types import Check, Outcome, Stage
 from imagebuilder.root import Root
 from imagebuilder.ui import Ui
@@ -95,17 +95,15 @@ def found_by(checks: Sequence[Check]) -> Found:
     return Found(Stage.STATIC, said, tuple(one.name for one in failed))
 
 
-def catch_prove(site: Site) -> Found:
-    """`imagebuilder prove`, on a small root whose programs answer what is written beside it."""
+def catch_prove(site: Site, levels: Sequence[Level] = (Level.FAULT,)) -> Found:
+    """A proof of a small root, whose programs answer what is written beside it."""
     manifest = json.loads((site.folder / "manifest.json").read_text())
     proof = prove(subject_of(manifest, Root(site.root), Answers.of(site.folder, site.root)))
-    if proof.ok:
-        return Found()
+    bad = [f for answer in proof.answers for f in answer.findings if f.level in levels]
     said = "\n".join(
-        f"{fault.question}: {fault.what}\n{evidence_of(fault)}  hint: {fault.hint}"
-        for fault in proof.faults
+        f"{one.question}: {one.what}\n{evidence_of(one)}  hint: {one.hint}" for one in bad
     )
-    return Found(None, said, tuple(dict.fromkeys(str(fault.question) for fault in proof.faults)))
+    return Found(None, said, tuple(dict.fromkeys(str(one.question) for one in bad)))
 
 
 def evidence_of(finding: Finding) -> str:

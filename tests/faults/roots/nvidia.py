@@ -19,15 +19,17 @@ PCI = "10de:2b85"
 ENVIRONMENT = "/opt/vllm"
 SITE = f"{ENVIRONMENT}/lib/python3.13/site-packages"
 OPEN = "Dual MIT/GPL"
-LOCKED = CHECKOUT / "overlays/vllm/python/requirements-cuda.txt"
-# Those of its 150 wheels that are asked about.
-WHEELS = ("torch", "vllm", "nvidia-cuda-runtime-cu12")
+REQUIREMENTS = CHECKOUT / "overlays/vllm/python/requirements-cuda.txt"
+# Of its 150 wheels those that are asked about; faults name these versions.
+WHEELS = {"torch": "2.10.0", "vllm": "0.19.1"}
+RUNTIME = "nvidia-cuda-runtime-cu12"
 
 
-def versions(requirements: Path) -> dict[str, str]:
-    """The versions of WHEELS in the overlay's requirements."""
-    found = re.findall(r"^([\w-]+)==([^ ;\\]+)", requirements.read_text(), re.MULTILINE)
-    return {name: version for name, version in found if name in WHEELS}
+def locked(requirements: Path) -> dict[str, str]:
+    """WHEELS, and the CUDA runtime in the version of the overlay's requirements."""
+    found = re.search(rf"^{RUNTIME}==([^ ;\\]+)", requirements.read_text(), re.MULTILINE)
+    assert found
+    return {**WHEELS, RUNTIME: found[1]}
 
 
 def driver() -> dict[str, Content]:
@@ -91,7 +93,7 @@ def said(wheels: dict[str, str]) -> dict[str, Json]:
 
 def make_nvidia(tree: Tree) -> None:
     """made-nvidia, of the recipe rtx5090."""
-    wheels = versions(LOCKED)
+    wheels = locked(REQUIREMENTS)
     known = {"license": OPEN, "version": VERSION}
     small = Small(
         name="nvidia",
