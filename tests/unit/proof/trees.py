@@ -19,6 +19,7 @@ from imagebuilder.proof.types import Finding, Level
 from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.types import Hardware
 from imagebuilder.root import Root
+from tests.fixtures import elf as fixtures
 
 KERNEL = "7.2.6+deb14-amd64"
 
@@ -154,45 +155,12 @@ def make_module(
         "vermagic": f"{release} SMP preempt mod_unload modversions ",
     }
     said |= info or {}
-    entries = (
-        f"{key}={value}"
-        for key, values in said.items()
-        for value in ([values] if isinstance(values, str) else values)
-    )
-    elf = make_elf({".modinfo": b"".join(entry.encode() + b"\0" for entry in entries)})
+    elf = fixtures.make_module(said)
     if signed:
         # struct module_signature: algorithms and identifier unused, PKCS#7, its length.
         elf += b"nonsense" + struct.pack(">5B3xI", 0, 0, 2, 0, 0, 8)
         elf += b"~Module signature appended~\n"
     return elf
-
-
-def make_elf(sections: Mapping[str, bytes], *, kind: int = 1, machine: int = 62) -> bytes:
-    """A 64-bit little-endian ELF file of nothing but these sections.
-
-    `kind` is e_type (1: relocatable, 3: shared object), `machine` e_machine (62: x86-64).
-    """
-    names = b"\0"
-    offsets = {}
-    for name in (*sections, ".shstrtab"):
-        offsets[name] = len(names)
-        names += name.encode() + b"\0"
-    place, body, headers = 64, b"", [struct.pack("<IIQQQQIIQQ", *[0] * 10)]
-    for name, content in (*sections.items(), (".shstrtab", names)):
-        # PROGBITS, or STRTAB for the names of the sections.
-        sort = 3 if name == ".shstrtab" else 1
-        at_ = place + len(body)
-        headers.append(
-            struct.pack("<IIQQQQIIQQ", offsets[name], sort, 0, 0, at_, len(content), 0, 0, 1, 0)
-        )
-        body += content
-    body += b"\0" * (-len(body) % 8)
-    head = b"\x7fELF" + bytes([2, 1, 1]) + bytes(9)
-    head += struct.pack(
-        "<HHIQQQIHHHHHH",
-        kind, machine, 1, 0, 0, place + len(body), 0, 64, 0, 0, 64, len(headers), len(headers) - 1,
-    )  # fmt: skip
-    return head + body + b"".join(headers)
 
 
 def make_vmlinuz(release: str = KERNEL) -> bytes:
