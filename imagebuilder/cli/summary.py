@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from imagebuilder.digest import Json
+from imagebuilder.proof.as_json import parse_proof
+from imagebuilder.proof.terminal import headline
 from imagebuilder.settings import Settings
 from imagebuilder.store.repository import Store
 from imagebuilder.ui import format_size, table
@@ -44,6 +46,7 @@ def render_manifest_summary(manifest: Mapping[str, Json]) -> str:
         ("initrd", format_size(kernel["initrd"]["size"])),
         ("root", f"{format_size(root['size'])}, commit {root['commit'][:16]}"),
         ("cmdline", " ".join(boot["cmdline"])),
+        *([("proof", headline(proof))] if (proof := parse_proof(manifest)) else []),
         *(
             ("note", f"source {source['id']} is not the vendor's: {source['instead']}")
             for source in as_list(manifest.get("sources", []))
