@@ -201,12 +201,25 @@ def make_link(
         def commit() -> None:
             with keep_lock:
                 record(site, planned, workspace.tree, seconds, load_facts(workspace))
-                parent = site.store.find_layer(planned.below) if planned.below else None
+                parent = parent_of(site, planned)
                 site.store.commit_layer(
                     planned.digest, workspace.tree, changes, below=parent, epoch=workspace.epoch
                 )
 
         return [commits.submit(commit)]
+
+
+def parent_of(site: Site, planned: PlannedStep) -> str | None:
+    """The commit of the layer below; None for the first.
+
+    Raises WorkError where its own commit has failed: what a step wrote is no root by itself.
+    """
+    if planned.below is None:
+        return None
+    parent = site.store.find_layer(planned.below)
+    if parent is None:
+        raise WorkError(f"the layer below {planned.step.title} did not reach the store")
+    return parent
 
 
 def make_leaf(site: Site, planned: PlannedStep, workspace: Workspace) -> None:

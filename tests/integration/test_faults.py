@@ -316,7 +316,9 @@ def test_disk_full(shop: Workshop, tmp_path: Path) -> None:
     assert done.status == 0, done.stderr
     whole, _, built = done.stdout.partition("\n")
     assert whole == "the store is whole: 1 images"
+    # Proved: no layer was committed without the one below it.
     assert json.loads(built)["new"]
+    assert json.loads(built)["proved"]
     for left in levels:
         told = (said / str(left)).read_text()
         assert (said / f"{left}.status").read_text() == "3\n", told
