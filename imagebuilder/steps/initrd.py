@@ -19,7 +19,7 @@ from imagebuilder.steps.generated import files_input
 from imagebuilder.steps.tarball import run_place
 from imagebuilder.steps.workspace import Workspace
 
-VERSION = 1
+VERSION = 2
 OUT = INSIDE / "out"
 # Where Debian's kernel packages have it: up to trixie, and since Linux 7 in forky.
 VMLINUZ = re.compile(r"^(?:/boot/vmlinuz-(\S+)|/usr/lib/modules/([^/\s]+)/vmlinuz)$", re.MULTILINE)
@@ -55,7 +55,11 @@ class InitrdStep:
         script = (
             'kernel="/boot/vmlinuz-$1"; [ -e "$kernel" ] || kernel="/usr/lib/modules/$1/vmlinuz"; '
             'cp "$kernel" "$2/vmlinuz" && printf "%s\\n" "$1" > "$2/kernel-version" && '
-            'exec dracut --force --no-hostonly --reproducible --kver "$1" "$2/initrd.img"'
+            'dracut --force --no-hostonly --reproducible --kver "$1" "$2/initrd.img" && '
+            # A node's own files follow in a second archive, which the kernel looks for at a
+            # multiple of four bytes (Documentation/driver-api/early-userspace/buffer-format.rst);
+            # its EFI stub puts one file behind the other without a gap.
+            'exec truncate --size=%4 "$2/initrd.img"'
         )
         workspace.run(
             ["sh", "-c", script, "sh", version, OUT],

@@ -29,6 +29,8 @@ NIC_DRIVERS = (
 )  # fmt: skip
 ROOT_DRIVERS = ("loop", "nfs", "nfsv3", "nfsv4", "overlay", "squashfs")
 OURS = "imagebuilder"
+# Where an archive in an initramfs may begin (buffer-format.rst of the kernel's documentation).
+ALIGNED = 4
 REBUILD = "build the image again; what changes the kernel must come before `initrd: true`"
 UNREADABLE = re.compile(r"(?i)\b(error|premature|unexpected|truncated|not in gzip|corrupt)")
 MOST = 3
@@ -196,6 +198,18 @@ def test_initrd_can_be_read(initrd: Initrd) -> None:
     if initrd.complaints or not initrd.paths:
         said = initrd.complaints[0] if initrd.complaints else "it lists no file"
         pytest.fail(f"the initrd cannot be read: {said}\n{REBUILD}")
+
+
+@pytest.mark.static
+def test_what_follows_the_initrd_is_found(facts: Facts) -> None:
+    if not facts.initrd:
+        pytest.skip("the initrd is not at hand")
+    size = Path(facts.initrd).stat().st_size
+    if size % ALIGNED:
+        pytest.fail(
+            f"the initrd has {size} bytes, no multiple of {ALIGNED}: the kernel would not find the "
+            f"node's own files behind it\n{REBUILD}"
+        )
 
 
 @pytest.mark.static

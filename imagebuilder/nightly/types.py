@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a night is asked for and what came of it: plain values, kept as JSON for the history."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from imagebuilder.errors import Fault
+
+
+class Stage(StrEnum):
+    """What a profile goes through, in this order."""
+
+    LOCK = "lock"
+    PLAN = "plan"
+    BUILD = "build"
+    PROVE = "prove"
+    PUBLISH = "publish"
+    TEST = "test"
+    PROMOTE = "promote"
+
+
+class Ending(StrEnum):
+    """How a profile's night ended.
+
+    UNCHANGED: nothing new upstream or in the recipe, and the newest image is released and tested.
+    FRESH: a release that passed its boot test; `stable` was not to be moved.
+    PROMOTED: the same, and it is stable now.  FAILED: `stable` is what it was.
+    """
+
+    UNCHANGED = "unchanged"
+    FRESH = "fresh"
+    PROMOTED = "promoted"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class PackageChange:
+    """A package of the lock that changed; "" is absent.
+
+    `security` is whether the new version came from a security pocket: `suite` names it then.
+    """
+
+    name: str
+    old: str
+    new: str
+    security: bool = False
+    suite: str = ""
+
+
+@dataclass(frozen=True)
+class ProfileNight:
+    """One profile's night.
+
+    `stage` is the last one that was begun, the one that failed when `ending` is FAILED, and `fault`
+    what was wrong.  `seconds` are by stage.  `version` is the image of the night, `previous` the
+    profile's newest release before; `candidate` and `stable` are where those channels point at the
+    end ("" for nowhere).  `published` are bytes that came into the netboot tree, `size` those of
+    the root.  `proof` is the proof's headline, `report` the id of the boot test's.
+    """
+
+    profile: str
+    ending: Ending
+    stage: Stage
+    seconds: Mapping[Stage, float] = field(default_factory=dict)
+    fault: Fault | None = None
+    log: str = ""
+    version: str = ""
+    previous: str = ""
+    candidate: str = ""
+    stable: str = ""
+    changes: tuple[PackageChange, ...] = ()
+    reasons: tuple[str, ...] = ()
+    published: int = 0
+    size: int = 0
+    proof: str = ""
+    report: str = ""
+
+    @property
+    def failed(self) -> bool:
+        return self.ending is Ending.FAILED
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What the night removed afterwards: names, and the bytes the disk has more."""
+
+    images: tuple[str, ...] = ()
+    releases: tuple[str, ...] = ()
+    freed: int = 0
+
+
+@dataclass(frozen=True)
+class Night:
+    """A night.  `id` is `YYYYMMDDTHHMMSSZ-PID`; `started` ISO 8601 in UTC; `seconds` its length.
+
+    `finished` is False in the record of a night that never came to its end (kill -9, power);
+    `committed` is the git commit of the locks, "" for none; `warnings` concern no single profile.
+    """
+
+    id: str
+    started: str
+    host: str
+    tool: str
+    seconds: float = 0.0
+    finished: bool = False
+    profiles: tuple[ProfileNight, ...] = ()
+    pruned: Pruned = Pruned()
+    committed: str = ""
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> bool:
+        """Whether anything of it needs a person."""
+        return not self.finished or any(profile.failed for profile in self.profiles)
+
+
+@dataclass(frozen=True)
+class NightOptions:
+    """What the person asked for.
+
+    `profiles` in order; `promote` moves `stable`; `keep` images and releases of each profile stay
+    besides those that are pinned, kept, in a channel or in use; `commit` commits the locks.
+    """
+
+    profiles: tuple[str, ...]
+    promote: bool = False
+    keep: int = 5
+    commit: bool = False
