@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.errors import Fault, InputError
@@ -135,11 +135,27 @@ def fresh_lock(recipe: Recipe, settings: Settings) -> Lock:
 
 def resolved_lock(recipe: Recipe, settings: Settings, ui: Ui, *, keep: bool) -> Lock:
     """Resolve, tell what changed, and write the lock file; unchanged, the file is not touched."""
-    from imagebuilder.lock.resolve import make_lock
-
     path = settings.lock_file(recipe.profile)
     previous = find_lock(path)
     siblings = [load_lock(p) for p in sorted(settings.locks.glob("*.lock")) if p != path]
+    lock = resolve(recipe, settings, ui, previous=previous, siblings=siblings, keep=keep)
+    if lock != previous:
+        make_lock_file(lock, path)
+    return lock
+
+
+def resolve(
+    recipe: Recipe,
+    settings: Settings,
+    ui: Ui,
+    *,
+    previous: Lock | None,
+    siblings: Sequence[Lock],
+    keep: bool = False,
+) -> Lock:
+    """The lock of `recipe` against the mirrors of this host, as make_lock(); no file is written."""
+    from imagebuilder.lock.resolve import make_lock
+
     with ui.step(f"lock {recipe.profile}") as step:
         lock = make_lock(
             recipe,
@@ -151,8 +167,6 @@ def resolved_lock(recipe: Recipe, settings: Settings, ui: Ui, *, keep: bool) -> 
             progress=ui.note,
         )
         step.remark(f"{len(lock.packages)} packages")
-    if lock != previous:
-        make_lock_file(lock, path)
     return lock
 
 

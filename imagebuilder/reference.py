@@ -11,7 +11,7 @@ import types
 from collections.abc import Iterator
 from typing import Annotated, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import models_json_schema
 
@@ -33,7 +33,12 @@ FILES: tuple[tuple[str, type[BaseModel], str], ...] = (
     ("site", SiteFile, "~/.config/imagebuilder/site.yaml"),
     ("nodes", NodesFile, "TREE/nodes.yaml"),
 )
-SCALARS: dict[type, str] = {str: "text", int: "whole number", bool: "true or false"}
+SCALARS: dict[type, str] = {
+    str: "text",
+    SecretStr: "text",
+    int: "whole number",
+    bool: "true or false",
+}
 
 INTRODUCTION = f"""\
 # Reference

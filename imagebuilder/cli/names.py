@@ -9,19 +9,40 @@ from typing import Annotated
 
 import typer
 
+from imagebuilder.rootkind import Format
 from imagebuilder.tree import DEFAULT_TREE
 
 
 def complete_profile(incomplete: str) -> list[str]:
     """Profiles of the house that start so."""
     from imagebuilder.errors import ImagebuilderError
+    from imagebuilder.recipe.variant import offer_profiles
     from imagebuilder.settings import load_settings
 
     try:
-        recipes = load_settings(os.environ).recipes
+        return offer_profiles(incomplete, load_settings(os.environ))
     except ImagebuilderError:
         return []
-    return sorted(p.stem for p in recipes.glob("*.yaml") if p.stem.startswith(incomplete))
+
+
+def complete_base(incomplete: str) -> list[str]:
+    """Bases of the house that start so."""
+    from imagebuilder.errors import ImagebuilderError
+    from imagebuilder.recipe.variant import find_bases
+    from imagebuilder.settings import load_settings
+
+    try:
+        bases = find_bases(load_settings(os.environ))
+    except ImagebuilderError:
+        return []
+    return [base for base in bases if base.startswith(incomplete)]
+
+
+def complete_engine(incomplete: str) -> list[str]:
+    """Engines that start so."""
+    from imagebuilder.recipe.variant import ENGINES
+
+    return [engine for engine in ENGINES if engine.startswith(incomplete)]
 
 
 def complete_image(incomplete: str) -> list[str]:
@@ -51,12 +72,40 @@ def complete_release(incomplete: str) -> list[str]:
 Profile = Annotated[
     str,
     typer.Argument(
-        autocompletion=complete_profile, envvar="PROFILE", help="A recipe of recipes/, by name."
+        autocompletion=complete_profile,
+        envvar="PROFILE",
+        help="A recipe of recipes/, by name; NAME.BASE, NAME.ENGINE or NAME.BASE.ENGINE is that "
+        "recipe on another base or by another engine.",
     ),
 ]
 ImageName = Annotated[
     str,
     typer.Argument(autocompletion=complete_image, help="PROFILE or PROFILE@VERSION."),
+]
+OnBase = Annotated[
+    str,
+    typer.Option(
+        "--base",
+        autocompletion=complete_base,
+        metavar="BASE",
+        help="On another base of recipes/bases/: the same as PROFILE.BASE.",
+    ),
+]
+ByEngine = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        autocompletion=complete_engine,
+        metavar="ENGINE",
+        help="First layer by another engine: the same as PROFILE.ENGINE.",
+    ),
+]
+Formats = Annotated[
+    list[Format] | None,
+    typer.Option(
+        "--format",
+        help="With the root as one file of that format too, also if no node needs it; repeatable.",
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, a stable contract.")]
 ReleaseName = Annotated[

@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from imagebuilder.cli.context import Context, print_json, print_table, print_text
-from imagebuilder.cli.names import AsJson, Profile
+from imagebuilder.cli.names import AsJson, ByEngine, OnBase, Profile
 from imagebuilder.digest import Json
 
 if TYPE_CHECKING:
     from imagebuilder.plan import Plan
 
 
-def lock(context: typer.Context, profile: Profile) -> None:
+def lock(
+    context: typer.Context, profile: Profile, base: OnBase = "", engine: ByEngine = ""
+) -> None:
     """Resolve a profile against the mirrors and write recipes/locks/PROFILE.lock.
 
     Example: imagebuilder lock rx7600xt
@@ -23,12 +25,14 @@ def lock(context: typer.Context, profile: Profile) -> None:
     from imagebuilder.pipeline import refresh_lock
 
     given: Context = context.obj
-    refresh_lock(profile, given.settings, given.ui)
+    refresh_lock(chosen(profile, given, base, engine), given.settings, given.ui)
 
 
 def plan(
     context: typer.Context,
     profile: Profile,
+    base: OnBase = "",
+    engine: ByEngine = "",
     explain: Annotated[
         bool, typer.Option("--explain", help="Show every input that changed.")
     ] = False,
@@ -41,7 +45,7 @@ def plan(
     from imagebuilder.pipeline import plan_of
 
     given: Context = context.obj
-    planned = plan_of(profile, given.settings)
+    planned = plan_of(chosen(profile, given, base, engine), given.settings)
     if json:
         print_json(plan_json(planned))
     else:
@@ -51,6 +55,8 @@ def plan(
 def build(
     context: typer.Context,
     profile: Profile,
+    base: OnBase = "",
+    engine: ByEngine = "",
     locked: Annotated[
         bool, typer.Option("--locked", help="Refuse a missing or stale lock; show the difference.")
     ] = False,
@@ -77,6 +83,7 @@ def build(
     from imagebuilder.proof.types import check_proved
 
     given: Context = context.obj
+    profile = chosen(profile, given, base, engine)
     ui = given.ui.telling(verbose=verbose or given.ui.verbose)
     options = BuildOptions(
         locked=locked or offline, offline=offline, keep_failed=keep_failed, dry_run=dry_run
@@ -98,6 +105,16 @@ def build(
         print_text(render_summary(done, given.settings))
     if done.proof:
         check_proved(done.proof)
+
+
+def chosen(profile: str, given: Context, base: str, engine: str) -> str:
+    """The profile that is meant; said where its name is not what was typed.  Raises InputError."""
+    from imagebuilder.recipe.variant import choose_profile
+
+    name = choose_profile(profile, given.settings, base, engine)
+    if name != profile:
+        given.ui.note(f"the profile's name is {name}")
+    return name
 
 
 def print_plan(planned: Plan, *, explain: bool) -> None:

@@ -33,6 +33,8 @@ DEFAULT_PINS = (("*",), 500)
 HOST_OPTIONS = re.compile(
     r"^Acquire::https?::(Proxy|ProxyAutoDetect|Proxy-Auto-Detect|CaInfo|CaPath|SslCert|SslKey)\b"
 )
+# Lists of packages are not fetched (sources.list(5), "Targets").
+NO_PACKAGES = ('Acquire::IndexTargets::deb::Packages::DefaultEnabled "false";',)
 OPTIONS = {
     "APT::Install-Recommends": "false",
     "APT::Install-Suggests": "false",
@@ -78,9 +80,10 @@ def make_apt(
     *,
     architecture: str,
     with_sources: bool = False,
+    with_packages: bool = True,
 ) -> Apt:
     """Prepare the private apt for `sources`; nothing is fetched.  It knows source packages too if
-    asked to.
+    asked to; without packages it fetches and verifies Release files and nothing else.
 
     Raises InputError for a key that is not what the overlay pins, HostError for a mirror or a
     keyring the host does not have.
@@ -93,6 +96,8 @@ def make_apt(
     identity: Json = [architecture, *map(source_identity, sources, uris, keys)]
     if with_sources:
         identity = [identity, "deb-src"]
+    if not with_packages:
+        identity = [identity, "releases"]
     root = make_home(cache) / digest_of(identity)[:32]
     apt = Apt(root, architecture, tuple(sources), uris)
     folders = ("lists/partial", "archives/partial", "sources.list.d", "keys", "status", "empty")
@@ -105,7 +110,8 @@ def make_apt(
         types = "deb deb-src" if with_sources and source.mirror else "deb"
         stanza = render_source(source, uris[number], key_of(apt, number), architecture, types)
         write_private(source_path(apt, number), stanza.encode())
-    write_private(apt.config, render_config(apt, host_options()).encode())
+    lines = (*host_options(), *(() if with_packages else NO_PACKAGES))
+    write_private(apt.config, render_config(apt, lines).encode())
     return apt
 
 
@@ -158,13 +164,18 @@ def check_words(source: Source) -> None:
             raise InputError(f"{word!r} has a blank in it", where=f"source {source.id}")
 
 
+def keyring_package(keyring: Path) -> str:
+    """The package that has the keyring of a distribution, in Debian and in Ubuntu."""
+    return "ubuntu-keyring" if keyring.name.startswith("ubuntu-") else "debian-archive-keyring"
+
+
 def check_keyring(source: Source) -> None:
     """Raise HostError when the host lacks the keyring of a distribution's archive."""
     if not source.uri and not os.access(source.key, os.R_OK):
         raise HostError(
             f"keyring {source.key} is not on this host",
             where=f"source {source.id}",
-            hint="install the distribution's keyring package, such as debian-archive-keyring",
+            hint=f"apt install {keyring_package(source.key)}",
         )
 
 

@@ -14,7 +14,8 @@ from urllib.parse import unquote
 
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.lock.apt import Apt
-from imagebuilder.lock.solve import Offer, Request, Solved, Stanza, relative, source_of
+from imagebuilder.lock.request import Request
+from imagebuilder.lock.solve import Offer, Solved, Stanza, relative, source_of
 from imagebuilder.lock.types import (
     Lock,
     LockedBuild,
@@ -24,6 +25,7 @@ from imagebuilder.lock.types import (
     LockedPython,
     LockedSourcePackage,
 )
+from imagebuilder.recipe.read import OVERLAY_FILE
 from imagebuilder.recipe.types import Build, Overlay, Recipe
 
 # What unpacks a source package; it brings tar's compressors and patch with it.
@@ -45,10 +47,21 @@ def has_sources(recipe: Recipe) -> bool:
 def build_requests(recipe: Recipe) -> tuple[Request, ...]:
     """What each build asks for, in the overlays' order."""
     return tuple(
-        Request(overlay.name, wanted_packages(build), build.name)
+        Request(
+            overlay.name,
+            wanted_packages(build),
+            build.name,
+            file=overlay.path / OVERLAY_FILE,
+            elsewhere=elsewhere(recipe),
+        )
         for overlay in recipe.overlays
         for build in overlay.builds
     )
+
+
+def elsewhere(recipe: Recipe) -> str:
+    """The suite, where packages may have other names than in Debian."""
+    return "" if recipe.base.distribution == "debian" else recipe.base.suite
 
 
 def wanted_packages(build: Build) -> tuple[str, ...]:

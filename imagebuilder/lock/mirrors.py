@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -22,6 +22,14 @@ ENDINGS = {
     "/debian-security": "debian-security",
     "/security": "debian-security",
     "/ubuntu": "ubuntu",
+    "/ubuntu-ports": "ubuntu-ports",
+}
+# Ubuntu's own archives, for hosts that know of none, as those of Debian do.  amd64 is in the first
+# two, every other processor in the third.
+DEFAULTS = {
+    "ubuntu": "http://archive.ubuntu.com/ubuntu",
+    "ubuntu-security": "http://security.ubuntu.com/ubuntu",
+    "ubuntu-ports": "http://ports.ubuntu.com/ubuntu-ports",
 }
 
 
@@ -32,30 +40,35 @@ def find_mirrors(
 ) -> Mapping[str, str]:
     """Archive addresses by name, without a trailing slash.
 
-    IMAGEBUILDER_MIRROR (`debian`, and the security archive beside it) goes before the site file,
-    and that before the host's apt sources, whose first address of each kind counts.
+    IMAGEBUILDER_MIRROR (`ubuntu` when its path ends so, else `debian`, and the security archive
+    beside it) goes before the site file, and that before the host's apt sources, whose first
+    address of each kind counts.
     """
-    mirrors: dict[str, str] = {}
+    host: dict[str, str] = {}
     # A vendor's archive may end in /debian too, so what is surely the distribution's goes first.
     for entry in sorted(host_entries(apt_root), key=lambda entry: not entry.official):
-        for ending, name in ENDINGS.items():
-            if entry.uri.endswith(ending):
-                mirrors.setdefault(name, entry.uri)
+        if entry.name:
+            host.setdefault(entry.name, entry.uri)
     site = {name: uri.rstrip("/") for name, uri in settings_site_mirrors.items()}
-    mirrors |= site
-    if given := env.get("IMAGEBUILDER_MIRROR", "").rstrip("/"):
-        mirrors["debian"] = given
-        mirrors |= security_beside(given)
-    elif "debian" in site and "debian-security" not in site:
-        mirrors |= security_beside(site["debian"])
-    return security_beside(mirrors.get("debian", "")) | mirrors
+    given = env.get("IMAGEBUILDER_MIRROR", "").rstrip("/")
+    asked = {"ubuntu" if given.endswith("/ubuntu") else "debian": given} if given else {}
+    mirrors: dict[str, str] = {}
+    for named in (host, site, asked):  # whoever names an archive names the security one with it
+        mirrors |= {**security_beside(named), **named}
+    return mirrors
 
 
-def security_beside(debian: str) -> dict[str, str]:
-    """The security archive that stands beside the archive `debian`, when its address tells."""
-    if not debian.endswith("/debian"):
-        return {}
-    return {"debian-security": f"{debian}-security"}
+def security_beside(named: Mapping[str, str]) -> dict[str, str]:
+    """The security archives of those in `named`, as far as their addresses tell.
+
+    Debian's stands beside its archive; Ubuntu's pocket is in every whole mirror.
+    """
+    found: dict[str, str] = {}
+    if named.get("debian", "").endswith("/debian"):
+        found["debian-security"] = f"{named['debian']}-security"
+    if "ubuntu" in named:
+        found["ubuntu-security"] = named["ubuntu"]
+    return found
 
 
 @dataclass(frozen=True)
@@ -71,6 +84,13 @@ class HostEntry:
         return f"/{urlsplit(self.uri).path.strip('/')}" in ENDINGS or any(
             keyring in self.text for keyring in KEYRINGS
         )
+
+    @property
+    def name(self) -> str:
+        """Which mirror it is, "" for none that a base can ask for."""
+        found = next((name for end, name in ENDINGS.items() if self.uri.endswith(end)), "")
+        security = found == "ubuntu" and (urlsplit(self.uri).hostname or "").startswith("security.")
+        return "ubuntu-security" if security else found
 
 
 def host_entries(apt_root: Path) -> Iterator[HostEntry]:
@@ -113,6 +133,8 @@ def archive_uri(source: Source, mirrors: Mapping[str, str]) -> str:
         uri = source.uri.rstrip("/")
     elif source.mirror in mirrors:
         uri = mirrors[source.mirror]
+    elif source.mirror in DEFAULTS:
+        uri = DEFAULTS[source.mirror]
     else:
         raise missing_mirror(source)
     if source.snapshot and SNAPSHOT not in uri:
@@ -128,6 +150,17 @@ def archive_uri(source: Source, mirrors: Mapping[str, str]) -> str:
             hint="set `snapshot: 20260101T000000Z` at the archive in the base",
         )
     return as_apt_writes(uri.replace(SNAPSHOT, source.snapshot))
+
+
+def default_notes(sources: Sequence[Source], mirrors: Mapping[str, str]) -> Iterator[str]:
+    """What a person should know of mirrors that are taken because nobody named one."""
+    names = dict.fromkeys(source.mirror for source in sources)
+    taken = [name for name in names if name in DEFAULTS and name not in mirrors]
+    if taken:
+        yield (
+            f"no mirror named {' or '.join(taken)} in the site file or in the host's apt sources: "
+            f"taking {' and '.join(DEFAULTS[name] for name in taken)}"
+        )
 
 
 def as_apt_writes(uri: str) -> str:

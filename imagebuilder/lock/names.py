@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from imagebuilder.errors import Fault
 from imagebuilder.lock.apt import Apt
+from imagebuilder.lock.request import Request
 
 UNKNOWN = re.compile(
     r"^E: (?:Unable to locate package (\S+)"
@@ -20,11 +21,9 @@ NEAREST = 3
 VERSIONS = 6
 
 
-def unknown_packages(
-    apt: Apt, options: Sequence[str], asked: Mapping[str, Sequence[str]]
-) -> list[Fault]:
-    """A fault for every request that no source can fulfil, of every layer; `asked` is by layer."""
-    words = sorted({word for packages in asked.values() for word in packages})
+def unknown_packages(apt: Apt, options: Sequence[str], requests: Sequence[Request]) -> list[Fault]:
+    """A fault for every package that no source has, of every layer."""
+    words = sorted({word for request in requests for word in request.packages})
     if not words:
         return []
     simulate = ["apt-get", *options, "install", "--simulate", "--yes", "--", *words]
@@ -41,11 +40,23 @@ def unknown_packages(
         return []
     names = apt.run(["apt-cache", *options, "pkgnames"]).stdout.split()
     return [
-        Fault(layer, unknown[word], nearest(apt, options, word.partition("=")[0], names))
-        for layer, packages in asked.items()
-        for word in dict.fromkeys(packages)
+        Fault(
+            request.place_of(word.partition("=")[0]),
+            unknown[word],
+            nearest(apt, options, word.partition("=")[0], names) + mapping_hint(request, word),
+        )
+        for request in requests
+        for word in dict.fromkeys(request.packages)
         if word in unknown
     ]
+
+
+def mapping_hint(request: Request, word: str) -> str:
+    """Where to say what another distribution calls a package; nothing for Debian and bases."""
+    if not (request.overlay and request.elsewhere):
+        return ""
+    entry = f"package-names: {{{request.elsewhere}: {{{word.partition('=')[0]}: NAME}}}}"
+    return f"; {entry} in the overlay says what {request.elsewhere} calls it"
 
 
 def nearest(apt: Apt, options: Sequence[str], name: str, names: Sequence[str]) -> str:

@@ -10,9 +10,17 @@ from pathlib import Path
 
 from imagebuilder.errors import InputError
 from imagebuilder.lock.apt import Apt, in_use, make_apt
-from imagebuilder.lock.builds import build_requests, every_package, has_sources, lock_builds
+from imagebuilder.lock.builds import (
+    build_requests,
+    elsewhere,
+    every_package,
+    has_sources,
+    lock_builds,
+)
+from imagebuilder.lock.mirrors import default_notes
 from imagebuilder.lock.release import Release
-from imagebuilder.lock.solve import Request, Solved, solve
+from imagebuilder.lock.request import Request
+from imagebuilder.lock.solve import Solved, solve
 from imagebuilder.lock.sources import locked_sources, render_preferences
 from imagebuilder.lock.storage import storing
 from imagebuilder.lock.types import (
@@ -24,6 +32,7 @@ from imagebuilder.lock.types import (
 )
 from imagebuilder.lock.update import load_releases
 from imagebuilder.lock.wheels import lock_python, python_of
+from imagebuilder.recipe.read import OVERLAY_FILE
 from imagebuilder.recipe.types import Overlay, Recipe
 
 # Above any pin of a recipe, so that what a lock had is kept while the mirror has it.
@@ -60,6 +69,8 @@ def make_lock(
             with_sources=has_sources(recipe),
         )
         with in_use(apt):
+            for note in default_notes(recipe.sources, mirrors):
+                progress(f"note: {note}")
             progress("Updating the package lists")
             releases = load_releases(apt, progress)
             progress(f"Solving {len(recipe.overlays) + 1} layers")
@@ -109,7 +120,15 @@ def locked_layers(
 def requests_of(recipe: Recipe) -> tuple[Request, ...]:
     """What each layer asks for, the base first, and after the layers what each build asks for."""
     base = Request("", (*recipe.base.packages, recipe.base.kernel))
-    layers = (Request(overlay.name, overlay.packages) for overlay in recipe.overlays)
+    layers = (
+        Request(
+            overlay.name,
+            overlay.packages,
+            file=overlay.path / OVERLAY_FILE,
+            elsewhere=elsewhere(recipe),
+        )
+        for overlay in recipe.overlays
+    )
     return (base, *layers, *build_requests(recipe))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -17,14 +17,12 @@ from imagebuilder.errors import ImagebuilderError, InputError, WorkError
 from imagebuilder.lock.apt import Apt
 from imagebuilder.lock.deb822 import parse_stanzas
 from imagebuilder.lock.names import unknown_packages
+from imagebuilder.lock.request import Request
 from imagebuilder.lock.types import LockedPackage
 from imagebuilder.process import Completed
 
 # A package, or a package at a version; apt would read a trailing "-" as "remove".
 REQUEST = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](=[A-Za-z0-9.+:~-]+)?")
-# What mmdebstrap's variant `apt` starts from.  debootstrap installs the packages of Priority
-# required as well, but only those the archive has: make_repository() gives it the locked ones.
-FIRST = ("?essential", "apt")
 LINE = re.compile(r"'([^']+)' (\S+) (\d+)")
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.:~_-]*")
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -37,30 +35,6 @@ KEPT = (
 )  # fmt: skip
 
 Stanza = Mapping[str, str]
-
-
-@dataclass(frozen=True)
-class Request:
-    """What one layer asks for; `overlay` is "" for the base.
-
-    With `build`, it is what that build's tree has on top of all layers.
-    """
-
-    overlay: str
-    packages: tuple[str, ...]
-    build: str = ""
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """What apt is told to install."""
-        return self.packages if self.overlay else (*FIRST, *self.packages)
-
-    @property
-    def name(self) -> str:
-        """The layer in a message."""
-        if self.build:
-            return f"build {self.build} of overlay {self.overlay}"
-        return f"overlay {self.overlay}" if self.overlay else "the base"
 
 
 @dataclass(frozen=True)
@@ -137,9 +111,10 @@ def solve_layer(
     check_unchanged(offers, request, below)
     stanzas = load_stanzas(apt, options, offers)
     chosen = sorted(zip(offers, stanzas, strict=True), key=lambda pair: pair[0].name)
+    packages = [locked_package(apt, offer, stanza) for offer, stanza in chosen]
     return Solved(
         request,
-        tuple(locked_package(apt, offer, stanza) for offer, stanza in chosen),
+        in_their_pockets(apt, options, packages),
         tuple(stanza for _, stanza in chosen),
     )
 
@@ -225,6 +200,32 @@ def locked_package(apt: Apt, offer: Offer, stanza: Stanza) -> LockedPackage:
     )
 
 
+def in_their_pockets(
+    apt: Apt, options: Sequence[str], packages: Sequence[LockedPackage]
+) -> tuple[LockedPackage, ...]:
+    """The packages, each with the first source that lists it of those at one address.
+
+    Ubuntu's pockets are all in one archive, and an address in it does not tell of which.
+    """
+    if not packages or len(set(apt.uris)) == len(apt.uris):
+        return tuple(packages)
+    names = [package.name for package in packages]
+    shown = apt.run(["apt-cache", *options, "madison", "--", *names]).stdout
+    # ` NAME | VERSION | ADDRESS SUITE/COMPONENT ARCHITECTURE Packages`
+    listed: dict[tuple[str, str], set[str]] = {}
+    for name, version, place in (map(str.strip, line.split("|")) for line in shown.splitlines()):
+        suite = place.split()[1].rpartition("/")[0]
+        listed.setdefault((name, version), set()).add(suite)
+    uris = {source.id: uri for uri, source in zip(apt.uris, apt.sources, strict=True)}
+
+    def pocket(package: LockedPackage) -> str:
+        suites = listed.get((package.name, package.version), set())
+        beside = (s for s in apt.sources if uris[s.id] == uris[package.source])
+        return next((s.id for s in beside if suites & set(s.suites)), package.source)
+
+    return tuple(replace(package, source=pocket(package)) for package in packages)
+
+
 def source_of(apt: Apt, offer: Offer) -> str:
     """The source whose archive holds the package: the one with the longest address."""
     found = [
@@ -246,8 +247,7 @@ def solve_error(
     below: Sequence[Solved],
 ) -> ImagebuilderError:
     """Why apt could not solve a layer, from a second, talkative run."""
-    asked = {each.name: each.packages for each in requests}
-    if unknown := unknown_packages(apt, options, asked):
+    if unknown := unknown_packages(apt, options, requests):
         return InputError.of(unknown)
     simulate = ["apt-get", *options, "install", "--simulate", "--yes", "--", *request.words]
     done = apt.run(simulate, check=False)

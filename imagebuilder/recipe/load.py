@@ -6,11 +6,13 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.recipe.check import check_relations, check_sources, check_tree, check_twice
 from imagebuilder.recipe.keys import KEYS_VAR, load_site_keys
+from imagebuilder.recipe.model import BaseFile
 from imagebuilder.recipe.overlay import render_base, render_overlay, with_components
 from imagebuilder.recipe.places import load_places
 from imagebuilder.recipe.read import (
@@ -25,12 +27,14 @@ from imagebuilder.recipe.read import (
 from imagebuilder.recipe.render import BASE_NAMES, Renderer, Scope
 from imagebuilder.recipe.resolve import Merged, Origin, Setting, merge_chain
 from imagebuilder.recipe.types import Recipe
+from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.recipe.variables import (
     Declared,
     check_declared,
     choose_values,
     declare_vars,
 )
+from imagebuilder.recipe.variant import load_variant
 from imagebuilder.settings import Settings, find_home
 
 
@@ -38,11 +42,11 @@ def load_recipe(
     profile: str,
     settings: Settings,
     *,
-    base: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Recipe:
-    """The profile with everything it names, resolved; `base` replaces the recipe's.
+    """The profile with everything it names, resolved.
 
+    It is a recipe, or a recipe on another base or by another engine (recipe/variant.py).
     `env` (the process's environment unless given) says whose home holds the ssh keys.  The value of
     a var is its overlay's default, then the recipe's and that of those it extends, then the site's.
     Raises InputError with every fault, in the order of files and lines.
@@ -50,7 +54,7 @@ def load_recipe(
     faults: list[Fault] = []
     home = find_home(os.environ if env is None else env)
     try:
-        recipe = resolve_recipe(profile, settings, base, home, faults)
+        recipe = resolve_recipe(profile, settings, home, faults)
     except OSError as error:
         where = str(error.filename or settings.house)
         raise InputError(f"cannot be read: {error.strerror}", where=where) from error
@@ -72,16 +76,17 @@ def position(where: str) -> tuple[str, int, int]:
 
 
 def resolve_recipe(
-    profile: str, settings: Settings, given_base: str | None, home: Path, faults: list[Fault]
+    profile: str, settings: Settings, home: Path, faults: list[Fault]
 ) -> Recipe | None:
     """The recipe as far as it can be resolved; only to be used when there are no faults."""
     # 1. Read every file, and merge the chain of recipes.
-    chain, whole = load_chain(profile, settings, faults)
+    variant = load_variant(profile, settings, faults)
+    chain, whole = load_chain(variant.recipe, settings, faults) if variant else ((), False)
     site = load_site(settings, home, faults)
-    if not chain:
+    if not (variant and chain):
         return None
     merged = merge_chain(chain, faults)
-    base = choose_base(merged, given_base, settings, faults, whole=whole)
+    base = choose_base(merged, variant.base, settings, faults, whole=whole)
     parts, parts_whole = load_parts(merged, settings, faults)
     all_read = whole and parts_whole
 
@@ -107,7 +112,7 @@ def resolve_recipe(
     consents = site.file.expired_release
     places = load_places(site, parts, settings, faults)
     overlays = tuple(
-        render_overlay(part, Scope(part.document, renderer, faults), consents, places)
+        render_overlay(part, Scope(part.document, renderer, faults), consents, places, settings)
         for part in parts.values()
     )
     check_tree(overlays, parts, faults)
@@ -115,16 +120,34 @@ def resolve_recipe(
     if base is None:
         return None
     name, read = base
-    rendered = render_base(name, read.file, Scope(read.document, renderer, faults), consents)
+    scope = Scope(read.document, renderer, faults)
+    rendered = render_base(name, read.file, scope, consents, site.file.keyrings)
+    kernel = choose_kernel(merged, name, read.file, faults) or rendered.kernel
+    rendered = replace(rendered, engine=variant.engine or rendered.engine, kernel=kernel)
     return Recipe(
         profile=profile,
-        description=merged.description,
+        description=variant.described(merged.description),
         base=with_components(rendered, overlays),
         overlays=overlays,
         vars=values.known,
         hardware=merged.hardware,
         boot=merged.boot,
     )
+
+
+def choose_kernel(merged: Merged, name: str, base: BaseFile, faults: list[Fault]) -> str:
+    """The kernel package that the recipe asks for; "" for the base's own.
+
+    What has no hyphen is no package but a name, which the base must know.
+    """
+    if not merged.kernel:
+        return ""
+    wanted, origin = merged.kernel
+    if wanted not in base.kernels and "-" not in wanted:
+        what = f"the base {quote(name)} has no kernel named {quote(wanted)}"
+        hint = suggest(wanted, base.kernels) or f"name a package, such as {base.kernel}"
+        faults.append(origin.fault(what, hint))
+    return base.kernels.get(wanted, wanted)
 
 
 def undeclared_faults(

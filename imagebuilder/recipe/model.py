@@ -12,12 +12,20 @@ from typing import Literal
 
 from pydantic import Field
 
+from imagebuilder.recipe.model_nightly import NightlyModel
 from imagebuilder.recipe.model_proof import ProofModel
-from imagebuilder.recipe.model_stages import AnsibleModel, BuildModel, SlimModel, TargetsModel
+from imagebuilder.recipe.model_stages import (
+    AnsibleModel,
+    BuildModel,
+    RefusalModel,
+    SlimModel,
+    TargetsModel,
+)
 from imagebuilder.recipe.model_words import (
     CmdlineWord,
     Entry,
     Fingerprint,
+    KernelName,
     Model,
     Name,
     PackageName,
@@ -26,6 +34,7 @@ from imagebuilder.recipe.model_words import (
     VarName,
     VarValue,
 )
+from imagebuilder.rootkind import RootKind
 
 
 class ExpiredReleaseModel(Model):
@@ -38,7 +47,10 @@ class ExpiredReleaseModel(Model):
 class ArchiveModel(Model):
     """Suites of a distribution's archive, reached through a mirror of the host."""
 
-    mirror: Name = Field(description="Which mirror of the host: `debian`, `debian-security`.")
+    mirror: Name = Field(
+        description="Which mirror of the host: `debian`, `debian-security`, `ubuntu`, "
+        "`ubuntu-security`."
+    )
     suites: list[Name] = Field(min_length=1, description="Suites, such as `trixie`.")
     components: list[Name] = Field(min_length=1, description="Components, such as `main`.")
     keyring: RootPath = Field(description="Keyring on the host that signs the archive.")
@@ -55,16 +67,21 @@ class ArchiveModel(Model):
 class BaseFile(Model):
     """recipes/bases/NAME.yaml: the distribution part of a recipe."""
 
-    distribution: Literal["debian"] = Field(description="The distribution.")
+    distribution: Literal["debian", "ubuntu"] = Field(description="The distribution.")
     suite: Name = Field(description="The suite the root is made of.")
     architecture: Literal["amd64", "arm64"] = Field(default="amd64", description="Its processor.")
-    engine: Literal["mmdebstrap", "debootstrap"] = Field(
+    engine: Literal["mmdebstrap", "debootstrap", "mkosi", "dib"] = Field(
         default="mmdebstrap", description="What makes the first layer."
     )
     package_manager: Literal["apt"] = Field(default="apt", description="What adds packages.")
     archives: list[ArchiveModel] = Field(min_length=1, description="Where packages come from.")
     packages: list[Entry] = Field(default=[], description="Packages of the first layer.")
-    kernel: PackageName = Field(description="Kernel (meta) package, such as `linux-image-amd64`.")
+    kernels: dict[KernelName, PackageName] = Field(
+        default={}, description="Kernel (meta) packages by a short name, such as `ga` and `hwe`."
+    )
+    kernel: PackageName = Field(
+        description="Kernel (meta) package, such as `linux-image-amd64`, or a name of `kernels`."
+    )
     path_excludes: list[RootPath] = Field(
         default=[], description="Path globs that dpkg leaves out (dpkg(1) --path-exclude)."
     )
@@ -195,7 +212,18 @@ class OverlayFile(Model):
         "without any, all do.",
     )
     vars: dict[VarName, VarModel] = Field(default={}, description="Its variables.")
-    packages: list[Entry] = Field(default=[], description="Packages. Template.")
+    packages: list[Entry] = Field(
+        default=[], description="Packages, by their names in Debian. Template."
+    )
+    package_names: dict[Name, dict[str, str | list[str]]] = Field(
+        default={},
+        description="What packages (of the overlay and its builds) are called elsewhere: by "
+        "distribution (`ubuntu`) or suite (`noble`, which goes before its distribution), by the "
+        "name in `packages`: a name, several, or none (`[]`) where nothing is needed. Templates.",
+    )
+    refuses: list[RefusalModel] = Field(
+        default=[], description="Bases and vars that the overlay cannot be with, and why."
+    )
     components: list[Entry] = Field(
         default=[],
         description="More components of the distribution's archives, such as `non-free`.",
@@ -244,7 +272,7 @@ class HardwareModel(Model):
 class BootModel(Model):
     """How the nodes boot."""
 
-    root: Literal["nfs", "http"] = Field(default="nfs", description="Where the root comes from.")
+    root: RootKind = Field(default="nfs", description="Where the root comes from.")
     console: list[CmdlineWord] = Field(
         default=["tty0", "ttyS0,115200"], description="Consoles; the last one is /dev/console."
     )
@@ -257,6 +285,11 @@ class RecipeFile(Model):
     description: str = Field(default="", description="One line for `imagebuilder profiles`.")
     extends: Name | None = Field(default=None, description="Profile this one adds to.")
     base: Name | None = Field(default=None, description="A file of recipes/bases/.")
+    kernel: PackageName | None = Field(
+        default=None,
+        description="Another kernel than the base's own: a name of the base's `kernels`, such as "
+        "`hwe`, or a package.",
+    )
     overlays: list[Name] = Field(default=[], description="Overlays, in order.")
     without: list[Name] = Field(
         default=[], description="Overlays of the extended profile to leave out."
@@ -285,6 +318,15 @@ class SiteSourceModel(Model):
     )
 
 
+class SiteKeyringModel(Model):
+    """The keyring of a mirror that signs its archives itself, as aptly and reprepro do."""
+
+    keyring: RootPath = Field(description="Keyring on the host, instead of the base's.")
+    because: str = Field(
+        min_length=10, description="Why; said at every lock and recorded in lock and manifest."
+    )
+
+
 class SiteFile(Model):
     """~/.config/imagebuilder/site.yaml: what belongs to the place and not to the recipe."""
 
@@ -293,7 +335,12 @@ class SiteFile(Model):
         default=[], description="Public keys, or paths of files with them (`~` is your home)."
     )
     mirrors: dict[Name, str] = Field(
-        default={}, description="Mirrors by name, before those of the host's apt sources."
+        default={},
+        description="Mirrors by name (`debian`, `debian-security`, `ubuntu`, `ubuntu-security`), "
+        "before those of the host's apt sources.",
+    )
+    keyrings: dict[Name, SiteKeyringModel] = Field(
+        default={}, description="Keyrings of mirrors that sign their archives themselves, by name."
     )
     expired_release: dict[Name, ExpiredReleaseModel] = Field(
         default={},
@@ -302,3 +349,4 @@ class SiteFile(Model):
     sources: dict[Name, SiteSourceModel] = Field(
         default={}, description="Other places of vendors' repositories, by the source's name."
     )
+    nightly: NightlyModel = Field(default=NightlyModel(), description="Nights.")

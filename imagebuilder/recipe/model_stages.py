@@ -86,6 +86,14 @@ class SlimModel(Model):
     )
 
 
+class RefusalModel(Model):
+    """Where an overlay cannot be: a fault of the recipe, told before anything is resolved."""
+
+    when: str = Field(description="Jinja2 expression over vars, `suite` and `distribution`.")
+    because: str = Field(min_length=10, description="Why not; the fault. Template.")
+    instead: str = Field(default="", description="What to do; the hint of the fault. Template.")
+
+
 class TargetsModel(Model):
     """Which accelerator targets a source has code for; any other is a fault of the recipe."""
 

@@ -15,10 +15,12 @@ from imagebuilder.recipe.model import (
     BaseFile,
     ExpiredReleaseModel,
     PythonModel,
+    SiteKeyringModel,
     SiteSourceModel,
     SourceModel,
     UserModel,
 )
+from imagebuilder.recipe.names import load_names
 from imagebuilder.recipe.part import Part, check_runs, find_inside, requirement_faults
 from imagebuilder.recipe.positions import KeyPath
 from imagebuilder.recipe.render import Rule, Scope
@@ -38,6 +40,7 @@ from imagebuilder.recipe.rules import (
     WORD,
 )
 from imagebuilder.recipe.stages import (
+    check_refusals,
     check_targets,
     render_builds,
     render_playbooks,
@@ -57,15 +60,19 @@ from imagebuilder.recipe.types import (
     User,
 )
 from imagebuilder.recipe.validate import listing, quote
+from imagebuilder.settings import Settings
 
 Consents = Mapping[str, ExpiredReleaseModel]
+Keyrings = Mapping[str, SiteKeyringModel]
 Places = Mapping[str, SiteSourceModel]
 
 
-def render_base(name: str, file: BaseFile, scope: Scope, consents: Consents) -> Base:
-    """The base with its packages decided and consents to expired Release files applied."""
+def render_base(
+    name: str, file: BaseFile, scope: Scope, consents: Consents, keyrings: Keyrings
+) -> Base:
+    """The base with its packages decided, and what the site file says of its archives applied."""
     packages = scope.entries(("packages",), file.packages, PACKAGE)
-    sources = tuple(archive_source(archive, consents) for archive in file.archives)
+    sources = tuple(archive_source(archive, consents, keyrings) for archive in file.archives)
     for index, source in enumerate(sources):
         if source.id in {other.id for other in sources[:index]}:
             what = f"another archive also starts with {quote(source.suites[0])} of this mirror"
@@ -78,7 +85,7 @@ def render_base(name: str, file: BaseFile, scope: Scope, consents: Consents) -> 
         engine=file.engine,
         package_manager=file.package_manager,
         packages=packages,
-        kernel=file.kernel,
+        kernel=file.kernels.get(file.kernel, file.kernel),
         sources=sources,
         path_excludes=tuple(file.path_excludes),
     )
@@ -94,16 +101,18 @@ def with_components(base: Base, overlays: Sequence[Overlay]) -> Base:
     return replace(base, sources=tuple(sources))
 
 
-def archive_source(archive: ArchiveModel, consents: Consents) -> Source:
+def archive_source(archive: ArchiveModel, consents: Consents, keyrings: Keyrings) -> Source:
     """The apt source of some suites of the distribution."""
+    own = keyrings.get(archive.mirror)
     return Source(
         id=f"{archive.mirror}:{archive.suites[0]}",
         suites=tuple(archive.suites),
         components=tuple(archive.components),
-        key=Path(archive.keyring),
+        key=Path(own.keyring if own else archive.keyring),
         mirror=archive.mirror,
         snapshot=archive.snapshot,
         expired_release=consent(archive.suites, archive.expired_release, consents),
+        instead=own.because if own else "",
     )
 
 
@@ -117,10 +126,14 @@ def consent(
     return ExpiredRelease(given.accept_days, given.because) if given else None
 
 
-def render_overlay(part: Part, scope: Scope, consents: Consents, places: Places) -> Overlay:
+def render_overlay(
+    part: Part, scope: Scope, consents: Consents, places: Places, settings: Settings
+) -> Overlay:
     """The overlay resolved; what is wrong is in the scope's faults."""
     file = part.file
+    check_refusals(part.name, file.refuses, scope)
     check_targets(file.targets, scope)
+    names = load_names(part, scope, settings)
     enabled = {
         key: scope.entries(("units", key), getattr(file.units, key), UNIT)
         for key in ("enable", "disable", "mask")
@@ -128,7 +141,7 @@ def render_overlay(part: Part, scope: Scope, consents: Consents, places: Places)
     return Overlay(
         name=part.name,
         path=part.folder,
-        packages=scope.entries(("packages",), file.packages, PACKAGE),
+        packages=names.of(scope.entries(("packages",), file.packages, PACKAGE)),
         components=scope.entries(("components",), file.components, WORD),
         sources=tuple(render_sources(part, scope, consents, places)),
         files=load_tree(scope, part.folder, part.shown, file.files, ACCOUNT),
@@ -144,7 +157,7 @@ def render_overlay(part: Part, scope: Scope, consents: Consents, places: Places)
         prune=scope.entries(("prune",), file.prune, GLOB),
         listens=scope.entries(("listens",), file.listens, PORT),
         checks=tuple(sorted((part.folder / "checks").glob("*.py"))),
-        builds=tuple(render_builds(part, scope)),
+        builds=tuple(render_builds(part, scope, names)),
         playbooks=tuple(render_playbooks(part, scope)),
         slim=render_slim(file.slim, scope),
         expectations=render_expectations(file.proof, scope),

@@ -76,17 +76,12 @@ def read_file(
 
 
 def load_chain(
-    profile: str, settings: Settings, faults: list[Fault]
+    recipe: str, settings: Settings, faults: list[Fault]
 ) -> tuple[tuple[Link, ...], bool]:
-    """The profile's file after those it extends, and whether the chain is whole."""
+    """The file of a recipe that there is after those it extends, and whether that is all."""
     names = find_names(settings.recipes)
-    if profile not in names:
-        where = shown_path(settings.recipes, settings)
-        hint = suggest(profile, names) or "imagebuilder profiles lists what there is"
-        faults.append(Fault(where, f"no profile named {quote(profile)}", hint))
-        return (), False
     chain: list[Link] = []
-    whole, name = True, profile
+    whole, name = True, recipe
     while read := read_file(RecipeFile, settings.recipes / f"{name}{SUFFIX}", settings, faults):
         chain.insert(0, Link(name, read.document, read.file))
         whole = whole and read.sound
@@ -114,24 +109,23 @@ def extends_problem(
 
 
 def load_base(
-    name: str, origin: Origin | None, settings: Settings, faults: list[Fault]
+    name: str, origin: Origin, settings: Settings, faults: list[Fault]
 ) -> tuple[str, Read[BaseFile]] | None:
-    """The base `name`, which `origin` asked for (None: the caller)."""
+    """The base `name`, which `origin` asked for."""
     names = find_names(settings.recipes / "bases")
     if name not in names:
-        problem = f"no base named {quote(name)}", suggest(name, names)
-        faults.append(origin.fault(*problem) if origin else Fault("", *problem))
+        faults.append(origin.fault(f"no base named {quote(name)}", suggest(name, names)))
         return None
     read = read_file(BaseFile, settings.recipes / "bases" / f"{name}{SUFFIX}", settings, faults)
     return (name, read) if read else None
 
 
 def choose_base(
-    merged: Merged, given: str | None, settings: Settings, faults: list[Fault], *, whole: bool
+    merged: Merged, given: str, settings: Settings, faults: list[Fault], *, whole: bool
 ) -> tuple[str, Read[BaseFile]] | None:
-    """The base `given` by the caller, else the recipe's; a `whole` chain must name one."""
+    """The base `given` by the profile's name, else the recipe's; a `whole` chain must name one."""
     if given:
-        return load_base(given, None, settings, faults)
+        return load_base(given, Origin(merged.document, ()), settings, faults)
     if merged.base:
         return load_base(*merged.base, settings, faults)
     if whole:

@@ -50,6 +50,7 @@ class Merged:
     document: Document
     description: str
     base: tuple[str, Origin] | None
+    kernel: tuple[str, Origin] | None
     overlays: tuple[tuple[str, Origin], ...]
     removed: tuple[str, ...]
     settings: Mapping[str, Setting]
@@ -69,6 +70,7 @@ def merge_chain(chain: Sequence[Link], faults: list[Fault]) -> Merged:
         removed += remove_overlays(link, overlays, faults)
         add_overlays(link, overlays, faults)
     bases = [(n.file.base, Origin(n.document, ("base",))) for n in chain if n.file.base]
+    kernels = [(n.file.kernel, Origin(n.document, ("kernel",))) for n in chain if n.file.kernel]
     settings = {
         name: Setting(value, Origin(link.document, ("vars", name)))
         for link in chain
@@ -80,6 +82,7 @@ def merge_chain(chain: Sequence[Link], faults: list[Fault]) -> Merged:
         document=chain[-1].document,
         description=descriptions[-1] if descriptions else "",
         base=bases[-1] if bases else None,
+        kernel=kernels[-1] if kernels else None,
         overlays=tuple(overlays),
         removed=tuple(removed),
         settings=settings,

@@ -8,7 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from imagebuilder.digest import Json, digest_of, digest_of_file
-from imagebuilder.recipe.model_stages import AnsibleModel, BuildModel, SlimModel, TargetsModel
+from imagebuilder.recipe.model_stages import (
+    AnsibleModel,
+    BuildModel,
+    RefusalModel,
+    SlimModel,
+    TargetsModel,
+)
+from imagebuilder.recipe.names import PackageNames
 from imagebuilder.recipe.part import Part, check_runs, find_inside, requirement_faults
 from imagebuilder.recipe.playbook import read_playbook
 from imagebuilder.recipe.positions import KeyPath
@@ -36,7 +43,20 @@ def check_targets(models: Sequence[TargetsModel], scope: Scope) -> None:
             scope.fault((*path, "target"), what, model.instead)
 
 
-def render_builds(part: Part, scope: Scope) -> Iterator[Build]:
+def check_refusals(name: str, models: Sequence[RefusalModel], scope: Scope) -> None:
+    """A fault for each reason why the overlay cannot be on this base, or with these vars."""
+    for number, model in enumerate(models):
+        path = ("refuses", number)
+        if not scope.holds((*path, "when"), model.when):
+            continue
+        because = scope.text((*path, "because"), model.because, LINE)
+        instead = scope.text((*path, "instead"), model.instead, LINE)
+        if because is not None and instead is not None:
+            suite = scope.renderer.names["suite"]
+            scope.fault(path, f"{quote(name)} cannot be on {suite}: {because}", instead)
+
+
+def render_builds(part: Part, scope: Scope, names: PackageNames) -> Iterator[Build]:
     """The builds that apply."""
     for number, model in enumerate(part.file.builds):
         path: KeyPath = ("builds", number)
@@ -48,7 +68,7 @@ def render_builds(part: Part, scope: Scope) -> Iterator[Build]:
         yield Build(
             name=model.name,
             script=Script(model.run, digest_of_file(found), found),
-            packages=scope.entries((*path, "packages"), model.packages, PACKAGE),
+            packages=names.of(scope.entries((*path, "packages"), model.packages, PACKAGE)),
             source_packages=scope.entries(
                 (*path, "source-packages"), model.source_packages, PACKAGE
             ),

@@ -227,7 +227,7 @@ class Hardware:
 
 @dataclass(frozen=True)
 class Boot:
-    """How nodes of the profile boot: root over `nfs` or `http`, and its kernel command line."""
+    """How nodes of the profile boot: the kind of root, and its kernel command line."""
 
     root: str
     console: tuple[str, ...]

@@ -20,6 +20,13 @@ from imagebuilder.settings import Settings
 HOUSE = Path(__file__).parents[2]
 OVERLAY = HOUSE / "overlays/vllm"
 LAUNCHER = OVERLAY / "files/usr/libexec/vllm/serve"
+# Each variant's wheels are for one Python.
+BASES = {
+    "cpu": "debian-bookworm",
+    "cuda": "debian-trixie",
+    "rocm": "ubuntu-noble",
+    "xpu": "ubuntu-noble",
+}
 PYTHONS = {"cpu": Python("3.11.2", 36, "amd64"), "cuda": Python("3.13.5", 41, "amd64")}
 
 
@@ -29,9 +36,10 @@ def load(folder: Path, **given: str | int) -> Overlay:
         shutil.copytree(HOUSE / "overlays" / name, folder / "overlays" / name, symlinks=True)
     shutil.copytree(HOUSE / "recipes/bases", folder / "recipes/bases")
     given = {"vllm_variant": "cpu", **given}
+    base = BASES[str(given["vllm_variant"])]
     lines = [f"  {name}: {value}\n" for name, value in given.items()]
     (folder / "recipes/p.yaml").write_text(
-        "base: debian-trixie\noverlays: [compute-node, vllm]\nvars:\n" + "".join(lines)
+        f"base: {base}\noverlays: [compute-node, vllm]\nvars:\n" + "".join(lines)
     )
     recipe = load_recipe("p", Settings(folder, folder / "s", folder / "c", folder / "site"), env={})
     return next(overlay for overlay in recipe.overlays if overlay.name == "vllm")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError, InputError
-from imagebuilder.lock.mirrors import archive_uri, find_mirrors
+from imagebuilder.lock.mirrors import archive_uri, default_notes, find_mirrors
 from imagebuilder.recipe.types import Source
 
 DEB822 = """\
@@ -29,6 +29,19 @@ Enabled: no
 Types: deb
 URIs: http://off.example/ubuntu
 Suites: noble
+"""
+UBUNTU = """\
+Types: deb
+URIs: http://de.archive.example/ubuntu/
+Suites: noble noble-updates
+Components: main universe
+Signed-By: /usr/share/keyrings/ubuntu-archive-keyring.gpg
+
+Types: deb
+URIs: http://security.example/ubuntu/
+Suites: noble-security
+Components: main universe
+Signed-By: /usr/share/keyrings/ubuntu-archive-keyring.gpg
 """
 VENDOR = "deb [arch=amd64 signed-by=/k.gpg] https://vendor.example/linux/debian trixie stable\n"
 
@@ -74,7 +87,54 @@ def apt_root(tmp_path: Path) -> Path:
             {"sources.list": "deb http://u.example/ubuntu noble main\ndeb cdrom:[x]/ noble main\n"},
             {},
             {},
-            {"ubuntu": "http://u.example/ubuntu"},
+            {"ubuntu": "http://u.example/ubuntu", "ubuntu-security": "http://u.example/ubuntu"},
+        ),
+        # Ubuntu as it installs itself: the security pocket has a host of its own.
+        (
+            {"sources.list.d/ubuntu.sources": UBUNTU},
+            {},
+            {},
+            {
+                "ubuntu": "http://de.archive.example/ubuntu",
+                "ubuntu-security": "http://security.example/ubuntu",
+            },
+        ),
+        # Whoever names a mirror means it for the security pocket too, or says so.
+        (
+            {"sources.list.d/ubuntu.sources": UBUNTU},
+            {"ubuntu": "http://site.example/mirror/"},
+            {},
+            {
+                "ubuntu": "http://site.example/mirror",
+                "ubuntu-security": "http://site.example/mirror",
+            },
+        ),
+        (
+            {"sources.list.d/ubuntu.sources": UBUNTU},
+            {"ubuntu-security": "http://site.example/sec"},
+            {},
+            {
+                "ubuntu": "http://de.archive.example/ubuntu",
+                "ubuntu-security": "http://site.example/sec",
+            },
+        ),
+        # The variable is for one distribution; its address tells for which.
+        (
+            {"sources.list.d/debian.sources": DEB822},
+            {"ubuntu": "http://site.example/ubuntu"},
+            {"IMAGEBUILDER_MIRROR": "http://env.example/ubuntu/"},
+            {
+                "debian": "http://m.example/debian",
+                "debian-security": "http://s.example/debian-security",
+                "ubuntu": "http://env.example/ubuntu",
+                "ubuntu-security": "http://env.example/ubuntu",
+            },
+        ),
+        (
+            {"sources.list": "deb http://ports.example/ubuntu-ports noble main\n"},
+            {},
+            {},
+            {"ubuntu-ports": "http://ports.example/ubuntu-ports"},
         ),
         (
             {"sources.list.d/debian.sources": DEB822},
@@ -142,3 +202,19 @@ def test_a_snapshot_goes_into_the_address() -> None:
 def test_a_vendor_is_reached_directly() -> None:
     vendor = Source("v", ("s",), ("main",), Path("/k"), uri="https://vendor.example/apt/")
     assert archive_uri(vendor, {}) == "https://vendor.example/apt"
+
+
+def test_ubuntus_own_archive_is_there_for_all() -> None:
+    sources = tuple(
+        Source(name, ("noble",), ("main",), Path("/k"), mirror=name)
+        for name in ("debian", "ubuntu", "ubuntu-security")
+    )
+    mirrors = {"debian": "http://m.example/debian", "ubuntu-security": "http://m.example/s"}
+    assert archive_uri(sources[1], mirrors) == "http://archive.ubuntu.com/ubuntu"
+    assert archive_uri(sources[2], mirrors) == "http://m.example/s"
+    [note] = default_notes(sources, mirrors)
+    assert note == (
+        "no mirror named ubuntu in the site file or in the host's apt sources: "
+        "taking http://archive.ubuntu.com/ubuntu"
+    )
+    assert list(default_notes(sources, {**mirrors, "ubuntu": "http://m.example/ubuntu"})) == []

@@ -36,15 +36,15 @@ class House:
             (self.root / path).parent.mkdir(parents=True, exist_ok=True)
             (self.root / path).write_text(text)
 
-    def load(self, *, base: str | None = None) -> Recipe:
-        """The recipe of the profile `p`."""
+    def load(self, profile: str = "p") -> Recipe:
+        """The recipe of a profile."""
         env = {"HOME": str(self.root / "home")}
-        return load_recipe("p", self.settings, base=base, env=env)
+        return load_recipe(profile, self.settings, env=env)
 
-    def faults(self) -> str:
-        """What is wrong with the profile `p`, as the person sees it, without the folder's name."""
+    def faults(self, profile: str = "p") -> str:
+        """What is wrong with a profile, as the person sees it, without the folder's name."""
         with pytest.raises(InputError) as caught:
-            self.load()
+            self.load(profile)
         return str(caught.value).replace(f"{self.root}/", "")
 
 

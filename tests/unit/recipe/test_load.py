@@ -29,16 +29,6 @@ def test_an_unknown_profile(house: House) -> None:
             load_recipe(name, house.settings, env={"HOME": "/nonexistent"})
 
 
-def test_the_caller_chooses_another_base(house: House) -> None:
-    house.write({"recipes/p.yaml": "overlays: []\n"})
-    assert house.load(base="debian-trixie").base.name == "debian-trixie"
-    with pytest.raises(InputError) as caught:
-        house.load(base="debian-trixy")
-    assert str(caught.value) == (
-        'no base named "debian-trixy"\n  hint: did you mean "debian-trixie"?'
-    )
-
-
 def test_vars_are_json(house: House) -> None:
     house.write(
         {

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A root that is a squashfs on a web server; sourced by imagebuilderroot.
+# A root that is a file on a web server; sourced by imagebuilderroot.
 # in:  nothing but what the functions are given
 # out: the image in a tmpfs of its size, mounted; /run/imagebuilder/hopeless if it never will be
 
-image=$ib_mounts/image/root.squashfs
+image=$ib_mounts/image/root
 
 seconds() { sed 's/\..*//' /proc/uptime; }
 image_size() { stat -c %s "$image" 2> /dev/null || echo 0; }
@@ -25,7 +25,11 @@ fetch_image() {
         deadline=$(($(seconds) + wait))
         return 1
     }
-    mount -t squashfs -o ro,loop "$image" "$2"
+    mount_image "$image" "$(image_type "$1")" "$2" && return 0
+    # It will be no other one in a minute.  Whoever leaves the shell has it fetched anew.
+    rm -f "$image"
+    : > "$ib_run/hopeless"
+    return 1
 }
 
 # make_room BYTES: a tmpfs for the image, if the node has the memory

@@ -7,6 +7,7 @@
 
 . /lib/imagebuilder-lib.sh
 . /lib/nfs-lib.sh
+. /lib/imagebuilder-image.sh
 . /lib/imagebuilder-fetch.sh
 
 root=${2#imagebuilder:} root=${root%:}
@@ -18,7 +19,7 @@ size=$(getarg imagebuilder.overlay-size=) || size=50%
 # A release never changes: nothing is revalidated, locked or stamped with access times.
 immutable=ro,hard,nocto,noatime,actimeo=86400,retry=0
 
-# mount_export: mounts $server:$path with $options; without a version of theirs 4.1, or 3 for nfs:
+# mount_export PATH MOUNTPOINT: with $options; without a version of theirs 4.1, or 3 for nfs:
 mount_export() {
     case "$nfs,$options," in
         *,vers=* | *,nfsvers=* | *,v[34]*) version= ;;
@@ -26,14 +27,30 @@ mount_export() {
         *) version=,vers=3 ;;
     esac
     [ "$nfs" = nfs4 ] || version=$version,nolock,mountproto=tcp
-    timeout 40 mount -t "$nfs" -o "$immutable$version${options:+,$options}" "$server:$path" "$lower"
+    timeout 40 mount -t "$nfs" -o "$immutable$version${options:+,$options}" "$server:$1" "$2"
+}
+
+# mount_packed: $path is a file on an export.  Its folder is let go of after a failure, or what was
+# read of the file would be believed for a day.
+mount_packed() {
+    mkdir -p "$ib_mounts/image"
+    mount_export "${path%/*}" "$ib_mounts/image" || return 1
+    file=$ib_mounts/image/${path##*/}
+    if [ -f "$file" ]; then
+        mount_image "$file" "$(image_type "$file")" "$lower" --direct-io=on && return 0
+    else
+        echo "there is no file ${path##*/} in ${path%/*}" >&2
+    fi
+    umount "$ib_mounts/image"
+    return 1
 }
 
 try() {
     : > "$ib_run/error"
     case $root in
         http://*) fetch_image "$root" "$lower" ;;
-        *) mount_export ;;
+        *.squashfs | *.erofs) mount_packed ;;
+        *) mount_export "$path" "$lower" ;;
     esac 2> "$ib_run/error"
 }
 

@@ -1,12 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# The network root of imagebuilder: NFS or a squashfs over HTTP, a writable tmpfs on top, the node's
-# own files.  Numbered after dracut's own modules, because it takes parts of them away.
+# The network root of imagebuilder: a tree or a file on NFS, a file over HTTP, a writable tmpfs on
+# top, the node's own files.  Numbered after dracut's own modules, because it takes parts of them away.
 # in:  busybox, mount, the dracut modules named in depends()
 # out: hooks and programs in the initrd; docs/netboot-root.md tells what they do
 
 check() {
-    require_binaries busybox mount umount timeout stat || return 1
+    require_binaries busybox mount umount losetup timeout stat od || return 1
     if ! [[ -e /etc/netconfig && -e /etc/protocols ]]; then
         derror 'NFSv3 needs /etc/netconfig (libtirpc-common) and /etc/protocols (netbase)'
         return 1
@@ -19,14 +19,15 @@ depends() {
 }
 
 installkernel() {
-    hostonly='' instmods overlay loop squashfs nfs nfsv3 nfsv4
+    hostonly='' instmods overlay loop squashfs erofs nfs nfsv3 nfsv4
     # A keyboard for whoever stands before a node that did not boot.
     hostonly='' instmods usbhid hid_generic
 }
 
 install() {
-    inst_multiple busybox mount umount timeout stat sed
+    inst_multiple busybox mount umount losetup timeout stat od sed
     inst_simple "$moddir/imagebuilder-lib.sh" /lib/imagebuilder-lib.sh
+    inst_simple "$moddir/imagebuilder-image.sh" /lib/imagebuilder-image.sh
     inst_simple "$moddir/imagebuilder-fetch.sh" /lib/imagebuilder-fetch.sh
     inst_script "$moddir/imagebuilderroot.sh" /sbin/imagebuilderroot
     inst_hook cmdline 92 "$moddir/take-root.sh"
@@ -42,6 +43,6 @@ install() {
 
     # We mount without locks and with numeric owners: none of these daemons has work to do.
     rm -f "$initdir"/usr/sbin/{rpcbind,rpc.statd,rpc.idmapd} \
-        "$initdir"/var/lib/dracut/hooks/pre-udev/*-nfs-start-rpc.sh \
-        "$initdir"/var/lib/dracut/hooks/cleanup/*-nfsroot-cleanup.sh
+        "$initdir"{/var,}/lib/dracut/hooks/pre-udev/*-nfs-start-rpc.sh \
+        "$initdir"{/var,}/lib/dracut/hooks/cleanup/*-nfsroot-cleanup.sh
 }

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the layers of a profile ask apt for."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+# What mmdebstrap's variant `apt` starts from.  debootstrap installs the packages of Priority
+# required as well, but only those the archive has: make_repository() gives it the locked ones.
+FIRST = ("?essential", "apt")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one layer asks for; `overlay` is "" for the base.
+
+    With `build`, it is what that build's tree has on top of all layers.  `file` is where the
+    overlay writes its packages, by their names in Debian; `elsewhere` the suite of another
+    distribution, which may have them under others.
+    """
+
+    overlay: str
+    packages: tuple[str, ...]
+    build: str = ""
+    file: Path | None = None
+    elsewhere: str = ""
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What apt is told to install."""
+        return self.packages if self.overlay else (*FIRST, *self.packages)
+
+    @property
+    def name(self) -> str:
+        """The layer in a message."""
+        if self.build:
+            return f"build {self.build} of overlay {self.overlay}"
+        return f"overlay {self.overlay}" if self.overlay else "the base"
+
+    def place_of(self, package: str) -> str:
+        """Where a person wrote a package: a line of the overlay's file if it is found there."""
+        if self.file is None or not self.file.is_file():
+            return self.name
+        word = re.compile(rf"(?<![A-Za-z0-9.+-]){re.escape(package)}(?![A-Za-z0-9.+-])")
+        for number, line in enumerate(self.file.read_text().splitlines(), 1):
+            if word.search(line.partition("#")[0]):
+                return f"overlays/{self.overlay}/{self.file.name}:{number}"
+        return self.name

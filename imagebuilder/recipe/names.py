@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Names of packages: overlays write Debian's, `package-names` says what others call them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import get_args
+
+from imagebuilder.errors import InputError
+from imagebuilder.recipe.model import BaseFile
+from imagebuilder.recipe.model_words import Entry
+from imagebuilder.recipe.part import Part
+from imagebuilder.recipe.positions import KeyPath, load_document
+from imagebuilder.recipe.read import SUFFIX, find_names
+from imagebuilder.recipe.render import Scope, TemplateProblem, Unknown, unique
+from imagebuilder.recipe.rules import PACKAGE
+from imagebuilder.recipe.validate import quote, suggest
+from imagebuilder.settings import Settings
+
+KEY = "package-names"
+DISTRIBUTIONS: tuple[str, ...] = get_args(BaseFile.model_fields["distribution"].annotation)
+
+
+@dataclass(frozen=True)
+class PackageNames:
+    """What the base calls packages that it has under other names than Debian."""
+
+    names: Mapping[str, tuple[str, ...]]
+
+    def of(self, packages: Sequence[str]) -> tuple[str, ...]:
+        """The base's names of `packages`; a version, `NAME=VERSION`, goes with each."""
+        return unique(name for package in packages for name in self.each(package))
+
+    def each(self, package: str) -> Iterator[str]:
+        """The base's names of one package."""
+        name, equals, version = package.partition("=")
+        for other in self.names.get(name, (name,)):
+            yield f"{other}{equals}{version}"
+
+
+def load_names(part: Part, scope: Scope, settings: Settings) -> PackageNames:
+    """The names of an overlay's packages on the base of the scope.
+
+    A base that there is not, and a package that the overlay has nowhere, whatever its vars and the
+    base, are faults: each is a slip of the pen that would otherwise be without effect.
+    """
+    written = part.file.package_names
+    if not written:
+        return PackageNames({})
+    base = scope.renderer.names
+    check_bases(written, scope, settings)
+    asked = set(every_package(part, scope))
+    names: dict[str, tuple[str, ...]] = {}
+    for of in sorted(written, key=lambda name: name == base["suite"]):  # the suite's go last
+        for name, others in written[of].items():
+            path: KeyPath = (KEY, of, name)
+            rendered = scope.text(path, name, PACKAGE)
+            if rendered is None:
+                continue
+            if rendered not in asked and not scope.renderer.partial:
+                what = f"the overlay has no package {quote(rendered)}"
+                scope.fault(path, what, suggest(rendered, asked, closest=True))
+            found = render_names(path, others, scope)
+            if of in (base["distribution"], base["suite"]):
+                names[rendered] = found
+    return PackageNames(names)
+
+
+def render_names(path: KeyPath, others: str | Sequence[str], scope: Scope) -> tuple[str, ...]:
+    """The names that a package has elsewhere."""
+    if isinstance(others, str):
+        listed = [scope.text(path, others, PACKAGE)]
+    else:
+        listed = [scope.text((*path, n), other, PACKAGE) for n, other in enumerate(others)]
+    return tuple(name for name in listed if name)
+
+
+def every_package(part: Part, scope: Scope) -> Iterator[str]:
+    """Every package that the overlay may ask for, whatever its vars are, without versions."""
+    lists = [part.file.packages, *(build.packages for build in part.file.builds)]
+    for entries in lists:
+        for entry in entries:
+            yield from rendered_name(entry, scope)
+
+
+def rendered_name(entry: Entry, scope: Scope) -> Iterator[str]:
+    """The name in an entry; none where its own list says what is wrong with it."""
+    with contextlib.suppress(TemplateProblem, Unknown):
+        written = entry if isinstance(entry, str) else entry.name
+        yield scope.renderer.text(written).partition("=")[0]
+
+
+def check_bases(written: Mapping[str, object], scope: Scope, settings: Settings) -> None:
+    """Each base of the mapping is a distribution, or the suite of a base of the house."""
+    known = {*DISTRIBUTIONS, str(scope.renderer.names["suite"])}
+    if written.keys() <= known:
+        return
+    known |= set(every_suite(settings))
+    for of in written.keys() - known:
+        what = f"no distribution and no base's suite is {quote(of)}"
+        scope.faults.append(scope.document.fault((KEY, of), what, suggest(of, known), of_key=True))
+
+
+def every_suite(settings: Settings) -> Iterator[str]:
+    """The suites of all bases; one that cannot be read is no matter of this profile."""
+    folder = settings.recipes / "bases"
+    for name in find_names(folder):
+        with contextlib.suppress(InputError):
+            suite = load_document(folder / f"{name}{SUFFIX}", name).value.get("suite")
+            yield from [suite] if isinstance(suite, str) else []

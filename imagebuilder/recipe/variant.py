@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Profiles on another base or by another engine: `generic.ubuntu-noble`, `generic.mkosi`.
+
+Such a name is a profile like any other: it has a lock, images, releases and channels of its own.
+A recipe file of exactly that name wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from imagebuilder.errors import Fault, InputError
+from imagebuilder.recipe.model import BaseFile
+from imagebuilder.recipe.read import find_names, shown_path
+from imagebuilder.recipe.validate import quote, suggest
+from imagebuilder.settings import Settings
+
+ENGINES: tuple[str, ...] = get_args(BaseFile.model_fields["engine"].annotation)
+LISTED = "imagebuilder profiles lists what there is"
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A profile's name taken apart; `base` and `engine` are "" where they are the recipe's own."""
+
+    recipe: str
+    base: str = ""
+    engine: str = ""
+
+    @property
+    def profile(self) -> str:
+        """The whole name."""
+        return ".".join(part for part in (self.recipe, self.base, self.engine) if part)
+
+    def described(self, description: str) -> str:
+        """The recipe's description, with what is other than the recipe says."""
+        words = [f"on {self.base}"] if self.base else []
+        words += [f"first layer by {self.engine}"] if self.engine else []
+        return ", ".join([description, *words] if description else words)
+
+
+def find_bases(settings: Settings) -> list[str]:
+    """The bases of the house, sorted."""
+    return find_names(settings.recipes / "bases")
+
+
+def load_variant(profile: str, settings: Settings, faults: list[Fault]) -> Variant | None:
+    """What recipe, base and engine a profile's name says; None, with a fault, if it says none."""
+    recipes = find_names(settings.recipes)
+    if profile in recipes:
+        return Variant(profile)
+    heads = [name for name in recipes if profile.startswith(f"{name}.")]
+    for recipe in sorted(heads, key=len, reverse=True):
+        if found := parse_rest(recipe, profile.removeprefix(f"{recipe}."), find_bases(settings)):
+            return found
+    where = shown_path(settings.recipes, settings)
+    if heads:
+        faults.append(Fault(where, *rest_problem(max(heads, key=len), profile, settings)))
+    else:
+        what = f"no profile named {quote(profile)}"
+        faults.append(Fault(where, what, profile_hint(profile, recipes)))
+    return None
+
+
+def parse_rest(recipe: str, rest: str, bases: Iterable[str]) -> Variant | None:
+    """The variant of a recipe that the rest of a name means: BASE, ENGINE or BASE.ENGINE."""
+    known = tuple(bases)
+    if rest in known:
+        return Variant(recipe, base=rest)
+    if rest in ENGINES:
+        return Variant(recipe, engine=rest)
+    base, _, engine = rest.rpartition(".")
+    return Variant(recipe, base, engine) if base in known and engine in ENGINES else None
+
+
+def rest_problem(recipe: str, profile: str, settings: Settings) -> tuple[str, str]:
+    """What and hint for a name that starts with a recipe's and goes on with what is no variant."""
+    words = [*find_bases(settings), *ENGINES]
+    said = profile.removeprefix(f"{recipe}.").split(".")
+    if unknown := [word for word in said if word not in words]:
+        what = f"no base and no engine named {quote(unknown[0])}, as {quote(profile)} has it"
+        return what, suggest(unknown[0], words)
+    forms = ", ".join(f"{recipe}.{form}" for form in ("BASE", "ENGINE", "BASE.ENGINE"))
+    return f"{quote(profile)} is not one of {forms}", ""
+
+
+def profile_hint(profile: str, recipes: Iterable[str]) -> str:
+    """The profile that was probably meant."""
+    names = list(recipes)
+    head, dot, rest = profile.partition(".")
+    if dot and (near := suggest(head, names, closest=True)):
+        return near.replace('"?', f'{dot}{rest}"?')
+    return suggest(profile, names) or LISTED
+
+
+def choose_profile(profile: str, settings: Settings, base: str = "", engine: str = "") -> str:
+    """The name of `profile` on another base, by another engine; with neither, `profile` itself.
+
+    Raises InputError when a name means nothing, or `profile` already has another base or engine.
+    """
+    if not (base or engine):
+        return profile
+    faults: list[Fault] = []
+    variant = load_variant(profile, settings, faults)
+    for option, name, known in (
+        ("base", base, find_bases(settings)), ("engine", engine, list(ENGINES)),
+    ):  # fmt: skip
+        if name and name not in known:
+            what = f"no {option} named {quote(name)}"
+            faults.append(Fault(f"--{option}", what, suggest(name, known)))
+        own = str(getattr(variant, option, ""))
+        if name and own not in {"", name}:
+            what = f"{quote(profile)} already names the {option} {own}"
+            faults.append(Fault(f"--{option}", what, "leave one of the two out"))
+    if variant is None or faults:
+        raise InputError.of(faults)
+    return replace(variant, base=base or variant.base, engine=engine or variant.engine).profile
+
+
+def offer_profiles(incomplete: str, settings: Settings) -> list[str]:
+    """The profiles that start so, for a shell: recipes, and variants once the recipe is written."""
+    recipes = find_names(settings.recipes)
+    offered = set(recipes)
+    for recipe in recipes:
+        if incomplete.startswith(f"{recipe}."):
+            bases = find_bases(settings)
+            offered |= {f"{recipe}.{part}" for part in (*bases, *ENGINES)}
+            offered |= {f"{recipe}.{base}.{engine}" for base in bases for engine in ENGINES
+                        if incomplete.startswith(f"{recipe}.{base}.")}  # fmt: skip
+    return sorted(name for name in offered if name.startswith(incomplete))
