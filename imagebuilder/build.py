@@ -28,7 +28,8 @@ from imagebuilder.proof.types import Proof
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.settings import Settings
 from imagebuilder.steps.ansible import AnsibleStep, check_ansible
-from imagebuilder.steps.bootstrap.step import BootstrapStep
+from imagebuilder.steps.bootstrap.step import ENGINES, BootstrapStep
+from imagebuilder.steps.bootstrap.tool import check_tool
 from imagebuilder.steps.build import BuildStep, tools_upper
 from imagebuilder.steps.packages import PackagesStep
 from imagebuilder.steps.python import PythonStep
@@ -39,6 +40,9 @@ from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.store.upper import Changes, settle, walk
 from imagebuilder.store.workplace import keep, new_id, workplace
 from imagebuilder.ui import Bar, PoolProgress, Ui, format_size
+
+# What dpkg says of a package it sets up, and what debootstrap makes of that.
+SET_UP = re.compile(r"(?:Setting up|I: Configuring) ([^\s:]+?)(?::\w+)?(?: \(|\.\.\.)")
 
 
 def build(
@@ -58,7 +62,8 @@ def build(
     Raises WorkError when a step fails; then nothing of it is in the store, and with `keep_failed`
     its directory stays for a look.
     """
-    check_tools(*tools_of(plan))
+    check_tools("setpriv", "unshare", "ostree", "apt-get", "dpkg-deb")
+    check_engines(plan)
     if any(isinstance(planned.step, AnsibleStep) for planned in plan.to_build):
         check_ansible()
     with held(settings.state / "locks" / "gc", shared=True):
@@ -284,11 +289,15 @@ def located(title: str) -> Iterator[None]:
 
 
 def count_packages(bar: Bar, ui: Ui) -> Callable[[str], None]:
-    """Advance `bar` for each package dpkg sets up; pass every line on as a detail."""
+    """Advance `bar` for each package that is set up; pass every line on as a detail."""
+
+    seen: set[str] = set()
 
     def see(line: str) -> None:
         ui.detail(line)
-        if line.startswith("Setting up "):
+        found = SET_UP.match(line)
+        if found and found[1] not in seen:
+            seen.add(found[1])
             bar.advance(1)
 
     return see
@@ -320,15 +329,16 @@ def check_root() -> None:
         )
 
 
-def tools_of(plan: Plan) -> list[str]:
-    """The programs a build of `plan` starts, so that none is missed half way."""
-    engines = [s.step.engine for s in plan.to_build if isinstance(s.step, BootstrapStep)]
-    return ["setpriv", "unshare", "ostree", "apt-get", "dpkg-deb", *engines]
+def check_engines(plan: Plan) -> None:
+    """Raise HostError unless the engine of each base to be built is here, and new enough."""
+    for planned in plan.to_build:
+        if isinstance(planned.step, BootstrapStep):
+            check_tool(ENGINES[planned.step.engine].tool)
 
 
 def check_space(state: Path, lock: Lock, plan: Plan) -> None:
-    """Raise HostError when the build cannot fit: packages take several times their download."""
-    wanted = sum(p.size for p in every_package(needed(lock, plan))) * 3
+    """Raise HostError when the build cannot fit."""
+    wanted = room_for(lock, plan)
     stat_of = os.statvfs(state)
     free = stat_of.f_bavail * stat_of.f_frsize
     if free < wanted:
@@ -337,6 +347,11 @@ def check_space(state: Path, lock: Lock, plan: Plan) -> None:
             where=os.fspath(state),
             hint="imagebuilder gc frees what no image needs; --state names another place",
         )
+
+
+def room_for(lock: Lock, plan: Plan) -> int:
+    """The bytes that a build takes at least: packages take several times their download."""
+    return sum(p.size for p in every_package(needed(lock, plan))) * 3
 
 
 def needed(lock: Lock, plan: Plan) -> Lock:

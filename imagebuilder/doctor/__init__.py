@@ -13,6 +13,7 @@ from imagebuilder.doctor.finding import Finding, Level
 from imagebuilder.doctor.host import (
     SERVE_GROUPS,
     examine_ansible,
+    examine_engine,
     examine_kernel,
     examine_kvm,
     examine_memory,
@@ -26,6 +27,8 @@ from imagebuilder.doctor.inputs import examine_inputs, examine_site
 from imagebuilder.doctor.serve import examine_serve
 from imagebuilder.process import base_environment
 from imagebuilder.settings import Settings, find_home
+from imagebuilder.steps.bootstrap.dib import DIB
+from imagebuilder.steps.bootstrap.mkosi import MKOSI
 from imagebuilder.ui import table
 
 __all__ = ["Finding", "Level", "examine", "examine_boot", "examine_serve", "render_findings"]
@@ -39,6 +42,8 @@ def examine(settings: Settings, env: Mapping[str, str]) -> tuple[Finding, ...]:
         examine_python(sys.version_info[:3]),
         *(examine_need(need, path) for need in load_needs() if need.group not in SERVE_GROUPS),
         examine_ansible(),
+        examine_engine(MKOSI),
+        examine_engine(DIB),
         examine_root(path, is_root=is_root),
         *examine_kernel(path, is_root=is_root),
         *examine_state(settings.state, is_root=is_root),

@@ -19,6 +19,7 @@ from imagebuilder.doctor.finding import Finding, Level
 from imagebuilder.errors import HostError
 from imagebuilder.process import run
 from imagebuilder.steps.ansible import check_ansible, find_ansible
+from imagebuilder.steps.bootstrap.tool import Tool, check_tool, find_tool
 from imagebuilder.ui import format_size
 
 OLDEST_PYTHON = (3, 11)
@@ -106,6 +107,20 @@ def examine_ansible() -> Finding:
     except HostError as error:
         fault = error.faults[0]
         return Finding("ansible", Level.WARNING, fault.what, fault.hint)
+
+
+def examine_engine(tool: Tool) -> Finding:
+    """The program behind an engine that only some bases name: without it only they cannot build."""
+    try:
+        find_tool(tool)
+    except HostError:
+        what = f"is not installed, and only bases with `engine: {tool.engine}` need it"
+        return Finding(tool.program, Level.OK, f"{what}: {tool.install}")
+    try:
+        return Finding(tool.program, Level.OK, f"{check_tool(tool)}: makes first layers, if asked")
+    except HostError as error:
+        fault = error.faults[0]
+        return Finding(tool.program, Level.WARNING, fault.what, fault.hint)
 
 
 def is_present(tool: str, path: str) -> bool:

@@ -16,6 +16,8 @@ import requests
 
 from imagebuilder.doctor.finding import Finding, Level
 from imagebuilder.errors import Fault, ImagebuilderError, InputError
+from imagebuilder.lock.apt import keyring_package
+from imagebuilder.lock.mirrors import DEFAULTS, find_mirrors
 from imagebuilder.recipe.model import ArchiveModel, BaseFile, SiteFile
 from imagebuilder.recipe.positions import load_document
 from imagebuilder.recipe.validate import ModelT, parse_model
@@ -39,19 +41,43 @@ class Probe:
 
 def examine_inputs(settings: Settings, env: Mapping[str, str]) -> tuple[Finding, ...]:
     """The mirrors, keyrings and clock that the bases of this house depend on."""
-    from imagebuilder.lock.mirrors import find_mirrors
-
     site, _ = load_site(settings.site)  # its faults are examine_site's
     try:
         mirrors = find_mirrors(site.mirrors if site else {}, env)
     except ImagebuilderError as error:
         return tuple(Finding("mirrors", Level.PROBLEM, f.what, f.hint) for f in error.faults)
-    archives = load_archives(settings.recipes / "bases")
+    every = load_archives(settings.recipes / "bases")
+    archives = tuple(archive for archive in every if not is_foreign(archive, mirrors))
     probes = run_probes(mirrors, archives)
     return (
         *examine_mirrors(mirrors, archives, probes),
         *examine_clock(probes),
         *examine_keyrings(archives),
+        *examine_foreign(every, mirrors),
+    )
+
+
+def is_foreign(archive: ArchiveModel, mirrors: Mapping[str, str]) -> bool:
+    """Whether it is of a distribution that this host has nothing to do with: neither a mirror nor
+    the keyring.  Its own archive is taken then, and nobody has to build on it.
+    """
+    known = archive.mirror in mirrors or archive.mirror not in DEFAULTS
+    return not (known or Path(archive.keyring).is_file())
+
+
+def examine_foreign(
+    archives: Sequence[ArchiveModel], mirrors: Mapping[str, str]
+) -> tuple[Finding, ...]:
+    """What bases of other distributions would want, for those who build on them."""
+    foreign = {archive.keyring for archive in archives if is_foreign(archive, mirrors)}
+    return tuple(
+        Finding(
+            Path(keyring).name,
+            Level.OK,
+            f"{keyring} is not there, which only the bases of that distribution want: "
+            f"apt install {keyring_package(Path(keyring))}",
+        )
+        for keyring in sorted(foreign)
     )
 
 
@@ -81,11 +107,12 @@ def load_checked(path: Path, model: type[ModelT]) -> tuple[ModelT | None, tuple[
 
 def run_probes(mirrors: Mapping[str, str], archives: Sequence[ArchiveModel]) -> tuple[Probe, ...]:
     """Ask every mirror for every suite the bases name, all at the same time."""
+    named = {**DEFAULTS, **mirrors}
     wanted = {
-        (archive.mirror, suite, archive.snapshot): mirrors[archive.mirror]
+        (archive.mirror, suite, archive.snapshot): named[archive.mirror]
         for archive in archives
         for suite in archive.suites
-        if archive.mirror in mirrors
+        if archive.mirror in named
     }
     with ThreadPoolExecutor(max_workers=8) as pool:
         return tuple(
@@ -150,7 +177,7 @@ def examine_mirrors(
     mirrors: Mapping[str, str], archives: Sequence[ArchiveModel], probes: Sequence[Probe]
 ) -> tuple[Finding, ...]:
     """One finding for each suite, and one for each mirror that nobody has named."""
-    unknown = sorted({archive.mirror for archive in archives} - set(mirrors))
+    unknown = sorted({archive.mirror for archive in archives} - set(mirrors) - set(DEFAULTS))
     missing = (
         Finding(name, Level.PROBLEM, "this host's apt sources have no such mirror", MIRROR_MEND)
         for name in unknown

@@ -48,8 +48,8 @@ shift
 exec "$@"
 """
 COREUTILS = (
-    "sh", "env", "cat", "cut", "dirname", "grep", "ln", "mkdir", "mktemp", "printf", "rm", "sed",
-    "ssh-keygen", "touch", "true",
+    "sh", "env", "cat", "cut", "dirname", "dpkg", "grep", "head", "ln", "mkdir", "mktemp", "printf",
+    "rm", "sed", "ssh-keygen", "touch", "true",
 )  # fmt: skip
 
 
@@ -68,7 +68,7 @@ class House:
             path.mkdir()
         self.log.touch()
         self.os_release = folder / "os-release"
-        self.os_release.write_text("ID=debian\nVERSION_ID=12\n")
+        self.os_release.write_text("ID=debian\nVERSION_ID=12\nVERSION_CODENAME=noodle\n")
         self.table(TABLE.replace("/etc/frob", str(folder)))
         (folder / "a.gpg").touch()
         for tool in COREUTILS:
@@ -156,6 +156,43 @@ def test_each_option_adds_what_it_is_for(house: House) -> None:
         assert {line.split()[-1] for line in listed} == names
     both = house.run("host-setup", "--check", "--boot", "--dev").stderr.splitlines()[1:]
     assert {line.split()[-1] for line in both} == {"serve", "boot", "dev"}
+
+
+def test_engines_are_asked_for_apart(house: House) -> None:
+    house.table("")
+    assert house.run("host-setup", "--check").status == 0
+    done = house.run("host-setup", "--check", "--engines")
+    assert done.status == 3
+    assert done.stderr.splitlines()[-1] == "Host: mkosi 24 or newer is missing"
+    house.tool("mkosi", "#!/bin/sh\necho mkosi 14\n")
+    done = house.run("host-setup", "--check", "--engines")
+    assert done.stderr.splitlines()[-1] == "Host: mkosi 24 or newer is missing (mkosi 14 is here)"
+    house.tool("mkosi", "#!/bin/sh\necho mkosi 24.3\n")
+    assert house.run("host-setup", "--check", "--engines").status == 0
+
+
+def test_mkosi_comes_from_the_distribution_if_that_is_new_enough(house: House) -> None:
+    house.lists.touch()
+    house.tool("apt-cache", "#!/bin/sh\necho '  Candidate: 25.3-7'\n")
+    done = house.run("mkosi-setup")
+    assert done.status == 0, done.stderr
+    assert [line for line in house.said() if line.startswith("apt-get")][-1].endswith("-- mkosi")
+
+
+def test_where_no_mkosi_is_new_enough_nothing_is_changed(house: House) -> None:
+    house.lists.touch()
+    house.tool("apt-cache", "#!/bin/sh\necho '  Candidate: 14-2'\n")
+    done = house.run("mkosi-setup")
+    assert done.status == 3
+    assert done.stderr.splitlines()[-1] == (
+        "mkosi-setup: neither noodle nor noodle-backports has it: docs/engines.md says how else"
+    )
+    asked = [line for line in house.said() if line.startswith("apt-get")]
+    assert not any(" install " in line for line in asked)
+    house.table("")
+    done = house.run("host-setup", "--tests")
+    assert done.status == 0
+    assert "Host: tests that need mkosi will be skipped" in done.stderr.splitlines()
 
 
 def test_root_needs_no_sudo(house: House) -> None:

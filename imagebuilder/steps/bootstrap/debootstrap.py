@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 import os
-import re
-from fnmatch import translate
 from urllib.parse import quote
 
+from imagebuilder.steps.bootstrap.excluded import remove_excluded
 from imagebuilder.steps.bootstrap.request import BootstrapRequest
 from imagebuilder.steps.packages import NO_INITRD
 from imagebuilder.steps.workspace import Workspace
-from imagebuilder.store.upper import walk
 
 
 def run_debootstrap(request: BootstrapRequest, workspace: Workspace) -> None:
@@ -29,17 +27,3 @@ def run_debootstrap(request: BootstrapRequest, workspace: Workspace) -> None:
         env=NO_INITRD,
     )  # fmt: skip
     remove_excluded(workspace, request.path_excludes)
-
-
-def remove_excluded(workspace: Workspace, globs: tuple[str, ...]) -> None:
-    """What dpkg's --path-exclude does while unpacking: debootstrap has no way to ask for it.
-
-    dpkg's globs are fnmatch(3) without FNM_PATHNAME, as Python's are; folders stay.
-    """
-    if not globs:
-        return
-    excluded = re.compile("|".join(map(translate, globs)))
-    for path, _ in list(walk(workspace.tree)):
-        name = f"/{os.fspath(path.relative_to(workspace.tree))}"
-        if excluded.match(name) and (path.is_symlink() or not path.is_dir()):
-            path.unlink()

@@ -17,8 +17,11 @@ from imagebuilder.lock.repository import make_repository
 from imagebuilder.lock.types import LockedPackage
 from imagebuilder.steps import clean
 from imagebuilder.steps.bootstrap.debootstrap import run_debootstrap
+from imagebuilder.steps.bootstrap.dib import DIB, run_dib
+from imagebuilder.steps.bootstrap.mkosi import MKOSI, run_mkosi
 from imagebuilder.steps.bootstrap.mmdebstrap import run_mmdebstrap
 from imagebuilder.steps.bootstrap.request import BootstrapRequest
+from imagebuilder.steps.bootstrap.tool import Tool
 from imagebuilder.steps.bytecode import run_uncheck
 from imagebuilder.steps.clean import run_clean
 from imagebuilder.steps.packages import inputs_of
@@ -27,9 +30,26 @@ from imagebuilder.store.upper import remove
 
 VERSION = 2
 
-ENGINES: Mapping[str, Callable[[BootstrapRequest, Workspace], None]] = {
-    "mmdebstrap": run_mmdebstrap,
-    "debootstrap": run_debootstrap,
+
+@dataclass(frozen=True)
+class Engine:
+    """What makes a first layer: its code here, the version of that, and the host's program.
+
+    `version` is counted up when the engine makes something else of the same packages.
+    """
+
+    run: Callable[[BootstrapRequest, Workspace], None]
+    tool: Tool
+    version: int = 1
+
+
+ENGINES: Mapping[str, Engine] = {
+    "mmdebstrap": Engine(run_mmdebstrap, Tool("mmdebstrap", "mmdebstrap", "scripts/host-setup")),
+    "debootstrap": Engine(
+        run_debootstrap, Tool("debootstrap", "debootstrap", "scripts/host-setup"), version=2
+    ),
+    "mkosi": Engine(run_mkosi, MKOSI),
+    "dib": Engine(run_dib, DIB),
 }
 # What engines leave besides packages; the root's sources are written by finalise.
 TRACES = (
@@ -37,7 +57,12 @@ TRACES = (
     "etc/dpkg/dpkg.cfg.d/99mmdebstrap", "etc/hostname",
     "etc/.resolv.conf.systemd-resolved.bak",  # the builder's, which the package found in the root
     "var/log/bootstrap.log", "debootstrap",
+    "var/lib/dbus/machine-id", "var/lib/dpkg/available", "var/lib/dpkg/cmethopt",  # debootstrap
+    "var/cache/debconf/tmp.ci",
+    "efi", "boot/loader",  # mkosi, for a boot loader
 )  # fmt: skip
+# Folders of other word sizes, which debootstrap and mkosi make whether a package fills them or not.
+WORD_SIZES = ("lib32", "libx32")
 
 
 @dataclass(frozen=True)
@@ -58,9 +83,10 @@ class BootstrapStep:
         return f"base {self.base}"
 
     def inputs(self) -> Mapping[str, Json]:
+        version = ENGINES[self.engine].version
         return {
             "step": f"bootstrap {VERSION}.{clean.VERSION}",
-            "engine": self.engine,
+            "engine": self.engine if version == 1 else f"{self.engine} {version}",
             "suite": self.suite,
             "architecture": self.architecture,
             "packages": inputs_of(self.packages),
@@ -85,7 +111,7 @@ class BootstrapStep:
             repository=repository,
             path_excludes=self.path_excludes,
         )
-        ENGINES[self.engine](request, workspace)
+        ENGINES[self.engine].run(request, workspace)
         remove_traces(workspace.tree)
         run_clean(workspace)
         run_uncheck(workspace)
@@ -95,6 +121,15 @@ def remove_traces(tree: Path) -> None:
     """Drop what the engine left besides packages, also where every boot mounts something."""
     for name in TRACES:
         remove(tree / name)
+    for name in WORD_SIZES:
+        folder = tree / "usr" / name
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+            remove(tree / name)
+    machine_id = tree / "etc/machine-id"
+    if machine_id.exists():  # a root is of no machine, and its layer the same each time
+        machine_id.write_text("")
+        machine_id.chmod(0o644)
     resolver = tree / "etc/resolv.conf"
     if not resolver.is_symlink():  # a link is the resolver's own, a file is the builder's
         remove(resolver)

@@ -12,6 +12,7 @@ import pytest
 from imagebuilder.doctor import Finding, Level, render_findings
 from imagebuilder.doctor.host import (
     Need,
+    examine_engine,
     examine_features,
     examine_kvm,
     examine_memory,
@@ -26,6 +27,7 @@ from imagebuilder.doctor.host import (
     type_of_mount,
 )
 from imagebuilder.process import base_environment
+from imagebuilder.steps.bootstrap.tool import Tool
 
 MOUNTINFO = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
@@ -101,6 +103,22 @@ def test_a_missing_tool_says_what_mends_it(need: Need, level: Level, mend: str) 
     finding = examine_need(need, "/nonexistent")
     assert (finding.level, finding.mend) == (level, mend)
     assert finding.what == "is not installed: frobnicates"
+
+
+def test_an_engine_is_needed_only_by_bases_that_name_it(on_path: str) -> None:
+    tool = Tool("frob", "frobnicate", "apt-get install frob", least=2)
+    assert on_path
+    assert examine_engine(tool) == Finding(
+        "frobnicate", Level.OK, "2.10.1: makes first layers, if asked"
+    )
+    absent = examine_engine(replace(tool, program="defrobnicate"))
+    assert (absent.level, absent.what) == (
+        Level.OK,
+        "is not installed, and only bases with `engine: frob` need it: apt-get install frob",
+    )
+    old = examine_engine(replace(tool, least=3))
+    assert (old.level, old.mend) == (Level.WARNING, "apt-get install frob")
+    assert "is of version 2.10.1, at least 3 is needed" in old.what
 
 
 def test_patterns_and_modules_are_found(tmp_path: Path) -> None:

@@ -16,11 +16,13 @@ from imagebuilder.doctor.finding import Finding, Level
 from imagebuilder.doctor.inputs import (
     Probe,
     examine_clock,
+    examine_foreign,
     examine_keyrings,
     examine_mirrors,
     examine_site,
     fill_in,
     find_skew,
+    is_foreign,
     load_archives,
     run_probe,
     run_probes,
@@ -190,3 +192,21 @@ def test_a_key_of_ones_own_will_do(tmp_path: Path) -> None:
     (tmp_path / ".ssh/id_ed25519.pub").touch()
     assert isinstance(finding := examine_site(tmp_path / "site.yaml", tmp_path), Finding)
     assert finding.ok
+
+
+def test_another_distribution_is_no_problem(tmp_path: Path) -> None:
+    """A Debian host without Ubuntu's keyring builds on Debian; nothing of Ubuntu is asked for."""
+    own = archive(keyring=str(tmp_path / "debian.gpg"))
+    other = archive("ubuntu", keyring=str(tmp_path / "ubuntu-archive-keyring.gpg"))
+    mirrors = {"debian": "http://m.example/debian"}
+    assert not is_foreign(own, mirrors)
+    assert is_foreign(other, mirrors)
+    [finding] = examine_foreign((own, other), mirrors)
+    assert finding.level is Level.OK
+    assert finding.what.endswith("apt install ubuntu-keyring")
+    # Whoever has the keyring, or names a mirror, means to build on it.
+    assert not is_foreign(other, {**mirrors, "ubuntu": "http://m.example/ubuntu"})
+    (tmp_path / "ubuntu-archive-keyring.gpg").touch()
+    assert not is_foreign(other, mirrors)
+    assert examine_foreign((own, other), mirrors) == ()
+    assert examine_mirrors(mirrors, (own, other), ()) == ()

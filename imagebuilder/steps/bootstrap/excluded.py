@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""dpkg's --path-exclude for engines that unpack without asking it."""
+
+from __future__ import annotations
+
+import os
+import re
+from fnmatch import translate
+
+from imagebuilder.steps.workspace import Workspace
+from imagebuilder.store.upper import walk
+
+ALTERNATIVES = "etc/alternatives"
+
+
+def remove_excluded(workspace: Workspace, globs: tuple[str, ...]) -> None:
+    """Remove what dpkg leaves out while unpacking, for want of a way to ask for it.
+
+    With it go the folders that are empty now and the links of update-alternatives(1) that lead to
+    it: where dpkg left a manual page out, neither is made.  dpkg's globs are fnmatch(3) without
+    FNM_PATHNAME, as Python's are.
+    """
+    if not globs:
+        return
+    excluded = re.compile("|".join(map(translate, globs)))
+    folders = []
+    for path, _ in list(walk(workspace.tree)):
+        name = f"/{os.fspath(path.relative_to(workspace.tree))}"
+        if path.is_symlink():
+            if excluded.match(name) or (
+                name.startswith(f"/{ALTERNATIVES}/") and excluded.match(os.fspath(path.readlink()))
+            ):
+                path.unlink()
+        elif not excluded.match(name):
+            continue
+        elif path.is_dir():
+            folders.append(path)
+        else:
+            path.unlink()
+    for folder in sorted(folders, reverse=True):  # the deepest of each branch first
+        if not any(folder.iterdir()):
+            folder.rmdir()
