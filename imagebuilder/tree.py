@@ -6,14 +6,18 @@
       tftp/                             iPXE binaries
       http/                             what the web server shows:
         boot.ipxe menu.ipxe             entry script and menu, rendered by `serve`
-        releases/PROFILE/VERSION/       kernel, initrd, root.squashfs, manifest, boot script
+        releases/PROFILE/VERSION/       kernel, initrd, manifest, boot script; where nodes want them
+                                        root.squashfs, root.erofs
         nodes/MAC/                      boot.ipxe node.img (MAC as 52-54-00-77-00-01)
         live/NAME/                      a distribution's live system
       channels/PROFILE/CHANNEL          symlink to ../../http/releases/PROFILE/VERSION
-      roots/PROFILE/VERSION/            the root, exported over NFS: hard links into repo/
+      roots/                            what is exported over NFS:
+        PROFILE/VERSION/                the root: hard links into repo/
+        PROFILE/VERSION.squashfs        a hard link to root.squashfs of the release, if it has one
       repo/                             OSTree repository of everything published
       nodes/NAME/                       what a node keeps: its ssh host keys, its machine-id
       serve/                            rendered configuration and state of the daemons
+      given/ID.json                     words and digests of files that a node boots with, by name
       seen/MAC.json                     which release a node booted last
       reports/PROFILE/VERSION/ID/       what a boot test of a release found
       kept/PROFILE/VERSION              a marker: gc leaves this release
@@ -36,6 +40,7 @@ from imagebuilder.errors import HostError
 DEFAULT_TREE = Path("/srv/netboot")
 CANDIDATE, STABLE = "candidate", "stable"
 CHANNELS = (CANDIDATE, STABLE)
+SHARED = ".squashfs"
 FOLDERS = (
     "tftp", "http/releases", "http/nodes", "http/live", "channels", "roots", "nodes", "serve",
     "seen", "reports", "kept", "verified", "work", "locks",
@@ -76,6 +81,10 @@ class Tree:
     def journal(self) -> Path:
         return self.path / "journal.jsonl"
 
+    @property
+    def given(self) -> Path:
+        return self.path / "given"
+
     def release(self, profile: str, version: str) -> Path:
         """The folder of a release's files."""
         return self.http / "releases" / profile / version
@@ -83,6 +92,10 @@ class Tree:
     def root(self, profile: str, version: str) -> Path:
         """The root of a release."""
         return self.roots / profile / version
+
+    def shared_squashfs(self, profile: str, version: str) -> Path:
+        """The packed root of a release, for NFS."""
+        return self.roots / profile / f"{version}{SHARED}"
 
     def channel(self, profile: str, channel: str) -> Path:
         """The symlink that is a channel."""

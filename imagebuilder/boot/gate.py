@@ -29,16 +29,17 @@ from imagebuilder.checks.find import CheckFile, find_checks
 from imagebuilder.checks.run import NothingSelectedError, run_static
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.process import check_tools
-from imagebuilder.publish.content import SQUASHFS, check_release, release_digests
+from imagebuilder.publish.content import check_release, release_digests
 from imagebuilder.publish.find import ReleaseName, find_profile, find_release, find_version
 from imagebuilder.publish.gate import under_test
 from imagebuilder.report.save import begin_report, save_report
 from imagebuilder.report.types import Check, Outcome, Report, Trial
+from imagebuilder.rootkind import FORMAT_OF, IN_MEMORY, KINDS, Format, name_of, packed_file
 from imagebuilder.store.workplace import workplace
 from imagebuilder.tree import CANDIDATE, Tree
 from imagebuilder.ui import Ui
 
-BOTH = "both"
+BOTH, ALL = "both", "all"
 LLAMA = "llama-cpp"
 MIB = 1 << 20
 TOOLS = (
@@ -51,7 +52,8 @@ TOOLS = (
 class Options:
     """What the person typed.
 
-    `firmware` is uefi, bios or both, `root` nfs, http, both or "" for the release's own way.
+    `firmware` is uefi, bios or both, `root` a kind of root, both (nfs and http), all, or "" for the
+    release's own way.
     `timeout` is seconds to ssh, 0 for what fits the acceleration.
     """
 
@@ -202,21 +204,25 @@ def choose_firmwares(asked: str) -> tuple[Firmware, ...]:
 
 def choose_roots(facts: Facts, asked: str) -> tuple[str, ...]:
     """The kinds of root to boot with.  Raises InputError."""
-    kinds = {"": (facts.root,), "nfs": ("nfs",), "http": ("http",), BOTH: ("nfs", "http")}
-    if asked not in kinds:
-        raise InputError("is none of nfs, http, both", where=f"--root {asked}")
-    return kinds[asked]
+    several: Mapping[str, tuple[str, ...]] = {"": (facts.root,), BOTH: ("nfs", "http"), ALL: KINDS}
+    if asked in KINDS:
+        return (asked,)
+    if asked not in several:
+        raise InputError(f"is none of {', '.join((*KINDS, BOTH, ALL))}", where=f"--root {asked}")
+    return several[asked]
 
 
 def check_roots(tree: Tree, release: ReleaseName, ways: Sequence[tuple[Firmware, str]]) -> None:
-    """Raise InputError when a root is to come over HTTP and the release has none for that."""
-    squashfs = tree.release(release.profile, release.version) / SQUASHFS
-    if any(root == "http" for _, root in ways) and not squashfs.exists():
-        raise InputError(
-            f"{release} has no {SQUASHFS}",
-            where="--root http",
-            hint=f"imagebuilder publish --squashfs {release} adds it",
-        )
+    """Raise InputError when a root is to be a packed one and the release has none such."""
+    folder = tree.release(release.profile, release.version)
+    for root in dict.fromkeys(root for _, root in ways):
+        name = packed_file(root)
+        if name and not (folder / name).exists():
+            raise InputError(
+                f"{release} has no {name}",
+                where=f"--root {root}",
+                hint=f"imagebuilder publish --format {FORMAT_OF[root]} {release} adds it",
+            )
 
 
 def choose_acceleration(tree: Tree, release: ReleaseName, work: Path, ui: Ui) -> Acceleration:
@@ -262,15 +268,20 @@ def try_way(
     """One trial in a room of its own."""
     place = work / f"{firmware}-{root}"
     place.mkdir()
-    squashfs = tree.release(setting.release.profile, setting.release.version) / SQUASHFS
-    if root == "http":
-        memory = MEMORY_MIB + 2 * squashfs.stat().st_size // MIB
-        setting = replace(setting, memory=memory)
+    setting = replace(setting, memory=memory_for(tree, setting.release, root))
     words = setting.acceleration.cmdline
     with stand(
         tree, setting.release, place, root=root, nodes=nodes, cmdline=words
     ) as room:  # fmt: skip
         return run_trial(room, setting, firmware, root, afterwards=afterwards)
+
+
+def memory_for(tree: Tree, release: ReleaseName, root: str) -> int:
+    """MiB of a machine, which may have to hold its root."""
+    if root not in IN_MEMORY:
+        return MEMORY_MIB
+    packed = tree.release(release.profile, release.version) / packed_file(root)
+    return MEMORY_MIB + 2 * packed.stat().st_size // MIB
 
 
 def make_disk(tree: Tree, release: ReleaseName, facts: Facts, work: Path) -> Path | None:
@@ -300,7 +311,7 @@ def find_setting(path: Path, pattern: str) -> str:
 def find_sizes(tree: Tree, release: ReleaseName) -> dict[str, int]:
     """Bytes of what nodes fetch, and of the root."""
     folder = tree.release(release.profile, release.version)
-    names = ("vmlinuz", "initrd.img", SQUASHFS)
+    names = ("vmlinuz", "initrd.img", *map(name_of, Format))
     sizes = {name: (folder / name).stat().st_size for name in names if (folder / name).exists()}
     return {"root": read_manifest(tree, release)["root"]["size"], **sizes}
 

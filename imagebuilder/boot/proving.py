@@ -174,7 +174,8 @@ def node_facts(course: Course, runner: Runner) -> NodeFacts:
     """What a check may know of the node."""
     guest, stand = runner.guest, course.stand
     facts = course.setting.facts
-    nfs = f"{SERVER}:{VIEW}/roots/{facts.profile}/{facts.version}"
+    export = f"{SERVER}:{VIEW}/roots/{facts.profile}"
+    sources = {"nfs": f"{export}/{facts.version}", "nfs-squashfs": export}
     return NodeFacts(
         name=guest.name,
         address=guest.address,
@@ -183,7 +184,7 @@ def node_facts(course: Course, runner: Runner) -> NodeFacts:
         firmware=str(course.firmware),
         root=course.root,
         server=SERVER,
-        lower_source=nfs if course.root == "nfs" else "",
+        source=sources.get(course.root, ""),
         seconds=runner.watch.reached[Stage.SSH],
     )
 

@@ -99,7 +99,7 @@ def stand(
 ) -> Iterator[Stand]:
     """Serve `release` of `tree` in a room to that many nodes, which are not switched on.
 
-    `root` is nfs or http, `cmdline` more words for their kernels.  `work` is an empty folder.
+    `root` is the kind of root, `cmdline` more words for their kernels.  `work` is an empty folder.
     Raises HostError when the host cannot, WorkError with what the server says.
     """
     guests = guests_of(nodes)

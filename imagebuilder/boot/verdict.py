@@ -116,7 +116,7 @@ SIGNS: Sequence[tuple[re.Pattern[str], str, str]] = (
     ),
     (
         # Servers of version 4 hide what they do not export to a client.
-        re.compile(r"mount\.nfs4?: .*No such file or directory"),
+        re.compile(r"mount\.nfs4?: .*No such file or directory|there is no file \S+ in /"),
         "the server has no such root for this node",
         "whether the release is still there (imagebuilder releases), and exported to this node's "
         "address (exportfs -v, ganesha.conf)",
@@ -127,8 +127,8 @@ SIGNS: Sequence[tuple[re.Pattern[str], str, str]] = (
         "vers= in root= on the command line, and the versions that the server offers",
     ),
     (
-        re.compile(r"root\.squashfs: .*failed mount system call"),
-        "what was fetched is no whole squashfs",
+        re.compile(r"stage root: .*: no whole (squashfs|erofs)"),
+        "the packed root is damaged",
         "imagebuilder releases --verify; publish the release again",
     ),
     (

@@ -33,8 +33,9 @@ class NodeFacts:
     """What the gate expects of the node it booted.
 
     `machine_id` and `host_key` (the public key, as `ssh-ed25519 AAAA...`) are those it keeps for
-    the node.  `firmware` is uefi or bios, `root` nfs or http.  `server` is an address.
-    `lower_source` is what findmnt(8) shows as the source of the read-only root, "" for a squashfs.
+    the node.  `firmware` is uefi or bios, `root` the kind of root.  `server` is an address.
+    `source` is what findmnt(8) shows as the source of the export that the root is on, "" for one in
+    memory.
     `seconds` are from power-on to the first ssh.
     """
 
@@ -45,7 +46,7 @@ class NodeFacts:
     firmware: str
     root: str
     server: str
-    lower_source: str
+    source: str
     seconds: float
 
 

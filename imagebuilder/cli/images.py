@@ -11,13 +11,31 @@ import typer
 from imagebuilder.cli.context import Context, print_json, print_table, print_text
 from imagebuilder.cli.names import (
     AsJson,
+    ByEngine,
     Days,
     IgnoreClients,
     ImageName,
+    OnBase,
     TreeOption,
     complete_image,
+    complete_release,
 )
+from imagebuilder.rootkind import Format
 from imagebuilder.tree import DEFAULT_TREE
+
+
+def complete_side(incomplete: str) -> list[str]:
+    """Images and releases that start so."""
+    return sorted({*complete_image(incomplete), *complete_release(incomplete)})
+
+
+Side = Annotated[
+    str,
+    typer.Argument(
+        autocompletion=complete_side,
+        help="PROFILE, PROFILE@VERSION, or PROFILE/stable and PROFILE/candidate of the tree.",
+    ),
+]
 
 
 def images(context: typer.Context, json: AsJson = False) -> None:
@@ -37,17 +55,26 @@ def images(context: typer.Context, json: AsJson = False) -> None:
     print_table(rows, ("image", "built", "root", "kernel", "packages"), empty=empty)
 
 
-def show(context: typer.Context, image: ImageName, json: AsJson = False) -> None:
+def show(
+    context: typer.Context,
+    image: ImageName,
+    base: OnBase = "",
+    engine: ByEngine = "",
+    json: AsJson = False,
+) -> None:
     """Show an image: kernel, command line, layers, largest packages; --json is its manifest.
 
     Example: imagebuilder show rx7600xt
     """
     from imagebuilder.cli.summary import render_manifest_summary
     from imagebuilder.inventory import open_store
+    from imagebuilder.recipe.variant import choose_profile
 
     given: Context = context.obj
     store = open_store(given.settings)
-    manifest = store.manifest(store.image(image))
+    profile, at, version = image.partition("@")
+    name = choose_profile(profile, given.settings, base, engine) + at + version
+    manifest = store.manifest(store.image(name))
     if json:
         print_json(manifest)
     else:
@@ -56,44 +83,53 @@ def show(context: typer.Context, image: ImageName, json: AsJson = False) -> None
 
 def diff(
     context: typer.Context,
-    old: Annotated[str, typer.Argument(autocompletion=complete_image, help="An image.")],
-    new: Annotated[str, typer.Argument(autocompletion=complete_image, help="Another image.")],
+    old: Side,
+    new: Side,
+    files: Annotated[
+        bool, typer.Option("--files", help="Compare every file; packages a line each.")
+    ] = False,
+    path: Annotated[
+        str, typer.Option(metavar="GLOB", help="Only files with such a path, each told.")
+    ] = "",
+    tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Say what differs between two images: packages, kernel, command line, layers, size.
+    """Say what differs between two images or releases: packages, kernel, command line, size, files.
 
-    Example: imagebuilder diff rx7600xt@20261030080801-1c2d3e4f rx7600xt
+    Example: imagebuilder diff rx7600xt/stable rx7600xt --files
     """
+    from imagebuilder.drift.sides import compare_files, find_side
+    from imagebuilder.image.changes import files_json, render_files
     from imagebuilder.image.diff import diff_json, diff_manifests, render_diff
-    from imagebuilder.inventory import open_store
 
     given: Context = context.obj
-    store = open_store(given.settings)
-    found = diff_manifests(store.manifest(store.image(old)), store.manifest(store.image(new)))
+    before, after = (find_side(name, given.settings, tree) for name in (old, new))
+    found = diff_manifests(before.manifest, after.manifest)
+    listed = compare_files(before, after, found, path) if files or path else None
     if json:
-        print_json(diff_json(found))
+        print_json(diff_json(found) | ({"files": files_json(listed)} if listed else {}))
     else:
-        print_text(render_diff(found))
+        print_text(render_diff(found) + (f"\n{render_files(listed)}" if listed else ""))
 
 
 def export(
     context: typer.Context,
     image: ImageName,
     folder: Annotated[Path, typer.Argument(help="Folder to make; must not exist.")],
-    squashfs: Annotated[
-        bool, typer.Option("--squashfs", help="The root as root.squashfs, not as a tree.")
-    ] = False,
+    packed: Annotated[
+        Format | None, typer.Option("--format", help="The root as one file, not as a tree.")
+    ] = None,
 ) -> None:
     """Write an image's files into a folder: kernel, initrd, command line, manifest, SBOM, root.
 
-    Example: imagebuilder export generic /srv/generic --squashfs
+    Example: imagebuilder export generic /srv/generic --format squashfs
     """
     from imagebuilder.image.formats import export_image
     from imagebuilder.inventory import open_store
 
     given: Context = context.obj
     store = open_store(given.settings)
-    export_image(store, store.image(image), folder, given.ui, squashfs=squashfs)
+    export_image(store, store.image(image), folder, given.ui, packed=packed)
     print_text(str(folder))
 
 

@@ -16,9 +16,11 @@ import typer
 from imagebuilder import __version__
 from imagebuilder.cli.check import check
 from imagebuilder.cli.context import Context
+from imagebuilder.cli.drift import drift
 from imagebuilder.cli.host import doctor, profiles, schema
 from imagebuilder.cli.images import diff, export, fsck, gc, images, shell, show
 from imagebuilder.cli.live import live_app
+from imagebuilder.cli.nightly import nightly
 from imagebuilder.cli.nodes import nodes_app
 from imagebuilder.cli.prove import prove
 from imagebuilder.cli.receive import receive
@@ -32,11 +34,11 @@ from imagebuilder.settings import load_settings
 from imagebuilder.ui import Ui
 
 COMMANDS = {
-    "Build": (profiles, plan, lock, build),
+    "Build": (profiles, plan, lock, build, nightly),
     "Images": (images, show, diff, export, shell, gc, fsck),
     "Proof": (prove, check, test, report),
     "Releases": (publish, promote, rollback, releases, keep, unpublish),
-    "Nodes": (serve,),
+    "Nodes": (drift, serve),
     "Host": (doctor, schema),
 }
 GROUPS = {"Nodes": (nodes_app, live_app)}

@@ -34,7 +34,9 @@ Static = Annotated[
     bool | None, typer.Option("--static/--dhcp", help="Let the kernel take the address itself.")
 ]
 Group = Annotated[str, typer.Option(help="Group of nodes.yaml that it takes values from.")]
-Root = Annotated[str, typer.Option(help="Where its root comes from: nfs or http.")]
+Root = Annotated[
+    str, typer.Option(help="How it gets its root: nfs, nfs-squashfs, http or http-erofs.")
+]
 Console = Annotated[list[str], typer.Option(help="Console, such as ttyS0,115200; may be repeated.")]
 Cmdline = Annotated[
     list[str], typer.Option(help="Word of the kernel's command line; may be repeated.")

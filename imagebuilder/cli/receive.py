@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from imagebuilder.cli.context import Context, print_json
-from imagebuilder.cli.names import TreeOption, Untested
+from imagebuilder.cli.names import Formats, TreeOption, Untested
 from imagebuilder.tree import DEFAULT_TREE
 
 
@@ -18,9 +18,7 @@ def receive(
     commit: Annotated[str, typer.Argument(help="Its commit.")] = "",
     tree: TreeOption = DEFAULT_TREE,
     channel: Annotated[str, typer.Option(help="Channel to point to it.")] = "candidate",
-    squashfs: Annotated[
-        bool | None, typer.Option("--squashfs/--no-squashfs", help="Whether to pack the root.")
-    ] = None,
+    formats: Formats = None,
     untested: Untested = "",
     have: Annotated[bool, typer.Option("--have", help="Only say what the tree has.")] = False,
     objects: Annotated[
@@ -45,6 +43,6 @@ def receive(
     ref = image_named(image, commit)
     done = receive_image(
         make_tree(tree), ref, sys.stdin.buffer, given.ui,
-        channel=channel, squashfs=squashfs, untested=untested,
+        channel=channel, formats=formats or (), untested=untested,
     )  # fmt: skip
     print_json({"published": done.as_json(), "said": done.render()})

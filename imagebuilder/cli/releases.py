@@ -11,6 +11,7 @@ from imagebuilder.cli.context import Context, print_json, print_table, print_tex
 from imagebuilder.cli.names import (
     AsJson,
     Days,
+    Formats,
     IgnoreClients,
     ImageName,
     Profile,
@@ -36,10 +37,7 @@ def publish(
             help="With --to: what runs imagebuilder there, such as `sudo imagebuilder`.",
         ),
     ] = "",
-    squashfs: Annotated[
-        bool,
-        typer.Option("--squashfs", help="With root.squashfs, also if nodes use NFS by default."),
-    ] = False,
+    formats: Formats = None,
     untested: Untested = "",
     json: AsJson = False,
 ) -> None:
@@ -54,16 +52,16 @@ def publish(
 
     given: Context = context.obj
     store = open_store(given.settings)
-    found, packed, ui = store.image(image), squashfs or None, given.ui
+    found, packed, ui = store.image(image), formats or (), given.ui
     if to:
         there = parse_remote(to, remote_command)
         sent = publish_to(
-            there, store, found, ui, channel=channel, squashfs=packed, untested=untested
+            there, store, found, ui, channel=channel, formats=packed, untested=untested
         )
         print_json(sent.as_json()) if json else print_text(sent.render())
         return
     done = publish_here(
-        store, found, make_tree(tree), ui, channel=channel, squashfs=packed, untested=untested
+        store, found, make_tree(tree), ui, channel=channel, formats=packed, untested=untested
     )
     print_json(done.as_json()) if json else print_text(done.render())
 

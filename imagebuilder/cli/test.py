@@ -27,7 +27,11 @@ def test(
         "uefi"
     ),
     root: Annotated[
-        str, typer.Option(help="Where roots come from: nfs, http, both; default: as nodes have it.")
+        str,
+        typer.Option(
+            help="How machines get their root: nfs, nfs-squashfs, http, http-erofs, both (nfs and "
+            "http), all; default: as nodes have it."
+        ),
     ] = "",
     nodes: Annotated[
         int, typer.Option(min=1, max=8, help="How many machines boot; two compute together.")

@@ -18,13 +18,19 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from imagebuilder.errors import HostError, InputError
+from imagebuilder.nodes.given import describe_given, keep_given
 from imagebuilder.nodes.identity import Identity, make_identity
 from imagebuilder.nodes.initrd import render_cpio
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.own import own_entries
 from imagebuilder.nodes.place import Access, find_access, place_file, place_folder
 from imagebuilder.nodes.references import find_live, find_offers
-from imagebuilder.nodes.scripts import render_entry, render_menu, render_node_script
+from imagebuilder.nodes.scripts import (
+    node_words,
+    render_entry,
+    render_menu,
+    render_node_script,
+)
 from imagebuilder.nodes.types import Menu, Node, Nodes
 from imagebuilder.store.locks import held
 from imagebuilder.tree import Tree, hyphened
@@ -53,15 +59,25 @@ def make_node_files(tree: Tree, nodes: Nodes) -> None:
     """
     try:
         identities = {node.name: make_identity(tree, node.name) for node in nodes.nodes}
-        images = {
-            node.name: render_cpio(own_entries(node, nodes.nodes, identities[node.name], tree.path))
+        own = {
+            node.name: own_entries(node, nodes.nodes, identities[node.name], tree.path)
             for node in nodes.nodes
         }
+        given = {
+            node.name: describe_given(
+                node, node_words(node, identities[node.name].machine_id), own[node.name]
+            )
+            for node in nodes.nodes
+        }
+        keep_given(tree, given.values())
         access = find_access()
         for node in nodes.nodes:
+            image = render_cpio(own[node.name])
             for mac in node.macs:
-                script = render_node_script(node, mac, identities[node.name].machine_id)
-                make_served(tree.served_node(mac), script, images[node.name], access)
+                script = render_node_script(
+                    node, mac, identities[node.name].machine_id, given[node.name].name
+                )
+                make_served(tree.served_node(mac), script, image, access)
         remove_others(tree, nodes)
         known = render_known_hosts(nodes, identities)
         place_file(tree.serve / "known_hosts", known.encode())

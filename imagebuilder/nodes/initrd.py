@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 
 
 @dataclass(frozen=True)
@@ -40,15 +39,26 @@ def padded(data: bytes) -> bytes:
     return data + b"\0" * (-len(data) % 4)
 
 
-def render_cpio(entries: Sequence[Entry]) -> bytes:
-    """An archive that the kernel unpacks after an initrd; folders come before what is in them."""
+def complete(entries: Sequence[Entry]) -> list[Entry]:
+    """`entries` with the folders that they need, each before what is in it."""
     folders = {
-        os.fspath(parent): Entry(os.fspath(parent), kind=stat.S_IFDIR, mode=0o755)
-        for entry in entries
-        for parent in PurePosixPath(entry.path).parents
-        if parent != PurePosixPath()
+        parent: Entry(parent, kind=stat.S_IFDIR, mode=0o755)
+        for parent in {above for entry in entries for above in folders_above(entry.path)}
     }
     folders |= {entry.path: entry for entry in entries if entry.kind == stat.S_IFDIR}
     others = [entry for entry in entries if entry.path not in folders]
-    ordered = [*(folders[path] for path in sorted(folders)), *others, Entry("TRAILER!!!", kind=0)]
+    return [*(folders[path] for path in sorted(folders)), *others]
+
+
+def folders_above(path: str) -> Iterator[str]:
+    """`a`, `a/b` for `a/b/c`."""
+    place = path.find("/")
+    while place > 0:
+        yield path[:place]
+        place = path.find("/", place + 1)
+
+
+def render_cpio(entries: Sequence[Entry]) -> bytes:
+    """An archive that the kernel unpacks after an initrd; folders come before what is in them."""
+    ordered = [*complete(entries), Entry("TRAILER!!!", kind=0)]
     return b"".join(entry.render(number) for number, entry in enumerate(ordered, 1))

@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from imagebuilder.recipe.model_words import Model, Name, VarName, VarValue
+from imagebuilder.rootkind import RootKind
 
 # A version of an image: a time and a digest.
 Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+-]*$", max_length=64)]
@@ -26,7 +27,7 @@ class NodeDefaultsModel(Model):
     channel: Literal["candidate", "stable"] | None = Field(
         default=None, description="Channel of its profile that it boots; `stable` if nobody says."
     )
-    root: Literal["nfs", "http"] | None = Field(
+    root: RootKind | None = Field(
         default=None, description="Where its root comes from; the release's way if nobody says."
     )
     console: list[Console] | None = Field(

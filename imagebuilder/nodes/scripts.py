@@ -43,8 +43,8 @@ def render_entry(server: str, port: int, roots: Path) -> str:
     return environment().get_template("boot.ipxe.j2").render(**names)
 
 
-def render_node_script(node: Node, mac: str, machine_id: str) -> str:
-    """The script of the NIC `mac` of a node, `machine_id` in hex."""
+def render_node_script(node: Node, mac: str, machine_id: str, given: str) -> str:
+    """The script of the NIC `mac` of a node, `machine_id` in hex; `given` is what it reports."""
     where = (
         f"releases/{node.profile}/{node.version}"
         if node.version
@@ -57,6 +57,7 @@ def render_node_script(node: Node, mac: str, machine_id: str) -> str:
             node=node,
             place=f"nodes/{hyphened(mac)}",
             where=where,
+            given=given,
             words=" ".join(node_words(node, machine_id)),
             what=node.boots,
         )

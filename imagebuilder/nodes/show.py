@@ -11,7 +11,8 @@ from imagebuilder.nodes.identity import MACHINE_ID
 from imagebuilder.nodes.references import find_version, find_versions
 from imagebuilder.nodes.scripts import node_words
 from imagebuilder.nodes.types import Node
-from imagebuilder.tree import Tree
+from imagebuilder.rootkind import FORMAT_OF, IN_MEMORY, packed_file
+from imagebuilder.tree import SHARED, Tree
 from imagebuilder.ui import table
 
 # What the server fills in when it serves, as iPXE scripts write it.
@@ -68,16 +69,21 @@ def find_cmdline(tree: Tree, node: Node, version: str) -> tuple[str, ...]:
     image = boot if isinstance(boot, dict) else {}
     release = f"{node.profile}/{version}"
     kind = node.root or str(image.get("root", "nfs"))
-    root = f"nfs4:{SERVER}:{tree.roots}/{release}"
-    if kind == "http":
-        root = f"${{http}}/releases/{release}/root.squashfs"
     words = image.get("cmdline", [])
     return (
         *(map(str, words) if isinstance(words, list) else ()),
-        f"root={root}",
+        f"root={root_word(tree, release, kind)}",
         f"imagebuilder.report={REPORT}/{release}",
         *node_words(node, find_machine_id(tree, node)),
     )
+
+
+def root_word(tree: Tree, release: str, kind: str) -> str:
+    """Where the initrd looks for the root of PROFILE/VERSION."""
+    if kind in IN_MEMORY:
+        return f"${{http}}/releases/{release}/{packed_file(kind)}"
+    suffix = SHARED if kind in FORMAT_OF else ""
+    return f"nfs4:{SERVER}:{tree.roots}/{release}{suffix}"
 
 
 def find_machine_id(tree: Tree, node: Node) -> str:

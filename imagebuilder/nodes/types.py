@@ -19,10 +19,10 @@ class Node:
 
     `macs` are lower-case with colons, the first one is its boot NIC's.  It boots `profile` in
     `version`, or in what `channel` points to when that is empty.  `address` is the IPv4 address it
-    always gets, empty for one of the pool.  `root` is "nfs" or "http"; empty is what the release
-    says.  `static` makes the kernel take `address` without asking DHCP.  `ipxe` is its boot file
-    under UEFI: "ipxe.efi" (iPXE's own NIC drivers) or "snponly.efi" (the firmware's).  `files` is
-    a folder of more files of its own, relative to the tree, or empty.
+    always gets, empty for one of the pool.  `root` is a kind of root (rootkind.py); empty is what
+    the release says.  `static` makes the kernel take `address` without asking DHCP.  `ipxe` is its
+    boot file under UEFI: "ipxe.efi" (iPXE's own NIC drivers) or "snponly.efi" (the firmware's).
+    `files` is a folder of more files of its own, relative to the tree, or empty.
     """
 
     name: str

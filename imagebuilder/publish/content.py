@@ -17,11 +17,12 @@ from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import Fault, ImagebuilderError, WorkError
 from imagebuilder.publish.durable import write_file
 from imagebuilder.publish.repo import ROOTS
+from imagebuilder.rootkind import Format, name_of
 from imagebuilder.tree import Tree, make_folder
 
 SUMS = "SHA256SUMS"
-SQUASHFS = "root.squashfs"
-BOOTED = ("vmlinuz", "initrd.img", "boot.ipxe", SQUASHFS)
+SQUASHFS = name_of(Format.SQUASHFS)
+BOOTED = ("vmlinuz", "initrd.img", "boot.ipxe", *map(name_of, Format))
 Identity = list[int]
 
 
@@ -101,10 +102,31 @@ def check_release(tree: Tree, profile: str, version: str, *, full: bool = False)
             continue
         if what := find_damage(folder / name, digest):
             faults.append(damaged(folder / name, what, profile, version))
+    if SQUASHFS in before and not is_shared(tree, profile, version):
+        faults.append(unshared(tree, profile, version))
     if faults:
         raise DamagedError(faults)
     if before != known:
         record_identities(tree, profile, version, before)
+
+
+def is_shared(tree: Tree, profile: str, version: str) -> bool:
+    """Whether nodes find root.squashfs of a release over NFS: that very file, not a copy of it."""
+    try:
+        shared = tree.shared_squashfs(profile, version)
+        return shared.samefile(tree.release(profile, version) / SQUASHFS)
+    except OSError:
+        return False
+
+
+def unshared(tree: Tree, profile: str, version: str) -> Fault:
+    """What is wrong with a release whose root.squashfs is not found over NFS."""
+    return Fault(
+        os.fspath(tree.shared_squashfs(profile, version)),
+        f"is not {SQUASHFS} of {profile}@{version} under a second name",
+        f"imagebuilder publish {profile}@{version} makes it so; nodes with the root nfs-squashfs "
+        "boot it",
+    )
 
 
 def damaged(path: Path, what: str, profile: str, version: str) -> Fault:

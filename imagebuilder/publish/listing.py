@@ -13,13 +13,14 @@ from pathlib import Path
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, WorkError
-from imagebuilder.publish.content import SQUASHFS, DamagedError, check_release, damaged
+from imagebuilder.publish.content import DamagedError, check_release, damaged
 from imagebuilder.publish.find import ReleaseName, find_channels, find_releases, find_version
 from imagebuilder.publish.journal import Event, find_moves, read_tail
 from imagebuilder.publish.repo import ROOTS
 from imagebuilder.publish.standing import release_standing
 from imagebuilder.publish.usage import DAYS, find_usage
 from imagebuilder.report.standing import Standing, State
+from imagebuilder.rootkind import Format, name_of
 from imagebuilder.store.repository import Store
 from imagebuilder.tree import STABLE, Tree
 from imagebuilder.ui import Ui, format_size
@@ -29,8 +30,9 @@ from imagebuilder.ui import Ui, format_size
 class Listed:
     """One release; `published` in seconds since 1970, sizes in bytes.
 
-    `size` is the root's, `files` what a web server may send of it, `standing` what its boot tests
-    say, `forced` the move that made it stable untested, `nodes` who runs it.
+    `size` is the root's, `files` what a web server may send of it, `formats` what its root is
+    packed in as well, `standing` what its boot tests say, `forced` the move that made it stable
+    untested, `nodes` who runs it.
     """
 
     release: ReleaseName
@@ -38,7 +40,7 @@ class Listed:
     published: int
     size: int
     files: int
-    squashfs: bool
+    formats: tuple[Format, ...]
     kept: bool
     standing: Standing
     forced: Event | None
@@ -79,7 +81,7 @@ class Listed:
             "published": datetime.fromtimestamp(self.published, UTC).isoformat(),
             "root-size": self.size,
             "http-size": self.files,
-            "squashfs": self.squashfs,
+            "formats": list(self.formats),
             "kept": self.kept,
             "tested": self.standing.tested,
             "standing": str(self.standing.state),
@@ -142,7 +144,7 @@ def describe(
         published=int(folder.stat().st_mtime),
         size=root_size(folder),
         files=sum(path.stat().st_size for path in folder.iterdir()),
-        squashfs=(folder / SQUASHFS).is_file(),
+        formats=tuple(packed for packed in Format if (folder / name_of(packed)).is_file()),
         kept=tree.kept(release.profile, release.version).exists(),
         standing=release_standing(tree, release),
         forced=forced,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO
 
 from imagebuilder import __version__
@@ -20,6 +20,7 @@ from imagebuilder.publish.release import Published, drop_leftovers, publish
 from imagebuilder.publish.remote import PREFIX, PROTOCOL, find_root
 from imagebuilder.publish.repo import open_repo
 from imagebuilder.publish.wire import unpack_objects
+from imagebuilder.rootkind import Format
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.tree import Tree
@@ -67,7 +68,7 @@ def receive(
     ui: Ui,
     *,
     channel: str,
-    squashfs: bool | None = None,
+    formats: Sequence[Format] = (),
     untested: str = "",
 ) -> Published:
     """Take the objects of `image` in from `stream` and publish it.
@@ -81,7 +82,7 @@ def receive(
         pass_gate(tree, ReleaseName(image.profile, image.version), ui, channel=channel)
 
     def publish_here(repo: Store) -> Published:
-        return publish(repo, image, tree, ui, channel=channel, squashfs=squashfs, untested=untested)
+        return publish(repo, image, tree, ui, channel=channel, formats=formats, untested=untested)
 
     try:
         return take_in(tree, image, stream, ui, publish_here)

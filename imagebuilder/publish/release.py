@@ -3,7 +3,7 @@
 
     work/<id>/{root,http}   staged: root a hard-link checkout, boot files copied, script rendered;
                             one sync of the file system; every boot file read back and compared
-    roots/PROFILE/VERSION   renamed in first
+    roots/PROFILE/VERSION   renamed in first, then VERSION.squashfs beside it, if there is one
     http/releases/...       then this, which makes the release exist
     channels/...            then the channel
 
@@ -17,13 +17,12 @@ import contextlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, ImagebuilderError, InputError
-from imagebuilder.image.formats import make_squashfs
 from imagebuilder.publish.channel import Moved, check_channel, moving, point
 from imagebuilder.publish.content import (
     SQUASHFS,
@@ -36,16 +35,18 @@ from imagebuilder.publish.durable import exchange, full_disk, move_in, space_nee
 from imagebuilder.publish.find import ReleaseName, changing
 from imagebuilder.publish.gate import check_reason, pass_gate
 from imagebuilder.publish.journal import PUBLISH, SET, Event, append
+from imagebuilder.publish.packed import mend_share, needed_formats, pack, share
 from imagebuilder.publish.repo import bring_root, can_link, check_out, drop_unneeded, has_root_of
 from imagebuilder.publish.stage import (
     Facts,
+    find_twins,
     link_files,
     read_facts,
     render_script,
-    seal_squashfs,
     stage_files,
     write_sums,
 )
+from imagebuilder.rootkind import Format, name_of
 from imagebuilder.store.locks import held, is_held
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.store.workplace import new_id, workplace
@@ -57,12 +58,12 @@ SPARE = 200_000_000  # bytes for kernel, initrd and the tree's own metadata
 
 @dataclass(frozen=True)
 class Published:
-    """A release and its channel; `made` is whether it is new, `packed` whether its squashfs is."""
+    """A release and its channel; `made` is whether it is new, `packed` its new packed files."""
 
     release: ReleaseName
     folder: Path
     made: bool
-    packed: bool
+    packed: tuple[str, ...]
     moved: Moved
 
     def as_json(self) -> dict[str, Json]:
@@ -72,7 +73,7 @@ class Published:
             "version": self.release.version,
             "folder": os.fspath(self.folder),
             "made": self.made,
-            "packed": self.packed,
+            "packed": list(self.packed),
             "channel": self.moved.channel,
             "previous": self.moved.previous or None,
             "report": self.moved.passage.report or None,
@@ -81,7 +82,7 @@ class Published:
 
     def render(self) -> str:
         """As sentences."""
-        added = "root.squashfs added" if self.packed else "is published already"
+        added = f"{', '.join(self.packed)} added" if self.packed else "is published already"
         return f"{self.release}: {'published' if self.made else added}\n{self.moved.render()}"
 
 
@@ -92,16 +93,16 @@ def publish(
     ui: Ui,
     *,
     channel: str,
-    squashfs: bool | None = None,
+    formats: Sequence[Format] = (),
     untested: str = "",
 ) -> Published:
     """Publish `image` of the repository `source` and let `channel` point to it.
 
     `source` is a builder's store or any bare repository with the image's commit and its root's,
-    the tree's own `repo` included.  The release gets a root.squashfs with `squashfs`, and when
-    the image boots from one.  For the channel stable it needs what promote() asks for, before
-    anything is made.  Raises HostError when the tree cannot take it, DamagedError when the release
-    exists and is not whole, InputError when another image has its name.
+    the tree's own `repo` included.  The root is packed in `formats`, and as the image or a node of
+    the profile boots it.  For the channel stable it needs what promote() asks for, before anything
+    is made.  Raises HostError when the tree cannot take it, DamagedError when the release exists
+    and is not whole, InputError when another image has its name.
     """
     check_channel(channel)
     check_reason(untested)
@@ -118,9 +119,10 @@ def publish(
             ):
                 manifest = source.manifest(image)
                 facts = read_facts(image, manifest)
-                packing = bool(squashfs) or facts.default == "http"
+                packing = needed_formats(tree, facts, formats)
                 made = not tree.release(release.profile, release.version).is_dir()
                 if not made:
+                    mend_share(tree, release, ui)
                     check_release(tree, release.profile, release.version)
                     check_same(tree, release, manifest)
                 passage = pass_gate(
@@ -132,8 +134,9 @@ def publish(
                     manifest=manifest,
                 )
                 if made:
-                    make_release(source, facts, tree, ui, packing=packing)
-                packed = packing and (made or complete_release(facts, tree, ui))
+                    packed = make_release(source, facts, tree, ui, packing=packing)
+                else:
+                    packed = complete_release(facts, tree, ui, packing=packing)
             with moving(tree, release.profile):
                 moved = point(tree, release, channel, SET, passage)
     except HostError:
@@ -143,8 +146,13 @@ def publish(
     return Published(release, folder, made, packed, moved)
 
 
-def make_release(source: Store, facts: Facts, tree: Tree, ui: Ui, *, packing: bool) -> None:
-    """Stage, sync, verify and move in a release that is not there; the caller has its lock."""
+def make_release(
+    source: Store, facts: Facts, tree: Tree, ui: Ui, *, packing: Sequence[Format]
+) -> tuple[str, ...]:
+    """Stage, sync, verify and move in a release that is not there; the caller has its lock.
+
+    Returns the names of its packed roots.
+    """
     release = facts.release
     place = tree.release(release.profile, release.version)
     root = tree.root(release.profile, release.version)
@@ -157,43 +165,47 @@ def make_release(source: Store, facts: Facts, tree: Tree, ui: Ui, *, packing: bo
             bring_root(source, tree, release, (facts.image, facts.root), work / "root")
         with ui.step("boot files"):
             check_out(Store(tree.repo), facts.image, work / "image")
-            sums = stage_files(work / "image", facts, script, work / "http")
-        if packing:
-            with ui.step("pack root.squashfs"):
-                sums |= pack(work / "root", work / "http", facts.epoch)
+            twins = find_twins(tree, facts)
+            sums = stage_files(work / "image", facts, script, work / "http", twins)
+        sums |= pack(work / "root", work / "http", facts, packing, ui)
         with ui.step("sync and read back"):
             write_sums(work / "http", sums)
             sync_filesystem(work)
             check_staged(work / "http", sums)
-        move_release_in(work, place, root, lambda: append(tree, published(release)))
+        move_release_in(tree, release, work)
     record_verified(tree, release.profile, release.version)
+    return tuple(map(name_of, packing))
 
 
-def complete_release(facts: Facts, tree: Tree, ui: Ui) -> bool:
-    """Add root.squashfs to a release that was just checked, if it lacks one; whether it did.
+def complete_release(
+    facts: Facts, tree: Tree, ui: Ui, *, packing: Sequence[Format]
+) -> tuple[str, ...]:
+    """Add the packed roots that a release which was just checked lacks; their names.
 
     No file of it is touched: a folder of links to them and the new ones takes its place.
     """
     release = facts.release
     place = tree.release(release.profile, release.version)
     sums = read_sums(place)
-    if SQUASHFS in sums:
-        return False
+    lacking = [packed for packed in packing if name_of(packed) not in sums]
+    if not lacking:
+        return ()
     with workplace(tree.path, new_id(f"pack-{release.profile}")) as work:
         staged = work / "http"
         link_files(place, staged)
-        with ui.step("pack root.squashfs"):
-            root = tree.root(release.profile, release.version)
-            sums |= pack(root, staged, facts.epoch)
+        root = tree.root(release.profile, release.version)
+        sums |= pack(root, staged, facts, lacking, ui)
         with ui.step("sync and read back"):
             write_sums(staged, sums)
             shutil.copystat(place, staged)
             sync_filesystem(work)
             check_staged(staged, sums)
         append(tree, published(release))
+        if SQUASHFS in sums:
+            share(tree, release, staged / SQUASHFS, work)
         exchange(staged, place)
     record_verified(tree, release.profile, release.version)
-    return True
+    return tuple(map(name_of, lacking))
 
 
 def published(release: ReleaseName) -> Event:
@@ -201,22 +213,21 @@ def published(release: ReleaseName) -> Event:
     return Event(PUBLISH, release.profile, release.version)
 
 
-def pack(root: Path, staged: Path, epoch: int) -> dict[str, str]:
-    """Pack `root` beside the other files; its name and sha256."""
-    make_squashfs(root, staged / SQUASHFS, epoch)
-    return {SQUASHFS: seal_squashfs(staged)}
-
-
-def move_release_in(work: Path, place: Path, root: Path, record: Callable[[], None]) -> None:
-    """Root first, then the folder that makes the release exist; neither if one fails."""
+def move_release_in(tree: Tree, release: ReleaseName, work: Path) -> None:
+    """Root first, then the folder that makes the release exist; nothing if one fails."""
+    place = tree.release(release.profile, release.version)
+    root = tree.root(release.profile, release.version)
     if root.exists():
         root.rename(work / "unfinished")  # somebody was killed between the two
-    record()
+    append(tree, published(release))
     move_in(work / "root", root)
     try:
+        if (work / "http" / SQUASHFS).exists():
+            share(tree, release, work / "http" / SQUASHFS, work)
         move_in(work / "http", place)
     except OSError:
         if not place.exists():
+            tree.shared_squashfs(release.profile, release.version).unlink(missing_ok=True)
             root.rename(work / "root")
         raise
 

@@ -29,12 +29,13 @@ from imagebuilder.process import Completed, check_tools, run
 from imagebuilder.publish.channel import check_channel
 from imagebuilder.publish.gate import check_reason
 from imagebuilder.publish.wire import stream_objects
+from imagebuilder.rootkind import Format
 from imagebuilder.store.locks import held
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.ui import Ui, format_size
 
 # Raised when what `receive` reads, writes or is called with changes.
-PROTOCOL = 2
+PROTOCOL = 3
 COMMAND = "imagebuilder"
 URL_FORM = "write ssh://[user@]host[:port]/srv/netboot"
 # How many commits of both sides are looked at: more hardly ever save another object.
@@ -128,7 +129,7 @@ def publish_to(
     ui: Ui,
     *,
     channel: str,
-    squashfs: bool | None = None,
+    formats: Sequence[Format] = (),
     untested: str = "",
 ) -> Sent:
     """Publish `image` of `store` into the tree of another machine.
@@ -140,9 +141,7 @@ def publish_to(
     check_channel(channel)
     check_reason(untested)
     check_tools("ssh", "tar", "zstd")
-    words = ["--channel", channel]
-    if squashfs is not None:
-        words.append("--squashfs" if squashfs else "--no-squashfs")
+    words = ["--channel", channel, *(f"--format={packed}" for packed in formats)]
     if untested:
         words.append(f"--untested={untested}")
     with held(store.path.parent / "locks" / "gc", shared=True):

@@ -28,6 +28,7 @@ from imagebuilder.publish.find import (
 )
 from imagebuilder.publish.gate import is_under_test, lock_of_tests
 from imagebuilder.publish.journal import KEEP, UNKEEP, UNPUBLISH, Event, append, read_tail
+from imagebuilder.publish.packed import drop_unshared, find_shared
 from imagebuilder.publish.repo import drop_unneeded
 from imagebuilder.publish.usage import DAYS, find_usage, is_since
 from imagebuilder.store.workplace import new_id, workplace
@@ -117,6 +118,7 @@ def collect_releases(
         if not dry_run:
             with ui.step("remove old releases"):
                 remove_releases(tree, going, loose)
+                drop_unshared(tree)
     kept = tuple((release, reasons[release].what) for release in old if release in reasons)
     return Collected(tuple(going), tuple(loose), kept)
 
@@ -225,9 +227,8 @@ def left_lately(tree: Tree, minutes: float) -> set[ReleaseName]:
 def find_parts(tree: Tree) -> list[ReleaseName]:
     """Everything that has a root or reports, with or without a release."""
     tops = (tree.roots, tree.path / "reports")
-    return sorted(
-        {ReleaseName(p, v) for top in tops for p in folders(top) for v in folders(top / p)}
-    )
+    found = {ReleaseName(p, v) for top in tops for p in folders(top) for v in folders(top / p)}
+    return sorted({*found, *find_shared(tree)})
 
 
 def remove_releases(
@@ -245,6 +246,7 @@ def remove_releases(
             ):
                 take_away(path, work / name)
             for path in (
+                tree.shared_squashfs(release.profile, release.version),
                 tree.verified(release.profile, release.version),
                 tree.kept(release.profile, release.version),
             ):

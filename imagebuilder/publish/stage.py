@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import Mapping
@@ -13,9 +14,10 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from imagebuilder.digest import Json, digest_of_file
 from imagebuilder.errors import InputError
-from imagebuilder.publish.content import SQUASHFS, SUMS, render_sums
-from imagebuilder.publish.find import ReleaseName
+from imagebuilder.publish.content import SUMS, read_sums, render_sums
+from imagebuilder.publish.find import ReleaseName, find_releases
 from imagebuilder.store.repository import ImageRef
+from imagebuilder.tree import Tree
 
 FILES = ("vmlinuz", "initrd.img", "cmdline", "manifest.json", "sbom.spdx.json")
 SCRIPT = "boot.ipxe"
@@ -26,8 +28,8 @@ TEMPLATES = Path(__file__).parents[2] / "pxe"
 class Facts:
     """What publishing needs to know of an image.
 
-    `image` and `root` are commits, `size` bytes of the root (an upper bound), `default` how nodes
-    get it (nfs, http), `sums` the sha256 of kernel and initrd by file name.
+    `image` and `root` are commits, `size` bytes of the root (an upper bound), `default` the kind
+    of root that nodes get, `sums` the sha256 of kernel and initrd by file name.
     """
 
     release: ReleaseName
@@ -85,15 +87,21 @@ def render_script(facts: Facts) -> str:
     )
 
 
-def stage_files(image: Path, facts: Facts, script: str, staged: Path) -> dict[str, str]:
-    """Copy the image's files into `staged`, for all to read; returns what their sha256 must be.
+def stage_files(
+    image: Path, facts: Facts, script: str, staged: Path, twins: Mapping[str, Path]
+) -> dict[str, str]:
+    """Put the image's files into `staged`, for all to read; returns what their sha256 must be.
 
-    Copies and not links: they need modes that a web server can read, and what befalls one
-    release must not befall the store.
+    They are copies and not links of the store's: they need modes that a web server can read, and
+    what befalls a release must not befall the store.  `twins` are files of other releases with the
+    same bytes: kernel and initrd change less often than roots, and are shared as roots are.
     """
     make_readable(staged)
     for name in FILES:
-        shutil.copyfile(image / name, staged / name)
+        if name in twins:
+            os.link(twins[name], staged / name)
+        else:
+            shutil.copyfile(image / name, staged / name)
     (staged / SCRIPT).write_text(script)
     names = (*FILES, SCRIPT)
     for name in names:
@@ -103,18 +111,26 @@ def stage_files(image: Path, facts: Facts, script: str, staged: Path) -> dict[st
     return others | dict(facts.sums)
 
 
+def find_twins(tree: Tree, facts: Facts) -> dict[str, Path]:
+    """Files of other releases that are kernel and initrd of this one, read to be sure of it."""
+    found: dict[str, Path] = {}
+    for release in reversed(find_releases(tree)):
+        folder = tree.release(release.profile, release.version)
+        with contextlib.suppress(OSError):
+            said = read_sums(folder)
+            for name, digest in facts.sums.items():
+                same = name not in found and said.get(name) == digest
+                if same and digest_of_file(folder / name) == digest:
+                    found[name] = folder / name
+    return found
+
+
 def write_sums(staged: Path, sums: Mapping[str, str]) -> None:
     """Write SHA256SUMS, as a new file: another folder may have a link to an old one."""
     path = staged / SUMS
     path.unlink(missing_ok=True)
     path.write_text(render_sums(sums))
     path.chmod(0o644)
-
-
-def seal_squashfs(staged: Path) -> str:
-    """Make a packed root readable for the web server; returns its sha256."""
-    (staged / SQUASHFS).chmod(0o644)
-    return digest_of_file(staged / SQUASHFS)
 
 
 def link_files(release: Path, staged: Path) -> None:

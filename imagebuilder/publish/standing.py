@@ -27,7 +27,7 @@ MEMO_FORMAT = 1
 
 
 def root_kind(tree: Tree, release: ReleaseName) -> str:
-    """How nodes get the root of a release by default: nfs or http."""
+    """The kind of root that nodes get of a release by default."""
     path = tree.release(release.profile, release.version) / "manifest.json"
     try:
         return str(json.loads(path.read_text())["boot"]["root"])

@@ -18,6 +18,7 @@ from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 from imagebuilder.errors import HostError, InputError
+from imagebuilder.nodes.given import ID
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.types import Nodes
 from imagebuilder.process import run
@@ -30,7 +31,10 @@ DAYS = 30
 NFS_PORT = 2049
 MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
 # What a person's recipe and the store allow in names; nothing that is a path.
-REPORT = re.compile(r"/report/(?P<profile>[a-z0-9][a-z0-9.+-]*)/(?P<version>[A-Za-z0-9][\w.+-]*)")
+REPORT = re.compile(
+    rf"/report/(?:(?P<given>{ID.pattern})/)?"
+    r"(?P<profile>[a-z0-9][a-z0-9.+-]*)/(?P<version>[A-Za-z0-9][\w.+-]*)"
+)
 MOST = 200  # characters of a value somebody sent us
 
 
@@ -39,7 +43,8 @@ class Seen:
     """What a NIC's owner booted last; times are ISO 8601 in UTC.
 
     `first` is its first sign with this release, `last` the last one.  `node` is its name in
-    nodes.yaml, `root` how it gets its root; both may be empty.
+    nodes.yaml, `root` how it gets its root; both may be empty.  `given` is the ID of what it got
+    beside the release (nodes/given.py), empty when its script was from before there were any.
     """
 
     mac: str
@@ -51,6 +56,7 @@ class Seen:
     root: str
     first: str
     last: str
+    given: str = ""
 
     @property
     def release(self) -> ReleaseName:
@@ -142,6 +148,7 @@ def parse_report(line: bytes, nodes: Nodes) -> Seen | None:
         root=words.get("root", "") or (node.root if node else ""),
         first=time,
         last=time,
+        given=match["given"] or "",
     )
 
 

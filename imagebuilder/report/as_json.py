@@ -9,20 +9,12 @@ was added later, or says nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
-from datetime import datetime, timedelta
-from enum import Enum
-from functools import cache
-from types import NoneType, UnionType
-from typing import TypeVar, get_args, get_origin, get_type_hints
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
+from imagebuilder.report.boxes import FaultyError, check_utc, decode, encode_fields
 from imagebuilder.report.types import SCHEMA, Report
 
-T = TypeVar("T")
-DIGITS = 3  # of seconds: a millisecond is more than any clock here is worth
-LARGEST = 1 << 63  # of a number
 AGAIN = "imagebuilder test makes a new report"
 # What follows from the rest, for programs that do not want to know how.
 DERIVED = ("passed", "degraded")
@@ -33,28 +25,6 @@ def report_json(report: Report) -> dict[str, Json]:
     own = {name: value for name, value in encode_fields(report).items() if name != "schema"}
     derived = {name: bool(getattr(report, name)) for name in DERIVED}
     return {"schema": report.schema, **derived, **own}
-
-
-def encode_fields(box: object) -> dict[str, Json]:
-    """A dataclass by the names of its fields."""
-    assert is_dataclass(box)
-    return {field.name: encode(getattr(box, field.name)) for field in fields(box)}
-
-
-def encode(value: object) -> Json:
-    """What a field holds, as JSON has it."""
-    if isinstance(value, Mapping):
-        return {str(key): encode(value[key]) for key in sorted(value)}
-    if isinstance(value, tuple):
-        return [encode(item) for item in value]
-    if is_dataclass(value):
-        return encode_fields(value)
-    if isinstance(value, Enum):
-        return str(value.value)
-    if isinstance(value, float):
-        return round(value, DIGITS)
-    assert value is None or isinstance(value, bool | int | str)
-    return value
 
 
 def parse_report(value: object, where: str = "report.json") -> Report:
@@ -68,10 +38,6 @@ def parse_report(value: object, where: str = "report.json") -> Report:
         raise InputError(f"is damaged: {error}", where=where, hint=AGAIN) from error
     except OtherSchemaError as error:
         raise InputError(str(error), where=where, hint=error.hint) from error
-
-
-class FaultyError(Exception):
-    """A key is not as it must be; the text names it."""
 
 
 class OtherSchemaError(Exception):
@@ -95,102 +61,8 @@ def parse_whole(value: object) -> Report:
         raise FaultyError(f"{missing[0]}: is missing")
     report = decode(Report, {k: v for k, v in value.items() if k not in DERIVED}, "")
     assert isinstance(report, Report)
-    check_started(report.started)
+    check_utc(report.started, "started")  # reports of a profile are sorted by it
     for name in DERIVED:
         if value[name] is not bool(getattr(report, name)):
             raise FaultyError(f"{name}: does not follow from the rest")
     return report
-
-
-@dataclass(frozen=True)
-class Shape:
-    """A box for reading: the kind of each field by name, and those that must be there."""
-
-    kinds: Mapping[str, object]
-    needed: frozenset[str]
-
-
-@cache
-def find_shape(box: type) -> Shape:
-    """The shape of a dataclass; finding it is slow, and a report has hundreds of boxes."""
-    assert is_dataclass(box)
-    missing = (f.name for f in fields(box) if f.default is MISSING)
-    return Shape(get_type_hints(box), frozenset(missing))
-
-
-@cache
-def find_parts(kind: object) -> tuple[object, tuple[object, ...]]:
-    """What an annotation is made of: tuple, Mapping, UnionType or None, and its arguments."""
-    origin = UnionType if isinstance(kind, UnionType) else get_origin(kind)
-    return origin, tuple(part for part in get_args(kind) if part is not NoneType)
-
-
-def decode(kind: object, value: object, key: str) -> object:
-    """`value`, found at `key`, as what the annotation `kind` says.  Raises FaultyError."""
-    origin, parts = find_parts(kind)
-    if origin is UnionType:
-        return None if value is None else decode(parts[0], value, key)
-    if origin is tuple:
-        items = need(list, value, key, "a list")
-        return tuple(decode(parts[0], item, f"{key}[{i}]") for i, item in enumerate(items))
-    if origin is Mapping:
-        found = need(dict, value, key, "an object")
-        return {name: decode(parts[1], item, f"{key}.{name}") for name, item in found.items()}
-    assert isinstance(kind, type)
-    if is_dataclass(kind):
-        return decode_fields(kind, need(dict, value, key, "an object"), key)
-    if issubclass(kind, Enum):
-        return decode_word(kind, need(str, value, key, "a text"), key)
-    if kind in (int, float):
-        return decode_number(kind, value, key)
-    return need(kind, value, key, {str: "a text", bool: "true or false"}[kind])
-
-
-def decode_fields(kind: type, value: dict[str, object], key: str) -> object:
-    """The dataclass `kind` from the values of its fields."""
-    shape = find_shape(kind)
-    prefix = f"{key}." if key else ""
-    for name in sorted(shape.needed - value.keys()):
-        raise FaultyError(f"{prefix}{name}: is missing")
-    for name in sorted(value.keys() - shape.kinds.keys()):
-        raise FaultyError(f"{prefix}{name}: there is no such key")
-    return kind(
-        **{name: decode(shape.kinds[name], item, f"{prefix}{name}") for name, item in value.items()}
-    )
-
-
-def decode_word(kind: type[Enum], value: str, key: str) -> Enum:
-    """One of a closed set of words."""
-    try:
-        return kind(value)
-    except ValueError:
-        words = ", ".join(str(member.value) for member in kind)
-        raise FaultyError(f"{key}: is {value!r}, not one of {words}") from None
-
-
-def decode_number(kind: type, value: object, key: str) -> int | float:
-    """A number that is not negative, and no more than a number can be."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or (kind is int and not isinstance(value, int)):
-        raise FaultyError(f"{key}: is not a {'whole ' if kind is int else ''}number")
-    assert isinstance(value, int | float)
-    if not 0 <= value < LARGEST:  # neither is NaN
-        raise FaultyError(f"{key}: is not a number between 0 and 2^63")
-    return value if kind is int else float(value)
-
-
-def need(kind: type[T], value: object, key: str, what: str) -> T:
-    """`value`, which must be of this kind."""
-    if not isinstance(value, kind):
-        raise FaultyError(f"{key}: is not {what}")
-    return value
-
-
-def check_started(started: str) -> None:
-    """Raise FaultyError unless it is a time in UTC: reports of a profile are sorted by it."""
-    try:
-        offset = datetime.fromisoformat(started).utcoffset()
-    except ValueError:
-        offset = None
-    if offset != timedelta(0):
-        raise FaultyError(f"started: {started!r} is not a time in UTC")

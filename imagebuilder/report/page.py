@@ -267,7 +267,7 @@ def show_logs(logs: Mapping[str, str]) -> dict[str, Log]:
     }
 
 
-def show_log(anchor: str, lines: list[str]) -> Log:
-    """The end of a log."""
-    shown = [line[:WIDTH] for line in lines[-LINES:]]
+def show_log(anchor: str, lines: list[str], most: int = LINES) -> Log:
+    """The end of a log, `most` lines of it."""
+    shown = [line[:WIDTH] for line in lines[-most:]]
     return Log(anchor, "\n".join(shown), len(lines), len(shown))

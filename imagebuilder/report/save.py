@@ -237,15 +237,18 @@ def read_logs(folder: Path) -> dict[str, str]:
 
     A log that cannot be read is left out; links are not followed.
     """
-    logs = {}
-    for path in sorted(folder.glob("*.log")):
-        try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:
-            continue
-        with os.fdopen(descriptor, "rb") as stream:
-            size = os.fstat(descriptor).st_size
-            stream.seek(max(0, size - LOG_BYTES))
-            text = stream.read().decode(errors="replace")
-        logs[path.name] = plain(text if size <= LOG_BYTES else text.partition("\n")[2])
-    return logs
+    found = {path.name: read_end(path) for path in sorted(folder.glob("*.log"))}
+    return {name: text for name, text in found.items() if text is not None}
+
+
+def read_end(path: Path) -> str | None:
+    """The end of a log without control characters; None when it cannot be read or is a link."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as stream:
+        size = os.fstat(descriptor).st_size
+        stream.seek(max(0, size - LOG_BYTES))
+        text = stream.read().decode(errors="replace")
+    return plain(text if size <= LOG_BYTES else text.partition("\n")[2])

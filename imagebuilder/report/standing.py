@@ -9,11 +9,11 @@ from enum import StrEnum
 
 from imagebuilder.report.types import Outcome, Report, Stage, Trial, Verdict
 from imagebuilder.report.words import degradation, plain
+from imagebuilder.rootkind import KINDS, packed_file
 
 # Which bytes a boot with that kind of root is made of.
 BOOTED = {
-    "nfs": ("vmlinuz", "initrd.img", "boot.ipxe", "root"),
-    "http": ("vmlinuz", "initrd.img", "boot.ipxe", "root.squashfs"),
+    kind: ("vmlinuz", "initrd.img", "boot.ipxe", packed_file(kind) or "root") for kind in KINDS
 }
 CHECKED = ("root",)  # and which bytes the static checks look at
 
@@ -60,8 +60,8 @@ def find_standing(reports: Sequence[Report], digests: Mapping[str, str], root: s
     """Whether a release may become stable.
 
     `reports` are those of the release, oldest first; `digests` those of its bytes now, by the names
-    of Report.digests; `root` is how its nodes mount it, nfs or http.  For each way to boot, and for
-    the static checks, the newest complete report of these very bytes counts; what a report or the
+    of Report.digests; `root` is the kind of root of its nodes.  For each way to boot, and for the
+    static checks, the newest complete report of these very bytes counts; what a report or the
     release has no digest of is never these bytes.
     """
     complete = [report for report in reports if report.complete]

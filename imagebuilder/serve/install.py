@@ -4,17 +4,12 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.errors import WorkError
 from imagebuilder.nodes.files import make_entry, update_nodes
-from imagebuilder.nodes.place import place_file
 from imagebuilder.nodes.types import Nodes
-from imagebuilder.process import Word, base_environment, paste
 from imagebuilder.publish.usage import note_reports
 from imagebuilder.serve.config import Dhcp, Nfs, Options, ServeConfig
 from imagebuilder.serve.daemons import (
@@ -29,26 +24,13 @@ from imagebuilder.serve.files import make_config
 from imagebuilder.serve.ipxe import copy_binaries
 from imagebuilder.serve.prepare import Prepared, check_alone, check_ports
 from imagebuilder.serve.render import render_exports, render_template
+from imagebuilder.serve.units import UNITS, Unit, exec_line, find_units, is_ours, place_units
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
 
-UNITS = Path("etc/systemd/system")
 EXPORTS = Path("etc/exports.d/imagebuilder.exports")
 NODES = "imagebuilder-nodes"
-
-
-@dataclass(frozen=True)
-class Unit:
-    """A file for the system: where (below the root), what it says, and why it is there."""
-
-    path: Path
-    text: str
-    why: str
-
-    @property
-    def starts(self) -> bool:
-        """Whether it is enabled by itself: the nodes' service is not, its path and timer are."""
-        return self.path.parent == UNITS and self.path.name != f"{NODES}.service"
+COMMAND = "serve"
 
 
 def install(prepared: Prepared, nodes: Nodes, options: Options, root: Path, ui: Ui) -> str:
@@ -67,7 +49,7 @@ def install(prepared: Prepared, nodes: Nodes, options: Options, root: Path, ui: 
     update_nodes(config.tree)
     make_entry(config.tree, config.server, config.http_port)
     units = system_files(config, options)
-    lines = [told(root, unit, changed=place_unit(root, unit)) for unit in units]
+    lines = place_units(root, units)
     for gone in sorted(leftovers(root) - {root / unit.path for unit in units}):
         gone.unlink()
         lines.append(f"removed    {gone}: not needed any more")
@@ -75,30 +57,10 @@ def install(prepared: Prepared, nodes: Nodes, options: Options, root: Path, ui: 
     return "\n".join([*lines, "", *commands(units)])
 
 
-def place_unit(root: Path, unit: Unit) -> bool:
-    """Write one file; whether that was needed."""
-    place = root / unit.path
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        return place_file(place, unit.text.encode())
-    except OSError as error:
-        raise WorkError(f"cannot be written: {error.strerror}", where=os.fspath(place)) from error
-
-
-def told(root: Path, unit: Unit, *, changed: bool) -> str:
-    """The line about one file."""
-    return f"{'wrote' if changed else 'unchanged':<10} {root / unit.path}: {unit.why}"
-
-
 def leftovers(root: Path) -> set[Path]:
     """Every file of ours below a root."""
-    found = {path for path in (root / UNITS).glob("imagebuilder-*") if is_ours(path)}
-    return found | ({root / EXPORTS} if is_ours(root / EXPORTS) else set())
-
-
-def is_ours(path: Path) -> bool:
-    """Whether we wrote a file."""
-    return path.is_file() and path.read_text().startswith("# Made by imagebuilder serve")
+    exports = {root / EXPORTS} if is_ours(root / EXPORTS, COMMAND) else set()
+    return find_units(root, COMMAND) | exports
 
 
 def commands(units: Sequence[Unit]) -> list[str]:
@@ -160,9 +122,10 @@ def system_files(config: ServeConfig, options: Options) -> tuple[Unit, ...]:
         ("timer", "starts it every few minutes, for the menu and the record of what nodes run"),
     ):
         text = render_template(f"nodes.{kind}.j2", config=config, command=command)
-        units.append(Unit(UNITS / f"{NODES}.{kind}", text, why))
+        units.append(Unit(UNITS / f"{NODES}.{kind}", text, why, starts=kind != "service"))
     if config.nfs is Nfs.KERNEL:
-        units.append(Unit(EXPORTS, render_exports(config), "roots over NFS, to the nodes' subnet"))
+        why = "roots over NFS, to the nodes' subnet"
+        units.append(Unit(EXPORTS, render_exports(config), why, starts=False))
     return tuple(units)
 
 
@@ -177,12 +140,6 @@ def daemon_unit(config: ServeConfig, daemon: Daemon) -> Unit:
         nfs=daemon.name == "ganesha",
     )
     return Unit(UNITS / f"imagebuilder-{daemon.name}.service", text, daemon.purpose)
-
-
-def exec_line(argv: Sequence[Word]) -> str:
-    """A command as systemd wants it: the program by its path, `%` and `$` doubled."""
-    program = shutil.which(argv[0], path=base_environment()["PATH"]) or os.fspath(argv[0])
-    return paste([program, *argv[1:]]).replace("%", "%%").replace("$", "$$")
 
 
 def words(options: Options, tree: Tree) -> list[str]:

@@ -43,7 +43,7 @@ def published(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> P
     add_file(changed.house, "netboot", NEWS, "something new\n")
     there = os.fspath(tree)
     old = json.loads(workshop("build", "generic", "--json").stdout)["image"]
-    workshop("publish", "--squashfs", old, IMAGEBUILDER_TREE=there)
+    workshop("publish", "--format", "squashfs", old, IMAGEBUILDER_TREE=there)
     workshop("promote", "generic", *UNTESTED, IMAGEBUILDER_TREE=there)
     new = json.loads(changed("build", "generic", "--json").stdout)["image"]
     changed("publish", new, IMAGEBUILDER_TREE=there)

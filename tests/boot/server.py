@@ -126,7 +126,7 @@ def parse_report(line: str) -> Report:
     """A line of reports.log."""
     value = json.loads(line)
     address = urlsplit(value["uri"])
-    _, profile, version = address.path.strip("/").split("/")
+    *_, profile, version = address.path.strip("/").split("/")
     words = parse_qs(address.query)
     return Report(value["address"], profile, version, words["stage"][0], words["node"][0])
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ import pytest
 
 from imagebuilder.boot.lab import SERVER, Lab
 from imagebuilder.boot.machine import Firmware, Machine
+from imagebuilder.drift.types import PARTS
 from imagebuilder.tree import DEFAULT_TREE
 from tests.boot.conftest import NEWS, UNTESTED
 from tests.boot.machine import MACS, netbooting
@@ -99,6 +101,16 @@ def test_who_watches_the_server_sees_the_stages_of_a_boot(alpha: Alpha) -> None:
     ]  # fmt: skip
 
 
+def test_what_the_node_was_given_is_known_and_nothing_would_change(alpha: Alpha) -> None:
+    assert ask_drift(alpha.server) == dict.fromkeys(PARTS, "same")
+
+
+def ask_drift(server: Server) -> dict[str, str]:
+    """What a reboot of alpha would do to each part."""
+    (node,) = json.loads(server("drift", "alpha", "--json").stdout)["nodes"]
+    return {name: node[name]["state"] for name in PARTS}
+
+
 def test_a_running_node_is_untouched_by_promotion_and_its_next_boot_gets_it(
     alpha: Alpha, published: Published
 ) -> None:
@@ -117,6 +129,8 @@ def test_a_running_node_is_untouched_by_promotion_and_its_next_boot_gets_it(
     size, version = alpha.login(READ).stdout.split()
     assert int(size) > 1_000_000
     assert version == "old"
+    changed = ask_drift(server)
+    assert (changed["root"], changed["cmdline"], changed["files"]) == ("changes", "same", "same")
 
     # 2. The next boot gets it.
     before = len(server.reports("root"))

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.boot.acceleration import Acceleration
-from imagebuilder.boot.gate import read_facts
-from imagebuilder.boot.machine import MEMORY_MIB, Firmware
+from imagebuilder.boot.gate import memory_for, read_facts
+from imagebuilder.boot.machine import Firmware
 from imagebuilder.boot.proving import check, go_down, log_in
 from imagebuilder.boot.stand import Stand, stand
 from imagebuilder.boot.trial import Course, FailedError, Setting, boot, switch_on
@@ -33,7 +33,6 @@ from tests.faults.site import Site
 from tests.workshop import CHECKOUT
 
 CAUGHT, MISSED = "caught", "MISSED"
-MIB = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -142,19 +141,13 @@ def catch_boot(fault: Fault, site: Site, acceleration: Acceleration, work: Path)
         moment = Moment(plan.at, spoil, room)
         setting = Setting(
             site.release, files, facts, acceleration, logs, Ui(told, verbose=True), plan.select,
-            memory=plan.memory or memory_for(site, plan.root), stop=moment,
+            memory=plan.memory or memory_for(site.tree, site.release, plan.root), stop=moment,
         )  # fmt: skip
         if spoil and not plan.at:
             spoil(room)
         course = switch_on(room, setting, Firmware(plan.firmware), plan.root, stack)
         moment.course = course
         return follow(course, plan.until)
-
-
-def memory_for(site: Site, root: str) -> int:
-    """MiB, as the gate gives."""
-    squashfs = site.folder / "root.squashfs"
-    return MEMORY_MIB + (2 * squashfs.stat().st_size // MIB if root == "http" else 0)
 
 
 @dataclass

@@ -3,7 +3,7 @@
 
 IMAGEBUILDER_FAULTS is `all`, `static` (what needs no boot) or `some`, the default: static and the
 cheap boots, where of the static checks only the one that must fail is run.
-IMAGEBUILDER_FAULTS_TREE names a netboot tree with good releases, published with --squashfs; it
+IMAGEBUILDER_FAULTS_TREE names a netboot tree with good releases, published with both --format; it
 saves a developer the build of `generic`, and has other profiles tried as well.
 """
 
@@ -64,7 +64,8 @@ def ground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if not there:
         workshop = request.getfixturevalue("workshop")
         there = os.fspath(place / "tree")
-        workshop("publish", "--squashfs", "generic", IMAGEBUILDER_TREE=there)
+        formats = ("--format", "squashfs", "--format", "erofs")
+        workshop("publish", *formats, "generic", IMAGEBUILDER_TREE=there)
     tree = Tree(Path(there))
     return Ground(tree, {one.profile: one for one in find_releases(tree)}, place)
 

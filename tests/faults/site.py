@@ -18,14 +18,16 @@ from typing import Any
 
 from imagebuilder.digest import digest_of_file
 from imagebuilder.process import run
-from imagebuilder.publish.content import SUMS, read_sums, render_sums
+from imagebuilder.publish.content import SQUASHFS, SUMS, read_sums, render_sums
 from imagebuilder.publish.find import ReleaseName
 from imagebuilder.tree import CANDIDATE, Tree, make_tree
 from tests.faults import initrd
 from tests.faults.elf import content_of
 
-# Files of the release, as against those of its root, which begin with a slash.
+# Files of the release, as against those of its root, which begin with a slash; and the one that
+# nodes find over NFS.
 RELEASE = "release/"
+EXPORTED = "export/root.squashfs"
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,11 @@ class Site:
         return str(manifest["kernel"]["release"])
 
     def path(self, name: str) -> Path:
-        """Where something is: `/etc/passwd` of the root, `release/boot.ipxe` of the release."""
+        """Where something is: `/etc/passwd` of the root, `release/boot.ipxe` of the release, and
+        `export/root.squashfs`.
+        """
+        if name == EXPORTED:
+            return self.tree.shared_squashfs(self.release.profile, self.release.version)
         name = name.replace("{kernel}", self.kernel)
         if name.startswith(RELEASE):
             return self.folder / name.removeprefix(RELEASE)
@@ -90,6 +96,8 @@ def copy_site(good: Tree, release: ReleaseName, place: Path, *, with_repo: bool)
     ):
         target.parent.mkdir(parents=True, exist_ok=True)
         run(["cp", "-al", source, target])
+    if (packed := site.folder / SQUASHFS).exists():
+        site.path(EXPORTED).hardlink_to(packed)
     link = site.tree.channel(release.profile, CANDIDATE)
     link.parent.mkdir()
     link.symlink_to(f"../../http/releases/{release.profile}/{release.version}")

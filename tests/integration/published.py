@@ -45,8 +45,12 @@ def make_image(
     profile: str = PROFILE,
     root: str = "nfs",
     size: int = 1000,
+    pair: int = 0,
 ) -> ImageRef:
-    """Image `number`: most of its files are those of the others, `number` is in each kind."""
+    """Image `number`: most of its files are those of the others, `number` is in each kind.
+
+    With `pair` its kernel and initrd are those of that image.
+    """
     version = f"2026010{number}000000-{number:08x}"
     tree = work / f"root-{number}"
     (tree / "usr/lib").mkdir(parents=True)
@@ -63,7 +67,7 @@ def make_image(
     files = work / f"files-{number}"
     files.mkdir()
     for name in ("vmlinuz", "initrd.img"):
-        (files / name).write_bytes(f"{name} {number}\n".encode() * size)
+        (files / name).write_bytes(f"{name} {pair or number}\n".encode() * size)
         (files / name).chmod(0o600)
     manifest = {
         "profile": profile,
@@ -126,6 +130,9 @@ def check_release_whole(tree: Tree, release: ReleaseName) -> None:
     assert {path.name for path in folder.iterdir()} == {*read_sums(folder), "SHA256SUMS"}
     assert folder.stat().st_mode & 0o777 == 0o755
     assert all(path.stat().st_mode & 0o777 == 0o644 for path in folder.iterdir())
+    shared = tree.shared_squashfs(release.profile, release.version)
+    if "root.squashfs" in read_sums(folder):
+        assert shared.samefile(folder / "root.squashfs")
     assert (root / "etc/version").read_text() == release.version
     assert len(list((root / "usr/lib").iterdir())) == FILES
     assert all((root / f"usr/lib/{n}").read_text().startswith(f"{n}\n") for n in range(FILES))
@@ -144,7 +151,10 @@ def check_tree(tree: Tree) -> None:
 def check_tidy(tree: Tree) -> None:
     """What holds when all is over: nothing staged, nothing without its release, a whole repo."""
     assert list((tree.path / "work").iterdir()) == []
-    roots = {(p.parent.name, p.name) for p in tree.roots.glob("*/*")}
+    roots = {(p.parent.name, p.name) for p in tree.roots.glob("*/*") if p.is_dir()}
+    for shared in (p for p in tree.roots.glob("*/*") if not p.is_dir()):
+        served = tree.release(shared.parent.name, shared.stem) / "root.squashfs"
+        assert shared.samefile(served)
     assert roots == {(r.profile, r.version) for r in find_releases(tree)}
     assert {(p.parent.name, p.name) for p in (tree.path / "reports").glob("*/*")} <= roots
     named = {f"{profile}/{version}" for profile, version in roots}

@@ -280,7 +280,7 @@ def test_initrd_holds_our_module(root: Path, image: Path, tmp_path: Path) -> Non
     release = (image / "kernel-version").read_text().strip()
     modules = said.partition("dracut modules:\n")[2].partition("\n=")[0].split()
     assert "imagebuilder" in modules
-    for driver in ("r8169", "e1000e", "igc", "virtio_net", "overlay", "nfsv4", "squashfs"):
+    for driver in ("r8169", "e1000e", "igc", "virtio_net", "overlay", "nfsv4", "squashfs", "erofs"):
         assert f"/{driver}.ko" in said, f"{driver} is not in the initrd"
     assert f"lib/modules/{release}/modules.dep" in said
     assert "early" in said.lower(), "microcode comes first"

@@ -6,7 +6,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,15 @@ import pytest
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.process import run
 from imagebuilder.publish.channel import promote, rollback
-from imagebuilder.publish.content import DamagedError
+from imagebuilder.publish.content import DamagedError, read_sums
 from imagebuilder.publish.listing import verify_releases
 from imagebuilder.publish.release import Published, publish
+from imagebuilder.publish.removal import collect_releases, unpublish
+from imagebuilder.rootkind import Format
 from imagebuilder.store.repository import ImageRef, Store, make_store
 from imagebuilder.tree import Tree, make_tree
 from tests.integration.published import (
+    BOLD,
     PROFILE,
     UNTESTED,
     channels_of,
@@ -61,12 +65,15 @@ def images(store: Store, place: Path) -> list[ImageRef]:
 
 
 def put(
-    store: Store, image: ImageRef, tree: Tree, channel: str = "candidate", *, squashfs: bool = False
+    store: Store,
+    image: ImageRef,
+    tree: Tree,
+    channel: str = "candidate",
+    *,
+    formats: Sequence[Format] = (),
 ) -> Published:
     """Publish, quietly."""
-    return publish(
-        store, image, tree, quiet(), channel=channel, squashfs=squashfs or None, untested=UNTESTED
-    )
+    return publish(store, image, tree, quiet(), channel=channel, formats=formats, untested=UNTESTED)
 
 
 def inodes(folder: Path) -> dict[str, tuple[int, int]]:
@@ -119,6 +126,22 @@ def test_on_another_file_system_a_root_is_copied_once(
     check_tidy(tree)
 
 
+def test_a_kernel_and_initrd_that_a_release_has_are_linked_and_damaged_ones_are_not(
+    store: Store, images: list[ImageRef], tree: Tree, place: Path
+) -> None:
+    put(store, images[0], tree)
+    old = tree.release(PROFILE, images[0].version)
+    damaged = (old / "initrd.img").read_bytes()[:-1] + b"!"
+    (old / "initrd.img").unlink()
+    (old / "initrd.img").write_bytes(damaged)
+    image = make_image(store, place, 5, pair=1)
+    put(store, image, tree)
+    new = tree.release(PROFILE, image.version)
+    assert (new / "vmlinuz").samefile(old / "vmlinuz")
+    assert not (new / "initrd.img").samefile(old / "initrd.img")
+    check_release_whole(tree, release_of(image))
+
+
 def test_publishing_twice_changes_nothing_and_says_so(
     store: Store, images: list[ImageRef], tree: Tree
 ) -> None:
@@ -126,7 +149,7 @@ def test_publishing_twice_changes_nothing_and_says_so(
     folder = tree.release(PROFILE, images[0].version)
     before, said = inodes(folder), tree.journal.read_text()
     again = put(store, images[0], tree)
-    assert (again.made, again.packed) == (False, False)
+    assert (again.made, again.packed) == (False, ())
     assert "is published already" in again.render()
     assert "candidate is" in again.render()
     assert inodes(folder) == before
@@ -141,14 +164,14 @@ def test_squashfs_comes_later_without_touching_a_file(
 ) -> None:
     put(store, images[0], tree)
     folder = tree.release(PROFILE, images[0].version)
-    before, time = inodes(folder), folder.stat().st_mtime_ns
-    done = put(store, images[0], tree, squashfs=True)
-    assert (done.made, done.packed) == (False, True)
+    before, stamp = inodes(folder), folder.stat().st_mtime_ns
+    done = put(store, images[0], tree, formats=[Format.SQUASHFS])
+    assert (done.made, done.packed) == (False, ("root.squashfs",))
     check_release_whole(tree, release_of(images[0]))
     after = inodes(folder)
     assert set(after) - set(before) == {"root.squashfs"}
     assert {n for n in before if after[n] != before[n]} == {"SHA256SUMS"}
-    assert folder.stat().st_mtime_ns == time
+    assert folder.stat().st_mtime_ns == stamp
     run(
         [
             "unsquashfs",
@@ -160,16 +183,84 @@ def test_squashfs_comes_later_without_touching_a_file(
         ]
     )
     assert (place / "out/etc/version").read_text() == images[0].version
-    assert not put(store, images[0], tree, squashfs=True).packed
+    assert not put(store, images[0], tree, formats=[Format.SQUASHFS]).packed
     check_tidy(tree)
 
 
-def test_an_image_that_boots_over_http_is_packed(store: Store, tree: Tree, place: Path) -> None:
-    image = make_image(store, place, 1, root="http")
-    assert put(store, image, tree).packed
+@pytest.mark.parametrize(
+    ("root", "name"),
+    [("http", "root.squashfs"), ("nfs-squashfs", "root.squashfs"), ("http-erofs", "root.erofs")],
+)
+def test_an_image_is_packed_as_it_boots(
+    store: Store, tree: Tree, place: Path, root: str, name: str
+) -> None:
+    image = make_image(store, place, 1, root=root)
+    assert put(store, image, tree).packed == (name,)
+    check_release_whole(tree, release_of(image))
     folder = tree.release(PROFILE, image.version)
-    assert (folder / "root.squashfs").stat().st_size > 0
-    assert "set root-kind http" in (folder / "boot.ipxe").read_text()
+    assert (folder / name).stat().st_size > 0
+    assert f"set root-kind {root}\n" in (folder / "boot.ipxe").read_text()
+
+
+def test_an_image_is_packed_as_its_nodes_boot(
+    store: Store, images: list[ImageRef], tree: Tree
+) -> None:
+    entry = 'nodes: {{n1: {{macs: ["52:54:00:00:00:01"], profile: {}, root: http-erofs}}}}\n'
+    tree.nodes_file.write_text(entry.format("another"))
+    assert put(store, images[0], tree).packed == ()
+    tree.nodes_file.write_text(entry.format(PROFILE))
+    assert put(store, images[0], tree).packed == ("root.erofs",)
+    tree.nodes_file.write_text("nodes: [\n")  # somebody is writing it
+    assert put(store, images[1], tree).packed == ()
+
+
+def test_the_same_root_is_packed_to_the_same_bytes(
+    store: Store, images: list[ImageRef], tree: Tree, place: Path
+) -> None:
+    found = set()
+    for number, folder in enumerate((tree, make_tree(place / "again"))):
+        time.sleep(number)  # a time that slipped in would be another one
+        put(store, images[0], folder, formats=list(Format))
+        sums = read_sums(folder.release(PROFILE, images[0].version))
+        found.add((sums["root.squashfs"], sums["root.erofs"]))
+    assert len(found) == 1
+
+
+def test_a_squashfs_has_a_second_name_for_nfs(
+    store: Store, images: list[ImageRef], tree: Tree
+) -> None:
+    put(store, images[0], tree, formats=[Format.SQUASHFS])
+    shared = tree.shared_squashfs(PROFILE, images[0].version)
+    content = shared.read_bytes()
+    shared.unlink()
+    shared.write_bytes(content)  # a copy takes space, and need not stay what it is
+    with pytest.raises(DamagedError, match="under a second name"):
+        verify_releases(tree, quiet())
+    put(store, images[0], tree)
+    assert verify_releases(tree, quiet()) == 1
+    shared.unlink()
+    with pytest.raises(DamagedError, match="under a second name"):
+        promote(tree, PROFILE, quiet(), untested=UNTESTED)
+    put(store, images[0], tree)
+    promote(tree, PROFILE, quiet(), untested=UNTESTED)
+
+
+def test_a_second_name_goes_with_its_release(
+    store: Store, images: list[ImageRef], tree: Tree
+) -> None:
+    for image in images[:3]:
+        put(store, image, tree, formats=[Format.SQUASHFS] if image != images[2] else [])
+    unpublish(tree, f"{PROFILE}@{images[0].version}", quiet(), BOLD)
+    # Somebody was killed: before a release came, while it got a squashfs, and as it went.
+    for image in (images[2], images[3]):
+        tree.shared_squashfs(PROFILE, image.version).write_bytes(b"unfinished")
+    check_release_whole(tree, release_of(images[2]))
+    shutil.rmtree(tree.release(PROFILE, images[1].version))
+    collect_releases(tree, quiet(), BOLD, keep=1, dry_run=False)
+    check_tidy(tree)
+    assert list(tree.roots.glob("*/*.squashfs")) == []
+    put(store, images[3], tree, formats=[Format.SQUASHFS])
+    check_release_whole(tree, release_of(images[3]))
 
 
 def test_umask_of_the_person_does_not_matter(
@@ -178,9 +269,9 @@ def test_umask_of_the_person_does_not_matter(
     before = os.umask(0o077)
     try:
         tree = make_tree(place / "netboot")
-        put(store, images[0], tree, squashfs=True)
+        put(store, images[0], tree, formats=[Format.SQUASHFS])
         put(store, images[1], tree)
-        put(store, images[1], tree, squashfs=True)
+        put(store, images[1], tree, formats=[Format.SQUASHFS])
         promote(tree, PROFILE, quiet(), untested=UNTESTED)
     finally:
         os.umask(before)
@@ -229,7 +320,7 @@ def test_a_tampered_release_is_refused_by_name(
     store: Store, images: list[ImageRef], tree: Tree, name: str
 ) -> None:
     put(store, images[0], tree, "stable")
-    put(store, images[1], tree, squashfs=True)
+    put(store, images[1], tree, formats=[Format.SQUASHFS])
     TAMPER[name](tree.release(PROFILE, images[1].version) / name)
     for attempt in (
         lambda: promote(tree, PROFILE, quiet(), untested=UNTESTED),

@@ -18,6 +18,7 @@ from imagebuilder.publish.find import find_releases
 from imagebuilder.publish.gate import under_test
 from imagebuilder.publish.release import publish
 from imagebuilder.publish.removal import Caution, collect_releases
+from imagebuilder.rootkind import Format
 from imagebuilder.store.repository import ImageRef, Store, make_store
 from imagebuilder.tree import CHANNELS, Tree, make_tree
 from tests.integration.published import (
@@ -66,11 +67,9 @@ def ground() -> Iterator[Ground]:
         yield made
 
 
-def publish_image(ground: Ground, image: ImageRef, *, squashfs: bool = False) -> None:
+def publish_image(ground: Ground, image: ImageRef, *formats: Format) -> None:
     """Publish to candidate."""
-    publish(
-        ground.store, image, ground.tree, quiet(), channel="candidate", squashfs=squashfs or None
-    )
+    publish(ground.store, image, ground.tree, quiet(), channel="candidate", formats=formats)
 
 
 def collect(ground: Ground, caution: Caution = BOLD) -> None:
@@ -92,7 +91,7 @@ def actions(ground: Ground, chance: random.Random) -> dict[str, Callable[[], obj
     image = chance.choice(ground.images)
     return {
         "publish": lambda: publish_image(ground, image),
-        "pack": lambda: publish_image(ground, image, squashfs=True),
+        "pack": lambda: publish_image(ground, image, *Format),
         "promote": lambda: promote(ground.tree, PROFILE, quiet(), untested=UNTESTED),
         "rollback": lambda: rollback(ground.tree, PROFILE, quiet()),
         "test": lambda: examine(ground, image),
@@ -152,7 +151,7 @@ def test_killed_at_any_moment_the_state_is_the_old_or_the_new(ground: Ground) ->
     assert sum(killed.values()) > KILLS / 6, f"too few were killed in their work: {killed}"
     print(f"killed in their work: {killed}")
     for image in ground.images:
-        publish_image(ground, image, squashfs=True)
+        publish_image(ground, image, *Format)
     collect(ground)
     check_tree(ground.tree)
     check_tidy(ground.tree)
@@ -184,7 +183,7 @@ def test_all_at_once_leave_a_whole_tree(ground: Ground) -> None:
         acts = [actions(ground, chance)[name] for name in ("promote", "rollback", "pack", "test")]
         acts += [lambda: collect(ground, HASTY)]
         acts += [lambda image=image: publish_image(ground, image) for image in (same, same)]  # type: ignore[misc]
-        acts += [lambda: publish_image(ground, ground.images[-1], squashfs=True)]
+        acts += [lambda: publish_image(ground, ground.images[-1], Format.SQUASHFS)]
         chance.shuffle(acts)
         running = [fork(act) for act in acts]
         while running:

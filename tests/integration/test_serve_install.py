@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.process import run
 from tests.integration.started import wait_until
 from tests.integration.wire_room import COMMAND, Room, wire_room
+from tests.systemd import verify
 
 pytestmark = pytest.mark.root
 
@@ -25,20 +25,6 @@ def room(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Room]:
     """A wire that nobody serves."""
     with wire_room(tmp_path_factory.mktemp("wire")) as made:
         yield made
-
-
-def verify(units: list[Path], scratch: Path) -> str:
-    """What systemd thinks of them; units of the host that they lean on are made up."""
-    folder = scratch / "units"
-    folder.mkdir()
-    for unit in units:
-        (folder / unit.name).write_text(unit.read_text())
-    (folder / "rpcbind.service").write_text("[Service]\nExecStart=/bin/true\n")
-    paths = [folder / unit.name for unit in units]
-    env = {"SYSTEMD_UNIT_PATH": f"{folder}:", "SYSTEMD_LOG_LEVEL": "warning"}
-    done = run(["systemd-analyze", "verify", "--man=no", *paths], env=env, check=False)
-    said = [line for line in done.stderr.splitlines() if "imagebuilder" in line]
-    return "\n".join([*said, *([f"exit status {done.status}"] if done.status else [])])
 
 
 @pytest.mark.parametrize(

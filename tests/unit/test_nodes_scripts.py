@@ -18,14 +18,15 @@ from imagebuilder.nodes.types import Menu, Node
 
 MAC = "52:54:00:77:00:01"
 ID = "0123456789abcdef0123456789abcdef"
+GIVEN = "0123456789abcdef"
 NODE = Node("node1", (MAC, "52:54:00:77:00:02"), "generic", cmdline=("quiet",))
 STATIC = Node("node1", (MAC,), "rx", version="v1", address="10.0.0.1", static=True, root="http")
 PROFILES = (("generic", "stable"), ("rx", "candidate"))
 SCRIPTS = {
     "entry": render_entry("10.0.0.1", 80, Path("/srv/netboot/roots")),
     "entry on another port": render_entry("10.0.0.1", 8080, Path("/srv/netboot/roots")),
-    "node": render_node_script(NODE, MAC, ID),
-    "static node": render_node_script(STATIC, MAC, ID),
+    "node": render_node_script(NODE, MAC, ID, GIVEN),
+    "static node": render_node_script(STATIC, MAC, ID, GIVEN),
     "menu": render_menu(Menu("generic", 5), PROFILES, ("ubuntu-24.04",)),
     "empty menu": render_menu(Menu("gone", 0), (), ()),
 }
@@ -88,6 +89,11 @@ def test_a_node_follows_its_channel_or_is_pinned() -> None:
     assert "set node-root http\n" in SCRIPTS["static node"]
     files = "set node-files ${http}/nodes/52-54-00-77-00-01/node.img\n"
     assert files in SCRIPTS["node"]
+
+
+def test_a_node_reports_what_it_was_given_and_a_stranger_does_not() -> None:
+    assert f"set report ${{http}}/report/{GIVEN}\n" in SCRIPTS["node"]
+    assert "set report ${http}/report\n" in SCRIPTS["menu"]
 
 
 def test_the_words_of_a_node() -> None:

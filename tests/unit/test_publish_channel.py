@@ -12,6 +12,7 @@ import pytest
 
 from imagebuilder.digest import Json, digest_of_file
 from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.nodes.show import root_word
 from imagebuilder.publish.channel import Moved, promote, rollback
 from imagebuilder.publish.content import (
     DamagedError,
@@ -206,6 +207,43 @@ def test_a_script_names_its_version_and_no_channel() -> None:
     (plain, with_files) = (line for line in text.splitlines() if line.startswith("kernel "))
     assert " ip=dhcp quiet ${root-word} ${report-word} ${node-args} initrd=initrd.img " in plain
     assert " initrd=initrd.img initrd=node.img " in with_files
+
+
+def root_word_of(script: str, kind: str) -> str:
+    """The root= that iPXE comes to with this kind of root: it follows the script's jumps."""
+    lines = [line for line in script.splitlines() if line and not line.startswith("#")]
+    at, word = 0, ""
+    while lines[at] != ":report":
+        jump = re.fullmatch(r"iseq \$\{root-kind\} (\S+) && goto (\w+) \|\|", lines[at])
+        plain = re.fullmatch(r"goto (\w+)", lines[at])
+        if lines[at].startswith("set root-word "):
+            word = lines[at].removeprefix("set root-word ")
+        if plain or (jump and jump[1] == kind):
+            at = lines.index(f":{plain[1] if plain else jump[2] if jump else ''}")
+        else:
+            at += 1
+    return word
+
+
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [
+        ("nfs", "root=nfs4:${server}:${roots}/demo/20260101-aa"),
+        ("nfs-squashfs", "root=nfs4:${server}:${roots}/demo/20260101-aa.squashfs"),
+        ("http", "root=${http}/releases/demo/20260101-aa/root.squashfs"),
+        ("http-erofs", "root=${http}/releases/demo/20260101-aa/root.erofs"),
+    ],
+)
+def test_the_script_and_what_is_shown_of_a_node_name_the_same_root(kind: str, word: str) -> None:
+    found = root_word_of(render_script(FACTS), kind)
+    for name, value in (
+        ("release-url", "${http}/releases/${release-path}"), ("release-path", "demo/20260101-aa")
+    ):  # fmt: skip
+        found = found.replace(f"${{{name}}}", value)
+    assert found == word
+    tree = Tree(Path("/tree"))
+    shown = root_word(tree, "demo/20260101-aa", kind)
+    assert f"root={shown}".replace("/tree/roots", "${roots}") == word
 
 
 def test_every_label_of_the_script_exists() -> None:

@@ -68,6 +68,7 @@ def make_release(
         (folder / file).write_text(f"{file} {version}")
     sums = {path.name: digest_of_file(path) for path in folder.iterdir()}
     (folder / "SHA256SUMS").write_text(render_sums(sums))
+    tree.shared_squashfs(profile, version).hardlink_to(folder / "root.squashfs")
     ref = tree.repo / "refs/heads/root" / profile / version
     ref.parent.mkdir(parents=True, exist_ok=True)
     ref.write_text(f"{version:0>64}\n")

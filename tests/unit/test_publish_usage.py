@@ -64,6 +64,13 @@ def test_a_report_becomes_a_record(tree: Tree) -> None:
     assert note_reports(tree) == []
 
 
+def test_a_report_says_what_the_node_was_given(tree: Tree) -> None:
+    given = "0123456789abcdef"
+    log(tree, line(), line(uri=f"/report/{given}/demo/1?stage=root&node={MAC}"))
+    (seen,) = note_reports(tree)
+    assert (seen.profile, seen.version, seen.given) == ("demo", "1", given)
+
+
 def test_another_release_frees_the_one_before(tree: Tree) -> None:
     log(tree, line("1"))
     note_reports(tree)
@@ -113,7 +120,8 @@ NONSENSE = (
     "", "\n", "nonsense\n", "[]\n", "7\n", '{"uri": "/report/demo/1"}\n',
     line(mac="nobody"), line(mac="../../../x"), line("../../etc"), line("1/2"), line(".."),
     line(uri="/reports/demo/1?node=" + MAC), line(uri="http://[::1/report/demo/1?node=" + MAC),
-    line(time="yesterday"),
+    line(time="yesterday"), line(uri="/report/no-id/demo/1?node=" + MAC),
+    line(uri="/report/0123456789abcdef/../demo/1?node=" + MAC),
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.serve.config import Nfs, Options, ServeConfig
 from imagebuilder.serve.daemons import web_and_wire
 from imagebuilder.serve.files import config_texts, make_config
-from imagebuilder.serve.install import exec_line, system_files, words
+from imagebuilder.serve.install import system_files, words
 from imagebuilder.serve.ipxe import NAMES, choose_boot_files
 from imagebuilder.serve.render import (
     render_dhcp_hosts,
@@ -24,6 +24,7 @@ from imagebuilder.serve.render import (
     render_hosts,
     render_nginx,
 )
+from imagebuilder.serve.units import exec_line
 from imagebuilder.serve.wire import Wire
 from imagebuilder.tree import Tree
 

@@ -27,7 +27,7 @@ NIC_DRIVERS = (
     "atlantic", "bnxt_en", "e1000", "e1000e", "i40e", "ice", "igb", "igc", "ixgbe", "mlx4_en",
     "mlx5_core", "r8152", "r8169", "tg3", "virtio_net",
 )  # fmt: skip
-ROOT_DRIVERS = ("loop", "nfs", "nfsv3", "nfsv4", "overlay", "squashfs")
+ROOT_DRIVERS = ("erofs", "loop", "nfs", "nfsv3", "nfsv4", "overlay", "squashfs")
 OURS = "imagebuilder"
 # Where an archive in an initramfs may begin (buffer-format.rst of the kernel's documentation).
 ALIGNED = 4

@@ -15,8 +15,17 @@ from imagebuilder.checks.backend import last_line
 from imagebuilder.checks.facts import Facts, NodeFacts
 
 LOWER = "/run/initramfs/imagebuilder/lower"
+IMAGE = "/run/initramfs/imagebuilder/image"
 OVERLAY = "/run/initramfs/imagebuilder/overlay"
 MARK = "usr/.imagebuilder-check"
+NFS = ("nfs", "nfs4")
+# What is below / by kind of root: the file system, and the one that its file is on.
+BELOW = {
+    "nfs": (NFS, ("",)),
+    "nfs-squashfs": (("squashfs",), NFS),
+    "http": (("squashfs",), ("tmpfs",)),
+    "http-erofs": (("erofs",), ("tmpfs",)),
+}
 # One command, because every command on an emulated node takes a good part of a second.  A line
 # `== NAME` begins what NAME is.  The clock is the last to be told.
 TELL = f"""\
@@ -30,6 +39,7 @@ for unit in $(systemctl list-units --failed --plain --no-legend | cut -d ' ' -f 
 done
 say root; findmnt -rno FSTYPE /
 say lower; findmnt -rno FSTYPE,SOURCE,OPTIONS {LOWER}
+say image; findmnt -rno FSTYPE,SOURCE,OPTIONS {IMAGE}
 say overlay; findmnt -rno FSTYPE {OVERLAY}
 say space; df -P -B 1 {OVERLAY} | tail -1
 say written
@@ -137,20 +147,30 @@ def test_every_unit_is_well(told: Told) -> None:
 
 @pytest.mark.boot
 def test_root_is_the_release(told: Told, node: NodeFacts, facts: Facts) -> None:
-    kind, source, options = (*told.one("lower").split(" ", 2), "", "", "")[:3]
+    kind, source, options = mount_of(told, "lower")
+    place, export, _ = mount_of(told, "image")
     if told.one("root") != "overlay":
         pytest.fail(f"/ is {told.one('root') or 'unknown'}, not an overlay over the release")
-    wanted = ("nfs", "nfs4") if node.root == "nfs" else ("squashfs",)
+    wanted, places = BELOW[node.root]
     if kind not in wanted:
         pytest.fail(f"below / is {kind or 'nothing'}, expected {' or '.join(wanted)}")
-    if node.lower_source and source != node.lower_source:
-        pytest.fail(f"the root comes from {source}, expected {node.lower_source}")
+    if place not in places:
+        said = f"it is on {place or 'nothing'}, expected {' or '.join(places) or 'nothing'}"
+        pytest.fail(f"below / is {kind}, {said}")
+    if node.source and node.source != (export or source):
+        pytest.fail(f"the root comes from {export or source}, expected {node.source}")
     if "ro" not in options.split(","):
         pytest.fail(f"the release is mounted {options}: it must be read-only")
     expected = (f"IMAGE_ID={facts.profile}", f"IMAGE_VERSION={facts.version}")
     if set(told["release"]) != set(expected):
         said = " ".join(told["release"]) or "without a name"
         pytest.fail(f"the root is {said}, expected {' '.join(expected)}")
+
+
+def mount_of(told: Told, name: str) -> tuple[str, str, str]:
+    """The file system of a mount, its source and its options; empty words for none."""
+    kind, source, options = (*told.one(name).split(" ", 2), "", "", "")[:3]
+    return kind, source, options
 
 
 @pytest.mark.boot

@@ -151,7 +151,7 @@ def test_nothing_needs_file_capabilities(
     tree: Path, facts: Facts, everything: tuple[Found, ...]
 ) -> None:
     if facts.root != "nfs":
-        pytest.skip("nodes of this profile boot a squashfs, which keeps them")
+        pytest.skip("nodes of this profile boot a packed root, which keeps them")
     text = "\n".join(p.read_text() for p in sysctl_files(tree))
     found = [
         file.path
@@ -175,7 +175,7 @@ def test_nothing_has_access_control_lists(
     tree: Path, facts: Facts, everything: tuple[Found, ...]
 ) -> None:
     if facts.root != "nfs":
-        pytest.skip("nodes of this profile boot a squashfs")
+        pytest.skip("nodes of this profile boot a packed root")
     found = [
         file.path
         for file in everything

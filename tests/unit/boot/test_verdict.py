@@ -90,9 +90,18 @@ def test_what_the_machine_says_goes_before_what_made_us_give_up() -> None:
             "the server does not speak that version of NFS",
         ),
         (
-            "http://10.77.0.1/x/root.squashfs:        dmesg(1) may have more information after "
-            "failed mount system call.",
-            "what was fetched is no whole squashfs",
+            "imagebuilder: BOOT FAILED in stage root: http://10.77.0.1/x/root.erofs: no whole "
+            "erofs: it does not begin as one",
+            "the packed root is damaged",
+        ),
+        (
+            "imagebuilder: BOOT FAILED in stage root: nfs4:10.77.0.1:/roots/x/7.squashfs: no whole "
+            "squashfs: it ends after 4096 of 81920 bytes",
+            "the packed root is damaged",
+        ),
+        (
+            "nfs4:10.77.0.1:/roots/x/7.squashfs: there is no file 7.squashfs in /roots/x",
+            "the server has no such root for this node",
         ),
         (
             "imagebuilder: BOOT FAILED in stage node-files: tar: Exiting with failure status",

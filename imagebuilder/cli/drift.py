@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a reboot would change a node."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from imagebuilder.cli.context import Context, print_json, print_text
+from imagebuilder.cli.names import AsJson, TreeOption
+from imagebuilder.tree import DEFAULT_TREE
+
+
+def complete_name(incomplete: str) -> list[str]:
+    """Nodes and published profiles of the tree that start so."""
+    from imagebuilder.errors import ImagebuilderError
+    from imagebuilder.nodes.load import load_nodes
+    from imagebuilder.nodes.references import find_profiles
+    from imagebuilder.tree import Tree
+
+    tree = Tree(Path(os.environ.get("IMAGEBUILDER_TREE") or DEFAULT_TREE))
+    try:
+        names = {*find_profiles(tree), *(node.name for node in load_nodes(tree).nodes)}
+    except (ImagebuilderError, OSError):
+        return []
+    return sorted(name for name in names if name.startswith(incomplete))
+
+
+def drift(
+    context: typer.Context,
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NODE|PROFILE]...",
+            autocompletion=complete_name,
+            help="Nodes, or profiles with their nodes; all if none is named.",
+        ),
+    ] = None,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit 1 when a reboot would change a node.")
+    ] = False,
+    tree: TreeOption = DEFAULT_TREE,
+    json: AsJson = False,
+) -> None:
+    """Say whether a reboot would change nodes: kernel, root, command line, own files, by content.
+
+    A profile is told with what was published, built and typed since its stable release.
+
+    Example: imagebuilder drift node1 generic
+    """
+    from imagebuilder.drift.answer import answer
+    from imagebuilder.drift.show import render_drift
+    from imagebuilder.publish.find import open_tree
+
+    given: Context = context.obj
+    found = answer(open_tree(tree), given.settings, names or (), given.ui)
+    if json:
+        print_json(found.as_json())
+    else:
+        print_text(render_drift(found.nodes, found.profiles))
+    if exit_code and found.changes:
+        raise typer.Exit(1)

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The night: every profile rebuilt, tested and released where anything changed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from imagebuilder.cli.context import Context, print_json, print_text, wants_colour
+from imagebuilder.cli.names import AsJson, TreeOption, complete_profile
+from imagebuilder.tree import DEFAULT_TREE
+
+if TYPE_CHECKING:
+    from imagebuilder.nightly.types import Night, NightOptions
+    from imagebuilder.recipe.model_nightly import NightlyModel
+
+CALENDAR = "*-*-* 02:30"
+PATIENCE_MIN = 60
+Profiles = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[PROFILE]...",
+        autocompletion=complete_profile,
+        help="Recipes by name; without any, every recipe and every profile with a lock.",
+    ),
+]
+Promote = Annotated[
+    bool | None,
+    typer.Option("--promote/--no-promote", help="Make stable what passed its boot test."),
+]
+ReportFolder = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="IMAGEBUILDER_REPORT",
+        metavar="DIR",
+        help="Where the history of nights is; default: nightly/ of the state.",
+    ),
+]
+Keep = Annotated[
+    int | None, typer.Option(min=1, help="Images and releases of each that stay; default 5.")
+]
+Commit = Annotated[
+    bool | None,
+    typer.Option("--commit/--no-commit", help="Commit with git the locks that passed."),
+]
+Patience = Annotated[
+    int,
+    typer.Option(min=0, metavar="MINUTES", help="How long to wait for an archive that is away."),
+]
+
+
+def nightly(
+    context: typer.Context,
+    profiles: Profiles = None,
+    promote: Promote = None,
+    report: ReportFolder = None,
+    keep: Keep = None,
+    commit: Commit = None,
+    patience: Patience = PATIENCE_MIN,
+    install: Annotated[
+        bool, typer.Option("--install", help="Write a systemd timer with these options instead.")
+    ] = False,
+    uninstall: Annotated[bool, typer.Option("--uninstall", help="Remove that timer.")] = False,
+    calendar: Annotated[
+        str, typer.Option(metavar="TIME", help="With --install: when (systemd.time(7)).")
+    ] = CALENDAR,
+    root: Annotated[
+        Path, typer.Option(envvar="DESTDIR", help="Where --install writes; for packagers.")
+    ] = Path("/"),
+    tree: TreeOption = DEFAULT_TREE,
+    json: AsJson = False,
+) -> None:
+    """Refresh locks, rebuild what changed, prove, publish as candidate, boot-test, and promote.
+
+    Nothing changed: it says so and does nothing more.  Where one profile fails the others go on,
+    and stable stays.  It ends with 1 when one has failed.  What no option says is as `nightly` of
+    the site file has it.
+
+    Example: imagebuilder nightly --promote --commit
+    """
+    from imagebuilder.nightly.install import uninstall_nightly
+    from imagebuilder.nightly.profiles import choose_profiles
+    from imagebuilder.nightly.site import find_report_folder, load_nightly
+    from imagebuilder.nightly.types import NightOptions
+
+    given: Context = context.obj
+    if uninstall:
+        print_text(uninstall_nightly(root))
+        return
+    site = load_nightly(given.settings, os.environ)
+    chosen, left_out = choose_profiles(profiles or site.profiles, given.settings)
+    if install:
+        words = (*(profiles or ()), *words_of(promote, report, keep, commit, patience))
+        print_text(install_timer(given, site, words, calendar, root, tree))
+        return
+    for fault in left_out:
+        given.ui.warn(str(fault))
+    options = NightOptions(
+        chosen,
+        (report or find_report_folder(site, given.settings, os.environ)).absolute(),
+        promote=site.promote if promote is None else promote,
+        keep=keep or site.keep,
+        commit=site.commit if commit is None else commit,
+        patience=60.0 * patience,
+    )
+    show(have_night(given, site, options, tree), options.folder, json)
+
+
+def install_timer(
+    given: Context,
+    site: NightlyModel,
+    words: tuple[str, ...],
+    calendar: str,
+    root: Path,
+    tree: Path,
+) -> str:
+    """Write the timer; what was done."""
+    from imagebuilder.nightly.install import TimerOptions, install_nightly
+    from imagebuilder.nightly.site import find_webhook_file
+    from imagebuilder.tree import Tree
+
+    timer = TimerOptions(words, calendar, find_webhook_file(site, os.environ))
+    return install_nightly(timer, given.settings, Tree(tree.absolute()), root, given.ui)
+
+
+def have_night(given: Context, site: NightlyModel, options: NightOptions, tree: Path) -> Night:
+    """Run it, and tell who wants to know."""
+    from imagebuilder.nightly.night import run_night
+    from imagebuilder.nightly.tell import tell
+    from imagebuilder.tree import make_tree
+
+    def told(night: Night) -> None:
+        tell(night, options.folder, site, given.ui)
+
+    return run_night(options, given.settings, make_tree(tree), given.ui, told=told)
+
+
+def words_of(
+    promote: bool | None, report: Path | None, keep: int | None, commit: bool | None, patience: int
+) -> list[str]:
+    """The options that were given, as words of a command line."""
+    words = []
+    if promote is not None:
+        words.append("--promote" if promote else "--no-promote")
+    if report:
+        words += ["--report", os.fspath(report.absolute())]
+    if keep is not None:
+        words += ["--keep", str(keep)]
+    if commit is not None:
+        words.append("--commit" if commit else "--no-commit")
+    if patience != PATIENCE_MIN:
+        words += ["--patience", str(patience)]
+    return words
+
+
+def show(night: Night, folder: Path, json: bool) -> None:
+    """Print a night; it ends the program with 1 when it failed."""
+    from imagebuilder.nightly.as_json import night_json
+    from imagebuilder.nightly.save import INDEX
+    from imagebuilder.nightly.terminal import render_lines
+
+    if json:
+        print_json(night_json(night))
+    else:
+        print_text(render_lines(night, folder / INDEX, colour=wants_colour()))
+    if night.failed:
+        raise typer.Exit(1)
