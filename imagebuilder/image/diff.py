@@ -14,7 +14,10 @@ from imagebuilder.ui import format_size, table
 
 @dataclass(frozen=True)
 class ImageDiff:
-    """The differences; `packages` rows are name, old version, new version ("" is absent)."""
+    """The differences; `packages` rows are name, old version, new version ("" is absent).
+
+    `grown` is bytes more by package, `kind` how nodes get the root.
+    """
 
     old: str
     new: str
@@ -25,12 +28,16 @@ class ImageDiff:
     root_changed: bool
     size: tuple[int, int]
     inputs: tuple[str, ...]
+    grown: Mapping[str, int]
+    kind: tuple[str, str]
 
     @property
     def same(self) -> bool:
         """Whether the images would behave alike: same root, kernel, initrd and command line."""
         return not (self.root_changed or self.initrd_changed) and (
-            self.kernel[0] == self.kernel[1] and self.cmdline[0] == self.cmdline[1]
+            self.kernel[0] == self.kernel[1]
+            and self.cmdline[0] == self.cmdline[1]
+            and self.kind[0] == self.kind[1]
         )
 
 
@@ -42,6 +49,7 @@ def diff_manifests(old: Mapping[str, Json], new: Mapping[str, Json]) -> ImageDif
         for name in sorted({*before, *after})
         if before.get(name) != after.get(name)
     )
+    sizes, sizes_after = installed_sizes(old), installed_sizes(new)
     layers = {r.title: r.inputs for r in layer_records(old)}
     inputs = tuple(
         f"{record.title}: {change}"
@@ -59,6 +67,8 @@ def diff_manifests(old: Mapping[str, Json], new: Mapping[str, Json]) -> ImageDif
         root_changed=text(old, "root", "commit") != text(new, "root", "commit"),
         size=(number(old, "root", "size"), number(new, "root", "size")),
         inputs=inputs,
+        grown={name: sizes_after.get(name, 0) - sizes.get(name, 0) for name, _, _ in packages},
+        kind=(root_kind(old), root_kind(new)),
     )
 
 
@@ -97,17 +107,33 @@ def versions(manifest: Mapping[str, Json]) -> dict[str, str]:
     return {f"{p['name']}:{p['architecture']}": p["version"] for p in listed}
 
 
+def root_kind(manifest: Mapping[str, Json]) -> str:
+    """How nodes get the root unless they say otherwise."""
+    boot = part(manifest, "boot")
+    return str(boot.get("root", "nfs")) if isinstance(boot, Mapping) else ""
+
+
+def installed_sizes(manifest: Mapping[str, Json]) -> dict[str, int]:
+    """Installed bytes by `package:architecture`, as dpkg has them."""
+    listed = manifest["packages"]
+    assert isinstance(listed, list)
+    return {f"{p['name']}:{p['architecture']}": p.get("installed-size", 0) for p in listed}
+
+
 def diff_json(found: ImageDiff) -> dict[str, Json]:
     """The differences for programs."""
     return {
         "old": found.old,
         "new": found.new,
         "same": found.same,
-        "packages": [{"name": n, "old": a, "new": b} for n, a, b in found.packages],
+        "packages": [
+            {"name": n, "old": a, "new": b, "grown": found.grown[n]} for n, a, b in found.packages
+        ],
         "kernel": {"old": found.kernel[0], "new": found.kernel[1]},
         "initrd-changed": found.initrd_changed,
         "cmdline": {"old": found.cmdline[0], "new": found.cmdline[1]},
         "root-changed": found.root_changed,
+        "root-kind": {"old": found.kind[0], "new": found.kind[1]},
         "root-size": {"old": found.size[0], "new": found.size[1]},
         "inputs": list(found.inputs),
     }
@@ -124,11 +150,23 @@ def render_diff(found: ImageDiff) -> str:
         lines.append("initrd: changed")
     if found.cmdline[0] != found.cmdline[1]:
         lines.append(f"command line: {found.cmdline[0]}\n           -> {found.cmdline[1]}")
+    if found.kind[0] != found.kind[1]:
+        lines.append(f"root over: {found.kind[0]} -> {found.kind[1]}")
     before, after = found.size
     if before != after:
         lines.append(f"root: {format_size(before)} -> {format_size(after)}")
     if found.packages:
-        rows = [(name, a or "-", b or "-") for name, a, b in found.packages]
-        lines.append(table(rows, ("package", "old", "new")))
+        rows = [
+            (name, a or "-", b or "-", format_growth(found.grown[name]))
+            for name, a, b in found.packages
+        ]
+        lines.append(table(rows, ("package", "old", "new", "size")))
     lines.extend(found.inputs)
     return "\n".join(lines)
+
+
+def format_growth(size: int) -> str:
+    """Bytes more or less for people."""
+    if not size:
+        return "-"
+    return f"+{format_size(size)}" if size > 0 else f"-{format_size(-size)}"

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two boots -> what of the first the second would change.  By content: names never count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from imagebuilder.drift.types import SAME, Boot, Content, Part, State
+from imagebuilder.nodes.given import Given
+
+MOST = 3  # packages that are named; `diff` names all
+
+
+def compare_boots(old: Boot, new: Boot) -> dict[str, Part]:
+    """What of `old` a boot of `new` would change, by part."""
+    return {
+        "kernel": compare_kernels(old, new),
+        "root": compare_roots(old, new),
+        "cmdline": compare_words(old, new),
+        "files": compare_files(old, new),
+    }
+
+
+def unknown(boot: Boot) -> Part:
+    """The part of a boot whose release cannot be read."""
+    return Part(State.UNKNOWN, (f"{boot.release} is not in this tree any more, or damaged",))
+
+
+def changes(*why: str) -> Part:
+    """A part that a reboot would change."""
+    return Part(State.CHANGES, why)
+
+
+def compare_kernels(old: Boot, new: Boot) -> Part:
+    """Kernel and initrd."""
+    if old.release == new.release:
+        return SAME
+    for boot in (old, new):
+        if boot.content is None:
+            return unknown(boot)
+    assert old.content
+    assert new.content
+    told = kernel_differences(old.content, new.content)
+    return changes(*told) if told else SAME
+
+
+def kernel_differences(old: Content, new: Content) -> list[str]:
+    """How the boot pair differs, in words."""
+    found: list[str] = []
+    if old.vmlinuz != new.vmlinuz:
+        both = old.kernel and new.kernel and old.kernel != new.kernel
+        found.append(f"kernel {old.kernel} -> {new.kernel}" if both else "another vmlinuz")
+    if old.initrd != new.initrd:
+        found.append("another initrd.img")
+    return found
+
+
+def compare_roots(old: Boot, new: Boot) -> Part:
+    """The root's content."""
+    if old.release == new.release:
+        return SAME
+    for boot in (old, new):
+        if boot.content is None or not boot.content.root:
+            return unknown(boot)
+    assert old.content
+    assert new.content
+    told = root_differences(old.content, new.content)
+    return changes(*told) if told else SAME
+
+
+def root_differences(old: Content, new: Content) -> list[str]:
+    """How two roots differ, in words: by their packages as far as those do."""
+    if old.root == new.root:
+        return []
+    names = sorted({*old.packages, *new.packages})
+    pairs = [(name, old.packages.get(name, "-"), new.packages.get(name, "-")) for name in names]
+    told = [f"{name} {before} -> {after}" for name, before, after in pairs if before != after]
+    if not told:
+        return ["root: the same packages, other files"]
+    more = f" and {len(told) - MOST} more" if len(told) > MOST else ""
+    count = "1 package" if len(told) == 1 else f"{len(told)} packages"
+    return [f"root: {count}: {', '.join(told[:MOST])}{more}"]
+
+
+def compare_words(old: Boot, new: Boot) -> Part:
+    """The kernel's command line, word by word and in order.
+
+    It is the release's words, the way to the root, the node's words: all three must be the same.
+    The word with the version's path is not among them, nor the one with the address for reports.
+    """
+    if old.release != new.release:
+        for boot in (old, new):
+            if boot.content is None:
+                return unknown(boot)
+    told: list[str] = []
+    if old.content and new.content:
+        told += word_differences(old.content.words, new.content.words)
+    if old.given is None or new.given is None:
+        return changes(*told) if told else ungiven(old, new)
+    before, after = kind_of(old, old.given), kind_of(new, new.given)
+    if before != after:
+        told.append(f"root over {before} -> {after}")
+    told += word_differences(old.given.words, new.given.words)
+    return changes(*told) if told else SAME
+
+
+def kind_of(boot: Boot, given: Given) -> str:
+    """How a boot gets its root."""
+    return given.root or (boot.content.kind if boot.content else "what its release says")
+
+
+def word_differences(old: Sequence[str], new: Sequence[str]) -> list[str]:
+    """How two sequences of words differ; empty when they are equal."""
+    if tuple(old) == tuple(new):
+        return []
+    gone = [word for word in dict.fromkeys(old) if old.count(word) > new.count(word)]
+    come = [word for word in dict.fromkeys(new) if new.count(word) > old.count(word)]
+    told = [f"without {word}" for word in gone] + [f"with {word}" for word in come]
+    return told or [f"in another order: {' '.join(new)}"]
+
+
+def ungiven(old: Boot, new: Boot) -> Part:
+    """The part that is unknown because a record is missing."""
+    return Part(State.UNKNOWN, tuple(dict.fromkeys(b.ungiven for b in (old, new) if not b.given)))
+
+
+def compare_files(old: Boot, new: Boot) -> Part:
+    """The node's own files: by path, content, mode, owner."""
+    if old.given is None or new.given is None:
+        return ungiven(old, new)
+    before, after = old.given.files, new.given.files
+    told = [
+        f"{path} {how_changed(before.get(path), after.get(path))}"
+        for path in sorted({*before, *after})
+        if before.get(path) != after.get(path)
+    ]
+    return changes(*told) if told else SAME
+
+
+def how_changed(before: str | None, after: str | None) -> str:
+    """How a file differs, from its lines in two records (given.describe_entry)."""
+    if before is None or after is None:
+        return "added" if before is None else "removed"
+    old, new = before.split(" ", 2), after.split(" ", 2)
+    if old[0][0] != new[0][0] or old[2:] != new[2:]:
+        return "changed"
+    told = [
+        f"{what} {was} -> {now}"
+        for what, was, now in (("mode", old[0][1:], new[0][1:]), ("owner", old[1], new[1]))
+        if was != now
+    ]
+    return ", ".join(told)
+
+
+def differences(old: Content, new: Content) -> tuple[str, ...]:
+    """In what two releases or images differ, in words; nothing when they are the same."""
+    told = [*kernel_differences(old, new), *root_differences(old, new)]
+    told += [f"command line {each}" for each in word_differences(old.words, new.words)]
+    if old.kind != new.kind:
+        told.append(f"root over {old.kind} -> {new.kind}")
+    return tuple(told)

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nodes run against what they would fetch now: each NIC's script, its files, its release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+
+from imagebuilder.drift.compare import compare_boots
+from imagebuilder.drift.content import release_content
+from imagebuilder.drift.types import PARTS, Boot, Content, NodeDrift, Part, State
+from imagebuilder.errors import ImagebuilderError
+from imagebuilder.nodes.given import Served, describe_given, read_given, read_served
+from imagebuilder.nodes.identity import read_identity
+from imagebuilder.nodes.own import own_entries
+from imagebuilder.nodes.scripts import node_words, render_node_script
+from imagebuilder.nodes.types import Node, Nodes
+from imagebuilder.publish.find import ReleaseName, find_version
+from imagebuilder.publish.usage import Seen, read_seen
+from imagebuilder.tree import Tree
+
+Contents = Callable[[ReleaseName], Content | None]
+
+NEVER = "never reported a boot to this tree"
+UNTOLD = "booted before nodes told what they were given; the next boot tells"
+LOST = "what it was given at its last boot is not on record any more"
+OLD_SCRIPT = "its script is from before nodes told what they were given"
+APPLY = "serve brings it up to date, and so does any nodes set"
+
+
+def drift_of_nodes(tree: Tree, nodes: Nodes, chosen: Sequence[Node]) -> list[NodeDrift]:
+    """The answer for each of the `chosen` nodes.  Raises HostError when we may not look."""
+
+    @cache
+    def content_of(release: ReleaseName) -> Content | None:
+        return release_content(tree, release)
+
+    return [drift_of_node(tree, nodes, node, content_of) for node in chosen]
+
+
+def drift_of_node(tree: Tree, nodes: Nodes, node: Node, content_of: Contents) -> NodeDrift:
+    """The answer for one node."""
+    seen = find_seen(tree, node)
+    mac = seen.mac if seen else node.macs[0]
+    served = read_served(tree, mac)
+    following = find_next(tree, served) if served else None
+    notes = tuple(find_notes(tree, nodes, node, mac, seen))
+    if seen is None:
+        parts = all_parts(State.UNKNOWN, NEVER)
+    elif served is None:
+        parts = all_parts(State.UNKNOWN, f"nothing is served for {mac} yet: {APPLY}")
+    elif following is None:
+        where = served.version or served.channel
+        parts = all_parts(State.CHANGES, f"there is no {served.profile}/{where} to boot")
+    else:
+        old = last_boot(tree, seen, content_of)
+        parts = compare_boots(old, next_boot(tree, following, served, content_of))
+    running = seen.release if seen else None
+    return NodeDrift(node.name, running, seen.first if seen else "", following, parts, notes)
+
+
+def last_boot(tree: Tree, seen: Seen, content_of: Contents) -> Boot:
+    """What a node booted last."""
+    ungiven = LOST if seen.given else UNTOLD
+    return Boot(seen.release, content_of(seen.release), read_given(tree, seen.given), ungiven)
+
+
+def next_boot(tree: Tree, release: ReleaseName, served: Served, content_of: Contents) -> Boot:
+    """What it would boot now: `release`, by the script that is `served`."""
+    given = read_given(tree, served.given)
+    return Boot(release, content_of(release), given, f"{OLD_SCRIPT}: {APPLY}")
+
+
+def all_parts(state: State, why: str) -> dict[str, Part]:
+    """The same answer, for the same reason, for every part."""
+    return dict.fromkeys(PARTS, Part(state, (why,)))
+
+
+def find_seen(tree: Tree, node: Node) -> Seen | None:
+    """What the node's NIC that booted last told; None when none ever did."""
+    found = [seen for mac in node.macs if (seen := read_seen(tree.seen(mac)))]
+    return max(found, key=lambda seen: str(seen.last), default=None)
+
+
+def find_next(tree: Tree, served: Served) -> ReleaseName | None:
+    """The release that a script leads to; None when there is none."""
+    version = served.version or find_version(tree, served.profile, served.channel)
+    there = version and tree.release(served.profile, version).is_dir()
+    return ReleaseName(served.profile, version) if there else None
+
+
+def find_notes(tree: Tree, nodes: Nodes, node: Node, mac: str, seen: Seen | None) -> Iterator[str]:
+    """What a person should know beside the answer."""
+    if seen and seen.stage == "failed":
+        yield f"its last boot of {seen.release} failed"
+    if not is_applied(tree, nodes, node, mac):
+        yield f"nodes.yaml or its files were changed and it is not served so yet: {APPLY}"
+
+
+def is_applied(tree: Tree, nodes: Nodes, node: Node, mac: str) -> bool:
+    """Whether what is served for a NIC is what nodes.yaml and the node's folder say now."""
+    try:
+        identity = read_identity(tree.kept_node(node.name))
+        entries = own_entries(node, nodes.nodes, identity, tree.path)
+        words = node_words(node, identity.machine_id)
+        given = describe_given(node, words, entries)
+        script = render_node_script(node, mac, identity.machine_id, given.name)
+        return (tree.served_node(mac) / "boot.ipxe").read_text() == script
+    except (OSError, ImagebuilderError):
+        return False

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a reboot gives the nodes of a profile, against what was published, built or typed since.
+
+Nothing here makes a reboot change anything: a reboot boots what `stable` points to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from imagebuilder.drift.compare import differences
+from imagebuilder.drift.content import image_content, release_content
+from imagebuilder.drift.types import Content, Other, ProfileDrift
+from imagebuilder.errors import ImagebuilderError
+from imagebuilder.pipeline import plan_of
+from imagebuilder.plan import Plan
+from imagebuilder.publish.find import ReleaseName, find_version
+from imagebuilder.settings import Settings
+from imagebuilder.store.repository import ImageRef, Store
+from imagebuilder.tree import CANDIDATE, STABLE, Tree
+
+DAMAGED = "it cannot be read"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What the recipe and its lock build now: a version, why it is no image yet, or a problem."""
+
+    builds: str = ""
+    reasons: tuple[str, ...] = ()
+    problem: str = ""
+
+
+def drift_of_profile(tree: Tree, settings: Settings, profile: str) -> ProfileDrift:
+    """The answer for a profile."""
+    stable, candidate = (find_version(tree, profile, name) for name in (STABLE, CANDIDATE))
+    base = release_content(tree, ReleaseName(profile, stable)) if stable else None
+    other = None
+    if candidate and candidate != stable:
+        release = ReleaseName(profile, candidate)
+        other = Other(str(release), tell(base, release_content(tree, release)))
+    store = Store(settings.state / "store")
+    image = newest_image(store, profile)
+    recipe = find_recipe(tree, profile, settings)
+    return ProfileDrift(
+        profile=profile,
+        stable=str(ReleaseName(profile, stable)) if stable else "",
+        candidate=other,
+        image=Other(image.name, tell(base, image_content(store, image))) if image else None,
+        published=image is not None and tree.release(profile, image.version).is_dir(),
+        builds=recipe.builds,
+        reasons=recipe.reasons,
+        problem=recipe.problem,
+    )
+
+
+def tell(base: Content | None, other: Content | None) -> tuple[str, ...]:
+    """In what `other` differs from `base`, which may not be there."""
+    if other is None:
+        return (DAMAGED,)
+    return differences(base, other) if base else ("there is no stable release to compare with",)
+
+
+def newest_image(store: Store, profile: str) -> ImageRef | None:
+    """The image of a profile that came last into the store."""
+    own = [image for image in store.images() if image.profile == profile]
+    return max(own, key=store.made_at, default=None)
+
+
+def find_recipe(tree: Tree, profile: str, settings: Settings) -> Recipe:
+    """What a build with the lock as it is would make.  Nothing is built or fetched."""
+    try:
+        plan = plan_of(profile, settings)
+    except ImagebuilderError as error:
+        return Recipe(problem="; ".join(f"{f.where}: {f.what}".lstrip(": ") for f in error.faults))
+    there = plan.ready or tree.release(profile, plan.version).is_dir()
+    return Recipe(f"{profile}@{plan.version}", () if there else reasons_of(plan))
+
+
+def reasons_of(plan: Plan) -> tuple[str, ...]:
+    """Why a plan leads to an image that is not there: its steps' own changes, else their reasons.
+
+    A step that is built only because one below it is has no change of its own.
+    """
+    found = [f"{s.step.title}: {change}" for s in plan.to_build for change in s.changes]
+    first = next((f"{s.step.title}: {s.reason}" for s in plan.to_build), "the image was removed")
+    return tuple(found) or (first,)

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files that differ, so that a person can read them: those of changed packages in a line each.
+
+A package of another version has hundreds of other files, and its version says it all.  What is left
+is told one by one: files of no package, and those that differ although their package is the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from imagebuilder.digest import Json
+from imagebuilder.image.diff import format_growth
+from imagebuilder.image.files import Change, File, Root, compare_roots, tell
+from imagebuilder.ui import table
+
+MOST = 200  # single files that people are shown; --json has all
+
+
+@dataclass(frozen=True)
+class Group:
+    """What differs in the files of a package: how many, and bytes more."""
+
+    package: str
+    added: int
+    removed: int
+    changed: int
+    growth: int
+
+    def render(self) -> str:
+        """The counts in words."""
+        counts = {"changed": self.changed, "added": self.added, "removed": self.removed}
+        return ", ".join(f"{count} {how}" for how, count in counts.items() if count)
+
+
+@dataclass(frozen=True)
+class Single:
+    """One path that differs, with how in words."""
+
+    change: Change
+    told: str
+
+
+@dataclass(frozen=True)
+class FileDiff:
+    """All that differs: in numbers, by package, and one by one."""
+
+    total: Group
+    groups: tuple[Group, ...]
+    singles: tuple[Single, ...]
+
+
+def diff_files(old: Root, new: Root, packages: Iterable[str], *, glob: str = "") -> FileDiff:
+    """Compare two roots.
+
+    `packages` are the names, as `name:architecture`, of packages whose versions differ.  With
+    `glob` (fnmatch; `*` also stands for slashes) only fitting paths count, and each is told.
+    """
+    changes = [c for c in compare_roots(old, new) if not glob or fnmatchcase(c.path, glob)]
+    wanted = {*packages} if not glob else set()
+    bare = {name.partition(":")[0] for name in wanted}
+    grouped: dict[str, list[Change]] = {}
+    singles: list[Single] = []
+    for change in changes:
+        if change.package in wanted or change.package in bare:
+            grouped.setdefault(change.package, []).append(change)
+        else:
+            singles.append(Single(change, tell(change, old, new)))
+    groups = tuple(count(name, grouped[name]) for name in sorted(grouped))
+    return FileDiff(count("", changes), groups, tuple(singles))
+
+
+def count(package: str, changes: Sequence[Change]) -> Group:
+    """How many there are of each kind."""
+    hows = [change.how for change in changes]
+    return Group(
+        package,
+        added=hows.count("added"),
+        removed=hows.count("removed"),
+        changed=hows.count("changed"),
+        growth=sum(change.growth for change in changes),
+    )
+
+
+def render_files(found: FileDiff) -> str:
+    """The differences for people."""
+    if not (said := found.total.render()):
+        return "files: the same"
+    lines = [f"files: {said}"]
+    if found.total.growth:
+        lines[0] += f" ({format_growth(found.total.growth)})"
+    if found.groups:
+        rows = [(g.package, g.render(), format_growth(g.growth)) for g in found.groups]
+        lines.append(table(rows, ("files of", "", "size")))
+    shown = found.singles[:MOST]
+    rows = [(s.change.how, path_of(s.change), s.told) for s in shown]
+    lines += [table(rows)] if rows else []
+    if len(found.singles) > MOST:
+        lines.append(f"{len(found.singles) - MOST} more; --path GLOB picks some, --json has all")
+    return "\n".join(lines)
+
+
+def path_of(change: Change) -> str:
+    """A path for people, with whose it is; no control character gets to the terminal."""
+    path = "".join(c if c.isprintable() else "?" for c in change.path)
+    return f"{path} (of {change.package})" if change.package else path
+
+
+def files_json(found: FileDiff) -> Mapping[str, Json]:
+    """The differences for programs."""
+    return {
+        **group_json(found.total),
+        "packages": [{"name": g.package, **group_json(g)} for g in found.groups],
+        "files": [
+            {
+                "path": s.change.path,
+                "how": s.change.how,
+                "told": s.told,
+                "package": s.change.package or None,
+                "old": file_json(s.change.old),
+                "new": file_json(s.change.new),
+            }
+            for s in found.singles
+        ],
+    }
+
+
+def group_json(group: Group) -> dict[str, Json]:
+    """The counts for programs."""
+    return {
+        "added": group.added,
+        "removed": group.removed,
+        "changed": group.changed,
+        "grown": group.growth,
+    }
+
+
+def file_json(file: File | None) -> Json:
+    """A side for programs."""
+    if file is None:
+        return None
+    return {
+        "kind": file.kind,
+        "mode": file.mode,
+        "owner": file.owner,
+        "size": file.size,
+        "checksum": file.sum,
+        "target": file.target or None,
+    }
