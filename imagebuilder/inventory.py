@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -115,8 +115,13 @@ def list_images(settings: Settings) -> list[Listed]:
     return listed
 
 
-def collect_garbage(settings: Settings, ui: Ui, *, keep: int, dry_run: bool) -> Collected:
-    """Keep the newest `keep` images of each profile, and what they and the locks need."""
+def collect_garbage(
+    settings: Settings, ui: Ui, *, keep: int, dry_run: bool, locks: Sequence[Path] = ()
+) -> Collected:
+    """Keep the newest `keep` images of each profile, and what they and the locks need.
+
+    `locks` are lock files beside those of the house whose packages stay in the pool.
+    """
     store = open_store(settings)
     state = settings.state
     if not dry_run:
@@ -130,7 +135,7 @@ def collect_garbage(settings: Settings, ui: Ui, *, keep: int, dry_run: bool) -> 
         kept = [image for image in store.images() if image not in old]
         needed = {r.digest for image in kept for r in layer_records(store.manifest(image))}
         layers = [digest for digest in store.layers() if digest not in needed]
-        pool = unneeded_packages(settings, store, kept)
+        pool = unneeded_packages(settings, store, kept, locks)
         result = Collected(
             images=tuple(image.name for image in old),
             layers=len(layers),
@@ -163,7 +168,9 @@ def old_images(store: Store, keep: int) -> list[ImageRef]:
     return old
 
 
-def unneeded_packages(settings: Settings, store: Store, kept: list[ImageRef]) -> list[Path]:
+def unneeded_packages(
+    settings: Settings, store: Store, kept: list[ImageRef], locks: Sequence[Path]
+) -> list[Path]:
     """Pool files that no kept image and no lock names."""
     needed: set[str] = set()
     for image in kept:
@@ -173,7 +180,7 @@ def unneeded_packages(settings: Settings, store: Store, kept: list[ImageRef]) ->
             assert isinstance(listed, list)
             needed.update(entry["sha256"] for entry in listed)
         needed.update(built_from(manifest))
-    for path in settings.locks.glob("*.lock"):
+    for path in (*settings.locks.glob("*.lock"), *locks):
         lock = load_lock(path)
         needed.update(p.sha256 for p in every_package(lock))
         needed.update(w.sha256 for x in lock.layers for p in environments(x) for w in p.wheels)

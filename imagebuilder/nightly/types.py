@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
 from imagebuilder.errors import Fault
 
@@ -55,10 +56,12 @@ class ProfileNight:
     """One profile's night.
 
     `stage` is the last one that was begun, the one that failed when `ending` is FAILED, and `fault`
-    what was wrong.  `seconds` are by stage.  `version` is the image of the night, `previous` the
-    profile's newest release before; `candidate` and `stable` are where those channels point at the
-    end ("" for nowhere).  `published` are bytes that came into the netboot tree, `size` those of
-    the root.  `proof` is the proof's headline, `report` the id of the boot test's.
+    what was wrong then.  `warnings` are what did not go as it should and yet did not end it, such
+    as a lock that was not refreshed.  `seconds` are by stage.  `version` is the image of the night,
+    `previous` what was candidate before it; `candidate` and `stable` are where those channels point
+    at the end ("" for nowhere).  `published` are bytes that came into the netboot tree, `size`
+    those of the root.  `proof` is the proof's headline, `report` the id of the boot test's.  `log`
+    is a file of the night's folder with all that is known of a failure.
     """
 
     profile: str
@@ -77,6 +80,7 @@ class ProfileNight:
     size: int = 0
     proof: str = ""
     report: str = ""
+    warnings: tuple[str, ...] = ()
 
     @property
     def failed(self) -> bool:
@@ -97,6 +101,7 @@ class Night:
     """A night.  `id` is `YYYYMMDDTHHMMSSZ-PID`; `started` ISO 8601 in UTC; `seconds` its length.
 
     `finished` is False in the record of a night that never came to its end (kill -9, power);
+    `planned` are the profiles that it is to do, in order, and `profiles` those that are done.
     `committed` is the git commit of the locks, "" for none; `warnings` concern no single profile.
     """
 
@@ -106,6 +111,7 @@ class Night:
     tool: str
     seconds: float = 0.0
     finished: bool = False
+    planned: tuple[str, ...] = ()
     profiles: tuple[ProfileNight, ...] = ()
     pruned: Pruned = Pruned()
     committed: str = ""
@@ -121,11 +127,15 @@ class Night:
 class NightOptions:
     """What the person asked for.
 
-    `profiles` in order; `promote` moves `stable`; `keep` images and releases of each profile stay
-    besides those that are pinned, kept, in a channel or in use; `commit` commits the locks.
+    `profiles` in order; `folder` keeps the report and the history of nights; `promote` moves
+    `stable`; `keep` images and releases of each profile stay besides those that are pinned, kept,
+    in a channel or in use; `commit` commits the locks.  For `patience` seconds in all, a night
+    waits and tries again what an archive or a full disk was in the way of.
     """
 
     profiles: tuple[str, ...]
+    folder: Path
     promote: bool = False
     keep: int = 5
     commit: bool = False
+    patience: float = 3600.0

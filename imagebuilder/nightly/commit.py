@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lock files -> a git commit of them and of nothing else, by the owner of the checkout."""
+
+from __future__ import annotations
+
+import os
+import platform
+import pwd
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.errors import HostError, WorkError
+from imagebuilder.nightly.types import PackageChange, ProfileNight
+from imagebuilder.process import Completed, Word, run
+
+# What a person is in the middle of, by the files that git keeps for it: a commit would get into it.
+UNDER_WAY = {
+    "MERGE_HEAD": "a merge",
+    "CHERRY_PICK_HEAD": "a cherry-pick",
+    "REVERT_HEAD": "a revert",
+    "rebase-merge": "a rebase",
+    "rebase-apply": "a rebase",
+    "BISECT_LOG": "a bisection",
+}
+TITLE_WIDTH = 72
+MOST = 200  # lines a profile
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A git checkout; commands run in `folder` as its owner, as git itself demands."""
+
+    folder: Path
+
+    def git(self, *words: Word, check: bool = True) -> Completed:
+        """Run git.  Raises WorkError when it fails, HostError when it is not installed."""
+        owner = self.folder.stat()
+        if os.geteuid() != 0 or owner.st_uid == 0:
+            return run(["git", *words], cwd=self.folder, check=check)
+        become = ["setpriv", "--reuid", str(owner.st_uid), "--regid", str(owner.st_gid)]
+        try:
+            home, groups = pwd.getpwuid(owner.st_uid).pw_dir, "--init-groups"
+        except KeyError:  # an owner without a name, as of a volume
+            home, groups = os.fspath(self.folder), "--clear-groups"
+        argv = [*become, groups, "--", "git", *words]
+        return run(argv, cwd=self.folder, env={"HOME": home}, check=check)
+
+
+def commit_locks(locks: Path, profiles: Sequence[ProfileNight]) -> str:
+    """Commit the lock files of `profiles` in the folder `locks`; the commit, "" without a change.
+
+    Other changes of the checkout, staged ones too, stay as they are.  Raises HostError when it is
+    no checkout or a person is in the middle of something, WorkError when git fails; the lock files
+    are as they were then, and not staged.
+    """
+    checkout = find_checkout(locks)
+    check_idle(checkout)
+    paths = [f"{profile.profile}.lock" for profile in profiles]
+    said = checkout.git("status", "--porcelain=v1", "-z", "--untracked-files=all", "--", *paths)
+    changed = dict(parse_status(said.stdout))
+    if ignored := find_ignored(checkout, paths):
+        raise HostError(
+            "git is told to ignore it",
+            where=os.fspath(locks / ignored),
+            hint="take it out of .gitignore: a lock is an input of the build",
+        )
+    prefix = checkout.git("rev-parse", "--show-prefix").stdout.strip()
+    mine = [name for name in paths if f"{prefix}{name}" in changed]
+    if not mine:
+        return ""
+    staged = [name for name in mine if changed[f"{prefix}{name}"][0] not in " ?"]
+    if staged:
+        raise HostError(
+            "somebody has staged another state of it",
+            where=os.fspath(locks / staged[0]),
+            hint="commit it, or git restore --staged it; the next night commits what has changed",
+        )
+    about = [profile for profile in profiles if f"{profile.profile}.lock" in mine]
+    return commit_files(checkout, mine, render_message(about))
+
+
+def find_checkout(locks: Path) -> Checkout:
+    """The checkout that the lock files are in.  Raises HostError."""
+    checkout = Checkout(locks)
+    said = checkout.git("rev-parse", "--is-inside-work-tree", check=False)
+    if said.status != 0 or said.stdout.strip() != "true":
+        raise HostError(
+            "is not in a git checkout",
+            where=os.fspath(locks),
+            hint="git init there and commit what is there, or leave out --commit",
+        )
+    return checkout
+
+
+def check_idle(checkout: Checkout) -> None:
+    """Raise HostError when a person is in the middle of something."""
+    folder = Path(checkout.git("rev-parse", "--absolute-git-dir").stdout.strip())
+    for name, what in UNDER_WAY.items():
+        if (folder / name).exists():
+            raise HostError(
+                f"{what} is under way in this checkout",
+                where=os.fspath(folder),
+                hint="end it; the next night commits what has changed",
+            )
+
+
+def find_ignored(checkout: Checkout, paths: Sequence[str]) -> str:
+    """The first of these files that git ignores, "" for none; what is tracked never is."""
+    said = checkout.git("check-ignore", "--", *paths, check=False)
+    return said.stdout.partition("\n")[0]
+
+
+def parse_status(said: str) -> Iterator[tuple[str, str]]:
+    """Path and its two letters (git-status(1), porcelain format 1) of every entry."""
+    entries = iter(said.split("\0"))
+    for entry in entries:
+        if not entry:
+            continue
+        letters, path = entry[:2], entry[3:]
+        if "R" in letters or "C" in letters:
+            next(entries, None)  # where it came from
+        yield path, letters
+
+
+def commit_files(checkout: Checkout, names: Sequence[str], message: str) -> str:
+    """Commit these files as they are on disk, and nothing that is staged beside them."""
+    new = checkout.git("ls-files", "--others", "-z", "--", *names).stdout.split("\0")
+    fresh = [name for name in new if name]
+    if fresh:
+        checkout.git("add", "--", *fresh)
+    try:
+        checkout.git(*author(checkout), "commit", "--quiet", f"--message={message}",
+                     "--only", "--", *names)  # fmt: skip
+    except WorkError:
+        if fresh:
+            checkout.git("rm", "--cached", "--quiet", "--", *fresh, check=False)
+        raise
+    return checkout.git("rev-parse", "HEAD").stdout.strip()
+
+
+def author(checkout: Checkout) -> tuple[str, ...]:
+    """Options that say who commits, where git's own configuration does not."""
+    said = checkout.git("config", "user.email", check=False)
+    if said.status == 0 and said.stdout.strip():
+        return ()
+    return (
+        "-c", "user.name=imagebuilder nightly",
+        "-c", f"user.email=imagebuilder@{platform.node() or 'localhost'}",
+    )  # fmt: skip
+
+
+def render_message(profiles: Sequence[ProfileNight]) -> str:
+    """A subject, and what changed by profile; packages from security pockets come first."""
+    names = ", ".join(profile.profile for profile in profiles)
+    security = len({c.name for profile in profiles for c in profile.changes if c.security})
+    subject = f"locks: Refresh {names}"
+    if len(subject) > TITLE_WIDTH:
+        subject = f"locks: Refresh {len(profiles)} profiles"
+    if security:
+        subject += f" ({security} security)"
+    parts = [subject, *(render_changes(profile) for profile in profiles)]
+    return "\n\n".join(parts) + "\n"
+
+
+def render_changes(profile: ProfileNight) -> str:
+    """One profile: its image, and a line a package."""
+    lines = [f"  {render_change(change)}" for change in profile.changes]
+    if len(lines) > MOST:
+        lines = [*lines[:MOST], f"  and {len(lines) - MOST} more"]
+    tested = f"; boot test {profile.report}" if profile.report else ""
+    what = counted(profile.changes)
+    return "\n".join([f"{profile.profile}@{profile.version}: {what}{tested}", *lines])
+
+
+def counted(changes: Sequence[PackageChange]) -> str:
+    """`5 packages changed, 2 of them security`."""
+    if not changes:
+        return "no package changed"
+    security = sum(change.security for change in changes)
+    noun = "package" if len(changes) == 1 else "packages"
+    return f"{len(changes)} {noun} changed" + (f", {security} of them security" if security else "")
+
+
+def render_change(change: PackageChange) -> str:
+    """`security: openssl 3.5.1-1 -> 3.5.1-2 (trixie-security)`; added and removed in words."""
+    what = f"{change.old} -> {change.new}"
+    if not change.old or not change.new:
+        what = f"{change.new} (added)" if change.new else f"{change.old} (removed)"
+    mark, pocket = ("security: ", f" ({change.suite})") if change.security else ("", "")
+    return f"{mark}{change.name} {what}{pocket}"

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`nightly --install`: a systemd timer that starts a night, as this command line would."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from imagebuilder.errors import InputError
+from imagebuilder.process import SBIN, base_environment, run
+from imagebuilder.serve.render import render_template
+from imagebuilder.serve.units import UNITS, Unit, exec_line, find_units, place_units
+from imagebuilder.settings import Settings
+from imagebuilder.tree import Tree
+from imagebuilder.ui import Ui
+
+COMMAND = "nightly"
+NAME = "imagebuilder-nightly"
+CALENDAR = "*-*-* 02:30"
+# What else of the caller's world a night needs.  SUDO_USER says whose home `~` is.
+CARRIED = (
+    "IMAGEBUILDER_MIRROR", "SUDO_USER",
+    "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
+)  # fmt: skip
+READ_ONLY = ("/usr", "/boot", "/efi", "/etc")  # what ProtectSystem=full makes so
+PRIVATE = ("/tmp", "/var/tmp")  # what PrivateTmp=yes hides
+
+
+@dataclass(frozen=True)
+class TimerOptions:
+    """What the timer's nights are.
+
+    `words` are those of the command line that each night has (profiles and options, `--install`
+    left out), so that what is only in the site file may change there.  `calendar` is when
+    (systemd.time(7)), `webhook_file` the site's, absolute.
+    """
+
+    words: tuple[str, ...] = ()
+    calendar: str = CALENDAR
+    webhook_file: Path | None = None
+
+
+def install_nightly(
+    options: TimerOptions, settings: Settings, tree: Tree, root: Path, ui: Ui
+) -> str:
+    """Write the service and the timer below `root`; returns what was done and what to type.
+
+    Nothing is started.  What is there already and says the same is left alone.  Raises InputError
+    for a time that is none or a file that is not there, WorkError where nothing can be written.
+    """
+    check_calendar(options.calendar)
+    if options.webhook_file and not options.webhook_file.is_file():
+        where = os.fspath(options.webhook_file)
+        raise InputError("is not there", where=where, hint="nightly.webhook-file names it")
+    lines = place_units(root, make_units(options, settings, tree, ui))
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "To start it now and at every boot:",
+            "    sudo systemctl daemon-reload",
+            f"    sudo systemctl enable --now {NAME}.timer",
+            "To have a night at once, and to read what it says:",
+            f"    sudo systemctl start --no-block {NAME}.service",
+            f"    journalctl -fu {NAME}",
+        ]
+    )
+
+
+def check_calendar(calendar: str) -> None:
+    """Raise InputError unless systemd takes it; where there is no systemd, nobody knows."""
+    if not calendar.isprintable() or not calendar.strip():
+        raise InputError("is no time", where=repr(calendar), hint=f"such as '{CALENDAR}'")
+    if shutil.which("systemd-analyze", path=base_environment()["PATH"]) is None:
+        return
+    done = run(["systemd-analyze", "calendar", "--", calendar], check=False)
+    if done.status != 0:
+        said = done.stderr.strip().splitlines()
+        raise InputError(
+            f"is no time that systemd knows: {said[-1] if said else 'no reason given'}",
+            where=repr(calendar),
+            hint=f"systemd.time(7): '{CALENDAR}', 'Mon..Fri 03:00'",
+        )
+
+
+def make_units(options: TimerOptions, settings: Settings, tree: Tree, ui: Ui) -> tuple[Unit, Unit]:
+    """The service and its timer."""
+    command = exec_line([sys.executable, "-m", "imagebuilder.cli.main", COMMAND, *options.words])
+    written = (settings.house, settings.state, settings.cache, tree.path)
+    needed = (*written, settings.site, Path(sys.executable))
+    service = render_template(
+        "nightly.service.j2",
+        command=command,
+        environment=[environment_line(*pair) for pair in find_environment(settings, tree, ui)],
+        credential=os.fspath(options.webhook_file or "").replace("%", "%%"),
+        protected=not is_below(written, READ_ONLY),
+        private=not is_below(needed, PRIVATE),
+    )
+    timer = render_template("nightly.timer.j2", calendar=options.calendar.replace("%", "%%"))
+    return (
+        Unit(UNITS / f"{NAME}.service", service, "a night, whenever it is started", starts=False),
+        Unit(UNITS / f"{NAME}.timer", timer, f"starts it: {options.calendar}"),
+    )
+
+
+def is_below(paths: Sequence[Path], places: Sequence[str]) -> bool:
+    """Whether any of the paths is in one of the places."""
+    return any(path.is_relative_to(place) for path in paths for place in places)
+
+
+def find_environment(settings: Settings, tree: Tree, ui: Ui) -> Iterator[tuple[str, str]]:
+    """Name and value of each variable that a night is given; what has a password in it is not."""
+    yield "PATH", f"{Path(sys.executable).parent}:{SBIN}"
+    yield "IMAGEBUILDER_HOUSE", os.fspath(settings.house)
+    yield "IMAGEBUILDER_STATE", os.fspath(settings.state)
+    yield "IMAGEBUILDER_CACHE", os.fspath(settings.cache)
+    yield "IMAGEBUILDER_SITE", os.fspath(settings.site)
+    yield "IMAGEBUILDER_TREE", os.fspath(tree.path)
+    yield from find_carried(os.environ, ui)
+
+
+def find_carried(env: Mapping[str, str], ui: Ui) -> Iterator[tuple[str, str]]:
+    """Those of CARRIED that are set."""
+    for name in CARRIED:
+        value = env.get(name, "")
+        if has_secret(value):
+            ui.warn(
+                f"{name} has a user name or password in it and is not written into the unit, which "
+                "everybody can read: put it where only root can (mirrors: of the site file)"
+            )
+        elif value:
+            yield name, value
+
+
+def has_secret(value: str) -> bool:
+    """Whether a URL says who one is."""
+    try:
+        return "@" in urlsplit(value).netloc
+    except ValueError:
+        return True
+
+
+def environment_line(name: str, value: str) -> str:
+    """A variable as Environment= has it (systemd.exec(5)): quoted, no specifier in it."""
+    quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{name}={quoted}"'
+
+
+def uninstall_nightly(root: Path) -> str:
+    """Remove the files of install_nightly(); returns what was removed and what to type."""
+    found = sorted(find_units(root, COMMAND))
+    for path in found:
+        path.unlink()
+    if not found:
+        return "nothing of ours is installed"
+    return "\n".join(
+        [
+            *(f"removed    {path}" for path in found),
+            "",
+            "To stop what runs:",
+            f"    sudo systemctl disable --now {NAME}.timer",
+            "    sudo systemctl daemon-reload",
+        ]
+    )

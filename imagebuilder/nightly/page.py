@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nights as HTML pages that need nothing else: one of each night, one of a month, the history.
+
+What they show was said by programs and machines, so nothing of it is trusted: the templates escape
+every value, control characters are gone, and the pages' own policy forbids scripts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+import imagebuilder.report
+from imagebuilder.errors import Fault
+from imagebuilder.nightly.history import (
+    NIGHTS,
+    Cell,
+    Kind,
+    Record,
+    count_security,
+    find_cell,
+    find_records,
+    profiles_of,
+)
+from imagebuilder.nightly.message import count, headline, night_of
+from imagebuilder.nightly.types import Ending, Night, PackageChange, ProfileNight, Stage
+from imagebuilder.report.page import Log, Tile, show_log
+from imagebuilder.report.words import plain
+from imagebuilder.ui import format_duration, format_size
+
+LINES = 200  # of a log are shown, the last ones
+HEIGHT = 24  # of a row of bars, in its own units
+STEP = 4  # from one bar to the next
+
+
+@dataclass(frozen=True)
+class Look:
+    """How an ending is shown: never by its colour alone."""
+
+    mark: str
+    tone: str
+
+
+LOOKS: Mapping[Kind, Look] = {
+    Kind.UNCHANGED: Look("=", "calm"),
+    Kind.FRESH: Look("✓", "passed"),
+    Kind.PROMOTED: Look("▲", "passed"),
+    Kind.FAILED: Look("✗", "failed"),
+    Kind.CUT_OFF: Look("!", "degraded"),
+    Kind.WAITING: Look("…", "calm"),
+    Kind.ABSENT: Look("–", "absent"),  # noqa: RUF001
+}
+MEANINGS: Mapping[Kind, str] = {
+    Kind.UNCHANGED: "nothing new, and the newest image is released and tested",
+    Kind.FRESH: "a new release passed its boot test",
+    Kind.PROMOTED: "it is stable now",
+    Kind.FAILED: "stable is what it was",
+    Kind.CUT_OFF: "the night ended before its turn was over",
+}
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stage of a profile; `left` and `width` of its bar are percent of all of them."""
+
+    stage: Stage
+    seconds: float
+    left: float
+    width: float
+    broken: bool
+
+
+@dataclass(frozen=True)
+class Card:
+    """A profile of a night with what its card shows."""
+
+    cell: Cell
+    done: ProfileNight
+    spans: tuple[Span, ...]
+    security: tuple[PackageChange, ...]
+    others: tuple[PackageChange, ...]
+    log: Log | None
+    log_file: str
+    boot: str
+
+
+@dataclass(frozen=True)
+class Bars:
+    """A row of bars as SVG paths, oldest night first, and what it says in words."""
+
+    label: str
+    width: int
+    good: str
+    bad: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """A profile in the history."""
+
+    record: Record
+    seconds: Bars
+    bytes: Bars
+
+
+@cache
+def environment() -> Environment:
+    """Where the templates come from; those of a boot test's report lend their style."""
+    places = [Path(__file__).parent, *map(Path, imagebuilder.report.__path__)]
+    made = Environment(
+        loader=FileSystemLoader(places),
+        autoescape=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "plain": plain,
+        "duration": format_duration,
+        "size": format_size,
+        "night": night_of,
+        "many": count,
+        "security": count_security,
+    }
+    made.globals |= {"looks": LOOKS, "meanings": MEANINGS, "nights_folder": NIGHTS, "page": page_of}
+    return made
+
+
+def page_of(id: str) -> str:  # noqa: A002
+    """The file of a night's page."""
+    return f"{id}.html"
+
+
+def boot_page_of(id: str, number: int) -> str:  # noqa: A002
+    """The file of the page of a boot test, of a night's profile by its place."""
+    return f"{id}.boot-{number}.html"
+
+
+def month_page_of(month: str) -> str:
+    """The file of a month."""
+    return f"month-{month}.html"
+
+
+def render_night_page(
+    night: Night, *, runs: bool, logs: Mapping[int, str], boots: Mapping[int, str]
+) -> str:
+    """The page of a night; `logs` and files of `boots` are by the place of a profile in it."""
+    cards = [
+        show_card(find_cell(night, done.profile, runs=runs), done, logs, boots)
+        for done in night.profiles
+    ]
+    return (
+        environment()
+        .get_template("night.html.j2")
+        .render(
+            night=night,
+            title=night_of(night),
+            state=state(night, runs=runs),
+            tone=tone(night, runs=runs),
+            runs=runs,
+            cells=[find_cell(night, name, runs=runs) for name in profiles_of([night])],
+            cards=cards,
+            tiles=[*tiles(night), Tile("freed", format_size(night.pruned.freed))],
+        )
+    )
+
+
+def render_index(
+    nights: Sequence[Night], *, faults: Sequence[Fault], months: Sequence[str], runs: bool
+) -> str:
+    """The history: `nights` newest first, which may be under way; links to the pages of `months`.
+
+    `faults` are those of nights that cannot be read.
+    """
+    newest = nights[0]
+    records = find_records(nights, runs=runs)
+    return (
+        environment()
+        .get_template("index.html.j2")
+        .render(
+            night=newest,
+            nights=nights,
+            state=state(newest, runs=runs),
+            tone=tone(newest, runs=runs),
+            runs=runs,
+            rows=[show_row(record) for record in records],
+            records=records,
+            faults=faults,
+            months={month: month_page_of(month) for month in months},
+            tiles=[*tiles(newest), Tile("nights without a failure", str(quiet_nights(nights)))],
+        )
+    )
+
+
+def render_month(month: str, nights: Sequence[Night]) -> str:
+    """The nights of a month, newest first; none of them is under way."""
+    records = find_records(nights, runs=False)
+    return (
+        environment()
+        .get_template("month.html.j2")
+        .render(month=month, nights=nights, records=records)
+    )
+
+
+def state(night: Night, *, runs: bool) -> str:
+    """The badge of a night."""
+    words = headline(night).partition(" (")[0]
+    if night.finished:
+        return words
+    done = f"{len(night.profiles)} of {count(len(profiles_of([night])), 'profile')}"
+    failed = sum(one.failed for one in night.profiles)
+    more = f", {failed} failed" if failed else ""
+    return f"running: {done} done{more}" if runs else f"cut off after {done}{more}"
+
+
+def tone(night: Night, *, runs: bool) -> str:
+    """Its colour."""
+    if any(done.failed for done in night.profiles):
+        return "failed"
+    if not night.finished:
+        return "calm" if runs else "degraded"
+    return "passed"
+
+
+def tiles(night: Night) -> list[Tile]:
+    """The numbers at the top."""
+    well = sum(not done.failed for done in night.profiles)
+    return [
+        Tile("profiles went well", f"{well} of {len(profiles_of([night]))}"),
+        Tile("became stable", str(sum(d.ending is Ending.PROMOTED for d in night.profiles))),
+        Tile("security updates", str(count_security(night))),
+        Tile("published", format_size(sum(done.published for done in night.profiles))),
+        Tile("took", format_duration(night.seconds)),
+    ]
+
+
+def quiet_nights(nights: Sequence[Night]) -> int:
+    """How many nights in a row had no failure; one that is under way does not count yet."""
+    over = [night for number, night in enumerate(nights) if night.finished or number]
+    return next((n for n, night in enumerate(over) if night.failed), len(over))
+
+
+def show_card(
+    cell: Cell, done: ProfileNight, logs: Mapping[int, str], boots: Mapping[int, str]
+) -> Card:
+    """A profile of a night."""
+    log = logs.get(cell.number)
+    beside = Path(done.log).name.startswith(f"{cell.night.id}.")
+    changes = sorted(done.changes, key=lambda change: change.name)
+    return Card(
+        cell=cell,
+        done=done,
+        spans=show_spans(done),
+        security=tuple(change for change in changes if change.security),
+        others=tuple(change for change in changes if not change.security),
+        log=show_log(f"log-{cell.number}", plain(log).splitlines(), LINES) if log else None,
+        log_file=Path(done.log).name if log and beside else "",
+        boot=boots.get(cell.number, ""),
+    )
+
+
+def show_spans(done: ProfileNight) -> tuple[Span, ...]:
+    """The stages one after the other."""
+    whole = sum(done.seconds.values()) or 1.0
+    spans: list[Span] = []
+    before = 0.0
+    for stage in Stage:
+        if stage in done.seconds:
+            seconds = done.seconds[stage]
+            left, width = round(before * 100 / whole, 2), round(seconds * 100 / whole, 2)
+            spans.append(Span(stage, seconds, left, width, done.failed and stage is done.stage))
+            before += seconds
+    return tuple(spans)
+
+
+def show_row(record: Record) -> Row:
+    """A profile in the history."""
+    cells = record.cells
+    times = [sum(cell.done.seconds.values()) if cell.done else 0.0 for cell in cells]
+    sizes = [float(cell.done.published) if cell.done else 0.0 for cell in cells]
+    return Row(
+        record,
+        show_bars(cells, times, f"up to {format_duration(max(times))}"),
+        show_bars(cells, sizes, f"up to {format_size(max(sizes))}"),
+    )
+
+
+def show_bars(cells: Sequence[Cell], values: Sequence[float], label: str) -> Bars:
+    """Values of cells, newest first, as bars from the oldest to the newest."""
+    most = max(values) or 1.0
+    paths = {True: "", False: ""}
+    for place, (cell, value) in enumerate(zip(reversed(cells), reversed(values), strict=True)):
+        if cell.done:
+            height = max(1, round(value / most * HEIGHT))
+            paths[not cell.done.failed] += f"M{place * STEP} {HEIGHT}v-{height}h3v{height}z"
+    return Bars(label, len(cells) * STEP, paths[True], paths[False])

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A night for people: a line a profile, and below what a person has to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from imagebuilder.nightly.faults import in_a_line
+from imagebuilder.nightly.types import Ending, Night, PackageChange, ProfileNight
+from imagebuilder.ui import GREEN, PLAIN, RED, format_duration, format_size, table
+
+HEADERS = ("profile", "ending", "from", "to", "packages", "published", "time")
+SHADES = {Ending.FAILED: RED, Ending.UNCHANGED: "", Ending.FRESH: GREEN, Ending.PROMOTED: GREEN}
+
+
+def render_lines(night: Night, page: Path, *, colour: bool) -> str:
+    """The whole night; `page` is where the report is."""
+    lines = table([row_of(profile) for profile in night.profiles], HEADERS).splitlines()
+    shown = [lines[0], *(
+        painted(line, SHADES[profile.ending] if colour else "")
+        for line, profile in zip(lines[1:], night.profiles, strict=True)
+    )] if lines else ["there was no profile"]  # fmt: skip
+    return "\n".join([*shown, *remarks(night), f"report: {page}"])
+
+
+def row_of(profile: ProfileNight) -> tuple[str, ...]:
+    """One profile."""
+    ending = f"FAILED in {profile.stage}" if profile.failed else str(profile.ending)
+    same = profile.version == profile.previous
+    return (
+        profile.profile,
+        ending,
+        "" if same else profile.previous or "nothing",
+        profile.version or "-",
+        render_count(profile.changes),
+        format_size(profile.published) if profile.published else "-",
+        format_duration(sum(profile.seconds.values())),
+    )
+
+
+def render_count(changes: Sequence[PackageChange]) -> str:
+    """`5, 2 security`."""
+    security = sum(change.security for change in changes)
+    return f"{len(changes)}, {security} security" if security else str(len(changes) or "-")
+
+
+def remarks(night: Night) -> Iterator[str]:
+    """What a person has to look at, and what was done to the disk and the checkout."""
+    for profile in night.profiles:
+        if profile.fault:
+            yield f"{profile.profile}: {in_a_line(profile.fault)}"
+            yield from (f"  hint: {line}" for line in profile.fault.hint.splitlines()[:1])
+    if night.profiles and all(p.ending is Ending.UNCHANGED for p in night.profiles):
+        yield f"nothing changed upstream or in the recipes: {format_duration(night.seconds)}"
+    if gone := [*night.pruned.releases, *night.pruned.images]:
+        yield f"removed {counted(night)}, {format_size(night.pruned.freed)} freed"
+        yield from (f"  {name}" for name in dict.fromkeys(gone))
+    if night.committed:
+        yield f"locks committed: {night.committed}"
+
+
+def counted(night: Night) -> str:
+    """How many releases and images went."""
+    amounts = ((len(night.pruned.releases), "release"), (len(night.pruned.images), "image"))
+    return " and ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in amounts if n)
+
+
+def painted(line: str, shade: str) -> str:
+    """A line in a colour, or as it is."""
+    return f"{shade}{line}{PLAIN}" if shade else line

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One night at a time, and what killed ones left."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import HostError
+from imagebuilder.nightly.sole import sole_night, sweep_leftovers
+from imagebuilder.settings import Settings
+from imagebuilder.store.locks import held
+from imagebuilder.tree import make_tree
+
+
+def test_the_second_is_told_of_the_first(tmp_path: Path) -> None:
+    second = sole_night(tmp_path, "B")
+    first = f"night A, process {os.getpid()}"
+    with sole_night(tmp_path, "night A"), pytest.raises(HostError, match=first):
+        second.__enter__()
+    with sole_night(tmp_path, "B"):
+        assert (tmp_path / "locks/nightly").read_text().startswith("B, process")
+
+
+def test_what_killed_commands_left_goes_and_nothing_else(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "tree")
+    settings = Settings(tmp_path, tmp_path / "state", tmp_path / "cache", tmp_path / "site.yaml")
+    gone = [
+        tmp_path / "state/work/generic-20261122T020000-1/u0",
+        tree.path / "work/publish-generic-1/root",
+        tmp_path / "state/debs/.partial-1-x",
+    ]
+    for folder in (*gone, settings.locks):
+        folder.mkdir(parents=True)
+    dead, alive = settings.locks / ".a.lock.4194305-1", settings.locks / f".a.lock.{os.getpid()}-1"
+    kept = [settings.locks / "a.lock", tmp_path / "state/debs/ab.deb", alive]
+    for path in (dead, *kept):
+        path.write_text("")
+    busy = tmp_path / "state/work/living/.owned"
+    with held(busy):
+        sweep_leftovers(settings, tree)
+    assert not any(path.exists() for path in (*gone, dead))
+    assert all(path.exists() for path in (*kept, busy))
+
+
+def test_a_pool_in_use_is_left_alone(tmp_path: Path) -> None:
+    settings = Settings(tmp_path, tmp_path / "state", tmp_path / "cache", tmp_path / "site.yaml")
+    partial = tmp_path / "state/wheels/.partial-1-x"
+    partial.mkdir(parents=True)
+    with held(tmp_path / "state/wheels/.lock"):
+        sweep_leftovers(settings, make_tree(tmp_path / "tree"))
+        assert partial.exists()
+    sweep_leftovers(settings, make_tree(tmp_path / "tree"))
+    assert not partial.exists()
