@@ -61,8 +61,9 @@ smoke: image ## Build, publish to a temporary tree, boot, throw away: make smoke
 faults: host-tests $(STAMP) ## Plant every known fault: the table of what is caught, missed, false alarms
 	@$(AS_ROOT) scripts/faults
 
-bench: host $(STAMP) ## Measure: writes a JSON and a table
-	@scripts/as-root scripts/bench
+bench: host $(STAMP) ## Measure, beside other tools: JSON and a page in build/bench
+	@scripts/host-setup --quiet --boot
+	@scripts/as-root scripts/bench $(OPTIONS)
 
 venv: $(STAMP) ## Make or refresh the virtual environment in .venv
 

@@ -5,8 +5,9 @@ TOP/house              recipes and overlays of this checkout, locks resolved ane
 TOP/site.yaml key*     a site file with a key of its own, and the mirrors of the person's
 TOP/pool/{debs,wheels} every package of every lock, each state's own by hard links
 TOP/cache              apt's indexes
-TOP/states/NAME        IMAGEBUILDER_STATE of one use
-TOP/logs/              what the plain engines said
+TOP/wider              the house again, with one package more in an overlay in the middle
+TOP/states/NAME        IMAGEBUILDER_STATE of one use, NAME.house a house of its own
+TOP/logs/              what the other tools said
 """
 
 from __future__ import annotations
@@ -20,12 +21,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 
+from ruamel.yaml import YAML
+
 from imagebuilder.digest import Json
 from imagebuilder.errors import HostError
 from imagebuilder.lock.file import load_lock
 from imagebuilder.lock.mirrors import find_mirrors
 from imagebuilder.lock.pool import control, fetch
-from imagebuilder.lock.types import Lock
+from imagebuilder.lock.types import Lock, LockedPackage
+from imagebuilder.pipeline import settled_lock
 from imagebuilder.process import Completed, Word, run
 from imagebuilder.recipe.load import load_recipe
 from imagebuilder.recipe.read import load_site
@@ -37,6 +41,8 @@ from imagebuilder.ui import PoolProgress, Ui, format_size
 from scripts.benchmark.compare import Stored
 
 CHECKOUT = Path(__file__).resolve().parents[2]
+# A package of no dependencies that no overlay names.
+ADDED = "tree"
 POOLS = ("debs", "wheels")
 
 
@@ -120,6 +126,11 @@ class Asked:
     profiles: tuple[str, ...]
 
     @property
+    def small(self) -> str:
+        """The profile of everything else."""
+        return self.profiles[0]
+
+    @property
     def largest(self) -> str:
         """The profile on which a small change must still be quick."""
         return self.profiles[-1]
@@ -134,6 +145,16 @@ class First:
     sandboxes: int
 
 
+@dataclass(frozen=True)
+class Wider:
+    """A house whose profile has one package more: what differs from the first, below its folder."""
+
+    house: Path
+    overlay: str
+    lock: str
+    added: tuple[LockedPackage, ...]
+
+
 class Bed:
     """The places of one run; first builds are made when first asked for."""
 
@@ -141,6 +162,7 @@ class Bed:
         self.top = top
         self.ui = ui
         self._firsts: dict[str, First] = {}
+        self._wider: dict[str, Wider] = {}
 
     def prepare(self, profiles: Sequence[str], pool: Path | None) -> None:
         """Copy the house, resolve the locks of `profiles`, fill the pool (first from `pool`)."""
@@ -161,14 +183,45 @@ class Bed:
                 main("lock", profile)
             fill(main, profile, self.top / "pool", PoolProgress(self.ui))
 
-    def fresh(self, name: str) -> Place:
-        """A state without a store, with the whole pool."""
-        state = self.top / "states" / name
+    def fresh(self, name: str, *, own_house: bool = False) -> Place:
+        """A state without a store, with the whole pool; with a house to be changed if asked for."""
+        state, house = self.top / "states" / name, self.top / "house"
         remove_tree(state)
         for pool in POOLS:
             (state / pool).mkdir(parents=True)
             link_tree(self.top / "pool" / pool, state / pool)
-        return Place(self.top, self.top / "house", state)
+        if own_house:
+            house = self.top / "states" / f"{name}.house"
+            remove_tree(house)
+            shutil.copytree(self.top / "house", house, symlinks=True)
+        return Place(self.top, house, state)
+
+    def wider(self, profile: str) -> Wider:
+        """The house in which `profile` has one package more, locked and in the pool."""
+        if profile not in self._wider:
+            self._wider[profile] = self._make_wider(profile)
+        return self._wider[profile]
+
+    def _make_wider(self, profile: str) -> Wider:
+        place = replace(self.fresh("wider"), house=self.top / "wider")
+        remove_tree(place.house)
+        shutil.copytree(self.top / "house", place.house, symlinks=True)
+        before = place.lock(profile)
+        overlays = place.recipe(profile).overlays
+        path = overlays[len(overlays) // 2].path / "overlay.yaml"
+        add_package(path, ADDED)
+        with self.ui.step(f"lock {profile} with {ADDED} in {path.parent.name}"):
+            settled_lock(place.recipe(profile), place.settings, self.ui, refresh=True)
+        fill(place, profile, self.top / "pool", PoolProgress(self.ui))
+        known = {package.nevra for package in before.packages}
+        added = [p for p in place.lock(profile).packages if p.nevra not in known]
+        place.drop()
+        return Wider(
+            house=place.house,
+            overlay=os.fspath(path.relative_to(place.house)),
+            lock=os.fspath(place.settings.lock_file(profile).relative_to(place.house)),
+            added=tuple(sorted(added, key=lambda package: package.name != ADDED)),
+        )
 
     def copy(self, place: Place, name: str) -> Place:
         """A copy of a state, by hard links, and of its house, to be changed at will."""
@@ -191,13 +244,20 @@ class Bed:
             self._firsts[profile] = First(place, said["program"], said["sandboxes"])
         return self._firsts[profile]
 
-    def facts(self) -> dict[str, str]:
-        """What was built, by profile."""
+    def facts(self, profiles: Sequence[str]) -> dict[str, str]:
+        """What is built, by profile."""
         main = Place(self.top, self.top / "house", self.top / "states/main")
-        return {profile: lock_facts(main.lock(profile)) for profile in self._locked()}
+        found = {name: main.settings.lock_file(name) for name in profiles}
+        return {name: lock_facts(load_lock(path)) for name, path in found.items() if path.exists()}
 
-    def _locked(self) -> list[str]:
-        return sorted(path.stem for path in (self.top / "house/recipes/locks").glob("*.lock"))
+
+def add_package(path: Path, name: str) -> None:
+    """Add a package to an overlay.yaml."""
+    yaml = YAML()
+    overlay = yaml.load(path.read_text())
+    overlay.setdefault("packages", []).append(name)
+    with path.open("w") as stream:
+        yaml.dump(overlay, stream)
 
 
 def lock_facts(lock: Lock) -> str:

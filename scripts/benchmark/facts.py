@@ -11,7 +11,7 @@ from pathlib import Path
 
 from imagebuilder import __version__
 from imagebuilder.errors import HostError
-from imagebuilder.process import run
+from imagebuilder.process import check_tools, run
 
 TOOLS: Mapping[str, tuple[str, ...]] = {
     "mmdebstrap": ("mmdebstrap", "--version"),
@@ -19,6 +19,12 @@ TOOLS: Mapping[str, tuple[str, ...]] = {
     "apt": ("apt-get", "--version"),
     "dpkg": ("dpkg", "--version"),
     "ostree": ("ostree", "--version"),
+    "mkosi": ("mkosi", "--version"),
+    "diskimage-builder": ("disk-image-create", "--version"),
+    "QEMU": ("qemu-system-x86_64", "--version"),
+    "nginx": ("nginx", "-v"),
+    "nfs-ganesha": ("ganesha.nfsd", "-v"),
+    "dnsmasq": ("dnsmasq", "--version"),
 }
 
 
@@ -57,8 +63,17 @@ def file_system(place: Path) -> str:
 def version_of(argv: tuple[str, ...]) -> str:
     """The first version number a program says, `absent` when it is not installed."""
     try:
-        said = run(argv, check=False).stdout
+        done = run(argv, check=False)
     except HostError:
         return "absent"
-    found = re.search(r"\d+(\.\d+)+\S*", said)
+    found = re.search(r"\d+(\.\d+)+\S*", done.stdout or done.stderr)
     return found[0].rstrip(",'") if found else "unknown"
+
+
+def absent_program(name: str) -> str:
+    """Why a program cannot be run here, "" when it can."""
+    try:
+        check_tools(name)
+    except HostError as error:
+        return error.faults[0].what
+    return ""

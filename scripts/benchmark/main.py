@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line of the benchmark: which rows, where, and what comes out."""
+"""The command line of the benchmark: which tables, where, and what comes out."""
 
 from __future__ import annotations
 
@@ -7,32 +7,33 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from imagebuilder.boot.acceleration import emulated
+from imagebuilder.boot.machine import Firmware
 from imagebuilder.build import check_root
 from imagebuilder.errors import ImagebuilderError, InputError, WorkError
-from imagebuilder.lock.storage import make_folder
+from imagebuilder.rootkind import KINDS
 from imagebuilder.store.workplace import remove_tree
-from imagebuilder.ui import Ui
+from imagebuilder.ui import Ui, format_duration
+from scripts.benchmark import boot, nights, own, table
 from scripts.benchmark.bed import CHECKOUT, Asked, Bed, check_space
+from scripts.benchmark.boot import BootAsked, Boots
 from scripts.benchmark.facts import host_facts
-from scripts.benchmark.figures import (
-    GOALS,
-    Figure,
-    Report,
-    all_met,
-    parse_report,
-    render_report,
-    report_json,
-)
-from scripts.benchmark.rows import LARGE, PLAIN, ROWS, SMALL, clean, measure_cold
+from scripts.benchmark.figures import Figure, Section, SectionName
+from scripts.benchmark.goals import all_met
+from scripts.benchmark.nights import Nights
+from scripts.benchmark.page import render_report
+from scripts.benchmark.record import JSON, Recorder, find_report, write
+from scripts.benchmark.table import MAKERS, Table, order_of
 
-NAMES = tuple(goal.row for goal in GOALS)
-# What the rows of one profile, and of both, need at most at one time, in bytes.
-SPACE_SMALL, SPACE_BOTH = 8 * 10**9, 30 * 10**9
+SMALL, LARGE = "generic", "rx7600xt"
+# What the tables of one profile, and of both, need at most at one time, in bytes.
+SPACE_SMALL, SPACE_BOTH = 12 * 10**9, 30 * 10**9
 DEFAULT_OUTPUT = CHECKOUT / "build/bench"
 
 
@@ -40,15 +41,29 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     """The options."""
     parser = argparse.ArgumentParser(
         prog="scripts/bench",
-        description="Measure imagebuilder against its goals; needs root, and 30 GB of disk.",
-        epilog="ends with 0 when every goal is reached, 1 when one is not, 3 on an unfit host",
+        description="Measure imagebuilder beside other tools, and against its goals; needs root.",
+        epilog="ends with 0 when every goal of what was measured is reached, 1 when one is not, "
+        "3 on an unfit host",
     )
-    parser.add_argument("--rows", default=",".join(NAMES), help=f"of {', '.join(NAMES)}")
-    parser.add_argument("--runs", type=int, default=3, help="of what takes long (3)")
+    names = ",".join(SectionName)
+    tools = ",".join(MAKERS)
+    parser.add_argument("--sections", default=names, help=f"tables to measure, of {names}")
+    parser.add_argument("--runs", type=int, default=3, help="rounds of what takes long (3)")
+    parser.add_argument("--tools", default=tools, help=f"columns of the build table, of {tools}")
+    parser.add_argument("--rows", default="", help=f"of the table own: {','.join(own.ROWS)}")
+    parser.add_argument("--profile", default=SMALL, help=f"what is built ({SMALL})")
+    parser.add_argument("--small", action="store_true", help=f"leave {LARGE} out of the table own")
+    parser.add_argument("--boot-runs", type=int, default=1, help="boots of each cell (1)")
+    parser.add_argument("--nodes", default="1,2,4", help="machines at once (1,2,4)")
+    parser.add_argument("--roots", default=",".join(KINDS), help=f"of {','.join(KINDS)}")
+    parser.add_argument("--firmware", default="uefi", choices=[*Firmware], help="of the machines")
     parser.add_argument("--output", type=Path, default=DEFAULT_OUTPUT, help="folder for the result")
-    parser.add_argument("--small", action="store_true", help=f"leave {LARGE} out: 8 GB are enough")
     parser.add_argument("--pool", type=Path, help="a filled pool (debs/, wheels/) to begin with")
     parser.add_argument("--work", type=Path, help="where to work; stays, with its pool")
+    parser.add_argument(
+        "--resume", action="store_true", help="leave what the output has of these tables already"
+    )
+    parser.add_argument("--estimate", action="store_true", help="only say how long it would take")
     parser.add_argument(
         "--render",
         type=Path,
@@ -57,12 +72,79 @@ def parse_arguments(argv: Sequence[str]) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def parse_rows(text: str) -> tuple[str, ...]:
-    """The rows to measure.  Raises InputError for one there is not, or for none."""
-    wanted = tuple(name.strip() for name in text.split(","))
-    if unknown := [name for name in wanted if name not in NAMES]:
-        raise InputError(f"no row {', '.join(unknown)!r}", hint=f"rows are {', '.join(NAMES)}")
+@dataclass(frozen=True)
+class Wanted:
+    """What was asked for, checked."""
+
+    sections: tuple[SectionName, ...]
+    runs: int
+    tools: tuple[str, ...]
+    rows: tuple[str, ...]
+    profiles: tuple[str, ...]
+    boot: BootAsked
+
+    @property
+    def large(self) -> bool:
+        """Whether the large profile is built."""
+        return SectionName.OWN in self.sections and len(self.profiles) > 1
+
+
+def check_asked(given: argparse.Namespace) -> Wanted:
+    """What the options ask for.  Raises InputError."""
+    if given.runs < 1 or given.boot_runs < 1:
+        raise InputError("--runs and --boot-runs must be 1 or more")
+    try:
+        nodes = tuple(int(word) for word in given.nodes.split(","))
+    except ValueError as error:
+        raise InputError(f"--nodes: {error}") from error
+    if not all(1 <= many <= 8 for many in nodes):
+        raise InputError("--nodes must be of 1 to 8")
+    sections = choose("--sections", given.sections, [str(name) for name in SectionName])
+    profile = given.profile
+    profiles = (profile,) if given.small or profile != SMALL else (SMALL, LARGE)
+    return Wanted(
+        sections=tuple(map(SectionName, sections)),
+        runs=given.runs,
+        tools=choose("--tools", given.tools, list(MAKERS)),
+        rows=choose("--rows", given.rows or ",".join(own.ROWS), list(own.ROWS)),
+        profiles=profiles,
+        boot=BootAsked(
+            profile,
+            choose("--roots", given.roots, list(KINDS)),
+            nodes,
+            given.boot_runs,
+            Firmware(given.firmware),
+        ),
+    )
+
+
+def choose(option: str, text: str, known: Sequence[str]) -> tuple[str, ...]:
+    """The names in a list with commas.  Raises InputError for one there is not, or for none."""
+    wanted = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if unknown := [name for name in wanted if name not in known]:
+        what = f"{option}: there is no {', '.join(unknown)!r}"
+        raise InputError(what, hint=f"there are {', '.join(known)}")
     return wanted
+
+
+def estimates(wanted: Wanted) -> Mapping[SectionName, float]:
+    """Seconds of each table that is asked for, by earlier runs on two cores, machines emulated."""
+    seconds = {
+        SectionName.TOOLS: table.estimate(wanted.tools, wanted.runs),
+        SectionName.NIGHTS: nights.ESTIMATE_SECONDS,
+        SectionName.BOOT: boot.estimate(wanted.boot, emulated("the slower of the two")),
+        SectionName.OWN: own.estimate(wanted.rows, wanted.runs, large=wanted.large),
+    }
+    return {name: seconds[name] for name in SectionName if name in wanted.sections}
+
+
+def tell_estimate(wanted: Wanted) -> None:
+    """Say how long it takes."""
+    found = estimates(wanted)
+    for name, seconds in found.items():
+        how = ", machines emulated; a quarter of it with KVM" if name is SectionName.BOOT else ""
+        print(f"{name}: about {format_duration(seconds)}{how}", file=sys.stderr)
+    print(f"all: about {format_duration(sum(found.values()))}", file=sys.stderr)
 
 
 @contextmanager
@@ -82,63 +164,73 @@ def workbench(given: Path | None) -> Iterator[Path]:
         remove_tree(top)
 
 
-def measure(bed: Bed, asked: Asked, names: Sequence[str]) -> Iterator[Figure]:
-    """Every row of `names`; one that fails does not keep the others from being measured."""
-    engines = [name for name in PLAIN if name in names]
-    if engines:
-        try:
-            yield from measure_cold(bed, asked, engines)
-        except WorkError as error:
-            yield from (Figure(engine, SMALL, fault=str(error)) for engine in engines)
-    for name, row in ROWS.items():
-        if name not in names:
+def begin(wanted: Wanted, name: SectionName, bed: Bed, output: Path, *, resume: bool) -> Recorder:
+    """The recorder of a table: empty, or to resume with what the output has, less its faults."""
+    profiles = wanted.profiles if name is SectionName.OWN else wanted.profiles[:1]
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    section = Section(date=now, facts=host_facts(bed.top), subjects=bed.facts(profiles))
+    kept = find_report(output / JSON).get(name) if resume else None
+    if kept:
+        whole = (replace(figure, fault="") for figure in kept.figures)
+        section = replace(
+            section,
+            date=f"{kept.date}, resumed {now}",
+            figures=tuple(figure for figure in whole if figure.values),
+            remarks=kept.remarks,
+        )
+    return Recorder(output, name, section)
+
+
+def measure_tools(bed: Bed, wanted: Wanted, recorder: Recorder) -> None:
+    """The build table."""
+    tools = [MAKERS[name](bed) for name in wanted.tools]
+    order = order_of(bed, wanted.profiles[0])
+    Table(bed.top, bed.ui, recorder).measure(tools, order, wanted.runs)
+
+
+def measure_nights(bed: Bed, wanted: Wanted, recorder: Recorder) -> None:
+    """Nights."""
+    Nights(bed, wanted.profiles[0], recorder).measure(wanted.runs)
+
+
+def measure_boots(bed: Bed, wanted: Wanted, recorder: Recorder) -> None:
+    """The boot table."""
+    Boots(bed, wanted.boot, recorder).measure()
+
+
+def measure_own(bed: Bed, wanted: Wanted, recorder: Recorder) -> None:
+    """Every row; one that fails does not keep the others from being measured."""
+    asked = Asked(wanted.runs, wanted.profiles)
+    for name in wanted.rows:
+        if recorder.section.columns(name):
             continue
         try:
-            yield from row(bed, asked)
+            recorder.put(*own.ROWS[name](bed, asked))
         except WorkError as error:
-            yield Figure(name, asked.largest, fault=str(error))
+            recorder.put(Figure(name, asked.largest, fault=str(error)))
         finally:
-            clean(bed, name)
+            own.clean(bed, name)
 
 
-def write(report: Report | None, folder: Path) -> None:
-    """The JSON and its page, for the owner of the folder; the page alone while there is none."""
-    make_folder(folder)
-    owner = folder.stat()
-    texts = {"benchmarks.md": render_report(report)}
-    if report:
-        texts["benchmarks.json"] = report_json(report)
-    for name, text in texts.items():
-        path = folder / name
-        path.write_text(text)
-        os.chown(path, owner.st_uid, owner.st_gid)
+MEASURES: Mapping[SectionName, Callable[[Bed, Wanted, Recorder], None]] = {
+    SectionName.TOOLS: measure_tools,
+    SectionName.NIGHTS: measure_nights,
+    SectionName.BOOT: measure_boots,
+    SectionName.OWN: measure_own,
+}
 
 
-def find_report(path: Path) -> Report | None:
-    """The report at `path`, None when nothing has been measured.  Raises InputError."""
-    try:
-        return parse_report(path.read_text()) if path.exists() else None
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"not a report: {error}", where=os.fspath(path)) from error
-
-
-def run_all(given: argparse.Namespace, names: Sequence[str]) -> Report:
-    """Measure and write; what is measured is written after every row, so that it is not lost."""
+def run_all(given: argparse.Namespace, wanted: Wanted) -> None:
+    """Measure and write; what is measured is written at once, so that it is not lost."""
     ui = Ui.for_stream(sys.stderr, os.environ)
-    profiles = (SMALL,) if given.small else (SMALL, LARGE)
-    uses_large = not given.small and not {"file", "memory", "same"}.isdisjoint(names)
+    find_report(given.output / JSON)  # what is not ours is told before anything is measured
     with workbench(given.work) as top:
         bed = Bed(top, ui)
-        check_space(top, SPACE_BOTH if uses_large else SPACE_SMALL)
-        facts = host_facts(top)
-        bed.prepare(profiles if uses_large else profiles[:1], given.pool)
-        date = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        figures: tuple[Figure, ...] = ()
-        for figure in measure(bed, Asked(given.runs, profiles), names):
-            figures = (*figures, figure)
-            report = Report(date, facts, bed.facts(), figures)
-            write(report, given.output)
-    return report
+        check_space(top, SPACE_BOTH if wanted.large else SPACE_SMALL)
+        bed.prepare(wanted.profiles if wanted.large else wanted.profiles[:1], given.pool)
+        for name in wanted.sections:
+            recorder = begin(wanted, name, bed, given.output, resume=given.resume)
+            MEASURES[name](bed, wanted, recorder)
 
 
 def main() -> int:
@@ -148,11 +240,13 @@ def main() -> int:
         if given.render:
             write(find_report(given.render), given.output)
             return 0
-        names = parse_rows(given.rows)
-        if given.runs < 1:
-            raise InputError("--runs must be 1 or more")
+        wanted = check_asked(given)
+        tell_estimate(wanted)
+        if given.estimate:
+            return 0
         check_root()
-        report = run_all(given, names)
+        run_all(given, wanted)
+        report = find_report(given.output / JSON)
     except ImagebuilderError as error:
         print(f"error: {error}", file=sys.stderr)
         return error.exit_code
@@ -161,4 +255,4 @@ def main() -> int:
         return 130
     print(render_report(report))
     print(f"written to {given.output}", file=sys.stderr)
-    return 0 if all_met(report.figures) else 1
+    return 0 if all_met(report, wanted.sections) else 1

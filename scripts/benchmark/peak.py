@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import sys
 import threading
 from pathlib import Path
 
 from imagebuilder.cli.main import run
+from scripts.benchmark.spent import children, field_of
 
 INIT = b"sandbox_init.py"
 INTERVAL_SECONDS = 0.1
@@ -28,14 +28,7 @@ INTERVAL_SECONDS = 0.1
 
 def peak_of(process: Path) -> int:
     """Bytes that a process (a folder of /proc) had in memory at most, so far."""
-    found = re.search(r"^VmHWM:\s+(\d+) kB", (process / "status").read_text(), re.MULTILINE)
-    return int(found[1]) * 1024 if found else 0
-
-
-def children(process: Path) -> list[Path]:
-    """The direct children of a process."""
-    lists = [(task / "children").read_text() for task in (process / "task").iterdir()]
-    return [Path("/proc", pid) for text in lists for pid in text.split()]
+    return field_of(process / "status", "VmHWM")
 
 
 def sandboxes_now() -> int:

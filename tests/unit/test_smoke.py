@@ -71,11 +71,21 @@ def test_smoke_publishes_tests_throws_away_and_ends_as_the_test(smoke: Smoke) ->
     assert smoke.left() == []
 
 
-@pytest.mark.parametrize("words", [["--root", "http"], ["--root=both"], ["-k", "x", "--root=http"]])
-def test_smoke_packs_a_root_that_is_wanted_over_http(smoke: Smoke, words: list[str]) -> None:
+@pytest.mark.parametrize(
+    ("words", "packed"),
+    [
+        (["--root", "http"], " --format squashfs"),
+        (["--root=both"], " --format squashfs"),
+        (["-k", "x", "--root=nfs-squashfs"], " --format squashfs"),
+        (["--root", "http-erofs", "--json"], "/tree --format erofs"),
+        (["--root=all"], " --format squashfs --format erofs"),
+        (["--root", "nfs"], "/tree"),
+    ],
+)
+def test_smoke_packs_the_root_that_is_wanted(smoke: Smoke, words: list[str], packed: str) -> None:
     smoke.go()
     smoke.house.run("smoke", "generic", *words, env=smoke.env())
-    assert smoke.house.said()[0].endswith(" --squashfs")
+    assert smoke.house.said()[0].endswith(packed)
 
 
 def test_smoke_ends_with_what_could_not_be_published(smoke: Smoke) -> None:

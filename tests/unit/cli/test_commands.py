@@ -12,7 +12,7 @@ import pytest
 
 from imagebuilder import __version__
 from imagebuilder.cli.main import COMMANDS
-from imagebuilder.cli.names import complete_image, complete_profile
+from imagebuilder.cli.names import complete_base, complete_engine, complete_image, complete_profile
 from tests.unit.cli.conftest import Program
 
 NAMES = sorted(function.__name__ for functions in COMMANDS.values() for function in functions)
@@ -70,6 +70,9 @@ def test_help_needs_no_house(program: Program, monkeypatch: pytest.MonkeyPatch) 
         (("build", "generix", "--locked"), 'no profile named "generix"\n  hint: did you mean "gen'),
         (("build", "../generic"), 'no profile named "../generic"'),
         (("build", ""), 'no profile named ""'),
+        (("build", "grand", "--base", "trixie"), '--base: no base named "trixie"'),
+        (("plan", "grand", "--engine", "mmdebstrp"), 'did you mean "mmdebstrap"?'),
+        (("lock", "grand.trixie"), 'no base and no engine named "trixie", as "grand.trixie" has'),
         (("--house", "/nonexistent", "profiles"), "/nonexistent: has no recipes/\n  hint: --house"),
         (("fsck",), "there is no store yet\n  hint: imagebuilder build"),
     ],
@@ -79,6 +82,24 @@ def test_wrong_input_ends_with_two(program: Program, words: tuple[str, ...], sai
     assert done.status == 2
     assert said in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["build", "lock", "plan"])
+def test_another_base_is_a_profile_of_its_own(program: Program, house: Path, command: str) -> None:
+    (house / "recipes/bases/thin.yaml").write_text("distribution: debian\n")
+    done = program(command, "grand", "--base", "thin", "--engine", "debootstrap")
+    assert done.status == 2
+    assert "the profile's name is grand.thin.debootstrap\n" in done.stderr
+    assert "recipes/bases/thin.yaml:1:1: the key" in done.stderr
+    assert "name is" not in program(command, "grand.thin").stderr
+
+
+def test_an_image_on_another_base(
+    program: Program, house: Path, fake_ostree: Callable[[str], Path]
+) -> None:
+    fake_ostree("exit 1")
+    (house / "recipes/bases/thin.yaml").write_text("")
+    assert "no image of profile grand.thin" in program("show", "grand", "--base", "thin").stderr
 
 
 def test_image_that_is_not_there(program: Program, fake_ostree: Callable[[str], Path]) -> None:
@@ -129,12 +150,16 @@ def test_schema(program: Program) -> None:
 
 
 def test_completion_of_profiles(house: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    del house
     assert complete_profile("") == ["generic", "grand"]
     assert complete_profile("gr") == ["grand"]
     assert complete_profile("x") == []
+    (house / "recipes/bases/thin.yaml").write_text("")
+    assert complete_profile("grand.t") == ["grand.thin"]
+    assert complete_base("t") == ["thin"]
+    assert complete_engine("debo") == ["debootstrap"]
     monkeypatch.setenv("IMAGEBUILDER_HOUSE", "/nonexistent")
     assert complete_profile("") == []
+    assert complete_base("") == []
 
 
 def test_completion_of_images(

@@ -395,3 +395,30 @@ def test_settings_of_the_root(tmp_path: Path) -> None:
     assert settings.real("foo") == "bar_baz"
     assert settings.real("other-one") == "other_one"
     assert set(settings.never) == {"a_b", "c"}
+
+
+def in_ubuntus_layout(path: Path, *, built_for: str = "") -> Path:
+    """The same root as Ubuntu packs it: modules in zstd, the kernel in /boot."""
+    modules = {name.replace(".ko.xz", ".ko.zst"): info for name, info in MODULES.items()}
+    files = kernel_files(modules, built_for=built_for)
+    files[f"/boot/vmlinuz-{KERNEL}"] = files.pop(f"{FOLDER}/vmlinuz")
+    make_tree(path, files)
+    make_tree(path, {BLACKLIST: "blacklist nouveau\n"})
+    return path
+
+
+def test_ubuntus_layout(tmp_path: Path) -> None:
+    expected = Expectations(modules=("amdgpu", "nvidia-uvm"))
+    found = prove(in_ubuntus_layout(tmp_path), RADEON, L40S, expectations=expected)
+    assert faults(found) == []
+    assert f"one kernel, {KERNEL}" in facts(found)
+    assert f"5 modules built for {KERNEL}" in facts(found)
+
+
+def test_faults_in_ubuntus_layout(tmp_path: Path) -> None:
+    found = prove(in_ubuntus_layout(tmp_path / "other", built_for="5.15.0-1-generic"), RADEON)
+    assert any("5.15.0-1-generic" in fault for fault in faults(found))
+    root = in_ubuntus_layout(tmp_path / "cut")
+    module = root / f"{FOLDER}/{AMDGPU}".lstrip("/").replace(".ko.xz", ".ko.zst")
+    module.write_bytes(module.read_bytes()[:40])
+    assert any("amdgpu" in fault for fault in faults(prove(root, RADEON)))

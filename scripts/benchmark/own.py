@@ -1,151 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One function a row: from a bed to figures."""
+"""What only imagebuilder is measured by: one function a row, from a bed to figures."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from resource import RUSAGE_CHILDREN, getrusage
-from time import monotonic
-
-from ruamel.yaml import YAML
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
 from imagebuilder.pipeline import settled_lock
 from imagebuilder.steps.generated import is_boot_file
 from imagebuilder.store.workplace import remove_tree
-from scripts.benchmark.bed import Asked, Bed, Place
+from scripts.benchmark.bed import ADDED, Asked, Bed, Place, add_package
 from scripts.benchmark.compare import (
     another_environment,
     differing_parts,
     differing_paths,
-    find,
     on_another,
 )
-from scripts.benchmark.figures import Figure, ratios
-from scripts.benchmark.plain import (
-    Order,
-    Outcome,
-    check_same_work,
-    make_order,
-    outcome_of,
-    run_plain,
-)
+from scripts.benchmark.figures import Figure
 
-SMALL, LARGE = "generic", "rx7600xt"
-PLAIN = ("mmdebstrap", "debootstrap")
 SHORT_RUNS, VERSIONS, SHOWN = 10, 10, 10
-# A package of no dependencies that no overlay names.
-ADDED = "tree"
-
-
-@dataclass(frozen=True)
-class Spent:
-    """What something took: seconds on the clock, and of all processors (ours and its programs')."""
-
-    wall: float
-    cpu: float
-
-
-def measure_cold(bed: Bed, asked: Asked, engines: Sequence[str]) -> list[Figure]:
-    """Cold builds and plain engines in turns."""
-    main = bed.fresh("main")
-    order_folder = bed.top / "work/order"
-    remove_tree(order_folder)
-    order = make_order(main.recipe(SMALL), main.lock(SMALL), main.state / "debs", order_folder)
-    ours: list[Spent] = []
-    plain: dict[str, list[Spent]] = {engine: [] for engine in engines}
-    faults: dict[str, str] = {}
-    for number in range(1, asked.runs + 1):
-        with bed.ui.step(f"cold build of {SMALL}, run {number}"):
-            spent, outcome = cold_build(bed)
-        ours.append(spent)
-        for engine in [name for name in engines if name not in faults]:
-            with bed.ui.step(f"plain {engine} and dracut, run {number}"):
-                try:
-                    plain[engine].append(plain_build(bed, engine, order, outcome))
-                except WorkError as error:
-                    faults[engine] = str(error)
-    return [compare(engine, ours, plain[engine], faults.get(engine, "")) for engine in engines]
-
-
-def compare(engine: str, ours: Sequence[Spent], plain: Sequence[Spent], fault: str) -> Figure:
-    """Cold builds against a plain engine, by the clock; processor time tells noise from work."""
-    walls = {
-        "imagebuilder": tuple(spent.wall for spent in ours),
-        engine: tuple(spent.wall for spent in plain),
-    }
-    cpus = {
-        "imagebuilder": tuple(spent.cpu for spent in ours),
-        engine: tuple(spent.cpu for spent in plain),
-    }
-    return Figure(
-        row=engine,
-        subject=SMALL,
-        values=ratios(walls["imagebuilder"][: len(plain)], walls[engine]),
-        parts={f"{name}, s": values for name, values in walls.items()}
-        | {f"{name}, processor s": values for name, values in cpus.items()},
-        fault=fault,
-    )
-
-
-def cold_build(bed: Bed) -> tuple[Spent, Outcome]:
-    """What a build into an empty store takes, and what it made."""
-    place = bed.fresh("cold")
-    # What was written before is written to disk on nobody's time.
-    os.sync()
-    spent = timed(lambda: place("build", SMALL, "--locked"))
-    manifest = place.image(SMALL).manifest
-    packages, size = manifest["packages"], find(manifest, ("kernel", "initrd", "size"))
-    assert isinstance(packages, list)
-    assert isinstance(size, int)
-    vmlinuz = str(find(manifest, ("kernel", "vmlinuz", "sha256")))
-    place.drop()
-    return spent, Outcome(len(packages), vmlinuz, size)
-
-
-def plain_build(bed: Bed, engine: str, order: Order, ours: Outcome) -> Spent:
-    """What the same work takes without us."""
-    root = bed.top / "work" / engine
-    remove_tree(root)
-    os.sync()
-    spent = timed(lambda: run_plain(engine, order, root, bed.top / "logs" / f"{engine}.log"))
-    check_same_work(ours, outcome_of(root), engine)
-    remove_tree(root)
-    return spent
-
-
-def timed(work: Callable[[], object]) -> Spent:
-    """Do the work, with the programs it starts and waits for."""
-    start, before = monotonic(), getrusage(RUSAGE_CHILDREN)
-    work()
-    wall, after = monotonic() - start, getrusage(RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return Spent(wall, cpu)
-
-
-def measure_unchanged(bed: Bed, asked: Asked) -> list[Figure]:
-    """A build that has nothing to do."""
-    del asked
-    return [repeat(bed, "unchanged", "build", SMALL, "--locked")]
 
 
 def measure_plan(bed: Bed, asked: Asked) -> list[Figure]:
     """A plan."""
-    del asked
-    return [repeat(bed, "plan", "plan", SMALL)]
-
-
-def repeat(bed: Bed, row: str, *words: str) -> Figure:
-    """A quick command many times; once before, so that bytecode and caches are as ever."""
-    place = bed.first(SMALL).place
-    with bed.ui.step(f"{' '.join(words)}, {SHORT_RUNS} times"):
-        place(*words)
-        seconds = tuple(place.seconds(*words) for _ in range(SHORT_RUNS))
-    return Figure(row, SMALL, seconds)
+    place = bed.first(asked.small).place
+    with bed.ui.step(f"plan {asked.small}, {SHORT_RUNS} times"):
+        # Once before, so that bytecode and caches are as ever.
+        place("plan", asked.small)
+        seconds = tuple(place.seconds("plan", asked.small) for _ in range(SHORT_RUNS))
+    return [Figure("plan", asked.small, seconds)]
 
 
 def measure_file(bed: Bed, asked: Asked) -> list[Figure]:
@@ -184,35 +70,25 @@ def changing_file(place: Place, profile: str) -> Path:
 
 def measure_package(bed: Bed, asked: Asked) -> list[Figure]:
     """A package more in the middle overlay: which steps are planned anew."""
-    del asked
-    place = bed.copy(bed.first(SMALL).place, "package")
-    overlays = place.recipe(SMALL).overlays
+    place = bed.copy(bed.first(asked.small).place, "package")
+    overlays = place.recipe(asked.small).overlays
     middle = overlays[len(overlays) // 2]
     add_package(middle.path / "overlay.yaml", ADDED)
-    with bed.ui.step(f"lock {SMALL} with {ADDED} in {middle.name}"):
-        settled_lock(place.recipe(SMALL), place.settings, bed.ui, refresh=True)
-    steps = place.ask("plan", SMALL)["steps"]
+    with bed.ui.step(f"lock {asked.small} with {ADDED} in {middle.name}"):
+        settled_lock(place.recipe(asked.small), place.settings, bed.ui, refresh=True)
+    steps = place.ask("plan", asked.small)["steps"]
     assert isinstance(steps, list)
     wrong = planned_wrongly(steps, f"packages {middle.name}")
-    with bed.ui.step(f"{SMALL} with a package more"):
-        seconds = place.seconds("build", SMALL, "--locked")
+    with bed.ui.step(f"{asked.small} with a package more"):
+        seconds = place.seconds("build", asked.small, "--locked")
     return [
         Figure(
-            "package", SMALL, (float(len(wrong)),),
+            "package", asked.small, (float(len(wrong)),),
             parts={"build, with fetching the package, s": (seconds,)},
             note=f"{ADDED} in {middle.name}"
             + (f"; planned wrongly: {', '.join(wrong)}" if wrong else ""),
         )
     ]  # fmt: skip
-
-
-def add_package(path: Path, name: str) -> None:
-    """Add a package to an overlay.yaml."""
-    yaml = YAML()
-    overlay = yaml.load(path.read_text())
-    overlay["packages"].append(name)
-    with path.open("w") as stream:
-        yaml.dump(overlay, stream)
 
 
 def planned_wrongly(steps: Sequence[Mapping[str, Json]], changed: str) -> list[str]:
@@ -244,23 +120,22 @@ def measure_publish(bed: Bed, asked: Asked) -> list[Figure]:
 
 def measure_promote(bed: Bed, asked: Asked) -> list[Figure]:
     """A channel moved to and fro between two releases."""
-    del asked
-    place, tree = bed.copy(bed.first(SMALL).place, "promote"), bed.top / "work/tree"
+    place, tree = bed.copy(bed.first(asked.small).place, "promote"), bed.top / "work/tree"
     remove_tree(tree)
     words = ("--tree", os.fspath(tree))
-    place("publish", SMALL, *words)
+    place("publish", asked.small, *words)
     untested = ("--untested", "a benchmark boots nothing")
-    place("promote", SMALL, *untested, *words)
-    build_changed(place, SMALL, 0)
-    place("publish", SMALL, *words)
-    with bed.ui.step(f"promote and rollback {SMALL}, {SHORT_RUNS} times"):
+    place("promote", asked.small, *untested, *words)
+    build_changed(place, asked.small, 0)
+    place("publish", asked.small, *words)
+    with bed.ui.step(f"promote and rollback {asked.small}, {SHORT_RUNS} times"):
         moves = [
-            place.seconds(*verb, SMALL, *words)
+            place.seconds(*verb, asked.small, *words)
             for _ in range(SHORT_RUNS)
             for verb in (("promote", *untested), ("rollback",))
         ]
     remove_tree(tree)
-    return [Figure("promote", SMALL, tuple(moves))]
+    return [Figure("promote", asked.small, tuple(moves))]
 
 
 def measure_memory(bed: Bed, asked: Asked) -> list[Figure]:
@@ -280,15 +155,14 @@ def measure_memory(bed: Bed, asked: Asked) -> list[Figure]:
 
 def measure_size(bed: Bed, asked: Asked) -> list[Figure]:
     """Ten versions against one."""
-    del asked
-    place = bed.copy(bed.first(SMALL).place, "size")
+    place = bed.copy(bed.first(asked.small).place, "size")
     one = place.store.size()
-    with bed.ui.step(f"{VERSIONS - 1} more versions of {SMALL}"):
+    with bed.ui.step(f"{VERSIONS - 1} more versions of {asked.small}"):
         for number in range(1, VERSIONS):
-            build_changed(place, SMALL, number)
+            build_changed(place, asked.small, number)
     ten = place.store.size()
     sizes = {"one, MB": (one / 1e6,), "ten, MB": (ten / 1e6,)}
-    return [Figure("size", SMALL, (ten / one,), parts=sizes)]
+    return [Figure("size", asked.small, (ten / one,), parts=sizes)]
 
 
 def measure_same(bed: Bed, asked: Asked) -> list[Figure]:
@@ -316,7 +190,6 @@ def build_on_another(bed: Bed, profile: str) -> Figure:
 
 
 ROWS: Mapping[str, Callable[[Bed, Asked], list[Figure]]] = {
-    "unchanged": measure_unchanged,
     "plan": measure_plan,
     "size": measure_size,
     "package": measure_package,
@@ -332,3 +205,14 @@ def clean(bed: Bed, name: str) -> None:
     """Drop the copy that a row worked in."""
     for folder in (name, f"{name}.house", "another", "another.tmp"):
         remove_tree(bed.top / "states" / folder)
+
+
+# Seconds of a row, by earlier runs on two cores; of the large profile, its first build besides.
+ROW_SECONDS: Mapping[str, float] = {"size": 40, "package": 30, "same": 50, "memory": 40}
+FIRST_SECONDS, LARGE_SECONDS = 45, 240
+
+
+def estimate(rows: Sequence[str], runs: int, *, large: bool) -> float:
+    """Seconds that `rows` take."""
+    seconds = sum(ROW_SECONDS.get(name, 8.0 * runs) for name in rows)
+    return seconds + FIRST_SECONDS + LARGE_SECONDS * large

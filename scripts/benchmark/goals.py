@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is to be reached, and whether it was.  Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import median
+
+from scripts.benchmark.figures import Figure, Report, Section, SectionName, ratios
+
+OURS = "imagebuilder"
+EQUAL = 1.05  # a median this many times the best is equal to it
+
+
+class Verdict(StrEnum):
+    """How a figure stands to its goal."""
+
+    MET = "reached"
+    FAILED = "**not reached**"
+    BROKEN = "**could not be measured**"
+    NOT_MEASURED = "not measured"
+
+
+class Row(StrEnum):
+    """The rows of the build table."""
+
+    COLD = "cold"
+    NOOP = "noop"
+    LAST = "last"
+    MIDDLE = "middle"
+    SIZE = "size"
+    MEMORY = "memory"
+    SAME = "determinism"
+
+
+@dataclass(frozen=True)
+class RowText:
+    """A row for readers: what it is, its unit, and how it is measured."""
+
+    what: str
+    unit: str
+    how: str
+
+
+ROWS: dict[Row, RowText] = {
+    Row.COLD: RowText(
+        "cold build", "s",
+        "nothing is there but the packages, in a local archive (imagebuilder: in its pool); until "
+        "root, kernel and initrd are complete",
+    ),
+    Row.NOOP: RowText(
+        "nothing changed", "s",
+        "the same command again",
+    ),
+    Row.LAST: RowText(
+        "file of the last overlay changed", "s",
+        "one configuration file that the initrd does not have; until the new result is complete, "
+        "which is looked into for the change",
+    ),
+    Row.MIDDLE: RowText(
+        "package more in a middle overlay", "s",
+        "the package is in the archive, and for imagebuilder in the lock, before; the result must "
+        "have it",
+    ),
+    Row.SIZE: RowText(
+        "root, kernel and initrd on disk", "MB",
+        "`du` of the result as plain files; hard links count once",
+    ),
+    Row.MEMORY: RowText(
+        "peak memory of the cold build", "MB",
+        "anonymous memory of all processes of the tool together, sampled five times a second, and "
+        "what tmpfs grew by; without the page cache",
+    ),
+    Row.SAME: RowText(
+        "paths that differ between two cold builds", "paths",
+        "type, mode, owner and content of every path, times left out; each run against the first",
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a row is to reach: its value, in `unit`, is at most `limit`.
+
+    With `against` the value is the ratio of our column to that one, or to the best other column
+    where it is `best`.
+    """
+
+    section: SectionName
+    row: str
+    what: str
+    unit: str
+    limit: float
+    how: str = ""
+    against: str = ""
+
+
+BEST = "best"
+TOOLS, NIGHTS, OWN = SectionName.TOOLS, SectionName.NIGHTS, SectionName.OWN
+GOALS = (
+    Goal(TOOLS, Row.COLD, "cold build, against mmdebstrap and dracut", "times", 1.0,
+         against="mmdebstrap"),
+    Goal(TOOLS, Row.NOOP, "nothing changed, against mkosi", "times", 0.5, against="mkosi"),
+    Goal(TOOLS, Row.LAST, "file of the last overlay changed, against mkosi", "times", 0.2,
+         against="mkosi"),
+    *(
+        Goal(TOOLS, row, f"first or equal first: {text.what}", "times", EQUAL, against=BEST)
+        for row, text in ROWS.items()
+    ),
+    Goal(
+        NIGHTS, "quiet", "a night with nothing changed", "s", 10.0,
+        "`imagebuilder nightly`, the whole process, the mirror asked for news; the boot test of "
+        "the release was planted before, so that the first night has nothing to boot",
+    ),
+    Goal(
+        NIGHTS, "quiet-bytes", "bytes published by it", "bytes", 0,
+        "what the netboot tree's releases, roots and repository grew by",
+    ),
+    Goal(
+        NIGHTS, "one-package", "one changed package: published, of the image's size", "%", 10.0,
+        "a package of the lock is given a new version and every file of it another content; then "
+        "`build` and `publish`; what the netboot tree grew by on disk, against root, kernel and "
+        "initrd",
+    ),
+    Goal(OWN, "plan", "`plan`", "s", 0.5, "the whole process"),
+    Goal(
+        OWN, "file", "one file in the last overlay changed", "s", 10.0,
+        "`build --locked` until the new image is in the store",
+    ),
+    Goal(
+        OWN, "package", "one package added to the middle overlay: steps planned wrongly", "steps",
+        0,
+        "what is below that overlay's packages must be reused, the rest built; from `plan --json`",
+    ),
+    Goal(
+        OWN, "memory", "peak memory of our own processes in a cold build", "MB", 300,
+        "the program, and the first process of each sandbox; not apt, dpkg, dracut or ostree",
+    ),
+    Goal(
+        OWN, "size", "stored size of ten versions that differ by one file, against one", "times",
+        1.02, "bytes on disk of `store/`",
+    ),
+    Goal(
+        OWN, "publish", "`publish` into an empty netboot tree", "s", 2.0,
+        "the whole process, with sync and read-back; tree and store on one filesystem",
+    ),
+    Goal(OWN, "promote", "`promote` and `rollback`", "s", 0.6, "the whole process, in turns"),
+    Goal(
+        OWN, "same", "differences between two builds of one lock", "differences", 0,
+        "root, initrd, kernel and manifest of a second state directory, made with another time "
+        "zone, umask, locale, TMPDIR, host name and on one core",
+    ),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A goal and what was measured for it of one subject (a profile, a column; "" for none)."""
+
+    goal: Goal
+    subject: str
+    values: tuple[float, ...]
+    verdict: Verdict
+
+
+def judge(goal: Goal, section: Section | None) -> tuple[Judged, ...]:
+    """What there is for a goal: once for each subject, and once when there is nothing."""
+    figures = section.columns(goal.row) if section else ()
+    if goal.against:
+        return (compare(goal, {figure.column: figure for figure in figures}),)
+    return tuple(
+        Judged(goal, f.column, f.values, verdict_of(goal, f.values, (f,))) for f in figures
+    ) or (Judged(goal, "", (), Verdict.NOT_MEASURED),)
+
+
+def compare(goal: Goal, figures: dict[str, Figure]) -> Judged:
+    """Our column against another, or against the best other one."""
+    ours = figures.get(OURS)
+    others = [f for name, f in figures.items() if name != OURS and f.values]
+    if goal.against == BEST:
+        rival = min(others, key=lambda f: median(f.values), default=None)
+    else:
+        rival = figures.get(goal.against)
+    if ours is None or rival is None:
+        return Judged(goal, "", (), Verdict.NOT_MEASURED)
+    values = against_rival(goal, ours, rival)
+    return Judged(goal, rival.column, values, verdict_of(goal, values, (ours, rival)))
+
+
+def against_rival(goal: Goal, ours: Figure, rival: Figure) -> tuple[float, ...]:
+    """Ratios: of runs of one round for a ratio, of the medians to tell who is first."""
+    if not ours.values or not rival.values:
+        return ()
+    if goal.against == BEST:
+        one, other = median(ours.values), median(rival.values)
+        return (one / other if other else (math.inf if one else 1.0),)
+    many = min(len(ours.values), len(rival.values))
+    return ratios(ours.values[:many], rival.values[:many])
+
+
+def verdict_of(goal: Goal, values: Sequence[float], figures: Sequence[Figure]) -> Verdict:
+    """Whether the median reaches the goal."""
+    if any(figure.fault for figure in figures):
+        return Verdict.BROKEN
+    if not values:
+        return Verdict.NOT_MEASURED
+    return Verdict.MET if median(values) <= goal.limit else Verdict.FAILED
+
+
+def judgements(report: Report) -> Iterator[Judged]:
+    """Every goal, in order."""
+    for goal in GOALS:
+        yield from judge(goal, report.get(goal.section))
+
+
+def all_met(report: Report, names: Sequence[SectionName]) -> bool:
+    """Whether every goal of those sections is reached, and nothing in them broke."""
+    broken = any(f.fault for name in names if name in report for f in report[name].figures)
+    found = [one.verdict for one in judgements(report) if one.goal.section in names]
+    return not broken and all(verdict is Verdict.MET for verdict in found)
