@@ -37,6 +37,7 @@ from imagebuilder.publish.journal import (
     find_history,
     read_tail,
 )
+from imagebuilder.publish.packed import mend_share
 from imagebuilder.store.locks import held
 from imagebuilder.tree import CANDIDATE, CHANNELS, STABLE, Tree, make_folder
 from imagebuilder.ui import Ui
@@ -127,6 +128,7 @@ def promote(tree: Tree, name: str, ui: Ui, *, untested: str = "") -> Moved:
                 f"{profile} lists them",
             )
         release = find_release(tree, f"{profile}@{version}")
+        mend_share(tree, release, ui)
         check_release(tree, release.profile, release.version)
         passage = pass_gate(tree, release, ui, untested=untested)
         return point(tree, release, STABLE, PROMOTE, passage)
@@ -151,6 +153,7 @@ def rollback(tree: Tree, profile: str, ui: Ui, *, to: str = "", untested: str = 
             release, event = ReleaseName(profile, earlier), ROLLBACK
         else:
             raise nowhere_to_go(tree, profile, now)
+        mend_share(tree, release, ui)
         check_release(tree, release.profile, release.version)
         passage = NOT_ASKED
         if not to or was_stable(read_tail(tree.journal), release, now):

@@ -80,10 +80,10 @@ def test_a_bom_is_no_fault() -> None:
     ids=lambda text: text[:12],
 )
 def test_bombs_fail_fast(text: str) -> None:
-    started = time.perf_counter()
+    started = time.process_time()  # of this process, however busy the machine is
     with pytest.raises(InputError):
         parse_document(text.encode(), "f")
-    assert time.perf_counter() - started < 3
+    assert time.process_time() - started < 3
 
 
 def test_what_is_no_file(tmp_path: Path) -> None:
