@@ -15,7 +15,8 @@ def differences(old: Json, new: Json, name: str = "") -> tuple[str, ...]:
         return ()
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         found: list[str] = []
-        for key in sorted({*old, *new}):
+        # The date of a build follows from its packages: it is the last thing to tell.
+        for key in sorted({*old, *new}, key=lambda key: (key == "epoch", key)):
             place = f"{name} {key}" if name else key
             if key not in old:
                 found.append(f"{place} added")

@@ -34,7 +34,7 @@ def drift(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[NODE|PROFILE]...",
+            metavar="NODE|PROFILE",
             autocompletion=complete_name,
             help="Nodes, or profiles with their nodes; all if none is named.",
         ),

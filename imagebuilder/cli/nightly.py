@@ -22,7 +22,7 @@ PATIENCE_MIN = 60
 Profiles = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[PROFILE]...",
+        metavar="PROFILE",
         autocompletion=complete_profile,
         help="Recipes by name; without any, every recipe and every profile with a lock.",
     ),
