@@ -449,7 +449,7 @@ def test_a_host_key_nobody_has_seen(far: Far, builder: Store, tiny: ImageRef) ->
         ("exec /nowhere/imagebuilder", "cannot run"),
         ("echo \"No such command 'receive'.\" >&2; exit 2", "cannot run"),
         ("""printf '{\n "protocol": 0, "schema": 1, "version": "0.0.9"}'""", "0.0.9"),
-        ("""printf '{\n "protocol": 2, "schema": 99, "version": "9.0"}'""", "schema 99 and 1"),
+        ("""printf '{\n "protocol": 3, "schema": 99, "version": "9.0"}'""", "schema 99 and 1"),
         ("echo hello", "does not answer as imagebuilder does"),
         ("echo 'sudo: a password is required' >&2; exit 1", "sudo: a password is required"),
     ],
