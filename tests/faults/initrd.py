@@ -7,8 +7,9 @@ import fnmatch
 from collections.abc import Callable
 from pathlib import Path
 
+from zstandard import ZstdCompressor, ZstdDecompressor
+
 from imagebuilder.nodes.initrd import padded
-from imagebuilder.process import run
 
 MAGIC = b"070701"
 HEADER = 110
@@ -57,14 +58,10 @@ def change(initrd: Path, result: Path, changing: Callable[[Entries], Entries]) -
         entries, length = parse(data)
         changed += aligned(render(changing(entries)))
         data = data[length:]
-    packed, plain = result.with_suffix(".zst"), result.with_suffix(".cpio")
-    packed.write_bytes(data)
-    run(["zstd", "-q", "-f", "-d", packed, "-o", plain])
-    plain.write_bytes(render(changing(parse(plain.read_bytes())[0])))
-    run(["zstd", "-q", "-f", "-1", plain, "-o", packed])
-    result.write_bytes(changed + packed.read_bytes())
-    packed.unlink()
-    plain.unlink()
+    # What follows the frame is the padding to a multiple of four.
+    plain = ZstdDecompressor().decompressobj().decompress(data)
+    packed = ZstdCompressor(level=1).compress(render(changing(parse(plain)[0])))
+    result.write_bytes(changed + padded(packed))
 
 
 def aligned(data: bytes) -> bytes:
