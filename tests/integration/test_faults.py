@@ -260,7 +260,9 @@ def test_missing_engine_is_told_before_the_first_step(shop: Workshop, engine: st
     base.write_text(base.read_text().replace("engine: mmdebstrap", f"engine: {engine}"))
     empty = f"mount -t tmpfs none {shop.state}/store"
     done = masked(shop, f"{hide(engine)}; {empty}", "build", "generic", "--locked")
-    assert_fails(done, 3, rf"engine: {engine}`, and {engine} is not installed", "hint: scripts/host-setup")
+    assert_fails(
+        done, 3, rf"engine: {engine}`, and {engine} is not installed", "hint: scripts/host-setup"
+    )
     assert "base debian" not in done.stderr
 
 
