@@ -16,6 +16,7 @@ from urllib.parse import unquote
 from imagebuilder.errors import ImagebuilderError, InputError, WorkError
 from imagebuilder.lock.apt import Apt
 from imagebuilder.lock.deb822 import parse_stanzas
+from imagebuilder.lock.madison import find_suites
 from imagebuilder.lock.names import unknown_packages
 from imagebuilder.lock.request import Request
 from imagebuilder.lock.types import LockedPackage
@@ -210,16 +211,11 @@ def in_their_pockets(
     if not packages or len(set(apt.uris)) == len(apt.uris):
         return tuple(packages)
     names = [package.name for package in packages]
-    shown = apt.run(["apt-cache", *options, "madison", "--", *names]).stdout
-    # ` NAME | VERSION | ADDRESS SUITE/COMPONENT ARCHITECTURE Packages`
-    listed: dict[tuple[str, str], set[str]] = {}
-    for name, version, place in (map(str.strip, line.split("|")) for line in shown.splitlines()):
-        suite = place.split()[1].rpartition("/")[0]
-        listed.setdefault((name, version), set()).add(suite)
+    listed = find_suites(apt, names, options)
     uris = {source.id: uri for uri, source in zip(apt.uris, apt.sources, strict=True)}
 
     def pocket(package: LockedPackage) -> str:
-        suites = listed.get((package.name, package.version), set())
+        suites = set(listed.get((package.name, package.version), ()))
         beside = (s for s in apt.sources if uris[s.id] == uris[package.source])
         return next((s.id for s in beside if suites & set(s.suites)), package.source)
 

@@ -3,21 +3,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from imagebuilder.lock.apt import in_use, make_apt
 from imagebuilder.lock.builds import every_package, has_sources
+from imagebuilder.lock.madison import Suites, find_suites
 from imagebuilder.lock.types import Lock, LockedPackage
 from imagebuilder.nightly.types import PackageChange
 from imagebuilder.recipe.types import Recipe, Source
-
-# A row of `apt-cache madison`: package, version (to the right), and of an index its address, suite
-# and component.
-OFFER = re.compile(r"\s*(\S+) \| +(\S+) \| \S+ (\S+) \S+ Packages")
-# Which suites have a package in a version, by (name, version).
-Suites = Mapping[tuple[str, str], Sequence[str]]
 
 
 def find_changes(
@@ -105,16 +99,6 @@ def suites_in(
             with_sources=has_sources(recipe),
         )
         with in_use(apt):
-            return parse_offers(apt.run(["apt-cache", "madison", *names]).stdout)
+            return find_suites(apt, names)
 
     return ask
-
-
-def parse_offers(said: str) -> Suites:
-    """The suites in what `apt-cache madison` says."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for line in said.splitlines():
-        if match := OFFER.fullmatch(line):
-            suite = match[3].partition("/")[0]
-            found.setdefault((match[1], match[2]), []).append(suite)
-    return found

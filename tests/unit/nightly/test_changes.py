@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.nightly.changes import is_mixed, is_security, parse_offers
+from imagebuilder.lock.madison import parse_offers
+from imagebuilder.nightly.changes import is_mixed, is_security
 from imagebuilder.recipe.types import Source
 
 SAID = """\
