@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from imagebuilder.errors import HostError, ImagebuilderError, WorkError
-from imagebuilder.image.assemble import assemble_image, draft_image
+from imagebuilder.image.assemble import assemble_image, commit_of, draft_image
 from imagebuilder.lock.builds import every_package
 from imagebuilder.lock.pool import fetch
 from imagebuilder.lock.types import Lock
@@ -37,7 +37,7 @@ from imagebuilder.steps.workspace import Workspace
 from imagebuilder.store.locks import held
 from imagebuilder.store.records import Record, make_record
 from imagebuilder.store.repository import ImageRef, Store
-from imagebuilder.store.upper import Changes, settle, walk
+from imagebuilder.store.upper import Changes, settle, stage, walk
 from imagebuilder.store.workplace import keep, new_id, workplace
 from imagebuilder.ui import Bar, PoolProgress, Ui, format_size
 
@@ -90,7 +90,7 @@ def build(
                 raise
             draft = draft_image(recipe, lock, plan, settings.state, store, work)
             with ui.step("prove") as step:
-                proof = prove_tree(draft.manifest, store, work)
+                proof = prove_tree(draft.manifest, work, finished_tree(plan, site))
                 step.remark(headline(proof))
             facts = proof_json(proof, timed=False)
             return assemble_image(draft, plan, store, proof=facts), proof
@@ -99,7 +99,7 @@ def build(
 @dataclass(frozen=True)
 class Site:
     """A build under way.  `trees` grows: a layer's digest to the names below `work` that, stacked
-    (topmost first), make it.
+    (topmost first), make it.  So does `changes`: an upper's name to what it removes.
     """
 
     state: Path
@@ -108,6 +108,7 @@ class Site:
     work: Path
     logs: Path
     trees: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    changes: dict[str, Changes] = field(default_factory=dict)
 
 
 def make_layers(plan: Plan, site: Site) -> None:
@@ -201,6 +202,7 @@ def make_link(
             return []
         changes, seconds = run_step(site, planned, workspace)
         site.trees[planned.digest] = (workspace.upper, *workspace.lower)
+        site.changes[workspace.upper] = changes
         keep_lock = stack.pop_all()
 
         def commit() -> None:
@@ -212,6 +214,22 @@ def make_link(
                 )
 
         return [commits.submit(commit)]
+
+
+def finished_tree(plan: Plan, site: Site) -> str:
+    """The name below `work` of the finished root as one tree, not to be written to.
+
+    The checkout that the build began on becomes it, for 14,000 links take longer to make than a
+    small change to apply.  No step may run any more.
+    """
+    *uppers, lowest = site.trees.get(plan.root.digest, ("root",))
+    if lowest in site.changes or not uppers:  # from scratch, or made by another build
+        lowest = "root"
+        site.store.checkout(commit_of(site.store, plan.root), site.work / lowest)
+    else:
+        for upper in reversed(uppers):
+            stage(site.work / upper, site.work / lowest, site.changes[upper])
+    return lowest
 
 
 def parent_of(site: Site, planned: PlannedStep) -> str | None:
@@ -269,7 +287,8 @@ def run_step(site: Site, planned: PlannedStep, workspace: Workspace) -> tuple[Ch
                 step.apply(replace(workspace, on_line=site.ui.detail, on_note=notes.append))
             for note in notes:
                 site.ui.note(f"    {note}")
-    return settle(workspace.tree), monotonic() - start
+    below = [workspace.work / name for name in workspace.lower]
+    return settle(workspace.tree, below), monotonic() - start
 
 
 @contextmanager

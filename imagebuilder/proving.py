@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from imagebuilder.build import check_root
 from imagebuilder.digest import Json
@@ -27,7 +29,7 @@ def prove_image(settings: Settings, name: str, ui: Ui) -> Proof:
     check_root()
     store = open_store(settings)
     image = store.image(name)
-    manifest = store.manifest(image)
+    manifest: Mapping[str, Any] = store.manifest(image)
 
     def hear(answer: Answer) -> None:
         ui.detail(f"{answer.question}: {answer.result}")
@@ -37,7 +39,8 @@ def prove_image(settings: Settings, name: str, ui: Ui) -> Proof:
         workplace(settings.state, new_id(f"prove-{image.profile}")) as work,
         ui.step(f"Proving {image.name}"),
     ):
-        return prove_tree(manifest, store, work, on_answer=hear)
+        store.checkout(manifest["root"]["commit"], work / "root")
+        return prove_tree(manifest, work, "root", on_answer=hear)
 
 
 @dataclass(frozen=True)

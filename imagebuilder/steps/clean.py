@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from imagebuilder.steps.workspace import Workspace
 
-VERSION = 1
+VERSION = 2
 
 # Shell globs, absolute in the root.  Each is written anew when needed, or is nobody's business.
 LEFTOVERS = (
@@ -20,12 +20,14 @@ LEFTOVERS = (
     "/etc/subuid-", "/etc/subgid-",
     "/etc/ssh/ssh_host_*",                 # made by openssh-server's postinst; never in an image
     "/etc/ssl/private/ssl-cert-snakeoil.key", "/etc/ssl/certs/ssl-cert-snakeoil.pem",
+    "/root/.ssh",                          # made by systemd's tmpfiles.d/provision.conf
     "/root/.ansible", "/root/.cache", "/root/.bash_history", "/root/.python_history",
     "/var/lib/systemd/random-seed", "/var/lib/systemd/credential.secret",
     "/boot/initrd.img*", "/initrd.img*",   # ours is made once, beside the root
 )  # fmt: skip
+CLEAN = f"rm -rf -- {' '.join(LEFTOVERS)}"
 
 
 def run_clean(workspace: Workspace) -> None:
     """Remove the leftovers in the same upper that made them, so that no whiteout stays."""
-    workspace.run(["sh", "-c", f"rm -rf -- {' '.join(LEFTOVERS)}"])
+    workspace.run(["sh", "-c", CLEAN])

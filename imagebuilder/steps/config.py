@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.digest import Json
@@ -63,10 +63,8 @@ class ConfigStep:
         }
 
     def apply(self, workspace: Workspace) -> None:
-        for group in self.groups:
-            add_group(workspace, group)
-        for user in self.users:
-            add_user(workspace, user)
+        add_groups(workspace, self.groups)
+        add_users(workspace, self.users)
         check_owners(workspace, self.files)
         run_place(workspace, self.files)
         for script in self.scripts:
@@ -81,30 +79,44 @@ class ConfigStep:
         run_clean(workspace)
 
 
-def exists(workspace: Workspace, database: str, name: str) -> bool:
-    """Whether getent(1) of the root knows `name`."""
-    return workspace.ask(["getent", database, name], check=False).status == 0
+def known(workspace: Workspace, database: str, names: Iterable[str]) -> frozenset[str]:
+    """Those of `names` that getent(1) of the root knows in `database`."""
+    wanted = sorted(set(names))
+    if not wanted:
+        return frozenset()
+    said = workspace.ask(["getent", database, *wanted], check=False).stdout
+    return frozenset(line.partition(":")[0] for line in said.splitlines())
 
 
-def add_group(workspace: Workspace, group: Group) -> None:
-    """groupadd(8), unless the root has it."""
-    if exists(workspace, "group", group.name):
-        return
-    system = ["--system"] if group.system else []
-    gid = [f"--gid={group.gid}"] if group.gid is not None else []
-    workspace.run(["groupadd", *system, *gid, "--", group.name])
+def add_groups(workspace: Workspace, groups: Sequence[Group]) -> None:
+    """groupadd(8) for each that the root does not have."""
+    there = known(workspace, "group", (group.name for group in groups))
+    for group in groups:
+        if group.name not in there:
+            system = ["--system"] if group.system else []
+            gid = [f"--gid={group.gid}"] if group.gid is not None else []
+            workspace.run(["groupadd", *system, *gid, "--", group.name])
 
 
-def add_user(workspace: Workspace, user: User) -> None:
-    """useradd(8) or, for an account of a package, usermod(8)."""
-    for name in user.groups:
-        if not exists(workspace, "group", name):
-            raise WorkError(
-                f"user {user.name} is to be in group {name}, which the root does not have",
-                hint=f"declare it under `groups:` of the overlay, or drop {name}",
-            )
+def add_users(workspace: Workspace, users: Sequence[User]) -> None:
+    """useradd(8) for each, or usermod(8) for an account of a package.  Raises WorkError."""
+    groups = known(workspace, "group", (name for user in users for name in user.groups))
+    there = known(workspace, "passwd", (user.name for user in users))
+    for user in users:
+        for name in user.groups:
+            if name not in groups:
+                raise WorkError(
+                    f"user {user.name} is to be in group {name}, which the root does not have",
+                    hint=f"declare it under `groups:` of the overlay, or drop {name}",
+                )
+        add_user(workspace, user, there=user.name in there)
+        groups |= {user.name}  # its own, which the next user may be in
+
+
+def add_user(workspace: Workspace, user: User, *, there: bool) -> None:
+    """Make one account, or put one that is there in its groups."""
     groups = [f"--groups={','.join(user.groups)}"] if user.groups else []
-    if exists(workspace, "passwd", user.name):
+    if there:
         if groups:
             workspace.run(["usermod", "--append", *groups, "--", user.name])
         return
@@ -119,16 +131,16 @@ def add_user(workspace: Workspace, user: User) -> None:
 
 def check_owners(workspace: Workspace, files: tuple[TreeFile, ...]) -> None:
     """Refuse files whose owner or group the root does not know.  Raises WorkError."""
-    for database, names in (
+    for database, named in (
         ("passwd", {f.owner for f in files}),
         ("group", {f.group for f in files}),
     ):
-        for name in sorted(names - {"root"}):
-            if not exists(workspace, database, name):
-                raise WorkError(
-                    f"files belong to {name}, which is not in the root's {database}",
-                    hint="declare it under `users:` or `groups:` of the overlay",
-                )
+        names = named - {"root"}
+        for name in sorted(names - known(workspace, database, names)):
+            raise WorkError(
+                f"files belong to {name}, which is not in the root's {database}",
+                hint="declare it under `users:` or `groups:` of the overlay",
+            )
 
 
 def run_script(workspace: Workspace, overlay: str, script: Script) -> None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
 from imagebuilder.steps import clean
-from imagebuilder.steps.clean import run_clean
 from imagebuilder.steps.workspace import Workspace
 
 VERSION = 1
@@ -24,7 +23,7 @@ IDENTITY = (
     "/etc/iscsi/initiatorname.iscsi", "/etc/nvme/hostnqn", "/etc/nvme/hostid",
     "/etc/munge/munge.key", "/var/lib/munge/*", "/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub",
     "/etc/apt/auth.conf", "/etc/apt/auth.conf.d/*", "/etc/apt/apt.conf.d/*proxy*",
-    "/root/.ssh", "/root/.netrc", "/root/.git-credentials", "/root/.config/pip", "/etc/pip.conf",
+    "/root/.netrc", "/root/.git-credentials", "/root/.config/pip", "/etc/pip.conf",
     "/var/mail/*", "/var/spool/cron/crontabs/*", "/var/crash/*", "/core", "/.autorelabel",
     "/loader/random-seed", "/boot/efi/loader/random-seed",
 )  # fmt: skip
@@ -34,10 +33,11 @@ SOURCES = """\
 # Its exact packages and the suites they are from are in the image's manifest.
 """
 
-# Arguments: image id, image version.  The link of /etc/resolv.conf is the resolver's business when
-# the root has one; a copy of a builder's file is nobody's.
-FINALISE = """\
+# Arguments: image id, image version, sources.list.  The link of /etc/resolv.conf is the resolver's
+# business when the root has one; a copy of a builder's file is nobody's.
+FINALISE = f"""\
 set -eu
+rm -rf -- {" ".join(IDENTITY)}
 : > /etc/machine-id
 [ -L /etc/resolv.conf ] || rm -f /etc/resolv.conf
 mkdir -p /etc/apt
@@ -49,6 +49,7 @@ printf 'IMAGE_ID=%s\\nIMAGE_VERSION=%s\\n' "$1" "$2" >> "$file"
 # Nothing is newer than these: no ldconfig, hwdb or catalogue run at each boot
 # (systemd.unit(5), ConditionNeedsUpdate=).
 touch /etc/.updated /var/.updated
+{clean.CLEAN}
 """
 
 
@@ -81,9 +82,7 @@ class FinaliseStep:
         }
 
     def apply(self, workspace: Workspace) -> None:
-        workspace.run(["sh", "-c", f"rm -rf -- {' '.join(IDENTITY)}"])
         workspace.run(["sh", "-c", FINALISE, "sh", self.profile, self.version, SOURCES])
-        run_clean(workspace)
         installed = check_installed(workspace, self.packages)
         workspace.facts.write_text(json.dumps(installed))
 

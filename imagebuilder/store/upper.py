@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,12 +31,14 @@ class Changes:
         return not self.whiteouts and not self.opaque
 
 
-def settle(upper: Path) -> Changes:
-    """Prepare an upper whose sandbox has ended to be a layer, and say what it removes.
+def settle(upper: Path, below: Sequence[Path]) -> Changes:
+    """Prepare an upper whose sandbox has ended to be a layer, and say what it removes of the
+    trees `below` it.
 
     overlayfs's bookkeeping attributes are stripped, but for opaqueness, which the kernel needs
-    when the upper becomes a lower.  Sockets, FIFOs and device nodes go: no tree we serve may hold
-    them, and /dev of a node is its own.
+    when the upper becomes a lower.  It marks a folder that was renamed too, as dpkg does with each
+    new one: only one that a tree below has as well removes something.  Sockets, FIFOs and device
+    nodes go: no tree we serve may hold them, and /dev of a node is its own.
     """
     whiteouts: list[str] = []
     opaque: list[str] = []
@@ -48,7 +50,9 @@ def settle(upper: Path) -> Changes:
         ):
             path.unlink()
         elif strip_bookkeeping(path) and path != upper:
-            opaque.append(os.fspath(path.relative_to(upper)))
+            name = os.fspath(path.relative_to(upper))
+            if any(os.path.lexists(tree / name) for tree in below):
+                opaque.append(name)
     forget_times(upper)
     return Changes(tuple(sorted(whiteouts)), tuple(sorted(opaque)))
 

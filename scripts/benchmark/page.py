@@ -40,8 +40,8 @@ WHY: Mapping[Row, str] = {
         "bytecode, manifest and SBOM), and keeps apt's records of what is installed"
     ),
     Row.MEMORY: (
-        "two things are in memory at a time: dracut runs beside the layers that follow, and the "
-        "program itself is in Python; builds in turn, one process after the other, need less"
+        "the most is where the root's dpkg-deb decompresses the kernel's modules in threads; "
+        "beside it are mmdebstrap, which is our engine, and the program itself, in Python"
     ),
     Row.SAME: "see the paths below the table",
 }

@@ -2,9 +2,9 @@
 """What a piece of work takes: time on the clock, time of all processors, and memory at most.
 
 Memory is what cannot be given back without swapping: anonymous pages of every process below us
-(RssAnon of proc(5), sampled; a page that two share after fork(2) counts twice) and what tmpfs grew
-by on the whole host (Shmem), for some tools build in memory.  The page cache is not counted: every
-tool fills it, and the kernel takes it back.
+(Pss_Anon of smaps_rollup, sampled; a page that two share after fork(2) counts once) and what tmpfs
+grew by on the whole host (Shmem), for some tools build in memory.  The page cache is not counted:
+every tool fills it, and the kernel takes it back.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def timed(work: Callable[[], object]) -> Spent:
 
 
 def field_of(path: Path, name: str) -> int:
-    """The bytes in a field of /proc/meminfo or /proc/PID/status, 0 where it has none."""
+    """The bytes in a field of /proc/meminfo or of a file of /proc/PID, 0 where it has none."""
     found = re.search(rf"^{name}:\s+(\d+) kB", path.read_text(), re.MULTILINE)
     return int(found[1]) * KIB if found else 0
 
@@ -85,5 +85,5 @@ def anonymous_below(process: Path) -> int:
     total = 0
     for one in descendants(process):
         with contextlib.suppress(OSError):
-            total += field_of(one / "status", "RssAnon")
+            total += field_of(one / "smaps_rollup", "Pss_Anon")
     return total

@@ -86,6 +86,30 @@ def refs(state: Path) -> dict[str, str]:
     }
 
 
+def snapshot(tree: Path) -> dict[str, tuple[object, ...]]:
+    """Type, mode, owner, content or target, and attributes of everything in a tree."""
+    found: dict[str, tuple[object, ...]] = {}
+    for folder, names, files in os.walk(tree):
+        for name in [*names, *files]:
+            path = Path(folder, name)
+            info = path.lstat()
+            content = (
+                path.readlink()
+                if path.is_symlink()
+                else path.read_bytes()
+                if path.is_file()
+                else None
+            )
+            attributes = tuple(
+                (key, os.getxattr(path, key, follow_symlinks=False))
+                for key in sorted(os.listxattr(path, follow_symlinks=False))
+                if not key.startswith("trusted.overlay.")
+            )
+            name = os.fspath(path.relative_to(tree))
+            found[name] = (info.st_mode, info.st_uid, info.st_gid, content, attributes)
+    return found
+
+
 def leftovers(state: Path, *, store: bool = True) -> list[str]:
     """What a build that ended must not leave.
 

@@ -86,7 +86,7 @@ class Builder:
         """Run the playbook; the settled layer."""
         workspace = self.workspace(name)
         self.step(project).apply(workspace)
-        assert settle(workspace.tree).additive
+        assert settle(workspace.tree, [self.root]).additive
         return workspace.tree
 
 

@@ -97,7 +97,7 @@ def step(folder: Path, program: str, locked: LockedBuild = NOTHING) -> BuildStep
 
 def landed(workspace: Workspace) -> list[str]:
     """The files of the layer."""
-    settle(workspace.tree)
+    settle(workspace.tree, [])
     found = (path for path, _ in walk(workspace.tree) if path.is_symlink() or path.is_file())
     return sorted(os.fspath(path.relative_to(workspace.tree)) for path in found)
 

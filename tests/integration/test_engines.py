@@ -92,7 +92,7 @@ def make(step: BootstrapStep, work: Path, workshop: Workshop) -> Path:
         work, (), "u", step.epoch, work / "log", workshop.state / "debs", workshop.state / "wheels"
     )
     step.apply(workspace)
-    settle(workspace.tree)
+    settle(workspace.tree, [])
     return workspace.tree
 
 

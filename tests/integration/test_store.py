@@ -15,34 +15,11 @@ from imagebuilder.process import run
 from imagebuilder.sandbox import Sandbox
 from imagebuilder.store.locks import held, is_held
 from imagebuilder.store.repository import Store
-from imagebuilder.store.upper import Changes, settle
+from imagebuilder.store.upper import OPAQUE, Changes, settle
 from imagebuilder.store.workplace import KEPT, keep, remove_tree, sweep, workplace
+from tests.integration.changes import snapshot
 
 pytestmark = pytest.mark.root
-
-
-def snapshot(tree: Path) -> dict[str, tuple[object, ...]]:
-    """Type, mode, owner, content or target, and attributes of everything in a tree."""
-    found: dict[str, tuple[object, ...]] = {}
-    for folder, names, files in os.walk(tree):
-        for name in [*names, *files]:
-            path = Path(folder, name)
-            info = path.lstat()
-            content = (
-                path.readlink()
-                if path.is_symlink()
-                else path.read_bytes()
-                if path.is_file()
-                else None
-            )
-            attributes = tuple(
-                (key, os.getxattr(path, key, follow_symlinks=False))
-                for key in sorted(os.listxattr(path, follow_symlinks=False))
-                if not key.startswith("trusted.overlay.")
-            )
-            name = os.fspath(path.relative_to(tree))
-            found[name] = (info.st_mode, info.st_uid, info.st_gid, content, attributes)
-    return found
 
 
 STEPS = {
@@ -73,7 +50,7 @@ def test_layer_is_what_the_step_saw(busybox: Path, store: Store, script: str) ->
 
     sandbox = Sandbox(busybox, ("c0",), "u", 1)
     run(["sh", "-c", script], sandbox=sandbox)
-    changes = settle(busybox / "u")
+    changes = settle(busybox / "u", [busybox / "c0"])
     commit = store.commit_layer("b" * 64, busybox / "u", changes, below=below, epoch=1)
     store.checkout(commit, busybox / "after")
 
@@ -90,6 +67,22 @@ def test_layer_is_what_the_step_saw(busybox: Path, store: Store, script: str) ->
         if not stat.S_ISCHR(int(str(entry[0]))):
             assert after[name] == entry
     assert snapshot(busybox / "c0") == before, "the layer below was written to"
+
+
+def test_a_new_folder_removes_nothing(busybox: Path) -> None:
+    """overlayfs marks each folder that dpkg makes and renames; most hide nothing."""
+    (busybox / "c/opt/old").mkdir(parents=True)
+    script = "mkdir /opt/n; mv /opt/n /opt/new; rm -r /opt/old; mkdir /opt/old"
+    run(["sh", "-c", script], sandbox=Sandbox(busybox, ("c",), "u", 1))
+    assert all(is_marked(busybox / "u/opt" / name) for name in ("new", "old"))
+    assert settle(busybox / "u", [busybox / "c"]) == Changes(opaque=("opt/old",))
+    (busybox / "d/opt/new").mkdir(parents=True)  # in any tree below, not the next one only
+    assert settle(busybox / "u", [busybox / "c", busybox / "d"]).opaque == ("opt/new", "opt/old")
+
+
+def is_marked(folder: Path) -> bool:
+    """Whether overlayfs would hide what is below this folder."""
+    return OPAQUE in os.listxattr(folder)
 
 
 def test_both_ways_of_committing_agree(busybox: Path, store: Store) -> None:
@@ -127,7 +120,7 @@ def test_file_capabilities_and_owners_are_kept(busybox: Path, store: Store) -> N
 def test_sockets_fifos_and_devices_do_not_enter(busybox: Path, store: Store) -> None:
     sandbox = Sandbox(busybox, ("c",), "u", 1)
     run(["sh", "-c", "mkfifo /etc/fifo; mknod /etc/null c 1 3; echo x > /etc/x"], sandbox=sandbox)
-    changes = settle(busybox / "u")
+    changes = settle(busybox / "u", [busybox / "c"])
     assert changes.additive
     assert sorted(p.name for p in (busybox / "u/etc").iterdir()) == ["x"]
     store.commit_layer("a" * 64, busybox / "u", changes, below=None, epoch=1)
@@ -137,7 +130,8 @@ def test_times_are_those_of_a_checkout(busybox: Path, store: Store) -> None:
     """A layer just built and the same layer reused look alike to the next step."""
     sandbox = Sandbox(busybox, ("c",), "u", 1)
     run(["sh", "-c", "mkdir /opt; echo x > /opt/x; ln -s x /opt/link"], sandbox=sandbox)
-    commit = store.commit_layer("a" * 64, busybox / "u", settle(busybox / "u"), below=None, epoch=1)
+    changes = settle(busybox / "u", [busybox / "c"])
+    commit = store.commit_layer("a" * 64, busybox / "u", changes, below=None, epoch=1)
     store.checkout(commit, busybox / "after")
     for tree in ("u", "after"):
         for name in ("opt", "opt/x"):
