@@ -39,6 +39,17 @@ from imagebuilder.recipe.types import Overlay, Recipe
 KEEP_PRIORITY = 1002
 
 
+def make_apt_of(recipe: Recipe, mirrors: Mapping[str, str], cache: Path) -> Apt:
+    """The private apt that `recipe` is solved with.  Raises as make_apt() does."""
+    return make_apt(
+        recipe.sources,
+        mirrors,
+        cache,
+        architecture=recipe.base.architecture,
+        with_sources=has_sources(recipe),
+    )
+
+
 def say_nothing(_: str) -> None:
     """Progress for nobody."""
 
@@ -61,13 +72,7 @@ def make_lock(
     WorkError.
     """
     with storing(cache):
-        apt = make_apt(
-            recipe.sources,
-            mirrors,
-            cache,
-            architecture=recipe.base.architecture,
-            with_sources=has_sources(recipe),
-        )
+        apt = make_apt_of(recipe, mirrors, cache)
         with in_use(apt):
             for note in default_notes(recipe.sources, mirrors):
                 progress(f"note: {note}")

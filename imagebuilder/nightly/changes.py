@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from imagebuilder.lock.apt import in_use, make_apt
-from imagebuilder.lock.builds import every_package, has_sources
+from imagebuilder.lock.apt import in_use
+from imagebuilder.lock.builds import every_package
 from imagebuilder.lock.madison import Suites, find_suites
+from imagebuilder.lock.resolve import make_apt_of
 from imagebuilder.lock.types import Lock, LockedPackage
 from imagebuilder.nightly.types import PackageChange
 from imagebuilder.recipe.types import Recipe, Source
@@ -91,13 +92,7 @@ def suites_in(
     """What tells the suites of packages from the lists that `recipe` was just solved against."""
 
     def ask(names: Sequence[str]) -> Suites:
-        apt = make_apt(
-            recipe.sources,
-            mirrors,
-            cache,
-            architecture=recipe.base.architecture,
-            with_sources=has_sources(recipe),
-        )
+        apt = make_apt_of(recipe, mirrors, cache)
         with in_use(apt):
             return find_suites(apt, names)
 
