@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
-from imagebuilder.drift.compare import compare_boots
+from imagebuilder.drift.compare import compare_boots, kind_of
 from imagebuilder.drift.content import release_content
 from imagebuilder.drift.types import PARTS, Boot, Content, NodeDrift, Part, State
 from imagebuilder.errors import ImagebuilderError
@@ -17,6 +17,7 @@ from imagebuilder.nodes.scripts import node_words, render_node_script
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.publish.find import ReleaseName, find_version
 from imagebuilder.publish.usage import Seen, read_seen
+from imagebuilder.rootkind import FORMAT_OF, IN_MEMORY, packed_file
 from imagebuilder.tree import Tree
 
 Contents = Callable[[ReleaseName], Content | None]
@@ -53,8 +54,9 @@ def drift_of_node(tree: Tree, nodes: Nodes, node: Node, content_of: Contents) ->
         where = served.version or served.channel
         parts = all_parts(State.CHANGES, f"there is no {served.profile}/{where} to boot")
     else:
-        old = last_boot(tree, seen, content_of)
-        parts = compare_boots(old, next_boot(tree, following, served, content_of))
+        new = next_boot(tree, following, served, content_of)
+        parts = compare_boots(last_boot(tree, seen, content_of), new)
+        notes += tuple(find_lack(tree, new))
     running = seen.release if seen else None
     return NodeDrift(node.name, running, seen.first if seen else "", following, parts, notes)
 
@@ -95,6 +97,20 @@ def find_notes(tree: Tree, nodes: Nodes, node: Node, mac: str, seen: Seen | None
         yield f"its last boot of {seen.release} failed"
     if not is_applied(tree, nodes, node, mac):
         yield f"nodes.yaml or its files were changed and it is not served so yet: {APPLY}"
+
+
+def find_lack(tree: Tree, boot: Boot) -> Iterator[str]:
+    """The packed root that a boot is to get and its release does not have."""
+    kind = kind_of(boot, boot.given) if boot.given else ""
+    if kind not in FORMAT_OF:
+        return
+    profile, version = boot.release.profile, boot.release.version
+    packed = tree.release(profile, version) / packed_file(kind)
+    if not (packed if kind in IN_MEMORY else tree.shared_squashfs(profile, version)).is_file():
+        yield (
+            f"its next boot would fail: root over {kind} needs {packed.name}, which "
+            f"{boot.release} does not have: imagebuilder publish {profile}@{version} packs it"
+        )
 
 
 def is_applied(tree: Tree, nodes: Nodes, node: Node, mac: str) -> bool:

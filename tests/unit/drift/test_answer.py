@@ -137,6 +137,30 @@ def test_what_is_typed_and_not_served_is_told_and_changes_nothing(world: World) 
     assert (node.reboot, node.notes) == (Reboot.YES, ())
 
 
+def test_a_packed_root_that_is_not_there_is_told(world: World) -> None:
+    boot(world)
+    (node,) = ask(world, "n1").nodes
+    assert node.next
+    release = world.tree.release("demo", node.next.version)
+    shared = world.tree.shared_squashfs("demo", release.name)
+    for kind, place in (
+        ("http", release / "root.squashfs"),
+        ("http-erofs", release / "root.erofs"),
+        ("nfs-squashfs", shared),
+    ):
+        world.tree.nodes_file.write_text(NODES.replace("}", f", root: {kind}}}"))
+        update_nodes(world.tree)
+        (node,) = ask(world, "n1").nodes
+        assert node.reboot is Reboot.YES
+        (note,) = node.notes
+        assert note.startswith(f"its next boot would fail: root over {kind} needs root.")
+        assert note.endswith(f"imagebuilder publish demo@{release.name} packs it")
+        place.touch()
+        (node,) = ask(world, "n1").nodes
+        assert node.notes == ()
+        place.unlink()
+
+
 def test_a_boot_that_failed_is_told(world: World) -> None:
     boot(world, stage="failed&at=root")
     (node,) = ask(world, "n1").nodes
