@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic, sleep
 
-from imagebuilder.errors import HostError, ImagebuilderError, WorkError
+from imagebuilder.errors import FullError, HostError, ImagebuilderError, WorkError
 from imagebuilder.image.assemble import assemble_image, commit_of, draft_image
 from imagebuilder.lock.builds import every_package
 from imagebuilder.lock.pool import fetch
@@ -356,12 +356,12 @@ def check_engines(plan: Plan) -> None:
 
 
 def check_space(state: Path, lock: Lock, plan: Plan) -> None:
-    """Raise HostError when the build cannot fit."""
+    """Raise FullError when the build cannot fit."""
     wanted = room_for(lock, plan)
     stat_of = os.statvfs(state)
     free = stat_of.f_bavail * stat_of.f_frsize
     if free < wanted:
-        raise HostError(
+        raise FullError(
             f"{format_size(free)} free, at least {format_size(wanted)} needed",
             where=os.fspath(state),
             hint="imagebuilder gc frees what no image needs; --state names another place",

@@ -56,3 +56,7 @@ class HostError(ImagebuilderError):
     """The host is not fit: a tool, root, space, a mirror (exit code 3)."""
 
     exit_code = 3
+
+
+class FullError(HostError):
+    """A disk is full, or would be: somebody may make room, and it may go well then."""

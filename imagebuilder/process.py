@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Protocol
 
-from imagebuilder.errors import HostError, ImagebuilderError, WorkError
+from imagebuilder.errors import FullError, HostError, ImagebuilderError, WorkError
 
 Word = str | os.PathLike[str]
 
@@ -204,7 +204,7 @@ def failure(argv: Sequence[Word], done: Completed, log: Path | None) -> Imagebui
     if full:
         lines += "\n    the disk is full: imagebuilder gc frees what no image needs,"
         lines += "\n    imagebuilder gc --releases what no channel and no node needs"
-    kind = HostError if full else WorkError
+    kind = FullError if full else WorkError
     return kind(
         f"{Path(os.fspath(argv[0])).name} failed ({how}){lines}",
         hint=f"the command was: {command}" + (f"\n        whole log: {log}" if log else ""),

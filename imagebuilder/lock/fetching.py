@@ -15,7 +15,7 @@ from typing import Protocol
 from urllib.parse import quote
 
 from imagebuilder.digest import digest_of_file
-from imagebuilder.errors import HostError, ImagebuilderError, WorkError
+from imagebuilder.errors import FullError, HostError, ImagebuilderError, WorkError
 from imagebuilder.lock.apt import Apt
 from imagebuilder.lock.types import LockedPackage
 from imagebuilder.lock.update import UNREACHABLE, unreached, vendor_of
@@ -182,7 +182,7 @@ def fetch_error(wrong: Sequence[Download], said: str, source: Source | None) -> 
     where = f"source {first.package.source}"
     name = f"{first.package.nevra}{more}"
     if FULL.search(said):
-        return HostError(f"no space left for {name}{words}", where=where)
+        return FullError(f"no space left for {name}{words}", where=where)
     if BROKEN.search(words):
         return WorkError(
             f"the mirror broke off while sending {name}, of {first.package.size} bytes{words}",

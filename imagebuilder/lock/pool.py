@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO
 
 from imagebuilder.digest import digest_of_file
-from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.errors import FullError, InputError, WorkError
 from imagebuilder.lock.apt import Apt, make_apt
 from imagebuilder.lock.builds import SOURCE_ARCHITECTURE, environments, every_package
 from imagebuilder.lock.fetching import Progress, fetch_debs, watched
@@ -143,7 +143,7 @@ def offline_error(packages: Sequence[LockedPackage], wheels: Sequence[LockedWhee
 def adding(pool: Path, size: int) -> Iterator[Path]:
     """A folder for unfinished files of the only fetch that adds to `pool`, gone at the end.
 
-    Raises HostError when `size` bytes do not fit.
+    Raises FullError when `size` bytes do not fit.
     """
     with storing(pool), open_lock(pool) as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
@@ -151,7 +151,7 @@ def adding(pool: Path, size: int) -> Iterator[Path]:
             remove(left)
         free = shutil.disk_usage(pool).free
         if size + SPARE_BYTES > free:
-            raise HostError(
+            raise FullError(
                 f"no space left: {mega(size)} to fetch, {mega(free)} free",
                 where=os.fspath(pool),
                 hint="imagebuilder gc removes what no image uses",

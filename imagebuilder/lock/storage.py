@@ -10,19 +10,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from imagebuilder.errors import HostError
+from imagebuilder.errors import FullError, HostError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
 def storing(folder: Path) -> Iterator[None]:
-    """What is done here writes below `folder`; OSError becomes HostError."""
+    """What is done here writes below `folder`: OSError becomes HostError, or FullError."""
     try:
         yield
     except OSError as error:
         full = error.errno in FULL
-        raise HostError(
+        raise (FullError if full else HostError)(
             "no space left" if full else f"cannot write: {error.strerror or error}",
             where=os.fspath(error.filename or folder),
             hint="free some, or choose another place with IMAGEBUILDER_STATE or IMAGEBUILDER_CACHE"

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from imagebuilder.digest import Json, digest_of_file
-from imagebuilder.errors import HostError, ImagebuilderError, InputError, WorkError
+from imagebuilder.errors import FullError, HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.lock.requirements import Requirement, load_requirements
 from imagebuilder.lock.types import LockedPackage, LockedPython, LockedWheel
 from imagebuilder.process import Completed, run
@@ -351,7 +351,7 @@ def download_error(done: Completed, where: str) -> ImagebuilderError:
     if UNREACHABLE.search(done.stdout + done.stderr):
         return unreachable(words, where)
     if "No space left" in done.stderr:
-        return HostError(f"no space left for wheels\n    {words}", where=where)
+        return FullError(f"no space left for wheels\n    {words}", where=where)
     hint = "imagebuilder lock PROFILE chooses again from what the index has now"
     return WorkError(f"pip could not fetch the locked wheels\n    {words}", where=where, hint=hint)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from imagebuilder.errors import HostError
+from imagebuilder.errors import FullError
 from imagebuilder.lock.storage import FULL
 from imagebuilder.nightly.faults import in_a_line
 from imagebuilder.nightly.types import Ending, ProfileNight, Stage
@@ -20,8 +20,6 @@ from imagebuilder.nightly.types import Ending, ProfileNight, Stage
 # a quarter of an hour, and an hour after the timer the night shall be over where nothing helps.
 WAITS_S = (300.0, 900.0, 1800.0)
 SETTLED = (Ending.FRESH, Ending.PROMOTED)
-# How errors say that a disk is full (process.py, build.py, lock/, publish/).
-FULL_WORDS = ("no space left", "the disk is full", "No space left on device", " needed")
 
 
 def find_waits(patience: float) -> Iterator[float]:
@@ -35,9 +33,7 @@ def find_waits(patience: float) -> Iterator[float]:
 
 def is_full(error: BaseException) -> bool:
     """Whether a disk was full: pruning, or somebody else, may make room."""
-    if isinstance(error, OSError):
-        return error.errno in FULL
-    return isinstance(error, HostError) and any(word in str(error) for word in FULL_WORDS)
+    return isinstance(error, FullError) or (isinstance(error, OSError) and error.errno in FULL)
 
 
 def merged(first: ProfileNight, later: ProfileNight) -> ProfileNight:

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 from imagebuilder.build import room_for
-from imagebuilder.errors import HostError
+from imagebuilder.errors import FullError
 from imagebuilder.inventory import collect_garbage
 from imagebuilder.lock.types import Lock
 from imagebuilder.nightly.faults import TROUBLES
@@ -20,7 +20,7 @@ from imagebuilder.ui import format_size
 
 
 def check_room(world: World, lock: Lock, plan: Plan) -> None:
-    """Raise HostError when the image of a plan fits neither the store nor the tree.
+    """Raise FullError when the image of a plan fits neither the store nor the tree.
 
     On one file system a release is links, and costs its kernel and initrd; on two it may cost all
     that is built.
@@ -34,10 +34,10 @@ def check_room(world: World, lock: Lock, plan: Plan) -> None:
 
 
 def check_free(place: Path, wanted: int, world: World) -> None:
-    """Raise HostError unless `wanted` bytes are free at `place`."""
+    """Raise FullError unless `wanted` bytes are free at `place`."""
     free = shutil.disk_usage(place).free
     if free < wanted:
-        raise HostError(
+        raise FullError(
             f"no space left: {format_size(free)} free, at least {format_size(wanted)} needed",
             where=os.fspath(place),
             hint=what_frees(world),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from imagebuilder.errors import HostError
+from imagebuilder.errors import FullError
 from imagebuilder.process import run
 
 AT_FDCWD = -100
@@ -78,7 +78,7 @@ def write_file(path: Path, content: bytes) -> None:
 
 @contextmanager
 def space_needed(path: Path) -> Iterator[None]:
-    """Turn a full disk into a HostError that says what to do."""
+    """Turn a full disk into a FullError that says what to do."""
     try:
         yield
     except OSError as error:
@@ -87,9 +87,9 @@ def space_needed(path: Path) -> Iterator[None]:
         raise full_disk(path) from error
 
 
-def full_disk(path: Path, what: str = "the disk is full") -> HostError:
+def full_disk(path: Path, what: str = "the disk is full") -> FullError:
     """The error for a tree without space."""
-    return HostError(
+    return FullError(
         f"{what}; nothing was changed",
         where=os.fspath(path),
         hint="imagebuilder gc --releases removes old releases; --tree names another place",
