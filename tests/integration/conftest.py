@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.store.repository import Store, make_store
+from imagebuilder.store.repository import ImageRef, Store, make_store
+from imagebuilder.tree import Tree, make_tree
+from tests.integration.published import make_image, memory_folder
 
 BUSYBOX = (
     "sh", "cat", "ls", "mkdir", "rm", "mv", "touch", "tar", "realpath", "env", "id", "sleep",
@@ -53,3 +55,22 @@ def busybox(tmp_path: Path) -> Path:
     for name in BUSYBOX:
         (root / "usr/bin" / name).symlink_to("busybox")
     return work
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder in memory, for releases and all they are made of."""
+    with memory_folder() as folder:
+        yield folder
+
+
+@pytest.fixture
+def tree(place: Path) -> Tree:
+    """An empty tree."""
+    return make_tree(place / "netboot")
+
+
+@pytest.fixture
+def images(store: Store, place: Path) -> list[ImageRef]:
+    """Four images that share nearly everything, oldest first."""
+    return [make_image(store, place, number) for number in range(1, 5)]

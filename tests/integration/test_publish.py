@@ -7,7 +7,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -30,7 +30,6 @@ from tests.integration.published import (
     check_release_whole,
     check_tidy,
     make_image,
-    memory_folder,
     quiet,
     release_of,
 )
@@ -40,28 +39,9 @@ CHECKOUT = Path(__file__).parents[2]
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
-    """Where everything happens."""
-    with memory_folder() as folder:
-        yield folder
-
-
-@pytest.fixture
 def store(place: Path) -> Store:
     """An empty store."""
     return make_store(place / "state/store")
-
-
-@pytest.fixture
-def tree(place: Path) -> Tree:
-    """An empty tree."""
-    return make_tree(place / "netboot")
-
-
-@pytest.fixture
-def images(store: Store, place: Path) -> list[ImageRef]:
-    """Four images that share nearly everything, oldest first."""
-    return [make_image(store, place, number) for number in range(1, 5)]
 
 
 def put(

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from imagebuilder.publish.listing import list_releases
 from imagebuilder.publish.release import publish
 from imagebuilder.publish.removal import Caution, collect_releases, keep_release, unpublish
 from imagebuilder.store.repository import ImageRef, Store, make_store
-from imagebuilder.tree import Tree, make_tree
+from imagebuilder.tree import Tree
 from tests.integration.published import (
     BOLD,
     PROFILE,
@@ -26,7 +25,6 @@ from tests.integration.published import (
     check_tidy,
     check_tree,
     make_image,
-    memory_folder,
     quiet,
     release_of,
 )
@@ -40,28 +38,9 @@ REPORT = (
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
-    """Where everything happens."""
-    with memory_folder() as folder:
-        yield folder
-
-
-@pytest.fixture
 def store(place: Path) -> Store:
     """An empty store."""
     return make_store(place / "state/store")
-
-
-@pytest.fixture
-def tree(place: Path) -> Tree:
-    """An empty tree."""
-    return make_tree(place / "netboot")
-
-
-@pytest.fixture
-def images(store: Store, place: Path) -> list[ImageRef]:
-    """Four images that share nearly everything, oldest first."""
-    return [make_image(store, place, number) for number in range(1, 5)]
 
 
 def put(store: Store, image: ImageRef, tree: Tree) -> None:
