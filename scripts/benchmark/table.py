@@ -149,9 +149,9 @@ class Table:
 
 def order_of(bed: Bed, profile: str) -> Order:
     """What every tool is told."""
-    main, folder = bed.fresh("main"), bed.top / "work/order"
-    remove_tree(folder)
     added = bed.wider(profile).added
+    main, folder = bed.fresh("main"), bed.top / "work/order"  # after what wider() fetched
+    remove_tree(folder)
     recipe, lock = main.recipe(profile), main.lock(profile)
     return make_order(recipe, lock, added, main.state / "debs", folder)
 

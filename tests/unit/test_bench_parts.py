@@ -12,6 +12,8 @@ import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -19,7 +21,8 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
 from imagebuilder.process import run
 from imagebuilder.ui import Ui
-from scripts.benchmark.bed import add_package
+from scripts.benchmark import table
+from scripts.benchmark.bed import Bed, add_package
 from scripts.benchmark.boot import used_memory
 from scripts.benchmark.compare import (
     another_environment,
@@ -506,3 +509,29 @@ def test_half_a_round_is_not_kept_and_the_rest_is_resumed(tmp_path: Path) -> Non
     asked = bootable(tmp_path / "again")
     table.measure([Copier("a", told), Copier("b", told)], asked, 1)
     assert told == ["b cold", "b noop", "b last"]
+
+
+def test_the_added_package_is_there_on_a_machine_that_never_had_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A place is made of links to the pool: of what is in it at that moment."""
+    pool, state = tmp_path / "pool", tmp_path / "state"
+
+    class Fetching:
+        top = tmp_path
+
+        def wider(self, _: str) -> SimpleNamespace:
+            pool.mkdir()
+            (pool / "tree.deb").touch()
+            return SimpleNamespace(added=("tree",))
+
+        def fresh(self, _: str) -> SimpleNamespace:
+            shutil.copytree(pool, state / "debs")
+            return SimpleNamespace(state=state, recipe=str, lock=str)
+
+    def see(recipe: str, lock: str, more: object, debs: Path, folder: Path) -> list[str]:
+        del recipe, lock, more, folder
+        return [path.name for path in debs.iterdir()]
+
+    monkeypatch.setattr(table, "make_order", see)
+    assert table.order_of(cast("Bed", Fetching()), "generic") == ["tree.deb"]
