@@ -22,7 +22,10 @@ LABELS = re.compile(r"^:(\S+)$")
 
 @dataclass(frozen=True)
 class Fetched:
-    """What a boot consists of, byte by byte; `cmdline` without names of releases."""
+    """What a boot consists of, byte by byte; `cmdline` without names of releases.
+
+    `rooted`: whether there is anything where the word `root=` leads to.
+    """
 
     vmlinuz: str
     initrd: str
@@ -30,6 +33,7 @@ class Fetched:
     cmdline: str
     files: str
     report: str = field(compare=False)
+    rooted: bool = field(compare=False)
 
     @property
     def parts(self) -> dict[str, tuple[str, ...]]:
@@ -80,7 +84,13 @@ class Machine:
             cmdline=" ".join(words),
             files=" ".join(map(digest, others)),
             report=report.partition("=")[2],
+            rooted=self.lead(next(w for w in self.kernel if w.startswith("root="))).exists(),
         )
+
+    def lead(self, word: str) -> Path:
+        """What the initrd is to mount or to fetch."""
+        kind, _, place = word.removeprefix("root=").partition(":")
+        return Path(place.partition(":")[2]) if kind == "nfs4" else self.find(f"{kind}:{place}")
 
     def find(self, url: str) -> Path:
         """The file behind a URL, as the web server maps them."""
