@@ -158,12 +158,16 @@ GOALS = (
 
 @dataclass(frozen=True)
 class Judged:
-    """A goal and what was measured for it of one subject (a profile, a column; "" for none)."""
+    """A goal and what was measured for it of one subject (a profile, a column; "" for none).
+
+    `runs` is how many runs `values` come from: one ratio of two medians may come from many.
+    """
 
     goal: Goal
     subject: str
     values: tuple[float, ...]
     verdict: Verdict
+    runs: int = 0
 
 
 def judge(goal: Goal, section: Section | None) -> tuple[Judged, ...]:
@@ -172,7 +176,8 @@ def judge(goal: Goal, section: Section | None) -> tuple[Judged, ...]:
     if goal.against:
         return (compare(goal, {figure.column: figure for figure in figures}),)
     return tuple(
-        Judged(goal, f.column, f.values, verdict_of(goal, f.values, (f,))) for f in figures
+        Judged(goal, f.column, f.values, verdict_of(goal, f.values, (f,)), len(f.values))
+        for f in figures
     ) or (Judged(goal, "", (), Verdict.NOT_MEASURED),)
 
 
@@ -187,7 +192,8 @@ def compare(goal: Goal, figures: dict[str, Figure]) -> Judged:
     if ours is None or rival is None:
         return Judged(goal, "", (), Verdict.NOT_MEASURED)
     values = against_rival(goal, ours, rival)
-    return Judged(goal, rival.column, values, verdict_of(goal, values, (ours, rival)))
+    runs = min(len(ours.values), len(rival.values))
+    return Judged(goal, rival.column, values, verdict_of(goal, values, (ours, rival)), runs)
 
 
 def against_rival(goal: Goal, ours: Figure, rival: Figure) -> tuple[float, ...]:

@@ -108,7 +108,7 @@ def render_judged(one: Judged) -> str:
         spread = f"{render_value(lowest, goal.unit)} to {render_value(highest, goal.unit)}"
     subject = one.subject and (f"against {one.subject}" if goal.against else f"`{one.subject}`")
     limit = "none" if not goal.limit else f"{goal.limit:g} {goal.unit}"
-    cells = (goal.what, subject, limit, middle, spread, str(len(one.values) or ""), one.verdict)
+    cells = (goal.what, subject, limit, middle, spread, str(one.runs or ""), one.verdict)
     return render_row(cells)
 
 

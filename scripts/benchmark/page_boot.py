@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from statistics import median
 
+from imagebuilder.rootkind import KINDS
 from scripts.benchmark.figures import Figure, Section
 
 # The parts of a boot's figure, as boot.py measures and this page shows them.
@@ -38,7 +39,8 @@ kernel's own share of the load (bridge, TCP) is with no daemon.""".splitlines()
 
 def render_boot(section: Section) -> list[str]:
     """Times by stage, then bytes and load."""
-    figures = [f for f in section.figures if f.values]
+    # As they were measured may be any order: a cell may be measured again.
+    figures = sorted((f for f in section.figures if f.values), key=place_of)
     lines = [*ORIENTATION, "", f"Acceleration: {section.remarks.get('acceleration', 'unknown')}."]
     lines += ["", "Seconds from power-on, of the last node; medians of runs:", ""]
     lines += render_table(figures, STAGES, 1)
@@ -57,6 +59,11 @@ def render_boot(section: Section) -> list[str]:
             said = "; ".join(" ".join(text.split()) for text in (figure.fault, figure.note) if text)
             lines.append(f"* {figure.row}, {figure.column} nodes: {said}")
     return lines
+
+
+def place_of(figure: Figure) -> tuple[int, int]:
+    """Where a cell stands: by nodes, then by kind of root."""
+    return int(figure.column), KINDS.index(figure.row)
 
 
 def short_daemon(part: str) -> str:

@@ -111,6 +111,8 @@ def test_every_engine_makes_the_same_base_again_and_again(
     try:
         check_tool(ENGINES[engine].tool)
     except HostError as error:
+        if engine != "mkosi":  # which not every distribution has, as host-setup says
+            raise
         pytest.skip(f"{error.faults[0].what}: {error.faults[0].hint}")
     step = replace(base, engine=engine)
     with ThreadPoolExecutor(2) as pool:

@@ -83,6 +83,9 @@ def test_first_is_told_against_the_best_of_the_others() -> None:
     assert verdicts({TOOLS: section(*figures)})[what] == Verdict.MET
     figures = columns(Row.COLD, imagebuilder=(10.6,), mmdebstrap=(10.0,), mkosi=(30.0,))
     assert verdicts({TOOLS: section(*figures)})[what] == Verdict.FAILED
+    figures = columns(Row.COLD, imagebuilder=(9.0, 8.0, 8.5), mmdebstrap=(10.0, 11.0, 12.0))
+    # One ratio, of two medians: it comes from three runs.
+    assert row_of(render_report({TOOLS: section(*figures)}), what)[-2:] == ["3", "reached"]
     # Nothing differs is the best there is: equal to it is first, one path is not.
     same = "first or equal first: paths that differ between two cold builds"
     for count, verdict in ((0.0, Verdict.MET), (1.0, Verdict.FAILED)):

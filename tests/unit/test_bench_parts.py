@@ -267,6 +267,9 @@ def test_boots_are_told_by_stage_and_by_node() -> None:
     assert "| nfs | 4 | 10.0 | 20.0 | 30.0 | 40.0 | 55.0 (50.0 to 60.0) | 2 |" in lines
     assert "| nfs | 110.0 | 100.0 |" in lines
     assert "* http, 4 nodes: stage root: nothing" in lines
+    # A cell that was measured again stands where it stood.
+    again = replace(made, figures=figures[::-1])
+    assert render_report({SectionName.BOOT: again}).splitlines() == lines
     one = replace(made, figures=figures[:1])
     assert "nothing" not in render_report({SectionName.BOOT: one}).partition("## Power-on")[2]
 

@@ -25,7 +25,9 @@ def faults_of(profile: str, folder: Path, variables: str, more: str = "") -> str
     house = folder / "house"
     house.mkdir()
     shutil.copytree(SHIPPED / "recipes", house / "recipes")
-    (house / "overlays").symlink_to(SHIPPED / "overlays")
+    # The vendor's key is added by hand, and may be there or not.
+    without_key = shutil.ignore_patterns("rocm.asc")
+    shutil.copytree(SHIPPED / "overlays", house / "overlays", symlinks=True, ignore=without_key)
     (house / "recipes/p.yaml").write_text(
         f"description: A variant of {profile}\nextends: {profile}\nvars: {{{variables}}}\n{more}"
     )
@@ -71,8 +73,6 @@ def test_amds_rocm_has_no_code_for_old_cards(tmp_path: Path) -> None:
 
 
 def test_a_vendors_key_that_is_not_there_is_told_with_its_fingerprint(tmp_path: Path) -> None:
-    if (SHIPPED / "overlays/amdgpu-rocm/keys/rocm.asc").exists():
-        pytest.skip("it is there")
     said = faults_of("rx7600xt", tmp_path, "rocm_source: amd")
     assert "the vendor's key is not there: " in said
     assert "overlays/amdgpu-rocm/keys/rocm.asc" in said
