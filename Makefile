@@ -1,5 +1,5 @@
 # Every target with a `##` is listed by `make help`.  Nothing here needs root by itself: what does
-# goes through scripts/as-root, which asks sudo only when you are not root.
+# goes through sudo, which is asked only when you are not root.
 
 MAKEFLAGS += --no-print-directory
 .NOTPARALLEL:
@@ -13,19 +13,24 @@ STAMP := .venv/imagebuilder.stamp
 # Root-owned caches in a checkout are a nuisance to its owner.
 AS_ROOT := scripts/as-root env PYTHONDONTWRITEBYTECODE=1
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
+# On every core; what shares a fixture stays with one worker (tests/conftest.py).
+SHARED := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
-.PHONY: help image test check lint style types contract shellcheck unit integration boot smoke faults \
-	bench venv clean host host-dev host-tests profile
+.PHONY: help image test test-all check lint style types contract shellcheck unit integration boot \
+	control-node smoke faults inject bench fuzz venv clean host host-dev host-tests profile
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 image: profile host $(STAMP) ## Build an image: make image PROFILE=rx7600xt
-	@[ "$$(id -u)" = 0 ] || [ -e 'recipes/locks/$(PROFILE).lock' ] || $(BIN)/imagebuilder lock '$(PROFILE)'
-	@scripts/as-root $(BIN)/imagebuilder build '$(PROFILE)'
+	@$(BIN)/imagebuilder build '$(PROFILE)'
 
 test: host-tests $(STAMP) style contract types ## Everything: lint, types, then unit, integration and boot tests
-	@$(AS_ROOT) $(PYTEST) $(wildcard tests/unit tests/integration tests/faults tests/boot)
+	@$(AS_ROOT) $(PYTEST) $(SHARED) $(wildcard tests/unit tests/integration tests/faults tests/boot tests/systems)
+
+test-all: host-tests $(STAMP) style contract types ## `make test` with nothing sampled: every fault booted, every kill (hours)
+	@$(AS_ROOT) env IMAGEBUILDER_TEST_ALL=1 IMAGEBUILDER_FAULTS=all \
+	  $(PYTEST) $(SHARED) $(wildcard tests/unit tests/integration tests/faults tests/boot tests/systems)
 
 check: host-dev $(STAMP) style contract types unit ## The fast part of `make test`: no root, no network
 
@@ -41,29 +46,38 @@ types: $(STAMP) ## Types: mypy --strict
 contract: $(STAMP) ## Imports point down the flow
 	@$(BIN)/lint-imports --no-logo
 
-shellcheck: $(STAMP) ## Every shell script, with the other conventions of tests/unit/test_house.py
-	@$(PYTEST) -q tests/unit/test_house.py
+shellcheck: $(STAMP) ## Every shell script, with the other conventions of tests/unit/test_conventions.py
+	@$(PYTEST) -q tests/unit/test_conventions.py
 
 unit: $(STAMP) ## Unit tests: no root, no network
-	@$(PYTEST) tests/unit
+	@$(PYTEST) $(SHARED) -m 'not root' tests/unit
 
 integration: host-tests $(STAMP) ## Integration tests: root, real builds
-	@$(AS_ROOT) $(PYTEST) tests/integration
+	@$(AS_ROOT) $(PYTEST) $(SHARED) tests/integration
 
 boot: host-tests $(STAMP) ## Boot tests: machines in QEMU
 	@$(AS_ROOT) $(PYTEST) $(or $(wildcard tests/boot),-m boot tests)
 
+control-node: host-tests $(STAMP) ## Type docs/control-node.md in a machine with Debian that serves nodes (half an hour)
+	@$(AS_ROOT) $(PYTEST) -s tests/control
+
 # UEFI, and its root as its nodes have it, unless OPTIONS (those of `imagebuilder test`) say otherwise.
 smoke: image ## Build, publish to a temporary tree, boot, throw away: make smoke PROFILE=generic
 	@scripts/host-setup --quiet --boot
-	@scripts/as-root scripts/smoke '$(PROFILE)' $(OPTIONS)
+	@$(AS_ROOT) scripts/smoke '$(PROFILE)' $(OPTIONS)
 
 faults: host-tests $(STAMP) ## Plant every known fault: the table of what is caught, missed, false alarms
 	@$(AS_ROOT) scripts/faults
 
+inject: host-tests $(STAMP) ## Spoil every change of the file system, of every command that publishes or builds (hours)
+	@$(AS_ROOT) $(BIN)/python -m tests.inject $(OPTIONS)
+
+fuzz: $(STAMP) ## Mutate every kind of file 20,000 times: make fuzz OPTIONS='--seed 2'
+	@$(BIN)/python -m tests.fuzz $(OPTIONS)
+
 bench: host $(STAMP) ## Measure, beside other tools: JSON and a page in build/bench
 	@scripts/host-setup --quiet --boot
-	@scripts/as-root scripts/bench $(OPTIONS)
+	@$(AS_ROOT) scripts/bench $(OPTIONS)
 
 venv: $(STAMP) ## Make or refresh the virtual environment in .venv
 
@@ -78,7 +92,7 @@ $(STAMP): pyproject.toml | host
 	@touch $@
 
 host:
-	@scripts/host-setup --quiet
+	@scripts/host-setup --quiet --clone
 
 host-dev:
 	@scripts/host-setup --quiet --dev
@@ -87,7 +101,4 @@ host-tests:
 	@scripts/host-setup --quiet --tests
 
 profile:
-	@[ -n '$(PROFILE)' ] || { \
-	  printf 'make image needs PROFILE=NAME, one of:\n' >&2; \
-	  for recipe in recipes/*.yaml; do printf '  %s\n' "$$(basename "$$recipe" .yaml)" >&2; done; \
-	  exit 2; }
+	@scripts/known-profile 'make $(firstword $(MAKECMDGOALS))' '$(PROFILE)'

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
@@ -13,12 +11,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic, sleep
+from typing import cast
 
-from imagebuilder.errors import FullError, HostError, ImagebuilderError, WorkError
+from imagebuilder.decode import read_object
+from imagebuilder.errors import ImagebuilderError, WorkError
 from imagebuilder.image.assemble import assemble_image, commit_of, draft_image
-from imagebuilder.lock.builds import every_package
-from imagebuilder.lock.pool import fetch
 from imagebuilder.lock.types import Lock
+from imagebuilder.lock.verified import Pool
 from imagebuilder.plan import Action, Plan, PlannedStep
 from imagebuilder.process import check_tools, end_children
 from imagebuilder.proof.as_json import proof_json
@@ -30,16 +29,16 @@ from imagebuilder.settings import Settings
 from imagebuilder.steps.ansible import AnsibleStep, check_ansible
 from imagebuilder.steps.bootstrap.step import ENGINES, BootstrapStep
 from imagebuilder.steps.bootstrap.tool import check_tool
-from imagebuilder.steps.build import BuildStep, tools_upper
+from imagebuilder.steps.build import tools_upper
 from imagebuilder.steps.packages import PackagesStep
-from imagebuilder.steps.python import PythonStep
 from imagebuilder.steps.workspace import Workspace
 from imagebuilder.store.locks import held
-from imagebuilder.store.records import Record, make_record
+from imagebuilder.store.records import Record, make_record, unfinished
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.store.upper import Changes, settle, stage, walk
 from imagebuilder.store.workplace import keep, new_id, workplace
-from imagebuilder.ui import Bar, PoolProgress, Ui, format_size
+from imagebuilder.supplies import check_space, supplies
+from imagebuilder.ui import Bar, Ui
 
 # What dpkg says of a package it sets up, and what debootstrap makes of that.
 SET_UP = re.compile(r"(?:Setting up|I: Configuring) ([^\s:]+?)(?::\w+)?(?: \(|\.\.\.)")
@@ -68,19 +67,15 @@ def build(
         check_ansible()
     with held(settings.state / "locks" / "gc", shared=True):
         check_space(settings.state, lock, plan)
-        fetch(
-            needed(lock, plan),
-            mirrors,
-            recipe.sources,
-            settings.state / "debs",
-            settings.state / "wheels",
-            settings.cache,
-            offline=offline,
-            progress=PoolProgress(ui),
-        )
         name = new_id(recipe.profile)
-        with workplace(settings.state, name) as work:
-            site = Site(settings.state, store, ui, work, settings.state / "logs" / name)
+        given = supplies(recipe, lock, plan, settings, ui, mirrors=mirrors, offline=offline)
+        layers = [planned.digest for planned in plan.steps]
+        with (
+            given as pool,
+            unfinished(settings.state, plan.profile, layers),
+            workplace(settings.state, name) as work,
+        ):
+            site = Site(settings.state, store, ui, work, settings.state / "logs" / name, pool)
             try:
                 make_layers(plan, site)
             except ImagebuilderError:
@@ -107,6 +102,7 @@ class Site:
     ui: Ui
     work: Path
     logs: Path
+    pool: Pool
     trees: dict[str, tuple[str, ...]] = field(default_factory=dict)
     changes: dict[str, Changes] = field(default_factory=dict)
 
@@ -114,6 +110,7 @@ class Site:
 def make_layers(plan: Plan, site: Site) -> None:
     """Build what the plan says: the chain in order, the leaf beside it, commits behind it."""
     pending: list[Future[None]] = []
+    leaf: Future[None] | None = None
     with ThreadPoolExecutor(1) as commits, ThreadPoolExecutor(1) as leaves:
         try:
             for number, planned in enumerate(plan.steps):
@@ -124,11 +121,11 @@ def make_layers(plan: Plan, site: Site) -> None:
                 log = site.logs / f"{number:02d}-{re.sub('[ /]+', '-', planned.step.title)}.log"
                 workspace = make_workspace(site, planned, number, below, log)
                 if planned.step.leaf:
-                    pending.append(leaves.submit(make_leaf, site, planned, workspace))
+                    leaf = leaves.submit(make_leaf, site, planned, workspace)
+                    pending.append(leaf)
                 else:
                     pending.extend(make_link(site, planned, workspace, commits))
-            for future in pending:
-                future.result()
+            await_commits(pending, leaf, site.ui)
         except ImagebuilderError:
             # What other steps have made is worth keeping: leaving the pools waits for it.
             raise
@@ -137,6 +134,19 @@ def make_layers(plan: Plan, site: Site) -> None:
             leaves.shutdown(wait=False, cancel_futures=True)
             end_all(pending)
             raise
+
+
+def await_commits(pending: list[Future[None]], leaf: Future[None] | None, ui: Ui) -> None:
+    """Wait for the background tasks; the commits that are left when the leaf is made get a bar."""
+    if leaf:
+        leaf.result()
+    waiting = [future for future in pending if not future.done()]
+    raise_first([future for future in pending if future not in waiting])
+    if waiting:
+        with ui.bar(len(waiting), "commit", "layers") as bar:
+            for future in waiting:
+                future.result()
+                bar.advance(1)
 
 
 def end_all(pending: list[Future[None]]) -> None:
@@ -174,8 +184,7 @@ def make_workspace(
         upper=f"u{number}",
         epoch=planned.step.epoch,
         log=log,
-        pool=site.state / "debs",
-        wheels=site.state / "wheels",
+        pool=site.pool,
     )
 
 
@@ -207,10 +216,13 @@ def make_link(
 
         def commit() -> None:
             with keep_lock:
-                record(site, planned, workspace.tree, seconds, load_facts(workspace))
-                parent = parent_of(site, planned)
                 site.store.commit_layer(
-                    planned.digest, workspace.tree, changes, below=parent, epoch=workspace.epoch
+                    planned.digest,
+                    workspace.tree,
+                    changes,
+                    below=parent_of(site, planned),
+                    epoch=workspace.epoch,
+                    record=recorder(site, planned, workspace.tree, seconds, load_facts(workspace)),
                 )
 
         return [commits.submit(commit)]
@@ -250,9 +262,13 @@ def make_leaf(site: Site, planned: PlannedStep, workspace: Workspace) -> None:
     with claimed(site, planned) as mine:
         if mine:
             _, seconds = run_step(site, planned, workspace)
-            record(site, planned, workspace.out, seconds, {})
             site.store.commit_layer(
-                planned.digest, workspace.out, Changes(), below=None, epoch=workspace.epoch
+                planned.digest,
+                workspace.out,
+                Changes(),
+                below=None,
+                epoch=workspace.epoch,
+                record=recorder(site, planned, workspace.out, seconds, {}),
             )
 
 
@@ -325,27 +341,22 @@ def count_packages(bar: Bar, ui: Ui) -> Callable[[str], None]:
 def load_facts(workspace: Workspace) -> Mapping[str, int]:
     """What a step found and left beside its upper."""
     facts = workspace.facts
-    found: dict[str, int] = json.loads(facts.read_text()) if facts.exists() else {}
-    return found
+    return cast("dict[str, int]", read_object(facts)) if facts.exists() else {}
 
 
-def record(
+def recorder(
     site: Site, planned: PlannedStep, tree: Path, seconds: float, facts: Mapping[str, int]
-) -> None:
-    """Write the layer's record: what it added, and how long it took."""
-    kinds = (stat.S_IFREG, stat.S_IFLNK)  # a whiteout, which removes, is neither
-    sizes = [info.st_size for _, info in walk(tree) if stat.S_IFMT(info.st_mode) in kinds]
-    made = Record(planned.step.title, sum(sizes), len(sizes), round(seconds, 2), facts)
-    make_record(site.state, planned.digest, made, site.work)
+) -> Callable[[str], None]:
+    """What writes the layer's record: what it added, how long it took, and which commit it is."""
 
+    def record(commit: str) -> None:
+        kinds = (stat.S_IFREG, stat.S_IFLNK)  # a whiteout, which removes, is neither
+        sizes = [info.st_size for _, info in walk(tree) if stat.S_IFMT(info.st_mode) in kinds]
+        title, took = planned.step.title, round(seconds, 2)
+        made = Record(title, sum(sizes), len(sizes), took, facts, commit)
+        make_record(site.state, planned.digest, made)
 
-def check_root() -> None:
-    """Raise HostError unless we are root: layers hold files of many owners."""
-    if os.geteuid() != 0:
-        raise HostError(
-            "build needs root: a root filesystem holds files of many owners",
-            hint="make image PROFILE=... asks for sudo where needed, or use sudo yourself",
-        )
+    return record
 
 
 def check_engines(plan: Plan) -> None:
@@ -353,47 +364,3 @@ def check_engines(plan: Plan) -> None:
     for planned in plan.to_build:
         if isinstance(planned.step, BootstrapStep):
             check_tool(ENGINES[planned.step.engine].tool)
-
-
-def check_space(state: Path, lock: Lock, plan: Plan) -> None:
-    """Raise FullError when the build cannot fit."""
-    wanted = room_for(lock, plan)
-    stat_of = os.statvfs(state)
-    free = stat_of.f_bavail * stat_of.f_frsize
-    if free < wanted:
-        raise FullError(
-            f"{format_size(free)} free, at least {format_size(wanted)} needed",
-            where=os.fspath(state),
-            hint="imagebuilder gc frees what no image needs; --state names another place",
-        )
-
-
-def room_for(lock: Lock, plan: Plan) -> int:
-    """The bytes that a build takes at least: packages take several times their download."""
-    return sum(p.size for p in every_package(needed(lock, plan))) * 3
-
-
-def needed(lock: Lock, plan: Plan) -> Lock:
-    """The part of the lock whose layers are to be built."""
-    packages = [
-        p for s in plan.to_build if isinstance(s.step, BootstrapStep | PackagesStep)
-        for p in s.step.packages
-    ]  # fmt: skip
-    wanted = {(p.name, p.architecture) for p in packages}
-    paths = {s.step.locked.path for s in plan.to_build if isinstance(s.step, PythonStep)}
-    steps = [s.step for s in plan.to_build if isinstance(s.step, BuildStep)]
-    builds = {(step.overlay, step.locked.name) for step in steps}
-    if paths or any(s.locked.python for s in steps):  # it tells which wheels fit (lock/wheels.py)
-        wanted.add(("libc6", lock.architecture))
-    return replace(
-        lock,
-        layers=tuple(
-            replace(
-                layer,
-                packages=tuple(p for p in layer.packages if (p.name, p.architecture) in wanted),
-                python=tuple(p for p in layer.python if p.path in paths),
-                builds=tuple(b for b in layer.builds if (layer.overlay, b.name) in builds),
-            )
-            for layer in lock.layers
-        ),
-    )

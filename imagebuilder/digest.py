@@ -8,6 +8,8 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from imagebuilder.files import plain_file
+
 Json = None | bool | int | float | str | Sequence["Json"] | Mapping[str, "Json"]
 
 
@@ -30,5 +32,5 @@ def digest_of_bytes(content: bytes) -> str:
 
 def digest_of_file(path: Path) -> str:
     """The sha256 (hex) of a file's content; follows a symlink at `path`.  Raises OSError."""
-    with path.open("rb") as stream:
+    with plain_file(path) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()

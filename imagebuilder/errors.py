@@ -58,5 +58,12 @@ class HostError(ImagebuilderError):
     exit_code = 3
 
 
+class RootError(HostError):
+    """Only root can do this; raised before anything is changed, so root can start over."""
+
+    def __init__(self, what: str, *, where: str = "", hint: str = "run it as root") -> None:
+        super().__init__(what, where=where, hint=hint)
+
+
 class FullError(HostError):
     """A disk is full, or would be: somebody may make room, and it may go well then."""

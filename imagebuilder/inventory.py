@@ -10,17 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.digest import Json
-from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.errors import InputError
 from imagebuilder.image.manifest import layer_records
 from imagebuilder.lock.builds import environments, every_package
 from imagebuilder.lock.file import load_lock
+from imagebuilder.rights import check_enterable, check_writable
 from imagebuilder.settings import Settings
 from imagebuilder.store.locks import held
-from imagebuilder.store.records import record_file
+from imagebuilder.store.records import drop_records, find_unfinished
 from imagebuilder.store.repository import LAYERS, ImageRef, Store
+from imagebuilder.store.state import close_state
 from imagebuilder.store.upper import remove
 from imagebuilder.store.workplace import sweep
-from imagebuilder.ui import Ui, format_size
+from imagebuilder.ui import Ui, format_count, format_size
 
 LOG_DAYS = 30
 
@@ -83,15 +85,18 @@ class Collected:
         """As a sentence."""
         verb = "would remove" if dry_run else "removed"
         return (
-            f"{verb} {len(self.images)} images, {self.layers} layers, {self.packages} packages "
-            f"({format_size(self.package_bytes)}), {self.places} kept builds"
+            f"{verb} {format_count(len(self.images), 'image')}, "
+            f"{format_count(self.layers, 'layer')}, {format_count(self.packages, 'package')} "
+            f"({format_size(self.package_bytes)}), {format_count(self.places, 'kept build')}"
         )
 
 
 def open_store(settings: Settings) -> Store:
     """The store that is there.  Raises InputError when nothing was ever built."""
     store = Store(settings.state / "store")
-    if not (store.path / "config").is_file():
+    close_state(settings.state)
+    check_enterable(store.path)
+    if not store.is_there():
         raise InputError(
             "there is no store yet",
             where=os.fspath(store.path),
@@ -104,7 +109,7 @@ def list_images(settings: Settings) -> list[Listed]:
     """Every image, by profile and age."""
     store = Store(settings.state / "store")
     listed: list[Listed] = []
-    for image in sorted(store.images(), key=lambda i: (i.profile, store.made_at(i))):
+    for image in store.images():
         manifest = store.manifest(image)
         root, kernel, packages = manifest["root"], manifest["kernel"], manifest["packages"]
         assert isinstance(root, dict)
@@ -120,7 +125,9 @@ def collect_garbage(
 ) -> Collected:
     """Keep the newest `keep` images of each profile, and what they and the locks need.
 
-    `locks` are lock files beside those of the house whose packages stay in the pool.
+    The layers that a failed build has made stay too: the next build of its profile reuses them.
+
+    `locks` are lock files beside those of the project whose packages stay in the pool.
     """
     store = open_store(settings)
     state = settings.state
@@ -134,6 +141,7 @@ def collect_garbage(
         old = old_images(store, keep)
         kept = [image for image in store.images() if image not in old]
         needed = {r.digest for image in kept for r in layer_records(store.manifest(image))}
+        needed |= find_unfinished(state)
         layers = [digest for digest in store.layers() if digest not in needed]
         pool = unneeded_packages(settings, store, kept, locks)
         result = Collected(
@@ -148,7 +156,7 @@ def collect_garbage(
                 store.remove(image.ref)
             for digest in layers:
                 store.remove(f"{LAYERS}/{digest}")
-                record_file(state, digest).unlink(missing_ok=True)
+            drop_records(state, needed)
             with ui.step("prune the store"):
                 store.prune()
             for path in pool:
@@ -163,7 +171,7 @@ def old_images(store: Store, keep: int) -> list[ImageRef]:
     images = store.images()
     old: list[ImageRef] = []
     for profile in {image.profile for image in images}:
-        own = sorted((i for i in images if i.profile == profile), key=store.made_at)
+        own = [image for image in images if image.profile == profile]
         old.extend(own[:-keep])
     return old
 
@@ -208,30 +216,3 @@ def remove_old_logs(logs: Path) -> None:
     for folder in logs.iterdir() if logs.is_dir() else ():
         if folder.stat().st_mtime < limit:
             remove(folder)
-
-
-def check_writable(state: Path) -> None:
-    """Raise HostError unless we may change the store."""
-    if not os.access(state, os.W_OK):
-        raise HostError("not yours to change", where=os.fspath(state), hint="use sudo")
-
-
-def check_store(settings: Settings, ui: Ui) -> int:
-    """Verify every object and that every image's layers are there; returns how many images.
-
-    Raises WorkError.
-    """
-    store = open_store(settings)
-    with ui.step("verify objects"):
-        store.check()
-    images = store.images()
-    layers = store.layers()
-    for image in images:
-        for layer in layer_records(store.manifest(image)):
-            if layer.digest not in layers:
-                raise WorkError(
-                    f"layer {layer.title} ({layer.digest[:12]}) is missing",
-                    where=image.name,
-                    hint=f"imagebuilder build {image.profile} makes it again",
-                )
-    return len(images)

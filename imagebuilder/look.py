@@ -4,21 +4,30 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
-from imagebuilder.build import check_root
 from imagebuilder.errors import InputError
 from imagebuilder.inventory import open_store
 from imagebuilder.process import become
+from imagebuilder.rights import check_root
 from imagebuilder.sandbox import Sandbox
 from imagebuilder.settings import Settings
 from imagebuilder.store.locks import held
 from imagebuilder.store.workplace import KEPT, new_id, remove_tree, workplace
 
+# A terminal that every root describes (ncurses-base).
+ORDINARY = "xterm"
+TERMINALS = ("usr/share/terminfo", "usr/lib/terminfo", "etc/terminfo")
 
-def look_at_image(settings: Settings, name: str, command: str) -> int:
-    """Run a shell (or `sh -c command`) on the image; returns its exit status."""
-    check_root()
+
+def look_at_image(settings: Settings, name: str, command: str, *, network: bool = False) -> int:
+    """Run a shell (or `sh -c command`) on the image; returns its exit status.
+
+    With `network` it has the builder's network, and its names.
+    """
+    check_root("a shell in an image")
     store = open_store(settings)
     image = store.image(name)
     manifest = store.manifest(image)
@@ -30,13 +39,14 @@ def look_at_image(settings: Settings, name: str, command: str) -> int:
         workplace(settings.state, new_id(f"shell-{image.profile}")) as work,
     ):
         store.checkout(root["commit"], work / "root")
-        sandbox = Sandbox(work, ("root",), "changes", epoch)
+        env = (("TERM", terminal_of([work / "root"])),)
+        sandbox = Sandbox(work, ("root",), "changes", epoch, network=network, env=env)
         return become(shell_words(work / "root", command), sandbox=sandbox)
 
 
-def look_at_failed(settings: Settings, name: str, command: str) -> int:
+def look_at_failed(settings: Settings, name: str, command: str, *, network: bool = False) -> int:
     """Run a shell in the tree that a failed step of the build `name` left, changes thrown away."""
-    check_root()
+    check_root("a shell in an image")
     place = settings.state / "work" / name
     kept = place / KEPT
     if not kept.is_file():
@@ -46,13 +56,25 @@ def look_at_failed(settings: Settings, name: str, command: str) -> int:
             hint=f"there are: {', '.join(there)}" if there else "use build --keep-failed",
         )
     lowers = kept.read_text().split()
-    sandbox = Sandbox(place, tuple(lowers), f"look-{os.getpid()}", 0)
+    env = (("TERM", terminal_of([place / lower for lower in lowers])),)
+    upper = f"look-{os.getpid()}"
+    sandbox = Sandbox(place, tuple(lowers), upper, 0, network=network, env=env)
     with held(settings.state / "locks" / "gc", shared=True):
         try:
             return become(shell_words(place / lowers[-1], command), sandbox=sandbox)
         finally:
             for made in (sandbox.upper, sandbox.scratch, sandbox.merged):
                 remove_tree(place / made)
+
+
+def terminal_of(layers: Sequence[Path]) -> str:
+    """The person's TERM if the root describes that terminal, else one that every root does."""
+    term = os.environ.get("TERM", "")
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+_-]*", term):
+        return "dumb"
+    places = (f"{folder}/{term[0]}/{term}" for folder in TERMINALS)
+    known = any(os.path.lexists(layer / place) for place in places for layer in layers)
+    return term if known or term == "dumb" else ORDINARY
 
 
 def shell_words(root: Path, command: str) -> list[str]:

@@ -9,17 +9,28 @@ from dataclasses import dataclass
 
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.image.manifest import layer_records
-from imagebuilder.lock.file import find_lock, load_lock, lock_differences, make_lock_file
+from imagebuilder.lock.changes import PackageChange, counted, find_changes, suites_in
+from imagebuilder.lock.file import (
+    find_lock,
+    find_siblings,
+    load_lock,
+    lock_differences,
+    make_lock_file,
+)
 from imagebuilder.lock.types import Lock
 from imagebuilder.plan import Plan, make_plan
+from imagebuilder.playbook_packages import add_missing, survey_recipe, tell_missing
 from imagebuilder.proof.as_json import parse_proof
 from imagebuilder.proof.types import Proof
 from imagebuilder.recipe.load import load_recipe
 from imagebuilder.recipe.read import load_site
 from imagebuilder.recipe.types import Recipe
+from imagebuilder.rights import check_root, check_writable
+from imagebuilder.sandbox import check_sandbox
 from imagebuilder.settings import Settings, find_home
 from imagebuilder.store.repository import ImageRef, Store, make_store
-from imagebuilder.ui import Ui
+from imagebuilder.store.state import make_state
+from imagebuilder.ui import Ui, format_count
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,15 @@ class Built:
     proof: Proof | None = None
 
 
+@dataclass(frozen=True)
+class Refreshed:
+    """What `lock` ends with: `previous` is None where no lock was there that could be read."""
+
+    lock: Lock
+    previous: Lock | None
+    changes: tuple[PackageChange, ...]
+
+
 def build_profile(profile: str, settings: Settings, ui: Ui, options: BuildOptions) -> Built:
     """Recipe -> Lock -> Plan -> Image.  Raises every error of those arrows."""
     from imagebuilder import build as building  # slow to import; not for a build of nothing
@@ -58,7 +78,9 @@ def build_profile(profile: str, settings: Settings, ui: Ui, options: BuildOption
         store = Store(settings.state / "store")
         there = store.image(f"{profile}@{plan.version}")
         return Built(plan, there, new=False, proof=parse_proof(store.manifest(there)))
-    building.check_root()
+    check_root("building a root filesystem, which holds files of many owners,")
+    make_state(settings.state)
+    check_sandbox(settings.state)
     image, proof = building.build(
         recipe,
         lock,
@@ -95,9 +117,35 @@ def plan_against(store: Store, recipe: Recipe, lock: Lock) -> Plan:
     )
 
 
-def refresh_lock(profile: str, settings: Settings, ui: Ui) -> Lock:
-    """`lock`: resolve anew and write the lock file."""
-    return resolved_lock(load_recipe(profile, settings), settings, ui, keep=False)
+def refresh_lock(
+    recipe: Recipe,
+    settings: Settings,
+    ui: Ui,
+    *,
+    allow_older: bool = False,
+    add_packages: bool = False,
+) -> Refreshed:
+    """`lock`: resolve again and write the lock file, even if the one there cannot be read.
+
+    With `add_packages` the overlays of playbooks get what these ask for, and the lock has it.
+    """
+    previous, damage = None, ""
+    try:
+        previous = find_lock(settings.lock_file(recipe.profile))
+    except InputError as error:
+        damage = f"{error.faults[0].where}: {error.faults[0].what}"
+    if damage:
+        ui.note(f"note: {damage}; it is replaced, and compared with nothing")
+    done = resolved_lock(recipe, settings, ui, previous, keep=False, allow_older=allow_older)
+    surveys = survey_recipe(recipe, done.lock, settings, ui)
+    if not add_packages:
+        tell_missing(recipe, done.lock, surveys, settings, ui)
+    elif add_missing(done.lock, surveys, settings, ui):
+        amended = load_recipe(recipe.profile, settings)
+        added = resolved_lock(amended, settings, ui, done.lock, keep=True)
+        changes = (*done.changes, *added.changes) if previous else ()
+        return Refreshed(added.lock, previous, changes)
+    return done
 
 
 def settled_lock(recipe: Recipe, settings: Settings, ui: Ui, *, refresh: bool) -> Lock:
@@ -108,12 +156,24 @@ def settled_lock(recipe: Recipe, settings: Settings, ui: Ui, *, refresh: bool) -
     lock = find_lock(path)
     if lock is None:
         ui.note(f"{recipe.profile} has no lock yet: resolving it")
-        return resolved_lock(recipe, settings, ui, keep=False)
+        return told_lock(recipe, settings, ui, None, keep=False).lock
     stale = lock_differences(recipe, lock)
     if not stale:
         return lock
     ui.note(f"the recipe changed since its lock: {'; '.join(stale)}")
-    return resolved_lock(recipe, settings, ui, keep=True)
+    refreshed = told_lock(recipe, settings, ui, lock, keep=True)
+    ui.note(f"{counted(refreshed.changes)} in the lock")
+    return refreshed.lock
+
+
+def told_lock(
+    recipe: Recipe, settings: Settings, ui: Ui, previous: Lock | None, *, keep: bool
+) -> Refreshed:
+    """A new lock; says which packages playbooks miss in it before anything is built."""
+    done = resolved_lock(recipe, settings, ui, previous, keep=keep)
+    surveys = survey_recipe(recipe, done.lock, settings, ui)
+    tell_missing(recipe, done.lock, surveys, settings, ui)
+    return done
 
 
 def fresh_lock(recipe: Recipe, settings: Settings) -> Lock:
@@ -133,15 +193,36 @@ def fresh_lock(recipe: Recipe, settings: Settings) -> Lock:
     return lock
 
 
-def resolved_lock(recipe: Recipe, settings: Settings, ui: Ui, *, keep: bool) -> Lock:
-    """Resolve, tell what changed, and write the lock file; unchanged, the file is not touched."""
+def resolved_lock(
+    recipe: Recipe,
+    settings: Settings,
+    ui: Ui,
+    previous: Lock | None,
+    *,
+    keep: bool,
+    allow_older: bool = False,
+) -> Refreshed:
+    """Resolve and write the lock file; unchanged, the file is not touched."""
+    settings.check_project()
     path = settings.lock_file(recipe.profile)
-    previous = find_lock(path)
-    siblings = [load_lock(p) for p in sorted(settings.locks.glob("*.lock")) if p != path]
-    lock = resolve(recipe, settings, ui, previous=previous, siblings=siblings, keep=keep)
+    check_writable(path.parent)
+    siblings = find_siblings(path, ui.detail)
+    lock = resolve(
+        recipe,
+        settings,
+        ui,
+        previous=previous,
+        siblings=siblings,
+        keep=keep,
+        allow_older=allow_older,
+    )
+    changes: tuple[PackageChange, ...] = ()
+    if previous and lock != previous:
+        ask = suites_in(recipe, mirrors_of(settings), settings.cache)
+        changes = find_changes(previous, lock, recipe, ask)
     if lock != previous:
         make_lock_file(lock, path)
-    return lock
+    return Refreshed(lock, previous, changes)
 
 
 def resolve(
@@ -152,6 +233,7 @@ def resolve(
     previous: Lock | None,
     siblings: Sequence[Lock],
     keep: bool = False,
+    allow_older: bool = False,
 ) -> Lock:
     """The lock of `recipe` against the mirrors of this host, as make_lock(); no file is written."""
     from imagebuilder.lock.resolve import make_lock
@@ -164,9 +246,10 @@ def resolve(
             previous=previous,
             siblings=siblings,
             keep=keep,
+            allow_older=allow_older,
             progress=ui.note,
         )
-        step.remark(f"{len(lock.packages)} packages")
+        step.remark(format_count(len(lock.packages), "package"))
     return lock
 
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 import re
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Protocol
+from typing import IO, NoReturn, Protocol
 
 from imagebuilder.errors import FullError, HostError, ImagebuilderError, WorkError
+from imagebuilder.log import Log
 
 Word = str | os.PathLike[str]
 
@@ -36,6 +39,12 @@ TAIL_LINES = 12
 # What the C library, GNU tar and ostree say when nothing more can be written.
 FULL = re.compile(r"No space left on device|Wrote only \d+ of \d+ bytes|min-free-space-")
 MOST = 400  # characters of a line or command in a message
+# What `sh` does with the program that follows: told to end, it tells all of its process group.
+TELL_ALL = 'trap "trap - TERM; kill -TERM 0" TERM; "$@" & wait $!'
+KILLED = 128
+ASK_S = 0.25
+END_S = 3.0
+MOST_PIECE = 65536  # bytes of a line that are taken at once: what never ends a line is cut
 
 
 class Wrapper(Protocol):
@@ -48,6 +57,14 @@ class Wrapper(Protocol):
     @property
     def environment(self) -> Mapping[str, str] | None:
         """The complete environment inside, or None to pass the host's allow-list on."""
+        ...
+
+
+class Sink(Protocol):
+    """Where the lines of a program go."""
+
+    def write(self, raw: bytes, /) -> object:
+        """Take a line, or a piece of one that is too long."""
         ...
 
 
@@ -64,7 +81,20 @@ def base_environment() -> dict[str, str]:
     """The allow-listed environment of a program on the host."""
     env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
     env["PATH"] = f"{env['PATH']}:{SBIN}" if env.get("PATH") else SBIN
+    if sys.dont_write_bytecode:
+        env["PYTHONDONTWRITEBYTECODE"] = "1"
+    if os.geteuid() == 0:
+        env["HOME"] = root_home(env.get("HOME", ""))
     return env | FIXED
+
+
+def root_home(home: str) -> str:
+    """Where programs of root keep what they keep: not in the home of somebody else."""
+    try:
+        owner = Path(home).stat().st_uid
+    except OSError:
+        owner = 0
+    return home if home and owner == 0 else pwd.getpwuid(0).pw_dir
 
 
 def run(
@@ -74,22 +104,26 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     stdin: bytes | IO[bytes] | None = None,
-    log: Path | None = None,
+    log: Path | Log | None = None,
     on_line: Callable[[str], None] | None = None,
+    ask: Callable[[], None] | None = None,
     check: bool = True,
 ) -> Completed:
     """Run a program to its end.
 
     With `log`, stdout and stderr go there together (appended, the command first) and `on_line`
-    sees each line; without, both are captured.  `env` is added to the allow-listed environment.
-    The program dies with us, even when we are killed.  Raises HostError when the program is not
+    sees each line; without, both are captured.  A file must take all of it, else the program is
+    ended and OSError raised; a Log may lose lines.  `env` is added to the allow-listed environment.
+    The program dies with us, even when we are killed.  `ask`, for captured programs, is called over
+    and over and may raise: then the program and its children are told to end, as they are when we
+    are killed, and have END_S for it.  Raises HostError when the program is not
     installed and, with `check`, WorkError when it fails: the error shows the command to paste, the
     last lines it said and where the whole log is.
     """
     words = [os.fspath(word) for word in (sandbox.words(argv) if sandbox else argv)]
     inside = sandbox.environment if sandbox else None
     environment = {**(base_environment() if inside is None else inside), **(env or {})}
-    command = [*dies_with_us(), *words]
+    command = [*(ends_with_us() if ask else dies_with_us()), *words]
     check_tools(command[0], words[0])
     with ExitStack() as stack:
         source = None if isinstance(stdin, bytes) else stdin
@@ -98,9 +132,16 @@ def run(
             source.write(stdin)
             source.seek(0)
         if log is None:
-            done = capture(command, environment, cwd, source)
+            done = capture(command, environment, cwd, source, ask)
         else:
-            done = follow(command, environment, cwd, source, log, argv, on_line)
+            sink: Sink
+            if isinstance(log, Path):
+                log.parent.mkdir(parents=True, exist_ok=True)
+                sink = stack.enter_context(log.open("ab", buffering=0))
+            else:
+                sink = log
+            sink.write(f"$ {paste(argv)}\n".encode())
+            done = follow(command, environment, cwd, source, sink, on_line)
     if check and done.status != 0:
         raise failure(argv, done, log)
     return done
@@ -111,13 +152,22 @@ def dies_with_us() -> list[str]:
     return ["setpriv", "--pdeathsig", "KILL", "--"]
 
 
+def ends_with_us() -> list[str]:
+    """The same for a program and its children, which have a process group: they are told to end.
+
+    apt's methods write down how far a file has come, and go on for minutes if nobody tells them.
+    """
+    return ["setpriv", "--pdeathsig", "TERM", "--", "sh", "-c", TELL_ALL, "sh"]
+
+
 def capture(
     command: list[str],
     env: Mapping[str, str],
     cwd: Path | None,
     stdin: IO[bytes] | None,
+    ask: Callable[[], None] | None = None,
 ) -> Completed:
-    """Run with both streams captured."""
+    """Run with both streams captured; with `ask`, in a process group of its own."""
     with subprocess.Popen(
         command,
         env=env,
@@ -126,15 +176,43 @@ def capture(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         umask=0o022,
+        process_group=0 if ask else None,
     ) as process:
         try:
-            stdout, stderr = process.communicate()
+            stdout, stderr = communicate(process, ask)
         except BaseException:
+            if ask:
+                end_group(process)
             process.kill()
             raise
-    return Completed(
-        process.returncode, stdout.decode(errors="replace"), stderr.decode(errors="replace")
-    )
+    status = process.returncode
+    if ask and status > KILLED:  # as sh tells of a signal
+        status = KILLED - status
+    return Completed(status, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
+
+
+def communicate(
+    process: subprocess.Popen[bytes], ask: Callable[[], None] | None
+) -> tuple[bytes, bytes]:
+    """What the program said until its end.  Raises what `ask` raises."""
+    while True:
+        try:
+            return process.communicate(timeout=ASK_S if ask else None)
+        except subprocess.TimeoutExpired:
+            if ask:
+                ask()
+
+
+def end_group(leader: subprocess.Popen[bytes]) -> None:
+    """Tell a process group to end, and kill what is left of it after END_S."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(leader.pid, signal.SIGTERM)
+        until = time.monotonic() + END_S
+        while time.monotonic() < until:
+            leader.poll()  # else it stays in its group
+            os.killpg(leader.pid, 0)
+            time.sleep(0.02)
+        os.killpg(leader.pid, signal.SIGKILL)
 
 
 def follow(
@@ -142,40 +220,36 @@ def follow(
     env: Mapping[str, str],
     cwd: Path | None,
     stdin: IO[bytes] | None,
-    log: Path,
-    shown: Sequence[Word],
+    sink: Sink,
     on_line: Callable[[str], None] | None,
 ) -> Completed:
-    """Run with both streams appended to `log`, line by line; stdout of the result is their tail."""
-    log.parent.mkdir(parents=True, exist_ok=True)
+    """Run with both streams going to `sink`, line by line; stdout of the result is their tail."""
     tail: list[str] = []
-    with log.open("ab", buffering=0) as sink:
-        sink.write(f"$ {paste(shown)}\n".encode())
-        process = subprocess.Popen(
-            command,
-            env=env,
-            cwd=cwd,
-            stdin=stdin or subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            umask=0o022,
-        )
-        try:
-            assert process.stdout is not None
-            for raw in process.stdout:
-                sink.write(raw)
-                line = raw.decode(errors="replace").rstrip("\n")
-                tail = [*tail[1 - TAIL_LINES :], line]
-                if on_line:
-                    on_line(line)
-            status = process.wait()
-        except BaseException:
-            process.kill()
-            process.wait()
-            raise
-        finally:
-            if process.stdout:
-                process.stdout.close()
+    process = subprocess.Popen(
+        command,
+        env=env,
+        cwd=cwd,
+        stdin=stdin or subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        umask=0o022,
+    )
+    try:
+        assert process.stdout is not None
+        while raw := process.stdout.readline(MOST_PIECE):
+            sink.write(raw)
+            line = raw.decode(errors="replace").rstrip("\n")
+            tail = [*tail[1 - TAIL_LINES :], line]
+            if on_line:
+                on_line(line)
+        status = process.wait()
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+    finally:
+        if process.stdout:
+            process.stdout.close()
     return Completed(status, "\n".join(tail), "")
 
 
@@ -184,7 +258,8 @@ def end_children() -> None:
     for task in Path("/proc/self/task").iterdir():
         for child in (task / "children").read_text().split():
             with contextlib.suppress(ProcessLookupError):
-                os.kill(int(child), signal.SIGKILL)
+                leads = os.getpgid(int(child)) == int(child)  # its children would go on
+                (os.killpg if leads else os.kill)(int(child), signal.SIGKILL)
 
 
 def paste(argv: Sequence[Word]) -> str:
@@ -192,23 +267,30 @@ def paste(argv: Sequence[Word]) -> str:
     return shlex.join(os.fspath(word) for word in argv)
 
 
-def failure(argv: Sequence[Word], done: Completed, log: Path | None) -> ImagebuilderError:
+def failure(argv: Sequence[Word], done: Completed, log: Path | Log | None) -> ImagebuilderError:
     """The error for a program that ended badly: the host's when its disk is full."""
-    said = [line[:MOST] for line in (done.stderr or done.stdout).splitlines() if line.strip()]
+    lines = (done.stderr or done.stdout).splitlines()
+    said = [shorten(line) for line in lines if line.strip()]
     how = f"killed by signal {-done.status}" if done.status < 0 else f"exit status {done.status}"
-    lines = "".join(f"\n    {line}" for line in said[-TAIL_LINES:])
+    shown = "".join(f"\n    {line}" for line in said[-TAIL_LINES:])
     command = paste(argv)
     if log and len(command) > MOST:
         command = f"{command[:MOST]}… (all of it is in the log)"
-    full = any(FULL.search(line) for line in said)
+    full = any(FULL.search(line) for line in lines)
     if full:
-        lines += "\n    the disk is full: imagebuilder gc frees what no image needs,"
-        lines += "\n    imagebuilder gc --releases what no channel and no node needs"
+        shown += "\n    the disk is full: imagebuilder gc frees what no image needs,"
+        shown += "\n    imagebuilder gc --releases what no channel and no node needs"
     kind = FullError if full else WorkError
     return kind(
-        f"{Path(os.fspath(argv[0])).name} failed ({how}){lines}",
+        f"{Path(os.fspath(argv[0])).name} failed ({how}){shown}",
         hint=f"the command was: {command}" + (f"\n        whole log: {log}" if log else ""),
     )
+
+
+def shorten(line: str) -> str:
+    """A line of at most MOST characters; the middle is cut, because names stand at both ends."""
+    half = (MOST - 3) // 2
+    return line if len(line) <= MOST else f"{line[:half]} … {line[-half:]}"
 
 
 def check_tools(*names: str) -> None:
@@ -218,9 +300,19 @@ def check_tools(*names: str) -> None:
     if missing:
         raise HostError(
             f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed",
-            hint="scripts/host-setup installs what a build needs, with --serve and --boot more; "
+            hint="imagebuilder setup installs what a build needs, with --serve and --boot more; "
             "imagebuilder doctor lists it",
         )
+
+
+def exec_program(argv: Sequence[Word], *, env: Mapping[str, str]) -> NoReturn:
+    """Replace this process by a program with our environment and `env`; signals are default."""
+    words = [os.fspath(word) for word in argv]
+    check_tools(words[0])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    os.execvpe(words[0], words, {**os.environ, **env})
 
 
 def become(argv: Sequence[Word], *, sandbox: Wrapper) -> int:

@@ -12,27 +12,33 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from imagebuilder.errors import WorkError
+from imagebuilder.errors import ImagebuilderError, WorkError
+from imagebuilder.log import MOST_LINE, Log
 from imagebuilder.process import Word, run
+from imagebuilder.untrusted import clean
 
 SHOWN_LINES = 40
 REMEMBERED = 1000  # lines of a program that is listened to, which may run for months
+KILLED = 137  # the exit status of what we had to kill
 # Runs its arguments and ends them when stdin ends, which happens even if we are killed.  $0 is the
-# signal that the kernel sends the program should this shell be killed first.
+# signal that the kernel sends the program should this shell be killed first.  What the program
+# leaves behind in its process group ends with it: whoever keeps its output open, such as the
+# workers of a web server that was killed, would hide that it ended.
 SUPERVISE = """\
 exec 3<&0
-setpriv --pdeathsig "$0" -- "$@" < /dev/null &
+setpriv --pdeathsig "$0" -- setsid "$@" < /dev/null &
 program=$!
 {
     read -r line <&3
     kill "$program"
-    for try in $(seq 100); do sleep 0.1; kill -0 "$program" || exit; done
-    kill -9 "$program"
+    for try in $(seq 100); do sleep 0.1; kill -0 "$program" || break; done
+    kill -s KILL -- "-$program"
 } > /dev/null 2>&1 &
 keeper=$!
 wait "$program"
 status=$?
 kill "$keeper"
+kill -s KILL -- "-$program" 2> /dev/null
 exit "$status"
 """
 
@@ -50,12 +56,13 @@ class Program:
     forgotten: int = 0
 
     def hear(self, line: str) -> None:
-        """Take a line in; called by the thread that follows the program."""
+        """Take a line in, fit to print; called by the thread that follows the program."""
+        line = clean(line, MOST_LINE)
         with self.news:
-            self.lines.append(line.rstrip("\r"))
+            self.lines.append(line)
             if self.on_line:
                 self.forget()
-                self.on_line(self.lines[-1])
+                self.on_line(line)
             self.news.notify_all()
 
     def forget(self) -> None:
@@ -115,21 +122,34 @@ def program(
     log: Path,
     *,
     on_line: Callable[[str], None] | None = None,
+    on_loss: Callable[[str], None] | None = None,
     dies_by: str = "KILL",
 ) -> Iterator[Program]:
     """Run `argv` beside us; what it says goes to `log`, to the Program and to `on_line`.
 
-    `on_line` is called in a thread.  `dies_by` is the signal the program gets when we are killed:
-    TERM for one that has children of its own to end.
+    `on_line` is called in a thread, and so is `on_loss`, with the reason why lines are not in the
+    log.  However the program or that thread ends, its status becomes known.  `dies_by` is the
+    signal the program gets when we are killed: TERM for one that has children of its own to end.
     """
     started = Program(name, log, on_line=on_line)
     reading, writing = os.pipe()
 
+    sink = Log(log, on_loss)
+
     def follow() -> None:
-        with os.fdopen(reading, "rb") as stdin:
-            words = ["sh", "-c", SUPERVISE, dies_by, *argv]
-            done = run(words, stdin=stdin, log=log, on_line=started.hear, check=False)
-        started.end(done.status)
+        status = KILLED
+        try:
+            with os.fdopen(reading, "rb") as stdin:
+                # In a session of its own: it outlives whoever ends our process group.
+                words = ["setsid", "sh", "-c", SUPERVISE, dies_by, *argv]
+                done = run(words, stdin=stdin, log=sink, on_line=started.hear, check=False)
+                status = done.status
+        except (ImagebuilderError, OSError, ValueError) as error:
+            with started.news:
+                started.lines.append(f"(cannot be followed: {error})")
+        finally:
+            sink.close()
+            started.end(status)
 
     thread = threading.Thread(target=follow, name=name)
     thread.start()

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from imagebuilder.build import check_root
 from imagebuilder.digest import Json
 from imagebuilder.inventory import open_store
 from imagebuilder.proof.as_json import parse_proof
 from imagebuilder.proof.stand import prove_tree
 from imagebuilder.proof.types import Answer, Proof, Question
 from imagebuilder.recipe.find import find_profiles
+from imagebuilder.rights import check_root
 from imagebuilder.settings import Settings
 from imagebuilder.store.locks import held
 from imagebuilder.store.repository import Store
@@ -26,7 +26,7 @@ def prove_image(settings: Settings, name: str, ui: Ui) -> Proof:
 
     Raises InputError, HostError, WorkError.
     """
-    check_root()
+    check_root("proving an image, in a sandbox,")
     store = open_store(settings)
     image = store.image(name)
     manifest: Mapping[str, Any] = store.manifest(image)
@@ -66,7 +66,7 @@ class Standing:
 
 
 def list_proofs(settings: Settings) -> list[Standing]:
-    """Every profile of the house with the proof in its newest image's manifest."""
+    """Every profile of the project with the proof in its newest image's manifest."""
     store = Store(settings.state / "store")
     images = store.images()
     listed: list[Standing] = []

@@ -3,11 +3,12 @@
 
 A sandbox stacks layers with overlayfs: `lower` are finished trees, topmost first; what the command
 writes lands in `upper`.  The whole of it lives in fresh mount, pid, ipc and uts namespaces whose
-first process the kernel kills with us (unshare(1) --kill-child, PR_SET_PDEATHSIG).
+first process the kernel kills with us (unshare(1) --kill-child, PR_SET_PDEATHSIG), and in a user
+namespace: root inside is nobody on the host (sandbox_init.py, docs/sandbox.md).
 
     with sandbox ...            host
     /            overlay of lower and upper (pivot_root: the host's tree is gone)
-    /proc /sys   own, read-only where it reaches the host
+    /proc /sys   own; what reaches the host belongs to its root, who is not in the sandbox
     /dev         own tmpfs with eight nodes
     /run /tmp    own tmpfs; /run/imagebuilder holds what a step may read
     network      none, unless the step declares it
@@ -23,11 +24,36 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.process import PASSED_ON, SBIN, Word
+from imagebuilder.errors import HostError
+from imagebuilder.files import scratch
+from imagebuilder.process import PASSED_ON, SBIN, Word, run
+from imagebuilder.sandbox_filter import filter_program
 
-INIT = Path(__file__).with_name("sandbox_init.py")
+# Isolated from the person's Python, and without site-packages: it starts within some milliseconds.
+START = (
+    "import sys; sys.path.append(sys.argv.pop(1)); "
+    "from imagebuilder.sandbox_init import start; start()"
+)
 HOSTNAME = "imagebuilder"
 INSIDE = Path("/run/imagebuilder")
+# What an engine sees of the host: programs, and what they are set up with.  No home, no keys, no
+# accounts' secrets, no state of services.
+HOSTS = (
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/var/lib/dpkg",
+    *(f"/etc/{name}" for name in (
+        "alternatives", "apt/apt.conf", "apt/apt.conf.d", "apt/keyrings", "apt/trusted.gpg",
+        "apt/trusted.gpg.d", "ca-certificates", "debian_version", "debootstrap", "dpkg", "group",
+        "host.conf", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime",
+        "login.defs", "lsb-release", "magic", "mime.types", "mke2fs.conf", "nsswitch.conf",
+        "os-release", "passwd", "perl",
+        "pki/tls/certs", "protocols", "python3", "python3.11", "python3.12", "python3.13",
+        "services", "shells", "ssl/certs", "ssl/openssl.cnf", "timezone",
+    )),
+)  # fmt: skip
+# Where this program and its interpreter lie.
+OURS = tuple(dict.fromkeys(
+    Path(place).resolve() for place in (sys.prefix, sys.base_prefix, Path(__file__).parent)
+))  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,8 +70,9 @@ class Sandbox:
     """A wrapper for process.run(): the command runs in a root made of `lower` and `upper`.
 
     All of `lower` (topmost first), `upper` and `scratch` are names below `work`.  With
-    `enter=False` the command sees the host's tree read-only instead, but for `work`, and finds
-    the stacked root at `work/merged`: that is how engines make the first layer.
+    `enter=False` the command sees the host's programs read-only instead (HOSTS and `view`, as
+    everybody may read them), and `work`, where it finds the stacked root at `work/merged`: that is
+    how engines make the first layer.
     """
 
     work: Path
@@ -56,6 +83,7 @@ class Sandbox:
     network: bool = False
     enter: bool = True
     env: tuple[tuple[str, str], ...] = ()
+    view: tuple[Path, ...] = ()
 
     @property
     def scratch(self) -> str:
@@ -91,12 +119,10 @@ class Sandbox:
     def words(self, argv: Sequence[Word]) -> list[Word]:
         """The whole command: unshare, our first process with its table, then `argv`."""
         self.make_directories()
-        namespaces = ["--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child"]
-        if not self.network:
-            namespaces.append("--net")
         return [
-            "unshare", *namespaces, "--",
-            sys.executable, "-I", "-S", INIT, json.dumps(self.table()), *argv,
+            "unshare", "--mount", "--fork", "--kill-child", "--",
+            sys.executable, "-I", "-S", "-B", "-c", START, Path(__file__).parents[1],
+            json.dumps(self.table()), *argv,
         ]  # fmt: skip
 
     def table(self) -> dict[str, object]:
@@ -109,6 +135,9 @@ class Sandbox:
             "scratch": self.scratch,
             "merged": self.merged,
             "enter": self.enter,
+            "view": [] if self.enter else [*HOSTS, *map(os.fspath, (*OURS, *self.view))],
+            "network": self.network,
+            "filter": filter_program(os.uname().machine).hex(),
             "hostname": HOSTNAME,
             "binds": [
                 {
@@ -123,8 +152,40 @@ class Sandbox:
 
     def make_directories(self) -> None:
         """The directories that the mounts need, all below `work`."""
-        for name in (self.upper, self.scratch, self.merged, "tmp", "empty"):
+        for name in (self.upper, self.scratch, self.merged, "tmp", "empty", "view"):
             (self.work / name).mkdir(parents=True, exist_ok=True)
         # A volatile overlay marks its scratch so that nobody trusts it after a crash.  We never
         # reuse the upper of a step that failed, so the mark is only in the way of the next command.
         shutil.rmtree(self.work / self.scratch / "work" / "incompat", ignore_errors=True)
+
+
+def folders_of(program: Path) -> tuple[Path, ...]:
+    """Where a program outside the system's folders lies, with its interpreter: for `view`."""
+    top = program.resolve().parent.parent
+    if top.is_relative_to("/usr"):
+        return ()
+    settings = top / "pyvenv.cfg"
+    lines = settings.read_text().splitlines() if settings.is_file() else []
+    homes = [line.partition("=")[2].strip() for line in lines if line.startswith("home")]
+    return (program.parent, top, *(Path(home).resolve().parent for home in homes))
+
+
+def check_sandbox(state: Path) -> None:
+    """Raise HostError when this host cannot run a sandbox on layers in `state`.
+
+    There is no weaker kind to fall back to: what runs in a sandbox may be hostile.
+    """
+    there = next(folder for folder in (state, *state.parents) if folder.is_dir())
+    with scratch(there, ".imagebuilder-sandbox-") as work:
+        # An engine's view: it needs no root to run a program in.
+        trial = Sandbox(work, ("empty",), "trial", 0, enter=False)
+        done = run(["true"], sandbox=trial, check=False)
+    if done.status != 0:
+        said = done.stderr.strip().splitlines()
+        raise HostError(
+            f"no sandbox starts here: {said[-1] if said else f'exit status {done.status}'}",
+            where=os.fspath(there),
+            hint="a sandbox needs Linux 5.19 or newer, user namespaces (sysctl "
+            "user.max_user_namespaces above 0; a container may forbid them: build on the host or "
+            "in a virtual machine) and the state on ext4, xfs or btrfs (IMAGEBUILDER_STATE)",
+        )

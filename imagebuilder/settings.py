@@ -10,32 +10,69 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import InputError
+from imagebuilder.share import INSTALLED, SHARE
 
+# Whence a recipe or overlay is that has the name of one that ships.
+REPLACED = "project, replaces shipped"
 DEFAULT_STATE = Path("/var/lib/imagebuilder")
+ROOT_CACHE = Path("/var/cache/imagebuilder")
 
 
 @dataclass(frozen=True)
 class Settings:
     """Paths and switches of one run.
 
-    `house` holds recipes/ and overlays/; `state` is what `build` writes; `cache` is what `lock`
+    `project` holds recipes/ and overlays/; `state` is what `build` writes; `cache` is what `lock`
     writes (apt's indexes), the only two places besides the lock file; `site` is the site file,
-    which may not exist.
+    which may not exist.  `shipped` holds the recipes and overlays that come with the program: a
+    project finds them by name, and its own replace those of the same name.
     """
 
-    house: Path
+    project: Path
     state: Path
     cache: Path
     site: Path
     verbose: bool = False
+    shipped: Path | None = None
 
     @property
     def recipes(self) -> Path:
-        return self.house / "recipes"
+        return self.project / "recipes"
 
-    @property
-    def overlays(self) -> Path:
-        return self.house / "overlays"
+    def find_recipes(self) -> dict[str, Path]:
+        """The file of every profile, by name."""
+        return {path.stem: path for path in self._find("recipes/*.yaml")}
+
+    def find_bases(self) -> dict[str, Path]:
+        """The file of every base, by name."""
+        return {path.stem: path for path in self._find("recipes/bases/*.yaml")}
+
+    def find_overlays(self) -> dict[str, Path]:
+        """The folder of every overlay, by name."""
+        return {path.parent.name: path.parent for path in self._find("overlays/*/overlay.yaml")}
+
+    def _find(self, pattern: str) -> list[Path]:
+        """What matches, in order; the project's own replaces what ships under the same name."""
+        places = (self.shipped, self.project) if self.shipped else (self.project,)
+        found = {path.relative_to(place): path for place in places for path in place.glob(pattern)}
+        return [found[name] for name in sorted(found, key=lambda path: path.with_suffix(""))]
+
+    def origin(self, path: Path) -> str:
+        """Where a file or folder that was found comes from, for people."""
+        if not path.is_relative_to(self.project):
+            return "shipped"
+        shipped = self.shipped or self.project
+        replaced = shipped != self.project and (shipped / path.relative_to(self.project)).exists()
+        return REPLACED if replaced else "project"
+
+    def check_project(self) -> None:
+        """Raise InputError where there is no project: nothing is written beside what ships."""
+        if INSTALLED and self.project == SHARE:
+            raise InputError(
+                "there is no project here or in a folder above to keep the lock in",
+                where=os.fspath(Path.cwd()),
+                hint="imagebuilder init DIR makes one; --project DIR names one",
+            )
 
     @property
     def locks(self) -> Path:
@@ -50,32 +87,47 @@ def load_settings(
     env: Mapping[str, str],
     *,
     state: Path | None = None,
-    house: Path | None = None,
+    project: Path | None = None,
     verbose: bool = False,
 ) -> Settings:
     """Settings from options first, then IMAGEBUILDER_* of `env`, then defaults.
 
-    Raises InputError when no recipes are found.
+    Raises InputError when a project is named that is none.
     """
-    found = (house or find_house(env)).resolve()
+    if "IMAGEBUILDER_HOUSE" in env:
+        raise InputError(
+            "this variable is now called IMAGEBUILDER_PROJECT",
+            where="IMAGEBUILDER_HOUSE",
+            hint="set IMAGEBUILDER_PROJECT, or use --project, and unset IMAGEBUILDER_HOUSE",
+        )
+    found = (project or find_project(env)).resolve()
     if not (found / "recipes").is_dir():
         raise InputError(
             "has no recipes/",
             where=os.fspath(found),
-            hint="--house and IMAGEBUILDER_HOUSE name a checkout of imagebuilder",
+            hint="imagebuilder init DIR makes a project, --project DIR names one",
         )
     home = find_home(env)
-    cache_home = Path(env.get("XDG_CACHE_HOME") or home / ".cache")
     config_home = Path(env.get("XDG_CONFIG_HOME") or home / ".config")
     return Settings(
-        house=found,
+        project=found,
         state=(state or Path(env.get("IMAGEBUILDER_STATE") or DEFAULT_STATE)).absolute(),
-        cache=Path(env.get("IMAGEBUILDER_CACHE") or cache_home / "imagebuilder").absolute(),
+        cache=find_cache(env).absolute(),
         site=Path(
             env.get("IMAGEBUILDER_SITE") or config_home / "imagebuilder" / "site.yaml"
         ).absolute(),
         verbose=verbose,
+        shipped=SHARE,
     )
+
+
+def find_cache(env: Mapping[str, str]) -> Path:
+    """Where package indexes are kept: of a person in their cache, of root in the system's."""
+    if given := env.get("IMAGEBUILDER_CACHE"):
+        return Path(given)
+    if os.geteuid() == 0:
+        return ROOT_CACHE
+    return Path(env.get("XDG_CACHE_HOME") or find_home(env) / ".cache") / "imagebuilder"
 
 
 def find_home(env: Mapping[str, str]) -> Path:
@@ -88,17 +140,9 @@ def find_home(env: Mapping[str, str]) -> Path:
     return Path(env.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir)
 
 
-def find_house(env: Mapping[str, str]) -> Path:
-    """The nearest folder upwards that has recipes/ and overlays/, else the checkout we run from."""
-    if given := env.get("IMAGEBUILDER_HOUSE"):
+def find_project(env: Mapping[str, str]) -> Path:
+    """The nearest folder upwards that has recipes/, else what comes with the program."""
+    if given := env.get("IMAGEBUILDER_PROJECT"):
         return Path(given)
     here = Path.cwd()
-    checkout = Path(__file__).parent.parent
-    for folder in (here, *here.parents, checkout):
-        if (folder / "recipes").is_dir() and (folder / "overlays").is_dir():
-            return folder
-    raise InputError(
-        "no recipes/ and overlays/ here or in a folder above",
-        where=os.fspath(here),
-        hint="change into a checkout of imagebuilder, or set IMAGEBUILDER_HOUSE to one",
-    )
+    return next((place for place in (here, *here.parents) if (place / "recipes").is_dir()), SHARE)

@@ -3,27 +3,26 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from imagebuilder.boot.gate import choose_release, read_facts
+from imagebuilder.boot.gate import choose_release, read_facts, read_manifest
 from imagebuilder.checks.facts import facts_of
 from imagebuilder.checks.find import find_checks
 from imagebuilder.checks.run import run_static
 from imagebuilder.digest import Json
-from imagebuilder.errors import HostError
 from imagebuilder.inventory import open_store
 from imagebuilder.process import check_tools
 from imagebuilder.report.types import Check, Outcome
+from imagebuilder.rights import check_root
 from imagebuilder.settings import Settings
 from imagebuilder.store.locks import held
 from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.tree import Tree
-from imagebuilder.ui import Step, Ui
+from imagebuilder.ui import Step, Ui, format_count
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,7 @@ def telling(ui: Ui) -> Iterator[Callable[[Check], None]]:
             so_far = outcomes.setdefault(check.group, [])
             so_far.append(check.outcome)
             failed = so_far.count(Outcome.FAILED)
-            words = "1 check" if len(so_far) == 1 else f"{len(so_far)} checks"
+            words = format_count(len(so_far), "check")
             steps[check.group].remark(words + (f", {failed} failed" if failed else ""))
 
         yield hear
@@ -103,7 +102,7 @@ def check_image(settings: Settings, name: str, ui: Ui, *, selection: str = "") -
             vmlinuz=os.fspath(work / "image/vmlinuz"),
             initrd=os.fspath(work / "image/initrd.img"),
         )
-        files = find_checks(settings.overlays, facts.overlays)
+        files = find_checks(settings.find_overlays(), facts.overlays)
         with telling(ui) as hear:
             checks = run_static(
                 work / "root", files, facts, work, epoch=epoch, selection=selection, on_check=hear
@@ -125,8 +124,8 @@ def check_published(
         workplace(tree.path, new_id(f"check-{release.profile}")) as work,
     ):
         facts = read_facts(tree, release)
-        manifest = json.loads((Path(facts.vmlinuz).parent / "manifest.json").read_text())
-        files = find_checks(settings.overlays, facts.overlays)
+        manifest = read_manifest(tree, release)
+        files = find_checks(settings.find_overlays(), facts.overlays)
         root, epoch = Path(facts.release), manifest["epoch"]
         with telling(ui) as hear:
             checks = run_static(
@@ -137,6 +136,5 @@ def check_published(
 
 def check_host() -> None:
     """Raise HostError when no check can run here."""
-    if os.geteuid() != 0:
-        raise HostError("checks need root, to enter the image in a sandbox", hint="use sudo")
+    check_root("checking an image, in a sandbox,")
     check_tools("setpriv", "unshare", "nsenter", "timeout")

@@ -19,11 +19,15 @@
       serve/                            rendered configuration and state of the daemons
       given/ID.json                     words and digests of files that a node boots with, by name
       seen/MAC.json                     which release a node booted last
+      seen/strangers.json               what machines say they run that did not prove who they are
       reports/PROFILE/VERSION/ID/       what a boot test of a release found
       kept/PROFILE/VERSION              a marker: gc leaves this release
       verified/PROFILE/VERSION.json     size and identity of a release's files when last verified
       work/ locks/                      staging, one folder a command; flock(2) files
       journal.jsonl                     every publish, promote, rollback and removal
+
+Only root may enter roots/, repo/, work/ and nodes/: servers of NFS run as root, and what lies there
+would be a root's setuid programs, and keys, in reach of every user of this host.
 
 A release is complete or absent: it exists when its folder below http/releases does.  Its boot
 script and the nodes' cmdlines name versions, never channels.
@@ -32,19 +36,26 @@ script and the nodes' cmdlines name versions, never channels.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import HostError
+from imagebuilder.files import close, make_folder
+from imagebuilder.rights import check_writable
 
 DEFAULT_TREE = Path("/srv/netboot")
 CANDIDATE, STABLE = "candidate", "stable"
 CHANNELS = (CANDIDATE, STABLE)
 SHARED = ".squashfs"
+RECORD = re.compile(r"(?:[0-9a-f]{2}-){5}[0-9a-f]{2}\.json")  # a name in seen/
+# The last one makes it a tree (publish/find.py): who is killed before has made none.
 FOLDERS = (
-    "tftp", "http/releases", "http/nodes", "http/live", "channels", "roots", "nodes", "serve",
-    "seen", "reports", "kept", "verified", "work", "locks",
+    "tftp", "http/nodes", "http/live", "channels", "roots", "nodes", "serve",
+    "seen", "reports", "kept", "verified", "work", "locks", "http/releases",
 )  # fmt: skip
+
+PRIVATE = ("nodes", "roots", "repo", "work")
 
 
 @dataclass(frozen=True)
@@ -89,6 +100,16 @@ class Tree:
         """The folder of a release's files."""
         return self.http / "releases" / profile / version
 
+    def published(self, profile: str, version: str) -> float:
+        """When a release came into this tree, in seconds since 1970; 0 when it is gone.
+
+        Versions begin with the time of a lock: images of one lock differ in a digest alone.
+        """
+        try:
+            return self.release(profile, version).stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
     def root(self, profile: str, version: str) -> Path:
         """The root of a release."""
         return self.roots / profile / version
@@ -113,6 +134,26 @@ class Tree:
         """What is known of the last boot of a NIC's owner; `mac` with colons."""
         return self.path / "seen" / f"{hyphened(mac)}.json"
 
+    @property
+    def strangers(self) -> Path:
+        """What machines told of themselves that did not prove which node they are."""
+        return self.path / "seen" / "strangers.json"
+
+    @property
+    def reports_log(self) -> Path:
+        """What the web server notes of reports and of tickets that it gave; for root alone."""
+        return self.serve / "reports.log"
+
+    @property
+    def reports_mark(self) -> Path:
+        """How far that was read."""
+        return self.serve / "reports.offset"
+
+    @property
+    def tickets(self) -> Path:
+        """The tickets of the nodes' last boots; for root alone."""
+        return self.serve / "tickets.json"
+
     def reports(self, profile: str, version: str) -> Path:
         """The folder of a release's reports."""
         return self.path / "reports" / profile / version
@@ -135,25 +176,24 @@ def hyphened(mac: str) -> str:
     return mac.lower().replace(":", "-")
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder and those above it, for all to read whatever the umask is.  Raises OSError."""
-    missing = [folder for folder in (path, *path.parents) if not folder.is_dir()]
-    for folder in reversed(missing):
-        folder.mkdir(exist_ok=True)
-        folder.chmod(0o755)
-
-
 def make_tree(path: Path) -> Tree:
-    """The tree at `path`, its folders made where missing.  Raises HostError."""
+    """The tree at `path`, its folders made where missing.  Raises RootError and HostError."""
     tree = Tree(path.absolute())
+    check_writable(tree.path)
     try:
         for folder in FOLDERS:
             make_folder(tree.path / folder)
-        (tree.path / "nodes").chmod(0o700)
+        close_tree(tree)
     except OSError as error:
         raise HostError(
             f"cannot make the netboot tree: {error.strerror}",
             where=error.filename or os.fspath(tree.path),
-            hint="use sudo, or name a place that is yours with --tree or IMAGEBUILDER_TREE",
+            hint="name another place with --tree or IMAGEBUILDER_TREE",
         ) from error
     return tree
+
+
+def close_tree(tree: Tree) -> None:
+    """Take the folders that are root's alone from others.  Raises OSError."""
+    for name in PRIVATE:
+        close(tree.path / name)

@@ -14,6 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, NoReturn, Protocol, TextIO
 
+from imagebuilder.files import is_disk_full
+from imagebuilder.untrusted import MOST_LONG, fit, presentable
+
 if TYPE_CHECKING:
     from tqdm import tqdm
 
@@ -86,7 +89,7 @@ class Ui:
     def step(self, title: str) -> Iterator[Step]:
         """One line with the step's time when it ends, however it ends."""
         step = Step(title, cleaning=is_unwinding())
-        with self._lock:
+        with self._lock, lossy():
             self._running.append(step)
             self._draw_running()
         try:
@@ -144,8 +147,12 @@ class Ui:
         return f"  {mark} {step.title:<{TITLE_WIDTH}}{time_taken:>{TIME_WIDTH}}  {words}".rstrip()
 
     def _write(self, line: str) -> None:
-        """One whole line, above whatever is being drawn."""
-        with self._lock:
+        """One whole line, above whatever is being drawn; the gate to the stream.
+
+        A line that a full disk does not take is dropped: it must not end what it tells of.
+        """
+        line = presentable(line)
+        with self._lock, lossy():
             if self._bars:
                 self._bars[-1].write(line, file=self.stream)
                 return
@@ -155,7 +162,7 @@ class Ui:
     def _draw_running(self) -> None:
         """The last line of a terminal: what runs now."""
         if self.interactive and self._running and not self._bars:
-            titles = ", ".join(step.title for step in self._running)
+            titles = fit(", ".join(step.title for step in self._running), MOST_LONG)
             width = shutil.get_terminal_size().columns - 1
             line = f"  {self._symbol('…')} {titles}"[:width]
             self.stream.write(f"{CLEAR_LINE}{line}")
@@ -167,7 +174,8 @@ class Ui:
         with self._lock:
             self.stream.write(CLEAR_LINE)
             drawn: tqdm[NoReturn] = tqdm(
-                total=total or None, desc=f"  {what}", unit=unit if unit == "B" else f" {unit}",
+                total=total or None, desc=f"  {fit(what)}",
+                unit=unit if unit == "B" else f" {unit}",
                 unit_scale=unit == "B", leave=False,
                 file=self.stream, dynamic_ncols=True, ascii=self._symbol("✓") == "+",
             )  # fmt: skip
@@ -235,6 +243,21 @@ class PoolProgress:
         self._stack.__exit__(*sys.exc_info())
 
 
+@contextmanager
+def lossy() -> Iterator[None]:
+    """What cannot be written for want of room is dropped; that nobody reads it is another thing."""
+    try:
+        yield
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+
+
+def flat(cell: str) -> str:
+    """A cell on one line."""
+    return presentable(cell).replace("\n", r"\n").replace("\t", " ")
+
+
 def is_unwinding() -> bool:
     """Whether the caller runs because of an error: in a `finally`, an `except` or an `__exit__`."""
     return sys.exc_info()[0] is not None
@@ -259,6 +282,12 @@ def format_amount(amount: int, unit: str) -> str:
     return format_size(amount) if unit == "B" else f"{amount} {unit}".rstrip()
 
 
+def format_count(number: int, thing: str) -> str:
+    """`1 package`, `4,216 packages`, `2 binaries`, `2 days`."""
+    plural = f"{thing[:-1]}ies" if thing[-1] == "y" and thing[-2] not in "aeou" else f"{thing}s"
+    return f"{number:,} {thing if number == 1 else plural}"
+
+
 def format_duration(seconds: float) -> str:
     """Seconds for people: `4.1 s`, `2 min 5 s`, `1 h 2 min`."""
     if seconds < 59.95:
@@ -270,8 +299,11 @@ def format_duration(seconds: float) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], headers: Sequence[str] = ()) -> str:
-    """Rows as aligned plain text, two spaces between columns, one line a row and no end of line."""
-    lines = [headers, *rows] if headers else list(rows)
+    """Rows as aligned plain text, two spaces between columns, one line a row and no end of line.
+
+    A row stays a line whatever is in its cells.
+    """
+    lines = [[flat(cell) for cell in row] for row in ([headers, *rows] if headers else rows)]
     if not lines:
         return ""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]

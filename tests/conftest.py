@@ -1,13 +1,57 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tests share: signals that work, and `generic`, really built, once a session."""
+"""What tests share: their order, signals that work, and `generic`, built once a run."""
 
 from __future__ import annotations
 
+import fcntl
+import os
 import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
-from tests.workshop import Workshop, make_workshop
+from imagebuilder.process import run
+from tests.workshop import CHECKOUT, Workshop, make_workshop, workshop_at
+
+UNIT = "tests/unit"
+# What takes longest begins first, so that no worker ends late; unit tests fill the gaps at the end.
+FIRST = (
+    "tests/systems/test_debian13.py",
+    "tests/boot/test_gate.py",
+    "tests/boot/test_node_life.py",
+    "tests/boot/test_chain.py",
+    "tests/boot/test_failure.py",
+    "tests/boot/test_network_root.py",
+    "tests/integration/test_nights.py",
+    "tests/integration/test_engines.py",
+    "tests/integration/test_playbook_roles.py",
+    "tests/integration/test_faults.py",
+    "tests/faults/test_corpus.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start what takes longest first.
+
+    pytest-xdist (`--dist loadfile`) gives each file to one worker: its tests share fixtures, and
+    the machines of a file are never two at once.
+    """
+    items.sort(key=rank)
+
+
+def file_of(item: pytest.Item) -> str:
+    """The file of a test, from the checkout."""
+    return item.path.relative_to(CHECKOUT).as_posix()
+
+
+def rank(item: pytest.Item) -> tuple[int, int]:
+    """What is in FIRST in that order, then the rest, then unit tests; otherwise as collected."""
+    name = file_of(item)
+    if name in FIRST:
+        return 0, FIRST.index(name)
+    return (2 if name.startswith(UNIT) else 1), 0
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -18,8 +62,37 @@ def _signals_as_in_a_terminal() -> None:
 
 
 @pytest.fixture(scope="session")
-def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
-    """The shipped recipes with `generic` built from the host's mirror."""
-    made = make_workshop(tmp_path_factory.mktemp("workshop"))
+def workshop(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Workshop:
+    """The shipped recipes with `generic` built from the host's mirror.
+
+    One worker builds it, the others wait and copy it: each has a state of its own.
+    """
+    mine = tmp_path_factory.mktemp("workshop")
+    if not hasattr(request.config, "workerinput"):
+        return built(mine)
+    shared = tmp_path_factory.getbasetemp().parent / "workshop"
+    with alone(shared.with_suffix(".lock")):
+        if not (shared / "complete").exists():
+            shared.mkdir()
+            built(shared)
+            (shared / "complete").touch()
+    run(["cp", "--archive", "--reflink=auto", f"{shared}/.", mine])
+    return workshop_at(mine, pool=shared / "pool")
+
+
+def built(top: Path) -> Workshop:
+    """A workshop in `top` with `generic`."""
+    made = make_workshop(top)
     made("build", "generic")
     return made
+
+
+@contextmanager
+def alone(lock: Path) -> Iterator[None]:
+    """Keep the other workers out until the end of the block."""
+    descriptor = os.open(lock, os.O_CREAT | os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

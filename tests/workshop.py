@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The product as its user has it: a house, a state, and the program on them."""
+"""The product as its user has it: a project, a state, and the program on them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from pathlib import Path
 from imagebuilder.process import Completed, run
 
 CHECKOUT = Path(__file__).parents[1]
+SHIPPED_OVERLAYS = {path.name: path for path in (CHECKOUT / "overlays").iterdir()}
 
 
 @dataclass(frozen=True)
 class Workshop:
-    """A house (recipes and overlays) and a state of its own, and the program on them."""
+    """A project (recipes and overlays) and a state of its own, and the program on them."""
 
-    house: Path
+    project: Path
     state: Path
     site: Path
     cache: Path
@@ -26,7 +27,7 @@ class Workshop:
     def env(self, **more: str) -> dict[str, str]:
         """The environment in which the program finds this workshop."""
         return {
-            "IMAGEBUILDER_HOUSE": os.fspath(self.house),
+            "IMAGEBUILDER_PROJECT": os.fspath(self.project),
             "IMAGEBUILDER_STATE": os.fspath(self.state),
             "IMAGEBUILDER_SITE": os.fspath(self.site),
             "IMAGEBUILDER_CACHE": os.fspath(self.cache),
@@ -39,12 +40,12 @@ class Workshop:
 
     def __call__(self, *words: str, check: bool = True, **more: str) -> Completed:
         """Run `imagebuilder WORDS` as a process of its own."""
-        return run(self.argv(*words), env=self.env(**more), check=check, cwd=self.house)
+        return run(self.argv(*words), env=self.env(**more), check=check, cwd=self.project)
 
-    def with_house(self, house: Path) -> Workshop:
-        """The same state with a copy of this house, to be changed at will."""
-        shutil.copytree(self.house, house, symlinks=True)
-        return Workshop(house, self.state, self.site, self.cache)
+    def with_project(self, project: Path) -> Workshop:
+        """The same state with a copy of this project, to be changed at will."""
+        shutil.copytree(self.project, project, symlinks=True)
+        return Workshop(project, self.state, self.site, self.cache)
 
 
 def make_workshop(top: Path) -> Workshop:
@@ -53,10 +54,10 @@ def make_workshop(top: Path) -> Workshop:
     IMAGEBUILDER_TEST_POOL names a folder whose packages and indexes are used again and again; it
     saves a developer the download and changes nothing else.
     """
-    pool = Path(os.environ.get("IMAGEBUILDER_TEST_POOL") or top / "pool")
+    pool = find_pool() or top / "pool"
     for name in ("recipes", "overlays"):
-        shutil.copytree(CHECKOUT / name, top / "house" / name, symlinks=True)
-    for lock in (top / "house/recipes/locks").glob("*.lock"):
+        shutil.copytree(CHECKOUT / name, top / "project" / name, symlinks=True)
+    for lock in (top / "project/recipes/locks").glob("*.lock"):
         lock.unlink()
     (top / "state").mkdir()
     for name in ("debs", "wheels"):
@@ -65,4 +66,17 @@ def make_workshop(top: Path) -> Workshop:
     key = top / "key"
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "tests", "-f", key])
     (top / "site.yaml").write_text(f"ssh-keys: [{key}.pub]\n")
-    return Workshop(top / "house", top / "state", top / "site.yaml", pool / "cache")
+    return workshop_at(top, pool=pool)
+
+
+def find_pool() -> Path | None:
+    """The folder that IMAGEBUILDER_TEST_POOL names."""
+    named = os.environ.get("IMAGEBUILDER_TEST_POOL")
+    return Path(named) if named else None
+
+
+def workshop_at(top: Path, *, pool: Path) -> Workshop:
+    """The workshop that make_workshop() made in `top`, or a copy of it."""
+    return Workshop(
+        top / "project", top / "state", top / "site.yaml", (find_pool() or pool) / "cache"
+    )

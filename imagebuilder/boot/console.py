@@ -3,18 +3,18 @@
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
-# Sequences that move a terminal's cursor or colour it, operating system commands, other controls.
-CONTROL = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)|\x1b[ -/]*[0-~]"
-    r"|[\x00-\x08\x0b-\x1f\x7f]"
-)
+from imagebuilder.log import Log
+from imagebuilder.untrusted import clean
+
 MOST = 1000  # characters of a line
+MOST_LOG = 64_000_000  # bytes of a machine's log
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Console:
     """Takes lines from a thread and keeps them; `clock` tells seconds, `log` gets every line."""
 
     def __init__(self, log: Path) -> None:
-        self.log = log
+        log.touch()
+        self.log = Log(log, most=MOST_LOG)
         self.started = time.monotonic()
         self.lines: list[Line] = []
         self.lock = threading.Lock()
-        log.touch()
 
     @property
     def seconds(self) -> float:
@@ -45,13 +45,12 @@ class Console:
 
     def hear(self, text: str) -> None:
         """Take a line in."""
-        line = Line(self.seconds, clean(text))
+        line = Line(self.seconds, clean(text, MOST))
         if not line.text:
             return
         with self.lock:
             self.lines.append(line)
-            with self.log.open("a") as stream:
-                stream.write(f"{line}\n")
+            self.log.write(f"{line}".encode())
 
     def since(self, index: int) -> list[Line]:
         """The lines from that one on."""
@@ -69,24 +68,33 @@ class Console:
 
 
 class Tail:
-    """The lines that come into a log file of somebody else, which may not exist yet."""
+    """The lines that come into a log file of somebody else, which may not exist yet.
+
+    When another file has come in its place, what is left of the one before is read first: it is
+    PATH.1 then (imagebuilder/log.py).
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.inode = 0
         self.offset = 0
 
     def read(self) -> list[str]:
         """The whole lines that came since the last time."""
-        try:
-            with self.path.open("rb") as stream:
+        lines: list[bytes] = []
+        for path in (self.path.with_name(f"{self.path.name}.1"), self.path):
+            try:
+                stream = path.open("rb")
+            except FileNotFoundError:
+                continue
+            with stream:
+                inode = os.fstat(stream.fileno()).st_ino
+                if inode != self.inode:
+                    if path != self.path:
+                        continue
+                    self.inode, self.offset = inode, 0
                 stream.seek(self.offset)
                 whole, newline, _ = stream.read().rpartition(b"\n")
-        except FileNotFoundError:
-            return []
-        self.offset += len(whole) + len(newline)
-        return [clean(line) for line in whole.decode(errors="replace").split("\n") if whole]
-
-
-def clean(text: str) -> str:
-    """A line without what is meant for a terminal."""
-    return CONTROL.sub("", text)[:MOST].rstrip()
+            self.offset += len(whole) + len(newline)
+            lines += whole.split(b"\n") if newline else []
+        return [clean(line.decode(errors="replace"), MOST) for line in lines]

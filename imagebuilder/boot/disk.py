@@ -36,11 +36,17 @@ def make_models_disk(
             os.utime(made, (EPOCH, EPOCH))
         size = model.stat().st_size + SPARE
         path.unlink(missing_ok=True)
+        fixed = {"SOURCE_DATE_EPOCH": str(EPOCH), "E2FSPROGS_FAKE_TIME": str(EPOCH)}
         run(
             [
                 "mke2fs", "-q", "-t", "ext4", "-L", label, "-U", UUID, "-m", "0",
                 "-E", f"hash_seed={UUID},root_owner=0:0,lazy_itable_init=0",
                 "-d", top, path, f"{-(-size // MIB)}M",
             ],
-            env={"SOURCE_DATE_EPOCH": str(EPOCH), "E2FSPROGS_FAKE_TIME": str(EPOCH)},
+            env=fixed,
         )  # fmt: skip
+        # mke2fs copies the time of the last change, which cannot be set, into each inode.
+        copied = [f"/{made.relative_to(top)}" for made in top.rglob("*")]
+        commands = Path(scratch) / "commands"
+        commands.write_text("".join(f'sif "{made}" ctime {EPOCH}\n' for made in copied))
+        run(["debugfs", "-w", "-f", commands, path], env=fixed)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import platform
 import re
@@ -28,16 +27,19 @@ from imagebuilder.checks.facts import Facts, facts_of
 from imagebuilder.checks.find import CheckFile, find_checks
 from imagebuilder.checks.run import NothingSelectedError, run_static
 from imagebuilder.errors import HostError, InputError
+from imagebuilder.nodes.references import find_version
 from imagebuilder.process import check_tools
 from imagebuilder.publish.content import check_release, release_digests
-from imagebuilder.publish.find import ReleaseName, find_profile, find_release, find_version
+from imagebuilder.publish.find import ReleaseName, check_channels, find_profile, find_release
 from imagebuilder.publish.gate import under_test
 from imagebuilder.report.save import begin_report, save_report
 from imagebuilder.report.types import Check, Outcome, Report, Trial
+from imagebuilder.rights import check_root
 from imagebuilder.rootkind import FORMAT_OF, IN_MEMORY, KINDS, Format, name_of, packed_file
+from imagebuilder.store.manifest import load_manifest
 from imagebuilder.store.workplace import workplace
 from imagebuilder.tree import CANDIDATE, Tree
-from imagebuilder.ui import Ui
+from imagebuilder.ui import Ui, format_count
 
 BOTH, ALL = "both", "all"
 LLAMA = "llama-cpp"
@@ -81,7 +83,7 @@ class Job:
 def try_release(
     tree: Tree,
     name: str,
-    overlays: Path,
+    overlays: Mapping[str, Path],
     options: Options,
     ui: Ui,
     *,
@@ -89,7 +91,7 @@ def try_release(
 ) -> Report:
     """Boot `profile@version`, or the candidate of `profile`, and say what was found.
 
-    `overlays` is the folder with the overlays' checks.  `afterwards` is called while the machines
+    `overlays` are the folders of all overlays.  `afterwards` is called while the machines
     of a trial still run.  The report is saved beside the release.  Raises InputError, HostError,
     and DamagedError when the release is not what was published.
     """
@@ -134,12 +136,19 @@ def try_release(
             files={file.name: file.digest for file in job.files},
             static=checks,
             trials=tuple(trials),
+            machine=platform.node(),
         )
-        save_report(tree, report, staged)
+        keep_report(tree, report, staged)
     return report
 
 
-def decide(tree: Tree, release: ReleaseName, overlays: Path, options: Options) -> Job:
+def keep_report(tree: Tree, report: Report, staged: Path) -> None:
+    """Save a report: the bytes that it is about were there until now.  Raises DamagedError."""
+    check_release(tree, report.profile, report.version)
+    save_report(tree, report, staged)
+
+
+def decide(tree: Tree, release: ReleaseName, overlays: Mapping[str, Path], options: Options) -> Job:
     """What to do; everything that can be wrong with the request is wrong here.
 
     Raises InputError, and DamagedError when the release is not what was published.
@@ -155,13 +164,12 @@ def decide(tree: Tree, release: ReleaseName, overlays: Path, options: Options) -
 
 def check_host() -> None:
     """Raise HostError when no test can run here."""
-    if os.geteuid() != 0:
-        raise HostError("a boot test needs root, for a network of its own", hint="use sudo")
+    check_root("a boot test, with a network of its own,")
     try:
         check_tools(*TOOLS)
     except HostError as error:
         raise HostError(
-            error.faults[0].what, hint="scripts/host-setup --boot installs what a test needs"
+            error.faults[0].what, hint="imagebuilder setup --boot installs what a test needs"
         ) from error
 
 
@@ -170,6 +178,7 @@ def choose_release(tree: Tree, name: str) -> ReleaseName:
     profile, _, version = name.partition("@")
     there = find_profile(tree, profile)
     if not version:
+        check_channels(tree, profile)
         version = find_version(tree, profile, CANDIDATE) or there[-1].version
     return find_release(tree, f"{profile}@{version}")
 
@@ -187,9 +196,7 @@ def read_facts(tree: Tree, release: ReleaseName) -> Facts:
 
 def read_manifest(tree: Tree, release: ReleaseName) -> dict[str, Any]:
     """The manifest of a release whose files are whole."""
-    text = (tree.release(release.profile, release.version) / "manifest.json").read_text()
-    manifest: dict[str, Any] = json.loads(text)
-    return manifest
+    return dict[str, Any](load_manifest(tree.release(release.profile, release.version)))
 
 
 def choose_firmwares(asked: str) -> tuple[Firmware, ...]:
@@ -247,7 +254,7 @@ def check_static(tree: Tree, job: Job, work: Path, selection: str, ui: Ui) -> tu
         except NothingSelectedError:
             found = ()
         broken = sum(check.outcome is Outcome.FAILED for check in found)
-        step.remark(f"{len(found)} checks" + (f", {broken} failed" if broken else ""))
+        step.remark(format_count(len(found), "check") + (f", {broken} failed" if broken else ""))
     return found
 
 

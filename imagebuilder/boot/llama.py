@@ -7,13 +7,15 @@ scripts wait by themselves, and there are few of them.
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from imagebuilder.boot.offload import Offload, read_offload
+from imagebuilder.decode import parse_object
+from imagebuilder.digest import Json
+from imagebuilder.errors import InputError
 from imagebuilder.report.types import CPU
 
 UNIT = "llama-server.service"
@@ -237,7 +239,12 @@ def read_stack(found: Mapping[str, str]) -> Stack | None:
 
 def read_said(found: Mapping[str, str]) -> Said:
     """What a script that followed a server has found."""
-    answers = json.loads(found.get("answers", "").strip() or "null")
+    text = found.get("answers", "").strip()
+    answers: Json
+    try:
+        answers = parse_object(text, "the answers") if text else None
+    except InputError as error:
+        answers = {"error": error.faults[0].what}
     journal = found.get("journal", "")
     return Said(answers, variables(found.get("state", "")), journal, read_offload(journal))
 

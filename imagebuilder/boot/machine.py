@@ -146,7 +146,10 @@ def netbooting(
         "-serial", "chardev:console", "-monitor", f"unix:{monitor},server=on,wait=off",
         *nic_words(firmware, nics), *disk_words(disks),
     ]  # fmt: skip
-    with room.program(name, argv, on_line=console.hear) as process:
+    with (
+        contextlib.closing(console.log),
+        room.program(name, argv, on_line=console.hear) as process,
+    ):
         yield Machine(name, console, process, room.inside(monitor), room.inside(serial))
 
 

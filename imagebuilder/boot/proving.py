@@ -33,6 +33,7 @@ from imagebuilder.checks.run import NothingSelectedError, run_boot
 from imagebuilder.errors import WorkError
 from imagebuilder.report.types import Machine as MachineReport
 from imagebuilder.report.types import Outcome, Reached, Stage, Trial, Verdict
+from imagebuilder.ui import format_count
 
 DOWN_SECONDS = 30.0  # until a node that was told to reboot does, under KVM
 DOWN = r"reboot: (Restarting system|machine restart)"
@@ -75,7 +76,7 @@ def run_trial(
                 address=runner.guest.address,
                 stages=tuple(runner.stages) or runner.watch.stages,
                 checks=tuple(runner.checks),
-                console=runner.console.log.name,
+                console=runner.console.log.path.name,
             )
             for runner in course.runners
         ),
@@ -152,7 +153,9 @@ def check(course: Course, runner: Runner, enter: Login, selection: str, note: st
         except WorkError as error:
             raise FailedError(failure(course, runner, Stage.CHECKS, error)) from error
         broken = [one for one in found if one.outcome is Outcome.FAILED]
-        step.remark(f"{len(found)} checks" + (f", {len(broken)} failed" if broken else ""))
+        step.remark(
+            format_count(len(found), "check") + (f", {len(broken)} failed" if broken else "")
+        )
     runner.checks += [replace(one, name=f"{one.name}{note.replace(' ', '_')}") for one in found]
     if broken:
         raise FailedError(

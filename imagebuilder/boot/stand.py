@@ -173,6 +173,6 @@ def serving(room: Lab) -> Iterator[Program]:
         except WorkError as error:
             raise HostError(
                 f"the release cannot be served for the test: {error}",
-                hint="scripts/host-setup --boot installs what a test needs",
+                hint="imagebuilder setup --boot installs what a test needs",
             ) from error
         yield server

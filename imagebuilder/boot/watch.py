@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from urllib.parse import parse_qs, urlsplit
 
 from imagebuilder.report.types import ORDER, Reached, Stage
 from imagebuilder.serve.stages import ACK, ASKED, DHCP_LINE, REQUEST, SENT
+from imagebuilder.untrusted import parse_request
 
 # What the initrd begins, and what is passed by then (docs/netboot-root.md).
 BEGUN = {
@@ -102,13 +102,13 @@ class Watch:
 
     def hear_dnsmasq(self, text: str, seconds: float) -> None:
         """A line of dnsmasq."""
-        if talk := DHCP_LINE.search(text):
+        if talk := DHCP_LINE.match(text):
             if (ack := ACK.match(talk[2])) and ack[2] == self.mac:
                 self.addresses.add(ack[1])
                 self.reach(Stage.DHCP, seconds)
             elif (asked := ASKED.match(talk[2])) and asked[2] == self.mac:
                 self.reach(Stage.FIRMWARE, seconds)
-        elif (sent := SENT.search(text)) and sent[2] in self.addresses:
+        elif (sent := SENT.match(text)) and sent[2] in self.addresses:
             self.reach(Stage.BOOT_FILE, seconds)
 
     def hear_nginx(self, text: str, seconds: float) -> None:
@@ -116,16 +116,16 @@ class Watch:
         request = REQUEST.match(text)
         if not request or request[1] not in self.addresses:
             return
-        parts, status = urlsplit(request[3]), int(request[2])
-        if parts.path.startswith("/report/"):
-            told = parse_qs(parts.query).get("stage", [""])[0]
+        asked, status = parse_request(request[3]), int(request[2])
+        if asked.path.startswith("/report/"):
+            told = asked.words.get("stage", "")
             if told in BEGUN:
                 self.reach(BEGUN[told], seconds)
         elif status != 200:
             return
-        elif parts.path == "/boot.ipxe":
+        elif asked.path == "/boot.ipxe":
             self.reach(Stage.IPXE, seconds)
-        elif parts.path.endswith("/vmlinuz"):
+        elif asked.path.endswith("/vmlinuz"):
             self.reach(Stage.RELEASE, seconds)
 
     @property

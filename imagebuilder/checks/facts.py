@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, cast
 
+from imagebuilder.decode import reading
 from imagebuilder.digest import Json
 
 
@@ -84,6 +85,7 @@ class Facts:
         return cast("dict[str, Json]", asdict(self))
 
 
+@reading("manifest.json")
 def facts_of(
     manifest: Mapping[str, Any], *, release: str = "", vmlinuz: str = "", initrd: str = ""
 ) -> Facts:

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,22 +28,20 @@ class CheckFile:
         return f"{self.group}/{self.path.name}"
 
 
-def find_checks(overlays_folder: Path, overlays: Sequence[str]) -> tuple[CheckFile, ...]:
+def find_checks(folders: Mapping[str, Path], overlays: Sequence[str]) -> tuple[CheckFile, ...]:
     """The check files of an image with these overlays, the common ones first.
 
-    Raises InputError for an overlay that is not in `overlays_folder`.
+    `folders` are those of all overlays by name.  Raises InputError for an overlay without one.
     """
     found = list(files_of(COMMON, COMMON_FOLDER, "test_*.py"))
     for overlay in overlays:
-        folder = overlays_folder / overlay
-        if not folder.is_dir():
+        if overlay not in folders:
             raise InputError(
-                f"the image has an overlay {overlay}, which is not in this house",
-                where=os.fspath(overlays_folder),
+                f"the image has an overlay {overlay}, which this project does not contain",
                 hint="its checks are beside the overlay: run this where the recipes of the image "
-                "are (--house)",
+                "are (--project)",
             )
-        found.extend(files_of(overlay, folder / "checks", "*.py"))
+        found.extend(files_of(overlay, folders[overlay] / "checks", "*.py"))
     return tuple(found)
 
 

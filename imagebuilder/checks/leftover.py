@@ -30,7 +30,7 @@ SETTING = (
     rb"(?mi)^\s*(export\s+)?[A-Z0-9_]*(PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|ACCESS_?KEY)"
     rb"[A-Z0-9_]*\s*=\s*['\"]?[^\s'\"#]"
 )
-NODES_OWN = "let the node have it as its own file (docs/nodes.md)"
+NODES_OWN = "let the node have it as its own file"
 REMOVE = "remove it in the script or package that makes it"
 
 

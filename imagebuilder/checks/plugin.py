@@ -26,6 +26,7 @@ from testinfra.host import Host
 
 from imagebuilder.checks.backend import BOOT, STATIC, LostConnection, Reach, make_host
 from imagebuilder.checks.facts import Facts, facts_from_json
+from imagebuilder.decode import read_object
 
 CHECK, FAULT, LOST = "#check ", "#fault ", "#lost "
 KINDS = {
@@ -53,7 +54,7 @@ MESSAGE = pytest.StashKey[dict[str, str]]()
 
 def load_work(path: Path) -> Work:
     """The file that run.py wrote."""
-    value = json.loads(path.read_text())
+    value: dict[str, Any] = dict(read_object(path))
     return Work(
         kind=value["kind"],
         groups={Path(name): group for name, group in value["groups"].items()},

@@ -19,16 +19,20 @@ from imagebuilder.errors import WorkError
 from imagebuilder.process import Word
 from imagebuilder.program import Program, program
 from imagebuilder.sandbox import Sandbox
-from imagebuilder.sandbox_init import DROPPED
+from imagebuilder.sandbox_init import join_own_keyring
+from imagebuilder.sandbox_mounts import SHIFT
 
 # Says which process unshare(1) is, whose one child is the first process inside.
 SAY_PID = 'echo "pid $$"; exec "$@"'
 STAY = "echo ready; exec sleep 2147483647"
 START_SECONDS = 60
 END_SECONDS = 30
-# nsenter(1) would bring ours along: a command inside has what the sandbox's first process has.
-WITHOUT = f"--bounding-set={','.join(f'-{name}' for name in DROPPED)}"
-NAMESPACES = ("--mount", "--pid", "--ipc", "--uts", "--net")
+NAMESPACES = ("--user", "--mount", "--pid", "--ipc", "--uts", "--net")
+# A pipe of ours is opened by its name, too: /dev/stdout.  Nothing inside reaches our terminal.
+ENTER = """
+for stream in 1 2; do [ ! -p /dev/fd/$stream ] || chown "$0" /dev/fd/$stream; done
+exec setsid --wait nsenter "$@"
+"""
 
 
 @dataclass(frozen=True)
@@ -40,13 +44,17 @@ class Inside:
 
     def words(self, argv: Sequence[Word]) -> list[Word]:
         """The whole command."""
-        enter = ["nsenter", f"--target={self.pid}", *NAMESPACES, "--root", "--wd", "--"]
-        return ["setpriv", WITHOUT, *enter, *argv]
+        target = [f"--target={self.pid}", *NAMESPACES, "--root", "--wd", "--"]
+        return ["sh", "-c", ENTER, f"{SHIFT}:{SHIFT}", *target, *argv]
 
 
 @contextmanager
 def staying(sandbox: Sandbox, log: Path) -> Iterator[Inside]:
-    """The sandbox with somebody in it, until the context ends.  Raises WorkError."""
+    """The sandbox with somebody in it, until the context ends.  Raises WorkError.
+
+    This thread, and all that it starts from here on, leaves our session's keys behind.
+    """
+    join_own_keyring()
     argv = ["sh", "-c", SAY_PID, "sh", *sandbox.words(["sh", "-c", STAY])]
     with program("the sandbox", argv, log) as running:
         pid = first_process(running)
@@ -62,7 +70,10 @@ def first_process(running: Program) -> int:
     """The number, out here, of the sandbox's first process, once its root is mounted."""
     outer = running.wait_for(r"^pid (\d+)$", START_SECONDS)[1]
     running.wait_for("^ready$", START_SECONDS)
-    children = Path(f"/proc/{outer}/task/{outer}/children").read_text().split()
-    if len(children) != 1:
-        raise WorkError("the sandbox for static checks has ended", hint=f"see {running.log}")
-    return int(children[0])
+    pid = outer
+    for _ in ("builder's side", "holder", "first process"):
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+        if len(children) != 1:
+            raise WorkError("the sandbox for static checks has ended", hint=f"see {running.log}")
+        pid = children[0]
+    return int(pid)

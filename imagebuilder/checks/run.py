@@ -16,9 +16,11 @@ from imagebuilder.checks.facts import Facts
 from imagebuilder.checks.find import CheckFile
 from imagebuilder.checks.plugin import CHECK, FAULT, LOST
 from imagebuilder.checks.room import staying
+from imagebuilder.decode import decode_box, parse_object
+from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, InputError, WorkError
 from imagebuilder.process import Word, run
-from imagebuilder.report.types import Check, Outcome
+from imagebuilder.report.types import Check
 from imagebuilder.sandbox import INSIDE, Bind, Sandbox
 
 OnCheck = Callable[[Check], None]
@@ -91,6 +93,10 @@ class NothingSelectedError(InputError):
     """The selection leaves no check of this kind, perhaps because it is meant for the other."""
 
 
+TOLD = "what pytest tells"
+FORGED = f"a check must not print lines that begin with {CHECK!r}, {FAULT!r} or {LOST!r}"
+
+
 @dataclass
 class Heard:
     """What pytest has told so far."""
@@ -101,17 +107,23 @@ class Heard:
     lost: str = ""
 
     def hear(self, line: str) -> None:
-        """Take a line in; what is not for us is in the log."""
+        """Take a line in; what is not for us is in the log.
+
+        Raises InputError when a check printed a line that only looks like one of ours.
+        """
         if line.startswith(CHECK):
-            told = json.loads(line.removeprefix(CHECK))
-            self.checks.append(Check(**{**told, "outcome": Outcome(told["outcome"])}))
+            self.checks.append(decode_box(Check, self.told(line, CHECK), TOLD, hint=FORGED))
             if self.on_check:
                 self.on_check(self.checks[-1])
         elif line.startswith(FAULT):
-            self.faults.append(Fault(**json.loads(line.removeprefix(FAULT))))
+            self.faults.append(decode_box(Fault, self.told(line, FAULT), TOLD, hint=FORGED))
         elif line.startswith(LOST):
-            told = json.loads(line.removeprefix(LOST))
+            told = self.told(line, LOST)
             self.lost = f"{told['what']} (during {told['during']})"
+
+    def told(self, line: str, word: str) -> dict[str, Json]:
+        """The object after a word.  Raises InputError, and for a key it lacks."""
+        return parse_object(line.removeprefix(word), TOLD, hint=FORGED, whole=True)
 
 
 def run_checks(

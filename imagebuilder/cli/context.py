@@ -13,6 +13,7 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
 from imagebuilder.settings import Settings
 from imagebuilder.ui import Ui, table
+from imagebuilder.untrusted import presentable
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ def print_table(rows: Sequence[Sequence[str]], headers: Sequence[str], *, empty:
 
 def print_text(text: str) -> None:
     """A result as text, on stdout.  Raises WorkError when it cannot be written."""
+    text = presentable(text)
     try:
         sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
         sys.stdout.flush()

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""About the house and the host: profiles, schema, doctor."""
+"""About the project and the host: profiles, schema, doctor."""
 
 from __future__ import annotations
 
 import os
+import shlex
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from imagebuilder.cli.context import Context, print_json, print_table, print_text
 from imagebuilder.cli.names import AsJson, TreeOption
+from imagebuilder.share import SHARE
 from imagebuilder.tree import DEFAULT_TREE
 
 INTERFACE = "IMAGEBUILDER_INTERFACE"
@@ -42,14 +45,15 @@ def profiles(
                     "base": p.base,
                     "overlays": list(p.overlays),
                     "hardware": list(p.hardware),
+                    "origin": p.origin,
                     "fault": p.fault,
                 }
                 for p in found
             ]
         )
         return
-    rows = [(p.name, p.base, p.fault.partition("\n")[0] or p.description) for p in found]
-    print_table(rows, ("profile", "base", "what it is"), empty="no recipes here")
+    rows = [(p.name, p.base, p.origin, p.fault.partition("\n")[0] or p.description) for p in found]
+    print_table(rows, ("profile", "base", "from", "what it is"), empty="no recipes here")
 
 
 def print_matrix(given: Context, *, json: bool) -> None:
@@ -73,6 +77,47 @@ def schema() -> None:
     from imagebuilder.reference import json_schema
 
     print_json(json_schema())
+
+
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or an empty one.")],
+) -> None:
+    """Make a project: a recipe, an overlay, a README and a workflow for CI.
+
+    The recipes and overlays that come with imagebuilder are found by name from it.
+
+    Example: imagebuilder init my-nodes
+    """
+    from imagebuilder.init import make_project
+
+    files = make_project(folder)
+    print_text("\n".join(f"{folder}/{name}" for name in files))
+    print_text(f"To build its image: cd {shlex.quote(str(folder))} && imagebuilder build mynode")
+
+
+def setup(
+    build: Annotated[bool, typer.Option("--build", help="For building: the default.")] = False,
+    serve: Annotated[bool, typer.Option("--serve", help="For serving nodes.")] = False,
+    boot: Annotated[
+        bool, typer.Option("--boot", help="For booting releases in machines (test).")
+    ] = False,
+    engines: Annotated[
+        bool, typer.Option("--engines", help="For bases with `engine: mkosi`.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="List what is missing; install nothing.")
+    ] = False,
+) -> None:
+    """Install the host packages that imagebuilder needs (Debian, Ubuntu); sudo is asked if needed.
+
+    Only what the options name is installed. With --build, a person without an ssh key and a site
+    file gets both. Ends with 3 if something is missing that was not or cannot be installed.
+
+    Example: imagebuilder setup --serve
+    """
+    given = {"build": build, "serve": serve, "boot": boot, "engines": engines, "check": check}
+    options = [f"--{name}" for name, chosen in given.items() if chosen]
+    os.execv("/bin/sh", ["sh", os.fspath(SHARE / "scripts" / "host-setup"), *options])
 
 
 def doctor(

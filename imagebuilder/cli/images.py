@@ -68,17 +68,37 @@ def show(
     """
     from imagebuilder.cli.summary import render_manifest_summary
     from imagebuilder.inventory import open_store
-    from imagebuilder.recipe.variant import choose_profile
 
     given: Context = context.obj
     store = open_store(given.settings)
-    profile, at, version = image.partition("@")
-    name = choose_profile(profile, given.settings, base, engine) + at + version
-    manifest = store.manifest(store.image(name))
+    manifest = store.manifest(store.image(chosen_image(image, given, base, engine)))
     if json:
         print_json(manifest)
     else:
         print_text(render_manifest_summary(manifest))
+
+
+def sbom(
+    context: typer.Context, image: ImageName, base: OnBase = "", engine: ByEngine = ""
+) -> None:
+    """Print the SBOM of an image: SPDX 2.3, every package and what it was built from.
+
+    Example: imagebuilder sbom rx7600xt > rx7600xt.spdx.json
+    """
+    from imagebuilder.inventory import open_store
+
+    given: Context = context.obj
+    store = open_store(given.settings)
+    found = store.image(chosen_image(image, given, base, engine))
+    print_text(store.read(found.commit, "/sbom.spdx.json"))
+
+
+def chosen_image(image: str, given: Context, base: str, engine: str) -> str:
+    """The name of an image on another base or by another engine.  Raises InputError."""
+    from imagebuilder.recipe.variant import choose_profile
+
+    profile, at, version = image.partition("@")
+    return choose_profile(profile, given.settings, base, engine) + at + version
 
 
 def diff(
@@ -144,6 +164,9 @@ def shell(
     command: Annotated[
         str, typer.Option("--command", "-c", help="Run this with sh and end, instead of a shell.")
     ] = "",
+    network: Annotated[
+        bool, typer.Option("--network", help="Give it the network and the names of this host.")
+    ] = False,
 ) -> None:
     """Open a shell on top of an image, in a sandbox; changes are thrown away.
 
@@ -153,10 +176,10 @@ def shell(
 
     given: Context = context.obj
     if failed:
-        raise typer.Exit(look_at_failed(given.settings, failed, command))
+        raise typer.Exit(look_at_failed(given.settings, failed, command, network=network))
     if not image:
         raise typer.BadParameter("name an image, or a failed build with --failed")
-    raise typer.Exit(look_at_image(given.settings, image, command))
+    raise typer.Exit(look_at_image(given.settings, image, command, network=network))
 
 
 def gc(
@@ -174,6 +197,8 @@ def gc(
     json: AsJson = False,
 ) -> None:
     """Remove old images, layers and packages that nothing needs, and failed builds.
+
+    What a failed build finished stays for 30 days: the next build of its profile reuses it.
 
     With --releases: old releases, but none that is in a channel, kept, or in use.
 
@@ -197,16 +222,35 @@ def gc(
         print_text(done.render(dry_run=dry_run))
 
 
-def fsck(context: typer.Context, json: AsJson = False) -> None:
-    """Verify every object of the store against its checksum.
+def fsck(
+    context: typer.Context,
+    place: Annotated[
+        Path,
+        typer.Argument(
+            metavar="[TREE]",
+            envvar="IMAGEBUILDER_TREE",
+            readable=False,  # whether it is, its use will tell
+            help="With --tree: the netboot tree.",
+        ),
+    ] = DEFAULT_TREE,
+    tree: Annotated[
+        bool, typer.Option("--tree", help="Verify the netboot tree too: releases, roots, channels.")
+    ] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Fetch, restore or drop what is damaged.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Verify every object, layer and image of the store and every file of the package pool.
 
-    Example: imagebuilder fsck
+    Ends with 0 when all is whole or was repaired, and with 1 when damage is left.
+
+    Example: imagebuilder fsck --tree --repair
     """
-    from imagebuilder.inventory import check_store
+    from imagebuilder.fsck.check import check_all
 
     given: Context = context.obj
-    count = check_store(given.settings, given.ui)
-    if json:
-        print_json({"ok": True, "images": count})
-    else:
-        print_text(f"the store is whole: {count} images")
+    done = check_all(given.settings, given.ui, place, with_tree=tree, repair=repair)
+    print_json(done.as_json()) if json else print_text(done.render())
+    if not done.whole:
+        raise typer.Exit(1)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import signal
 import sys
@@ -17,8 +18,8 @@ from imagebuilder import __version__
 from imagebuilder.cli.check import check
 from imagebuilder.cli.context import Context
 from imagebuilder.cli.drift import drift
-from imagebuilder.cli.host import doctor, profiles, schema
-from imagebuilder.cli.images import diff, export, fsck, gc, images, shell, show
+from imagebuilder.cli.host import doctor, init, profiles, schema, setup
+from imagebuilder.cli.images import diff, export, fsck, gc, images, sbom, shell, show
 from imagebuilder.cli.live import live_app
 from imagebuilder.cli.nightly import nightly
 from imagebuilder.cli.nodes import nodes_app
@@ -27,31 +28,37 @@ from imagebuilder.cli.receive import receive
 from imagebuilder.cli.releases import keep, promote, publish, releases, rollback, unpublish
 from imagebuilder.cli.report import report
 from imagebuilder.cli.serve import serve
+from imagebuilder.cli.sudo import run_as_root
 from imagebuilder.cli.test import test
 from imagebuilder.cli.work import build, lock, plan
-from imagebuilder.errors import Fault, HostError, ImagebuilderError
+from imagebuilder.errors import Fault, HostError, ImagebuilderError, RootError
 from imagebuilder.settings import load_settings
 from imagebuilder.ui import Ui
+from imagebuilder.untrusted import presentable
 
 COMMANDS = {
     "Build": (profiles, plan, lock, build, nightly),
-    "Images": (images, show, diff, export, shell, gc, fsck),
+    "Images": (images, show, sbom, diff, export, shell, gc, fsck),
     "Proof": (prove, check, test, report),
     "Releases": (publish, promote, rollback, releases, keep, unpublish),
     "Nodes": (drift, serve),
-    "Host": (doctor, schema),
+    "Host": (setup, init, doctor, schema),
 }
 GROUPS = {"Nodes": (nodes_app, live_app)}
 
 NO_SPACE = "imagebuilder gc frees what no image needs, gc --releases old releases"
-NOT_YOURS = "use sudo, or name a place that is yours with --state"
+NOT_YOURS = "name a place that is yours, or run it as root (sudo)"
 # What the system says when the host is not fit, and what to do.
 UNFIT = {
     errno.ENOSPC: NO_SPACE,
     errno.EDQUOT: NO_SPACE,
     errno.EACCES: NOT_YOURS,
     errno.EPERM: NOT_YOURS,
-    errno.EROFS: NOT_YOURS,
+    errno.EROFS: "it is mounted read-only: see findmnt --target PATH, and mount it writable",
+    **dict.fromkeys(
+        (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENXIO),
+        "something else is in the place of this path: look with ls -ld, and move it away",
+    ),
 }
 
 app = typer.Typer(
@@ -89,10 +96,10 @@ def options(
             help="Where layers, images and logs live.",
         ),
     ] = None,
-    house: Annotated[
+    project: Annotated[
         Path | None,
         typer.Option(
-            envvar="IMAGEBUILDER_HOUSE",
+            envvar="IMAGEBUILDER_PROJECT",
             readable=False,
             help="Folder with recipes/ and overlays/.",
         ),
@@ -107,7 +114,7 @@ def options(
     if context.resilient_parsing or "--help" in sys.argv or "-h" in sys.argv:
         return
     context.obj = Context(
-        load_settings(os.environ, state=state, house=house, verbose=verbose),
+        load_settings(os.environ, state=state, project=project, verbose=verbose),
         Ui.for_stream(sys.stderr, os.environ, verbose=verbose),
     )
 
@@ -123,10 +130,10 @@ def run() -> int:
     stop_on_signals()
     try:
         return call()
+    except RootError as error:
+        return tell(run_as_root(error))
     except ImagebuilderError as error:
-        for fault in error.faults:
-            print(f"error: {fault}", file=sys.stderr)
-        return error.exit_code
+        return tell(error)
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
@@ -137,8 +144,15 @@ def run() -> int:
     except OSError as error:
         hint = UNFIT.get(error.errno or 0, "")
         fault = Fault(error.filename or "system", error.strerror or str(error), hint)
-        print(f"error: {fault}", file=sys.stderr)
+        print(presentable(f"error: {fault}"), file=sys.stderr)
         return HostError.exit_code if hint else 1
+
+
+def tell(error: ImagebuilderError) -> int:
+    """Print every fault; the exit code."""
+    for fault in error.faults:
+        print(presentable(f"error: {fault}"), file=sys.stderr)
+    return error.exit_code
 
 
 def call() -> int:
@@ -160,11 +174,16 @@ def find_interrupt(error: BaseException | None) -> KeyboardInterrupt | None:
 
 
 def open_streams() -> None:
-    """Give us standard streams where the caller closed them, so that no file takes their place."""
+    """Give us standard streams where the caller closed them, so that no file takes their place.
+
+    What a stream's encoding lacks is written out: a stranger's name must not end a command.
+    """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             # The lowest free descriptor is the one that is missing.
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def stop_on_signals() -> None:

@@ -14,7 +14,7 @@ from imagebuilder.tree import DEFAULT_TREE
 
 
 def complete_profile(incomplete: str) -> list[str]:
-    """Profiles of the house that start so."""
+    """Profiles of the project that start so."""
     from imagebuilder.errors import ImagebuilderError
     from imagebuilder.recipe.variant import offer_profiles
     from imagebuilder.settings import load_settings
@@ -26,7 +26,7 @@ def complete_profile(incomplete: str) -> list[str]:
 
 
 def complete_base(incomplete: str) -> list[str]:
-    """Bases of the house that start so."""
+    """Bases of the project that start so."""
     from imagebuilder.errors import ImagebuilderError
     from imagebuilder.recipe.variant import find_bases
     from imagebuilder.settings import load_settings

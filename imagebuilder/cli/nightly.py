@@ -90,6 +90,7 @@ def nightly(
     if uninstall:
         print_text(uninstall_nightly(root))
         return
+    given.settings.check_project()
     site = load_nightly(given.settings, os.environ)
     chosen, left_out = choose_profiles(profiles or site.profiles, given.settings)
     if install:

@@ -24,6 +24,9 @@ def receive(
     objects: Annotated[
         bool, typer.Option("--objects", help="With --have: name every object.")
     ] = False,
+    reports: Annotated[
+        bool, typer.Option("--reports", help="Take boot tests of it in, from stdin.")
+    ] = False,
 ) -> None:
     """Take a release in from another machine: objects on stdin, the result as JSON on stdout.
 
@@ -31,14 +34,19 @@ def receive(
     """
     import sys
 
-    from imagebuilder.publish.receive import check_fit, describe, image_named
+    from imagebuilder.publish.carried import take_reports
+    from imagebuilder.publish.receive import check_fit, check_name, describe, image_named
     from imagebuilder.publish.receive import receive as receive_image
     from imagebuilder.tree import Tree, make_tree
 
     given: Context = context.obj
     check_fit()
     if have:
-        print_json(describe(Tree(tree.absolute()), objects=objects))
+        print_json(describe(Tree(tree.absolute()), image, objects=objects))
+        return
+    if reports:
+        kept = take_reports(make_tree(tree), check_name(image), sys.stdin.buffer, given.ui)
+        print_json(kept.as_json())
         return
     ref = image_named(image, commit)
     done = receive_image(

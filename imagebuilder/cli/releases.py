@@ -48,7 +48,7 @@ def publish(
     from imagebuilder.inventory import open_store
     from imagebuilder.publish.release import publish as publish_here
     from imagebuilder.publish.remote import parse_remote, publish_to
-    from imagebuilder.tree import make_tree
+    from imagebuilder.tree import Tree, make_tree
 
     given: Context = context.obj
     store = open_store(given.settings)
@@ -56,8 +56,9 @@ def publish(
     if to:
         there = parse_remote(to, remote_command)
         sent = publish_to(
-            there, store, found, ui, channel=channel, formats=packed, untested=untested
-        )
+            there, store, found, ui,
+            channel=channel, formats=packed, untested=untested, tested=Tree(tree.absolute()),
+        )  # fmt: skip
         print_json(sent.as_json()) if json else print_text(sent.render())
         return
     done = publish_here(
@@ -120,8 +121,10 @@ def releases(
 
     Example: imagebuilder releases rx7600xt --verify
     """
+    from imagebuilder.nodes.references import find_channel_faults
     from imagebuilder.publish.find import open_tree
     from imagebuilder.publish.listing import HEADERS, list_releases, tell_forced, verify_releases
+    from imagebuilder.publish.usage import find_usage
 
     given: Context = context.obj
     place = open_tree(tree)
@@ -131,7 +134,12 @@ def releases(
             f"the releases are whole: {count}"
         )
         return
-    found = list_releases(place, profile)
+    usage = find_usage(place)
+    for doubt in usage.doubts:
+        given.ui.warn(f"every release may be in use: {doubt}")
+    for fault in find_channel_faults(place):
+        given.ui.warn(str(fault))
+    found = list_releases(place, profile, usage)
     if json:
         print_json([release.as_json() for release in found])
     else:

@@ -71,7 +71,7 @@ def test(
             leave_running(stand, machines, given.ui)
 
     place = open_tree(tree)
-    overlays = given.settings.overlays
+    overlays = given.settings.find_overlays()
     done = try_release(place, release, overlays, options, given.ui, afterwards=wait)
     release_standing(place, PublishedName(done.profile, done.version))  # `releases` need not ask
     write_files(place, done, html, junit)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,22 +11,46 @@ import typer
 from imagebuilder.cli.context import Context, print_json, print_table, print_text
 from imagebuilder.cli.names import AsJson, ByEngine, OnBase, Profile
 from imagebuilder.digest import Json
+from imagebuilder.settings import REPLACED, Settings
 
 if TYPE_CHECKING:
+    from imagebuilder.pipeline import Refreshed
     from imagebuilder.plan import Plan
 
 
 def lock(
-    context: typer.Context, profile: Profile, base: OnBase = "", engine: ByEngine = ""
+    context: typer.Context,
+    profile: Profile,
+    base: OnBase = "",
+    engine: ByEngine = "",
+    allow_older: Annotated[
+        bool,
+        typer.Option("--allow-older", help="Accept Release files older than those of the lock."),
+    ] = False,
+    add_packages: Annotated[
+        bool,
+        typer.Option("--add-packages", help="Add to its overlays what their playbooks ask for."),
+    ] = False,
+    json: AsJson = False,
 ) -> None:
-    """Resolve a profile against the mirrors and write recipes/locks/PROFILE.lock.
+    """Resolve a profile against the mirrors, write its lock file, and say what changed.
+
+    The file is recipes/locks/PROFILE.lock; one that is damaged is replaced.  A Release file of
+    another suite, or one older than the lock's, is refused.  Packages that tasks of a playbook ask
+    for and the lock does not have are listed, each with its task.
 
     Example: imagebuilder lock rx7600xt
     """
     from imagebuilder.pipeline import refresh_lock
+    from imagebuilder.recipe.load import load_recipe
 
     given: Context = context.obj
-    refresh_lock(chosen(profile, given, base, engine), given.settings, given.ui)
+    profile = chosen(profile, given, base, engine)
+    recipe = load_recipe(profile, given.settings)
+    done = refresh_lock(
+        recipe, given.settings, given.ui, allow_older=allow_older, add_packages=add_packages
+    )
+    print_json(lock_json(done)) if json else print_text(render_refreshed(done))
 
 
 def plan(
@@ -46,10 +71,22 @@ def plan(
 
     given: Context = context.obj
     planned = plan_of(chosen(profile, given, base, engine), given.settings)
+    replaced = find_replaced(planned.profile, given.settings)
     if json:
-        print_json(plan_json(planned))
-    else:
-        print_plan(planned, explain=explain)
+        print_json({**plan_json(planned), "replaced": replaced})
+        return
+    print_plan(planned, explain=explain)
+    if replaced:
+        print_text(f"overlays of this project that replace shipped ones: {', '.join(replaced)}")
+
+
+def find_replaced(profile: str, settings: Settings) -> list[str]:
+    """The profile's overlays that are the project's own, in place of what ships."""
+    from imagebuilder.recipe.load import load_recipe
+
+    folders = settings.find_overlays()
+    overlays = load_recipe(profile, settings).overlays
+    return [o.name for o in overlays if settings.origin(folders[o.name]) == REPLACED]
 
 
 def build(
@@ -105,6 +142,31 @@ def build(
         print_text(render_summary(done, given.settings))
     if done.proof:
         check_proved(done.proof)
+
+
+def render_refreshed(done: Refreshed) -> str:
+    """What `lock` changed, for people: a line a package, and how many."""
+    from imagebuilder.lock.changes import counted, render_change
+    from imagebuilder.ui import format_count
+
+    count = format_count(len(done.lock.packages), "package")
+    if done.previous is None:
+        return f"{done.lock.profile}: a new lock with {count}"
+    if done.lock == done.previous:
+        return f"{done.lock.profile}: nothing changed, {count}"
+    lines = [render_change(change) for change in done.changes]
+    return "\n".join([*lines, f"{done.lock.profile}: {counted(done.changes)}"])
+
+
+def lock_json(done: Refreshed) -> dict[str, Json]:
+    """The same for programs."""
+    return {
+        "profile": done.lock.profile,
+        "new": done.previous is None,
+        "written": done.lock != done.previous,
+        "packages": len(done.lock.packages),
+        "changes": [asdict(change) for change in done.changes],
+    }
 
 
 def chosen(profile: str, given: Context, base: str, engine: str) -> str:

@@ -20,6 +20,7 @@ from imagebuilder.doctor.host import (
     examine_need,
     examine_python,
     examine_root,
+    examine_sandbox,
     examine_state,
     load_needs,
 )
@@ -47,6 +48,7 @@ def examine(settings: Settings, env: Mapping[str, str]) -> tuple[Finding, ...]:
         examine_root(path, is_root=is_root),
         *examine_kernel(path, is_root=is_root),
         *examine_state(settings.state, is_root=is_root),
+        examine_sandbox(settings.state, path, is_root=is_root),
         examine_memory(Path("/proc/meminfo").read_text()),
         examine_kvm(Path("/dev/kvm")),
         *examine_inputs(settings, env),
@@ -61,5 +63,5 @@ def render_findings(findings: Sequence[Finding]) -> str:
     for finding in sorted(findings, key=lambda finding: order.index(finding.level)):
         rows.append((str(finding.level), finding.subject, finding.what))
         if finding.mend:
-            rows.append(("", "", f"mend: {finding.mend}"))
+            rows.append(("", "", f"fix: {finding.mend}"))
     return table(rows)

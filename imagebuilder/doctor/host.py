@@ -10,20 +10,21 @@ import importlib.util
 import os
 import re
 import shutil
-import tempfile
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 from imagebuilder.doctor.finding import Finding, Level
 from imagebuilder.errors import HostError
+from imagebuilder.files import scratch
 from imagebuilder.process import run
+from imagebuilder.sandbox import check_sandbox
+from imagebuilder.share import INSTALLED, SHARE
 from imagebuilder.steps.ansible import check_ansible, find_ansible
 from imagebuilder.steps.bootstrap.tool import Tool, check_tool, find_tool
 from imagebuilder.ui import format_size
 
 OLDEST_PYTHON = (3, 11)
-SPACE_LOW = 10 * 10**9  # bytes; a ROCm root alone is 6 GB
+SPACE_LOW = 10 * 10**9  # bytes; what a build of the largest root, with ROCm, asks for
 SPACE_NONE = 3 * 10**9  # bytes
 MEMORY_LOW = 2 * 10**9  # bytes
 # No upper directory of an overlay there (it wants trusted xattrs and d_type: the kernel's
@@ -33,14 +34,16 @@ UNFIT_TYPES = frozenset(
      "overlay", "smb3", "vboxsf", "vfat")
 )  # fmt: skip
 HOST_SETUP = {
-    "build": "scripts/host-setup",
-    "serve": "scripts/host-setup --serve",
-    "nfs": "scripts/host-setup --serve",
+    "build": "imagebuilder setup",
+    "serve": "imagebuilder setup --serve",
+    "nfs": "imagebuilder setup --serve",
+    "boot": "imagebuilder setup --boot",
+    "clone": "scripts/host-setup --clone",
     "dev": "scripts/host-setup --dev",
-    "boot": "scripts/host-setup --boot",
+    "tests": "scripts/host-setup --tests",
 }
 SERVE_GROUPS = frozenset(("serve", "nfs"))  # looked at by `doctor --serve`
-ALL_HOST_SETUP = "scripts/host-setup --tests"
+CLONE_GROUPS = frozenset(("clone", "dev", "tests"))  # of no use to an installed program
 NAMESPACES = ("unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--")
 OVERLAY_PROBE = """
 mount -t tmpfs tmpfs /tmp && cd /tmp && mkdir lower upper work merged && : >lower/gone
@@ -62,9 +65,10 @@ class Need:
 
 def load_needs() -> tuple[Need, ...]:
     """What imagebuilder needs of its host, from the table that scripts/host-setup reads too."""
-    text = (files("imagebuilder") / "host-packages.txt").read_text()
+    text = (SHARE / "scripts/host-packages.txt").read_text()
     lines = (line for line in text.splitlines() if line and not line.startswith("#"))
-    return tuple(Need(*line.split(maxsplit=4)) for line in lines)
+    needs = (Need(*line.split(maxsplit=4)) for line in lines)
+    return tuple(need for need in needs if not (INSTALLED and need.group in CLONE_GROUPS))
 
 
 def examine_python(version: tuple[int, ...]) -> Finding:
@@ -76,15 +80,15 @@ def examine_python(version: tuple[int, ...]) -> Finding:
 
 
 def examine_need(need: Need, path: str, *, required: bool = False) -> Finding:
-    """Whether one tool is there, and new enough; only those a build needs are `required` always."""
-    level = Level.PROBLEM if required or need.group == "build" else Level.WARNING
-    mend = HOST_SETUP.get(need.group, ALL_HOST_SETUP)
+    """Whether one tool is there, and new enough; only those of a build are `required` always."""
+    level = Level.PROBLEM if required or need.group in ("build", "clone") else Level.WARNING
+    mend = HOST_SETUP[need.group]
     subject = need.package if need.tool.startswith(("/", "module:")) else need.tool
     if not is_present(need.tool, path):
         return Finding(subject, level, f"is not installed: {need.purpose}", mend)
     if need.least == "-" or not is_present("setpriv", path):  # nothing runs without setpriv
         return Finding(subject, Level.OK, need.purpose)
-    version = find_version(need.tool)
+    version = find_tool_version(need.tool)
     if version is None:
         return Finding(subject, Level.WARNING, "does not tell its version", mend)
     if numbers(version) < numbers(need.least):
@@ -128,11 +132,12 @@ def is_present(tool: str, path: str) -> bool:
     if tool.startswith("module:"):
         return importlib.util.find_spec(tool.removeprefix("module:")) is not None
     if tool.startswith("/"):
-        return any(Path("/").glob(tool.lstrip("/")))
-    return shutil.which(tool, path=path) is not None
+        patterns = (pattern.lstrip("/") for pattern in tool.split("|"))
+        return any(any(Path("/").glob(pattern)) for pattern in patterns)
+    return shutil.which(tool, os.F_OK, path=path) is not None  # others may not run it
 
 
-def find_version(tool: str) -> str | None:
+def find_tool_version(tool: str) -> str | None:
     """The version a program tells of itself."""
     option = "-version" if tool == "mksquashfs" else "--version"
     done = run([tool, option], check=False)
@@ -178,15 +183,34 @@ def examine_probe(subject: str, argv: tuple[str, ...], mend: str) -> Finding:
     return Finding(subject, Level.PROBLEM, said[-1] if said else f"status {done.status}", mend)
 
 
+def examine_sandbox(state: Path, path: str, *, is_root: bool) -> Finding:
+    """Whether a sandbox starts, with everything that keeps it from the host."""
+    if not is_root:
+        return Finding("sandbox", Level.OK, "not tried: only root can")
+    if not (is_present("unshare", path) and is_present("setpriv", path)):
+        return Finding("sandbox", Level.PROBLEM, "not tried: unshare or setpriv is missing")
+    try:
+        check_sandbox(state)
+    except HostError as error:
+        fault = error.faults[0]
+        return Finding("sandbox", Level.PROBLEM, fault.what, fault.hint)
+    return Finding("sandbox", Level.OK, "tried: its root is nobody on this host")
+
+
 def examine_state(state: Path, *, is_root: bool) -> tuple[Finding, ...]:
     """The file system that holds, or will hold, the store and the package pool."""
-    there = next(folder for folder in (state, *state.parents) if folder.is_dir())
+    there = nearest_folder(state)
     kind = type_of_mount(there.resolve(), Path("/proc/self/mountinfo").read_text())
     space = examine_space(shutil.disk_usage(there).free, there)
     fitness = examine_type(kind, there)
     if fitness.ok and os.access(there, os.W_OK):
         fitness = examine_features(there, kind, is_root=is_root)
     return space, fitness
+
+
+def nearest_folder(path: Path) -> Path:
+    """The last folder on the way to `path` that is there, as far as this user may look."""
+    return next(p for p in (path, *path.parents) if os.path.isdir(p))  # noqa: PTH112 - never raises
 
 
 def examine_space(free: int, folder: Path) -> Finding:
@@ -218,11 +242,11 @@ def examine_features(folder: Path, kind: str, *, is_root: bool) -> Finding:
     names = ("user.imagebuilder", "trusted.imagebuilder") if is_root else ("user.imagebuilder",)
     doing = "write"
     try:
-        with tempfile.TemporaryDirectory(dir=folder, prefix=".imagebuilder-doctor-") as scratch:
-            file = Path(scratch, "file")
+        with scratch(folder, ".imagebuilder-doctor-") as trial:
+            file = trial / "file"
             file.touch()
             doing = "make hard links"
-            Path(scratch, "link").hardlink_to(file)
+            (trial / "link").hardlink_to(file)
             doing = "set extended attributes"
             for name in names:
                 os.setxattr(file, name, b"1")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
@@ -40,13 +40,13 @@ class Probe:
 
 
 def examine_inputs(settings: Settings, env: Mapping[str, str]) -> tuple[Finding, ...]:
-    """The mirrors, keyrings and clock that the bases of this house depend on."""
+    """The mirrors, keyrings and clock that the bases of this project depend on."""
     site, _ = load_site(settings.site)  # its faults are examine_site's
     try:
         mirrors = find_mirrors(site.mirrors if site else {}, env)
     except ImagebuilderError as error:
         return tuple(Finding("mirrors", Level.PROBLEM, f.what, f.hint) for f in error.faults)
-    every = load_archives(settings.recipes / "bases")
+    every = load_archives(settings.find_bases().values())
     archives = tuple(archive for archive in every if not is_foreign(archive, mirrors))
     probes = run_probes(mirrors, archives)
     return (
@@ -81,10 +81,10 @@ def examine_foreign(
     )
 
 
-def load_archives(bases: Path) -> tuple[ArchiveModel, ...]:
+def load_archives(bases: Iterable[Path]) -> tuple[ArchiveModel, ...]:
     """The archives of every valid base; `imagebuilder plan` says what is wrong with others."""
     found: list[ArchiveModel] = []
-    for path in sorted(bases.glob("*.yaml")):
+    for path in bases:
         base, _ = load_checked(path, BaseFile)
         found.extend(base.archives if base else ())
     return tuple(found)
@@ -208,7 +208,7 @@ def examine_keyrings(archives: Sequence[ArchiveModel]) -> tuple[Finding, ...]:
         Finding(Path(keyring).name, Level.OK, keyring)
         if Path(keyring).is_file()
         else Finding(
-            Path(keyring).name, Level.PROBLEM, f"{keyring} is not there", "scripts/host-setup"
+            Path(keyring).name, Level.PROBLEM, f"{keyring} is not there", "imagebuilder setup"
         )
         for keyring in sorted({archive.keyring for archive in archives})
     )
@@ -225,5 +225,5 @@ def examine_site(path: Path, home: Path) -> Finding:
     if own := sorted(home.glob(".ssh/id_*.pub")):
         return Finding("site", Level.OK, f"no ssh keys in {path}: {own[0]} is there")
     return Finding(
-        "site", Level.WARNING, "no ssh key: nobody can log in to a node", "scripts/host-setup"
+        "site", Level.WARNING, "no ssh key: nobody can log in to a node", "imagebuilder setup"
     )

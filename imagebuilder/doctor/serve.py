@@ -10,7 +10,8 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from imagebuilder.doctor.finding import Finding, Level
-from imagebuilder.doctor.host import SERVE_GROUPS, examine_need, load_needs
+from imagebuilder.doctor.host import SERVE_GROUPS, examine_need, load_needs, nearest_folder
+from imagebuilder.doctor.listening import examine_listeners, find_rpc_services
 from imagebuilder.errors import Fault, ImagebuilderError
 from imagebuilder.process import base_environment
 from imagebuilder.serve.config import Dhcp, Nfs, ServeConfig
@@ -22,8 +23,14 @@ from imagebuilder.serve.ipxe import (
     missing_architectures,
 )
 from imagebuilder.serve.nfs import has_ganesha, is_installed, kernel_serves
+from imagebuilder.serve.own import describe_own, find_own
 from imagebuilder.serve.ports import find_holders, port_faults
-from imagebuilder.serve.prepare import WEB_USERS, describe, find_closed, find_user
+from imagebuilder.serve.prepare import (
+    WEB_USERS,
+    describe,
+    find_closed,
+    find_user,
+)
 from imagebuilder.serve.wire import Wire, find_wire
 from imagebuilder.tree import Tree
 
@@ -38,16 +45,16 @@ def examine_serve(tree: Tree, interface: str) -> tuple[Finding, ...]:
         *(examine_need(need, path) for need in needs if need.group == "serve"),
         examine_ipxe(),
         examine_nfs(running=kernel_serves()),
-        *(examine_wire(interface) if is_installed("ip") and is_installed("ss") else ()),
+        *(examine_wire(tree, interface) if is_installed("ip") and is_installed("ss") else ()),
         *examine_tree(tree, is_root=os.geteuid() == 0),
-        *examine_firewall(UFW.read_text() if UFW.is_file() else ""),
+        *examine_firewall(read_ufw(UFW)),
     )
 
 
 def examine_ipxe() -> Finding:
     """iPXE for which firmware."""
     boot_files = choose_boot_files(tuple(find_binaries(FOLDERS)))
-    mend = "scripts/host-setup --serve"
+    mend = "imagebuilder setup --serve"
     if not boot_files:
         return Finding("ipxe", Level.PROBLEM, "no iPXE binaries on this host", mend)
     titles = ", ".join(file.architecture.title for file in boot_files)
@@ -56,19 +63,22 @@ def examine_ipxe() -> Finding:
     return Finding("ipxe", Level.OK, f"for {titles}{without}")
 
 
-def examine_nfs(*, running: bool) -> Finding:
-    """Which NFS server there is."""
+def examine_nfs(*, running: bool | None) -> Finding:
+    """Which NFS server there is; `running` says whether the kernel's does, None for not known."""
+    if running is None:
+        return Finding("nfs", Level.OK, "could not look whether the kernel's NFS server runs: "
+                       "only root can")  # fmt: skip
     if running and is_installed("exportfs"):
         return Finding("nfs", Level.OK, "the kernel's NFS server runs")
     if has_ganesha():
         return Finding("nfs", Level.OK, "nfs-ganesha, as the kernel's NFS server does not run")
     return Finding(
         "nfs", Level.PROBLEM, "no NFS server on this host",
-        "scripts/host-setup --serve, or sudo apt-get install nfs-ganesha-vfs nfs-ganesha rpcbind",
+        "imagebuilder setup --serve, or sudo apt-get install nfs-ganesha-vfs nfs-ganesha rpcbind",
     )  # fmt: skip
 
 
-def examine_wire(interface: str) -> tuple[Finding, ...]:
+def examine_wire(tree: Tree, interface: str) -> tuple[Finding, ...]:
     """The interface, its ports, and who else gives addresses on it."""
     if not interface:
         mend = "imagebuilder doctor --serve --interface …"
@@ -81,7 +91,7 @@ def examine_wire(interface: str) -> tuple[Finding, ...]:
     level = Level.OK if wire.has_carrier else Level.WARNING
     return (
         Finding("wire", level, f"{wire.name} has {wire.address}{carrier}"),
-        *examine_ports(wire),
+        *examine_ports(tree, wire),
         examine_servers(wire, is_root=os.geteuid() == 0),
     )
 
@@ -91,16 +101,27 @@ def problem(subject: str, fault: Fault) -> Finding:
     return Finding(subject, Level.PROBLEM, f"{fault.where}: {fault.what}", fault.hint)
 
 
-def examine_ports(wire: Wire) -> tuple[Finding, ...]:
-    """Who has a port that serve would want with full DHCP and nfs-ganesha."""
-    nfs = Nfs.KERNEL if kernel_serves() else Nfs.GANESHA
+def examine_ports(tree: Tree, wire: Wire) -> tuple[Finding, ...]:
+    """Who has a port that serve would want with full DHCP, and who can reach what listens."""
+    nfs = Nfs.GANESHA if kernel_serves() is False else Nfs.KERNEL
     anything = (IPv4Address(1), IPv4Address(2))  # the ports do not depend on the pool
-    config = ServeConfig(Tree(Path("/")), wire, Path("/"), nfs, (), pool=anything)
-    faults = port_faults(config.ports, config.server, wire.name, find_holders())
-    if not faults:
-        numbers = ", ".join(sorted({str(port.number) for port in config.ports}, key=int))
-        return (Finding("ports", Level.OK, f"{numbers} are free at {config.server}"),)
-    return tuple(problem("ports", fault) for fault in faults)
+    config = ServeConfig(tree, wire, tree.serve, nfs, (), pool=anything)
+    holders = find_holders()
+    own = find_own(tree, wire, holders)
+    foreign = [holder for holder in holders if holder not in own]
+    faults = port_faults(config.ports, config.server, wire.name, foreign)
+    wanted = {(port.protocol, port.number): port.purpose for port in config.ports}
+    listening = examine_listeners(wire, own, wanted) if own else ()
+    rpc = find_rpc_services()
+    others = [holder for holder in foreign if (holder.protocol, holder.number) in rpc]
+    if others or not own:
+        listening += examine_listeners(wire, others, rpc)
+    if faults:
+        return (*(problem("ports", fault) for fault in faults), *listening)
+    numbers = ", ".join(sorted({str(port.number) for port in config.ports}, key=int))
+    served = describe_own(tree)
+    free = f"are free, or held by {served}, which serves this tree," if served else "are free"
+    return (Finding("ports", Level.OK, f"{numbers} {free} at {config.server}"), *listening)
 
 
 def examine_servers(wire: Wire, *, is_root: bool) -> Finding:
@@ -116,7 +137,7 @@ def examine_servers(wire: Wire, *, is_root: bool) -> Finding:
 
 def examine_tree(tree: Tree, *, is_root: bool) -> tuple[Finding, ...]:
     """Whether the daemons' users can read the tree, and what an export of it opens."""
-    there = next(p for p in (tree.http, *tree.http.parents) if p.is_dir())
+    there = nearest_folder(tree.http)
     user = find_user(WEB_USERS)
     closed = find_closed(user, there) if is_root else ""
     if closed:
@@ -127,7 +148,7 @@ def examine_tree(tree: Tree, *, is_root: bool) -> tuple[Finding, ...]:
     else:
         said = f"user {user} can read it" if is_root else "only root can try who may read it"
         readable = Finding("tree", Level.OK, f"{tree.path}: {said}")
-    if tree.path.is_dir() and not is_on_its_own(tree.path):
+    if tree.path in (there, *there.parents) and not is_on_its_own(tree.path):
         # exports(5), "Subdirectory Exports": handles can be guessed.
         what = "shares its file system with other files: a forged NFS handle could name those"
         mend = f"a file system of its own for {tree.path}, where nodes are not trusted"
@@ -140,9 +161,21 @@ def is_on_its_own(folder: Path) -> bool:
     return any(parent.is_mount() for parent in (folder, *folder.parents) if parent != Path("/"))
 
 
-def examine_firewall(ufw: str) -> Iterable[Finding]:
-    """What a firewall that we know keeps out; `ufw` is the text of its configuration."""
-    if re.search(r"^ENABLED=yes", ufw, re.MULTILINE):
+def read_ufw(path: Path) -> str | None:
+    """The text of ufw's configuration, empty where there is none; None if we may not read it."""
+    try:
+        return path.read_text()
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
+    except OSError:
+        return None
+
+
+def examine_firewall(ufw: str | None) -> Iterable[Finding]:
+    """What a firewall that we know keeps out; `ufw` is what read_ufw() says."""
+    if ufw is None:
+        yield Finding("firewall", Level.OK, "could not look at ufw's configuration: only root can")
+    elif re.search(r"^ENABLED=yes", ufw, re.MULTILINE):
         yield Finding(
             "firewall", Level.WARNING, "ufw is on: nodes reach nothing here unless it lets them",
             "sudo ufw allow in on INTERFACE",

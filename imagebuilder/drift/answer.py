@@ -12,7 +12,9 @@ from imagebuilder.drift.nodes import drift_of_nodes
 from imagebuilder.drift.profiles import drift_of_profile
 from imagebuilder.drift.types import NodeDrift, ProfileDrift, Reboot
 from imagebuilder.nodes.load import load_nodes
-from imagebuilder.publish.usage import list_seen, note_reports
+from imagebuilder.publish.evidence import read_evidence
+from imagebuilder.publish.tickets import nodes_by_mac
+from imagebuilder.publish.usage import list_names, note_reports
 from imagebuilder.settings import Settings
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
@@ -47,16 +49,19 @@ def answer(tree: Tree, settings: Settings, names: Sequence[str], ui: Ui) -> Answ
     Raises InputError for a name that is unknown and a nodes.yaml with faults, HostError when we may
     not look.
     """
-    note_reports(tree)
     nodes = load_nodes(tree)
+    note_reports(tree, nodes)
     chosen = choose(tree, settings, nodes, names)
-    strangers = (
-        () if names else tuple(s.mac for s in list_seen(tree) if not nodes.find_by_mac(s.mac))
-    )
+    evidence = read_evidence(tree, nodes)
+    for doubt in evidence.doubts:
+        ui.warn(str(doubt))
+    by_mac = nodes_by_mac(nodes)
+    told = {seen.mac for seen in (*evidence.nodes, *evidence.strangers)} - {*by_mac}
+    strangers = () if names else tuple(sorted(told))
     if strangers:
         ui.note(
             f"not in nodes.yaml, so a person or the menu decides what they boot: "
-            f"{', '.join(strangers)}"
+            f"{list_names(strangers)}"
         )
     return Answer(
         nodes=tuple(drift_of_nodes(tree, nodes, chosen.nodes)),

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.nodes.references import find_profiles
 from imagebuilder.nodes.types import Node, Nodes
-from imagebuilder.recipe.read import find_names
 from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.settings import Settings
 from imagebuilder.store.repository import Store
@@ -33,7 +32,7 @@ def choose(tree: Tree, settings: Settings, nodes: Nodes, names: Sequence[str]) -
     if not names:
         return Chosen(nodes.nodes, published)
     built = Store(settings.state / "store").images()
-    profiles = {*published, *find_names(settings.recipes), *(image.profile for image in built)}
+    profiles = {*published, *settings.find_recipes(), *(image.profile for image in built)}
     profiles |= {node.profile for node in nodes.nodes}
     known = {*profiles, *(node.name for node in nodes.nodes)}
     if wrong := [name for name in dict.fromkeys(names) if name not in known]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from imagebuilder.drift.types import SAME, Boot, Content, Part, State
 from imagebuilder.nodes.given import Given
+from imagebuilder.ui import format_count
 
 MOST = 3  # packages that are named; `diff` names all
 
@@ -78,7 +79,7 @@ def root_differences(old: Content, new: Content) -> list[str]:
     if not told:
         return ["root: the same packages, other files"]
     more = f" and {len(told) - MOST} more" if len(told) > MOST else ""
-    count = "1 package" if len(told) == 1 else f"{len(told)} packages"
+    count = format_count(len(told), "package")
     return [f"root: {count}: {', '.join(told[:MOST])}{more}"]
 
 

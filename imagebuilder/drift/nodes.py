@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
@@ -10,13 +11,16 @@ from imagebuilder.drift.compare import compare_boots, kind_of
 from imagebuilder.drift.content import release_content
 from imagebuilder.drift.types import PARTS, Boot, Content, NodeDrift, Part, State
 from imagebuilder.errors import ImagebuilderError
+from imagebuilder.files import read_text
 from imagebuilder.nodes.given import Served, describe_given, read_given, read_served
 from imagebuilder.nodes.identity import read_identity
 from imagebuilder.nodes.own import own_entries
+from imagebuilder.nodes.references import find_version
 from imagebuilder.nodes.scripts import node_words, render_node_script
+from imagebuilder.nodes.seen import DamagedRecordError
 from imagebuilder.nodes.types import Node, Nodes
-from imagebuilder.publish.find import ReleaseName, find_version
-from imagebuilder.publish.usage import Seen, read_seen
+from imagebuilder.publish.find import ReleaseName
+from imagebuilder.publish.seen import Seen, read_seen
 from imagebuilder.rootkind import FORMAT_OF, IN_MEMORY, packed_file
 from imagebuilder.tree import Tree
 
@@ -79,9 +83,13 @@ def all_parts(state: State, why: str) -> dict[str, Part]:
 
 
 def find_seen(tree: Tree, node: Node) -> Seen | None:
-    """What the node's NIC that booted last told; None when none ever did."""
-    found = [seen for mac in node.macs if (seen := read_seen(tree.seen(mac)))]
-    return max(found, key=lambda seen: str(seen.last), default=None)
+    """What the node's NIC that booted last told; None when none ever did, or it is damaged."""
+    found: list[Seen] = []
+    for mac in node.macs:
+        with contextlib.suppress(DamagedRecordError):
+            if seen := read_seen(tree.seen(mac)):
+                found.append(seen)
+    return max(found, key=lambda seen: seen.last, default=None)
 
 
 def find_next(tree: Tree, served: Served) -> ReleaseName | None:
@@ -121,6 +129,6 @@ def is_applied(tree: Tree, nodes: Nodes, node: Node, mac: str) -> bool:
         words = node_words(node, identity.machine_id)
         given = describe_given(node, words, entries)
         script = render_node_script(node, mac, identity.machine_id, given.name)
-        return (tree.served_node(mac) / "boot.ipxe").read_text() == script
+        return read_text(tree.served_node(mac) / "boot.ipxe") == script
     except (OSError, ImagebuilderError):
         return False

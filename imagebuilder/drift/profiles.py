@@ -12,9 +12,10 @@ from imagebuilder.drift.compare import differences
 from imagebuilder.drift.content import image_content, release_content
 from imagebuilder.drift.types import Content, Other, ProfileDrift
 from imagebuilder.errors import ImagebuilderError
+from imagebuilder.nodes.references import find_version
 from imagebuilder.pipeline import plan_of
 from imagebuilder.plan import Plan
-from imagebuilder.publish.find import ReleaseName, find_version
+from imagebuilder.publish.find import ReleaseName, check_channels
 from imagebuilder.settings import Settings
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.tree import CANDIDATE, STABLE, Tree
@@ -33,6 +34,7 @@ class Recipe:
 
 def drift_of_profile(tree: Tree, settings: Settings, profile: str) -> ProfileDrift:
     """The answer for a profile."""
+    check_channels(tree, profile)
     stable, candidate = (find_version(tree, profile, name) for name in (STABLE, CANDIDATE))
     base = release_content(tree, ReleaseName(profile, stable)) if stable else None
     other = None

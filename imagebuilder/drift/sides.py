@@ -12,8 +12,9 @@ from imagebuilder.errors import InputError
 from imagebuilder.image.changes import FileDiff, diff_files
 from imagebuilder.image.diff import ImageDiff
 from imagebuilder.image.files import read_root
+from imagebuilder.nodes.references import find_version
 from imagebuilder.publish.content import release_digests
-from imagebuilder.publish.find import ReleaseName, find_release, find_releases, find_version
+from imagebuilder.publish.find import ReleaseName, find_release, find_releases
 from imagebuilder.publish.gate import load_manifest
 from imagebuilder.settings import Settings
 from imagebuilder.store.repository import Store

@@ -8,7 +8,8 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 
-from imagebuilder.errors import InputError
+from imagebuilder.errors import InputError, WorkError
+from imagebuilder.files import close, move_in, sync_filesystem
 from imagebuilder.process import check_tools, run
 from imagebuilder.rootkind import Format, name_of
 from imagebuilder.store.repository import ImageRef, Store
@@ -31,6 +32,7 @@ def export_image(
     """Write the files of `image` into `folder`, which appears only when complete.
 
     The root is a tree, or one file where it is to be `packed`.
+    A tree has setuid programs in it: only root may enter its folder.
     Hard links where the store is on the same filesystem: the files must not be edited.
     Raises InputError when `folder` exists.
     """
@@ -45,13 +47,16 @@ def export_image(
     try:
         with ui.step(f"export {image.name}"):
             checkout(store, image.commit, partial)
+            close(partial)
             checkout(store, root["commit"], partial / "root")
         if packed:
             target, epoch = partial / name_of(packed), image_epoch(store, image)
             with ui.step(f"pack {target.name}"):
                 pack_root(partial / "root", target, packed, epoch=epoch, commit=root["commit"])
                 remove_tree(partial / "root")
-        partial.rename(folder)
+            partial.chmod(0o755)
+        sync_filesystem(partial)
+        move_in(partial, folder)
     finally:
         if partial.exists():
             remove_tree(partial)
@@ -98,7 +103,14 @@ def make_erofs(tree: Path, target: Path, epoch: int, commit: str) -> None:
 
     -T is for all files, not only for the whole, in every version (mkfs.erofs(1)).
     """
-    run(
+    done = run(
         ["mkfs.erofs", "--quiet", f"-zlz4hc,{EROFS_LEVEL}", f"-C{EROFS_CLUSTER}", f"-T{epoch}",
          f"-U{uuid.UUID(commit[:32])}", target, tree]
     )  # fmt: skip
+    # Its status is 0 even if it could not write what it keeps in memory to the end.
+    if told := [line for line in done.stderr.splitlines() if line.startswith("<E>")]:
+        raise WorkError(
+            f"mkfs.erofs could not write: {told[0].removeprefix('<E>').strip()}",
+            where=os.fspath(target),
+            hint="look if the disk is full (df) or fails (dmesg), then run the command again",
+        )

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, cast
 
 from imagebuilder.digest import Json
 from imagebuilder.lock.types import Lock
@@ -182,6 +183,5 @@ def render_manifest(manifest: Mapping[str, Json]) -> str:
 
 def layer_records(manifest: Mapping[str, Json]) -> tuple[LayerRecord, ...]:
     """The layers of a manifest, for a plan to compare with."""
-    layers = manifest["layers"]
-    assert isinstance(layers, list)
+    layers = cast("list[dict[str, Any]]", manifest["layers"])
     return tuple(LayerRecord(x["title"], x["digest"], x["inputs"]) for x in layers)

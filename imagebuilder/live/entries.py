@@ -15,28 +15,31 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from imagebuilder.decode import decode_box, read_object
 from imagebuilder.digest import Json, digest_of, digest_of_file
-from imagebuilder.errors import HostError, InputError
+from imagebuilder.errors import InputError
+from imagebuilder.files import move_away, move_in, sync_all
 from imagebuilder.live.iso import CASPER, LiveIso, extract, read_iso
 from imagebuilder.live.seed import render_hook, render_meta_data, render_user_data
+from imagebuilder.lock.storage import check_free
 from imagebuilder.nodes.files import refresh_menu
 from imagebuilder.process import run
+from imagebuilder.recipe.rules import NAME
+from imagebuilder.recipe.validate import quote
+from imagebuilder.share import SHARE
 from imagebuilder.store.locks import held
 from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui, format_size
 
-TEMPLATES = Path(__file__).parents[2] / "pxe"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+TEMPLATES = SHARE / "pxe"
 ENTRY, SUMS = "live.json", "SHA256SUMS"
 GIB = 1024**3
 SPARE = 64 * 1024**2  # bytes a tree's disk keeps free
@@ -113,8 +116,7 @@ def add_live(
         if new:
             with ui.step(f"add {name}"), workplace(tree.path, new_id("live")) as place:
                 stage(iso, live, seed, place / name, linked=linked)
-                (place / name).rename(folder)
-                sync(folder.parent)
+                move_in(place / name, folder)
         else:
             live = same_live(folder, live)
     refresh_menu(tree, ui)
@@ -122,7 +124,7 @@ def add_live(
 
 
 def list_lives(tree: Tree) -> tuple[Live, ...]:
-    """Every live system of the tree, by name.  Raises HostError when one cannot be read."""
+    """Every live system of the tree, by name.  Raises InputError when one cannot be read."""
     return tuple(load_live(entry) for entry in sorted((tree.http / "live").glob(f"*/{ENTRY}")))
 
 
@@ -134,32 +136,25 @@ def remove_live(tree: Tree, name: str, ui: Ui) -> None:
             listed = ", ".join(live.name for live in list_lives(tree)) or "none"
             raise InputError(f"no live system {name}", hint=f"there are: {listed}")
         with workplace(tree.path, new_id("live")) as place:
-            folder.rename(place / name)
-            sync(folder.parent)
+            move_away(folder, place / name)
     refresh_menu(tree, ui)
 
 
 def check_name(name: str, path: Path | None = None) -> str:
     """`name`, fit for URLs and folders.  Raises InputError."""
-    if not NAME.fullmatch(name):
+    if not NAME.pattern.fullmatch(name):
         raise InputError(
-            f"{name!r} is no name for a live system",
+            f"{quote(name)} is not {NAME.what}",
             where=os.fspath(path) if path else "",
-            hint="--name: letters, digits, dots, dashes and underscores, at most 63",
+            hint="give it another one with --name" if path else "",
         )
     return name
 
 
 def load_live(entry: Path) -> Live:
-    """What live.json says.  Raises HostError."""
-    try:
-        return Live(**json.loads(entry.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise HostError(
-            "cannot be read",
-            where=os.fspath(entry),
-            hint=f"imagebuilder live remove {entry.parent.name}, then add it again",
-        ) from error
+    """What live.json says.  Raises InputError."""
+    hint = f"imagebuilder live remove {entry.parent.name}, then add it again"
+    return decode_box(Live, read_object(entry, hint=hint), os.fspath(entry), hint=hint)
 
 
 def same_live(folder: Path, wanted: Live) -> Live:
@@ -222,8 +217,7 @@ def stage(iso: LiveIso, live: Live, seed: dict[str, str], place: Path, *, linked
         place_iso(iso.path, place / f"{live.name}.iso", linked=linked)
         sums[f"{live.name}.iso"] = live.iso_sha256
     (place / SUMS).write_text("".join(f"{sha}  {name}\n" for name, sha in sorted(sums.items())))
-    for path in walk(place):
-        sync(path)
+    sync_all((*place.iterdir(), place))
 
 
 def is_public(path: Path) -> bool:
@@ -245,17 +239,12 @@ def place_iso(path: Path, target: Path, *, linked: bool) -> None:
 
 
 def check_space(place: Path, iso: LiveIso, *, linked: bool) -> None:
-    """Raises HostError when what is to be copied does not fit."""
+    """Raise FullError when what is to be copied does not fit."""
     same = linked and iso.path.stat().st_dev == place.stat().st_dev
     # The parts taken out of the ISO are at most as large as the ISO.
     wanted = SPARE + (0 if same else iso.size)
-    free = shutil.disk_usage(place).free
-    if free < wanted:
-        raise HostError(
-            f"not enough space: {format_size(wanted)} are needed, {format_size(free)} are free",
-            where=os.fspath(place),
-            hint="free some, or put the ISO on the file system of the tree: it is linked there",
-        )
+    hint = "free some, or put the ISO on the file system of the tree: it is linked there"
+    check_free(place, wanted, "to copy it", hint)
 
 
 def render_boot_script(live: Live) -> str:
@@ -273,18 +262,3 @@ def render_boot_script(live: Live) -> str:
         memory=memory_text(live.memory),
         warning=installs if live.autoinstall else "nothing is written to a disk",
     )
-
-
-def walk(folder: Path) -> Iterator[Path]:
-    """The files of a folder, then the folder."""
-    yield from sorted(folder.iterdir())
-    yield folder
-
-
-def sync(path: Path) -> None:
-    """Make sure a file or folder is on disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -12,27 +12,35 @@ cache/apt/<digest of the sources>/
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.digest import Json, digest_of, digest_of_bytes
 from imagebuilder.errors import HostError, InputError
+from imagebuilder.files import place_file
 from imagebuilder.lock.keys import load_key
 from imagebuilder.lock.mirrors import archive_uri
-from imagebuilder.lock.storage import make_folder, write_private
-from imagebuilder.process import Completed, run
+from imagebuilder.lock.storage import make_folder
+from imagebuilder.process import Completed, failure, run
 from imagebuilder.recipe.types import Source
 
 DEFAULT_PINS = (("*",), 500)
+HOST_ERRORS = (
+    errno.EIO, errno.ENOMEM, errno.ENFILE, errno.EMFILE, errno.EFBIG, errno.ENOSPC, errno.EROFS,
+    errno.EDQUOT,
+)  # fmt: skip
 # What of the host's apt configuration is needed to reach a mirror.
 HOST_OPTIONS = re.compile(
     r"^Acquire::https?::(Proxy|ProxyAutoDetect|Proxy-Auto-Detect|CaInfo|CaPath|SslCert|SslKey)\b"
 )
+# How apt names an error of the system that no mirror and no package can cause.
+OF_THE_HOST = re.compile(rf"\((?:{'|'.join(map(str, HOST_ERRORS))}): ")
 # Lists of packages are not fetched (sources.list(5), "Targets").
 NO_PACKAGES = ('Acquire::IndexTargets::deb::Packages::DefaultEnabled "false";',)
 OPTIONS = {
@@ -42,6 +50,11 @@ OPTIONS = {
     "APT::Cmd::Pattern-Only": "true",
     # Ubuntu phases updates by machine id; a lock must not depend on the builder's.
     "APT::Get::Always-Include-Phased-Updates": "true",
+    # Which suite a Release file is of is compared by claims.py, which knows what was asked for; apt
+    # compares with its cache and would refuse the day on which testing becomes stable.
+    "Acquire::AllowReleaseInfoChange::Suite": "true",
+    "Acquire::AllowReleaseInfoChange::Codename": "true",
+    "Acquire::AllowReleaseInfoChange::Version": "true",
     "Acquire::Languages": "none",
     "Acquire::PDiffs": "false",
     "Acquire::Retries": "2",
@@ -68,9 +81,27 @@ class Apt:
     def lists(self) -> Path:
         return self.root / "lists"
 
-    def run(self, argv: Sequence[str | Path], *, check: bool = True) -> Completed:
+    def run(
+        self,
+        argv: Sequence[str | Path],
+        *,
+        ask: Callable[[], None] | None = None,
+        check: bool = True,
+    ) -> Completed:
         """Run a program of apt's with this configuration.  Raises as process.run()."""
-        return run(argv, env={"APT_CONFIG": os.fspath(self.config)}, check=check)
+        return run(argv, env={"APT_CONFIG": os.fspath(self.config)}, ask=ask, check=check)
+
+    def attempt(
+        self, argv: Sequence[str | Path], *, ask: Callable[[], None] | None = None
+    ) -> Completed:
+        """run() without check, for who explains a failure by what was asked for.
+
+        Raises FullError or WorkError where the host was at fault: a disk, or whoever killed it.
+        """
+        done = self.run(argv, ask=ask, check=False)
+        if done.status < 0 or (done.status > 0 and OF_THE_HOST.search(done.stderr)):
+            raise failure(argv, done, None)
+        return done
 
 
 def make_apt(
@@ -105,14 +136,21 @@ def make_apt(
         (root / folder).mkdir(parents=True, exist_ok=True)
     for number, (source, key) in enumerate(zip(sources, keys, strict=True)):
         if key:
-            write_private(key_path(apt, number), key)
+            place_file(key_path(apt, number), key, 0o600)
         # Vendors' repositories have no source packages, and apt would fail for want of their list.
         types = "deb deb-src" if with_sources and source.mirror else "deb"
         stanza = render_source(source, uris[number], key_of(apt, number), architecture, types)
-        write_private(source_path(apt, number), stanza.encode())
+        place_file(source_path(apt, number), stanza.encode(), 0o600)
     lines = (*host_options(), *(() if with_packages else NO_PACKAGES))
-    write_private(apt.config, render_config(apt, lines).encode())
+    place_file(apt.config, render_config(apt, lines).encode(), 0o600)
     return apt
+
+
+def forget_lists(apt: Apt) -> None:
+    """Remove the lists: apt ignores a Release file that is older than the one it has."""
+    for path in (*apt.lists.iterdir(), *(apt.lists / "partial").iterdir()):
+        if path.is_file():
+            path.unlink()
 
 
 def make_home(cache: Path) -> Path:

@@ -148,7 +148,7 @@ def lock_source(
     wanted = f"{name}={version}" if version else name
     options = ["-o", f"Dir::Etc::preferences={preferences}", "-o", "Acquire::ForceHash=SHA256"]
     asked = ["apt-get", *options, "source", "-qq", "--print-uris", "--only-source", "--", wanted]
-    done = apt.run(asked, check=False)
+    done = apt.attempt(asked)
     matches = [FILE.match(line) for line in done.stdout.splitlines()]
     files = [match for match in matches if match]
     if done.status != 0 or not files:
@@ -214,6 +214,11 @@ def every_package(lock: Lock) -> tuple[LockedPackage, ...]:
 
 def source_files(build: LockedBuild) -> tuple[LockedPackage, ...]:
     """The files of the source packages of a build, as what a fetch takes."""
+    return tuple(file for package in build.source_packages for file in files_of(package))
+
+
+def files_of(package: LockedSourcePackage) -> tuple[LockedPackage, ...]:
+    """The files of one source package, in the lock's order."""
     return tuple(
         LockedPackage(
             name=package.name,
@@ -224,7 +229,6 @@ def source_files(build: LockedBuild) -> tuple[LockedPackage, ...]:
             path=file.path,
             source=package.source,
         )
-        for package in build.source_packages
         for file in package.files
     )
 

@@ -5,45 +5,27 @@ from __future__ import annotations
 
 import re
 import shutil
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import quote
 
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import FullError, HostError, ImagebuilderError, WorkError
 from imagebuilder.lock.apt import Apt
+from imagebuilder.lock.patience import PATIENCE, Pace, Patience, Progress, SlowError, watched
 from imagebuilder.lock.types import LockedPackage
 from imagebuilder.lock.update import UNREACHABLE, unreached, vendor_of
 from imagebuilder.recipe.types import Source
+from imagebuilder.ui import format_count
 
 HELPER = "/usr/lib/apt/apt-helper"
 AT_ONCE = 4
-POLL_S = 0.2
 # Signal 25 (SIGXFSZ) ends a program at the largest file its limits allow.
 FULL = re.compile(r"No space left|File too large|Disk quota|received signal 25")
 BROKEN = re.compile(r"closed connection|Connection reset|Error reading from server|unexpectedly")
 GONE = re.compile(r"\b404\b|File not found")
-
-
-class Progress(Protocol):
-    """Who shows how far a fetch is, in bytes."""
-
-    def start(self, total: int, what: str) -> None:
-        """A fetch of `total` bytes begins; `what` is a line for a person."""
-        ...
-
-    def advance(self, count: int) -> None:
-        """So many more bytes are there."""
-        ...
-
-    def done(self) -> None:
-        """The fetch has ended, well or not."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -56,32 +38,90 @@ class Download:
 
 
 def fetch_debs(
-    apt: Apt, packages: Sequence[LockedPackage], folder: Path, progress: Progress
-) -> Iterator[tuple[LockedPackage, Path]]:
-    """Fetch `packages` into `folder`; yields each that is there and right, then raises for others.
+    apt: Apt,
+    packages: Sequence[LockedPackage],
+    folder: Path,
+    progress: Progress,
+    keep: Callable[[Sequence[Download]], None],
+    patience: Patience = PATIENCE,
+) -> None:
+    """Fetch `packages` into `folder`, where partial files are continued; `keep` is told of what is
+    there and right.
 
-    Raises HostError when a mirror is not reachable or the disk is full, WorkError for a package
-    that the mirror no longer has, or has with other content.
+    A file that is wrong after it was continued is fetched once more as a whole.  Raises HostError
+    when a mirror is not reachable or too slow or the disk is full, WorkError for a package that the
+    mirror no longer has, or has with other content.
     """
     archives = dict(zip((source.id for source in apt.sources), apt.uris, strict=True))
-    downloads = [
-        Download(package, uri_of(package, archives), folder / f"{package.sha256}.deb")
+    wanted = [
+        Download(package, uri_of(package, archives), partial_path(folder, package))
         for package in packages
     ]
-    size = sum(package.size for package in packages)
-    with watched(folder, size, f"Fetching {len(packages)} packages", progress):
-        said = download_all(apt, downloads)
-    wrong = []
+    right, wanted = sorted_out(wanted)
+    keep(right)
+    there = {each.path for each in wanted if each.path.exists()}
+    left = sum(each.package.size for each in wanted) - sum(path.stat().st_size for path in there)
+    named = {source.id: source for source in apt.sources}
+    what = f"Fetching {format_count(len(packages), 'package')}"
+    with watched(folder, left, what, progress, patience) as pace:
+        said, wrong = attempt(apt, wanted, pace, keep, named)
+        if again := [each for each in wrong if each.path in there and not each.path.exists()]:
+            more, still = attempt(apt, again, pace, keep, named)
+            said = f"{said}\n{more}"
+            wrong = [each for each in wrong if each not in again or each in still]
+        if wrong:
+            raise fetch_error(wrong, said, named.get(wrong[0].package.source))
+
+
+def partial_path(folder: Path, package: LockedPackage) -> Path:
+    """Where the unfinished file of a package lies."""
+    return folder / f"{package.sha256}.deb"
+
+
+def attempt(
+    apt: Apt,
+    downloads: Sequence[Download],
+    pace: Pace,
+    keep: Callable[[Sequence[Download]], None],
+    sources: Mapping[str, Source],
+) -> tuple[str, list[Download]]:
+    """Fetch once and keep what is right; what apt said, and what is not there or not right.
+
+    A file of the right length or longer that is wrong is removed: it cannot be continued.
+    """
+    slow: SlowError | None = None
+    said = ""
+    try:
+        said = download_all(apt, downloads, pace)
+    except SlowError as error:
+        slow = error
+    finally:
+        right, wrong = sorted_out(downloads)
+        keep(right)
+        pace.moved(sum(each.package.size for each in right))
+    if slow and wrong:
+        raise slow_error(wrong, pace.patience, sources.get(wrong[0].package.source)) from slow
+    return said, wrong
+
+
+def sorted_out(downloads: Sequence[Download]) -> tuple[list[Download], list[Download]]:
+    """Those whose file is right, and the others; what cannot become right is removed."""
+    right: list[Download] = []
+    wrong: list[Download] = []
     for download in downloads:
-        if download.path.is_symlink():  # how apt fetches from file: archives
-            copy_from_link(download.path)
-        if download.path.exists() and digest_of_file(download.path) == download.package.sha256:
-            yield download.package, download.path
-        else:
-            wrong.append(download)
-    if wrong:
-        named = {source.id: source for source in apt.sources}
-        raise fetch_error(wrong, said, named.get(wrong[0].package.source))
+        path, package = download.path, download.package
+        if path.is_symlink():  # how apt fetches from file: archives
+            copy_from_link(path)
+        refused = path.with_name(f"{path.name}.FAILED")  # apt's name for one with another sum
+        refused.unlink(missing_ok=True)
+        size = path.stat().st_size if path.exists() else -1
+        if size == package.size and digest_of_file(path) == package.sha256:
+            right.append(download)
+            continue
+        if size >= package.size:
+            path.unlink()
+        wrong.append(download)
+    return right, wrong
 
 
 def uri_of(package: LockedPackage, archives: dict[str, str]) -> str:
@@ -102,14 +142,18 @@ def copy_from_link(path: Path) -> None:
         shutil.copyfile(origin, path)
 
 
-def download_all(apt: Apt, downloads: Sequence[Download]) -> str:
-    """Run apt's helper, at most AT_ONCE at a time; what they said of errors."""
+def download_all(apt: Apt, downloads: Sequence[Download], pace: Pace) -> str:
+    """Run apt's helper, at most AT_ONCE at a time; what they said of errors.  Raises SlowError."""
     shares = [share for share in balanced(downloads, AT_ONCE) if share]
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        running: list[Future[str]] = [
-            threads.submit(download_share, apt, share) for share in shares
-        ]
-        return "\n".join(future.result() for future in running)
+        try:
+            running: list[Future[str]] = [
+                threads.submit(download_share, apt, share, pace) for share in shares
+            ]
+            return "\n".join(future.result() for future in running)
+        except BaseException:
+            pace.ended = True  # leaving waits for the threads
+            raise
 
 
 def balanced(downloads: Sequence[Download], count: int) -> list[list[Download]]:
@@ -123,53 +167,26 @@ def balanced(downloads: Sequence[Download], count: int) -> list[list[Download]]:
     return shares
 
 
-def download_share(apt: Apt, downloads: Sequence[Download]) -> str:
+def download_share(apt: Apt, downloads: Sequence[Download], pace: Pace) -> str:
     """Fetch one share; what was said of errors (the caller looks at the files)."""
     words = [
         word
         for download in downloads
         for word in (download.uri, download.path, f"SHA256:{download.package.sha256}")
     ]
-    done = apt.run([HELPER, "download-file", *words], check=False)
+    done = apt.run([HELPER, "download-file", *words], ask=pace.ask, check=False)
     return done.stderr if done.status else ""
 
 
-@contextmanager
-def watched(folder: Path, total: int, what: str, progress: Progress) -> Iterator[None]:
-    """Tell `progress` how the files below `folder` grow, until the end."""
-    stop = threading.Event()
-    before = size_below(folder)
-
-    def watch() -> None:
-        seen = 0
-        ended = False
-        while not ended:
-            ended = stop.wait(POLL_S)
-            now = min(total, max(seen, size_below(folder) - before))
-            if now > seen:
-                progress.advance(now - seen)
-                seen = now
-
-    progress.start(total, what)
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        watcher.join()
-        progress.done()
-
-
-def size_below(folder: Path) -> int:
-    """The bytes in files below `folder`, some of which may vanish while we look."""
-    size = 0
-    for path in folder.rglob("*"):
-        try:
-            size += path.stat().st_size if path.is_file() else 0
-        except FileNotFoundError:
-            continue
-    return size
+def slow_error(wrong: Sequence[Download], patience: Patience, source: Source | None) -> HostError:
+    """The error for a mirror that was given up."""
+    first = wrong[0]
+    more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
+    return HostError(
+        f"the mirror sent {patience}: gave up {first.package.nevra}{more}",
+        where=f"source {first.package.source}",
+        hint=f"run the command again: it continues where this one stopped; or {unreached(source)}",
+    )
 
 
 def fetch_error(wrong: Sequence[Download], said: str, source: Source | None) -> ImagebuilderError:

@@ -6,26 +6,46 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
-from io import StringIO
 from pathlib import Path
 from typing import cast
 
-from pydantic import TypeAdapter, ValidationError
-from ruamel.yaml import YAML
+from pydantic import ValidationError
 
+from imagebuilder.decode import parse_json, read_or_say, validate
 from imagebuilder.digest import Json, digest_of
 from imagebuilder.errors import InputError
+from imagebuilder.files import write_file
 from imagebuilder.lock.difference import lock_differences
-from imagebuilder.lock.storage import beside, make_folder, storing, sync
+from imagebuilder.lock.storage import make_folder, storing
 from imagebuilder.lock.types import SCHEMA, Lock
 
-__all__ = ["find_lock", "load_lock", "lock_differences", "make_lock_file", "render_lock"]
+__all__ = [
+    "find_lock",
+    "find_siblings",
+    "load_lock",
+    "lock_differences",
+    "make_lock_file",
+    "render_lock",
+]
 
-AGAIN = "imagebuilder lock PROFILE writes it again"
 HEAD = ("schema", "digest")
 INDENT = " "
+SPACE = re.compile(r"[ \t\r\n]*")
+
+
+def find_siblings(path: Path, tell: Callable[[str], None]) -> list[Lock]:
+    """The locks beside `path`; one that cannot be read concerns its own profile alone."""
+    found = []
+    for sibling in sorted(path.parent.glob("[!.]*.lock")):
+        if sibling == path:
+            continue
+        try:
+            found.append(load_lock(sibling))
+        except InputError as error:
+            tell(f"{error.faults[0]}")
+    return found
 
 
 def find_lock(path: Path) -> Lock | None:
@@ -38,47 +58,50 @@ def load_lock(path: Path) -> Lock:
 
     Raises InputError when it is missing, is not a lock of this version, or was edited by hand.
     """
+    hint = again(os.fspath(path))
     try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot be read: {error}", where=os.fspath(path), hint=AGAIN) from error
+        text = read_or_say(path, hint).decode()
+    except UnicodeDecodeError as error:
+        raise InputError("is not UTF-8 text", where=os.fspath(path), hint=hint) from error
     return parse_lock(text, os.fspath(path))
 
 
 def parse_lock(text: str, where: str) -> Lock:
     """The lock that `text` is; `where` names it in errors.  Raises InputError."""
-    try:
-        given = cast(Json, json.loads(text))
-    except json.JSONDecodeError as error:
-        at = f"{where}:{error.lineno}:{error.colno}"
-        raise InputError(f"not JSON: {error.msg}", where=at, hint=hint_for(text)) from error
+    hint = again(where)
+    if not text.strip():
+        raise InputError("is empty", where=where, hint=hint)
+    given = parse_json(text, where, hint=hint_for(text, hint))
     if not isinstance(given, Mapping) or given.get("schema") != SCHEMA:
         found = given.get("schema") if isinstance(given, Mapping) else None
         raise InputError(
             f"its schema is {found}, this imagebuilder reads {SCHEMA}",
             where=f"{where}:1",
-            hint=AGAIN,
+            hint=hint,
         )
     content = {name: value for name, value in given.items() if name not in HEAD}
     try:
-        lock = TypeAdapter(Lock).validate_json(json.dumps(content), strict=True)
+        lock = validate(Lock, content)
     except ValidationError as error:
         first = error.errors()[0]
         at = f"{where}:{line_of(text, first['loc'])}"
-        raise InputError(
-            f"{path_of(first['loc'])}: {first['msg']}", where=at, hint=AGAIN
-        ) from error
+        raise InputError(f"{path_of(first['loc'])}: {first['msg']}", where=at, hint=hint) from error
     if given.get("digest") != digest_of(content):
         at = f"{where}:{line_of(text, ('digest',))}"
-        raise InputError("edited by hand: its digest does not match", where=at, hint=AGAIN)
+        raise InputError("edited by hand: its digest does not match", where=at, hint=hint)
     return lock
 
 
-def hint_for(text: str) -> str:
+def again(where: str) -> str:
+    """The command that replaces a lock file."""
+    return f"imagebuilder lock {Path(where).stem} writes a new one"
+
+
+def hint_for(text: str, hint: str) -> str:
     """What to do about a file that is not JSON: git leaves its own marks."""
     if re.search(r"^(<<<<<<<|>>>>>>>)", text, re.MULTILINE):
-        return f"a merge left its marks; take either side, and {AGAIN}"
-    return AGAIN
+        return f"a merge left its marks: {hint}"
+    return hint
 
 
 def path_of(loc: tuple[int | str, ...]) -> str:
@@ -88,15 +111,36 @@ def path_of(loc: tuple[int | str, ...]) -> str:
 
 def line_of(text: str, loc: tuple[int | str, ...]) -> int:
     """The line of a place in JSON text, or of the nearest thing around it that is there."""
-    node: object = YAML().load(StringIO(text))
-    line = 0
+    at = 0
     for part in loc:
-        try:
-            position, node = node.lc.data[part], node[part]  # type: ignore[attr-defined,index]
-        except (AttributeError, KeyError, IndexError, TypeError):
+        found = find_inside(text, at, part)
+        if found is None:
             break
-        line = position[0]
-    return line + 1
+        at = found
+    return text.count("\n", 0, SPACE.match(text, at).end()) + 1  # type: ignore[union-attr]
+
+
+def find_inside(text: str, at: int, part: int | str) -> int | None:
+    """Where the value of a key or an index begins, in the value that begins at `at`."""
+    decoder = json.JSONDecoder()
+    at = SPACE.match(text, at).end()  # type: ignore[union-attr]
+    if text[at : at + 1] not in ("{", "["):
+        return None
+    named, number = text[at] == "{", 0
+    while True:
+        at = SPACE.match(text, at + 1).end()  # type: ignore[union-attr]
+        if text[at : at + 1] in ("}", "]"):
+            return None
+        key: object = number
+        if named:
+            key, at = decoder.raw_decode(text, at)
+            at = SPACE.match(text, text.index(":", at) + 1).end()  # type: ignore[union-attr]
+        if key == part:
+            return at
+        _, at = decoder.raw_decode(text, at)
+        at, number = SPACE.match(text, at).end(), number + 1  # type: ignore[union-attr]
+        if text[at : at + 1] != ",":
+            return None
 
 
 def make_lock_file(lock: Lock, path: Path) -> None:
@@ -106,17 +150,9 @@ def make_lock_file(lock: Lock, path: Path) -> None:
     """
     with storing(path.parent):
         make_folder(path.parent)
-        new = beside(path)
-        try:
-            new.write_text(render_lock(lock))
-            sync(new)
-            if os.geteuid() == 0:
-                owner = path.parent.stat()
-                os.chown(new, owner.st_uid, owner.st_gid)
-            new.replace(path)
-        finally:
-            new.unlink(missing_ok=True)
-        sync(path.parent)
+        above = path.parent.stat()
+        owner, group = (above.st_uid, above.st_gid) if os.geteuid() == 0 else (-1, -1)
+        write_file(path, render_lock(lock).encode(), owner=owner, group=group)
 
 
 def render_lock(lock: Lock) -> str:

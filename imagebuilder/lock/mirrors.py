@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.lock.deb822 import parse_stanzas
@@ -71,6 +71,14 @@ def security_beside(named: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def split_uri(uri: str) -> SplitResult:
+    """The parts of an address; an address that is none (`http://[`) has none."""
+    try:
+        return urlsplit(uri)
+    except ValueError:
+        return urlsplit("")
+
+
 @dataclass(frozen=True)
 class HostEntry:
     """An archive in the host's apt sources; `text` is the line or the stanza that names it."""
@@ -81,7 +89,7 @@ class HostEntry:
     @property
     def official(self) -> bool:
         """Whether it is surely the distribution's: by its keyring, or by its path."""
-        return f"/{urlsplit(self.uri).path.strip('/')}" in ENDINGS or any(
+        return f"/{split_uri(self.uri).path.strip('/')}" in ENDINGS or any(
             keyring in self.text for keyring in KEYRINGS
         )
 
@@ -89,7 +97,9 @@ class HostEntry:
     def name(self) -> str:
         """Which mirror it is, "" for none that a base can ask for."""
         found = next((name for end, name in ENDINGS.items() if self.uri.endswith(end)), "")
-        security = found == "ubuntu" and (urlsplit(self.uri).hostname or "").startswith("security.")
+        security = found == "ubuntu" and (split_uri(self.uri).hostname or "").startswith(
+            "security."
+        )
         return "ubuntu-security" if security else found
 
 

@@ -27,7 +27,7 @@ def unknown_packages(apt: Apt, options: Sequence[str], requests: Sequence[Reques
     if not words:
         return []
     simulate = ["apt-get", *options, "install", "--simulate", "--yes", "--", *words]
-    done = apt.run(simulate, check=False)
+    done = apt.attempt(simulate)
     unknown: dict[str, str] = {}
     for name, virtual, version, package in UNKNOWN.findall(done.stderr):
         if version:

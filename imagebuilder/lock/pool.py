@@ -2,38 +2,45 @@
 """The package pool: every file by its sha256, fetched by apt's and pip's own transports.
 
 debs/<sha256>.deb              verified, complete or absent
-debs/<sha256>.control          its control record, once somebody has read it
+debs/<sha256>.control          its control record, once somebody has read it, below its digest
 debs/<sha256>.src              a file of a source package
 wheels/<sha256>/<file name>    verified, complete or absent
-*/.partial-*                   one fetch's unfinished files; gone when it ends
+*/.unfinished/                 what the next fetch continues, a file by its sha256
 */.lock                        held by the one fetch that adds
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
-import os
 import shutil
-import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from imagebuilder.digest import digest_of_file
-from imagebuilder.errors import FullError, InputError, WorkError
+from imagebuilder.digest import digest_of_bytes, digest_of_file
+from imagebuilder.errors import InputError, WorkError
+from imagebuilder.files import keep_file, keep_files, make_folder, write_file
 from imagebuilder.lock.apt import Apt, make_apt
 from imagebuilder.lock.builds import SOURCE_ARCHITECTURE, environments, every_package
-from imagebuilder.lock.fetching import Progress, fetch_debs, watched
-from imagebuilder.lock.storage import beside, storing, sync
+from imagebuilder.lock.fetching import Download, fetch_debs
+from imagebuilder.lock.patience import PATIENCE, Patience, Progress, size_below, watched
+from imagebuilder.lock.storage import check_free, storing
 from imagebuilder.lock.types import Lock, LockedPackage, LockedWheel
 from imagebuilder.process import run
 from imagebuilder.recipe.types import Source
+from imagebuilder.ui import format_count
 
-PARTIAL = ".partial-"
+UNFINISHED = ".unfinished"
+# A file that nobody has continued for so long is not wanted any more, or its mirror has gone.
+KEEP_DAYS = 7
 FIRST_SHOWN = 10
 # What must stay free beside the files themselves.
 SPARE_BYTES = 64 << 20
+# Starting pip takes a second: of many small wheels, so much is fetched at once.
+SHARE_BYTES = 50_000_000
 
 
 def deb_path(debs: Path, sha256: str) -> Path:
@@ -55,15 +62,26 @@ def wheel_path(wheels: Path, wheel: LockedWheel) -> Path:
 
 def control(debs: Path, package: LockedPackage) -> str:
     """The control record of a package of the pool.  Raises WorkError when it is not there."""
-    kept = debs / f"{package.sha256}.control"
-    try:
-        return kept.read_text()
-    except FileNotFoundError:
-        text = run(["dpkg-deb", "--field", deb_path(debs, package.sha256)]).stdout
-    new = beside(kept)
-    new.write_text(text)
-    new.replace(kept)
+    kept = control_path(debs, package.sha256)
+    if (known := find_control(kept)) is not None:
+        return known
+    text = run(["dpkg-deb", "--field", deb_path(debs, package.sha256)]).stdout
+    write_file(kept, f"{digest_of_bytes(text.encode())}\n{text}".encode())
     return text
+
+
+def control_path(debs: Path, sha256: str) -> Path:
+    """Where the control record of a package is kept."""
+    return debs / f"{sha256}.control"
+
+
+def find_control(kept: Path) -> str | None:
+    """A control record that was kept; None when there is none, or it does not match its digest."""
+    try:
+        digest, _, text = kept.read_text(errors="replace").partition("\n")
+    except OSError:
+        return None
+    return text if digest == digest_of_bytes(text.encode()) else None
 
 
 def fetch(
@@ -76,39 +94,49 @@ def fetch(
     *,
     offline: bool,
     progress: Progress,
-) -> None:
-    """See to it that the pool has every package and wheel of `lock`.
+    doubted: frozenset[str] = frozenset(),
+    patience: Patience = PATIENCE,
+) -> frozenset[str]:
+    """See to it that the pool has every package and wheel of `lock`; the sha256 of those fetched.
 
-    Raises InputError when `offline` and something is missing, HostError for a mirror that is not
-    reachable or a full disk, and WorkError for a file that is gone from the mirror or is not what
-    the lock says.  What was fetched before an error stays.
+    What has the right size is taken to be there; of `doubted` the content is read as well.
+
+    Raises InputError when `offline` and something is missing, HostError for a full disk and for a
+    mirror that is not reachable or too slow, and WorkError for a file that is gone from the mirror
+    or is not what the lock says.  What was complete before an error stays, and what was not is
+    continued.
     """
-    packages = missing_packages(lock, debs)
-    files = missing_wheels(lock, wheels)
+    packages = missing_packages(lock, debs, doubted)
+    files = missing_wheels(lock, wheels, doubted)
     if offline and (packages or files):
         raise offline_error(packages, files)
     if packages:
         with adding(debs, sum(package.size for package in packages)) as folder:
-            wanted = missing_packages(lock, debs)
+            wanted = missing_packages(lock, debs, doubted)
             apt = make_apt(recipe_sources, mirrors, cache, architecture=lock.architecture)
-            add_packages(apt, wanted, folder, debs, progress)
+            add_packages(apt, wanted, folder, debs, progress, patience)
     if files:
         with adding(wheels, sum(wheel.size for wheel in files)) as folder:
-            add_wheels(lock, folder, wheels, progress)
+            add_wheels(lock, folder, wheels, progress, patience, doubted)
+    return frozenset([*(p.sha256 for p in packages), *(w.sha256 for w in files)])
 
 
-def missing_packages(lock: Lock, debs: Path) -> list[LockedPackage]:
-    """The packages the pool does not have, or has with another size."""
+def missing_packages(
+    lock: Lock, debs: Path, doubted: frozenset[str] = frozenset()
+) -> list[LockedPackage]:
+    """The packages the pool does not have, or has with another size, or `doubted` content."""
     wanted = {package.sha256: package for package in every_package(lock)}
     return [
         package
         for package in wanted.values()
-        if not has_size(package_path(debs, package), package.size)
+        if not is_there(package_path(debs, package), package, doubted)
     ]
 
 
-def missing_wheels(lock: Lock, wheels: Path) -> list[LockedWheel]:
-    """The wheels the pool does not have, or has with another size."""
+def missing_wheels(
+    lock: Lock, wheels: Path, doubted: frozenset[str] = frozenset()
+) -> list[LockedWheel]:
+    """The wheels the pool does not have, or has with another size, or `doubted` content."""
     wanted = {
         wheel.sha256: wheel
         for layer in lock.layers
@@ -116,15 +144,27 @@ def missing_wheels(lock: Lock, wheels: Path) -> list[LockedWheel]:
         for wheel in env.wheels
     }
     return [
-        wheel for wheel in wanted.values() if not has_size(wheel_path(wheels, wheel), wheel.size)
+        wheel
+        for wheel in wanted.values()
+        if not is_there(wheel_path(wheels, wheel), wheel, doubted)
     ]
 
 
-def has_size(path: Path, size: int) -> bool:
-    """Whether there is a file of that size."""
+def is_there(path: Path, file: LockedPackage | LockedWheel, doubted: frozenset[str]) -> bool:
+    """Whether there is a file of that size and, if it is `doubted`, of that content."""
     try:
-        return path.stat().st_size == size
+        if path.stat().st_size != file.size:
+            return False
     except FileNotFoundError:
+        return False
+    return file.sha256 not in doubted or is_right(path, file.sha256)
+
+
+def is_right(path: Path, sha256: str) -> bool:
+    """Whether a file can be read and has this content."""
+    try:
+        return digest_of_file(path) == sha256
+    except OSError:
         return False
 
 
@@ -141,23 +181,33 @@ def offline_error(packages: Sequence[LockedPackage], wheels: Sequence[LockedWhee
 
 @contextmanager
 def adding(pool: Path, size: int) -> Iterator[Path]:
-    """A folder for unfinished files of the only fetch that adds to `pool`, gone at the end.
+    """The folder for unfinished files of the only fetch that adds to `pool`.
 
-    Raises FullError when `size` bytes do not fit.
+    What an ended fetch has left there, the next one continues.  Raises FullError when `size` bytes,
+    of which some may be there, do not fit.
     """
+    folder = pool / UNFINISHED
     with storing(pool), open_lock(pool) as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
-        for left in pool.glob(f"{PARTIAL}*"):
+        sweep_unfinished(folder)
+        size -= size_below(folder)
+        check_free(
+            pool, size + SPARE_BYTES, "to fetch", "imagebuilder gc removes what no image uses"
+        )
+        folder.mkdir(exist_ok=True)
+        try:
+            yield folder
+        finally:
+            with contextlib.suppress(OSError):  # what is in it stays
+                folder.rmdir()
+
+
+def sweep_unfinished(folder: Path) -> None:
+    """Remove what cannot be continued, and what nobody has."""
+    limit = time.time() - KEEP_DAYS * 86400
+    for left in folder.glob("*"):
+        if left.is_dir() or left.is_symlink() or left.stat().st_ctime < limit:
             remove(left)
-        free = shutil.disk_usage(pool).free
-        if size + SPARE_BYTES > free:
-            raise FullError(
-                f"no space left: {mega(size)} to fetch, {mega(free)} free",
-                where=os.fspath(pool),
-                hint="imagebuilder gc removes what no image uses",
-            )
-        with tempfile.TemporaryDirectory(dir=pool, prefix=f"{PARTIAL}{os.getpid()}-") as name:
-            yield Path(name)
 
 
 def open_lock(pool: Path) -> IO[str]:
@@ -174,25 +224,37 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def mega(size: int) -> str:
-    """A size in megabytes."""
-    return f"{size / 1e6:.0f} MB"
-
-
 def add_packages(
-    apt: Apt, packages: Sequence[LockedPackage], folder: Path, debs: Path, progress: Progress
+    apt: Apt,
+    packages: Sequence[LockedPackage],
+    folder: Path,
+    debs: Path,
+    progress: Progress,
+    patience: Patience,
 ) -> None:
     """Fetch packages into `folder` and rename each that is right into the pool."""
-    for package, path in fetch_debs(apt, packages, folder, progress):
-        keep(path, package_path(debs, package))
-    sync(debs)
+
+    def keep(downloads: Sequence[Download]) -> None:
+        for download in downloads:
+            download.path.chmod(0o644)
+        if downloads:
+            keep_files([(each.path, package_path(debs, each.package)) for each in downloads])
+
+    fetch_debs(apt, packages, folder, progress, keep, patience)
 
 
-def add_wheels(lock: Lock, folder: Path, pool: Path, progress: Progress) -> None:
-    """Fetch the wheels that are missing, an environment at a time."""
+def add_wheels(
+    lock: Lock,
+    folder: Path,
+    pool: Path,
+    progress: Progress,
+    patience: Patience,
+    doubted: frozenset[str],
+) -> None:
+    """Fetch the wheels that are missing, an environment at a time, and keep each share of them."""
     from imagebuilder.lock.wheels import Python, download, glibc_of  # slow; `plan` never needs it
 
-    missing = {wheel.sha256 for wheel in missing_wheels(lock, pool)}
+    missing = {wheel.sha256 for wheel in missing_wheels(lock, pool, doubted)}
     for layer in lock.layers:
         for env in environments(layer):
             wanted = [wheel for wheel in env.wheels if wheel.sha256 in missing]
@@ -201,11 +263,25 @@ def add_wheels(lock: Lock, folder: Path, pool: Path, progress: Progress) -> None
             where = f"python environment {env.path}"
             python = Python(env.python, glibc_of(lock.packages), lock.architecture)
             size = sum(wheel.size for wheel in wanted)
-            with watched(folder, size, f"Fetching {len(wanted)} wheels", progress):
-                download(folder, env.options, wanted, python, where)
-            for wheel in wanted:
-                keep_wheel(folder / wheel.filename, wheel, pool)
+            what = f"Fetching {format_count(len(wanted), 'wheel')}"
+            with watched(folder, size, what, progress, patience) as pace:
+                for share in shares_of(wanted):
+                    download(folder, env.options, share, python, where, pace)
+                    for wheel in share:
+                        keep_wheel(folder / wheel.filename, wheel, pool)
+                        pace.moved(wheel.size)
             missing -= {wheel.sha256 for wheel in wanted}
+
+
+def shares_of(wheels: Sequence[LockedWheel]) -> Iterator[list[LockedWheel]]:
+    """The wheels in shares that one run of pip fetches: what is lost when it is interrupted."""
+    share: list[LockedWheel] = []
+    for wheel in sorted(wheels, key=lambda wheel: wheel.size):
+        if share and sum(each.size for each in share) + wheel.size > SHARE_BYTES:
+            yield share
+            share = []
+        share.append(wheel)
+    yield share
 
 
 def keep_wheel(path: Path, wheel: LockedWheel, pool: Path) -> None:
@@ -214,13 +290,6 @@ def keep_wheel(path: Path, wheel: LockedWheel, pool: Path) -> None:
     if found != wheel.sha256:
         raise WorkError(f"{wheel.filename} has sha256 {found}, the lock says {wheel.sha256}")
     target = wheel_path(pool, wheel)
-    target.parent.mkdir(exist_ok=True)
-    keep(path, target)
-    sync(target.parent)
-
-
-def keep(path: Path, target: Path) -> None:
-    """Rename a complete file to its name in the pool, durably."""
+    make_folder(target.parent)
     path.chmod(0o644)
-    sync(path)
-    path.replace(target)
+    keep_file(path, target)

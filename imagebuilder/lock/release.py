@@ -15,7 +15,8 @@ from imagebuilder.digest import digest_of_bytes
 from imagebuilder.errors import Fault, InputError, WorkError
 from imagebuilder.lock.apt import Apt
 from imagebuilder.lock.deb822 import parse_release
-from imagebuilder.recipe.types import Source
+from imagebuilder.recipe.types import ExpiredRelease, Source
+from imagebuilder.ui import format_count
 
 DAY = 86400
 
@@ -46,7 +47,7 @@ def parse_date(text: str) -> int:
         return 0
     try:
         return int(parsedate_to_datetime(text).timestamp())
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise WorkError(f"a Release file has no readable date: {text}") from error
 
 
@@ -100,7 +101,7 @@ def read_release(source: Source, suite: str, prefix: str) -> Release:
 def check_ends(releases: tuple[Release, ...], now: int, progress: Callable[[str], None]) -> None:
     """Tell `progress` of each expired Release that is accepted; raise InputError for the others."""
     faults = []
-    told: set[str] = set()
+    accepted: dict[ExpiredRelease, list[str]] = {}
     for release in releases:
         late = (now - release.valid_until) // DAY if release.valid_until else -1
         if late < 0:
@@ -112,15 +113,16 @@ def check_ends(releases: tuple[Release, ...], now: int, progress: Callable[[str]
                 "Release file is never checked for its end"
             )
         elif consent and late <= consent.accept_days:
-            why = "as well" if consent.because in told else f"because {consent.because}"
-            told.add(consent.because)
-            progress(
-                f"note: Release of {release.suite} ended {days(late)} ago "
-                f"({day_of(release.valid_until)}); accepted for up to "
-                f"{days(consent.accept_days)} {why}"
-            )
+            ended = f"Release of {release.suite} ended {format_count(late, 'day')} ago"
+            accepted.setdefault(consent, []).append(ended)
         else:
             faults.append(expired(release.source, release.suite, late, release.valid_until))
+    for consent, ends in accepted.items():
+        progress(
+            f"note: {', '.join(ends)}; accepted for up to "
+            f"{format_count(consent.accept_days, 'day')} because {consent.because}; a mirror that "
+            "is up to date has newer security fixes"
+        )
     if faults:
         raise InputError.of(faults)
 
@@ -132,11 +134,6 @@ def tell_places(releases: tuple[Release, ...], progress: Callable[[str], None]) 
         progress(f"note: source {source.id} is not the vendor's: {source.instead}")
 
 
-def days(count: int) -> str:
-    """A number of days in words."""
-    return "1 day" if count == 1 else f"{count} days"
-
-
 def day_of(seconds: int) -> str:
     """The day of a moment, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).date().isoformat()
@@ -145,9 +142,9 @@ def day_of(seconds: int) -> str:
 def expired(source: Source, suite: str, late: int, valid_until: int) -> Fault:
     """The fault of a Release file past its end, with or without a consent that is too small."""
     where = f"source {source.id}"
-    what = f"Release of {suite} ended {days(late)} ago ({day_of(valid_until)})"
+    what = f"Release of {suite} ended {format_count(late, 'day')} ago ({day_of(valid_until)})"
     if source.expired_release:
-        limit = days(source.expired_release.accept_days)
+        limit = format_count(source.expired_release.accept_days, "day")
         return Fault(
             where,
             f"{what}, and at most {limit} are accepted",

@@ -17,16 +17,16 @@ from collections.abc import Sequence
 from email.utils import formatdate
 from pathlib import Path
 
-from imagebuilder.errors import WorkError
-from imagebuilder.lock.pool import control, deb_path
+from imagebuilder.lock.pool import control
 from imagebuilder.lock.types import LockedPackage
+from imagebuilder.lock.verified import Pool
 
 COMPONENT = "main"
 
 
 def make_repository(
     packages: Sequence[LockedPackage],
-    debs: Path,
+    pool: Pool,
     target: Path,
     *,
     suite: str,
@@ -35,15 +35,18 @@ def make_repository(
 ) -> None:
     """Make the archive at `target`, which must not exist yet or be empty.
 
-    Raises WorkError when the pool lacks one of `packages`.
+    Raises what Pool.take() raises.
     """
-    pool = target / "pool"
-    pool.mkdir(parents=True)
+    folder = target / "pool"
+    folder.mkdir(parents=True)
     stanzas = []
-    for package in sorted(packages, key=lambda each: (each.name, each.version)):
-        path = pool / file_name(package)
-        link(deb_path(debs, package.sha256), path, package)
-        stanzas.append(render_stanza(package, control(debs, package), path.relative_to(target)))
+    ordered = sorted(packages, key=lambda each: (each.name, each.version))
+    for package, deb in zip(ordered, pool.take(ordered), strict=True):
+        path = folder / file_name(package)
+        link(deb, path)
+        stanzas.append(
+            render_stanza(package, control(pool.debs, package), path.relative_to(target))
+        )
     # debootstrap counts a record only when a blank line follows it.
     index = "".join(f"{stanza}\n" for stanza in stanzas).encode()
     folder = target / "dists" / suite
@@ -63,12 +66,10 @@ def file_name(package: LockedPackage) -> str:
     return f"{package.name}_{version}_{package.architecture}.deb"
 
 
-def link(deb: Path, path: Path, package: LockedPackage) -> None:
+def link(deb: Path, path: Path) -> None:
     """Hard-link a file of the pool, or copy it to another file system."""
     try:
         os.link(deb, path)
-    except FileNotFoundError as error:
-        raise WorkError(f"{package.nevra} is not in the package pool {deb.parent}") from error
     except OSError as error:
         if error.errno not in (errno.EXDEV, errno.EMLINK, errno.EPERM):
             raise

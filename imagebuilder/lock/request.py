@@ -40,11 +40,12 @@ class Request:
         return f"overlay {self.overlay}" if self.overlay else "the base"
 
     def place_of(self, package: str) -> str:
-        """Where a person wrote a package: a line of the overlay's file if it is found there."""
+        """Where a person wrote a package: a place in the overlay's file if it is found there."""
         if self.file is None or not self.file.is_file():
             return self.name
         word = re.compile(rf"(?<![A-Za-z0-9.+-]){re.escape(package)}(?![A-Za-z0-9.+-])")
         for number, line in enumerate(self.file.read_text().splitlines(), 1):
-            if word.search(line.partition("#")[0]):
-                return f"overlays/{self.overlay}/{self.file.name}:{number}"
+            if found := word.search(line.partition("#")[0]):
+                column = found.start() + 1
+                return f"overlays/{self.overlay}/{self.file.name}:{number}:{column}"
         return self.name

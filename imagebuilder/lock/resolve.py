@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from imagebuilder.errors import InputError
-from imagebuilder.lock.apt import Apt, in_use, make_apt
+from imagebuilder.lock.apt import Apt, forget_lists, in_use, make_apt
 from imagebuilder.lock.builds import (
     build_requests,
     elsewhere,
@@ -17,6 +17,7 @@ from imagebuilder.lock.builds import (
     has_sources,
     lock_builds,
 )
+from imagebuilder.lock.claims import check_against_lock
 from imagebuilder.lock.mirrors import default_notes
 from imagebuilder.lock.release import Release
 from imagebuilder.lock.request import Request
@@ -34,6 +35,7 @@ from imagebuilder.lock.update import load_releases
 from imagebuilder.lock.wheels import lock_python, python_of
 from imagebuilder.recipe.read import OVERLAY_FILE
 from imagebuilder.recipe.types import Overlay, Recipe
+from imagebuilder.ui import format_count
 
 # Above any pin of a recipe, so that what a lock had is kept while the mirror has it.
 KEEP_PRIORITY = 1002
@@ -62,12 +64,14 @@ def make_lock(
     previous: Lock | None,
     siblings: Sequence[Lock] = (),
     keep: bool = False,
+    allow_older: bool = False,
     progress: Callable[[str], None] = say_nothing,
 ) -> Lock:
     """Resolve `recipe` against `mirrors`; writes nothing but below `cache`.
 
     With `keep`, versions of `previous` that a mirror still has are taken again.  Layers that equal
-    those of `previous` or of a sibling keep their epoch.  `progress` is told what happens and, in
+    those of `previous` or of a sibling keep their epoch.  With `allow_older`, Release files may be
+    older than those of `previous`.  `progress` is told what happens and, in
     lines that start with `note:`, what a person should know.  Raises InputError, HostError and
     WorkError.
     """
@@ -77,8 +81,12 @@ def make_lock(
             for note in default_notes(recipe.sources, mirrors):
                 progress(f"note: {note}")
             progress("Updating the package lists")
+            if allow_older:
+                forget_lists(apt)
             releases = load_releases(apt, progress)
-            progress(f"Solving {len(recipe.overlays) + 1} layers")
+            if previous:
+                check_against_lock(releases, previous, allow_older=allow_older)
+            progress(f"Solving {format_count(len(recipe.overlays) + 1, 'layer')}")
             solved = solve_keeping(apt, recipe, releases, previous if keep else None, progress)
             count = len(recipe.overlays) + 1
             builds = lock_builds(

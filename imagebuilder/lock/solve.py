@@ -21,9 +21,8 @@ from imagebuilder.lock.names import unknown_packages
 from imagebuilder.lock.request import Request
 from imagebuilder.lock.types import LockedPackage
 from imagebuilder.process import Completed
+from imagebuilder.recipe.rules import PACKAGE
 
-# A package, or a package at a version; apt would read a trailing "-" as "remove".
-REQUEST = re.compile(r"[a-z0-9][a-z0-9+.-]*[a-z0-9+.](=[A-Za-z0-9.+:~-]+)?")
 LINE = re.compile(r"'([^']+)' (\S+) (\d+)")
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.:~_-]*")
 SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -81,11 +80,11 @@ def check_requests(requests: Sequence[Request]) -> None:
         (request, word)
         for request in requests
         for word in request.packages
-        if not REQUEST.fullmatch(word)
+        if not PACKAGE.pattern.fullmatch(word)  # apt reads a trailing "-" as "remove"
     ]
     if bad:
         request, word = bad[0]
-        raise InputError(f"{word!r} is not the name of a package", where=request.name)
+        raise InputError(f"{word!r} is not {PACKAGE.what}", where=request.name)
 
 
 def solve_layer(
@@ -105,7 +104,7 @@ def solve_layer(
         "-o", f"Dir::Etc::preferences={preferences}",
     ]  # fmt: skip
     install = ["apt-get", *options, "install", "--yes", "--no-remove"]
-    done = apt.run([*install, "-qq", "--print-uris", "--", *request.words], check=False)
+    done = apt.attempt([*install, "-qq", "--print-uris", "--", *request.words])
     if done.status != 0:
         raise solve_error(apt, options, requests, request, below)
     offers = [offer for line in done.stdout.splitlines() if (offer := parse_offer(line))]
@@ -182,6 +181,7 @@ def relative(filename: str) -> str:
 def locked_package(apt: Apt, offer: Offer, stanza: Stanza) -> LockedPackage:
     """The lock's line of a package.  Raises WorkError when its record is not fit for one."""
     sha256, size = stanza.get("SHA256", ""), stanza.get("Size", "")
+    kibibytes = stanza.get("Installed-Size", "")
     words = (offer.name, offer.version, offer.architecture)
     if not all(map(SAFE.fullmatch, words)) or not size.isdigit():
         raise WorkError(f"the record of {offer.name!r} {offer.version!r} is malformed")
@@ -198,6 +198,7 @@ def locked_package(apt: Apt, offer: Offer, stanza: Stanza) -> LockedPackage:
         size=int(size),
         path=relative(stanza["Filename"]),
         source=source_of(apt, offer),
+        installed=int(kibibytes) * 1024 if kibibytes.isdigit() else 0,
     )
 
 
@@ -246,7 +247,7 @@ def solve_error(
     if unknown := unknown_packages(apt, options, requests):
         return InputError.of(unknown)
     simulate = ["apt-get", *options, "install", "--simulate", "--yes", "--", *request.words]
-    done = apt.run(simulate, check=False)
+    done = apt.attempt(simulate)
     removed = re.findall(r"^Remv (\S+)", done.stdout, re.MULTILINE)
     if removed:
         return removal_error(removed, request, below)

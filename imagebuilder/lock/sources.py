@@ -35,6 +35,8 @@ def locked_source(release: Release, now: int) -> LockedSource:
         snapshot=source.snapshot,
         expired_because=consent.because if consent else "",
         instead=source.instead,
+        release_suite=release.fields.get("Suite", ""),
+        codename=release.fields.get("Codename", ""),
     )
 
 

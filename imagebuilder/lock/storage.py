@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders and files that are whole and durable, and errors a person can act on."""
+"""Folders that belong to whom they should, and errors a person can act on."""
 
 from __future__ import annotations
 
-import errno
 import os
-import threading
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from imagebuilder.errors import FullError, HostError
-
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+from imagebuilder.files import is_disk_full
+from imagebuilder.ui import format_size
 
 
 @contextmanager
@@ -21,7 +20,7 @@ def storing(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in FULL
+        full = is_disk_full(error)
         raise (FullError if full else HostError)(
             "no space left" if full else f"cannot write: {error.strerror or error}",
             where=os.fspath(error.filename or folder),
@@ -29,6 +28,17 @@ def storing(folder: Path) -> Iterator[None]:
             if full
             else "choose a place that is yours with IMAGEBUILDER_STATE or IMAGEBUILDER_CACHE",
         ) from error
+
+
+def check_free(place: Path, wanted: int, why: str, hint: str) -> None:
+    """Raise FullError unless `wanted` bytes are free at `place`; `why` is a clause with to."""
+    free = shutil.disk_usage(place).free
+    if free < wanted:
+        raise FullError(
+            f"no space left: {format_size(wanted)} needed {why}, {format_size(free)} free",
+            where=os.fspath(place),
+            hint=hint,
+        )
 
 
 def make_folder(folder: Path) -> int:
@@ -40,27 +50,3 @@ def make_folder(folder: Path) -> int:
             above = folder.parent.stat()
             os.chown(folder, above.st_uid, above.st_gid)
     return folder.stat().st_uid
-
-
-def beside(path: Path) -> Path:
-    """A name for the unfinished `path`, which no other thread uses."""
-    return path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Replace `path` unless it has this content; readable by its owner alone."""
-    if path.is_file() and path.read_bytes() == content:
-        return
-    new = beside(path)
-    new.touch(mode=0o600)
-    new.write_bytes(content)
-    new.replace(path)
-
-
-def sync(path: Path) -> None:
-    """Wait until a file or folder is on disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

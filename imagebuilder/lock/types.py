@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 SCHEMA = 1
 
 
 @dataclass(frozen=True)
 class LockedPackage:
-    """One binary package; `path` is relative to the source's archive root."""
+    """One binary package; `path` is relative to the source's archive root.
+
+    `installed` is the bytes it takes when it is installed, as the archive says; 0 where it does not
+    or the lock is from before it was recorded.  What a package is does not depend on it.
+    """
 
     name: str
     version: str
@@ -19,6 +23,7 @@ class LockedPackage:
     size: int
     path: str
     source: str
+    installed: int = field(default=0, compare=False)
 
     @property
     def nevra(self) -> str:
@@ -111,7 +116,8 @@ class LockedSource:
     `date` and `valid_until` are seconds since 1970 (`valid_until` 0: the Release sets no end).
     `origin` is the name of a mirror or a vendor's URI, never a mirror's address; `asked` is the
     digest of everything the recipe says of the source.  `instead` is why the site file has put
-    another place in a vendor's stead, "" where it has not.
+    another place in a vendor's stead, "" where it has not.  `release_suite` and `codename` are the
+    names in the Release file; locks from before they were recorded have none.
     """
 
     id: str
@@ -125,6 +131,8 @@ class LockedSource:
     snapshot: str = ""
     expired_because: str = ""
     instead: str = ""
+    release_suite: str = ""
+    codename: str = ""
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,13 @@ from urllib.parse import unquote
 
 from imagebuilder.errors import Fault, HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.lock.apt import Apt
+from imagebuilder.lock.claims import check_names, tell_old
 from imagebuilder.lock.deb822 import parse_release
+from imagebuilder.lock.patience import PATIENCE, Patience, SlowError, paced
 from imagebuilder.lock.release import (
     DAY,
     Release,
     check_ends,
-    days,
     expired,
     list_name,
     parse_date,
@@ -25,6 +26,7 @@ from imagebuilder.lock.release import (
 )
 from imagebuilder.process import Completed
 from imagebuilder.recipe.types import Source
+from imagebuilder.ui import format_count
 
 # Words of apt (in LC_ALL=C.UTF-8) and what they mean; the first that matches decides.
 EXPIRED = re.compile(r"Release file for (\S+) is expired \(invalid since (?:(\d+)d)?")
@@ -44,18 +46,34 @@ NO_COMPONENT = re.compile(r"doesn't have the component|does not have the compone
 CHANGING = re.compile(r"Hash Sum mismatch|unexpected size|Mirror sync in progress")
 
 
-def load_releases(apt: Apt, progress: Callable[[str], None]) -> tuple[Release, ...]:
+def load_releases(
+    apt: Apt, progress: Callable[[str], None], patience: Patience = PATIENCE
+) -> tuple[Release, ...]:
     """Update the package lists and return the Release of every suite, in the sources' order.
 
     Raises InputError when one is expired without consent or a suite does not exist, HostError when
-    a mirror is not reachable, and WorkError when a signature is not good.
+    a mirror is not reachable or too slow, and WorkError when a signature is not good or a Release
+    file is of another suite than was asked for.
     """
-    done = apt.run(["apt-get", "update", "-qq", "--error-on=any"], check=False)
+    update = ["apt-get", "update", "-qq", "--error-on=any"]
+    try:
+        with paced(apt.lists, patience) as pace:
+            done = apt.attempt(update, ask=pace.ask)
+    except SlowError as error:
+        names = ", ".join(source.id for source in apt.sources)
+        raise HostError(
+            f"the package lists came with {patience}: gave up updating them",
+            where=f"sources {names}",
+            hint=unreached(None),
+        ) from error
     if done.status != 0 or NO_COMPONENT.search(done.stderr):
         raise update_error(apt, done)
     releases = read_releases(apt)
+    now = int(time.time())
+    check_names(releases, progress)
     tell_places(releases, progress)
-    check_ends(releases, int(time.time()), progress)
+    check_ends(releases, now, progress)
+    tell_old(releases, now, progress)
     return releases
 
 
@@ -141,7 +159,7 @@ def expired_by_apt(apt: Apt, match: re.Match[str]) -> Fault:
                 said = parse_release(kept.read_text()) if kept.exists() else {}
                 ended = parse_date(said.get("Valid-Until", "")) or ended
                 return expired(source, suite, late, ended)
-    return Fault(uri, f"Release file ended {days(late)} ago")
+    return Fault(uri, f"Release file ended {format_count(late, 'day')} ago")
 
 
 def source_named(apt: Apt, said: str) -> Source | None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
@@ -17,12 +16,16 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
+from imagebuilder.decode import read_object
 from imagebuilder.digest import Json, digest_of_file
 from imagebuilder.errors import FullError, HostError, ImagebuilderError, InputError, WorkError
-from imagebuilder.lock.requirements import Requirement, load_requirements
+from imagebuilder.files import scratch
+from imagebuilder.lock.patience import Pace, SlowError, paced
 from imagebuilder.lock.types import LockedPackage, LockedPython, LockedWheel
 from imagebuilder.process import Completed, run
+from imagebuilder.recipe.requirements import Requirement, load_requirements
 from imagebuilder.recipe.types import PythonEnv
+from imagebuilder.ui import format_count
 
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 # The first glibc that manylinux knows (PEP 600) and the names of before (PEP 513, 571, 599).
@@ -31,6 +34,7 @@ OLD_NAMES = {"amd64": ("manylinux1", "manylinux2010", "manylinux2014"), "arm64":
 PIP = (sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check")
 NO_WHEEL = re.compile(r"No matching distribution found for (\S+)")
 UNREACHABLE = re.compile(r"Max retries exceeded|NewConnectionError|Failed to establish a new")
+LOOK = "look at the network, the proxy and pip's configuration (pip config list)"
 TIMEOUT_S = 30
 # Asked for when there is no wheel for the root's.
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
@@ -118,13 +122,13 @@ def lock_python(
     this Python; HostError when no index is reachable.
     """
     wanted = load_requirements(env.requirements, python.markers)
-    progress(f"Choosing {len(wanted.entries)} wheels for {env.path} (Python {python.short})")
+    count = format_count(len(wanted.entries), "wheel")
+    progress(f"Choosing {count} for {env.path} (Python {python.short})")
     cache.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache, prefix="wheels-") as name:
-        scratch = Path(name)
-        items = report_of(scratch, wanted.options, wanted.entries, python, env)
+    with scratch(cache, "wheels-") as work:
+        items = report_of(work, wanted.options, wanted.entries, python, env)
         by_name = {entry.name: entry for entry in wanted.entries}
-        wheels = [locked_wheel(item, by_name, env, scratch, python) for item in items]
+        wheels = [locked_wheel(item, by_name, env, work, python) for item in items]
     return LockedPython(
         path=env.path,
         requirements=env.digest,
@@ -199,7 +203,7 @@ def ask_pip(
         match = NO_WHEEL.search(done.stderr)
         others = pythons_with(match[1], scratch, options, python) if match else []
         raise pip_error(done, f"python environment {env.path}", python, others)
-    for entry in cast(list[dict[str, Json]], json.loads(report.read_text())["install"]):
+    for entry in cast(list[dict[str, Json]], read_object(report, whole=True)["install"]):
         yield read_item(entry)
 
 
@@ -273,28 +277,43 @@ def find_size(item: Item) -> int | None:
 def fetched_size(item: Item, scratch: Path, python: Python, where: str) -> int:
     """The size of a wheel whose server does not say it."""
     wheel = LockedWheel(item.name, item.version, item.filename, item.sha256, 0)
-    download(scratch / "fetched", (), [wheel], python, where)
+    with paced(scratch) as pace:
+        download(scratch / "fetched", (), [wheel], python, where, pace)
     return (scratch / "fetched" / item.filename).stat().st_size
 
 
 def download(
-    folder: Path, options: Sequence[str], wheels: Sequence[LockedWheel], python: Python, where: str
+    folder: Path,
+    options: Sequence[str],
+    wheels: Sequence[LockedWheel],
+    python: Python,
+    where: str,
+    pace: Pace,
 ) -> None:
     """Fetch `wheels` into `folder`; pip verifies their hashes.
 
     Raises WorkError when an index has another file than the lock says, HostError when none is
-    reachable.
+    reachable or what comes is too slow.
     """
     folder.mkdir(parents=True, exist_ok=True)
     asked = folder / ".requirements.txt"
     lines = [f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}" for wheel in wheels]
     asked.write_text("".join(f"{line}\n" for line in (*options, *lines)))
     with temporary(folder) as env:
-        done = run_pip(
-            "download", "--require-hashes", *python.options,
-            "--dest", folder, "--requirement", asked, env=env,
-        )  # fmt: skip
-    asked.unlink()
+        try:
+            done = run_pip(
+                "download", "--require-hashes", *python.options,
+                "--dest", folder, "--requirement", asked, env=env, ask=pace.ask,
+            )  # fmt: skip
+        except SlowError as error:
+            raise HostError(
+                f"the package index sent {pace.patience}: gave up "
+                f"{format_count(len(wheels), 'wheel')}, such as {wheels[-1].filename}",
+                where=where,
+                hint=f"run the command again: what is complete has been kept; or {LOOK}",
+            ) from error
+        finally:
+            asked.unlink()
     if done.status != 0:
         raise download_error(done, where)
 
@@ -306,13 +325,17 @@ def temporary(folder: Path) -> Iterator[dict[str, str]]:
         yield {"TMPDIR": name}
 
 
-def run_pip(*words: str | Path, env: Mapping[str, str] | None = None) -> Completed:
+def run_pip(
+    *words: str | Path,
+    env: Mapping[str, str] | None = None,
+    ask: Callable[[], None] | None = None,
+) -> Completed:
     """Run pip with the person's own PIP_* settings; the caller judges its status."""
     settings = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
     for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         if name in os.environ:
             settings[name] = os.environ[name]
-    return run([*PIP, *words], env={**settings, **(env or {})}, check=False)
+    return run([*PIP, *words], env={**settings, **(env or {})}, ask=ask, check=False)
 
 
 def pip_error(
@@ -358,8 +381,7 @@ def download_error(done: Completed, where: str) -> ImagebuilderError:
 
 def unreachable(words: str, where: str) -> HostError:
     """The error for an index that does not answer."""
-    hint = "look at the network, the proxy and pip's configuration (pip config list)"
-    return HostError(f"the package index is not reachable\n    {words}", where=where, hint=hint)
+    return HostError(f"the package index is not reachable\n    {words}", where=where, hint=LOOK)
 
 
 def errors_of(done: Completed) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from imagebuilder.errors import FullError
-from imagebuilder.lock.storage import FULL
+from imagebuilder.files import is_disk_full
 from imagebuilder.nightly.faults import in_a_line
 from imagebuilder.nightly.types import Ending, ProfileNight, Stage
 
@@ -33,7 +33,7 @@ def find_waits(patience: float) -> Iterator[float]:
 
 def is_full(error: BaseException) -> bool:
     """Whether a disk was full: pruning, or somebody else, may make room."""
-    return isinstance(error, FullError) or (isinstance(error, OSError) and error.errno in FULL)
+    return isinstance(error, FullError) or (isinstance(error, OSError) and is_disk_full(error))
 
 
 def merged(first: ProfileNight, later: ProfileNight) -> ProfileNight:

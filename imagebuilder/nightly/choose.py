@@ -17,19 +17,19 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 
+from imagebuilder.decode import find_object
 from imagebuilder.digest import digest_of_bytes
-from imagebuilder.errors import InputError
-from imagebuilder.lock.file import find_lock, load_lock, lock_differences, render_lock
+from imagebuilder.files import write_file
+from imagebuilder.lock.changes import PackageChange, find_changes, suites_in
+from imagebuilder.lock.file import find_lock, find_siblings, lock_differences, render_lock
 from imagebuilder.lock.release import Release
 from imagebuilder.lock.storage import make_folder
 from imagebuilder.lock.types import Lock
-from imagebuilder.nightly.changes import find_changes, suites_in
 from imagebuilder.nightly.faults import TROUBLES
-from imagebuilder.nightly.types import PackageChange
 from imagebuilder.nightly.upstream import Upstream
 from imagebuilder.pipeline import resolve
-from imagebuilder.publish.durable import write_file
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.settings import Settings
 from imagebuilder.ui import Ui
@@ -74,7 +74,7 @@ def choose_lock(recipe: Recipe, settings: Settings, upstream: Upstream, ui: Ui) 
             return Chosen(fallback, there, fallback)
         if stale:
             ui.note(f"the recipe changed since its lock: {'; '.join(stale)}")
-        siblings = siblings_of(recipe.profile, settings, ui)
+        siblings = find_siblings(settings.lock_file(recipe.profile), ui.detail)
         lock = resolve(recipe, settings, ui, previous=there, siblings=siblings)
         if fallback and same_choice(lock, fallback):
             write_memo(settings, fallback, locked_in(lock))
@@ -91,19 +91,6 @@ def choose_lock(recipe: Recipe, settings: Settings, upstream: Upstream, ui: Ui) 
 def same_choice(one: Lock, other: Lock) -> bool:
     """Whether two locks are of the same files; the Release files may be others."""
     return replace(one, sources=()) == replace(other, sources=())
-
-
-def siblings_of(profile: str, settings: Settings, ui: Ui) -> list[Lock]:
-    """The locks of other profiles; one that cannot be read is none of this profile's business."""
-    found = []
-    for path in sorted(settings.locks.glob("*.lock")):
-        if path == settings.lock_file(profile):
-            continue
-        try:
-            found.append(load_lock(path))
-        except InputError as error:
-            ui.detail(f"{error.faults[0]}")
-    return found
 
 
 def seen_in(releases: Sequence[Release]) -> Seen:
@@ -123,14 +110,10 @@ def memo_file(settings: Settings, profile: str) -> Path:
 
 def read_memo(settings: Settings, lock: Lock) -> Seen | None:
     """What is noted of exactly this lock; None where nothing is, or it is damaged."""
-    try:
-        value = json.loads(memo_file(settings, lock.profile).read_text())
-    except (OSError, ValueError):
+    value = find_object(memo_file(settings, lock.profile))
+    if value is None or value.get("lock") != digest_of_lock(lock):
         return None
-    if not isinstance(value, dict) or value.get("lock") != digest_of_lock(lock):
-        return None
-    seen: Seen = value.get("releases", {})
-    return seen
+    return cast("Seen", value.get("releases", {}))
 
 
 def write_memo(settings: Settings, lock: Lock, seen: Seen) -> None:

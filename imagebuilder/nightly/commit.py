@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import HostError, WorkError
-from imagebuilder.nightly.types import PackageChange, ProfileNight
+from imagebuilder.lock.changes import counted, render_change
+from imagebuilder.nightly.types import ProfileNight
 from imagebuilder.process import Completed, Word, run
+from imagebuilder.ui import format_count
 
 # What a person is in the middle of, by the files that git keeps for it: a commit would get into it.
 UNDER_WAY = {
@@ -156,7 +158,7 @@ def render_message(profiles: Sequence[ProfileNight]) -> str:
     security = len({c.name for profile in profiles for c in profile.changes if c.security})
     subject = f"locks: Refresh {names}"
     if len(subject) > TITLE_WIDTH:
-        subject = f"locks: Refresh {len(profiles)} profiles"
+        subject = f"locks: Refresh {format_count(len(profiles), 'profile')}"
     if security:
         subject += f" ({security} security)"
     parts = [subject, *(render_changes(profile) for profile in profiles)]
@@ -171,21 +173,3 @@ def render_changes(profile: ProfileNight) -> str:
     tested = f"; boot test {profile.report}" if profile.report else ""
     what = counted(profile.changes)
     return "\n".join([f"{profile.profile}@{profile.version}: {what}{tested}", *lines])
-
-
-def counted(changes: Sequence[PackageChange]) -> str:
-    """`5 packages changed, 2 of them security`."""
-    if not changes:
-        return "no package changed"
-    security = sum(change.security for change in changes)
-    noun = "package" if len(changes) == 1 else "packages"
-    return f"{len(changes)} {noun} changed" + (f", {security} of them security" if security else "")
-
-
-def render_change(change: PackageChange) -> str:
-    """`security: openssl 3.5.1-1 -> 3.5.1-2 (trixie-security)`; added and removed in words."""
-    what = f"{change.old} -> {change.new}"
-    if not change.old or not change.new:
-        what = f"{change.new} (added)" if change.new else f"{change.old} (removed)"
-    mark, pocket = ("security: ", f" ({change.suite})") if change.security else ("", "")
-    return f"{mark}{change.name} {what}{pocket}"

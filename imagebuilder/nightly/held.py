@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from imagebuilder.publish.find import ReleaseName, find_version
+from imagebuilder.nodes.references import find_version
+from imagebuilder.publish.find import ReleaseName
 from imagebuilder.publish.journal import PROMOTE, find_moves, read_tail
 from imagebuilder.tree import STABLE, Tree
 

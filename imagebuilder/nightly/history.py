@@ -7,7 +7,6 @@ to come: it stays the newest of the old ones, and a night that runs is newer tha
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 
+from imagebuilder.decode import parse_json, read_bytes
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.nightly.as_json import MEND, parse_night
 from imagebuilder.nightly.types import Ending, Night, ProfileNight
@@ -125,10 +125,7 @@ def load_night(path: Path) -> Night:
 @lru_cache(maxsize=128)  # a night reads the same sixty a dozen times
 def parse_file(path: Path, _state: tuple[int, int, int]) -> Night:
     """The same, once for each state of the file.  Raises OSError and InputError."""
-    try:
-        value = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"is damaged: {error}", where=os.fspath(path), hint=MEND) from error
+    value = parse_json(read_bytes(path), os.fspath(path), hint=MEND)
     night = parse_night(value, os.fspath(path))
     if night.id != path.stem:
         raise InputError(f"is the night {night.id!r}", where=os.fspath(path), hint=MEND)

@@ -14,7 +14,15 @@ from urllib.parse import urlsplit
 from imagebuilder.errors import InputError
 from imagebuilder.process import SBIN, base_environment, run
 from imagebuilder.serve.render import render_template
-from imagebuilder.serve.units import UNITS, Unit, exec_line, find_units, place_units
+from imagebuilder.serve.units import (
+    UNITS,
+    Unit,
+    exec_line,
+    find_units,
+    is_live,
+    place_units,
+    remove_units,
+)
 from imagebuilder.settings import Settings
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
@@ -92,7 +100,7 @@ def check_calendar(calendar: str) -> None:
 def make_units(options: TimerOptions, settings: Settings, tree: Tree, ui: Ui) -> tuple[Unit, Unit]:
     """The service and its timer."""
     command = exec_line([sys.executable, "-m", "imagebuilder.cli.main", COMMAND, *options.words])
-    written = (settings.house, settings.state, settings.cache, tree.path)
+    written = (settings.project, settings.state, settings.cache, tree.path)
     needed = (*written, settings.site, Path(sys.executable))
     service = render_template(
         "nightly.service.j2",
@@ -117,7 +125,7 @@ def is_below(paths: Sequence[Path], places: Sequence[str]) -> bool:
 def find_environment(settings: Settings, tree: Tree, ui: Ui) -> Iterator[tuple[str, str]]:
     """Name and value of each variable that a night is given; what has a password in it is not."""
     yield "PATH", f"{Path(sys.executable).parent}:{SBIN}"
-    yield "IMAGEBUILDER_HOUSE", os.fspath(settings.house)
+    yield "IMAGEBUILDER_PROJECT", os.fspath(settings.project)
     yield "IMAGEBUILDER_STATE", os.fspath(settings.state)
     yield "IMAGEBUILDER_CACHE", os.fspath(settings.cache)
     yield "IMAGEBUILDER_SITE", os.fspath(settings.site)
@@ -153,18 +161,8 @@ def environment_line(name: str, value: str) -> str:
 
 
 def uninstall_nightly(root: Path) -> str:
-    """Remove the files of install_nightly(); returns what was removed and what to type."""
-    found = sorted(find_units(root, COMMAND))
-    for path in found:
-        path.unlink()
+    """Stop and remove the units of install_nightly(); returns what was done."""
+    found = find_units(root, COMMAND)
     if not found:
         return "nothing of ours is installed"
-    return "\n".join(
-        [
-            *(f"removed    {path}" for path in found),
-            "",
-            "To stop what runs:",
-            f"    sudo systemctl disable --now {NAME}.timer",
-            "    sudo systemctl daemon-reload",
-        ]
-    )
+    return "\n".join(remove_units(root, found, live=is_live(root)))

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from imagebuilder.digest import Json
-from imagebuilder.nightly.types import Ending, Night, PackageChange, ProfileNight
-from imagebuilder.report.words import plain
-from imagebuilder.ui import format_duration, format_size
+from imagebuilder.lock.changes import PackageChange
+from imagebuilder.nightly.types import Ending, Night, ProfileNight
+from imagebuilder.ui import format_count, format_duration, format_size
+from imagebuilder.untrusted import clean_lines
 
 NAMED = 3  # profiles that failed are named in a headline, and how many more there are
 LISTED = 40  # packages are listed in a message
@@ -23,25 +24,22 @@ def headline(night: Night) -> str:
     if failed:
         named = [f"{done.profile} at {done.stage}" for done in failed[:NAMED]]
         more = [f"{len(failed) - NAMED} more"] if len(failed) > NAMED else []
-        text = f"{len(failed)} of {count(total, 'profile')} failed ({', '.join(named + more)})"
+        text = (
+            f"{len(failed)} of {format_count(total, 'profile')} failed ({', '.join(named + more)})"
+        )
         return one_line(text if night.finished else f"{text}, {len(night.profiles)} done")
     if not night.finished:
-        return f"{len(night.profiles)} of {count(total, 'profile')} done"
+        return f"{len(night.profiles)} of {format_count(total, 'profile')} done"
     endings = Counter(done.ending for done in night.profiles)
     if list(endings) == [Ending.UNCHANGED]:
-        return f"{count(total, 'profile')} unchanged"
+        return f"{format_count(total, 'profile')} unchanged"
     told = [f"{endings[ending]} {ending}" for ending in reversed(Ending) if endings[ending]]
-    return f"{count(total, 'profile')}: {', '.join(told)}" if told else "no profiles"
-
-
-def count(number: int, thing: str) -> str:
-    """`1 profile`, `2 profiles`."""
-    return f"{number} {thing}" + ("" if number == 1 else "s")
+    return f"{format_count(total, 'profile')}: {', '.join(told)}" if told else "no profiles"
 
 
 def one_line(text: str) -> str:
     """Text of anybody on one line."""
-    return " ".join(plain(text).split())
+    return " ".join(clean_lines(text).split())
 
 
 def night_of(night: Night) -> str:
@@ -56,13 +54,6 @@ def security_changes(night: Night) -> dict[str, tuple[PackageChange, ...]]:
         for done in night.profiles
     }
     return {profile: changes for profile, changes in found.items() if changes}
-
-
-def changed(change: PackageChange) -> str:
-    """`openssl 3.5.1-1 -> 3.5.1-1+deb13u1`, `zlib1g 1.3 (new)`, `zlib1g 1.3 (removed)`."""
-    if change.old and change.new:
-        return f"{change.name} {change.old} -> {change.new}"
-    return f"{change.name} {change.new or change.old} ({'new' if change.new else 'removed'})"
 
 
 def render_message(night: Night, page: Path) -> str:
@@ -92,7 +83,7 @@ def failed_lines(done: ProfileNight) -> Iterator[str]:
     """A profile that failed: where, what and what next."""
     yield f"{one_line(done.profile)}: FAILED at {done.stage}"
     if done.fault:
-        yield from (f"  {line}" for line in plain(str(done.fault)).splitlines())
+        yield from (f"  {line}" for line in clean_lines(str(done.fault)).splitlines())
     if done.log:
         yield f"  log: {one_line(done.log)}"
     yield f"  stable is {done.stable or 'nothing'}, as before"
@@ -104,7 +95,7 @@ def done_lines(done: ProfileNight) -> Iterator[str]:
     """A profile that did not."""
     what = [str(done.ending), done.version if done.ending is not Ending.UNCHANGED else ""]
     if done.changes:
-        what.append(f"{count(len(done.changes), 'package')} changed")
+        what.append(f"{format_count(len(done.changes), 'package')} changed")
     if done.published:
         what.append(f"{format_size(done.published)} published")
     yield one_line(f"{done.profile}: {', '.join(filter(None, what))}")
@@ -113,7 +104,7 @@ def done_lines(done: ProfileNight) -> Iterator[str]:
 
 def security_lines(night: Night) -> Iterator[str]:
     """What came from security pockets, each package once."""
-    every = {changed(c): c for changes in security_changes(night).values() for c in changes}
+    every = {str(c): c for changes in security_changes(night).values() for c in changes}
     if not every:
         return
     yield from ("", f"From security pockets ({len(every)}):")

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import platform
 import traceback
@@ -15,7 +14,7 @@ from pathlib import Path
 from time import monotonic, sleep, time
 
 from imagebuilder import __version__
-from imagebuilder.build import check_root
+from imagebuilder.decode import read_json
 from imagebuilder.errors import ImagebuilderError, InputError
 from imagebuilder.lock.file import load_lock
 from imagebuilder.nightly.again import find_waits, merged
@@ -38,9 +37,11 @@ from imagebuilder.nightly.types import (
 from imagebuilder.nightly.upstream import Upstream
 from imagebuilder.nightly.walk import go
 from imagebuilder.nightly.world import Boot, Walk, World
+from imagebuilder.nodes.references import find_version
 from imagebuilder.pipeline import mirrors_of
-from imagebuilder.publish.find import ReleaseName, find_version
+from imagebuilder.publish.find import ReleaseName
 from imagebuilder.report.types import Report
+from imagebuilder.rights import check_root
 from imagebuilder.settings import Settings
 from imagebuilder.tree import CANDIDATE, STABLE, Tree
 from imagebuilder.ui import Ui, format_duration
@@ -67,7 +68,7 @@ def run_night(
     also where somebody interrupts it.  What happens to a profile is in the result.  Raises
     HostError when another night is under way or we are not root, and KeyboardInterrupt again.
     """
-    check_root()
+    check_root("a nightly run")
     started = datetime.now(UTC)
     id = f"{started:%Y%m%dT%H%M%SZ}-{os.getpid()}"  # noqa: A001
     with sole_night(settings.state, f"night {id}"):
@@ -80,7 +81,7 @@ def run_night(
         )
         record = Record(night, options.folder, tree, ui)
         upstream = Upstream(find_archives(settings, record), settings.cache, ui)
-        boot = boot or boot_test(settings.overlays)
+        boot = boot or boot_test(settings.find_overlays())
         world = World(options, settings, tree, ui, boot, upstream, id, wait)
         try:
             spend(record, world)
@@ -256,7 +257,7 @@ def find_archives(settings: Settings, record: Record) -> Mapping[str, str]:
         return {}
 
 
-def boot_test(overlays: Path) -> Boot:
+def boot_test(overlays: Mapping[str, Path]) -> Boot:
     """The boot test as `imagebuilder test` makes it, with the checks of these overlays."""
 
     def boot(tree: Tree, release: ReleaseName, ui: Ui) -> Report:
@@ -270,8 +271,8 @@ def boot_test(overlays: Path) -> Boot:
 def find_latest(folder: Path) -> Night | None:
     """The night that was saved last, whatever the clock was then; None where it cannot be read."""
     try:
-        return parse_night(json.loads((folder / LATEST).read_bytes()))
-    except (InputError, OSError, ValueError):
+        return parse_night(read_json(folder / LATEST))
+    except InputError:
         return None
 
 

@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 import imagebuilder.report
 from imagebuilder.errors import Fault
+from imagebuilder.lock.changes import PackageChange
 from imagebuilder.nightly.history import (
     NIGHTS,
     Cell,
@@ -26,11 +27,11 @@ from imagebuilder.nightly.history import (
     find_records,
     profiles_of,
 )
-from imagebuilder.nightly.message import count, headline, night_of
-from imagebuilder.nightly.types import Ending, Night, PackageChange, ProfileNight, Stage
+from imagebuilder.nightly.message import headline, night_of
+from imagebuilder.nightly.types import Ending, Night, ProfileNight, Stage
 from imagebuilder.report.page import Log, Tile, show_log
-from imagebuilder.report.words import plain
-from imagebuilder.ui import format_duration, format_size
+from imagebuilder.ui import format_count, format_duration, format_size
+from imagebuilder.untrusted import clean_lines
 
 LINES = 200  # of a log are shown, the last ones
 HEIGHT = 24  # of a row of bars, in its own units
@@ -120,11 +121,11 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "plain": plain,
+        "plain": clean_lines,
         "duration": format_duration,
         "size": format_size,
         "night": night_of,
-        "many": count,
+        "many": format_count,
         "security": count_security,
     }
     made.globals |= {"looks": LOOKS, "meanings": MEANINGS, "nights_folder": NIGHTS, "page": page_of}
@@ -212,7 +213,7 @@ def state(night: Night, *, runs: bool) -> str:
     words = headline(night).partition(" (")[0]
     if night.finished:
         return words
-    done = f"{len(night.profiles)} of {count(len(profiles_of([night])), 'profile')}"
+    done = f"{len(night.profiles)} of {format_count(len(profiles_of([night])), 'profile')}"
     failed = sum(one.failed for one in night.profiles)
     more = f", {failed} failed" if failed else ""
     return f"running: {done} done{more}" if runs else f"cut off after {done}{more}"
@@ -258,7 +259,7 @@ def show_card(
         spans=show_spans(done),
         security=tuple(change for change in changes if change.security),
         others=tuple(change for change in changes if not change.security),
-        log=show_log(f"log-{cell.number}", plain(log).splitlines(), LINES) if log else None,
+        log=show_log(f"log-{cell.number}", clean_lines(log).splitlines(), LINES) if log else None,
         log_file=Path(done.log).name if log and beside else "",
         boot=boots.get(cell.number, ""),
     )

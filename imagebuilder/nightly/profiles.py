@@ -7,7 +7,6 @@ import os
 from collections.abc import Sequence
 
 from imagebuilder.errors import Fault, InputError
-from imagebuilder.recipe.read import find_names
 from imagebuilder.recipe.variant import load_variant
 from imagebuilder.settings import Settings
 
@@ -15,9 +14,9 @@ from imagebuilder.settings import Settings
 def choose_profiles(
     asked: Sequence[str], settings: Settings
 ) -> tuple[tuple[str, ...], tuple[Fault, ...]]:
-    """The profiles of a night in order, and why others of the house are not among them.
+    """The profiles of a night in order, and why others of the project are not among them.
 
-    Those asked for; else every recipe, and every other profile that has a lock, such as
+    Those asked for; else every recipe of its own, and every other profile that has a lock, such as
     `generic.ubuntu-noble`.  Raises InputError for a name that means nothing, or when there is none.
     """
     faults: list[Fault] = []
@@ -27,7 +26,8 @@ def choose_profiles(
         if faults:
             raise InputError.of(faults)
         return tuple(dict.fromkeys(asked)), ()
-    recipes = find_names(settings.recipes)
+    every = settings.find_recipes().items()
+    recipes = [name for name, path in every if path.parent == settings.recipes]
     locked = sorted(path.stem for path in settings.locks.glob("[!.]*.lock"))
     others = []
     for profile in locked:
@@ -38,6 +38,6 @@ def choose_profiles(
             faults.append(Fault(where, "is the lock of no profile", "remove it"))
         else:
             others.append(profile)
-    if not recipes:
+    if not (recipes or others):
         raise InputError("there is no recipe", where=os.fspath(settings.recipes))
     return (*recipes, *others), tuple(faults)

@@ -11,6 +11,7 @@ from imagebuilder.inventory import collect_garbage
 from imagebuilder.nightly.types import Pruned
 from imagebuilder.publish.removal import Caution, collect_releases
 from imagebuilder.settings import Settings
+from imagebuilder.store.repository import Store
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
 
@@ -28,7 +29,7 @@ def prune(
     before = free_bytes(places)
     releases = collect_releases(tree, ui, Caution(), keep=keep, dry_run=False)
     images: tuple[str, ...] = ()
-    if (settings.state / "store" / "config").is_file():
+    if Store(settings.state / "store").is_there():
         images = collect_garbage(settings, ui, keep=keep, dry_run=False, locks=refused).images
     return Pruned(
         images=images,

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from imagebuilder.errors import HostError, InputError
+from imagebuilder.files import make_folder, place_file
 from imagebuilder.nightly.as_json import render_night
 from imagebuilder.nightly.history import (
     NIGHTS,
@@ -37,10 +38,9 @@ from imagebuilder.nightly.page import (
     render_night_page,
 )
 from imagebuilder.nightly.types import Night
-from imagebuilder.nodes.place import place_file
 from imagebuilder.report.page import render_page
 from imagebuilder.report.save import find_report, read_end, read_logs, report_folder
-from imagebuilder.tree import Tree, make_folder
+from imagebuilder.tree import Tree
 
 INDEX, LATEST = "index.html", "latest.json"
 SHOWN = 60  # nights are in the history; months have the others
@@ -96,7 +96,7 @@ def save_all(night: Night, folder: Path, tree: Tree | None) -> Path:
 
 def place(path: Path, text: str) -> None:
     """Put a file in its place, for all to read, and wait until it is on the disk."""
-    place_file(path, text.encode(errors="replace"), durable=True)
+    place_file(path, text.encode(errors="replace"))
 
 
 def sweep(folder: Path) -> None:

@@ -11,9 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from imagebuilder.errors import HostError
-from imagebuilder.lock.pool import PARTIAL, remove
 from imagebuilder.settings import Settings
-from imagebuilder.store.locks import held, is_held
+from imagebuilder.store.locks import held
 from imagebuilder.store.workplace import sweep
 from imagebuilder.tree import Tree
 
@@ -52,18 +51,7 @@ def sweep_leftovers(settings: Settings, tree: Tree) -> None:
     for top in (settings.state, tree.path):
         with held(top / "locks" / "work"):
             sweep(top / "work")
-    for pool in (settings.state / "debs", settings.state / "wheels"):
-        sweep_pool(pool)
     for path in settings.locks.glob(".*.lock.*"):
         match = UNFINISHED.fullmatch(path.name)
         if match and not Path("/proc", match[1]).exists():
             path.unlink(missing_ok=True)
-
-
-def sweep_pool(pool: Path) -> None:
-    """Remove unfinished files of a pool, unless a fetch is under way."""
-    left = sorted(pool.glob(f"{PARTIAL}*"))
-    if not left or is_held(pool / ".lock"):
-        return
-    for path in left:
-        remove(path)

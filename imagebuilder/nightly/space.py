@@ -3,20 +3,16 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from pathlib import Path
-
-from imagebuilder.build import room_for
-from imagebuilder.errors import FullError
 from imagebuilder.inventory import collect_garbage
+from imagebuilder.lock.storage import check_free
 from imagebuilder.lock.types import Lock
 from imagebuilder.nightly.faults import TROUBLES
 from imagebuilder.nightly.world import World
 from imagebuilder.plan import Plan
 from imagebuilder.publish.release import SPARE
 from imagebuilder.publish.removal import Caution, collect_releases
-from imagebuilder.ui import format_size
+from imagebuilder.supplies import room_for
+from imagebuilder.ui import format_count, format_size
 
 
 def check_room(world: World, lock: Lock, plan: Plan) -> None:
@@ -26,22 +22,12 @@ def check_room(world: World, lock: Lock, plan: Plan) -> None:
     that is built.
     """
     state, tree = world.settings.state, world.tree.path
-    wanted = room_for(lock, plan)
+    room = room_for(state, lock, plan)
     together = state.stat().st_dev == tree.stat().st_dev
-    check_free(state, wanted + (SPARE if together else 0), world)
+    hint = what_frees(world)
+    check_free(state, room.total + (SPARE if together else 0), "to build it", hint)
     if not together:
-        check_free(tree, wanted + SPARE, world)
-
-
-def check_free(place: Path, wanted: int, world: World) -> None:
-    """Raise FullError unless `wanted` bytes are free at `place`."""
-    free = shutil.disk_usage(place).free
-    if free < wanted:
-        raise FullError(
-            f"no space left: {format_size(free)} free, at least {format_size(wanted)} needed",
-            where=os.fspath(place),
-            hint=what_frees(world),
-        )
+        check_free(tree, room.built + SPARE, "to publish it", hint)
 
 
 def what_frees(world: World) -> str:
@@ -54,11 +40,19 @@ def what_frees(world: World) -> str:
         return "imagebuilder gc and imagebuilder gc --releases remove what nobody needs"
     words = []
     if old:
-        words.append(f"imagebuilder gc --releases --keep {keep} removes {len(old)} releases")
-    if gone.images or gone.layers or gone.packages:
         words.append(
-            f"imagebuilder gc --keep {keep} removes {len(gone.images)} images, {gone.layers} layers"
-            f" and {gone.packages} packages ({format_size(gone.package_bytes)})"
+            f"imagebuilder gc --releases --keep {keep} removes " + format_count(len(old), "release")
+        )
+    if gone.images or gone.layers or gone.packages:
+        images, layers, packages = (
+            format_count(number, thing)
+            for number, thing in (
+                (len(gone.images), "image"), (gone.layers, "layer"), (gone.packages, "package"),
+            )
+        )  # fmt: skip
+        words.append(
+            f"imagebuilder gc --keep {keep} removes {images}, {layers} and {packages} "
+            f"({format_size(gone.package_bytes)})"
         )
     if not words:
         return f"everything there is needed with --keep {keep}: keep fewer, or add a disk"

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from imagebuilder.lock.changes import PackageChange
 from imagebuilder.nightly.faults import in_a_line
-from imagebuilder.nightly.types import Ending, Night, PackageChange, ProfileNight
-from imagebuilder.ui import GREEN, PLAIN, RED, format_duration, format_size, table
+from imagebuilder.nightly.types import Ending, Night, ProfileNight
+from imagebuilder.ui import GREEN, PLAIN, RED, format_count, format_duration, format_size, table
 
 HEADERS = ("profile", "ending", "from", "to", "packages", "published", "time")
 SHADES = {Ending.FAILED: RED, Ending.UNCHANGED: "", Ending.FRESH: GREEN, Ending.PROMOTED: GREEN}
@@ -63,7 +64,7 @@ def remarks(night: Night) -> Iterator[str]:
 def counted(night: Night) -> str:
     """How many releases and images went."""
     amounts = ((len(night.pruned.releases), "release"), (len(night.pruned.images), "image"))
-    return " and ".join(f"{n} {noun}{'' if n == 1 else 's'}" for n, noun in amounts if n)
+    return " and ".join(format_count(n, noun) for n, noun in amounts if n)
 
 
 def painted(line: str, shade: str) -> str:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from imagebuilder.errors import Fault
+from imagebuilder.lock.changes import PackageChange
 
 
 class Stage(StrEnum):
@@ -35,20 +36,6 @@ class Ending(StrEnum):
     FRESH = "fresh"
     PROMOTED = "promoted"
     FAILED = "failed"
-
-
-@dataclass(frozen=True)
-class PackageChange:
-    """A package of the lock that changed; "" is absent.
-
-    `security` is whether the new version came from a security pocket: `suite` names it then.
-    """
-
-    name: str
-    old: str
-    new: str
-    security: bool = False
-    suite: str = ""
 
 
 @dataclass(frozen=True)

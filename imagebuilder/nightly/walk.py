@@ -29,6 +29,7 @@ from imagebuilder.nightly.space import check_room
 from imagebuilder.nightly.types import Ending, Stage
 from imagebuilder.nightly.weigh import weigh_tree
 from imagebuilder.nightly.world import Walk, World
+from imagebuilder.nodes.references import find_version
 from imagebuilder.pipeline import plan_against
 from imagebuilder.plan import Action, Plan
 from imagebuilder.proof.as_json import parse_proof
@@ -36,7 +37,7 @@ from imagebuilder.proof.terminal import headline
 from imagebuilder.proof.types import check_proved
 from imagebuilder.publish.channel import promote
 from imagebuilder.publish.content import check_release
-from imagebuilder.publish.find import ReleaseName, find_version
+from imagebuilder.publish.find import ReleaseName
 from imagebuilder.publish.release import publish
 from imagebuilder.publish.standing import judge, release_standing
 from imagebuilder.recipe.load import load_recipe
@@ -46,6 +47,8 @@ from imagebuilder.report.standing import Standing, State
 from imagebuilder.report.types import Stage as BootStage
 from imagebuilder.store.locks import held
 from imagebuilder.store.repository import Store, make_store
+from imagebuilder.store.state import make_state
+from imagebuilder.supplies import needed, pool_folders
 from imagebuilder.tree import CANDIDATE, STABLE
 from imagebuilder.ui import PoolProgress
 
@@ -192,14 +195,14 @@ def build_image(walk: Walk, world: World, recipe: Recipe, lock: Lock, plan: Plan
     """Make the image; the store it is in."""
     state = world.settings.state
     check_room(world, lock, plan)
+    make_state(state)
     store = make_store(state / "store")
     with archives(walk), held(state / "locks" / "gc", shared=True):
         fetch(
-            building.needed(lock, plan),
+            needed(lock, plan),
             world.upstream.mirrors,
             recipe.sources,
-            state / "debs",
-            state / "wheels",
+            *pool_folders(state),
             world.settings.cache,
             offline=False,
             progress=PoolProgress(world.ui),

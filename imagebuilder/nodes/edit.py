@@ -8,7 +8,6 @@ result is read and checked before it replaces the file, and everything made from
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -19,15 +18,16 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap, CommentedSeq
 from ruamel.yaml.error import YAMLError
 
+from imagebuilder.decode import parse_json
 from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.files import place_file
 from imagebuilder.nodes.check import name_problem
 from imagebuilder.nodes.files import LOCK, make_node_files
 from imagebuilder.nodes.identity import forget_identity
 from imagebuilder.nodes.lines import find_lines, insertion_line
 from imagebuilder.nodes.load import read_document, read_nodes_file, resolve_document
 from imagebuilder.nodes.model import NodeModel
-from imagebuilder.nodes.place import place_file
 from imagebuilder.nodes.references import node_problem
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.recipe.positions import Document
@@ -35,7 +35,7 @@ from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.store.locks import held
 from imagebuilder.tree import Tree
 
-HEADER = "# Who boots what: docs/nodes.md, imagebuilder nodes --help\n"
+HEADER = "# Who boots what: imagebuilder nodes --help\n"
 INDENT = 2
 # Either says which release.
 EXCLUSIVE = {"channel": "version", "version": "channel"}
@@ -84,10 +84,9 @@ def parse_variable(text: str) -> tuple[str, Json]:
     if not equals or not name:
         raise InputError(f"{quote(text)} is not NAME=VALUE", hint="--var rank=3")
     try:
-        parsed: Json = json.loads(value)
-    except ValueError:
+        return name, parse_json(value, name)
+    except InputError:
         return name, value
-    return name, parsed
 
 
 def add_node(tree: Tree, name: str, change: Change) -> Edited:
@@ -119,6 +118,7 @@ def edit(tree: Tree, name: str, change: Change, *, new: bool) -> Edited:
     with held(tree.lock(LOCK)):
         old, before = read(tree)
         if new and before.find(name):
+            make_node_files(tree, before)  # a command that was killed may have made the node alone
             hint = f"imagebuilder nodes set {name} changes it"
             raise InputError(f"there is a node {quote(name)} already", hint=hint)
         if not new:
@@ -134,10 +134,12 @@ def remove_node(tree: Tree, name: str, *, forget: bool) -> Edited:
     with held(tree.lock(LOCK)):
         old, before = read(tree)
         left = forget and not name_problem(name) and tree.kept_node(name).is_dir()
-        if before.find(name) or not left:
-            require(before, name)
+        if before.find(name):
             edited = put(tree, name, before, without_node(old, name))
         else:
+            make_node_files(tree, before)  # a command that was killed may have left the node's
+            if not left:
+                require(before, name)
             edited = Edited(before, None, None)
         if forget:
             forget_identity(tree, name)
@@ -179,12 +181,12 @@ def put(tree: Tree, name: str, before: Nodes, new: Written) -> Edited:
         )
     mode = tree.nodes_file.stat().st_mode & 0o7777 if tree.nodes_file.exists() else 0o644
     try:
-        place_file(tree.nodes_file, new.text.encode(), mode, durable=True)
+        place_file(tree.nodes_file, new.text.encode(), mode)
     except OSError as error:
         raise HostError(
             f"cannot be written: {error.strerror}; it is as it was",
             where=os.fspath(tree.nodes_file),
-            hint="use sudo, or name a tree of yours with --tree",
+            hint="df -h tells whether the disk is full; --tree names another tree",
         ) from error
     make_node_files(tree, nodes)
     return Edited(nodes, before.find(name), after)

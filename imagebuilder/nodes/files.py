@@ -14,16 +14,17 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from imagebuilder.errors import HostError, InputError
+from imagebuilder.files import Content, place_file, place_files, read_text, sync
 from imagebuilder.nodes.given import describe_given, keep_given
 from imagebuilder.nodes.identity import Identity, make_identity
 from imagebuilder.nodes.initrd import render_cpio
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.own import own_entries
-from imagebuilder.nodes.place import Access, find_access, place_file, place_folder
+from imagebuilder.nodes.place import Access, find_access, place_folder
 from imagebuilder.nodes.references import find_live, find_offers
 from imagebuilder.nodes.scripts import (
     node_words,
@@ -37,6 +38,8 @@ from imagebuilder.tree import Tree, hyphened
 from imagebuilder.ui import Ui
 
 LOCK = "nodes"
+MENU = "menu.ipxe"
+OFFER = re.compile(r"^item profile-(\S+) \S+ \((\S+)\)$", re.MULTILINE)  # pxe/menu.ipxe.j2
 SERVED = re.compile(r"[0-9a-f]{2}(-[0-9a-f]{2}){5}")
 
 
@@ -69,15 +72,20 @@ def make_node_files(tree: Tree, nodes: Nodes) -> None:
             )
             for node in nodes.nodes
         }
-        keep_given(tree, given.values())
+        keep_given(tree, given.values(), [mac for node in nodes.nodes for mac in node.macs])
         access = find_access()
-        for node in nodes.nodes:
-            image = render_cpio(own[node.name])
-            for mac in node.macs:
-                script = render_node_script(
-                    node, mac, identities[node.name].machine_id, given[node.name].name
-                )
-                make_served(tree.served_node(mac), script, image, access)
+
+        def served() -> Iterator[Content]:
+            for node in nodes.nodes:
+                image = render_cpio(own[node.name])
+                for mac in node.macs:
+                    script = render_node_script(
+                        node, mac, identities[node.name].machine_id, given[node.name].name
+                    )
+                    yield from served_files(tree.served_node(mac), script, image, access)
+
+        place_files(served())
+        sync(tree.http / "nodes")
         remove_others(tree, nodes)
         known = render_known_hosts(nodes, identities)
         place_file(tree.serve / "known_hosts", known.encode())
@@ -86,15 +94,15 @@ def make_node_files(tree: Tree, nodes: Nodes) -> None:
         raise HostError(
             f"cannot be written: {error.strerror}",
             where=os.fspath(error.filename or tree.path),
-            hint="use sudo, or name a tree of yours with --tree; df -h tells whether it is full",
+            hint="df -h tells whether the disk is full; --tree names another tree",
         ) from error
 
 
-def make_served(folder: Path, script: str, image: bytes, access: Access) -> None:
-    """Make the folder of a NIC; the script comes last, it leads to the image."""
+def served_files(folder: Path, script: str, image: bytes, access: Access) -> Iterator[Content]:
+    """Make the folder of a NIC; what is to be in it, the script last: it leads to the image."""
     place_folder(folder, access)
-    place_file(folder / "node.img", image, access.secret, group=access.group)
-    place_file(folder / "boot.ipxe", script.encode())
+    yield Content(folder / "node.img", image, access.secret, access.group)
+    yield Content(folder / "boot.ipxe", script.encode())
 
 
 def remove_others(tree: Tree, nodes: Nodes) -> None:
@@ -122,7 +130,16 @@ def names_of(node: Node) -> str:
 def make_menu(tree: Tree, menu: Menu) -> None:
     """Make the menu of what the tree has now.  The caller holds the lock of nodes."""
     script = render_menu(menu, find_offers(tree), find_live(tree))
-    place_file(tree.http / "menu.ipxe", script.encode())
+    place_file(tree.http / MENU, script.encode())
+
+
+def read_offers(tree: Tree) -> tuple[tuple[str, str], ...]:
+    """The profiles in the menu as it is, with their channels; none when there is no menu."""
+    try:
+        text = read_text(tree.http / MENU)
+    except FileNotFoundError:
+        return ()
+    return tuple((name, channel) for name, channel in OFFER.findall(text))
 
 
 def update_menu(tree: Tree) -> None:

@@ -11,6 +11,7 @@ is in a short one, so records are for root alone.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -19,17 +20,23 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from imagebuilder.decode import decode_box, parse_object, read_bytes
 from imagebuilder.digest import Json, digest_of, digest_of_bytes
-from imagebuilder.errors import HostError
+from imagebuilder.errors import InputError, RootError
+from imagebuilder.files import Content, make_private, place_files, read_text
 from imagebuilder.nodes.initrd import Entry, complete
 from imagebuilder.nodes.own import PLACE
-from imagebuilder.nodes.place import place_file
+from imagebuilder.nodes.seen import DamagedRecordError, read_fields
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import Tree
 
 ID = re.compile(r"[0-9a-f]{16}")
 KEPT = 7 * 86_400  # seconds; a report may wait so long before somebody reads it
-REPORTS_TO = re.compile(rf"^set report \$\{{http\}}/report/({ID.pattern})$", re.MULTILINE)
+# Stands for a number that the web server puts in its place, another one for each boot.
+TICKET = "ticket"
+REPORTS_TO = re.compile(
+    rf"^set report \$\{{http\}}/report/(?:{TICKET}/)?({ID.pattern})$", re.MULTILINE
+)
 BOOTS = re.compile(
     r"^chain --autofree \$\{http\}/(channels|releases)/([^/\s]+)/([^/\s]+)/boot\.ipxe ",
     re.MULTILINE,
@@ -78,22 +85,27 @@ def describe_entry(entry: Entry) -> str:
     return f"{kind}{entry.mode:04o} {entry.owner}:{entry.group} {content}".rstrip()
 
 
-def keep_given(tree: Tree, given: Collection[Given]) -> None:
+def keep_given(tree: Tree, given: Collection[Given], macs: Collection[str]) -> None:
     """Have a record of each, and none of what nobody needs.  The caller holds the lock of nodes.
 
-    Raises OSError.
+    `macs` are all that nodes have.  Raises OSError.
     """
-    tree.given.mkdir(mode=0o700, exist_ok=True)
-    for each in given:
-        path = tree.given / f"{each.name}.json"
-        place_file(path, json.dumps(each.as_json()).encode() + b"\n", 0o600)
-        os.utime(path)
+    make_private(tree.given)
+    records = [
+        Content(
+            tree.given / f"{each.name}.json", json.dumps(each.as_json()).encode() + b"\n", 0o600
+        )
+        for each in given
+    ]
+    place_files(records)
+    for record in records:
+        os.utime(record.path)
     needed = {each.name for each in given}
     limit = time.time() - KEPT
     old = [p for p in tree.given.glob("*.json") if p.stem not in needed and is_old(p, limit)]
     if not old:
         return
-    booted = booted_with(tree)
+    booted = booted_with(tree, macs)
     for path in old:
         if path.stem not in booted:
             path.unlink(missing_ok=True)
@@ -107,14 +119,13 @@ def is_old(path: os.PathLike[str], limit: float) -> bool:
         return False
 
 
-def booted_with(tree: Tree) -> set[str]:
-    """The IDs that nodes reported at their last boot."""
+def booted_with(tree: Tree, macs: Collection[str]) -> set[str]:
+    """The IDs that the owners of these NICs reported at their last boot."""
     found: set[str] = set()
-    for path in (tree.path / "seen").glob("[!.]*.json"):
-        try:
-            found.add(str(json.loads(path.read_bytes()).get("given", "")))
-        except (OSError, ValueError, AttributeError):
-            continue
+    for mac in macs:
+        with contextlib.suppress(DamagedRecordError):
+            if fields := read_fields(tree.seen(mac)):
+                found.add(fields["given"])
     return found
 
 
@@ -127,12 +138,11 @@ def read_given(tree: Tree, name: str) -> Given | None:
         return None
     path = tree.given / f"{name}.json"
     try:
-        value = json.loads(path.read_bytes())
-        given = Given(tuple(value["words"]), value["root"], value["files"])
+        value = parse_object(read_bytes(path), os.fspath(path))
+        given = decode_box(Given, value, os.fspath(path))
     except PermissionError as error:
-        hint = "use sudo: what nodes are given is for root alone"
-        raise HostError("is not yours to read", where=os.fspath(path), hint=hint) from error
-    except (OSError, ValueError, KeyError, TypeError):
+        raise RootError(f"{path} is readable by root only") from error
+    except (OSError, InputError):
         return None
     return given if given.name == name else None
 
@@ -154,10 +164,9 @@ def read_served(tree: Tree, mac: str) -> Served | None:
     """What the script of a NIC says; None when there is none.  Raises HostError."""
     path = tree.served_node(mac) / "boot.ipxe"
     try:
-        text = path.read_text(errors="replace")
+        text = read_text(path)
     except PermissionError as error:
-        hint = "use sudo: what a node fetches is for the web server alone"
-        raise HostError("is not yours to read", where=os.fspath(path), hint=hint) from error
+        raise RootError(f"{path} is readable by root and the web server only") from error
     except OSError:
         return None
     boots, reports = BOOTS.search(text), REPORTS_TO.search(text)

@@ -18,13 +18,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import HostError
-from imagebuilder.nodes.place import place_file, sync_folder
+from imagebuilder.files import make_private, place_file, read_plain, read_text, sync
 from imagebuilder.process import run
 from imagebuilder.tree import Tree
 
 KEY = "ssh_host_ed25519_key"
 PUBLIC = f"{KEY}.pub"
 MACHINE_ID = "machine-id"
+UNFINISHED = ".new"
 
 
 @dataclass(frozen=True)
@@ -42,32 +43,34 @@ def make_identity(tree: Tree, name: str) -> Identity:
     The caller holds the lock of nodes.  Killed at any moment, what is there is whole.
     """
     folder = tree.kept_node(name)
-    folder.mkdir(mode=0o700, exist_ok=True)
+    make_private(folder)
     if not (folder / KEY).exists():
         make_key(folder, name)
+    elif (folder / UNFINISHED).exists():  # somebody was killed before it was removed
+        shutil.rmtree(folder / UNFINISHED)
     if not (folder / PUBLIC).exists():
         public = run(["ssh-keygen", "-y", "-f", folder / KEY]).stdout
-        place_file(folder / PUBLIC, public.encode(), durable=True)
+        place_file(folder / PUBLIC, public.encode())
     if not (folder / MACHINE_ID).exists():
-        place_file(folder / MACHINE_ID, f"{uuid.uuid4().hex}\n".encode(), 0o444, durable=True)
+        place_file(folder / MACHINE_ID, f"{uuid.uuid4().hex}\n".encode(), 0o444)
     return read_identity(folder)
 
 
 def make_key(folder: Path, name: str) -> None:
     """Make the host key in `folder`; the private one comes last, it is what counts."""
-    work = folder / ".new"
+    work = folder / UNFINISHED
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(mode=0o700)
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", f"root@{name}", "-f", work / KEY])
     for file, mode in ((PUBLIC, 0o644), (KEY, 0o600)):
-        place_file(folder / file, (work / file).read_bytes(), mode, durable=True)
+        place_file(folder / file, (work / file).read_bytes(), mode)
     shutil.rmtree(work)
 
 
 def read_identity(folder: Path) -> Identity:
     """What is kept in `folder`.  Raises HostError when it is damaged."""
-    key, public = (folder / KEY).read_bytes(), (folder / PUBLIC).read_bytes()
-    machine_id = (folder / MACHINE_ID).read_text(errors="replace").strip()
+    key, public = read_plain(folder / KEY), read_plain(folder / PUBLIC)
+    machine_id = read_text(folder / MACHINE_ID).strip()
     damaged = [
         name
         for name, whole in (
@@ -92,5 +95,5 @@ def forget_identity(tree: Tree, name: str) -> bool:
     if not folder.is_dir():
         return False
     shutil.rmtree(folder)
-    sync_folder(folder.parent)
+    sync(folder.parent)
     return True

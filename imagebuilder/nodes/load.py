@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, InputError
+from imagebuilder.files import read_plain
 from imagebuilder.nodes.check import check_nodes_file, normal_mac
 from imagebuilder.nodes.model import NodeDefaultsModel, NodeGroupModel, NodeModel, NodesFile
 from imagebuilder.nodes.references import menu_problem, node_problem
@@ -27,7 +28,7 @@ def read_nodes_file(tree: Tree) -> bytes:
     """The bytes of nodes.yaml, empty when it does not exist.  Raises InputError."""
     path = tree.nodes_file
     try:
-        return path.read_bytes()
+        return read_plain(path)
     except FileNotFoundError:
         return b""
     except OSError as error:

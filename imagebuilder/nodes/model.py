@@ -10,15 +10,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from imagebuilder.recipe import rules
 from imagebuilder.recipe.model_words import Model, Name, VarName, VarValue
 from imagebuilder.rootkind import RootKind
 
 # A version of an image: a time and a digest.
-Version = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9.+-]*$", max_length=64)]
-Console = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9,]*$", max_length=64)]
-Folder = Annotated[
-    str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._/-]*$", max_length=256)
-]
+Version = Annotated[str, StringConstraints(pattern=rules.IMAGE_VERSION.whole)]
+Console = Annotated[str, StringConstraints(pattern=rules.CONSOLE.whole)]
+Folder = Annotated[str, StringConstraints(pattern=rules.FOLDER.whole)]
 
 
 class NodeDefaultsModel(Model):
@@ -79,5 +78,5 @@ class NodesFile(Model):
 
     menu: MenuModel | None = Field(default=None, description="Menu of unknown machines.")
     defaults: NodeDefaultsModel | None = Field(default=None, description="For every node.")
-    groups: dict[str, NodeGroupModel | None] | None = Field(default=None, description="By name.")
+    groups: dict[Name, NodeGroupModel | None] | None = Field(default=None, description="By name.")
     nodes: dict[str, NodeModel] | None = Field(default=None, description="By host name.")

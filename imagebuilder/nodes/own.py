@@ -10,6 +10,7 @@ from pathlib import Path
 
 from imagebuilder.digest import canonical_json
 from imagebuilder.errors import HostError, InputError
+from imagebuilder.files import read_plain
 from imagebuilder.nodes.identity import KEY, PUBLIC, Identity
 from imagebuilder.nodes.initrd import Entry
 from imagebuilder.nodes.types import Node
@@ -87,7 +88,7 @@ def folder_entries(folder: Path) -> Iterator[Entry]:
 
 def walk(folder: Path) -> Iterator[Path]:
     """Everything below `folder`; symlinks are not followed.  Raises OSError."""
-    for entry in os.scandir(folder):
+    for entry in list(os.scandir(folder)):
         yield Path(entry.path)
         if entry.is_dir(follow_symlinks=False):
             yield from walk(Path(entry.path))
@@ -108,7 +109,7 @@ def entry_of(path: Path, name: str) -> Entry:
     if found.st_size > MOST_BYTES:
         raise InputError("is too large for a node's own file", where=os.fspath(path))
     try:
-        content = path.read_bytes()
+        content = read_plain(path)
     except OSError as error:
         raise HostError(f"cannot be read: {error.strerror}", where=os.fspath(path)) from error
     return Entry(name, content, mode, owner, group)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files of the tree, put in their place whole or not at all."""
+"""Who may read what a node fetches."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import grp
 import os
 from dataclasses import dataclass
 from pathlib import Path
+
+from imagebuilder.files import set_access
 
 WEB_GROUPS = ("www-data", "nginx", "http")  # whom nginx runs as, on Debian and elsewhere
 
@@ -32,61 +34,7 @@ def find_access() -> Access:
     return Access(0o750, 0o640, group)
 
 
-def place_file(
-    path: Path, content: bytes, mode: int = 0o644, *, group: int = -1, durable: bool = False
-) -> bool:
-    """Replace or make the file unless it is so already; whether that was needed.
-
-    The name it has meanwhile is fixed, so that a killed command leaves one at most: the caller
-    holds a lock.  `durable` waits until it is on the disk.
-    """
-    if is_so(path, content, mode, group):
-        return False
-    new = path.with_name(f".{path.name}.new")
-    new.unlink(missing_ok=True)
-    try:
-        new.touch(0o600, exist_ok=False)
-        with new.open("wb") as stream:
-            stream.write(content)
-            os.fchown(stream.fileno(), -1, group)
-            os.fchmod(stream.fileno(), mode)
-            if durable:
-                stream.flush()
-                os.fsync(stream.fileno())
-        new.replace(path)
-    except BaseException:
-        new.unlink(missing_ok=True)
-        raise
-    if durable:
-        sync_folder(path.parent)
-    return True
-
-
-def is_so(path: Path, content: bytes, mode: int, group: int) -> bool:
-    """Whether the file has this content, mode and group (-1: any)."""
-    try:
-        found = path.stat(follow_symlinks=False)
-        return (
-            found.st_mode & 0o7777 == mode
-            and group in (-1, found.st_gid)
-            and found.st_size == len(content)
-            and path.read_bytes() == content
-        )
-    except FileNotFoundError:
-        return False
-
-
 def place_folder(path: Path, access: Access) -> None:
     """Make the folder, or give it the modes of `access`."""
     path.mkdir(exist_ok=True)
-    os.chown(path, -1, access.group)
-    path.chmod(access.folder)
-
-
-def sync_folder(path: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    set_access(path, access.folder, access.group)

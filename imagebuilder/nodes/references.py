@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 
+from imagebuilder.errors import Fault
 from imagebuilder.nodes.types import LIVE, LOCAL, Menu, Node
 from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.tree import CANDIDATE, CHANNELS, STABLE, Tree
@@ -29,15 +31,53 @@ def find_profiles(tree: Tree) -> tuple[str, ...]:
 
 
 def find_versions(tree: Tree, profile: str) -> tuple[str, ...]:
-    """Versions of a profile, sorted: the newest last."""
+    """Versions of a profile in the order in which they were published: the newest last."""
     folder = tree.http / "releases" / profile
-    return tuple(sorted(p.name for p in folder.glob("*") if p.is_dir() and FIT.fullmatch(p.name)))
+    found = (p.name for p in folder.glob("*") if p.is_dir() and FIT.fullmatch(p.name))
+    return tuple(sorted(found, key=lambda version: (tree.published(profile, version), version)))
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """Where a channel leads: a version of its own profile, or what is wrong with it, or neither."""
+
+    version: str = ""
+    fault: Fault | None = None
+
+
+def read_channel(tree: Tree, profile: str, channel: str) -> Pointer:
+    """The one reading of a channel: a link to ../../http/releases/PROFILE/VERSION, nothing else."""
+    link = tree.channel(profile, channel)
+    move = (
+        f"imagebuilder promote {profile}@VERSION, or rollback {profile} --to VERSION,"
+        if channel == STABLE
+        else f"imagebuilder publish {profile}"
+    )
+    try:
+        target = link.readlink()
+    except FileNotFoundError:
+        return Pointer()
+    except OSError:
+        hint = f"move it away, then {move} makes the link"
+        return Pointer(fault=Fault(os.fspath(link), "is not a link", hint))
+    release = tree.release(profile, target.name)
+    if os.fspath(target) != f"../../http/releases/{profile}/{target.name}" or not release.is_dir():
+        what = f"does not lead to a release of {profile}: it leads to {os.fspath(target)!r}"
+        return Pointer(fault=Fault(os.fspath(link), what, f"{move} points it to a release"))
+    return Pointer(target.name)
 
 
 def find_version(tree: Tree, profile: str, channel: str) -> str:
-    """The version a channel points to; empty when it points to nothing."""
-    link = tree.channel(profile, channel)
-    return link.resolve().name if link.is_dir() else ""
+    """The version a channel points to; empty when it points to nothing, or is damaged."""
+    return read_channel(tree, profile, channel).version
+
+
+def find_channel_faults(tree: Tree, profile: str = "") -> list[Fault]:
+    """What is wrong with the channels of a profile, or of all."""
+    top = tree.path / "channels"
+    profiles = [profile] if profile else sorted(p.name for p in top.glob("[!.]*"))
+    pointers = (read_channel(tree, each, channel) for each in profiles for channel in CHANNELS)
+    return [pointer.fault for pointer in pointers if pointer.fault]
 
 
 def find_channel(tree: Tree, profile: str) -> str:
@@ -74,6 +114,8 @@ def node_problem(tree: Tree, node: Node) -> Problem | None:
         if node.version not in versions:
             what = f"{node.profile} has no release {quote(node.version)} in this tree"
             return Problem("version", what, f"there are: {', '.join(versions)}")
+    elif fault := read_channel(tree, node.profile, node.channel).fault:
+        return Problem("channel", f"{fault.where} {fault.what}", fault.hint)
     elif not find_version(tree, node.profile, node.channel):
         there = [c for c in CHANNELS if find_version(tree, node.profile, c)]
         hint = f"imagebuilder promote {node.profile}"

@@ -13,10 +13,12 @@ from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from imagebuilder.nodes.given import TICKET
 from imagebuilder.nodes.types import LIVE, LOCAL, Menu, Node
+from imagebuilder.share import SHARE
 from imagebuilder.tree import hyphened
 
-TEMPLATES = Path(__file__).parents[2] / "pxe"
+TEMPLATES = SHARE / "pxe"
 NICS = 4  # net0 to net3 are tried
 # What a script before may have set and what no stranger has.
 NODE_SETTINGS = ("node", "node-root", "node-args", "node-files")
@@ -58,6 +60,7 @@ def render_node_script(node: Node, mac: str, machine_id: str, given: str) -> str
             place=f"nodes/{hyphened(mac)}",
             where=where,
             given=given,
+            ticket=TICKET,
             words=" ".join(node_words(node, machine_id)),
             what=node.boots,
         )

@@ -3,15 +3,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from dataclasses import dataclass
 
 from imagebuilder.digest import Json
+from imagebuilder.errors import InputError
+from imagebuilder.files import read_text
 from imagebuilder.nodes.identity import MACHINE_ID
 from imagebuilder.nodes.references import find_version, find_versions
 from imagebuilder.nodes.scripts import node_words
+from imagebuilder.nodes.seen import DamagedRecordError, read_fields
 from imagebuilder.nodes.types import Node
 from imagebuilder.rootkind import FORMAT_OF, IN_MEMORY, packed_file
+from imagebuilder.store.manifest import load_manifest
 from imagebuilder.tree import SHARED, Tree
 from imagebuilder.ui import table
 
@@ -25,6 +30,7 @@ class Shown:
 
     `version` is the release it would boot now, empty if there is none; `cmdline` is then empty
     too.  `seen` is what it told at its last boot (TREE/seen), by the fields of that file.
+    `damaged` are files of it that cannot be read.
     """
 
     node: Node
@@ -32,6 +38,7 @@ class Shown:
     cmdline: tuple[str, ...]
     known_hosts: str
     seen: dict[str, Json]
+    damaged: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Json]:
         """For programs: a stable contract."""
@@ -53,6 +60,7 @@ def show_node(tree: Tree, node: Node) -> Shown:
         cmdline=find_cmdline(tree, node, version) if version else (),
         known_hosts=str(tree.serve / "known_hosts"),
         seen=find_seen(tree, node),
+        damaged=find_damaged(tree, node),
     )
 
 
@@ -89,7 +97,7 @@ def root_word(tree: Tree, release: str, kind: str) -> str:
 def find_machine_id(tree: Tree, node: Node) -> str:
     """The node's machine-id; a stand-in when it has none yet or only root may know."""
     try:
-        return (tree.kept_node(node.name) / MACHINE_ID).read_text().strip()
+        return read_text(tree.kept_node(node.name) / MACHINE_ID).strip()
     except OSError:
         return "${machine-id}"
 
@@ -97,23 +105,31 @@ def find_machine_id(tree: Tree, node: Node) -> str:
 def read_object(tree: Tree, profile: str, version: str) -> dict[str, Json]:
     """The manifest of a release; empty when it has none that can be read."""
     try:
-        found = json.loads((tree.release(profile, version) / "manifest.json").read_bytes())
-    except (OSError, ValueError):
+        return load_manifest(tree.release(profile, version))
+    except InputError:
         return {}
-    return found if isinstance(found, dict) else {}
 
 
 def find_seen(tree: Tree, node: Node) -> dict[str, Json]:
     """What the node's NIC that was last seen told; empty when it never booted."""
-    told: list[dict[str, Json]] = []
+    told: list[dict[str, str]] = []
+    for mac in node.macs:
+        with contextlib.suppress(DamagedRecordError):
+            if fields := read_fields(tree.seen(mac)):
+                told.append(fields)
+    last = max(told, key=lambda fields: fields["last"], default=None)
+    return {**last} if last else {}
+
+
+def find_damaged(tree: Tree, node: Node) -> tuple[str, ...]:
+    """The files of a node's records that are damaged."""
+    found: list[str] = []
     for mac in node.macs:
         try:
-            found = json.loads(tree.seen(mac).read_bytes())
-        except (OSError, ValueError):
-            continue
-        if isinstance(found, dict):
-            told.append(found)
-    return max(told, key=lambda each: str(each.get("last", "")), default={})
+            read_fields(tree.seen(mac))
+        except DamagedRecordError:
+            found.append(str(tree.seen(mac)))
+    return tuple(found)
 
 
 def render_shown(shown: Shown) -> str:
@@ -124,6 +140,8 @@ def render_shown(shown: Shown) -> str:
     if seen:
         lines.append(("booted last", f"{seen.get('version')}, stage {seen.get('stage')}"))
         lines.append(("last sign", f"{seen.get('last')} from {seen.get('address')}"))
+    elif shown.damaged:
+        lines.append(("booted last", f"not known: {', '.join(shown.damaged)} is damaged"))
     else:
         lines.append(("booted last", "never, as far as this tree knows"))
     lines.append(("host key", f"ssh -o UserKnownHostsFile={shown.known_hosts} {node.name}"))

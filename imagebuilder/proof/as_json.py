@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from imagebuilder.decode import reading
 from imagebuilder.digest import Json
 from imagebuilder.proof.types import Answer, Evidence, Finding, Level, Proof, Question
 
@@ -43,13 +44,14 @@ def parse_proof(manifest: Mapping[str, Any]) -> Proof | None:
     given = manifest.get("proof")
     if given is None:
         return None
-    answers = tuple(
-        Answer(
-            Question(answer["question"]),
-            tuple(parse_finding(Question(answer["question"]), f) for f in answer["findings"]),
+    with reading("manifest.json: proof", "build the image again"):
+        answers = tuple(
+            Answer(
+                Question(answer["question"]),
+                tuple(parse_finding(Question(answer["question"]), f) for f in answer["findings"]),
+            )
+            for answer in given["answers"]
         )
-        for answer in given["answers"]
-    )
     return Proof(manifest["profile"], manifest["version"], answers)
 
 

@@ -16,6 +16,7 @@ from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.types import Evidence, Finding, Level, Question
 from imagebuilder.recipe.expectations import Code
 from imagebuilder.root import Root
+from imagebuilder.ui import format_count
 
 MOST_EVIDENCE = 8
 MIB = 1 << 20
@@ -247,19 +248,14 @@ def prove_library(content: Content, expected: Code, maker: Maker) -> Finding:
 
 def amount(native: list[CodeObject], content: Content, maker: Maker) -> str:
     """`140 code objects, 138 MiB`, and in how many bundles if not in all."""
-    said = f"{len(native)} {maker.code}{'s' if len(native) != 1 else ''}"
+    said = format_count(len(native), maker.code)
     size = sum(o.size for o in native)
     said += f", {size // MIB} MiB" if size >= MIB else f", {size // 1024} KiB"
     have = {(o.section, o.container) for o in native}
     every = {(o.section, o.container) for o in content.objects if o.form is Form.NATIVE}
     if len(have) < len(every):
-        said += f", in {len(have)} of {len(every)} {plural(maker.container)}"
+        said += f", in {len(have)} of {format_count(len(every), maker.container)}"
     return said
-
-
-def plural(word: str) -> str:
-    """`fat binaries`, `bundles`."""
-    return f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
 
 
 def forward_only(

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
 
+from imagebuilder.decode import decode_box, parse_object
+from imagebuilder.errors import InputError
 from imagebuilder.process import Completed
 from imagebuilder.proof.ask_python import MARK
 from imagebuilder.proof.subject import Subject
@@ -90,14 +91,13 @@ def read_environment(done: Completed) -> Environment:
         lines = (done.stderr or done.stdout).strip().splitlines() or [""]
         failure = f"it ran longer than {SECONDS} s" if done.status == TIMED_OUT else lines[-1]
         return Environment(failure=failure or f"it ended with status {done.status}")
-    said = json.loads(found.splitlines()[0])
-    torch = said.get("torch")
-    return Environment(
-        python=said["python"],
-        modules={name: Imported(**values) for name, values in said["modules"].items()},
-        torch=Torch(**{**torch, "flags": tuple(torch["flags"])}) if torch else None,
-        vllm=Chosen(**said["vllm"]) if "vllm" in said else None,
-    )
+    try:
+        said = parse_object(found.partition("\n")[0], "its answer")
+        if said.get("torch") == {}:
+            del said["torch"]
+        return decode_box(Environment, said, "its answer")
+    except InputError as error:
+        return Environment(failure=f"it answers nonsense: {error.faults[0].what}")
 
 
 def site_packages(root: Root, path: str) -> str | None:

@@ -16,11 +16,12 @@ from dataclasses import dataclass, field
 from imagebuilder.chips import STAND_INS, Chip, find_chip
 from imagebuilder.proof.kernel_devices import Drivers, drivers_of
 from imagebuilder.proof.kernel_modules import Module, read_modules
-from imagebuilder.proof.say import Say, counted, some
+from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.types import Evidence, Finding, Question
 from imagebuilder.recipe.types import Hardware
 from imagebuilder.root import Root
+from imagebuilder.ui import format_count
 
 SAY = Say(Question.FIRMWARE)
 FOLDER = "/usr/lib/firmware"
@@ -152,7 +153,7 @@ def prove_chip(device: Hardware, chip: Chip, drivers: Drivers, files: Files) -> 
         yield SAY.fault(what, where, hint=hint)
     elif found and not absent and not wanted.unmet:
         what = f"all firmware that {name} may ask for on {whose} is there: "
-        what += counted(len(found), "file")
+        what += format_count(len(found), "file")
         yield SAY.fact(what, *(Evidence(path) for path in found))
 
 
@@ -206,7 +207,7 @@ def prove_globs(globs: Sequence[str], files: Files) -> Iterator[Finding]:
         found = files.glob(glob)
         if found:
             paths = [path for name in found if (path := files.find(name))]
-            what = f"{glob} is there: {counted(len(found), 'file')}"
+            what = f"{glob} is there: {format_count(len(found), 'file')}"
             yield SAY.fact(what, *(Evidence(path) for path in paths))
         else:
             hint = "install the package that has it, or let fewer of it be pruned"

@@ -7,11 +7,14 @@ Vulkan: JSON with ICD.library_path, absolute, relative to the file, or a name fo
 
 from __future__ import annotations
 
-import json
 import posixpath
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import cast
 
+from imagebuilder.decode import parse_object, reading
+from imagebuilder.digest import Json
+from imagebuilder.errors import InputError
 from imagebuilder.proof.libraries_search import Search
 from imagebuilder.proof.types import Evidence, Finding, Level, Question
 from imagebuilder.root import Root
@@ -64,8 +67,10 @@ def find_icds(root: Root, search: Search) -> list[Icd]:
 def read_vulkan(root: Root, search: Search, path: str) -> Icd:
     """One driver of Vulkan's."""
     try:
-        said = json.loads(root.text(path))["ICD"]["library_path"]
-    except (ValueError, KeyError, TypeError):
+        with reading(path):
+            icd = cast("dict[str, Json]", parse_object(root.text(path), path)["ICD"])
+            said = icd["library_path"]
+    except InputError:
         return Icd("Vulkan", path, problem="has no ICD.library_path")
     return Icd("Vulkan", path, str(said), find_library(search, path, str(said)))
 

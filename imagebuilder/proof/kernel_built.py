@@ -14,9 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from imagebuilder.proof.kernel_modules import THREADS, Kernel, Module, module_name, read_modules
-from imagebuilder.proof.say import Say, counted, some
+from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.types import Evidence, Finding, Question
 from imagebuilder.root import Root
+from imagebuilder.ui import format_count
 
 SAY = Say(Question.KERNEL)
 DPKG = "/var/lib/dpkg/info"
@@ -60,7 +61,7 @@ def wrong_release(release: str, other: str, modules: list[Module]) -> Finding:
     names = some(module.path for module in modules)
     whose = f"built for the kernel {other}" if other else "without a vermagic"
     return SAY.fault(
-        f"{counted(len(modules), 'module')} {whose}, the image boots {release}: {names}",
+        f"{format_count(len(modules), 'module')} {whose}, the image boots {release}: {names}",
         *(vermagic(module) for module in modules),
         hint="build out-of-tree modules for the image's kernel (dkms build -k), not for that of "
         "the machine that builds the image",
@@ -69,7 +70,7 @@ def wrong_release(release: str, other: str, modules: list[Module]) -> Finding:
 
 def built(kernel: Kernel, unread: int, read: list[Module]) -> Finding:
     """The fact that all modules are the kernel's, and how that is known."""
-    what = f"{counted(len(kernel.files), 'module')} built for {kernel.release}"
+    what = f"{format_count(len(kernel.files), 'module')} built for {kernel.release}"
     if unread:
         what += f": {unread:,} are byte for byte those of the kernel's package, {len(read):,} read"
     return SAY.fact(what, *(vermagic(module) for module in read[:SAMPLE]))
@@ -130,7 +131,7 @@ def prove_dependencies(kernel: Kernel) -> Iterator[Finding]:
         yield SAY.fault(what, place, hint=hint)
     gone = [path for path in kernel.listed if path not in there and path not in missed]
     if gone:
-        what = f"modules.dep names {counted(len(gone), 'module')} not there: {some(gone)}"
+        what = f"modules.dep names {format_count(len(gone), 'module')} not there: {some(gone)}"
         yield SAY.fault(what, place, hint=AT_DEPMOD)
     unknown = [path for path in kernel.files if path not in kernel.listed]
     if unknown:

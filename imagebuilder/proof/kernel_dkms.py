@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.proof.kernel_modules import Kernel, Module, module_name, read_modules
-from imagebuilder.proof.say import Say, counted, some
+from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.types import Evidence, Finding, Question
+from imagebuilder.ui import format_count
 
 SAY = Say(Question.KERNEL)
 # dkms(8): NAME/VERSION has `source`, a folder for each kernel it is built for, and `build` while
@@ -97,14 +98,14 @@ def prove_signed(kernel: Kernel, cmdline: Sequence[str]) -> Iterator[Finding]:
     unsigned = [module for module in read if not module.signed]
     if read and not unsigned:
         yield SAY.fact(
-            f"{counted(len(read), 'module')} from outside the kernel's tree signed; Secure Boot "
-            "also wants the signer's certificate enrolled in the machine",
+            f"{format_count(len(read), 'module')} from outside the kernel's tree signed; Secure "
+            "Boot also wants the signer's certificate enrolled in the machine",
             *(signature(module) for module in read),
         )
     if not unsigned:
         return
     names = some(module_name(module.path) for module in unsigned)
-    many = f"{counted(len(unsigned), 'module')} from outside the kernel's tree"
+    many = f"{format_count(len(unsigned), 'module')} from outside the kernel's tree"
     evidence = [signature(module) for module in unsigned]
     forced = enforced(kernel, cmdline)
     if forced:

@@ -36,8 +36,3 @@ def some(names: Iterable[str]) -> str:
     more = len(listed) - MOST_NAMES
     shown = ", ".join(listed[:MOST_NAMES])
     return f"{shown} and {more} more" if more > 0 else shown
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 module`, `4,216 modules`."""
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -3,13 +3,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from pydantic import TypeAdapter
-
+from imagebuilder.decode import decode_box, reading
 from imagebuilder.process import Completed
 from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.types import Hardware
@@ -53,6 +51,7 @@ class Subject:
         return tuple(dict.fromkeys(h.target for h in self.hardware if h.target))
 
 
+@reading("manifest.json")
 def subject_of(manifest: Mapping[str, Any], root: Root, ask: Ask) -> Subject:
     """The image with this manifest, whose tree is `root`."""
     wheels: dict[str, dict[str, str]] = {}
@@ -65,8 +64,8 @@ def subject_of(manifest: Mapping[str, Any], root: Root, ask: Ask) -> Subject:
         kernel=manifest["kernel"]["release"],
         cmdline=tuple(manifest["boot"]["cmdline"]),
         hardware=tuple(Hardware(h["pci"], h["name"], h["target"]) for h in manifest["hardware"]),
-        expectations=TypeAdapter(Expectations).validate_json(
-            json.dumps(manifest.get("expectations", {}))
+        expectations=decode_box(
+            Expectations, manifest.get("expectations", {}), "manifest.json: expectations"
         ),
         packages={p["name"]: p["version"] for p in manifest["packages"]},
         wheels=wheels,

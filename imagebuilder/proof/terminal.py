@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from imagebuilder.proof.types import Answer, Evidence, Finding, Level, Proof, Question, Result
-from imagebuilder.ui import GREEN, PLAIN, RED, YELLOW
+from imagebuilder.ui import GREEN, PLAIN, RED, YELLOW, format_count
 
 SHADES = {
     Result.PROVED: GREEN,
@@ -39,14 +39,9 @@ def headline(proof: Proof) -> str:
     warnings = sum(f.level is Level.WARNING for a in proof.answers for f in a.findings)
     asked = sum(answer.result is not Result.NOT_ASKED for answer in proof.answers)
     if proof.faults:
-        return f"NOT PROVED: {counted(len(proof.faults), 'fault')}"
-    more = f", {counted(warnings, 'warning')}" if warnings else ""
-    return f"proved, {counted(asked, 'question')} asked{more}"
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 fault`, `2 faults`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+        return f"NOT PROVED: {format_count(len(proof.faults), 'fault')}"
+    more = f", {format_count(warnings, 'warning')}" if warnings else ""
+    return f"proved, {format_count(asked, 'question')} asked{more}"
 
 
 def answer_lines(answer: Answer, *, colour: bool, evidence: bool) -> Iterator[str]:

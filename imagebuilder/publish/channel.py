@@ -8,16 +8,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from imagebuilder.digest import Json
-from imagebuilder.errors import InputError
+from imagebuilder.errors import InputError, WorkError
+from imagebuilder.files import make_folder, point_link
+from imagebuilder.nodes.references import find_version, read_channel
 from imagebuilder.publish.content import check_release
-from imagebuilder.publish.durable import point_link, space_needed
 from imagebuilder.publish.find import (
     ReleaseName,
     changing,
     find_profile,
     find_release,
     find_releases,
-    find_version,
 )
 from imagebuilder.publish.gate import (
     NOT_ASKED,
@@ -38,9 +38,12 @@ from imagebuilder.publish.journal import (
     read_tail,
 )
 from imagebuilder.publish.packed import mend_share
+from imagebuilder.publish.space import space_needed
 from imagebuilder.store.locks import held
-from imagebuilder.tree import CANDIDATE, CHANNELS, STABLE, Tree, make_folder
+from imagebuilder.tree import CANDIDATE, CHANNELS, STABLE, Tree
 from imagebuilder.ui import Ui
+
+DAMAGED = "?"  # no version has this name
 
 
 @dataclass(frozen=True)
@@ -96,9 +99,12 @@ def point(
 
     For stable it has a `passage`.
     """
-    previous = find_version(tree, release.profile, channel)
+    pointer = read_channel(tree, release.profile, channel)
+    link = tree.channel(release.profile, channel)
+    if pointer.fault and not link.is_symlink():  # only a link can be replaced by a link
+        raise WorkError.of([pointer.fault])
+    previous = pointer.version
     if previous != release.version:
-        link = tree.channel(release.profile, channel)
         make_folder(link.parent)
         append(
             tree,
@@ -120,6 +126,8 @@ def promote(tree: Tree, name: str, ui: Ui, *, untested: str = "") -> Moved:
     profile, _, version = name.partition("@")
     find_profile(tree, profile)
     with space_needed(tree.path), changing(tree, ui), moving(tree, profile):
+        if not version and (fault := read_channel(tree, profile, CANDIDATE).fault):
+            raise WorkError.of([fault])
         version = version or find_version(tree, profile, CANDIDATE)
         if not version:
             raise InputError(
@@ -145,7 +153,11 @@ def rollback(tree: Tree, profile: str, ui: Ui, *, to: str = "", untested: str = 
         raise InputError("names a version", where=profile, hint="write --to VERSION")
     find_profile(tree, profile)
     with space_needed(tree.path), changing(tree, ui), moving(tree, profile):
-        now = find_version(tree, profile, STABLE)
+        pointer = read_channel(tree, profile, STABLE)
+        if pointer.fault and not to:
+            raise WorkError.of([pointer.fault])
+        # Where a damaged one leads is no version, and not nowhere: its last move took place.
+        now = DAMAGED if pointer.fault else pointer.version
         if to:
             release = find_release(tree, f"{profile}@{to}")
             event = ROLLBACK if release.version in find_past(tree, profile, STABLE) else SET

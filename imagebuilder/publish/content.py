@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import cast
 
+from imagebuilder.decode import find_object
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import Fault, ImagebuilderError, WorkError
-from imagebuilder.publish.durable import write_file
-from imagebuilder.publish.repo import ROOTS
+from imagebuilder.files import make_folder, read_text, write_file
+from imagebuilder.publish.anchors import SUMS, find_unbound, find_unlisted, read_commit_of
+from imagebuilder.publish.verify import find_changes
 from imagebuilder.rootkind import Format, name_of
-from imagebuilder.tree import Tree, make_folder
+from imagebuilder.tree import Tree
 
-SUMS = "SHA256SUMS"
 SQUASHFS = name_of(Format.SQUASHFS)
 BOOTED = ("vmlinuz", "initrd.img", "boot.ipxe", *map(name_of, Format))
+MOST = 20  # paths of one root that are named
 Identity = list[int]
 
 
@@ -41,7 +44,7 @@ def render_sums(sums: Mapping[str, str]) -> str:
 
 def read_sums(folder: Path) -> dict[str, str]:
     """The sha256 of every file of a release, as written when it was made.  Raises OSError."""
-    lines = (folder / SUMS).read_text(errors="replace").splitlines()
+    lines = read_text(folder / SUMS).splitlines()
     return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
 
 
@@ -52,10 +55,11 @@ def release_digests(tree: Tree, profile: str, version: str) -> dict[str, str]:
     """
     try:
         sums = read_sums(tree.release(profile, version))
-        commit = (tree.repo / "refs/heads" / ROOTS / profile / version).read_text().strip()
     except OSError:
         return {}
-    return {name: sums[name] for name in BOOTED if name in sums} | {"root": commit}
+    return {name: sums[name] for name in BOOTED if name in sums} | (
+        {"root": commit} if (commit := read_commit_of(tree, profile, version)) else {}
+    )
 
 
 def drop_from_memory(path: Path) -> None:
@@ -80,34 +84,70 @@ def check_staged(folder: Path, sums: Mapping[str, str]) -> None:
             )
 
 
-def check_release(tree: Tree, profile: str, version: str, *, full: bool = False) -> None:
+def check_release(
+    tree: Tree, profile: str, version: str, *, full: bool = False, root: bool = True
+) -> None:
     """Raise DamagedError that names every file of a release that is not what was published.
 
-    Files that look as they did when last verified are not read again unless `full`.
+    Files that look as they did when last verified are not read again unless `full`; every byte of
+    the root is, unless not `root`.
     """
+    faults = find_file_faults(tree, profile, version, full=full)
+    if root:
+        faults += find_root_faults(tree, profile, version)
+    if faults:
+        raise DamagedError(faults)
+
+
+def find_file_faults(tree: Tree, profile: str, version: str, *, full: bool) -> list[Fault]:
+    """What is wrong with the files of a release, its root excepted."""
     folder = tree.release(profile, version)
     try:
         sums = read_sums(folder)
     except OSError:
         sums = {}
     if not {"vmlinuz", "initrd.img", "manifest.json", "boot.ipxe"} <= sums.keys():
-        raise DamagedError([damaged(folder / SUMS, "is missing or damaged", profile, version)])
-    if not tree.root(profile, version).is_dir():
-        raise DamagedError([damaged(tree.root(profile, version), "is missing", profile, version)])
+        return [damaged(folder / SUMS, "is missing or damaged", profile, version)]
     known = {} if full else read_identities(tree, profile, version)
     before = {name: identity for name in sums if (identity := identify(folder / name))}
-    faults = []
+    faults = [
+        damaged(path, f"is not in {SUMS}: it was added, or its line was removed", profile, version)
+        for path in find_unlisted(folder, sums)
+    ]
+    wrong = set()
     for name, digest in sums.items():
         if name in before and before[name] == known.get(name):
             continue
         if what := find_damage(folder / name, digest):
+            wrong.add(name)
             faults.append(damaged(folder / name, what, profile, version))
+    if "manifest.json" not in wrong:
+        unbound = find_unbound(tree, profile, version, sums)
+        faults += [damaged(path, what, profile, version) for path, what in unbound]
     if SQUASHFS in before and not is_shared(tree, profile, version):
         faults.append(unshared(tree, profile, version))
-    if faults:
-        raise DamagedError(faults)
-    if before != known:
+    if not faults and before != known:
         record_identities(tree, profile, version, before)
+    return faults
+
+
+def find_root_faults(tree: Tree, profile: str, version: str) -> Iterator[Fault]:
+    """Every path of a root that is not as its commit has it; every byte is read."""
+    root, commit = tree.root(profile, version), read_commit_of(tree, profile, version)
+    hint = (
+        f"imagebuilder publish {profile}@{version} restores it; until then imagebuilder rollback "
+        f"{profile} if nodes boot it"
+    )
+    if not commit or not root.is_dir() or root.is_symlink():
+        what = "is missing, or is not a folder" if commit else "has no commit in the repository"
+        yield Fault(os.fspath(root), what, hint)
+        return
+    changes = find_changes(tree.repo, commit, root)
+    for change in changes[:MOST]:
+        yield Fault(os.fspath(root / change.path), str(change), hint)
+    if len(changes) > MOST:
+        what = f"has {len(changes) - MOST} more paths that differ from its commit"
+        yield Fault(os.fspath(root), what, hint)
 
 
 def is_shared(tree: Tree, profile: str, version: str) -> bool:
@@ -158,11 +198,8 @@ def identify(path: Path) -> Identity | None:
 
 def read_identities(tree: Tree, profile: str, version: str) -> dict[str, Identity]:
     """What was recorded; nothing when it is missing or damaged."""
-    try:
-        value = json.loads(tree.verified(profile, version).read_text())
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    value = find_object(tree.verified(profile, version))
+    return cast("dict[str, Identity]", value or {})
 
 
 def record_verified(tree: Tree, profile: str, version: str) -> None:

@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.errors import HostError, InputError
-from imagebuilder.nodes.files import refresh_menu
-from imagebuilder.nodes.references import find_offers
+from imagebuilder.errors import InputError, WorkError
+from imagebuilder.nodes.files import read_offers, refresh_menu
+from imagebuilder.nodes.references import find_channel_faults, find_offers, find_version
+from imagebuilder.rights import check_enterable, check_writable
 from imagebuilder.store.locks import held
-from imagebuilder.tree import CHANNELS, Tree
+from imagebuilder.tree import CHANNELS, Tree, close_tree
 from imagebuilder.ui import Ui
 
 
@@ -29,7 +31,10 @@ class ReleaseName:
 
 
 def open_tree(path: Path) -> Tree:
-    """The tree that is there.  Raises InputError when nothing was ever published."""
+    """The tree that is there; an older one is closed to others.
+
+    Raises InputError when nothing was ever published, HostError where only root may look.
+    """
     tree = Tree(path.absolute())
     if not (tree.http / "releases").is_dir():
         raise InputError(
@@ -37,13 +42,11 @@ def open_tree(path: Path) -> Tree:
             where=os.fspath(tree.path),
             hint="imagebuilder publish PROFILE makes it; --tree names another place",
         )
+    with contextlib.suppress(OSError):
+        close_tree(tree)
+    for folder in (tree.repo, tree.roots):
+        check_enterable(folder)
     return tree
-
-
-def check_writable(tree: Tree) -> None:
-    """Raise HostError unless we may change the tree."""
-    if not os.access(tree.path, os.W_OK):
-        raise HostError("not yours to change", where=os.fspath(tree.path), hint="use sudo")
 
 
 def folders(path: Path) -> list[str]:
@@ -54,10 +57,11 @@ def folders(path: Path) -> list[str]:
 
 
 def find_releases(tree: Tree, profile: str = "") -> list[ReleaseName]:
-    """Every release, of one profile or of all, oldest first: versions begin with their time."""
+    """Every release, of one profile or of all, in the order in which they were published."""
     top = tree.http / "releases"
     profiles = [name for name in folders(top) if profile in ("", name)]
-    return [ReleaseName(name, version) for name in profiles for version in folders(top / name)]
+    found = [ReleaseName(name, version) for name in profiles for version in folders(top / name)]
+    return sorted(found, key=lambda r: (r.profile, tree.published(r.profile, r.version), r.version))
 
 
 def find_profile(tree: Tree, profile: str) -> list[ReleaseName]:
@@ -93,12 +97,10 @@ def find_release(tree: Tree, name: str) -> ReleaseName:
     return ReleaseName(profile, fitting[0])
 
 
-def find_version(tree: Tree, profile: str, channel: str) -> str:
-    """The version a channel points to; empty when it points nowhere."""
-    try:
-        return tree.channel(profile, channel).readlink().name
-    except OSError:
-        return ""
+def check_channels(tree: Tree, profile: str = "") -> None:
+    """Raise WorkError for channels, of a profile or all, that lead to no release of their own."""
+    if faults := find_channel_faults(tree, profile):
+        raise WorkError.of(faults)
 
 
 def find_channels(tree: Tree, release: ReleaseName) -> tuple[str, ...]:
@@ -117,9 +119,9 @@ def changing(tree: Tree, ui: Ui, *, removing: bool = False) -> Iterator[None]:
         other = "a command that uses releases" if removing else "a command that removes releases"
         ui.note(f"{other} is running: waiting for it")
 
-    check_writable(tree)
+    check_writable(tree.path)
     with held(tree.lock("gc"), shared=not removing, waiting=waiting):
-        before = find_offers(tree)
         yield
-        if find_offers(tree) != before:
+        # Not the state before: a command that was killed may have left the menu behind.
+        if find_offers(tree) != read_offers(tree):
             refresh_menu(tree, ui)

@@ -10,7 +10,7 @@ What was stable before may be again without one: a rollback must work at any tim
 
 from __future__ import annotations
 
-import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,40 +18,45 @@ from pathlib import Path
 from typing import Any
 
 from imagebuilder.errors import InputError, WorkError
+from imagebuilder.nodes.references import find_version
+from imagebuilder.process import base_environment
 from imagebuilder.publish.find import (
     ReleaseName,
     changing,
     find_release,
-    find_version,
 )
 from imagebuilder.publish.journal import Event, find_moves
 from imagebuilder.publish.standing import judge, root_kind
 from imagebuilder.report.save import read_reports
 from imagebuilder.report.standing import Standing, State
 from imagebuilder.store.locks import held, is_held
+from imagebuilder.store.manifest import load_manifest as read_manifest
 from imagebuilder.tree import CANDIDATE, STABLE, Tree
 from imagebuilder.ui import Ui
 
 # Long enough to say something, short enough for one line of the journal.
 REASON = range(10, 301)
+MACHINE = "qemu-system-x86_64"  # without it this host serves, and tests nothing
 EXAMPLE = "--untested 'the boot server has no KVM, tried on node7 by hand'"
 
 
 @dataclass(frozen=True)
 class Passage:
-    """Why a release may become stable: `report` passed, or the `reason` to do without.
+    """Why a release may become stable: `report` of `machine` passed, or the `reason` to do without.
 
     Both are empty where nobody asks: it is stable, or was.
     """
 
     report: str = ""
     reason: str = ""
+    machine: str = ""
 
     def __str__(self) -> str:
         """What to add to the sentence that says what is stable now."""
         if self.reason:
             return f"; untested: {self.reason}"
-        return f"; boot test {self.report} has passed" if self.report else ""
+        where = f" on {self.machine}" if self.machine else ""
+        return f"; boot test {self.report} has passed{where}" if self.report else ""
 
 
 NOT_ASKED = Passage()
@@ -82,12 +87,10 @@ def find_unproved(manifest: Mapping[str, Any]) -> str:
 
 def load_manifest(tree: Tree, release: ReleaseName) -> Mapping[str, Any]:
     """The manifest of a release; empty where it is not in the tree, or not whole."""
-    path = tree.release(release.profile, release.version) / "manifest.json"
     try:
-        found: Mapping[str, Any] = json.loads(path.read_text())
-    except (OSError, ValueError):
+        return read_manifest(tree.release(release.profile, release.version))
+    except InputError:
         return {}  # whether its files are whole, check_release() has told
-    return found
 
 
 def pass_gate(
@@ -128,7 +131,7 @@ def pass_gate(
     standing = judge(tree, release, found.reports)
     if standing.state is State.PASSED:
         tell_unneeded(untested, f"boot test {standing.report} has passed", ui)
-        return Passage(report=standing.report)
+        return Passage(report=standing.report, machine=standing.machine)
     if untested:
         ui.warn(f"{release} becomes stable although {standing.why}")
         return Passage(reason=untested)
@@ -151,12 +154,14 @@ def next_step(tree: Tree, release: ReleaseName, standing: Standing) -> str:
     if find_version(tree, release.profile, CANDIDATE) == release.version:
         name = release.profile  # what commands take a profile for
     test = f"imagebuilder test {name}"
+    if standing.state is State.OTHER_ROOT:
+        test += f" --root {root_kind(tree, release)}"
+    if shutil.which(MACHINE, path=base_environment()["PATH"]) is None:
+        test += " on the builder; then publish it from there again, which brings the report"
     if not tree.release(release.profile, release.version).is_dir():
         test = f"publish it as {CANDIDATE} first, then {test} and imagebuilder promote {name}"
     if standing.state is State.FAILED:
-        test = f"imagebuilder report {name} shows it; when it is mended, {test}"
-    if standing.state is State.OTHER_ROOT:
-        test += f" --root {root_kind(tree, release)}"
+        test = f"imagebuilder report {name} shows it; once it is fixed, {test}"
     return f"{test}; in an emergency the same again with --untested REASON"
 
 

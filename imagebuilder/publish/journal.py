@@ -17,7 +17,10 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from imagebuilder.publish.durable import full_disk
+from imagebuilder.decode import parse_json
+from imagebuilder.errors import InputError
+from imagebuilder.files import plain_file
+from imagebuilder.publish.space import full_disk
 from imagebuilder.tree import Tree
 
 PUBLISH, UNPUBLISH, KEEP, UNKEEP = "publish", "unpublish", "keep", "unkeep"
@@ -32,7 +35,7 @@ class Event:
     """One line; `channel` and `previous` (its version before) are empty where there is none.
 
     What became stable has the id of the boot test's `report` that let it, or the `reason` that
-    somebody gave to do without.
+    somebody gave to do without.  What was published has the sha256 of its SHA256SUMS as `sums`.
     """
 
     event: str
@@ -42,6 +45,7 @@ class Event:
     previous: str = ""
     report: str = ""
     reason: str = ""
+    sums: str = ""
     time: str = ""
     by: str = ""
 
@@ -81,7 +85,7 @@ def find_person(env: Mapping[str, str]) -> str:
 def read_tail(journal: Path, most: int = 0) -> tuple[Event, ...]:
     """The events of the last `most` bytes, or of the whole journal; damaged lines are left out."""
     try:
-        with journal.open("rb") as stream:
+        with plain_file(journal) as stream:
             size = os.fstat(stream.fileno()).st_size
             start = max(0, size - most) if most else 0
             stream.seek(start)
@@ -95,8 +99,8 @@ def read_tail(journal: Path, most: int = 0) -> tuple[Event, ...]:
 def parse_event(line: bytes) -> Event | None:
     """The event of a line; None for what is none, such as a line cut short."""
     try:
-        value = json.loads(line)
-    except ValueError:
+        value = parse_json(line, "journal")
+    except InputError:
         return None
     known = Event.__dataclass_fields__
     if not isinstance(value, dict) or not {"event", "profile", "version"} <= value.keys():

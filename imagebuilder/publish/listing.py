@@ -3,25 +3,25 @@
 
 from __future__ import annotations
 
-import json
-import stat
+import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import cast
 
 from imagebuilder.digest import Json
-from imagebuilder.errors import Fault, WorkError
-from imagebuilder.publish.content import DamagedError, check_release, damaged
-from imagebuilder.publish.find import ReleaseName, find_channels, find_releases, find_version
+from imagebuilder.errors import Fault, InputError
+from imagebuilder.nodes.references import find_version
+from imagebuilder.publish.content import DamagedError, check_release
+from imagebuilder.publish.find import ReleaseName, find_channels, find_releases
 from imagebuilder.publish.journal import Event, find_moves, read_tail
-from imagebuilder.publish.repo import ROOTS
 from imagebuilder.publish.standing import release_standing
-from imagebuilder.publish.usage import DAYS, find_usage
+from imagebuilder.publish.usage import Usage, find_usage, list_names
 from imagebuilder.report.standing import Standing, State
 from imagebuilder.rootkind import Format, name_of
-from imagebuilder.store.repository import Store
+from imagebuilder.store.manifest import load_manifest
 from imagebuilder.tree import STABLE, Tree
 from imagebuilder.ui import Ui, format_size
 
@@ -55,6 +55,8 @@ class Listed:
     def tested(self) -> str:
         """For people: what its boot tests say, and whether somebody did without."""
         word = TESTED[self.standing.state]
+        if self.standing.machine not in ("", platform.node()):  # it came with the release
+            word += f", {self.standing.machine} {self.standing.time[:16].replace('T', ' ')}"
         if not self.is_forced:
             return word
         return f"{'no' if word == '-' else word}, forced"
@@ -69,7 +71,7 @@ class Listed:
             format_size(self.files),
             self.tested,
             "yes" if self.kept else "-",
-            ", ".join(self.nodes) or "-",
+            list_names(self.nodes) or "-",
         )
 
     def as_json(self) -> dict[str, Json]:
@@ -86,6 +88,8 @@ class Listed:
             "tested": self.standing.tested,
             "standing": str(self.standing.state),
             "report": self.standing.report or None,
+            "tested-on": self.standing.machine or None,
+            "tested-at": self.standing.time or None,
             "untested": self.forced.reason if self.forced else None,
             "nodes": list(self.nodes),
         }
@@ -98,16 +102,15 @@ TESTED = {
     State.OTHER_BYTES: "other bytes",
     State.OTHER_ROOT: "other root",
 }
-HOWS = {"M": "was changed", "D": "is missing", "A": "was added"}
 HEADERS = ("release", "channels", "published", "root", "http", "tested", "kept", "in use by")
 
 
-def list_releases(tree: Tree, profile: str = "", *, days: int = DAYS) -> list[Listed]:
-    """Every release of a profile or of all, oldest first, and who uses it."""
-    used = find_usage(tree, days=days).used
+def list_releases(tree: Tree, profile: str = "", usage: Usage | None = None) -> list[Listed]:
+    """Every release of a profile or of all, oldest first, and who uses it (`usage`, or as now)."""
+    usage = usage or find_usage(tree)
     forced = find_forced(tree)
     return [
-        describe(tree, release, used.get(release, ()), forced.get(release))
+        describe(tree, release, usage.users(release), forced.get(release))
         for release in find_releases(tree, profile)
     ]
 
@@ -141,7 +144,7 @@ def describe(
     return Listed(
         release=release,
         channels=find_channels(tree, release),
-        published=int(folder.stat().st_mtime),
+        published=int(tree.published(release.profile, release.version)),
         size=root_size(folder),
         files=sum(path.stat().st_size for path in folder.iterdir()),
         formats=tuple(packed for packed in Format if (folder / name_of(packed)).is_file()),
@@ -155,8 +158,9 @@ def describe(
 def root_size(folder: Path) -> int:
     """Bytes of the root as its manifest has them."""
     try:
-        return int(json.loads((folder / "manifest.json").read_text())["root"]["size"])
-    except (OSError, ValueError, KeyError, TypeError):
+        root = cast("dict[str, int]", load_manifest(folder)["root"])
+        return root["size"]
+    except InputError:
         return 0
 
 
@@ -169,7 +173,7 @@ def verify_releases(tree: Tree, ui: Ui, profile: str = "") -> int:
     releases = find_releases(tree, profile)
     for release in releases:
         with ui.step(f"verify {release}") as step:
-            found = [*damaged_files(tree, release), *damaged_root(tree, release)]
+            found = find_damages(tree, release)
             step.remark(f"{len(found)} damaged" if found else "whole")
             faults.extend(found)
     if faults:
@@ -177,42 +181,10 @@ def verify_releases(tree: Tree, ui: Ui, profile: str = "") -> int:
     return len(releases)
 
 
-def damaged_files(tree: Tree, release: ReleaseName) -> tuple[Fault, ...]:
-    """What is wrong with the files of a release."""
+def find_damages(tree: Tree, release: ReleaseName) -> tuple[Fault, ...]:
+    """What is wrong with a release; every byte of it is read."""
     try:
         check_release(tree, release.profile, release.version, full=True)
     except DamagedError as error:
         return error.faults
     return ()
-
-
-def damaged_root(tree: Tree, release: ReleaseName) -> Iterator[Fault]:
-    """What is wrong with a root, by comparing it with its commit.
-
-    `ostree diff` reads every file of the tree: a change through a hard link, which damages the
-    repository's object too, is found because names of objects are checksums.  It looks at modes,
-    owners and attributes as well, but not at those of the top folder.
-    """
-    repo, root = Store(tree.repo), tree.root(release.profile, release.version)
-    commit = repo.refs(ROOTS).get(f"{release.profile}/{release.version}")
-    if commit is None or not root.is_dir():
-        yield damaged(root, "is missing", release.profile, release.version)
-        return
-    try:
-        lines = repo.ostree("diff", commit, root).splitlines()
-        top = repo.ostree("ls", "--dironly", commit, "/").split()
-    except WorkError as error:
-        yield damaged(root, f"cannot be read: {error}", release.profile, release.version)
-        return
-    for line in lines:
-        how, _, name = line.partition(" ")
-        path = root / name.strip().lstrip("/")
-        yield damaged(path, HOWS.get(how, "differs"), release.profile, release.version)
-    if describe_folder(root) != (int(top[0][1:], 8), int(top[1]), int(top[2])):
-        yield damaged(root, "has another mode or owner", release.profile, release.version)
-
-
-def describe_folder(path: Path) -> tuple[int, int, int]:
-    """Mode, owner and group of a folder."""
-    found = path.lstat()
-    return stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid

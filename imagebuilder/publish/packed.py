@@ -10,14 +10,13 @@ one that somebody who was killed left is replaced by the next publish, or remove
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from imagebuilder.digest import digest_of_file
+from imagebuilder.files import link_in
 from imagebuilder.image.formats import check_packer, pack_root
 from imagebuilder.publish.content import SQUASHFS, is_shared
-from imagebuilder.publish.durable import sync_folder
 from imagebuilder.publish.find import ReleaseName, folders
 from imagebuilder.publish.stage import Facts
 from imagebuilder.publish.usage import known_nodes
@@ -58,9 +57,7 @@ def pack(
 def share(tree: Tree, release: ReleaseName, source: Path, work: Path) -> None:
     """Give the squashfs `source` its name below roots/, in the place of whatever has it."""
     place = tree.shared_squashfs(release.profile, release.version)
-    os.link(source, work / place.name)
-    (work / place.name).rename(place)
-    sync_folder(place.parent)
+    link_in(source, place, work / place.name)
 
 
 def mend_share(tree: Tree, release: ReleaseName, ui: Ui) -> None:

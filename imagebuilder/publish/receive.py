@@ -13,13 +13,15 @@ from imagebuilder import __version__
 from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.image.manifest import SCHEMA
-from imagebuilder.process import check_tools, run
+from imagebuilder.process import check_tools
+from imagebuilder.publish.carried import list_ids
 from imagebuilder.publish.find import ReleaseName, changing
 from imagebuilder.publish.gate import check_reason, pass_gate
 from imagebuilder.publish.release import Published, drop_leftovers, publish
 from imagebuilder.publish.remote import PREFIX, PROTOCOL, find_root
-from imagebuilder.publish.repo import open_repo
+from imagebuilder.publish.repo import make_scratch, open_repo, pull_verified
 from imagebuilder.publish.wire import unpack_objects
+from imagebuilder.rights import check_root
 from imagebuilder.rootkind import Format
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.store.workplace import new_id, workplace
@@ -27,21 +29,18 @@ from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+CALLED = "imagebuilder publish --to calls this; --have says what the tree has"
 COMMIT = re.compile(r"[0-9a-f]{64}")
 
 
 def check_fit() -> None:
     """Raise HostError unless objects can be taken in here: root, and the tools."""
-    if os.geteuid() != 0:
-        raise HostError(
-            "receiving a release needs root: files keep their owners",
-            hint="log in as root, or publish with --remote-command 'sudo imagebuilder'",
-        )
+    check_root("receiving a release, whose files keep their owners,")
     check_tools("ostree", "tar", "zstd")
 
 
-def describe(tree: Tree, *, objects: bool = False) -> Mapping[str, Json]:
-    """What the sender asks: versions, refs and their commits, free bytes.
+def describe(tree: Tree, name: str = "", *, objects: bool = False) -> Mapping[str, Json]:
+    """What the sender asks: versions, refs and their commits, free bytes; of `name` its reports.
 
     With `objects` also the start of the name of every object.
     """
@@ -54,6 +53,7 @@ def describe(tree: Tree, *, objects: bool = False) -> Mapping[str, Json]:
         "tree": os.fspath(tree.path),
         "free": shutil.disk_usage(there).free,
         "refs": heads,
+        "reports": list_ids(tree, check_name(name)) if name else None,
     }
     if objects:
         names = (tree.repo / "objects").glob("??/*")
@@ -100,11 +100,8 @@ def take_in(
 ) -> Published:
     """receive() without the clearing up; `publish_here` comes while nothing is removed."""
     with changing(tree, ui), workplace(tree.path, new_id("receive")) as place:
-        scratch = Store(place / "repo")
-        run(["ostree", "init", f"--repo={scratch.path}", "--mode=bare"])
         repo = open_repo(tree)
-        # What is not in it is looked for in the tree's repository (ostree.repo-config(5)).
-        scratch.ostree("config", "set", "core.parent", os.fspath(repo.path))
+        scratch = make_scratch(repo, place / "repo")
         with ui.step(f"receive {image.name}"):
             unpack_objects(stream, scratch.path / "objects")
         with ui.step("verify"):
@@ -115,8 +112,8 @@ def take_in(
 def verify(scratch: Store, repo: Store, image: ImageRef) -> None:
     """Bring an image and its root from `scratch` into `repo`, every object checked."""
     try:
-        pull(scratch, repo, image.commit)
-        pull(scratch, repo, find_root(scratch, image))
+        pull_verified(scratch, repo, image.commit)
+        pull_verified(scratch, repo, find_root(scratch, image))
     except WorkError as error:
         raise WorkError(
             f"{image.name} did not arrive as it was sent; nothing was published\n"
@@ -125,17 +122,17 @@ def verify(scratch: Store, repo: Store, image: ImageRef) -> None:
         ) from error
 
 
-def pull(source: Store, target: Store, commit: str) -> None:
-    """Bring one commit over.  --untrusted computes the checksum of every object."""
-    target.ostree("pull-local", "--untrusted", source.path.absolute(), commit)
-
-
 def image_named(name: str, commit: str) -> ImageRef:
     """`profile@version` and its commit as a box.  Raises InputError."""
-    profile, _, version = name.partition("@")
-    if not (NAME.fullmatch(profile) and NAME.fullmatch(version) and COMMIT.fullmatch(commit)):
-        raise InputError(
-            f"{name!r} {commit!r} is no image and its commit",
-            hint="imagebuilder publish --to calls this; --have says what the tree has",
-        )
+    if not COMMIT.fullmatch(commit):
+        raise InputError("is not a commit", where=repr(commit), hint=CALLED)
+    profile, _, version = check_name(name).partition("@")
     return ImageRef(profile, version, commit)
+
+
+def check_name(name: str) -> str:
+    """`profile@version` as it is.  Raises InputError for anything else."""
+    profile, _, version = name.partition("@")
+    if not (NAME.fullmatch(profile) and NAME.fullmatch(version)):
+        raise InputError("is not PROFILE@VERSION", where=repr(name), hint=CALLED)
+    return name

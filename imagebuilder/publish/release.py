@@ -14,15 +14,17 @@ release, which publishing again replaces and gc removes.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.digest import Json
+from imagebuilder.digest import Json, digest_of_file
 from imagebuilder.errors import HostError, ImagebuilderError, InputError
+from imagebuilder.files import exchange, make_folder, move_away, move_in, sync_filesystem
+from imagebuilder.lock.storage import check_free
+from imagebuilder.publish.anchors import SUMS
 from imagebuilder.publish.channel import Moved, check_channel, moving, point
 from imagebuilder.publish.content import (
     SQUASHFS,
@@ -31,12 +33,13 @@ from imagebuilder.publish.content import (
     read_sums,
     record_verified,
 )
-from imagebuilder.publish.durable import exchange, full_disk, move_in, space_needed, sync_filesystem
 from imagebuilder.publish.find import ReleaseName, changing
 from imagebuilder.publish.gate import check_reason, pass_gate
 from imagebuilder.publish.journal import PUBLISH, SET, Event, append
 from imagebuilder.publish.packed import mend_share, needed_formats, pack, share
-from imagebuilder.publish.repo import bring_root, can_link, check_out, drop_unneeded, has_root_of
+from imagebuilder.publish.repo import Commits, bring_root, check_out, drop_unneeded, has_root_of
+from imagebuilder.publish.roots import restore_root
+from imagebuilder.publish.space import HINT, space_needed
 from imagebuilder.publish.stage import (
     Facts,
     find_twins,
@@ -48,10 +51,11 @@ from imagebuilder.publish.stage import (
 )
 from imagebuilder.rootkind import Format, name_of
 from imagebuilder.store.locks import held, is_held
+from imagebuilder.store.manifest import load_manifest
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.store.workplace import new_id, workplace
-from imagebuilder.tree import Tree, make_folder
-from imagebuilder.ui import Ui, format_size
+from imagebuilder.tree import Tree
+from imagebuilder.ui import Ui
 
 SPARE = 200_000_000  # bytes for kernel, initrd and the tree's own metadata
 
@@ -123,8 +127,10 @@ def publish(
                 made = not tree.release(release.profile, release.version).is_dir()
                 if not made:
                     mend_share(tree, release, ui)
-                    check_release(tree, release.profile, release.version)
+                    check_release(tree, release.profile, release.version, root=False)
                     check_same(tree, release, manifest)
+                    restore_root(source, facts, tree, ui)
+                    check_release(tree, release.profile, release.version)
                 passage = pass_gate(
                     tree,
                     release,
@@ -158,11 +164,11 @@ def make_release(
     root = tree.root(release.profile, release.version)
     script = render_script(facts)
     with workplace(tree.path, new_id(f"publish-{release.profile}")) as work:
-        check_space(source, facts, tree, work)
+        check_space(facts, tree)
         for folder in (place.parent, root.parent):
             make_folder(folder)
         with ui.step(f"root of {release}"):
-            bring_root(source, tree, release, (facts.image, facts.root), work / "root")
+            bring_root(source, tree, release, Commits(facts.image, facts.root), work)
         with ui.step("boot files"):
             check_out(Store(tree.repo), facts.image, work / "image")
             twins = find_twins(tree, facts)
@@ -200,7 +206,7 @@ def complete_release(
             shutil.copystat(place, staged)
             sync_filesystem(work)
             check_staged(staged, sums)
-        append(tree, published(release))
+        append(tree, published(release, staged))
         if SQUASHFS in sums:
             share(tree, release, staged / SQUASHFS, work)
         exchange(staged, place)
@@ -208,9 +214,10 @@ def complete_release(
     return tuple(map(name_of, lacking))
 
 
-def published(release: ReleaseName) -> Event:
-    """What the journal says of a release."""
-    return Event(PUBLISH, release.profile, release.version)
+def published(release: ReleaseName, staged: Path) -> Event:
+    """What the journal says of a release whose files are in `staged`."""
+    sums = digest_of_file(staged / SUMS)
+    return Event(PUBLISH, release.profile, release.version, sums=sums)
 
 
 def move_release_in(tree: Tree, release: ReleaseName, work: Path) -> None:
@@ -218,8 +225,8 @@ def move_release_in(tree: Tree, release: ReleaseName, work: Path) -> None:
     place = tree.release(release.profile, release.version)
     root = tree.root(release.profile, release.version)
     if root.exists():
-        root.rename(work / "unfinished")  # somebody was killed between the two
-    append(tree, published(release))
+        move_away(root, work / "unfinished")  # somebody was killed between the two
+    append(tree, published(release, work / "http"))
     move_in(work / "root", root)
     try:
         if (work / "http" / SQUASHFS).exists():
@@ -228,27 +235,23 @@ def move_release_in(tree: Tree, release: ReleaseName, work: Path) -> None:
     except OSError:
         if not place.exists():
             tree.shared_squashfs(release.profile, release.version).unlink(missing_ok=True)
-            root.rename(work / "root")
+            move_away(root, work / "root")
         raise
 
 
-def check_space(source: Store, facts: Facts, tree: Tree, work: Path) -> None:
-    """Refuse to begin what cannot end: a first root of a profile that must be copied.
+def check_space(facts: Facts, tree: Tree) -> None:
+    """Refuse to begin what cannot end: a first root of a profile.
 
     What a later one shares with its predecessors only the pull finds out.
     """
-    if can_link(source, work) or has_root_of(tree, facts.release.profile):
+    if has_root_of(tree, facts.release.profile):
         return
-    free, wanted = shutil.disk_usage(tree.path).free, facts.size + SPARE
-    if free < wanted:
-        what = f"{format_size(free)} free, {facts.release} needs up to {format_size(wanted)}"
-        raise full_disk(tree.path, what)
+    check_free(tree.path, facts.size + SPARE, f"to publish {facts.release}", HINT)
 
 
 def check_same(tree: Tree, release: ReleaseName, manifest: Mapping[str, Json]) -> None:
     """Raise InputError when another image is published under this name."""
-    path = tree.release(release.profile, release.version) / "manifest.json"
-    if json.loads(path.read_text()) != manifest:
+    if load_manifest(tree.release(release.profile, release.version)) != manifest:
         raise InputError(
             "another image is published under this name",
             where=str(release),
@@ -261,7 +264,7 @@ def drop_leftovers(tree: Tree) -> None:
 
     What cannot be given back now is for gc; the failure itself is what the person must see.
     """
-    if not (tree.repo / "config").is_file() or is_held(tree.lock("gc")):
+    if not Store(tree.repo).is_there() or is_held(tree.lock("gc")):
         return
     with contextlib.suppress(ImagebuilderError, OSError), held(tree.lock("gc")):
         drop_unneeded(tree)

@@ -2,47 +2,56 @@
 """Publish into the tree of another machine over ssh: only what it lacks crosses the wire.
 
 here                                         there (`imagebuilder receive`, see receive.py)
-receive --have              ->               which commits its repository has
+receive --have              ->               which commits its repository has, and which reports
 objects of the image, less those of the commits that both have
 tar of bare objects | zstd  ->  ssh  ->      a scratch repository in work/
                                              ostree pull-local --untrusted: checksums
                                              publish(), as if the image were made there
                             <-               the release as JSON
+reports that it lacks       ->  receive --reports: those about the very bytes that are there
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from imagebuilder import __version__
+from imagebuilder.decode import decode_box, parse_object
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.image.manifest import SCHEMA
 from imagebuilder.process import Completed, check_tools, run
+from imagebuilder.publish.carried import Kept, find_carried, pack_reports
 from imagebuilder.publish.channel import check_channel
 from imagebuilder.publish.gate import check_reason
+from imagebuilder.publish.objects import list_objects, object_path
 from imagebuilder.publish.wire import stream_objects
 from imagebuilder.rootkind import Format
 from imagebuilder.store.locks import held
 from imagebuilder.store.repository import ImageRef, Store
+from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui, format_size
 
 # Raised when what `receive` reads, writes or is called with changes.
-PROTOCOL = 3
+PROTOCOL = 4
 COMMAND = "imagebuilder"
 URL_FORM = "write ssh://[user@]host[:port]/srv/netboot"
 # How many commits of both sides are looked at: more hardly ever save another object.
 MOST_BASES = 4
+OTHER = "install the same version on both machines"
+WHEEL = f"imagebuilder-{__version__}-py3-none-any.whl"
+INSTALL = (
+    f"copy {WHEEL} to it and run: sudo python3 -m venv /opt/imagebuilder && "
+    f"sudo /opt/imagebuilder/bin/pip install ./{WHEEL} && "
+    "sudo ln -sf /opt/imagebuilder/bin/imagebuilder /usr/local/bin/imagebuilder"
+)
 PREFIX = 16  # hexadecimal digits that tell one object from another
-# One line of `ostree ls --recursive --checksum`: kind and mode, owner, group, size, checksums.
-LINE = re.compile(r"([-ld])\d{5} +\d+ +\d+ +\d+ ([0-9a-f]{64})(?: ([0-9a-f]{64}))? /")
 SSH_OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15")
 SSH_FAILED = 255  # ssh(1), EXIT STATUS
 # What ssh says (part of it), and what to do.
@@ -52,6 +61,10 @@ SSH_HINTS = {
     "Host key verification failed": "connect once by hand with ssh and compare the host's key",
     "": "check name, address and port, and try it by hand with ssh",
 }
+SUDO_HINT = (
+    "nobody can type a password there: log in as root (ssh://root@HOST/...), or let this user run "
+    "imagebuilder through sudo without one (NOPASSWD in sudoers(5))"
+)
 
 
 @dataclass(frozen=True)
@@ -75,29 +88,39 @@ class Remote:
 
 @dataclass(frozen=True)
 class Have:
-    """What the other side has: refs with their commits, which are whole, and free bytes."""
+    """What the other side has: refs with their commits, which are whole, and free bytes.
+
+    `reports` are the boot tests it has of the image's release, None if it lacks the release.
+    """
 
     refs: Mapping[str, str]
     free: int
+    reports: tuple[str, ...] | None
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What the other side says of the release, and bytes: sent, and of the whole image."""
+    """What the other side says of the release, and bytes: sent, and of the whole image.
+
+    `reports` are the boot tests that were sent with it.
+    """
 
     published: Mapping[str, Json]
     said: str
     sent: int
     whole: int
+    reports: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Json]:
         """As a value for programs."""
-        return {**self.published, "sent": self.sent, "whole": self.whole}
+        sizes: dict[str, Json] = {"sent": self.sent, "whole": self.whole}
+        return {**self.published, **sizes, "reports": list(self.reports)}
 
     def render(self) -> str:
         """As sentences."""
         sizes = f"sent {format_size(self.sent)} of {format_size(self.whole)}"
-        return f"{self.said}\n{sizes}"
+        tests = f"\nsent boot test {', '.join(self.reports)}" if self.reports else ""
+        return f"{self.said}\n{sizes}{tests}"
 
 
 def parse_remote(url: str, command: str = "") -> Remote:
@@ -131,11 +154,12 @@ def publish_to(
     channel: str,
     formats: Sequence[Format] = (),
     untested: str = "",
+    tested: Tree | None = None,
 ) -> Sent:
-    """Publish `image` of `store` into the tree of another machine.
+    """Publish `image` of `store` into the tree of another machine, with its boot tests in `tested`.
 
     Raises HostError when it cannot be reached or is not fit, and what publish() raises there: for
-    the channel stable the boot tests count that the other tree has.
+    the channel stable the boot tests count that the other tree has, or now gets.
     Whatever happens on the way, the other tree has the old state or the new one.
     """
     check_channel(channel)
@@ -145,13 +169,39 @@ def publish_to(
     if untested:
         words.append(f"--untested={untested}")
     with held(store.path.parent / "locks" / "gc", shared=True):
-        return send(remote, store, image, words, ui)
+        with ui.step(f"compare with {remote.host}"):
+            have = ask_have(remote, image)
+        # A release that is there may become stable by a report that comes now.
+        before = have.reports is not None
+        reports = send_reports(remote, tested, image, have, ui) if before else ()
+        sent = send(remote, store, image, words, have, ui)
+        if not before:
+            reports = send_reports(remote, tested, image, have, ui)
+        return replace(sent, reports=reports)
 
 
-def send(remote: Remote, store: Store, image: ImageRef, options: Sequence[str], ui: Ui) -> Sent:
+def send_reports(
+    remote: Remote, tested: Tree | None, image: ImageRef, have: Have, ui: Ui
+) -> tuple[str, ...]:
+    """Send the boot tests that the other side lacks; the ids of those that it kept."""
+    known = have.reports or ()
+    found = find_carried(tested, image.profile, image.version, known) if tested else []
+    if not found:
+        return ()
+    assert tested is not None
+    with ui.step(f"send reports of {image.name}"):
+        answer = ask(remote, "--reports", image.name, stdin=pack_reports(tested, found))
+    told = decode_box(Kept, answer, remote.host, hint=OTHER)
+    for why in told.refused:
+        ui.warn(f"{remote.host}: {why}")
+    return told.kept
+
+
+def send(
+    remote: Remote, store: Store, image: ImageRef, options: Sequence[str], have: Have, ui: Ui
+) -> Sent:
     """publish_to() while nothing is removed from the store; `options` are those of receive."""
-    with ui.step(f"compare with {remote.host}"):
-        have = ask_have(remote)
+    with ui.step(f"list what {remote.host} lacks"):
         objects = find_objects(store, [image.commit, find_root(store, image)])
         lacking = find_lacking(remote, store, image, objects, have)
         sizes = {name: size_on_disk(store.path / "objects" / name) for name in objects}
@@ -176,26 +226,26 @@ def size_on_disk(path: Path) -> int:
     return min(found.st_size, found.st_blocks * 512)
 
 
-def ask_have(remote: Remote) -> Have:
+def ask_have(remote: Remote, image: ImageRef) -> Have:
     """Ask the other side what it has.  Raises HostError when it is not fit."""
-    answer = ask(remote, "--have")
-    for name, ours in (("protocol", PROTOCOL), ("schema", SCHEMA)):
-        if answer.get(name) != ours:
+    answer = ask(remote, "--have", image.name)
+    for name, ours in (("version", __version__), ("protocol", PROTOCOL), ("schema", SCHEMA)):
+        if (theirs := answer.get(name)) != ours:
             raise HostError(
-                f"has imagebuilder {answer.get('version')}, here is {__version__}: they do not "
-                f"understand each other ({name} {answer.get(name)} and {ours})",
+                f"has imagebuilder {answer.get('version')}, this machine has {__version__}"
+                f"{'' if name == 'version' else f' ({name} {theirs} and {ours})'}: publishing "
+                "needs the same version on both",
                 where=remote.host,
-                hint="install the same version on both machines",
+                hint=f"to install {__version__} there: {INSTALL}",
             )
-    refs, free = answer.get("refs"), answer.get("free")
-    assert isinstance(refs, dict)
-    assert isinstance(free, int)
-    return Have(refs, free)
+    known = {name: answer.get(name) for name in ("refs", "free", "reports")}
+    return decode_box(Have, known, remote.host, hint=OTHER)
 
 
-def ask(remote: Remote, *words: str) -> Mapping[str, Json]:
+def ask(remote: Remote, *words: str, stdin: bytes | None = None) -> Mapping[str, Json]:
     """The JSON that `receive WORDS` answers.  Raises the error it ended with."""
-    return parse_answer(remote, run(remote.ssh(*words), env=ssh_environment(), check=False))
+    done = run(remote.ssh(*words), env=ssh_environment(), stdin=stdin, check=False)
+    return parse_answer(remote, done)
 
 
 def ssh_environment() -> dict[str, str]:
@@ -211,15 +261,13 @@ def parse_answer(remote: Remote, done: Completed) -> Mapping[str, Json]:
     if done.status != 0:
         raise remote_failure(remote, done)
     try:
-        value = json.loads(done.stdout[done.stdout.index("{\n") :])
-    except ValueError as error:
+        return parse_object(done.stdout[done.stdout.index("{\n") :], remote.host)
+    except (ValueError, InputError) as error:
         raise HostError(
             "does not answer as imagebuilder does",
             where=remote.host,
             hint=f"what does `{shlex.join(remote.ssh('--have'))}` print?",
         ) from error
-    assert isinstance(value, dict)
-    return value
 
 
 def remote_failure(remote: Remote, done: Completed) -> ImagebuilderError:
@@ -236,8 +284,8 @@ def remote_failure(remote: Remote, done: Completed) -> ImagebuilderError:
         return HostError(
             f"cannot run `{program} receive`: {last}",
             where=remote.host,
-            hint="install this version of imagebuilder there, or say how it is run: "
-            "--remote-command 'sudo /opt/imagebuilder/bin/imagebuilder'",
+            hint=f"install imagebuilder {__version__} there: {INSTALL}; if it is installed "
+            "elsewhere: --remote-command /the/path/of/imagebuilder",
         )
     return told_failure(remote, done.status, lines, last)
 
@@ -247,7 +295,8 @@ def told_failure(remote: Remote, status: int, lines: Sequence[str], last: str) -
     kinds: dict[int, type[ImagebuilderError]] = {2: InputError, 3: HostError}
     kind = kinds.get(status, WorkError)
     texts = ("\n" + "\n".join(lines)).split("\nerror: ")[1:]
-    faults = [read_fault(remote, text) for text in texts] or [Fault(remote.host, last, "")]
+    hint = SUDO_HINT if last.startswith("sudo:") else ""
+    faults = [read_fault(remote, text) for text in texts] or [Fault(remote.host, last, hint)]
     error = kind(faults[0].what, where=faults[0].where, hint=faults[0].hint)
     error.faults = tuple(faults)
     return error
@@ -268,22 +317,7 @@ def find_root(store: Store, image: ImageRef) -> str:
 
 def find_objects(store: Store, commits: Iterable[str]) -> frozenset[str]:
     """Every object of these commits, as its path below objects/."""
-    found: set[str] = set()
-    for commit in commits:
-        found.add(object_path(commit, "commit"))
-        for line in store.ostree("ls", "--recursive", "--checksum", commit).splitlines():
-            # A line that does not look so is the rest of a file's name with a newline in it.
-            if match := LINE.match(line):
-                kind, first, second = match.groups()
-                found.add(object_path(first, "dirtree" if kind == "d" else "file"))
-                if second:
-                    found.add(object_path(second, "dirmeta"))
-    return frozenset(found)
-
-
-def object_path(checksum: str, kind: str) -> str:
-    """Where a bare repository has an object, below objects/."""
-    return f"{checksum[:2]}/{checksum[2:]}.{kind}"
+    return frozenset().union(*(list_objects(store.path, commit) for commit in commits))
 
 
 def find_lacking(

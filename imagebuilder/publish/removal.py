@@ -15,12 +15,13 @@ from pathlib import Path
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
+from imagebuilder.files import make_folder, move_away, sync
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.publish.channel import find_previous
-from imagebuilder.publish.durable import sync_folder
 from imagebuilder.publish.find import (
     ReleaseName,
     changing,
+    check_channels,
     find_channels,
     find_release,
     find_releases,
@@ -30,9 +31,11 @@ from imagebuilder.publish.gate import is_under_test, lock_of_tests
 from imagebuilder.publish.journal import KEEP, UNKEEP, UNPUBLISH, Event, append, read_tail
 from imagebuilder.publish.packed import drop_unshared, find_shared
 from imagebuilder.publish.repo import drop_unneeded
-from imagebuilder.publish.usage import DAYS, find_usage, is_since
+from imagebuilder.publish.usage import DAYS, Usage, find_usage, is_since, list_names
+from imagebuilder.store.locks import held
+from imagebuilder.store.repository import Store
 from imagebuilder.store.workplace import new_id, workplace
-from imagebuilder.tree import STABLE, Tree, make_folder
+from imagebuilder.tree import STABLE, Tree
 from imagebuilder.ui import Ui
 
 # A node that was just given a release needs this long to load its kernel and report.
@@ -94,7 +97,8 @@ def unpublish(tree: Tree, name: str, ui: Ui, caution: Caution) -> ReleaseName:
     """
     with changing(tree, ui, removing=True):
         release = find_release(tree, name)
-        why = find_reasons(tree, caution).get(release)
+        usage = find_usage(tree, days=caution.days, whole=True)
+        why = find_reasons(tree, caution, usage).get(release)
         if why is not None:
             raise InputError(f"stays: {why.what}", where=str(release), hint=why.hint)
         with ui.step(f"remove {release}"):
@@ -111,7 +115,10 @@ def collect_releases(
     """
     with changing(tree, ui, removing=True):
         there = find_releases(tree)
-        reasons = {**find_returns(tree, there), **find_reasons(tree, caution)}
+        usage = find_usage(tree, days=caution.days, whole=not dry_run)
+        for doubt in usage.doubts:
+            ui.warn(f"keeps every release: {doubt}")
+        reasons = {**find_returns(tree, there), **find_reasons(tree, caution, usage)}
         old = beyond(there, keep)
         going = [release for release in old if release not in reasons]
         loose = [left for left in find_parts(tree) if left not in there]
@@ -138,10 +145,10 @@ def find_returns(tree: Tree, there: Sequence[ReleaseName]) -> dict[ReleaseName, 
     return {ReleaseName(profile, version): why for profile, version in found if version}
 
 
-def find_reasons(tree: Tree, caution: Caution) -> dict[ReleaseName, Reason]:
+def find_reasons(tree: Tree, caution: Caution, usage: Usage) -> dict[ReleaseName, Reason]:
     """Every release that must stay, with the first reason that holds."""
-    usage = find_usage(tree, days=caution.days)
-    strangers = () if caution.strangers else usage.strangers
+    check_channels(tree)  # what a damaged one should lead to is not known
+    clients = () if caution.strangers else usage.clients
     pinned = {ReleaseName(node.profile, node.version): node.name for node in load_nodes(tree).nodes}
     recent = left_lately(tree, caution.boot_minutes)
     found: dict[ReleaseName, Reason] = {}
@@ -149,11 +156,13 @@ def find_reasons(tree: Tree, caution: Caution) -> dict[ReleaseName, Reason]:
         why = (
             in_channel(tree, release)
             or run_by(usage.used.get(release, ()), caution)
+            or claimed_by(usage.claimed.get(release, ()), caution, tree)
             or pinned_by(pinned.get(release, ""))
             or kept_by_hand(tree, release)
             or tested_now(tree, release)
             or (just_left(caution) if release in recent else None)
-            or unknown_clients(strangers)
+            or unknown_clients(clients)
+            or next((Reason(doubt.what, doubt.hint) for doubt in usage.doubts), None)
         )
         if why is not None:
             found[release] = why
@@ -175,7 +184,18 @@ def run_by(users: Sequence[str], caution: Caution) -> Reason | None:
     hint = (
         f"boot another release there; a node counts until {caution.days} days after its last sign"
     )
-    return Reason(f"in use by {', '.join(users)}", hint)
+    return Reason(f"in use by {list_names(users)}", hint)
+
+
+def claimed_by(users: Sequence[str], caution: Caution, tree: Tree) -> Reason | None:
+    """Machines say that they run it and did not prove who they are."""
+    if not users:
+        return None
+    hint = (
+        f"such a report counts for {caution.days} days; if none of these machines is yours, "
+        f"remove {tree.strangers}"
+    )
+    return Reason(f"in use by {list_names(users)}, without proof", hint)
 
 
 def pinned_by(node: str) -> Reason | None:
@@ -253,20 +273,19 @@ def remove_releases(
                 path.unlink(missing_ok=True)
             for lock in (tree.lock(f"release-{release}"), lock_of_tests(tree, release)):
                 lock.unlink(missing_ok=True)
-    if (tree.repo / "config").is_file():
+    if Store(tree.repo).is_there():
         drop_unneeded(tree)
 
 
 def take_away(path: Path, to: Path) -> None:
     """Move a folder out of sight, for good, if it is there."""
     if path.is_dir():
-        path.rename(to)
-        sync_folder(path.parent)
+        move_away(path, to)
 
 
 def keep_release(tree: Tree, name: str, ui: Ui, *, off: bool = False) -> ReleaseName:
     """Mark a release so that gc leaves it, or take the mark away."""
-    with changing(tree, ui):
+    with changing(tree, ui), held(tree.lock("kept")):
         release = find_release(tree, name)
         mark = tree.kept(release.profile, release.version)
         if mark.exists() is not off:
@@ -277,5 +296,5 @@ def keep_release(tree: Tree, name: str, ui: Ui, *, off: bool = False) -> Release
         else:
             make_folder(mark.parent)
             mark.touch(0o644)
-        sync_folder(mark.parent)
+        sync(mark.parent)
     return release

@@ -4,39 +4,39 @@
     refs/heads/image/PROFILE/VERSION    the image's files
     refs/heads/root/PROFILE/VERSION     its root
 
-On one file system both the objects and the checkout are hard links to the builder's objects, so a
-release costs names, not bytes; elsewhere they are copied once.
+Objects are copied from the builder's store, each once: a release takes the space of what is new in
+it.  On btrfs and XFS the copies share their blocks with the store until one of them is changed.
+The checkout is hard links into this repository.
 """
 
 from __future__ import annotations
 
 import os
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
+from imagebuilder.errors import WorkError
+from imagebuilder.process import run
+from imagebuilder.publish.anchors import ROOTS
 from imagebuilder.publish.find import ReleaseName, find_releases
-from imagebuilder.store.locks import held
+from imagebuilder.publish.objects import list_objects
 from imagebuilder.store.repository import IMAGES, Store, make_store
 from imagebuilder.tree import Tree
 
-ROOTS = "root"
+AT_ONCE = 4000  # names of objects on one command line
+
+
+@dataclass(frozen=True)
+class Commits:
+    """An image's commit and that of its root."""
+
+    image: str
+    root: str
 
 
 def open_repo(tree: Tree) -> Store:
     """The tree's repository, made when it is not there."""
-    with held(tree.lock("repo")):
-        return make_store(tree.repo)
-
-
-def can_link(source: Store, work: Path) -> bool:
-    """Whether a file of `source` can have a second name in `work`: tried, not guessed."""
-    probe = work / "probe"
-    try:
-        os.link(source.path / "config", probe)
-    except OSError:
-        return False
-    probe.unlink()
-    return True
+    return make_store(tree.repo)
 
 
 def has_root_of(tree: Tree, profile: str) -> bool:
@@ -44,13 +44,57 @@ def has_root_of(tree: Tree, profile: str) -> bool:
     return (tree.repo / "refs" / "heads" / ROOTS / profile).is_dir()
 
 
-def bring(source: Store, tree: Tree, release: ReleaseName, image: str, root: str) -> None:
-    """Pull what the tree's repository lacks of both commits and name them there."""
+def bring(source: Store, tree: Tree, release: ReleaseName, commits: Commits, work: Path) -> None:
+    """Copy what the tree's repository lacks of both commits and name them there.
+
+    Raises WorkError when `source` is damaged: every object that is copied is verified.
+    """
     repo = open_repo(tree)
     if source.path.resolve() != repo.path.resolve():
-        repo.ostree("pull-local", source.path, image, root)
-    for kind, commit in ((IMAGES, image), (ROOTS, root)):
+        scratch = make_scratch(repo, work / "brought")
+        copy_objects(source, repo, commits, scratch)
+        try:
+            for commit in (commits.image, commits.root):
+                pull_verified(scratch, repo, commit)
+        except WorkError as error:
+            raise WorkError(
+                f"{release} cannot be published: the repository it comes from is damaged\n"
+                f"{error.faults[0].what}",
+                where=os.fspath(source.path),
+                hint="imagebuilder fsck names what is damaged; build the image again",
+            ) from error
+    for kind, commit in ((IMAGES, commits.image), (ROOTS, commits.root)):
         repo.bind(f"{kind}/{release.profile}/{release.version}", commit)
+
+
+def make_scratch(repo: Store, path: Path) -> Store:
+    """A repository for objects on their way into `repo`."""
+    scratch = make_store(path)
+    # What is not in it is looked for there (ostree.repo-config(5)).
+    scratch.ostree("config", "set", "core.parent", os.fspath(repo.path))
+    return scratch
+
+
+def copy_objects(source: Store, repo: Store, commits: Commits, scratch: Store) -> None:
+    """Copy what `repo` lacks of both commits into `scratch`; blocks are shared where possible.
+
+    Copies, not hard links: whoever writes into a published file changes no file of the builder's.
+    """
+    needed = list_objects(source.path, commits.image) | list_objects(source.path, commits.root)
+    there = repo.path / "objects"
+    lacking = sorted(name for name in needed if not os.path.lexists(f"{there}/{name}"))
+    for start in range(0, len(lacking), AT_ONCE):
+        run(
+            ["cp", "--archive", "--reflink=auto", "--parents",
+             f"--target-directory={scratch.path / 'objects'}", "--",
+             *lacking[start : start + AT_ONCE]],
+            cwd=source.path / "objects",
+        )  # fmt: skip
+
+
+def pull_verified(source: Store, target: Store, commit: str) -> None:
+    """Bring one commit over.  --untrusted computes the checksum of every object."""
+    target.ostree("pull-local", "--untrusted", source.path.absolute(), commit)
 
 
 def check_out(source: Store, commit: str, target: Path) -> None:
@@ -62,22 +106,11 @@ def check_out(source: Store, commit: str, target: Path) -> None:
 
 
 def bring_root(
-    source: Store, tree: Tree, release: ReleaseName, commits: tuple[str, str], target: Path
+    source: Store, tree: Tree, release: ReleaseName, commits: Commits, work: Path
 ) -> None:
-    """Have both commits (image's, root's) in the tree's repository and the root at `target`.
-
-    Where files of `source` can be linked into the tree its root is checked out meanwhile: the
-    objects are the same inodes in both repositories.
-    """
-    image, root = commits
-    if not can_link(source, target.parent):
-        bring(source, tree, release, image, root)
-        check_out(Store(tree.repo), root, target)
-        return
-    with ThreadPoolExecutor(1) as pool:
-        pulled = pool.submit(bring, source, tree, release, image, root)
-        check_out(source, root, target)
-        pulled.result()
+    """Have both commits in the tree's repository and the root at `work`/root."""
+    bring(source, tree, release, commits, work)
+    check_out(Store(tree.repo), commits.root, work / "root")
 
 
 def drop_unneeded(tree: Tree) -> str:

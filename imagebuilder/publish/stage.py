@@ -14,14 +14,16 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from imagebuilder.digest import Json, digest_of_file
 from imagebuilder.errors import InputError
-from imagebuilder.publish.content import SUMS, read_sums, render_sums
+from imagebuilder.publish.anchors import SUMS
+from imagebuilder.publish.content import read_sums, render_sums
 from imagebuilder.publish.find import ReleaseName, find_releases
+from imagebuilder.share import SHARE
 from imagebuilder.store.repository import ImageRef
 from imagebuilder.tree import Tree
 
 FILES = ("vmlinuz", "initrd.img", "cmdline", "manifest.json", "sbom.spdx.json")
 SCRIPT = "boot.ipxe"
-TEMPLATES = Path(__file__).parents[2] / "pxe"
+TEMPLATES = SHARE / "pxe"
 
 
 @dataclass(frozen=True)

@@ -10,28 +10,33 @@ beside them, with what was looked at; only where that differs they are read agai
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import cast
 
+from imagebuilder.decode import read_object, reading
 from imagebuilder.digest import Json, digest_of
+from imagebuilder.errors import InputError
+from imagebuilder.files import write_file
 from imagebuilder.publish.content import identify, release_digests
-from imagebuilder.publish.durable import write_file
 from imagebuilder.publish.find import ReleaseName, folders
 from imagebuilder.report.save import FILE, read_reports
 from imagebuilder.report.standing import Standing, State, find_standing
 from imagebuilder.report.types import SCHEMA, Report
+from imagebuilder.store.manifest import load_manifest
 from imagebuilder.tree import Tree
 
 MEMO = ".standing.json"
-MEMO_FORMAT = 1
+MEMO_FORMAT = 2
 
 
 def root_kind(tree: Tree, release: ReleaseName) -> str:
     """The kind of root that nodes get of a release by default."""
-    path = tree.release(release.profile, release.version) / "manifest.json"
     try:
-        return str(json.loads(path.read_text())["boot"]["root"])
-    except (OSError, ValueError, KeyError, TypeError):
+        boot = load_manifest(tree.release(release.profile, release.version))["boot"]
+        return cast("dict[str, str]", boot)["root"]
+    except InputError:
         return "nfs"  # of a damaged release, which goes nowhere anyway
 
 
@@ -62,11 +67,15 @@ def release_standing(tree: Tree, release: ReleaseName) -> Standing:
 def read_memo(path: Path, seen: str) -> Standing | None:
     """What was written down for exactly this; None when it was something else, or is damaged."""
     try:
-        value = json.loads(path.read_text())
-        if value["seen"] != seen:
+        value = read_object(path)
+        if value.get("seen") != seen:
             return None
-        return Standing(State(value["state"]), str(value["why"]), str(value["report"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        with reading(os.fspath(path)):
+            return Standing(
+                State(str(value["state"])), str(value["why"]), str(value["report"]),
+                machine=str(value["machine"]), time=str(value["time"]),
+            )  # fmt: skip
+    except InputError:
         return None
 
 
@@ -77,6 +86,8 @@ def write_memo(path: Path, seen: str, standing: Standing) -> None:
         "state": str(standing.state),
         "why": standing.why,
         "report": standing.report,
+        "machine": standing.machine,
+        "time": standing.time,
     }
     try:
         write_file(path, json.dumps(memo).encode())

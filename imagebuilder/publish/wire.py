@@ -16,8 +16,8 @@ from typing import IO
 
 from imagebuilder.errors import HostError, ImagebuilderError, WorkError
 from imagebuilder.process import Completed, Word, run
-from imagebuilder.publish.durable import full_disk
-from imagebuilder.ui import Bar, Ui
+from imagebuilder.publish.space import full_disk
+from imagebuilder.ui import Bar, Ui, format_count
 
 # --sparse: pruned libraries are mostly holes.
 TAR_OPTIONS = ("--xattrs", "--xattrs-include=*", "--acls", "--numeric-owner", "--sparse")
@@ -102,7 +102,7 @@ def stream_objects(
     """
     packed, packing = os.pipe()
     wire, sending = os.pipe()
-    with ui.bar(0, f"send {len(names)} objects") as bar:
+    with ui.bar(0, f"send {format_count(len(names), 'object')}") as bar:
         packers, counter = pack(folder, names, packing), Counter(packed, sending, bar)
         threads = [threading.Thread(target=part.run) for part in (*packers, counter)]
         with ExitStack() as stack:

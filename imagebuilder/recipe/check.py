@@ -9,7 +9,8 @@ from dataclasses import replace
 
 from imagebuilder.errors import Fault
 from imagebuilder.recipe.part import Part
-from imagebuilder.recipe.resolve import Merged, Origin
+from imagebuilder.recipe.positions import KeyPath, Origin
+from imagebuilder.recipe.resolve import Merged
 from imagebuilder.recipe.types import Overlay, TreeFile, User
 from imagebuilder.recipe.validate import quote, suggest
 
@@ -31,7 +32,8 @@ def check_relations(
         check_names(part, catalog, faults)
         for name in part.file.requires:
             if name in catalog and not {name, part.name} <= circular:
-                check_required(part, name, order, places[part.name], faults)
+                left_out = merged.removed.get(name)
+                check_required(part, name, order, places[part.name], left_out, faults)
         for name in part.file.conflicts:
             if name in places:
                 what = f"{quote(part.name)} conflicts with {quote(name)}"
@@ -48,11 +50,19 @@ def check_names(part: Part, catalog: Sequence[str], faults: list[Fault]) -> None
 
 
 def check_required(
-    part: Part, name: str, order: Sequence[str], place: Origin, faults: list[Fault]
+    part: Part,
+    name: str,
+    order: Sequence[str],
+    place: Origin,
+    left_out: Origin | None,
+    faults: list[Fault],
 ) -> None:
-    """An overlay that `part` requires is listed before it."""
+    """An overlay that `part` requires is listed before it, and nobody wrote `without` it."""
     what = f"{quote(part.name)} requires {quote(name)}"
-    if name not in order:
+    if name not in order and left_out:
+        hint = f"leave {quote(part.name)} out too, or keep {quote(name)}"
+        faults.append(left_out.fault(what, hint))
+    elif name not in order:
         faults.append(place.fault(f"{what}, which is not listed", f"add {quote(name)} before it"))
     elif order.index(name) > order.index(part.name):
         faults.append(place.fault(f"{what}, which is listed after it", "swap them"))
@@ -107,17 +117,23 @@ def check_twice(
     environments: dict[str, str] = {}
     users: dict[str, tuple[str, User]] = {}
     for overlay in overlays:
-        shown = parts[overlay.name].document.shown
+        part = parts[overlay.name]
         for environment in overlay.python:
             if other := environments.get(environment.path):
-                what = f"python: {environment.path} is also made by the overlay {quote(other)}"
-                faults.append(Fault(shown, what, "give one of them another path"))
+                paths = [each.path for each in part.file.python]
+                path: KeyPath = ("python", paths.index(environment.path), "path")
+                what = f"{environment.path} is also made by the overlay {quote(other)}"
+                hint = "give one of them another path"
+                faults.append(part.document.fault(path, what, hint))
             environments[environment.path] = overlay.name
         for user in overlay.users:
             other, first = users.setdefault(user.name, (overlay.name, user))
             if first != user:
-                what = f"users: {user.name} is declared differently by the overlay {quote(other)}"
-                faults.append(Fault(shown, what, "declare it in one overlay that both require"))
+                names = [each.name for each in part.file.users]
+                at = (names.index(user.name), "name") if user.name in names else ()
+                what = f"{user.name} is declared differently by the overlay {quote(other)}"
+                hint = "declare it in one overlay that both require"
+                faults.append(part.document.fault(("users", *at), what, hint))
 
 
 def lands_as(file: TreeFile) -> TreeFile:

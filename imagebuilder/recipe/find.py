@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from imagebuilder.errors import Fault
 from imagebuilder.recipe.load import sorted_faults
-from imagebuilder.recipe.read import find_names, find_overlays, load_chain
+from imagebuilder.recipe.read import load_chain
 from imagebuilder.recipe.resolve import merge_chain
 from imagebuilder.recipe.validate import quote, suggest
+from imagebuilder.recipe.variant import check_file_name
 from imagebuilder.settings import Settings
 
 
@@ -17,7 +19,7 @@ from imagebuilder.settings import Settings
 class ProfileSummary:
     """A profile in one line; `fault` is the first thing wrong with it, empty if nothing was seen.
 
-    `base` may be empty and `overlays` short when there is a fault.
+    `base` may be empty and `overlays` short when there is a fault.  `origin` is as Settings has it.
     """
 
     name: str
@@ -25,31 +27,33 @@ class ProfileSummary:
     base: str
     overlays: tuple[str, ...]
     hardware: tuple[str, ...]
+    origin: str
     fault: str = ""
 
 
 def find_profiles(settings: Settings) -> tuple[ProfileSummary, ...]:
-    """Every profile of the house by name; a broken one is listed with its first fault."""
-    overlays = find_overlays(settings)
-    bases = find_names(settings.recipes / "bases")
+    """Every profile by name; a broken one is listed with its first fault."""
+    overlays, bases = list(settings.find_overlays()), list(settings.find_bases())
     return tuple(
-        summarise(name, settings, bases, overlays) for name in find_names(settings.recipes)
+        summarise(path, settings, bases, overlays) for path in settings.find_recipes().values()
     )
 
 
 def summarise(
-    name: str, settings: Settings, bases: list[str], overlays: list[str]
+    path: Path, settings: Settings, bases: list[str], overlays: list[str]
 ) -> ProfileSummary:
-    """The summary of one profile."""
+    """The summary of the profile in a file."""
     faults: list[Fault] = []
+    name, origin = path.stem, settings.origin(path)
+    check_file_name(path, settings, faults)
     chain, whole = load_chain(name, settings, faults)
     if not chain:
-        return ProfileSummary(name, "", "", (), (), first_of(faults))
+        return ProfileSummary(name, "", "", (), (), origin, first_of(faults))
     merged = merge_chain(chain, faults)
-    for overlay, origin in merged.overlays:
+    for overlay, named in merged.overlays:
         if overlay not in overlays:
             what = f"no overlay named {quote(overlay)}"
-            faults.append(origin.fault(what, suggest(overlay, overlays)))
+            faults.append(named.fault(what, suggest(overlay, overlays)))
     base = merged.base[0] if merged.base else ""
     if merged.base and base not in bases:
         faults.append(merged.base[1].fault(f"no base named {quote(base)}", suggest(base, bases)))
@@ -61,6 +65,7 @@ def summarise(
         base=base,
         overlays=tuple(overlay for overlay, _ in merged.overlays),
         hardware=tuple(device.name for device in merged.hardware),
+        origin=origin,
         fault=first_of(faults),
     )
 

@@ -14,18 +14,19 @@ from imagebuilder.recipe.check import check_relations, check_sources, check_tree
 from imagebuilder.recipe.keys import KEYS_VAR, load_site_keys
 from imagebuilder.recipe.model import BaseFile
 from imagebuilder.recipe.overlay import render_base, render_overlay, with_components
+from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.places import load_places
+from imagebuilder.recipe.positions import Origin
 from imagebuilder.recipe.read import (
     OVERLAY_FILE,
     Site,
     choose_base,
-    find_overlays,
     load_chain,
     load_parts,
     load_site,
 )
 from imagebuilder.recipe.render import BASE_NAMES, Renderer, Scope
-from imagebuilder.recipe.resolve import Merged, Origin, Setting, merge_chain
+from imagebuilder.recipe.resolve import Merged, Setting, merge_chain
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.recipe.variables import (
@@ -56,7 +57,7 @@ def load_recipe(
     try:
         recipe = resolve_recipe(profile, settings, home, faults)
     except OSError as error:
-        where = str(error.filename or settings.house)
+        where = str(error.filename or settings.project)
         raise InputError(f"cannot be read: {error.strerror}", where=where) from error
     if recipe is None or faults:
         raise InputError.of(sorted_faults(faults))
@@ -92,7 +93,7 @@ def resolve_recipe(
 
     # 2. Judge the overlays together and give every var its value.
     if whole:
-        check_relations(merged, parts, find_overlays(settings), faults)
+        check_relations(merged, parts, list(settings.find_overlays()), faults)
     check_sources(parts, faults)
     declared = declare_vars(parts.values(), faults)
     if all_read:
@@ -110,10 +111,11 @@ def resolve_recipe(
     unsure = values.unsure if base else values.unsure | names.keys()
     renderer = Renderer({**values.known, **names, "profile": profile}, unsure, partial=not all_read)
     consents = site.file.expired_release
+    scopes = scopes_of(parts, merged, chosen, Scope(merged.document, renderer, faults))
     places = load_places(site, parts, settings, faults)
     overlays = tuple(
-        render_overlay(part, Scope(part.document, renderer, faults), consents, places, settings)
-        for part in parts.values()
+        render_overlay(part, scopes[name], consents, places, settings)
+        for name, part in parts.items()
     )
     check_tree(overlays, parts, faults)
     check_twice(overlays, parts, faults)
@@ -133,6 +135,18 @@ def resolve_recipe(
         hardware=merged.hardware,
         boot=merged.boot,
     )
+
+
+def scopes_of(
+    parts: Mapping[str, Part], merged: Merged, chosen: Mapping[str, Setting], scope: Scope
+) -> dict[str, Scope]:
+    """The scope of each overlay: what lists it, and where the vars were set that somebody set."""
+    listed = dict(merged.overlays)
+    origins = {name: setting.origin for name, setting in chosen.items() if setting.origin}
+    return {
+        name: replace(scope, document=part.document, listed=listed[name], settings=origins)
+        for name, part in parts.items()
+    }
 
 
 def choose_kernel(merged: Merged, name: str, base: BaseFile, faults: list[Fault]) -> str:
@@ -155,11 +169,11 @@ def undeclared_faults(
 ) -> list[Fault]:
     """A fault for each var of the recipe or the site that no overlay declares."""
     unknown = merged.settings.keys() - declared.keys()
-    spare = declared_in(merged.removed, unknown, settings)
+    spare = declared_in([*merged.removed], unknown, settings)
     what = "no overlay of the profile declares this var"
     faults = check_declared(merged.settings, declared, spare, what)
     of_site = site_vars(site)
-    spare = declared_in(find_overlays(settings), of_site.keys() - declared.keys(), settings)
+    spare = declared_in(list(settings.find_overlays()), of_site.keys() - declared.keys(), settings)
     return faults + check_declared(of_site, declared, spare, "no overlay declares this var")
 
 
@@ -184,10 +198,8 @@ def declared_in(
     wanted = frozenset(names)
     if not wanted:
         return wanted
-    texts = [
-        (settings.overlays / overlay / OVERLAY_FILE).read_text(errors="replace")
-        for overlay in overlays
-    ]
+    folders = settings.find_overlays()
+    texts = [(folders[name] / OVERLAY_FILE).read_text(errors="replace") for name in overlays]
     return frozenset(
         name
         for name in wanted

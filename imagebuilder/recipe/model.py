@@ -8,10 +8,11 @@ is true of the profile's vars.  Strings marked "template" may use vars as `{{ na
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
+from imagebuilder.recipe import rules
 from imagebuilder.recipe.model_nightly import NightlyModel
 from imagebuilder.recipe.model_proof import ProofModel
 from imagebuilder.recipe.model_stages import (
@@ -22,6 +23,7 @@ from imagebuilder.recipe.model_stages import (
     TargetsModel,
 )
 from imagebuilder.recipe.model_words import (
+    AccountName,
     CmdlineWord,
     Entry,
     Fingerprint,
@@ -31,10 +33,14 @@ from imagebuilder.recipe.model_words import (
     PackageName,
     PciId,
     RootPath,
+    Uri,
     VarName,
     VarValue,
+    Word,
 )
 from imagebuilder.rootkind import RootKind
+
+Mirror = Annotated[str, StringConstraints(pattern=rules.MIRROR.whole)]
 
 
 class ExpiredReleaseModel(Model):
@@ -56,7 +62,7 @@ class ArchiveModel(Model):
     keyring: RootPath = Field(description="Keyring on the host that signs the archive.")
     snapshot: str = Field(
         default="",
-        pattern=r"^(\d{8}T\d{6}Z)?$",
+        pattern=rules.SNAPSHOT.whole,
         description="Time stamp on a snapshot mirror; the mirror's address has `{snapshot}` in it.",
     )
     expired_release: ExpiredReleaseModel | None = Field(
@@ -92,7 +98,7 @@ class SourceModel(Model):
 
     name: Name = Field(description="Short name; appears in locks and messages.")
     uri: str = Field(
-        pattern=r"^(https?|file)://[^\n]+$", description="Archive root (deb822 URIs). Template."
+        pattern=rules.ARCHIVE.whole, description="Archive root (deb822 URIs). Template."
     )
     suites: list[str] = Field(min_length=1, description="deb822 Suites. Template.")
     components: list[str] = Field(default=[], description="deb822 Components.")
@@ -133,7 +139,7 @@ class VarModel(Model):
 class FileRule(Model):
     """Mode and owner of one path below files/."""
 
-    mode: str = Field(default="", pattern=r"^([0-7]{4})?$", description="Octal, such as `0440`.")
+    mode: str = Field(default="", pattern=rules.MODE.whole, description="Octal, such as `0440`.")
     owner: str = Field(default="root", description="User name. Template.")
     group: str = Field(default="root", description="Group name. Template.")
     when: str = Field(default="true", description="Jinja2 expression; false leaves the file out.")
@@ -178,7 +184,7 @@ class UserModel(Model):
 class GroupModel(Model):
     """A group (groupadd(8)); one that exists is kept."""
 
-    name: Name = Field(description="Group name.")
+    name: AccountName = Field(description="Group name.")
     gid: int | None = Field(default=None, ge=1, le=60000, description="Fixed gid, else the next.")
     system: bool = Field(default=True, description="A system group.")
 
@@ -266,7 +272,11 @@ class HardwareModel(Model):
 
     pci: PciId = Field(description="PCI vendor and device id, such as `1002:7480`.")
     name: str = Field(description="What people call it.")
-    target: str = Field(default="", description="Accelerator target: gfx1102, sm_120.")
+    target: str = Field(
+        default="",
+        pattern=rules.ANY_TARGET.whole,
+        description="Accelerator target: gfx1102, sm_120.",
+    )
 
 
 class BootModel(Model):
@@ -302,9 +312,9 @@ class RecipeFile(Model):
 class SiteSourceModel(Model):
     """Another place of a vendor's repository: a mirror of it, or a stand-in signed by somebody."""
 
-    uri: str = Field(pattern=r"^(https?|file)://[^\n]+$", description="Archive root.")
-    suites: list[str] = Field(default=[], description="deb822 Suites, if they are others there.")
-    components: list[str] | None = Field(
+    uri: Uri = Field(description="Archive root.")
+    suites: list[Word] = Field(default=[], description="deb822 Suites, if they are others there.")
+    components: list[Word] | None = Field(
         default=None, description="deb822 Components, if they are others there."
     )
     key: str = Field(
@@ -334,7 +344,7 @@ class SiteFile(Model):
     ssh_keys: list[str] = Field(
         default=[], description="Public keys, or paths of files with them (`~` is your home)."
     )
-    mirrors: dict[Name, str] = Field(
+    mirrors: dict[Name, Mirror] = Field(
         default={},
         description="Mirrors by name (`debian`, `debian-security`, `ubuntu`, `ubuntu-security`), "
         "before those of the host's apt sources.",

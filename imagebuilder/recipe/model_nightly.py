@@ -8,12 +8,11 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, SecretStr, StringConstraints
 from pydantic_core import PydanticCustomError
 
+from imagebuilder.recipe import rules
 from imagebuilder.recipe.model_words import Model, Name
 
-Address = Annotated[str, StringConstraints(pattern=r"^[^\s<>,;:\"()@]+(@[^\s<>,;:\"()@]+)?$")]
-Relay = Annotated[
-    str, StringConstraints(pattern=r"^([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?$")
-]
+Address = Annotated[str, StringConstraints(pattern=rules.MAIL.whole)]
+Relay = Annotated[str, StringConstraints(pattern=rules.RELAY.whole)]
 
 
 def check_web_address(given: SecretStr) -> SecretStr:

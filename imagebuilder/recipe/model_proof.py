@@ -7,11 +7,14 @@ for) the proof knows itself; here an overlay says what its software needs.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
+from imagebuilder.recipe import rules
 from imagebuilder.recipe.model_words import Entry, Model, RootPath
+
+Import = Annotated[str, StringConstraints(pattern=rules.IMPORT.whole)]
 
 
 class CodeModel(Model):
@@ -33,12 +36,12 @@ class PythonProofModel(Model):
     """A Python environment that must import, and what its torch must be made for."""
 
     path: RootPath = Field(description="The environment, such as `/opt/vllm`.")
-    imports: list[str] = Field(min_length=1, description="Modules that import without a device.")
+    imports: list[Import] = Field(min_length=1, description="Modules that import without a device.")
     platform: Literal["cpu", "cuda", "rocm", "xpu"] = Field(
         default="cpu", description="What its torch is made for. Template is not possible."
     )
     cuda: str = Field(
-        default="", pattern=r"^(\d+\.\d+)?$", description="Version of CUDA torch is made with."
+        default="", pattern=rules.CUDA.whole, description="Version of CUDA torch is made with."
     )
     target: str = Field(default="", description="Target in torch's list. Template.")
     when: str = Field(default="true", description="Jinja2 expression over the vars.")
@@ -48,16 +51,18 @@ class DeviceModel(Model):
     """A device node, and the group that may use it."""
 
     path: str = Field(
-        pattern=r"^/dev/[^\s]+$", description="Path or glob, such as `/dev/dri/renderD*`."
+        pattern=rules.DEVICE.whole, description="Path or glob, such as `/dev/dri/renderD*`."
     )
-    group: str = Field(default="", description="Its group; empty: everybody may.")
+    group: str = Field(
+        default="", pattern=rules.ANY_ACCOUNT.whole, description="Its group; empty: everybody may."
+    )
     when: str = Field(default="true", description="Jinja2 expression over the vars.")
 
 
 class ServiceModel(Model):
     """A systemd service that uses the accelerator."""
 
-    unit: str = Field(pattern=r"^[^\s/]+\.service$", description="The unit's full name.")
+    unit: str = Field(pattern=rules.SERVICE.whole, description="The unit's full name.")
     memlock: bool = Field(default=False, description="It locks memory: LimitMEMLOCK=infinity.")
     when: str = Field(default="true", description="Jinja2 expression over the vars.")
 

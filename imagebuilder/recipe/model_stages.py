@@ -7,9 +7,12 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
+from imagebuilder.recipe import rules
 from imagebuilder.recipe.model_words import Entry, Model, Name, VarValue
 
-EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$", max_length=64)]
+EnvName = Annotated[str, StringConstraints(pattern=rules.ENV.whole)]
+
+AnsibleVar = Annotated[str, StringConstraints(pattern=rules.ANSIBLE_VAR.whole)]
 
 
 class BuildModel(Model):
@@ -53,7 +56,9 @@ class AnsibleModel(Model):
         description="Groups of the inventory that the image is in, separated by commas; plays for "
         "others are left out. Empty: every group that a play names. Template.",
     )
-    vars: dict[str, VarValue] = Field(default={}, description="Extra vars. Texts are templates.")
+    vars: dict[AnsibleVar, VarValue] = Field(
+        default={}, description="Extra vars. Texts are templates."
+    )
     network: bool = Field(default=False, description="Whether its tasks may reach the network.")
     when: str = Field(default="true", description="Jinja2 expression over the vars.")
 

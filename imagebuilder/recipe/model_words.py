@@ -7,14 +7,19 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]*$", max_length=64)]
-VarName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$", max_length=64)]
-PackageName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9.+-]+$", max_length=128)]
-KernelName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]+$", max_length=32)]
-PciId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{4}:[0-9a-f]{4}$")]
-Fingerprint = Annotated[str, StringConstraints(pattern=r"^[0-9A-F]{40}$")]
-RootPath = Annotated[str, StringConstraints(pattern=r"^/[^\n\x00]*$", max_length=1024)]
-CmdlineWord = Annotated[str, StringConstraints(pattern=r"^[^\s\"'\x00]+$", max_length=256)]
+from imagebuilder.recipe import rules
+
+Name = Annotated[str, StringConstraints(pattern=rules.NAME.whole)]
+VarName = Annotated[str, StringConstraints(pattern=rules.VAR.whole)]
+PackageName = Annotated[str, StringConstraints(pattern=rules.PACKAGE_NAME.whole)]
+KernelName = Annotated[str, StringConstraints(pattern=rules.KERNEL.whole)]
+AccountName = Annotated[str, StringConstraints(pattern=rules.ACCOUNT.whole)]
+PciId = Annotated[str, StringConstraints(pattern=rules.PCI.whole)]
+Fingerprint = Annotated[str, StringConstraints(pattern=rules.FINGERPRINT.whole)]
+RootPath = Annotated[str, StringConstraints(pattern=rules.ROOT_PATH.whole)]
+CmdlineWord = Annotated[str, StringConstraints(pattern=rules.CMDLINE.whole)]
+Word = Annotated[str, StringConstraints(pattern=rules.WORD.whole)]
+Uri = Annotated[str, StringConstraints(pattern=rules.URI.whole)]
 VarValue = bool | int | str | list[str]
 
 

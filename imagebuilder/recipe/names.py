@@ -13,7 +13,6 @@ from imagebuilder.recipe.model import BaseFile
 from imagebuilder.recipe.model_words import Entry
 from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.positions import KeyPath, load_document
-from imagebuilder.recipe.read import SUFFIX, find_names
 from imagebuilder.recipe.render import Scope, TemplateProblem, Unknown, unique
 from imagebuilder.recipe.rules import PACKAGE
 from imagebuilder.recipe.validate import quote, suggest
@@ -93,7 +92,7 @@ def rendered_name(entry: Entry, scope: Scope) -> Iterator[str]:
 
 
 def check_bases(written: Mapping[str, object], scope: Scope, settings: Settings) -> None:
-    """Each base of the mapping is a distribution, or the suite of a base of the house."""
+    """Each base of the mapping is a distribution, or the suite of a base."""
     known = {*DISTRIBUTIONS, str(scope.renderer.names["suite"])}
     if written.keys() <= known:
         return
@@ -105,8 +104,7 @@ def check_bases(written: Mapping[str, object], scope: Scope, settings: Settings)
 
 def every_suite(settings: Settings) -> Iterator[str]:
     """The suites of all bases; one that cannot be read is no matter of this profile."""
-    folder = settings.recipes / "bases"
-    for name in find_names(folder):
+    for name, path in settings.find_bases().items():
         with contextlib.suppress(InputError):
-            suite = load_document(folder / f"{name}{SUFFIX}", name).value.get("suite")
+            suite = load_document(path, name).value.get("suite")
             yield from [suite] if isinstance(suite, str) else []

@@ -21,9 +21,15 @@ from imagebuilder.recipe.model import (
     UserModel,
 )
 from imagebuilder.recipe.names import load_names
-from imagebuilder.recipe.part import Part, check_runs, find_inside, requirement_faults
+from imagebuilder.recipe.part import (
+    Part,
+    check_program,
+    check_requirements,
+    check_runs,
+    find_inside,
+)
 from imagebuilder.recipe.positions import KeyPath
-from imagebuilder.recipe.render import Rule, Scope
+from imagebuilder.recipe.render import Scope
 from imagebuilder.recipe.rules import (
     ACCOUNT,
     GECOS,
@@ -38,6 +44,7 @@ from imagebuilder.recipe.rules import (
     UNIT,
     URI,
     WORD,
+    Rule,
 )
 from imagebuilder.recipe.stages import (
     check_refusals,
@@ -134,6 +141,9 @@ def render_overlay(
     check_refusals(part.name, file.refuses, scope)
     check_targets(file.targets, scope)
     names = load_names(part, scope, settings)
+    checks = tuple(sorted((part.folder / "checks").glob("*.py")))
+    for check in checks:
+        check_program(part, scope, check)
     enabled = {
         key: scope.entries(("units", key), getattr(file.units, key), UNIT)
         for key in ("enable", "disable", "mask")
@@ -149,14 +159,14 @@ def render_overlay(
         python=tuple(render_python(part, scope)),
         units=Units(**enabled),
         users=tuple(render_users(file.users, scope)),
-        groups=tuple(render_groups(part, scope)),
+        groups=tuple(Group(group.name, group.gid, group.system) for group in file.groups),
         modules=render_modules(part, scope),
         sysctl=render_pairs(("sysctl",), file.sysctl, scope, SYSCTL),
         initrd=file.initrd,
         cmdline=scope.entries(("cmdline",), file.cmdline, WORD),
         prune=scope.entries(("prune",), file.prune, GLOB),
         listens=scope.entries(("listens",), file.listens, PORT),
-        checks=tuple(sorted((part.folder / "checks").glob("*.py"))),
+        checks=checks,
         builds=tuple(render_builds(part, scope, names)),
         playbooks=tuple(render_playbooks(part, scope)),
         slim=render_slim(file.slim, scope),
@@ -199,13 +209,6 @@ def render_users(users: Sequence[UserModel], scope: Scope) -> Iterator[User]:
         groups = scope.entries((*path, "groups"), user.groups, ACCOUNT)
         if name and home and shell and comment is not None:
             yield User(name, user.uid, home, shell, groups, user.system, comment)
-
-
-def render_groups(part: Part, scope: Scope) -> Iterator[Group]:
-    """The groups, whose names the account tools accept."""
-    for index, group in enumerate(part.file.groups):
-        if scope.text(("groups", index, "name"), group.name, ACCOUNT):
-            yield Group(group.name, group.gid, group.system)
 
 
 def render_sources(
@@ -323,9 +326,7 @@ def render_python(part: Part, scope: Scope) -> Iterator[PythonEnv]:
         written = environment.requirements
         found = find_inside(part, scope, (*path, "requirements"), written, hint=hint)
         if found:
-            scope.faults.extend(
-                requirement_faults(found, f"{part.shown}/{environment.requirements}")
-            )
+            check_requirements(part, scope, written, found)
             digest = digest_of_file(found)
             yield PythonEnv(environment.path, found, digest, environment.interpreter)
 

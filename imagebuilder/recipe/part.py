@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import re
+import ast
 import stat
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,10 +12,7 @@ from imagebuilder.errors import Fault
 from imagebuilder.recipe.model import OverlayFile
 from imagebuilder.recipe.positions import Document, KeyPath
 from imagebuilder.recipe.render import Scope
-from imagebuilder.recipe.validate import quote
-
-# Requirements without a hash that are told one by one: a whole file of them is one mistake.
-MOST_BARE = 3
+from imagebuilder.recipe.validate import quote, suggest
 
 
 @dataclass(frozen=True)
@@ -45,45 +41,23 @@ def check_runs(scope: Scope, path: KeyPath, named: str, found: Path) -> bool:
     return True
 
 
-def requirement_faults(path: Path, shown: str) -> Iterator[Fault]:
-    """What keeps a requirements file from naming exact wheels."""
-    hint = "make it with: uv pip compile --generate-hashes, or pip-compile --generate-hashes"
+def check_requirements(part: Part, scope: Scope, written: str, found: Path) -> None:
+    """A fault for each line of a requirements file that does not name an exact wheel."""
+    from imagebuilder.recipe.requirements import requirement_faults  # slow, and mostly not needed
+
+    scope.faults.extend(requirement_faults(found, f"{part.shown}/{written}"))
+
+
+def check_program(part: Part, scope: Scope, path: Path) -> None:
+    """A fault for a check that Python cannot compile."""
+    where = f"{part.shown}/{path.relative_to(part.folder)}"
     try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError:
-        yield Fault(shown, "is not UTF-8 text")
-        return
-    requirements = list(requirement_lines(text))
-    if not requirements:
-        yield Fault(shown, "names no package")
-    bare = [number for number, line in requirements if is_bare(line)]
-    for number, line in requirements:
-        if re.match(r"(-[rce]\b|--(requirement|constraint|editable)\b)", line):
-            yield Fault(f"{shown}:{number}", f"{quote(line)} brings in what has no digest", hint)
-        elif number in bare[:MOST_BARE]:
-            name = re.split(r"[\s;=<>!~\[@]", line)[0]
-            yield Fault(f"{shown}:{number}", f"{quote(name)} has no --hash=sha256:", hint)
-    if rest := bare[MOST_BARE:]:
-        yield Fault(f"{shown}:{rest[0]}", f"{len(rest)} more have no --hash=sha256:", hint)
-
-
-def is_bare(line: str) -> bool:
-    """Whether a line is a requirement without a hash."""
-    return not line.startswith("-") and "--hash=sha256:" not in line
-
-
-def requirement_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Each requirement or option with the line it starts in, continuation lines joined."""
-    joined, start = "", 0
-    for number, raw in enumerate(text.splitlines(), 1):
-        line = re.sub(r"(^|\s)#.*", "", raw).strip()
-        start = start if joined else number
-        joined = f"{joined} {line.removesuffix(chr(92)).strip()}".strip()
-        if joined and not line.endswith("\\"):
-            yield start, joined
-            joined = ""
-    if joined:
-        yield start, joined
+        ast.parse(path.read_bytes(), filename=path.name)
+    except SyntaxError as error:
+        at = f":{error.lineno}:{error.offset}" if error.lineno and error.offset else ""
+        scope.faults.append(Fault(f"{where}{at}", f"not Python: {error.msg}"))
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        scope.faults.append(Fault(where, f"not Python: {error}"))
 
 
 def find_inside(
@@ -105,6 +79,9 @@ def find_inside(
         scope.fault(path, f"{quote(written)} is a symlink that leaves the overlay")
         return None
     if not is_file:
-        scope.fault(path, f"no file {part.shown}/{written}", hint)
+        beside = found.parent.iterdir() if found.parent.is_dir() else ()
+        files = (p for p in beside if p.is_file() and not p.is_symlink())
+        near = suggest(written, (str(path.relative_to(part.folder)) for path in files))
+        scope.fault(path, f"no file {part.shown}/{written}", hint or near)
         return None
     return found

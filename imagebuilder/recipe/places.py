@@ -13,7 +13,7 @@ from imagebuilder.recipe.keys import find_fingerprints
 from imagebuilder.recipe.model import SiteSourceModel
 from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.positions import Document, KeyPath, Yaml, load_document
-from imagebuilder.recipe.read import OVERLAY_FILE, Site, find_overlays
+from imagebuilder.recipe.read import OVERLAY_FILE, Site
 from imagebuilder.recipe.validate import listing, quote, suggest
 from imagebuilder.settings import Settings
 
@@ -82,9 +82,9 @@ def unknown_names(
 
 def every_source(settings: Settings) -> Iterator[str]:
     """The names of the sources of all overlays; one that cannot be read is no matter of ours."""
-    for overlay in find_overlays(settings):
+    for overlay, folder in settings.find_overlays().items():
         with contextlib.suppress(InputError):
-            document = load_document(settings.overlays / overlay / OVERLAY_FILE, overlay)
+            document = load_document(folder / OVERLAY_FILE, overlay)
             yield from source_names(document.value.get("sources"))
 
 

@@ -87,6 +87,23 @@ class Document:
         return Fault(where, f"{render_path(path)}: {what}" if path else what, hint)
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where something was written."""
+
+    document: Document
+    path: KeyPath
+
+    @property
+    def where(self) -> str:
+        """The place for people."""
+        return self.fault("").where
+
+    def fault(self, what: str, hint: str = "") -> Fault:
+        """A fault there."""
+        return self.document.fault(self.path, what, hint)
+
+
 def render_path(path: KeyPath) -> str:
     """`("overlays", 2, "when")` as people read it: `overlays[2].when`."""
     text = ""

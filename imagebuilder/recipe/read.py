@@ -13,14 +13,13 @@ from pydantic import BaseModel
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.recipe.model import BaseFile, OverlayFile, RecipeFile, SiteFile
 from imagebuilder.recipe.part import Part
-from imagebuilder.recipe.positions import Document, load_document
-from imagebuilder.recipe.resolve import Link, Merged, Origin
+from imagebuilder.recipe.positions import Document, Origin, load_document
+from imagebuilder.recipe.resolve import Link, Merged
 from imagebuilder.recipe.validate import parse_model, quote, suggest
 from imagebuilder.settings import Settings
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
-SUFFIX = ".yaml"
 OVERLAY_FILE = "overlay.yaml"
 
 
@@ -37,20 +36,10 @@ class Site:
     sound: bool = True
 
 
-def find_names(folder: Path) -> list[str]:
-    """The names of the YAML files in a folder, sorted; none if there is no such folder."""
-    return sorted(path.stem for path in folder.glob(f"*{SUFFIX}"))
-
-
-def find_overlays(settings: Settings) -> list[str]:
-    """The overlays of the house, sorted."""
-    return sorted(path.parent.name for path in settings.overlays.glob(f"*/{OVERLAY_FILE}"))
-
-
 def shown_path(path: Path, settings: Settings) -> str:
-    """A path for people: below the house if it is there, else absolute."""
-    inside = path.is_relative_to(settings.house)
-    return str(path.relative_to(settings.house)) if inside else str(path)
+    """A path for people: below the project if it is there, else absolute."""
+    inside = path.is_relative_to(settings.project)
+    return str(path.relative_to(settings.project)) if inside else str(path)
 
 
 @dataclass(frozen=True)
@@ -79,16 +68,16 @@ def load_chain(
     recipe: str, settings: Settings, faults: list[Fault]
 ) -> tuple[tuple[Link, ...], bool]:
     """The file of a recipe that there is after those it extends, and whether that is all."""
-    names = find_names(settings.recipes)
+    recipes = settings.find_recipes()
     chain: list[Link] = []
     whole, name = True, recipe
-    while read := read_file(RecipeFile, settings.recipes / f"{name}{SUFFIX}", settings, faults):
+    while read := read_file(RecipeFile, recipes[name], settings, faults):
         chain.insert(0, Link(name, read.document, read.file))
         whole = whole and read.sound
         extends = read.file.extends
         if extends is None:
             return tuple(chain), whole
-        if problem := extends_problem(extends, chain, names):
+        if problem := extends_problem(extends, chain, list(recipes)):
             faults.append(read.document.fault(("extends",), *problem))
             break
         name = extends
@@ -112,11 +101,11 @@ def load_base(
     name: str, origin: Origin, settings: Settings, faults: list[Fault]
 ) -> tuple[str, Read[BaseFile]] | None:
     """The base `name`, which `origin` asked for."""
-    names = find_names(settings.recipes / "bases")
-    if name not in names:
-        faults.append(origin.fault(f"no base named {quote(name)}", suggest(name, names)))
+    bases = settings.find_bases()
+    if name not in bases:
+        faults.append(origin.fault(f"no base named {quote(name)}", suggest(name, list(bases))))
         return None
-    read = read_file(BaseFile, settings.recipes / "bases" / f"{name}{SUFFIX}", settings, faults)
+    read = read_file(BaseFile, bases[name], settings, faults)
     return (name, read) if read else None
 
 
@@ -129,7 +118,7 @@ def choose_base(
     if merged.base:
         return load_base(*merged.base, settings, faults)
     if whole:
-        hint = f"known: {', '.join(find_names(settings.recipes / 'bases'))}"
+        hint = f"known: {', '.join(settings.find_bases())}"
         faults.append(merged.document.fault((), 'the key "base" is missing', hint))
     return None
 
@@ -140,16 +129,16 @@ def load_parts(
     """The overlays of the profile in order, and whether that is all of all of them."""
     parts: dict[str, Part] = {}
     whole = True
-    catalog = find_overlays(settings)
+    folders = settings.find_overlays()
     for name, origin in merged.overlays:
-        folder = settings.overlays / name
         read = None
-        if name in catalog:
-            read = read_file(OverlayFile, folder / OVERLAY_FILE, settings, faults)
+        if name in folders:
+            read = read_file(OverlayFile, folders[name] / OVERLAY_FILE, settings, faults)
         else:
-            faults.append(origin.fault(f"no overlay named {quote(name)}", suggest(name, catalog)))
+            what = f"no overlay named {quote(name)}"
+            faults.append(origin.fault(what, suggest(name, list(folders))))
         if read:
-            parts[name] = Part(name, folder, read.document, read.file)
+            parts[name] = Part(name, folders[name], read.document, read.file)
         whole = whole and read is not None and read.sound
     return parts, whole
 

@@ -3,19 +3,33 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
-from types import TracebackType
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from jinja2 import StrictUndefined, Template, TemplateSyntaxError, UndefinedError, nodes
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2 import nodes
 
+from imagebuilder.decode import parse_object
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault
+from imagebuilder.process import run
 from imagebuilder.recipe.model_words import Entry
-from imagebuilder.recipe.positions import Document, KeyPath
+from imagebuilder.recipe.positions import Document, KeyPath, Origin
+from imagebuilder.recipe.rules import Rule
+from imagebuilder.recipe.template import (
+    MARKUP,
+    MAX_MEMORY,
+    MAX_SECONDS,
+    TEMPLATE_NAME,
+    describe_error,
+    environment,
+    evaluate,
+    is_cheap,
+)
 from imagebuilder.recipe.validate import quote, suggest
 
 # Names that templates have besides the vars; no overlay may declare them.
@@ -26,9 +40,9 @@ JINJA_WORDS = (
     "and", "dict", "else", "false", "if", "in", "is", "joiner", "loop", "namespace", "none", "not",
     "or", "range", "self", "true",
 )  # fmt: skip
+# What a template has of expressions.
+MARKED = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
 RESERVED = frozenset((*BUILT_IN, *JINJA_WORDS))
-MARKUP = ("{{", "{%", "{#")
-TEMPLATE_NAME = "<template>"
 
 
 class TemplateProblem(Exception):  # noqa: N818 - turned into a Fault, no person sees it
@@ -41,14 +55,6 @@ class TemplateProblem(Exception):  # noqa: N818 - turned into a Fault, no person
 
 class Unknown(Exception):  # noqa: N818 - a state, not an error: the fault is reported elsewhere
     """The result depends on a var that is itself at fault."""
-
-
-@dataclass(frozen=True)
-class Rule:
-    """What a rendered text must look like; `what` completes "is not ..."."""
-
-    pattern: re.Pattern[str]
-    what: str
 
 
 @dataclass(frozen=True)
@@ -68,78 +74,96 @@ class Renderer:
         """The rendered text.  Raises TemplateProblem and Unknown."""
         if not any(mark in template for mark in MARKUP):
             return template
-        env = environment()
-        try:
-            self.refuse_unsure(env.parse(template))
-            code = env.compile(template, TEMPLATE_NAME, TEMPLATE_NAME)
-            compiled = Template.from_code(env, code, env.globals)
-            return compiled.render(dict(self.names))
-        except (TemplateProblem, Unknown):
-            raise
-        except Exception as error:  # a template can raise anything: `{{ 1 / 0 }}`
-            raise self.problem(error) from error
+        return str(self.value({"template": template}, template))
 
     def holds(self, expression: str) -> bool:
         """Whether an expression is true.  Raises TemplateProblem and Unknown."""
         if expression == "true":
             return True
-        try:
-            self.refuse_unsure(environment().parse("{{" + expression + "}}"))
-            compiled = environment().compile_expression(expression, undefined_to_none=False)
-            return bool(compiled(dict(self.names)))
-        except (TemplateProblem, Unknown):
-            raise
-        except Exception as error:
-            raise self.problem(error) from error
+        return bool(self.value({"expression": expression}, "{{" + expression + "}}"))
 
-    def refuse_unsure(self, tree: nodes.Template) -> None:
-        """Raise Unknown if `tree` reads a var whose value is at fault."""
-        if self.unsure and any(name.name in self.unsure for name in tree.find_all(nodes.Name)):
+    def value(self, request: Mapping[str, str], template: str) -> object:
+        """The value of a request, whose cost is that of `template`; here, or where it is limited.
+
+        Raises TemplateProblem and Unknown.
+        """
+        try:
+            cheap = is_cheap(template, self.names)
+            self.refuse_unsure(template)
+        except Unknown:
+            raise
+        except Exception as error:  # of the parser too: a number of 5,000 digits
+            raise self.problem(describe_error(error)) from error
+        whole = {**request, "names": dict(self.names)}
+        outcome = evaluate(whole) if cheap else evaluate_limited(whole)
+        if "value" not in outcome:
+            raise self.problem(outcome)
+        return outcome["value"]
+
+    def refuse_unsure(self, template: str) -> None:
+        """Raise Unknown if `template` reads a var whose value is at fault."""
+        if not self.unsure:
+            return
+        try:
+            named = {each.name for each in environment().parse(template).find_all(nodes.Name)}
+        except RecursionError:
+            return  # the outcome says it
+        if named & self.unsure:
             raise Unknown
 
-    def problem(self, error: Exception) -> Exception:
-        """What to raise for an error out of Jinja2."""
-        said = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        if isinstance(error, TemplateSyntaxError):
-            return TemplateProblem(f"template: {said}", error.lineno)
-        if isinstance(error, UndefinedError) and self.partial:
+    def problem(self, outcome: Mapping[str, object]) -> Exception:
+        """What to raise for what went wrong in Jinja2."""
+        said, line = str(outcome["said"]), int(str(outcome["line"]))
+        if outcome["kind"] == "syntax":
+            return TemplateProblem(f"template: {said}", line)
+        if outcome["kind"] == "undefined" and self.partial:
             return Unknown()
-        line = template_line(error.__traceback__)
         missing = re.match(r"'(\w+)' is undefined", said)
         if not missing:
-            return TemplateProblem(f"template: {said}", line)
+            return TemplateProblem(f"template: {said}", line, str(outcome.get("hint", "")))
         hint = suggest(missing[1], self.names) or "an overlay of the profile must declare it"
         return TemplateProblem(f"no var named {quote(missing[1])}", line, hint)
 
 
-@cache
-def environment() -> ImmutableSandboxedEnvironment:
-    """The one environment, without what is random: two builds render the same text."""
-    made = ImmutableSandboxedEnvironment(
-        undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True
-    )
-    del made.globals["lipsum"]
-    del made.filters["random"]
-    return made
-
-
-def template_line(trace: TracebackType | None) -> int:
-    """The line of the template in which an error happened; 1 if it is not known."""
-    line = 1
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == TEMPLATE_NAME:
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return line
+def evaluate_limited(request: Mapping[str, object]) -> Mapping[str, object]:
+    """The outcome of a request from a process with limits of time and memory."""
+    # The program may run from a checkout that is not installed.
+    env = {"PYTHONPATH": os.fspath(Path(__file__).parents[2]), "PYTHONDONTWRITEBYTECODE": "1"}
+    argv = [sys.executable, "-P", "-m", "imagebuilder.recipe.template"]
+    done = run(argv, env=env, stdin=json.dumps(request).encode(), check=False)
+    if done.status == 0:
+        return parse_object(done.stdout, TEMPLATE_NAME)
+    return {
+        "kind": "other",
+        "said": f"takes more than {MAX_SECONDS} s or {MAX_MEMORY >> 20} MiB",
+        "line": 1,
+        "hint": "a template fills in vars: look for a loop, a macro or a multiplication that grows",
+    }
 
 
 @dataclass(frozen=True)
 class Scope:
-    """One document with the renderer its texts go through; what is wrong is added to `faults`."""
+    """One document with the renderer its texts go through; what is wrong is added to `faults`.
+
+    `listed` is where the recipe names the overlay, `settings` where the recipe or the site file set
+    its vars.
+    """
 
     document: Document
     renderer: Renderer
     faults: list[Fault]
+    listed: Origin | None = None
+    settings: Mapping[str, Origin] = field(default_factory=dict)
+
+    def origin_of(self, template: str) -> Origin | None:
+        """Where a person set the var that a template reads, if they set one."""
+        named = re.findall(r"[A-Za-z_]\w*", "".join(MARKED.findall(template)))
+        return next((self.settings[name] for name in named if name in self.settings), None)
+
+    def refuse(self, path: KeyPath, what: str, hint: str = "", *, template: str = "") -> None:
+        """Note that the overlay cannot be as the recipe asks for it, where the recipe does so."""
+        origin = self.origin_of(template) or self.listed or Origin(self.document, path)
+        self.faults.append(origin.fault(what, hint))
 
     def fault(self, path: KeyPath, what: str, hint: str = "") -> None:
         """Note a fault at `path`."""
@@ -155,7 +179,9 @@ class Scope:
         except Unknown:
             return None
         if rule and not rule.pattern.fullmatch(text):
-            self.fault(path, f"{quote(text)} is not {rule.what}")
+            origin = self.origin_of(template)
+            hint = f"its value is from {origin.where}" if origin else ""
+            self.fault(path, f"{quote(text)} is not {rule.what}", hint)
             return None
         return text
 

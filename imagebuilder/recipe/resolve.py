@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from imagebuilder.errors import Fault
 from imagebuilder.recipe.model import RecipeFile
 from imagebuilder.recipe.model_words import VarValue
-from imagebuilder.recipe.positions import Document, KeyPath
+from imagebuilder.recipe.positions import Document, Origin
 from imagebuilder.recipe.types import Boot, Hardware
 from imagebuilder.recipe.validate import quote, suggest
 
@@ -21,18 +21,6 @@ class Link:
     name: str
     document: Document
     file: RecipeFile
-
-
-@dataclass(frozen=True)
-class Origin:
-    """Where something was written."""
-
-    document: Document
-    path: KeyPath
-
-    def fault(self, what: str, hint: str = "") -> Fault:
-        """A fault there."""
-        return self.document.fault(self.path, what, hint)
 
 
 @dataclass(frozen=True)
@@ -52,7 +40,7 @@ class Merged:
     base: tuple[str, Origin] | None
     kernel: tuple[str, Origin] | None
     overlays: tuple[tuple[str, Origin], ...]
-    removed: tuple[str, ...]
+    removed: Mapping[str, Origin]
     settings: Mapping[str, Setting]
     hardware: tuple[Hardware, ...]
     boot: Boot
@@ -65,9 +53,9 @@ def merge_chain(chain: Sequence[Link], faults: list[Fault]) -> Merged:
     the keys of `boot` override one by one; `hardware` is replaced where it is given.
     """
     overlays: list[tuple[str, Origin]] = []
-    removed: list[str] = []
+    removed: dict[str, Origin] = {}
     for link in chain:
-        removed += remove_overlays(link, overlays, faults)
+        removed |= remove_overlays(link, overlays, faults)
         add_overlays(link, overlays, faults)
     bases = [(n.file.base, Origin(n.document, ("base",))) for n in chain if n.file.base]
     kernels = [(n.file.kernel, Origin(n.document, ("kernel",))) for n in chain if n.file.kernel]
@@ -84,7 +72,7 @@ def merge_chain(chain: Sequence[Link], faults: list[Fault]) -> Merged:
         base=bases[-1] if bases else None,
         kernel=kernels[-1] if kernels else None,
         overlays=tuple(overlays),
-        removed=tuple(removed),
+        removed=removed,
         settings=settings,
         hardware=tuple(Hardware(d.pci, d.name, d.target) for d in (hardware or [[]])[-1]),
         boot=merge_boot(chain),
@@ -93,15 +81,19 @@ def merge_chain(chain: Sequence[Link], faults: list[Fault]) -> Merged:
 
 def remove_overlays(
     link: Link, overlays: list[tuple[str, Origin]], faults: list[Fault]
-) -> list[str]:
-    """Take `without` out of `overlays`; returns what was removed."""
+) -> dict[str, Origin]:
+    """Take `without` out of `overlays`; returns what was removed, with where that is written."""
     names = [name for name, _ in overlays]
     for index, name in enumerate(link.file.without):
         if name not in names:
             what = f"the extended profile has no overlay {quote(name)}"
             faults.append(link.document.fault(("without", index), what, suggest(name, names)))
     overlays[:] = [choice for choice in overlays if choice[0] not in link.file.without]
-    return [name for name in link.file.without if name in names]
+    return {
+        name: Origin(link.document, ("without", index))
+        for index, name in enumerate(link.file.without)
+        if name in names
+    }
 
 
 def add_overlays(link: Link, overlays: list[tuple[str, Origin]], faults: list[Fault]) -> None:

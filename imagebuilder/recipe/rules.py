@@ -1,38 +1,117 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What rendered texts must look like: names, paths, words."""
+"""What names, paths and words must look like that people write: one rule each, with its words."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
-from imagebuilder.recipe.render import Rule
 
-PACKAGE = Rule(
-    re.compile(r"[a-z0-9][a-z0-9.+-]+(=[A-Za-z0-9][A-Za-z0-9.+:~-]*)?"), "the name of a package"
+@dataclass(frozen=True)
+class Rule:
+    """What a text must look like as a whole; `what` completes "is not ..." and says what may be."""
+
+    pattern: re.Pattern[str]
+    what: str
+
+    @property
+    def whole(self) -> str:
+        """The pattern with its ends, as models and JSON Schema have it."""
+        return f"^({self.pattern.pattern})$"
+
+
+def rule(pattern: str, what: str) -> Rule:
+    """A rule from the text of its pattern."""
+    return Rule(re.compile(pattern), what)
+
+
+# Profiles, bases, overlays, builds, sources: part of file names, URLs and OSTree refs.
+NAME = rule(
+    r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}",
+    'a name: use letters, digits, ".", "_" and "-", at most 64, with a letter or digit first',
 )
-PIN = Rule(re.compile(r"[A-Za-z0-9][A-Za-z0-9.+:~*-]*"), "the version of a package")
-UNIT = Rule(
-    re.compile(
-        r"[A-Za-z0-9:_.\\@-]+\.(service|socket|timer|target|path|mount|automount|swap|slice|scope)"
-    ),
+PACKAGE_NAME = rule(
+    r"[a-z0-9][a-z0-9.+-]*[a-z0-9.+]",
+    'the name of a package: use lower-case letters, digits, ".", "+" and "-"',
+)
+PACKAGE = rule(
+    rf"{PACKAGE_NAME.pattern.pattern}(=[A-Za-z0-9][A-Za-z0-9.+:~-]*)?",
+    f"{PACKAGE_NAME.what}, and =VERSION if it must be one",
+)
+PIN = rule(r"[A-Za-z0-9][A-Za-z0-9.+:~*-]*", "the version of a package")
+UNIT = rule(
+    r"[A-Za-z0-9:_.\\@-]+\.(service|socket|timer|target|path|mount|automount|swap|slice|scope)",
     "the full name of a systemd unit, such as ssh.service",
 )
-MODULE = Rule(re.compile(r"[A-Za-z0-9_-]+"), "the name of a kernel module")
-ACCOUNT = Rule(re.compile(r"[a-z_][a-z0-9_-]{0,31}"), "the name of an account")
-WORD = Rule(re.compile(r"[^\s\"']+"), "one word without quotes")
-LINE = Rule(re.compile(r"[^\n\r]*"), "one line")
-GECOS = Rule(re.compile(r"[^\n\r:]*"), "one line without a colon")
-PLACE = Rule(re.compile(r"(/(?!\.\.?(/|$))[^/\n\r:]+)+"), "an absolute path without `..`")
-GLOB = Rule(re.compile(r"(/(?!\.\.?(/|$)|\*+(/|$))[^/\n\r]+)(/(?!\.\.?(/|$))[^/\n\r]+)*"),
-            "an absolute glob that names a first folder")  # fmt: skip
-URI = Rule(re.compile(r"(https?|file)://[^\s]+"), "an address")
+SERVICE = rule(r"[A-Za-z0-9:_.\\@-]+\.service", "the full name of a service, such as ssh.service")
+MODULE = rule(r"[A-Za-z0-9_-]+", 'the name of a kernel module: use letters, digits, "_" and "-"')
+ACCOUNT = rule(
+    r"[a-z_][a-z0-9_-]{0,31}",
+    'the name of an account: use lower-case letters, digits, "_" and "-", at most 32, '
+    'with a letter or "_" first',
+)
+VAR = rule(
+    r"[a-z][a-z0-9_]{0,63}",
+    'the name of a var: use lower-case letters, digits and "_", at most 64, with a letter first',
+)
+ANSIBLE_VAR = rule(
+    r"[A-Za-z_][A-Za-z0-9_]*", 'the name of a var of Ansible: use letters, digits and "_"'
+)
+ANSIBLE_GROUP = rule(
+    r"[A-Za-z0-9_][A-Za-z0-9._-]*", 'the name of a group: use letters, digits, ".", "_" and "-"'
+)
+ENV = rule(
+    r"[A-Z][A-Z0-9_]{0,63}",
+    'the name of an environment variable: use capital letters, digits and "_"',
+)
+IMPORT = rule(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", "the name of a Python module, such as vllm")
+KERNEL = rule(r"[a-z0-9]{1,32}", "the name of a kernel: use lower-case letters and digits")
+PCI = rule(r"[0-9a-f]{4}:[0-9a-f]{4}", "a PCI id such as 1002:7480")
+FINGERPRINT = rule(r"[0-9A-F]{40}", "a fingerprint: 40 digits and letters A to F, without spaces")
+# WORD and CMDLINE are one word each; a template may be in the first before it is rendered.
+WORD = rule(r"[^\s\"']+", "one word without quotes")
+CMDLINE = rule(r"[^\s\"'\x00]{1,256}", "one word without quotes, at most 256 characters")
+LINE = rule(r"[^\n\r]*", "one line")
+GECOS = rule(r"[^\n\r:]*", "one line without a colon")
+PLACE = rule(r"(/(?!\.\.?(/|$))[^/\s:]+)+", "an absolute path without `..`, spaces and colons")
+ROOT_PATH = rule(r"/[^\n\x00]{0,1023}", "an absolute path")
+GLOB = rule(
+    r"(/(?!\.\.?(/|$)|\*+(/|$))[^/\n\r]+)(/(?!\.\.?(/|$))[^/\n\r]+)*",
+    "an absolute glob that names a first folder",
+)
+URI = rule(r"(https?|file)://[^\s]+", "an address that begins with http://, https:// or file://")
+ARCHIVE = rule(r"(https?|file)://[^\n]+", URI.what)  # a template may be in it
+MIRROR = rule(
+    r"(tor\+)?https?://\S+|(file|copy):/\S+",
+    "an address that begins with http://, https:// or file:/",
+)
+SNAPSHOT = rule(r"(\d{8}T\d{6}Z)?", "a time such as 20260101T000000Z")
+MODE = rule(r"([0-7]{4})?", "a mode of four octal digits, such as 0440")
 # 1 to 65535.
 NUMBER = "[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
-PORT = Rule(re.compile(f"({NUMBER})/(tcp|udp)"), "a port with its protocol, such as 22/tcp")
-SYSCTL = Rule(re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.*/-]*"), "the name of a sysctl")
-VERSION = Rule(re.compile(r"\d+(\.\d+)*"), "a version, such as 12.8")
-TARGET = Rule(re.compile(r"gfx[0-9a-f]{3,4}|sm_[0-9]{2,3}[af]?|dg2|xe[a-z0-9_-]*"),
-              "an accelerator target, such as gfx1102 or sm_120")  # fmt: skip
-DEVICE = Rule(re.compile(r"/dev/[^\s]+"), "a path below /dev")
-BELOW = Rule(re.compile(r"(?!/)(?!.*(^|/)\.\.(/|$))[^\n\s]+"), "a relative path without `..`")
-BACKEND = Rule(re.compile(r"[a-z0-9]+"), "the name of a backend")
+PORT = rule(f"({NUMBER})/(tcp|udp)", "a port with its protocol, such as 22/tcp")
+SYSCTL = rule(r"[A-Za-z0-9_][A-Za-z0-9_.*/-]*", "the name of a sysctl")
+VERSION = rule(r"\d+(\.\d+)*", "a version, such as 12.8")
+CUDA = rule(r"(\d+\.\d+)?", "a version of CUDA, such as 12.8")
+TARGET = rule(
+    r"gfx[0-9a-f]{3,4}|sm_[0-9]{2,3}[af]?|dg2|xe[a-z0-9_-]*",
+    "an accelerator target, such as gfx1102 or sm_120",
+)
+# Where nothing is an answer too.
+ANY_TARGET = rule(f"({TARGET.pattern.pattern})?", TARGET.what)
+ANY_ACCOUNT = rule(f"({ACCOUNT.pattern.pattern})?", ACCOUNT.what)
+DEVICE = rule(r"/dev/[^\s]+", "a path below /dev")
+BELOW = rule(r"(?!/)(?!.*(^|/)\.\.(/|$))[^\n\s]+", "a relative path without `..`")
+BACKEND = rule(r"[a-z0-9]+", "the name of a backend: use lower-case letters and digits")
+# What nodes.yaml and `nightly` of the site file have.
+IMAGE_VERSION = rule(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}", "the version of an image")
+CONSOLE = rule(r"[A-Za-z0-9][A-Za-z0-9,]{0,63}", "a console such as ttyS0,115200")
+FOLDER = rule(
+    r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,255}",
+    'a relative path: use letters, digits, ".", "_", "-" and "/"',
+)
+MAIL = rule(r"[^\s<>,;:\"()@]+(@[^\s<>,;:\"()@]+)?", "a mail address")
+RELAY = rule(
+    r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?", "a mail server, as HOST or HOST:PORT"
+)
+RULES = tuple(value for value in list(globals().values()) if isinstance(value, Rule))

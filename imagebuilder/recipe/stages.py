@@ -16,11 +16,11 @@ from imagebuilder.recipe.model_stages import (
     TargetsModel,
 )
 from imagebuilder.recipe.names import PackageNames
-from imagebuilder.recipe.part import Part, check_runs, find_inside, requirement_faults
+from imagebuilder.recipe.part import Part, check_requirements, check_runs, find_inside
 from imagebuilder.recipe.playbook import read_playbook
 from imagebuilder.recipe.positions import KeyPath
 from imagebuilder.recipe.render import Scope
-from imagebuilder.recipe.rules import BELOW, GLOB, LINE, PACKAGE, TARGET
+from imagebuilder.recipe.rules import ANSIBLE_GROUP, BELOW, GLOB, LINE, PACKAGE, TARGET
 from imagebuilder.recipe.types import Build, Playbook, PythonEnv, Script, Slim
 from imagebuilder.recipe.validate import listing, quote
 
@@ -40,7 +40,7 @@ def check_targets(models: Sequence[TargetsModel], scope: Scope) -> None:
         target = scope.text((*path, "target"), model.target, TARGET)
         if target and target not in model.supported:
             what = f"{model.source} has no code for {target}, but for {listing(model.supported)}"
-            scope.fault((*path, "target"), what, model.instead)
+            scope.refuse((*path, "target"), what, model.instead, template=model.target)
 
 
 def check_refusals(name: str, models: Sequence[RefusalModel], scope: Scope) -> None:
@@ -53,7 +53,7 @@ def check_refusals(name: str, models: Sequence[RefusalModel], scope: Scope) -> N
         instead = scope.text((*path, "instead"), model.instead, LINE)
         if because is not None and instead is not None:
             suite = scope.renderer.names["suite"]
-            scope.fault(path, f"{quote(name)} cannot be on {suite}: {because}", instead)
+            scope.refuse(path, f"{quote(name)} cannot be on {suite}: {because}", instead)
 
 
 def render_builds(part: Part, scope: Scope, names: PackageNames) -> Iterator[Build]:
@@ -92,7 +92,7 @@ def build_python(part: Part, scope: Scope, path: KeyPath, model: BuildModel) -> 
     found = find_inside(part, scope, (*path, "requirements"), model.requirements)
     if not found:
         return None
-    scope.faults.extend(requirement_faults(found, f"{part.shown}/{model.requirements}"))
+    check_requirements(part, scope, model.requirements, found)
     return PythonEnv(BUILD_WHEELS, found, digest_of_file(found))
 
 
@@ -136,6 +136,9 @@ def read_found(
         return None
     groups = scope.text((*path, "groups"), model.groups, LINE if model.groups else None) or ""
     named = tuple(sorted({name.strip() for name in groups.split(",") if name.strip()}))
+    for name in named:
+        if not ANSIBLE_GROUP.pattern.fullmatch(name):
+            scope.fault((*path, "groups"), f"{quote(name)} is not {ANSIBLE_GROUP.what}")
     inside = project.is_relative_to(part.folder)
     shown = f"{part.shown}/{project.relative_to(part.folder)}" if inside else os.fspath(project)
     host = str(scope.renderer.names["profile"])

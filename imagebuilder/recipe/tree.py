@@ -13,7 +13,8 @@ from pathlib import Path
 from imagebuilder.digest import digest_of_bytes, digest_of_file
 from imagebuilder.errors import Fault
 from imagebuilder.recipe.model import FileRule
-from imagebuilder.recipe.render import Rule, Scope, TemplateProblem, Unknown
+from imagebuilder.recipe.render import Scope, TemplateProblem, Unknown
+from imagebuilder.recipe.rules import Rule
 from imagebuilder.recipe.types import TreeFile
 from imagebuilder.recipe.validate import quote, suggest
 

@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 
 from imagebuilder.errors import Fault
 from imagebuilder.recipe.positions import Document, KeyPath, Yaml
+from imagebuilder.recipe.rules import RULES
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -27,6 +28,8 @@ EXPECTED: Mapping[str, str] = {
     "dict_type": "a mapping",
     "model_type": "a mapping",
 }
+# What a pattern of a model asks for.
+ALLOWED: Mapping[str, str] = {rule.whole: rule.what for rule in RULES}
 LISTED = 12  # so many known names are listed in a hint; more would bury it
 
 
@@ -35,20 +38,34 @@ def parse_model(
 ) -> tuple[ModelT | None, bool]:
     """The model of `document`, and whether it is all of it.
 
-    What does not fit is added to `faults`; the model is then made of the top-level keys that do, so
-    that faults further on are seen in the same run, or is None when too little is left.
+    What does not fit is added to `faults`; the model is then made of what does, so that faults
+    further on are seen in the same run, or is None when too little is left.  Left out are entries
+    of a top-level mapping, and whole lists: without an item, those after it would be misplaced.
     """
     try:
         return model.model_validate(document.value), True
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=True)
         faults.extend(model_faults(model, document, details))
-        wrong = {detail["loc"][0] for detail in details}
-    rest = {key: value for key, value in document.value.items() if key not in wrong}
-    try:
-        return model.model_validate(rest), False
-    except ValidationError:  # a key that must be there is among the wrong ones
-        return None, False
+        paths = [detail["loc"] for detail in details]
+    for depth in (2, 1):
+        try:
+            return model.model_validate(without(document.value, paths, depth)), False
+        except ValidationError:  # a key that must be there is among the wrong ones
+            continue
+    return None, False
+
+
+def without(value: dict[str, Yaml], paths: Iterable[KeyPath], depth: int) -> dict[str, Yaml]:
+    """A mapping without what the first `depth` keys of each path lead to, or lists around that."""
+    rest: dict[str, Yaml] = {}
+    for key, inside in value.items():
+        below = [path[1:] for path in paths if path[0] == key]
+        if not below:
+            rest[key] = inside
+        elif depth > 1 and isinstance(inside, dict) and all(below):
+            rest[key] = without(inside, below, depth - 1)
+    return rest
 
 
 def model_faults(
@@ -128,8 +145,8 @@ def value_fault(
         return document.fault(path, what, suggest(str(detail["input"]), allowed, closest=True))
     of_key = detail["loc"][-1] == "[key]"
     what = {
-        "string_pattern_mismatch": f"{quote(str(detail['input']))} does not match "
-        f"{context.get('pattern')}",
+        "string_pattern_mismatch": f"{quote(str(detail['input']))} is not "
+        f"{ALLOWED.get(str(context.get('pattern')))}",
         "string_too_short": f"must be at least {context.get('min_length')} characters long",
         "string_too_long": f"must be at most {context.get('max_length')} characters long",
         "too_short": f"must have at least {context.get('min_length')} "

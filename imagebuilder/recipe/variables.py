@@ -12,8 +12,9 @@ from imagebuilder.recipe.keys import KEYS_VAR, ssh_key_problem
 from imagebuilder.recipe.model import VarModel
 from imagebuilder.recipe.model_words import VarValue
 from imagebuilder.recipe.part import Part
+from imagebuilder.recipe.positions import Origin
 from imagebuilder.recipe.render import RESERVED
-from imagebuilder.recipe.resolve import Merged, Origin, Setting
+from imagebuilder.recipe.resolve import Merged, Setting
 from imagebuilder.recipe.validate import found_words, listing, quote, suggest
 
 PYTHON_TYPES: Mapping[str, type] = {"string": str, "integer": int, "boolean": bool, "list": list}

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import get_args
 
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.recipe.model import BaseFile
-from imagebuilder.recipe.read import find_names, shown_path
+from imagebuilder.recipe.read import shown_path
+from imagebuilder.recipe.rules import NAME
 from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.settings import Settings
 
@@ -42,19 +44,19 @@ class Variant:
 
 
 def find_bases(settings: Settings) -> list[str]:
-    """The bases of the house, sorted."""
-    return find_names(settings.recipes / "bases")
+    """The names of all bases, sorted."""
+    return list(settings.find_bases())
 
 
 def load_variant(profile: str, settings: Settings, faults: list[Fault]) -> Variant | None:
     """What recipe, base and engine a profile's name says; None, with a fault, if it says none."""
-    recipes = find_names(settings.recipes)
-    if profile in recipes:
-        return Variant(profile)
+    recipes = settings.find_recipes()
+    if found := find_variant(profile, settings):
+        check_file_name(recipes[found.recipe], settings, faults)
+        if found.base:
+            check_file_name(settings.find_bases()[found.base], settings, faults)
+        return found
     heads = [name for name in recipes if profile.startswith(f"{name}.")]
-    for recipe in sorted(heads, key=len, reverse=True):
-        if found := parse_rest(recipe, profile.removeprefix(f"{recipe}."), find_bases(settings)):
-            return found
     where = shown_path(settings.recipes, settings)
     if heads:
         faults.append(Fault(where, *rest_problem(max(heads, key=len), profile, settings)))
@@ -62,6 +64,25 @@ def load_variant(profile: str, settings: Settings, faults: list[Fault]) -> Varia
         what = f"no profile named {quote(profile)}"
         faults.append(Fault(where, what, profile_hint(profile, recipes)))
     return None
+
+
+def find_variant(profile: str, settings: Settings) -> Variant | None:
+    """The recipe of that name, else the longest one whose name it starts with, on what follows."""
+    recipes = settings.find_recipes()
+    if profile in recipes:
+        return Variant(profile)
+    heads = (name for name in recipes if profile.startswith(f"{name}."))
+    for recipe in sorted(heads, key=len, reverse=True):
+        if found := parse_rest(recipe, profile.removeprefix(f"{recipe}."), find_bases(settings)):
+            return found
+    return None
+
+
+def check_file_name(path: Path, settings: Settings, faults: list[Fault]) -> None:
+    """A fault for a recipe or base whose file's name cannot be part of an image's."""
+    if not NAME.pattern.fullmatch(path.stem):
+        where = shown_path(path, settings)
+        faults.append(Fault(where, f"{quote(path.stem)} is not {NAME.what}", "rename the file"))
 
 
 def parse_rest(recipe: str, rest: str, bases: Iterable[str]) -> Variant | None:
@@ -121,7 +142,7 @@ def choose_profile(profile: str, settings: Settings, base: str = "", engine: str
 
 def offer_profiles(incomplete: str, settings: Settings) -> list[str]:
     """The profiles that start so, for a shell: recipes, and variants once the recipe is written."""
-    recipes = find_names(settings.recipes)
+    recipes = list(settings.find_recipes())
     offered = set(recipes)
     for recipe in recipes:
         if incomplete.startswith(f"{recipe}."):

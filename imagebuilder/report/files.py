@@ -10,15 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from imagebuilder.errors import InputError
-
-
-def sync(path: Path) -> None:
-    """Wait until a file's bytes, or the names in a folder, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+from imagebuilder.files import write_file
 
 
 @contextmanager
@@ -60,10 +52,4 @@ def write_whole(path: Path, text: str) -> None:
         raise InputError(
             "there is no such folder", where=os.fspath(place.parent), hint="make it first"
         )
-    new = place.with_name(f".{place.name}.{os.getpid()}")
-    try:
-        new.write_text(text, encoding="utf-8")
-        sync(new)
-        new.replace(place)
-    finally:
-        new.unlink(missing_ok=True)
+    write_file(place, text.encode())

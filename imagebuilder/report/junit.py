@@ -8,7 +8,8 @@ from xml.etree import ElementTree
 
 from imagebuilder.report.timeline import find_failed, find_spans
 from imagebuilder.report.types import Check, Machine, Outcome, Report, Stage, Trial, Verdict
-from imagebuilder.report.words import headline, plain
+from imagebuilder.report.words import headline
+from imagebuilder.untrusted import clean_lines
 
 STAGES = "stages"
 
@@ -40,12 +41,12 @@ def element(
     parent: ElementTree.Element | None, tag: str, text: str = "", **attributes: str
 ) -> ElementTree.Element:
     """A new element, the last of `parent`; XML has no place for most control characters."""
-    clean = {name: plain(value) for name, value in attributes.items()}
+    clean = {name: clean_lines(value) for name, value in attributes.items()}
     if parent is None:
         made = ElementTree.Element(tag, clean)
     else:
         made = ElementTree.SubElement(parent, tag, clean)
-    made.text = plain(text) or None
+    made.text = clean_lines(text) or None
     return made
 
 

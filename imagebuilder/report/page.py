@@ -29,11 +29,12 @@ from imagebuilder.report.words import (
     counted,
     degradation,
     headline,
-    plain,
+    place_of,
     speed,
     trial_checks,
 )
 from imagebuilder.ui import format_duration, format_size
+from imagebuilder.untrusted import clean_lines
 
 TEMPLATE = "page.html.j2"
 LINES = 2000  # of each log are shown, the last ones
@@ -132,7 +133,7 @@ def render_page(report: Report, logs: Mapping[str, str]) -> str:
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
-    environment.filters |= {"plain": plain, "duration": format_duration}
+    environment.filters |= {"plain": clean_lines, "duration": format_duration}
     text, _, _ = headline(report).partition(":")
     return environment.get_template(TEMPLATE).render(
         report=report,
@@ -245,7 +246,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
             "Acceleration",
             f"{report.acceleration}: {report.why}" if report.why else report.acceleration,
         ),
-        ("Host", report.host),
+        ("Host", place_of(report)),
         ("Ways", "; ".join(trial.name for trial in report.trials) or "none"),
         ("Tool", f"imagebuilder {report.tool}"),
     ]
@@ -262,7 +263,7 @@ def files(report: Report) -> Iterator[File]:
 def show_logs(logs: Mapping[str, str]) -> dict[str, Log]:
     """The ends of logs, by name; the anchor is a number, for names are a machine's."""
     return {
-        name: show_log(f"log-{number}", plain(text).splitlines())
+        name: show_log(f"log-{number}", clean_lines(text).splitlines())
         for number, (name, text) in enumerate(sorted(logs.items()))
     }
 

@@ -21,12 +21,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from imagebuilder.decode import read_json
 from imagebuilder.errors import Fault, InputError, WorkError
+from imagebuilder.files import make_folder, move_away, move_in, sync_all
 from imagebuilder.report.as_json import AGAIN, parse_report, report_json
-from imagebuilder.report.files import is_owned, owned, sync
+from imagebuilder.report.files import is_owned, owned
 from imagebuilder.report.types import Report
-from imagebuilder.report.words import plain
-from imagebuilder.tree import Tree, make_folder
+from imagebuilder.tree import Tree
+from imagebuilder.untrusted import clean_lines
 
 FILE = "report.json"
 NEW, OLD = ".new-", ".old-"
@@ -80,12 +82,10 @@ def save_report(tree: Tree, report: Report, staged: Path) -> Path:
     (staged / FILE).write_text(f"{text}\n", encoding="utf-8")
     for path in staged.iterdir():
         path.chmod(0o644)
-        sync(path)
-    sync(staged)
+    sync_all((*staged.iterdir(), staged))
     place = top / report.id
     with owned(top):
-        staged.rename(place)
-        sync(top)
+        move_in(staged, place)
         prune(top)
     return place
 
@@ -99,7 +99,7 @@ def prune(top: Path) -> None:
     kept = find_kept(reports)
     for report in reports:
         if report.id not in kept:
-            (top / report.id).rename(top / f"{OLD}{report.id}")
+            move_away(top / report.id, top / f"{OLD}{report.id}")
             shutil.rmtree(top / f"{OLD}{report.id}")
 
 
@@ -158,15 +158,7 @@ def load_report(folder: Path) -> Report:
     Raises InputError when it is damaged or lies in the place of another one.
     """
     path = folder / FILE
-    try:
-        value = json.loads(path.read_bytes())
-    except OSError as error:
-        what = f"cannot be read: {error.strerror}"
-        raise InputError(what, where=os.fspath(path), hint=AGAIN) from error
-    except (ValueError, RecursionError) as error:
-        what = f"is damaged: {error}"
-        raise InputError(what, where=os.fspath(path), hint=AGAIN) from error
-    report = parse_report(value, os.fspath(path))
+    report = parse_report(read_json(path, hint=AGAIN), os.fspath(path))
     place = Path(report.profile, report.version, report.id)
     if folder.absolute().parts[-3:] != place.parts:
         raise InputError(f"is the report {place}", where=os.fspath(path), hint="move it there")
@@ -251,4 +243,4 @@ def read_end(path: Path) -> str | None:
         size = os.fstat(descriptor).st_size
         stream.seek(max(0, size - LOG_BYTES))
         text = stream.read().decode(errors="replace")
-    return plain(text if size <= LOG_BYTES else text.partition("\n")[2])
+    return clean_lines(text if size <= LOG_BYTES else text.partition("\n")[2])

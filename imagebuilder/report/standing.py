@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from imagebuilder.report.types import Outcome, Report, Stage, Trial, Verdict
-from imagebuilder.report.words import degradation, plain
+from imagebuilder.report.words import degradation
 from imagebuilder.rootkind import KINDS, packed_file
+from imagebuilder.untrusted import clean, clean_lines
 
 # Which bytes a boot with that kind of root is made of.
 BOOTED = {
@@ -30,12 +31,17 @@ class State(StrEnum):
 
 @dataclass(frozen=True)
 class Standing:
-    """The answer: `why` is a sentence, `report` the id of the report it rests on, if any."""
+    """The answer: `why` is a sentence, `report` the id of the report it rests on, if any.
+
+    `machine` ran that test, at `time` (ISO 8601, UTC).
+    """
 
     state: State
     why: str
     report: str = ""
     verdict: Verdict | None = None
+    machine: str = ""
+    time: str = ""
 
     @property
     def tested(self) -> bool | None:
@@ -75,14 +81,14 @@ def find_standing(reports: Sequence[Report], digests: Mapping[str, str], root: s
     same = [result for result in passed if result.trial and result.trial.root == root]
     if same:
         last = max(same, key=lambda result: result.report.id)
-        return Standing(State.PASSED, passed_how(same, last), last.report.id, last.verdict)
+        return rest_on(last, State.PASSED, passed_how(same, last))
     if passed:
         last = max(passed, key=lambda result: result.report.id)
         roots = sorted({r.trial.root for r in passed if r.trial})
         why = (
             f"it was tested with its root over {' and '.join(roots)}, nodes have theirs over {root}"
         )
-        return Standing(State.OTHER_ROOT, why, last.report.id, last.verdict)
+        return rest_on(last, State.OTHER_ROOT, why)
     # 3. Nothing counts; say what comes nearest.
     if booted := [report for report in complete if report.trials]:
         what = ", ".join(find_others(booted[-1], digests, root))
@@ -128,13 +134,19 @@ def static_verdict(report: Report) -> Verdict:
     return Verdict(passed=True, stage=Stage.STATIC)
 
 
+def rest_on(result: Result, state: State, why: str) -> Standing:
+    """The standing that a result gives."""
+    report = result.report
+    return Standing(state, why, report.id, result.verdict, clean(report.machine), report.started)
+
+
 def failed(result: Result) -> Standing:
     """The standing after a result that did not pass."""
     verdict = result.verdict
     where = f" in stage {verdict.stage}" if verdict.stage and result.trial else ""
-    what = plain(verdict.what).replace("\n", " ")
+    what = clean_lines(verdict.what).replace("\n", " ")
     why = f"{result.name} failed{where}: {what} (report {result.report.id})"
-    return Standing(State.FAILED, why, result.report.id, verdict)
+    return rest_on(result, State.FAILED, why)
 
 
 def passed_how(results: Sequence[Result], last: Result) -> str:

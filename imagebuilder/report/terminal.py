@@ -19,8 +19,9 @@ from imagebuilder.report.types import (
     Trial,
     Verdict,
 )
-from imagebuilder.report.words import backend, counted, headline, plain, speed, trial_checks
+from imagebuilder.report.words import backend, counted, headline, place_of, speed, trial_checks
 from imagebuilder.ui import GREEN, PLAIN, RED, YELLOW, format_duration, format_size, table
+from imagebuilder.untrusted import MOST_LONG, clean, clean_lines
 
 BAR = 30  # characters that are the time to ssh
 SHORT = 12  # characters of a digest
@@ -56,10 +57,10 @@ def paint(text: str, colour: str) -> str:
 def facts(report: Report) -> list[str]:
     """What was tested, when, where and how."""
     when = report.started[:19].replace("T", " ")
-    how = f"{report.acceleration} ({plain(report.why)})" if report.why else report.acceleration
+    how = f"{report.acceleration} ({report.why})" if report.why else report.acceleration
     return [
-        plain(f"{report.name}, {when} UTC, took {format_duration(report.seconds)}"),
-        plain(f"{how} on {report.host}, imagebuilder {report.tool}"),
+        clean_lines(f"{report.name}, {when} UTC, took {format_duration(report.seconds)}"),
+        clean_lines(f"{how} on {place_of(report)}, imagebuilder {report.tool}"),
     ]
 
 
@@ -76,12 +77,14 @@ def failure(name: str, verdict: Verdict) -> Iterator[str]:
     """One verdict that did not pass."""
     stage = f" in stage {verdict.stage}" if verdict.stage else ""
     what = f": {verdict.what}" if verdict.what else ""
-    yield plain(f"{name} failed{stage}{what}")
-    yield from (f"  | {line}" for text in verdict.evidence for line in plain(text).splitlines())
+    yield clean(f"{name} failed{stage}{what}", MOST_LONG)
+    yield from (
+        f"  | {line}" for text in verdict.evidence for line in clean_lines(text).splitlines()
+    )
     if verdict.hint:
-        yield plain(f"  hint: {verdict.hint}")
+        yield clean_lines(f"  hint: {verdict.hint}")
     if verdict.log:
-        yield plain(f"  log: {verdict.log}")
+        yield clean_lines(f"  log: {verdict.log}")
 
 
 def ways(report: Report) -> list[str]:
@@ -177,20 +180,20 @@ def check_lines(report: Report) -> Iterator[str]:
 def unhappy(checks: Sequence[Check]) -> Iterator[str]:
     """Checks that failed with their message, then those that were skipped."""
     for check in (check for check in checks if check.outcome is Outcome.FAILED):
-        yield plain(f"  FAILED  {check.title}")
-        yield from (f"  | {line}" for line in plain(check.message).splitlines())
+        yield clean_lines(f"  FAILED  {check.title}")
+        yield from (f"  | {line}" for line in clean_lines(check.message).splitlines())
     for check in (check for check in checks if check.outcome is Outcome.SKIPPED):
-        first = plain(check.message).partition("\n")[0]
-        yield plain(f"  skipped {check.title}") + (f": {first}" if first else "")
+        first = clean_lines(check.message).partition("\n")[0]
+        yield clean_lines(f"  skipped {check.title}") + (f": {first}" if first else "")
 
 
 def inferences(report: Report) -> Iterator[str]:
     """What llama.cpp did."""
     for trial in report.trials:
         if trial.inference:
-            yield f"inference, {trial.name}: {plain(told(trial.inference))}"
+            yield f"inference, {trial.name}: {clean_lines(told(trial.inference))}"
             if trial.inference.placed:
-                yield plain(f"  layers: {trial.inference.placed}")
+                yield clean_lines(f"  layers: {trial.inference.placed}")
 
 
 def told(inference: Inference) -> str:
@@ -206,7 +209,7 @@ def sizes(report: Report) -> Iterator[str]:
     """Sizes and short digests of what was booted."""
     names = dict.fromkeys([*report.sizes, *report.digests])
     rows = [(n, size_of(report.sizes, n), report.digests.get(n, "")[:SHORT]) for n in names]
-    yield from plain(table(rows)).splitlines()
+    yield from clean_lines(table(rows)).splitlines()
 
 
 def size_of(found: Mapping[str, int], name: str) -> str:
@@ -233,6 +236,7 @@ def report_summary(report: Report) -> dict[str, Json]:
         "profile": report.profile,
         "version": report.version,
         "started": report.started,
+        "machine": report.machine or None,
         "seconds": report.seconds,
         "complete": report.complete,
         "passed": report.passed,

@@ -169,6 +169,7 @@ class Report:
     that were booted, by name: `root` is an OSTree commit, the others sha256 of the release's files.
     `started` is ISO 8601 in UTC.  `acceleration` is kvm or tcg, `why` how that was decided.
     `selection` is the -k expression: a report with one is not complete and opens no gate.
+    `machine` is the name of the machine that ran it, empty in reports from before it was noted.
     `sizes` are bytes by name: root, vmlinuz, initrd.img, root.squashfs.
     `files` are the check files that ran, with their sha256, by `group/file`.
     """
@@ -188,6 +189,7 @@ class Report:
     files: Mapping[str, str]
     static: tuple[Check, ...]
     trials: tuple[Trial, ...]
+    machine: str = ""
     schema: int = field(default=SCHEMA)
 
     @property

@@ -1,41 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report in words: its headline, and text of machines made fit to be shown."""
+"""A report in words: its headline, what it computed on, its checks."""
 
 from __future__ import annotations
 
-import re
-
 from imagebuilder.report.types import CPU, Check, Inference, Outcome, Report, Trial
-
-# ECMA-48: control sequences, strings up to their terminator (titles, links), other escapes.
-ESCAPES = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"
-    r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"
-    r"|\x1b[ -/]*[0-~]"
-)
-# What no text for people contains: controls, marks that turn the direction of writing, and what XML
-# has no place for.
-UNFIT = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
-)
-
-
-def plain(text: str) -> str:
-    """`text` from a console or a log without what would act on a terminal, a page or a parser."""
-    return UNFIT.sub("", ESCAPES.sub("", text.replace("\r\n", "\n")))
+from imagebuilder.untrusted import clean_lines
 
 
 def headline(report: Report) -> str:
     """The verdict in one line, `PASSED` or `FAILED in stage root: ...`."""
     if failure := report.failure:
         stage = f" in stage {failure.stage}" if failure.stage else ""
-        return plain(f"FAILED{stage}: {failure.what}").replace("\n", " ")
+        return clean_lines(f"FAILED{stage}: {failure.what}").replace("\n", " ")
     if not report.trials:
         return "NOT TESTED: nothing was booted"
     words = [degradation(report), f"only checks that fit -k {report.selection!r}"]
     found = ", ".join(filter(None, (words[0], words[1] if report.selection else "")))
     name = "PASSED, degraded" if report.degraded else "PASSED"
-    return plain(f"{name}: {found}" if found else name)
+    return clean_lines(f"{name}: {found}" if found else name)
 
 
 def degradation(report: Report) -> str:
@@ -67,3 +49,8 @@ def counted(checks: tuple[Check, ...]) -> str:
 def trial_checks(trial: Trial) -> tuple[Check, ...]:
     """The boot checks of all machines of a trial."""
     return tuple(check for machine in trial.machines for check in machine.checks)
+
+
+def place_of(report: Report) -> str:
+    """The machine that a report was made on, and what it is."""
+    return f"{report.machine} ({report.host})" if report.machine else report.host

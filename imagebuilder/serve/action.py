@@ -8,10 +8,19 @@ from pathlib import Path
 
 from imagebuilder.errors import InputError
 from imagebuilder.nodes.load import load_nodes
+from imagebuilder.rights import check_root
 from imagebuilder.serve import foreground
 from imagebuilder.serve.config import Options
 from imagebuilder.serve.install import install, refresh, uninstall
-from imagebuilder.serve.prepare import CHECKED, FOREGROUND, INSTALLED, check_host, prepare
+from imagebuilder.serve.own import describe_own
+from imagebuilder.serve.prepare import (
+    CHECKED,
+    FOREGROUND,
+    INSTALLED,
+    check_host,
+    prepare,
+)
+from imagebuilder.serve.units import is_live
 from imagebuilder.tree import make_tree
 from imagebuilder.ui import Ui
 
@@ -28,9 +37,10 @@ class Action(StrEnum):
 
 def act(action: Action, options: Options, place: Path, root: Path, ui: Ui) -> str:
     """Do it on the tree at `place`; returns what to print.  Raises every ImagebuilderError."""
-    check_host()
+    check_root("serving nodes")
     if action is Action.UNINSTALL:
-        return uninstall(root)
+        return uninstall(root, live=is_live(root))
+    check_host()
     if not options.interface:
         raise InputError("is missing", where="--interface", hint="ip -brief address lists them")
     tree = make_tree(place)
@@ -39,9 +49,11 @@ def act(action: Action, options: Options, place: Path, root: Path, ui: Ui) -> st
         foreground.serve(prepare(options, tree, nodes, FOREGROUND), nodes, ui)
         return ""
     if action is Action.CHECK:
-        foreground.check(prepare(options, tree, nodes, CHECKED), nodes, ui)
-        return f"{options.interface} can be served: everything that was looked at is in order"
-    prepared = prepare(options, tree, nodes, INSTALLED)
+        config = foreground.check(prepare(options, tree, nodes, CHECKED), nodes, ui)
+        served = describe_own(config.tree)
+        how = f"is served by {served}" if served else "can be served"
+        return f"{options.interface} {how}: everything that was looked at is in order"
     if action is Action.REFRESH:
-        return refresh(prepared, nodes)
+        return refresh(prepare(options, tree, nodes, INSTALLED, pinned=True), nodes)
+    prepared = prepare(options, tree, nodes, INSTALLED)
     return install(prepared, nodes, options, root, ui)

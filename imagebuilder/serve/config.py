@@ -9,6 +9,7 @@ from enum import StrEnum
 from ipaddress import IPv4Address
 from pathlib import Path
 
+from imagebuilder.serve.capacity import SMALLEST, Capacity
 from imagebuilder.serve.ipxe import BootFile
 from imagebuilder.serve.ports import Port
 from imagebuilder.serve.wire import Pool, Wire
@@ -73,6 +74,7 @@ class ServeConfig:
     web_user: str = ""
     dhcp_user: str = ""
     announces: bool = False
+    capacity: Capacity = SMALLEST
 
     @property
     def dhcp(self) -> Dhcp:
@@ -96,6 +98,11 @@ class ServeConfig:
     def answers_dns(self) -> bool:
         """Whether nodes may ask us for names: not where a router answers already."""
         return self.dns and self.dhcp is Dhcp.FULL
+
+    @property
+    def leases(self) -> Path:
+        """Where dnsmasq keeps its leases."""
+        return self.tree.serve / "leases"
 
     @property
     def export_id(self) -> str:

@@ -14,13 +14,16 @@ from imagebuilder.process import Word, run
 from imagebuilder.serve.config import Nfs, ServeConfig
 from imagebuilder.serve.nfs import RPCBIND_PORT
 
+NO_NAME = "s/ [^ ]*/ */3"  # the fourth word of a lease is a name, `*` for none
+
 
 @dataclass(frozen=True)
 class Daemon:
     """One daemon; it is ready when it has said `ready`, a pattern, within `patience` seconds.
 
     One that says nothing is ready when its `port` is open (TCP, on the loopback interface).
-    `test` is the command that has it read its files, and no more.
+    `test` is the command that has it read its files, and no more.  `before` runs before each start;
+    the daemon starts even if it fails.
     """
 
     name: str
@@ -30,14 +33,20 @@ class Daemon:
     test: tuple[Word, ...] = ()
     patience: float = 15
     port: int = 0
+    before: tuple[Word, ...] = ()
 
 
 def dnsmasq(config: ServeConfig) -> Daemon:
-    """DHCP, TFTP and names."""
+    """DHCP, TFTP and names.
+
+    It believes the names in its lease file, which machines could choose in earlier versions.  They
+    are removed before it starts; it takes those of nodes from dhcp-hosts again.
+    """
     words = ("dnsmasq", f"--conf-file={config.folder}/dnsmasq.conf")
     return Daemon(
         "dnsmasq", (*words, "--keep-in-foreground"), "DHCP, (IP range|proxy)",
         "DHCP, TFTP and names", (*words, "--test"),
+        before=("sed", "-i", NO_NAME, config.leases) if config.pool else (),
     )  # fmt: skip
 
 
@@ -59,7 +68,8 @@ def rpcbind(config: ServeConfig) -> Daemon:
 def radvd(config: ServeConfig) -> Daemon:
     """What tells machines that they need not wait for IPv6; it reads its file but once."""
     words = ("radvd", "--config", config.folder / "radvd.conf")
-    argv = (*words, "--nodaemon", "--logmethod", "stderr", "--pidfile", config.folder / "radvd.pid")
+    log = "syslog" if config.installed else "stderr"  # the journal's level of a line is syslog's
+    argv = (*words, "--nodaemon", "--logmethod", log, "--pidfile", config.folder / "radvd.pid")
     return Daemon(
         "radvd", argv, "version .* started", "no IPv6 to wait for", (*words, "--configtest")
     )
@@ -124,4 +134,10 @@ def find_pid(pid_file: Path) -> int | None:
         program = Path(f"/proc/{pid}/comm").read_text().strip()
     except (OSError, ValueError):
         return None
-    return pid if program == pid_file.stem else None
+    return pid if program in (pid_file.stem, f"{pid_file.stem}.nfsd") else None
+
+
+def find_own_pids(folder: Path) -> set[int]:
+    """The daemons that run with the files of a folder, by their pid files."""
+    found = (find_pid(folder / f"{name}.pid") for name in ("dnsmasq", "nginx", "ganesha", "radvd"))
+    return {pid for pid in found if pid}

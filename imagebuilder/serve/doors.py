@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from ipaddress import IPv4Address
 
 SSH_PORT = 22
 PATIENCE = 60.0  # seconds a connection may wait to be greeted
@@ -59,7 +60,9 @@ class Doors:
             return False
         if door.line is None:
             door.line = knock(address, self.port)
-            door.until = now + PATIENCE
+            door.until = now + (PATIENCE if door.line else PAUSE)
+        if door.line is None:
+            return False
         said = hear(door.line)
         if said == GREETING:
             door.close()
@@ -70,11 +73,18 @@ class Doors:
         return False
 
 
-def knock(address: str, port: int) -> socket.socket:
-    """A connection that is being made."""
-    line = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    line.settimeout(0)
-    line.connect_ex((address, port))
+def knock(address: str, port: int) -> socket.socket | None:
+    """A connection that is being made; None when we cannot, such as for want of descriptors."""
+    line = None
+    try:
+        host = str(IPv4Address(address))
+        line = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        line.settimeout(0)
+        line.connect_ex((host, port))
+    except (OSError, ValueError):
+        if line:
+            line.close()
+        return None
     return line
 
 

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from imagebuilder.nodes.place import place_file
+from imagebuilder.files import Content, place_files, set_access
 from imagebuilder.nodes.types import Nodes
 from imagebuilder.serve.config import Nfs, ServeConfig
+from imagebuilder.serve.nfs import find_ganesha_release
 from imagebuilder.serve.render import (
     render_dhcp_hosts,
     render_dnsmasq,
@@ -15,6 +16,7 @@ from imagebuilder.serve.render import (
     render_nginx,
     render_template,
 )
+from imagebuilder.serve.rotate import make_reports_log
 
 NGINX_FOLDERS = ("nginx", "nginx/body", "nginx/proxy", "nginx/fastcgi", "nginx/uwsgi", "nginx/scgi")
 
@@ -31,17 +33,17 @@ def config_texts(config: ServeConfig, nodes: Nodes) -> dict[str, str]:
         texts["radvd.conf"] = render_template("radvd.conf.j2", config=config)
     if config.nfs is Nfs.KERNEL:
         return texts | {"exports": render_exports(config)}
-    return texts | {"ganesha.conf": render_ganesha(config)}
+    return texts | {"ganesha.conf": render_ganesha(config, find_ganesha_release())}
 
 
 def make_config(config: ServeConfig, nodes: Nodes) -> list[str]:
     """Write the configuration; returns the names of what changed."""
     config.folder.mkdir(exist_ok=True)
-    config.folder.chmod(0o755)
+    set_access(config.folder, 0o755)
+    # nginx makes its logs for all to read and leaves the modes of those that exist.
+    make_reports_log(config.tree)
     for name in (*NGINX_FOLDERS, "ganesha"):
         (config.folder / name).mkdir(exist_ok=True)
-    return [
-        name
-        for name, text in config_texts(config, nodes).items()
-        if place_file(config.folder / name, text.encode())
-    ]
+    texts = config_texts(config, nodes).items()
+    changed = place_files(Content(config.folder / name, text.encode()) for name, text in texts)
+    return [path.name for path in changed]

@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import contextlib
-import queue
 import socket
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from imagebuilder.errors import HostError, ImagebuilderError
+from imagebuilder.errors import HostError, ImagebuilderError, InputError
+from imagebuilder.files import set_aside
 from imagebuilder.nodes.files import make_entry, update_nodes
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.types import Nodes
+from imagebuilder.process import run
 from imagebuilder.program import Program, program
 from imagebuilder.publish.usage import note_reports
 from imagebuilder.serve.config import Nfs, ServeConfig
@@ -22,17 +23,28 @@ from imagebuilder.serve.daemons import Daemon, check_config, daemons, reload_cha
 from imagebuilder.serve.doors import Doors
 from imagebuilder.serve.files import make_config
 from imagebuilder.serve.ipxe import ARCHITECTURES, copy_binaries
+from imagebuilder.serve.lines import Lines
 from imagebuilder.serve.nfs import kernel_export, wants_rpcbind
+from imagebuilder.serve.own import describe_own, find_foreign
 from imagebuilder.serve.ports import find_holders
 from imagebuilder.serve.prepare import Prepared, check_alone, check_nodes, check_ports, warn_of_gaps
+from imagebuilder.serve.remembered import Remembered
+from imagebuilder.serve.rotate import rotate_reports
 from imagebuilder.serve.show import Screen
 from imagebuilder.serve.stages import Progress
 from imagebuilder.store.locks import held
-from imagebuilder.ui import Ui
+from imagebuilder.ui import Ui, format_count
 
 DNSMASQ_CONF = "dnsmasq.conf"
 TICK = 1.0  # seconds between looks at nodes.yaml, reports and ssh
 POLL = 0.05  # seconds
+MOST_TOLD = 1000
+FLOOD = (
+    "the daemons say more than can be read, and some of it is not looked at: TREE/serve/logs tells "
+    "who asks that much"
+)
+# What one turn of the loop reads of the log of reports, and of an older version's records.
+TURN, FOLDED_AT_ONCE = 16 * 1024**2, 200
 
 
 @dataclass(frozen=True)
@@ -49,27 +61,39 @@ class Room:
     """What runs: the daemons that were started, and the lines they say."""
 
     config: ServeConfig
-    nodes: Nodes
     ui: Ui
     screen: Screen
-    progress: Progress = field(default_factory=lambda: Progress(time.monotonic))
     doors: Doors = field(default_factory=lambda: Doors(time.monotonic))
-    lines: queue.Queue[tuple[str, str]] = field(default_factory=queue.Queue)
+    lines: Lines = field(default_factory=Lines)
     running: dict[str, Running] = field(default_factory=dict)
     stamp: object = None
-    told: set[str] = field(default_factory=set)  # what is warned of once
+    # What is warned of once.
+    told: Remembered[None] = field(default_factory=lambda: Remembered(MOST_TOLD))
+
+    def __post_init__(self) -> None:
+        self.progress = Progress(time.monotonic, self.screen.is_node)
+
+    def warn_once(self, key: str, text: str) -> None:
+        """Warn, unless that was done."""
+        if key not in self.told:
+            self.told[key] = None
+            self.ui.warn(text)
 
 
-def check(prepared: Prepared, nodes: Nodes, ui: Ui) -> None:
-    """Everything `serve` looks at, and the daemons' own tests of their files; starts nothing."""
+def check(prepared: Prepared, nodes: Nodes, ui: Ui) -> ServeConfig:
+    """Everything `serve` looks at, and the daemons' own tests of their files; starts nothing.
+
+    Daemons that serve this tree already are in nobody's way.
+    """
     config = prepared.config
     warn_of_gaps(config, nodes, ui)
-    check_ports(config)
+    check_ports(config, find_foreign(config))
     with ui.step(f"Asking for DHCP servers on {config.wire.name}"):
         check_alone(config, ui)
     with ui.step("Rendering the daemons' files"):
         make_config(config, nodes)
         check_config(config)
+    return config
 
 
 def serve(prepared: Prepared, nodes: Nodes, ui: Ui) -> None:
@@ -78,6 +102,9 @@ def serve(prepared: Prepared, nodes: Nodes, ui: Ui) -> None:
     Raises HostError when this tree is served already, WorkError when a daemon ends by itself.
     """
     with held(prepared.config.tree.lock("serve"), waiting=refuse):
+        if served := describe_own(prepared.config.tree):
+            stop = f"sudo systemctl stop {served.replace(',', '')}"
+            raise HostError(f"this tree is served already, by {served}", hint=stop)
         check(prepared, nodes, ui)
         run_daemons(prepared, nodes, ui)
 
@@ -99,7 +126,7 @@ def run_daemons(prepared: Prepared, nodes: Nodes, ui: Ui) -> None:
             stamp = None  # changed while we looked at other things: looked at again
         make_entry(config.tree, config.server, config.http_port)
     with ExitStack() as stack:
-        room = Room(config, nodes, ui, Screen(ui, nodes), stamp=stamp)
+        room = Room(config, ui, Screen(ui, nodes), stamp=stamp)
         if config.nfs is Nfs.KERNEL:
             stack.enter_context(kernel_export(config))
         for daemon in daemons(config, with_rpcbind=wants_rpcbind(config, find_holders())):
@@ -111,14 +138,18 @@ def run_daemons(prepared: Prepared, nodes: Nodes, ui: Ui) -> None:
 def start(room: Room, daemon: Daemon, stack: ExitStack) -> None:
     """Start a daemon and wait until it is ready; it ends with `stack`."""
     log = room.config.tree.serve / "logs" / f"{daemon.name}.log"
-    log.unlink(missing_ok=True)
+    set_aside(log)
 
     def hear(line: str) -> None:
-        room.lines.put((daemon.name, line))
+        room.lines.put(daemon.name, line)
 
+    if daemon.before:
+        run(daemon.before, check=False)
     with room.ui.step(f"Starting {daemon.name}") as step:
         running = stack.enter_context(
-            program(daemon.name, daemon.argv, log, on_line=hear, dies_by="TERM")
+            program(
+                daemon.name, daemon.argv, log, on_line=hear, on_loss=room.ui.warn, dies_by="TERM"
+            )
         )
         if daemon.ready:
             running.wait_for(daemon.ready, daemon.patience)
@@ -144,7 +175,7 @@ def tell_ready(config: ServeConfig, nodes: Nodes, ui: Ui) -> None:
     given = f"addresses {config.pool[0]} to {config.pool[1]}" if config.pool else "beside a router"
     ui.note(
         f"Serving {config.tree.path} on {config.wire.name}, {config.http}, {given}, "
-        f"{len(nodes.nodes)} nodes; Ctrl-C ends it"
+        f"{format_count(len(nodes.nodes), 'node')}; Ctrl-C ends it"
     )
 
 
@@ -153,11 +184,11 @@ def watch(room: Room) -> None:
     while True:
         until = time.monotonic() + TICK
         while (left := until - time.monotonic()) > 0:
-            try:
-                daemon, line = room.lines.get(timeout=left)
-            except queue.Empty:
-                break
-            hear(room, daemon, line)
+            if said := room.lines.get(left):
+                hear(room, *said)
+        room.screen.turn()
+        if room.lines.take_dropped():
+            room.warn_once("flood", FLOOD)
         check_alive(room)
         look_at_nodes(room)
         take_in_reports(room)
@@ -165,7 +196,7 @@ def watch(room: Room) -> None:
 
 
 def hear(room: Room, daemon: str, line: str) -> None:
-    """A line of a daemon: shown, and understood."""
+    """A line of a daemon: shown, and understood.  No line raises: see serve/stages.py."""
     room.screen.line(daemon, line)
     for event in room.progress.hear(line):
         boot = room.progress.boots[event.node]
@@ -175,13 +206,16 @@ def hear(room: Room, daemon: str, line: str) -> None:
 
 def tell_unknown(room: Room) -> None:
     """Warn once of each machine that we have no boot file for."""
+    if not room.progress.asked:
+        return
     known = {n for file in room.config.boot_files for n in file.architecture.numbers}
     titles = {n: kind.title for kind in ARCHITECTURES for n in kind.numbers}
     for mac, number in room.progress.asked.items():
-        if number not in known and mac not in room.told:
-            room.told.add(mac)
+        if number not in known and mac not in room.told and room.screen.may_show():
             title = titles.get(number, "a kind we do not know")
-            room.ui.warn(f"{mac} asks for a boot file for {title} ({number}): there is none here")
+            room.warn_once(
+                mac, f"{mac} asks for a boot file for {title} ({number}): there is none here"
+            )
     room.progress.asked.clear()
 
 
@@ -198,18 +232,25 @@ def look_at_nodes(room: Room) -> None:
     stamp = stamp_of(room.config)
     if stamp == room.stamp:
         return
-    room.stamp = stamp
     try:
         nodes, changed = take_over(room.config)
         if DNSMASQ_CONF in changed:
             restart(room, "dnsmasq")
-    except (ImagebuilderError, OSError) as error:
+    except InputError as error:
+        room.stamp = stamp
         room.ui.warn(f"nodes.yaml is not taken over:\n{error}")
         return
-    room.nodes = room.screen.nodes = nodes
+    except (ImagebuilderError, OSError) as error:  # such as a full disk: tried again
+        room.warn_once(f"{stamp} {error}", f"nodes.yaml is not taken over yet: {error}")
+        return
+    room.stamp = stamp
+    room.screen.know(nodes)
     for fault in nodes.warnings:
         room.ui.warn(str(fault))
-    room.ui.note(f"nodes.yaml: {len(nodes.nodes)} nodes, {', '.join(changed) or 'nothing'} changed")
+    room.ui.note(
+        f"nodes.yaml: {format_count(len(nodes.nodes), 'node')}, "
+        f"{', '.join(changed) or 'nothing'} changed"
+    )
 
 
 def restart(room: Room, name: str) -> None:
@@ -222,12 +263,10 @@ def restart(room: Room, name: str) -> None:
 def take_in_reports(room: Room) -> None:
     """Note what nodes run; where that fails, such as on a full disk, nodes are served still."""
     try:
-        note_reports(room.config.tree)
+        rotate_reports(room.config)
+        note_reports(room.config.tree, room.screen.nodes, most=TURN, fold=FOLDED_AT_ONCE)
     except (ImagebuilderError, OSError) as error:
-        text = f"what nodes run is not noted: {error}"
-        if text not in room.told:
-            room.told.add(text)
-            room.ui.warn(text)
+        room.warn_once(str(error), f"what nodes run is not noted: {error}")
 
 
 def take_over(config: ServeConfig) -> tuple[Nodes, list[str]]:
@@ -246,7 +285,7 @@ def stamp_of(config: ServeConfig) -> object:
     """What changes when nodes.yaml does."""
     try:
         status = config.tree.nodes_file.stat()
-    except FileNotFoundError:
+    except OSError:
         return None
     return status.st_ino, status.st_mtime_ns, status.st_size
 

@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from imagebuilder.nodes.files import make_entry, update_nodes
 from imagebuilder.nodes.types import Nodes
+from imagebuilder.process import run
 from imagebuilder.publish.usage import note_reports
 from imagebuilder.serve.config import Dhcp, Nfs, Options, ServeConfig
 from imagebuilder.serve.daemons import (
@@ -22,15 +25,39 @@ from imagebuilder.serve.daemons import (
 )
 from imagebuilder.serve.files import make_config
 from imagebuilder.serve.ipxe import copy_binaries
-from imagebuilder.serve.prepare import Prepared, check_alone, check_ports
+from imagebuilder.serve.nfsconf import (
+    NFS_CONF,
+    find_nfs_files,
+    find_other_use,
+    nfs_server_files,
+    tell_left_alone,
+)
+from imagebuilder.serve.own import find_foreign
+from imagebuilder.serve.prepare import INSTALLED, Prepared, check_alone, check_ports
 from imagebuilder.serve.render import render_exports, render_template
-from imagebuilder.serve.units import UNITS, Unit, exec_line, find_units, is_ours, place_units
+from imagebuilder.serve.rotate import rotate_reports
+from imagebuilder.serve.units import (
+    UNITS,
+    Unit,
+    exec_line,
+    find_units,
+    is_live,
+    is_ours,
+    place_units,
+    remove_units,
+)
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
 
 EXPORTS = Path("etc/exports.d/imagebuilder.exports")
 NODES = "imagebuilder-nodes"
 COMMAND = "serve"
+# Fails until an interface has an address.
+HAS_ADDRESS = (
+    'test -n "$(ip -4 -brief address show dev "$1" to "$2")" || '
+    '{ echo "$1 does not have $2 yet"; exit 1; }'
+)
+RESTART_NFS = "    sudo systemctl restart nfs-server    # running nodes wait, up to 90 s"
 
 
 def install(prepared: Prepared, nodes: Nodes, options: Options, root: Path, ui: Ui) -> str:
@@ -39,8 +66,7 @@ def install(prepared: Prepared, nodes: Nodes, options: Options, root: Path, ui: 
     Nothing is started.  What is there already and says the same is left alone.
     """
     config = prepared.config
-    if not is_running(config.folder / "nginx.pid"):
-        check_ports(config)
+    check_ports(config, find_foreign(config, (INSTALLED,)))
     if not is_running(config.folder / "dnsmasq.pid"):
         check_alone(config, ui)
     make_config(config, nodes)
@@ -49,10 +75,17 @@ def install(prepared: Prepared, nodes: Nodes, options: Options, root: Path, ui: 
     update_nodes(config.tree)
     make_entry(config.tree, config.server, config.http_port)
     units = system_files(config, options)
+    other_use = find_other_use(root) if config.nfs is Nfs.KERNEL else ""
+    if config.nfs is Nfs.KERNEL and not other_use:
+        units += nfs_server_files(config)
     lines = place_units(root, units)
-    for gone in sorted(leftovers(root) - {root / unit.path for unit in units}):
-        gone.unlink()
-        lines.append(f"removed    {gone}: not needed any more")
+    if other_use:
+        lines.append(tell_left_alone(other_use))
+    gone = leftovers(root) - {root / unit.path for unit in units}
+    if gone:
+        lines += [
+            f"{line}: not needed any more" for line in remove_units(root, gone, live=is_live(root))
+        ]
     lines.append(f"the daemons' own files are in {config.folder}")
     return "\n".join([*lines, "", *commands(units)])
 
@@ -60,7 +93,7 @@ def install(prepared: Prepared, nodes: Nodes, options: Options, root: Path, ui: 
 def leftovers(root: Path) -> set[Path]:
     """Every file of ours below a root."""
     exports = {root / EXPORTS} if is_ours(root / EXPORTS, COMMAND) else set()
-    return find_units(root, COMMAND) | exports
+    return find_units(root, COMMAND) | exports | find_nfs_files(root)
 
 
 def commands(units: Sequence[Unit]) -> list[str]:
@@ -71,28 +104,44 @@ def commands(units: Sequence[Unit]) -> list[str]:
         "To start them now and at every boot:",
         "    sudo systemctl daemon-reload",
         *(("    sudo exportfs -ra",) if exporting else ()),
+        *((RESTART_NFS,) if any(unit.path == NFS_CONF for unit in units) else ()),
         f"    sudo systemctl enable --now {started}",
         f"    sudo systemctl restart {started}    # if they ran before",
     ]
 
 
-def uninstall(root: Path) -> str:
-    """Remove the files of install(); returns what was removed and what to type before."""
-    found = sorted(leftovers(root))
-    for path in found:
-        path.unlink()
+def uninstall(root: Path, *, live: bool) -> str:
+    """Stop and remove what install() wrote; returns what was done.  Releases and nodes stay.
+
+    `live` is whether systemd runs the units below `root`.
+    """
+    found = leftovers(root)
     if not found:
         return "nothing of ours is installed"
-    started = " ".join(path.name for path in found if path.parent == root / UNITS)
-    return "\n".join(
-        [
-            *(f"removed    {path}" for path in found),
-            "",
-            "To stop what runs:",
-            f"    sudo systemctl disable --now {started}",
-            "    sudo systemctl daemon-reload; sudo exportfs -ra",
-        ]
-    )
+    tree = find_tree(root)
+    lines = remove_units(root, found, live=live)
+    if tree and (folder := tree.serve / INSTALLED).is_dir():
+        shutil.rmtree(folder)
+        lines.append(f"removed    {folder}")
+    if live and root / EXPORTS in found:
+        run(["exportfs", "-ra"])
+        lines.append("withdrew   the export of the roots")
+    if live and root / NFS_CONF in found:
+        run(["systemctl", "try-restart", "nfs-server"])
+        lines.append("restarted  nfs-server: it listens on the addresses of /etc/nfs.conf")
+    if tree:
+        lines.append(f"kept       releases and nodes in {tree.path}")
+    return "\n".join(lines)
+
+
+def find_tree(root: Path) -> Tree | None:
+    """The tree that the units below a root serve; None if nothing tells."""
+    try:
+        text = (root / UNITS / f"{NODES}.path").read_text()
+    except FileNotFoundError:
+        return None
+    found = re.search(r"^PathChanged=(.*)/nodes\.yaml$", text, re.MULTILINE)
+    return Tree(Path(found[1])) if found else None
 
 
 def refresh(prepared: Prepared, nodes: Nodes) -> str:
@@ -103,7 +152,8 @@ def refresh(prepared: Prepared, nodes: Nodes) -> str:
     make_entry(config.tree, config.server, config.http_port)
     changed = make_config(config, nodes)
     reload_changed(config, changed)
-    note_reports(config.tree)
+    rotate_reports(config)
+    note_reports(config.tree, nodes)
     return f"changed: {', '.join(changed) or 'nothing'}"
 
 
@@ -113,9 +163,7 @@ def system_files(config: ServeConfig, options: Options) -> tuple[Unit, ...]:
     if config.nfs is Nfs.GANESHA:
         served.append(ganesha(config))
     units = [daemon_unit(config, daemon) for daemon in served]
-    command = exec_line(
-        [sys.executable, "-m", "imagebuilder.cli.main", *words(options, config.tree)]
-    )
+    command = exec_line([sys.executable, "-m", "imagebuilder.cli.main", *words(options, config)])
     for kind, why in (
         ("service", "takes over nodes.yaml and what is published"),
         ("path", "starts it when nodes.yaml changes"),
@@ -136,21 +184,27 @@ def daemon_unit(config: ServeConfig, daemon: Daemon) -> Unit:
         config=config,
         daemon=daemon,
         command=exec_line(daemon.argv),
+        has_address=exec_line(["sh", "-c", HAS_ADDRESS, "sh", config.wire.name, config.server]),
         test=exec_line(daemon.test) if daemon.test else "",
+        before=exec_line(daemon.before) if daemon.before else "",
         nfs=daemon.name == "ganesha",
+        router=daemon.name == "radvd",
     )
     return Unit(UNITS / f"imagebuilder-{daemon.name}.service", text, daemon.purpose)
 
 
-def words(options: Options, tree: Tree) -> list[str]:
-    """The command line that refreshes what these options installed."""
+def words(options: Options, config: ServeConfig) -> list[str]:
+    """The command line that refreshes what these options installed.
+
+    It names the NFS server that was chosen: which one runs just then must not matter.
+    """
     given = {
         "--interface": options.interface,
-        "--tree": os.fspath(tree.path),
+        "--tree": os.fspath(config.tree.path),
         "--address": options.address,
         "--dhcp": "" if options.dhcp is Dhcp.FULL else str(options.dhcp),
         "--range": options.pool,
-        "--nfs": "" if options.nfs is Nfs.AUTO else str(options.nfs),
+        "--nfs": str(config.nfs),
         "--http-port": "" if options.http_port == 80 else str(options.http_port),
         "--domain": options.domain,
         "--gateway": options.gateway,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import HostError
+from imagebuilder.files import place_file
 
 # Where distributions put them; a folder the person names comes first.
 FOLDERS = (
@@ -105,20 +106,13 @@ def check_binaries(binaries: dict[str, Path]) -> None:
         raise HostError(
             "no iPXE binaries on this host",
             where=", ".join(map(os.fspath, FOLDERS)),
-            hint="scripts/host-setup --serve installs them; --ipxe DIR names a folder with some",
+            hint="imagebuilder setup --serve installs them; --ipxe DIR names a folder with some",
         )
 
 
 def copy_binaries(binaries: dict[str, Path], folder: Path) -> None:
     """Put the binaries into TREE/tftp, each whole or not at all; others of ours there go."""
     for name, source in binaries.items():
-        content = source.read_bytes()
-        place = folder / name
-        if place.is_file() and place.read_bytes() == content:
-            continue
-        staged = folder / f".{name}.new"
-        staged.write_bytes(content)
-        staged.chmod(0o644)
-        staged.replace(place)
+        place_file(folder / name, source.read_bytes())
     for name in NAMES.keys() - binaries.keys():
         (folder / name).unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from imagebuilder.serve.ports import Holder
 from imagebuilder.serve.render import export_options
 
 KERNEL_THREADS = Path("/proc/fs/nfsd/threads")
+KERNEL_COUNTS = Path("/proc/net/rpc/nfsd")  # the same number, for everybody to read
 RPCBIND_PORT = 111
 
 
@@ -34,17 +36,39 @@ def choose_nfs(wanted: Nfs) -> Nfs:
     raise HostError(what, where=f"--nfs {wanted}", hint=hint)
 
 
-def kernel_serves() -> bool:
-    """Whether the kernel's NFS server has threads."""
+def kernel_serves() -> bool | None:
+    """Whether the kernel's NFS server has threads; None if we may not look."""
     try:
         return int(KERNEL_THREADS.read_text()) > 0
     except (OSError, ValueError):
+        return has_threads(KERNEL_COUNTS)
+
+
+def has_threads(counts: Path) -> bool | None:
+    """What only root may read in one file anybody reads in another: the line `th COUNT ...`.
+
+    Without that line nobody counts; without the file there is no NFS server in the kernel.
+    """
+    try:
+        found = re.search(r"^th (\d+)", counts.read_text(), re.MULTILINE)
+    except FileNotFoundError:
         return False
+    except OSError:
+        return None
+    return int(found[1]) > 0 if found else None
 
 
 def has_ganesha() -> bool:
     """Whether nfs-ganesha could run."""
     return is_installed("ganesha.nfsd") and is_installed("rpcbind")
+
+
+def find_ganesha_release() -> int:
+    """The major number of its version, 0 when it does not tell."""
+    if not is_installed("ganesha.nfsd"):
+        return 0
+    found = re.search(r"Release = V(\d+)", run(["ganesha.nfsd", "-v"], check=False).stdout)
+    return int(found[1]) if found else 0
 
 
 def is_installed(name: str) -> bool:

@@ -6,13 +6,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
 from imagebuilder.errors import Fault
 from imagebuilder.process import run
 
 ANYWHERE = frozenset(("0.0.0.0", "*", "[::]"))
-# Programs that come with a service of their name, which serve does without.
-SERVICES = ("nginx", "dnsmasq", "apache2", "lighttpd", "tftpd-hpa", "isc-dhcp-server")
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,10 @@ class Port:
 
 @dataclass(frozen=True)
 class Holder:
-    """Somebody who has a port open: at an address, perhaps on one interface only."""
+    """Somebody who has a port open: at an address, perhaps on one interface only.
+
+    `others` are further processes with the same socket, such as nginx's.
+    """
 
     protocol: str
     number: int
@@ -37,6 +39,7 @@ class Holder:
     interface: str = ""
     program: str = ""
     pid: int = 0
+    others: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.program} (process {self.pid})" if self.pid else "a program of another user"
@@ -59,11 +62,12 @@ def parse_holder(line: str) -> Holder | None:
         return None
     address, _, number = words[4].rpartition(":")
     address, _, interface = address.partition("%")
-    users = re.search(r'\("([^"]*)",pid=(\d+)', words[6] if len(words) > 6 else "")
+    users = re.findall(r'\("([^"]*)",pid=(\d+)', words[6] if len(words) > 6 else "")
     if not number.isdigit():
         return None
-    program, pid = (users[1], int(users[2])) if users else ("", 0)
-    return Holder(words[0], int(number), address, interface, program, pid)
+    program = users[0][0] if users else ""
+    pid, *others = [int(user[1]) for user in users] or [0]
+    return Holder(words[0], int(number), address, interface, program, pid, tuple(others))
 
 
 def find_holder(
@@ -101,6 +105,21 @@ def mend_for(holder: Holder) -> str:
     """What to do about a holder."""
     if not holder.pid:
         return f"sudo ss -lnp 'sport = {holder.number}' tells whose it is"
-    if holder.program in SERVICES:
-        return f"sudo systemctl disable --now {holder.program}, unless another serve runs"
-    return f"systemctl status {holder.pid} tells which service it is; stop it, or bind it elsewhere"
+    if unit := find_unit(holder.pid):
+        return f"sudo systemctl disable --now {unit}, or let it listen elsewhere"
+    return f"end process {holder.pid}, or let it listen elsewhere: ps -f {holder.pid} shows it"
+
+
+def find_unit(pid: int) -> str:
+    """The service of systemd that a process belongs to, by its cgroup(7); empty if none does."""
+    try:
+        text = Path(f"/proc/{pid}/cgroup").read_text()
+    except OSError:
+        return ""
+    return parse_unit(text)
+
+
+def parse_unit(cgroups: str) -> str:
+    """The service in the text of /proc/PID/cgroup."""
+    found = re.findall(r"/([^/\n]+\.service)$", cgroups, re.MULTILINE)
+    return found[-1] if found else ""

@@ -14,7 +14,9 @@ from pathlib import Path
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.nodes.types import Nodes
 from imagebuilder.process import run
-from imagebuilder.serve.config import Dhcp, Options, ServeConfig
+from imagebuilder.rights import check_root
+from imagebuilder.serve.capacity import find_capacity
+from imagebuilder.serve.config import Dhcp, Nfs, Options, ServeConfig
 from imagebuilder.serve.discover import Server, find_dhcp_servers
 from imagebuilder.serve.ipxe import (
     FOLDERS,
@@ -24,7 +26,7 @@ from imagebuilder.serve.ipxe import (
     missing_architectures,
 )
 from imagebuilder.serve.nfs import choose_nfs, is_installed
-from imagebuilder.serve.ports import find_holders, port_faults
+from imagebuilder.serve.ports import Holder, port_faults
 from imagebuilder.serve.wire import Wire, check_node_addresses, find_wire, parse_pool, plan_pool
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
@@ -50,9 +52,13 @@ class Prepared:
     binaries: dict[str, Path]
 
 
-def prepare(options: Options, tree: Tree, nodes: Nodes, folder: str) -> Prepared:
+def prepare(
+    options: Options, tree: Tree, nodes: Nodes, folder: str, *, pinned: bool = False
+) -> Prepared:
     """Decide everything from the options and the host, for daemons' files in TREE/serve/`folder`.
 
+    With `pinned`, the options name what was decided at the installation: whether the NFS server
+    runs just now is not asked.
     Raises InputError and HostError.
     """
     check_host()
@@ -72,7 +78,7 @@ def prepare(options: Options, tree: Tree, nodes: Nodes, folder: str) -> Prepared
         tree=tree,
         wire=wire,
         folder=tree.serve / folder,
-        nfs=choose_nfs(options.nfs),
+        nfs=options.nfs if pinned and options.nfs is not Nfs.AUTO else choose_nfs(options.nfs),
         boot_files=choose_boot_files(tuple(binaries)),
         pool=plan_pool(wire, nodes.nodes, given) if full else None,
         http_port=options.http_port,
@@ -83,6 +89,7 @@ def prepare(options: Options, tree: Tree, nodes: Nodes, folder: str) -> Prepared
         web_user=find_user(WEB_USERS),
         dhcp_user=find_user(DHCP_USERS),
         announces=full and has_ipv6(wire.name) and is_installed("radvd"),
+        capacity=find_capacity(installed=folder == INSTALLED),
     )
     check_readable(config)
     return Prepared(config, binaries)
@@ -97,12 +104,11 @@ def check_nodes(config: ServeConfig, nodes: Nodes) -> None:
 
 def check_host() -> None:
     """Raise HostError when the daemons could not be started."""
-    if os.geteuid() != 0:
-        raise HostError("serve needs root", hint="sudo imagebuilder serve …")
+    check_root("serving nodes")
     if missing := [name for name in PROGRAMS if not is_installed(name)]:
         raise HostError(
             f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed",
-            hint="scripts/host-setup --serve installs what serving needs",
+            hint="imagebuilder setup --serve installs what serving needs",
         )
 
 
@@ -182,9 +188,9 @@ def find_closed(user: str, folder: Path) -> str:
     return run([*become, "sh", "-c", PASSABLE, "sh", *way], cwd=Path("/"), check=False).stdout
 
 
-def check_ports(config: ServeConfig) -> None:
-    """Raise HostError that names whoever has a port that we need."""
-    faults = port_faults(config.ports, config.server, config.wire.name, find_holders())
+def check_ports(config: ServeConfig, holders: Sequence[Holder]) -> None:
+    """Raise HostError that names whoever of these has a port that we need."""
+    faults = port_faults(config.ports, config.server, config.wire.name, holders)
     if faults:
         error = HostError(faults[0].what, where=faults[0].where, hint=faults[0].hint)
         error.faults = tuple(faults)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ipaddress import IPv4Address
 
+from imagebuilder.nodes.given import TICKET
 from imagebuilder.nodes.scripts import environment
 from imagebuilder.nodes.types import Node
 from imagebuilder.serve.config import MOUNTD_PORT, Dhcp, ServeConfig
@@ -55,12 +56,12 @@ def render_hosts(config: ServeConfig, nodes: Sequence[Node]) -> str:
 def render_nginx(config: ServeConfig, nodes: Sequence[Node]) -> str:
     """nginx.conf; a node's files are for its own address, where that is certain."""
     owned = [
-        (hyphened(mac), node.address)
+        (f"{hyphened(mac)}/", node.address)
         for node in nodes
         if node.address and config.dhcp is Dhcp.FULL
         for mac in node.macs
     ]
-    return render_template("nginx.conf.j2", config=config, owned=owned)
+    return render_template("nginx.conf.j2", config=config, owned=owned, ticket=TICKET)
 
 
 def render_exports(config: ServeConfig) -> str:
@@ -73,6 +74,8 @@ def export_options(config: ServeConfig) -> str:
     return f"ro,no_root_squash,no_subtree_check,fsid={config.export_id},sec=sys"
 
 
-def render_ganesha(config: ServeConfig) -> str:
-    """ganesha.conf, for hosts whose kernel does not serve NFS."""
-    return render_template("ganesha.conf.j2", config=config, mountd_port=MOUNTD_PORT)
+def render_ganesha(config: ServeConfig, release: int) -> str:
+    """ganesha.conf, for hosts whose kernel does not serve NFS; it refuses what it does not know."""
+    return render_template(
+        "ganesha.conf.j2", config=config, mountd_port=MOUNTD_PORT, release=release
+    )

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from imagebuilder.nodes.types import Nodes
 from imagebuilder.serve.stages import STAGES, Event, Stage
 from imagebuilder.ui import GREEN, PLAIN, RED, Ui, format_duration
+from imagebuilder.untrusted import fit
 
 COLOURS = {
     "dnsmasq": "\x1b[36m",
@@ -30,43 +31,71 @@ USUAL = {
     "radvd": re.compile(r".*(IPv6 forwarding|config file|version .* started|linklocal|sending)"),
 }
 NAME_WIDTH = 8
-CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f]")  # what a NIC says must not reach a terminal
+MOST_SHOWN = 400  # characters of a line
+MOST_A_TURN = 200  # lines that are not about nodes of nodes.yaml
 
 
 @dataclass
 class Screen:
-    """Prints lines and events on a ui; all lines of the daemons when that tells every detail."""
+    """Prints lines and events on a ui; all lines of the daemons when that tells every detail.
+
+    What nodes of nodes.yaml do is always shown.  Of all else there is a most for each turn, so
+    that a flood of strangers neither hides them nor keeps us from watching.
+    """
 
     ui: Ui
     nodes: Nodes
+    names: dict[str, str] = field(default_factory=dict)  # by MAC
+    shown: int = 0
+    hidden: int = 0
+
+    def __post_init__(self) -> None:
+        self.know(self.nodes)
+
+    def know(self, nodes: Nodes) -> None:
+        """These are the nodes from now on."""
+        self.nodes = nodes
+        self.names = {mac: node.name for node in nodes.nodes for mac in node.macs}
+
+    def is_node(self, mac: str) -> bool:
+        """Whether a MAC address is one of nodes.yaml."""
+        return mac in self.names
+
+    def turn(self) -> None:
+        """A turn is over: say how much was not shown in it."""
+        if self.hidden:
+            self.ui.note(f"{self.hidden} more lines about strangers: TREE/serve/logs has them")
+        self.shown = self.hidden = 0
+
+    def may_show(self) -> bool:
+        """Whether one more line that is not about a node is shown in this turn."""
+        self.shown += 1
+        self.hidden += self.shown > MOST_A_TURN
+        return self.shown <= MOST_A_TURN
 
     def line(self, daemon: str, text: str) -> None:
         """A line of a daemon, behind its name."""
         usual = USUAL[daemon].match(text)
-        if text.strip() and (self.ui.verbose or not usual):
+        if text.strip() and (self.ui.verbose or not usual) and self.may_show():
             prefix = self.paint(f"{daemon:<{NAME_WIDTH}}|", COLOURS[daemon])
-            self.ui.note(f"{prefix} {CONTROL.sub('?', text)}")
+            self.ui.note(f"{prefix} {fit(text, MOST_SHOWN)}")
 
     def event(self, event: Event, times: dict[Stage, float]) -> None:
         """A stage that a node has reached; with ssh, all its times once more."""
-        name = self.name(event.node)
+        if not self.is_node(event.node) and not self.may_show():
+            return
+        name = self.names.get(event.node) or fit(event.node)
         after = format_duration(event.seconds)
         if event.failed:
-            what = CONTROL.sub("?", event.failed)
-            words = self.paint(f"FAILED in {what}", RED)
+            words = self.paint(f"FAILED in {fit(event.failed)}", RED)
             self.ui.note(f"{name:<18} {words} after {after}; its console says why")
             return
         title = event.stage.title
         shown = self.paint(f"{title:<9}", GREEN) if event.stage is Stage.SSH else f"{title:<9}"
-        detail = CONTROL.sub("?", event.detail)
+        detail = fit(event.detail)
         if event.stage is Stage.SSH:
             detail = ", ".join(f"{STAGES[s]} {format_duration(t)}" for s, t in times.items())
         self.ui.note(f"{name:<18} {shown} {after:>9}  {detail}".rstrip())
-
-    def name(self, mac: str) -> str:
-        """A node's name, or its MAC address."""
-        node = self.nodes.find_by_mac(mac)
-        return node.name if node else CONTROL.sub("?", mac)
 
     def paint(self, text: str, colour: str) -> str:
         return f"{colour}{text}{PLAIN}" if self.ui.colour else text

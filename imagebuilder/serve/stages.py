@@ -7,27 +7,37 @@ iPXE      which has asked for its entry script
 kernel    kernel fetched
 root      root mounted, the system takes over
 ssh       somebody can log in
+
+Whoever is on the wire decides what these lines say.  No line raises, and what is remembered is
+bounded: what nodes of nodes.yaml do is forgotten last.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from urllib.parse import parse_qs, urlsplit
+from ipaddress import IPv4Address
+
+from imagebuilder.serve.remembered import Remembered
+from imagebuilder.untrusted import parse_request
 
 STAGES = ("DHCP", "firmware", "iPXE", "kernel", "root", "ssh")
 MAC = r"[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5}"
-DHCP_LINE = re.compile(r"dnsmasq-dhcp(?:\[\d+\])?: (\d+) (.*)")
+# From the start of a line: what a stranger puts into another daemon's line is not taken for these.
+DHCP_LINE = re.compile(r"dnsmasq-dhcp(?:\[\d+\])?: (\d+) (.*)", re.ASCII)
 TOLD = re.compile(r"(vendor class|user class): (.*)")
 ACK = re.compile(rf"DHCPACK\(\S+\) (\S+) ({MAC})")
-ASKED = re.compile(rf"(?:DHCPDISCOVER|DHCPREQUEST|PXE)\(\S+\) (?:(\d[\d.]+) )?({MAC})")
-SENT = re.compile(r"dnsmasq-tftp(?:\[\d+\])?: sent \S*/(\S+) to (\S+)")
-REQUEST = re.compile(r"(\d+(?:\.\d+){3}) (\d{3}) \d+ [\d.]+ (\S+)")
-ARCHITECTURE = re.compile(r"(?:PXE|HTTP)Client:Arch:(\d{5})")
+ASKED = re.compile(rf"(?:DHCPDISCOVER|DHCPREQUEST|PXE)\(\S+\) (?:(\d[\d.]+) )?({MAC})", re.ASCII)
+SENT = re.compile(r"dnsmasq-tftp(?:\[\d+\])?: sent \S*/(\S+) to (\S+)", re.ASCII)
+REQUEST = re.compile(r"(\d+(?:\.\d+){3}) (\d{3}) \d+ [\d.]+ (\S+)", re.ASCII)
+ARCHITECTURE = re.compile(r"(?:PXE|HTTP)Client:Arch:(\d{5})", re.ASCII)
 MOST_TALKS = 1000  # DHCP transactions kept in mind
 MOST_BOOTS = 4096
+MOST_OWNERS = 8192  # addresses
+MOST_ASKED = 256
+MOST_STRANGERS = 50  # of the machines that ssh is tried on
 SSH_GIVEN_UP = 900.0  # seconds after the start of a boot
 
 
@@ -90,20 +100,28 @@ class Talk:
 
 
 class Progress:
-    """Takes the daemons' lines and gives events; `clock` tells seconds."""
+    """Takes the daemons' lines and gives events; `clock` tells seconds.
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    `is_node` tells whether a MAC address is one of nodes.yaml.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float], is_node: Callable[[str], bool] = lambda _: False
+    ) -> None:
         self.clock = clock
-        self.boots: dict[str, Boot] = {}
-        self.owners: dict[str, str] = {}  # address -> MAC
-        self.talks: dict[str, Talk] = {}
-        self.asked: dict[str, int] = {}  # MAC -> architecture; whoever reads it clears it
+        self.is_node = is_node
+        self.boots = Remembered[Boot](MOST_BOOTS, lambda mac, _: is_node(mac))
+        # Address -> MAC
+        self.owners = Remembered[str](MOST_OWNERS, lambda _, mac: is_node(mac))
+        self.talks = Remembered[Talk](MOST_TALKS)
+        # MAC -> architecture; whoever reads it clears it
+        self.asked = Remembered[int](MOST_ASKED, lambda mac, _: is_node(mac))
 
     def hear(self, line: str) -> list[Event]:
         """What a line of dnsmasq or nginx tells."""
-        if talk := DHCP_LINE.search(line):
+        if talk := DHCP_LINE.match(line):
             return self.hear_dhcp(talk[1], talk[2])
-        if sent := SENT.search(line):
+        if sent := SENT.match(line):
             return self.reach(self.owner(sent[2]), Stage.FIRMWARE, sent[1])
         if request := REQUEST.match(line):
             return self.hear_request(request[1], int(request[2]), request[3])
@@ -112,8 +130,6 @@ class Progress:
     def hear_dhcp(self, number: str, words: str) -> list[Event]:
         """A line of a DHCP transaction; what a client says of itself comes before its question."""
         talk = self.talks.setdefault(number, Talk())
-        if len(self.talks) > MOST_TALKS:
-            self.talks.pop(next(iter(self.talks)))
         if told := TOLD.match(words):
             if told[1] == "vendor class":
                 talk.vendor = told[2]
@@ -149,10 +165,10 @@ class Progress:
 
     def hear_request(self, address: str, status: int, uri: str) -> list[Event]:
         """A request that nginx has answered."""
-        parts = urlsplit(uri)
-        path = parts.path
+        request = parse_request(uri)
+        path = request.path
         if path.startswith("/report"):
-            return self.hear_report(address, parse_qs(parts.query))
+            return self.hear_report(address, request.words)
         if status not in (200, 206):
             return []
         # One that is not there tells nothing: a machine asks for each of its NICs.
@@ -167,18 +183,18 @@ class Progress:
             return self.reach(self.owner(address), Stage.KERNEL, release)
         return []
 
-    def hear_report(self, address: str, told: dict[str, list[str]]) -> list[Event]:
+    def hear_report(self, address: str, told: Mapping[str, str]) -> list[Event]:
         """A stage that a node's initrd reports, as in docs/netboot-root.md."""
-        stage = told.get("stage", [""])[0]
-        mac = told.get("node", [""])[0].lower()
+        stage = told.get("stage", "")
+        mac = told.get("node", "").lower()
         if re.fullmatch(MAC, mac):
-            self.own(address, mac)
+            self.own(address, mac.replace("-", ":"))
         node = self.owner(address)
         if stage == "switch-root":
             return self.reach(node, Stage.ROOT)
-        if stage == "failed":
+        if stage == "failed" and is_host(node):
             boot = self.boots.get(node) or self.begin(node)
-            at = told.get("at", ["?"])[0]
+            at = told.get("at", "?")
             return [Event(node, boot.stage, self.clock() - boot.start, failed=at)]
         return []
 
@@ -188,6 +204,9 @@ class Progress:
 
     def own(self, address: str, mac: str) -> None:
         """An address belongs to a MAC; what the address did so far, the MAC did."""
+        if not is_host(address):
+            return
+        self.owners.pop(address, None)
         self.owners[address] = mac
         early = self.boots.pop(address, None)
         if early and mac not in self.boots:
@@ -202,14 +221,14 @@ class Progress:
     def begin(self, node: str) -> Boot:
         """A boot starts now."""
         self.boots.pop(node, None)
-        if len(self.boots) >= MOST_BOOTS:
-            self.boots.pop(next(iter(self.boots)))
         boot = Boot(node, self.clock(), address="" if ":" in node else node)
         self.boots[node] = boot
         return boot
 
     def reach(self, node: str, stage: Stage, detail: str = "") -> list[Event]:
         """A node is at a stage: an event if it is the first time in this boot."""
+        if not is_host(node):
+            return []
         boot = self.boots.get(node)
         if boot is None or (stage is Stage.IPXE and boot.stage >= Stage.KERNEL):
             boot = self.begin(node)
@@ -220,11 +239,32 @@ class Progress:
         return [Event(node, stage, boot.times[stage], detail)]
 
     def awaiting_ssh(self) -> list[Boot]:
-        """Boots that have their root and an address, and may soon be open to ssh."""
-        return [
+        """Boots that have their root and an address, and may soon be open to ssh.
+
+        All of nodes.yaml, and of others no more than we can afford to be lied to about.
+        """
+        waiting = [
             boot
             for boot in self.boots.values()
             if boot.stage is Stage.ROOT
             and boot.address
             and self.clock() - boot.start < SSH_GIVEN_UP
         ]
+        strangers = [boot for boot in waiting if not self.is_node(boot.node)]
+        return [
+            *(boot for boot in waiting if self.is_node(boot.node)),
+            *strangers[-MOST_STRANGERS:],
+        ]
+
+
+def is_host(text: str) -> bool:
+    """Whether text is a MAC address, or an address that a machine can have."""
+    if re.fullmatch(MAC, text):
+        return True
+    try:
+        address = IPv4Address(text)
+    except ValueError:
+        return False
+    return not (
+        address.is_loopback or address.is_multicast or address.is_unspecified or address.is_reserved
+    )

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""systemd units of ours below a root: written when they differ, found again, removed."""
+"""systemd units of ours below a root: written when they differ, found, stopped and removed."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import WorkError
-from imagebuilder.nodes.place import place_file
-from imagebuilder.process import Word, base_environment, paste
+from imagebuilder.files import place_file
+from imagebuilder.process import Word, base_environment, paste, run
+from imagebuilder.rights import check_writable
 
 UNITS = Path("etc/systemd/system")
+RUNNING = Path("/run/systemd/system")  # sd_booted(3)
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,8 @@ class Unit:
 
 
 def place_units(root: Path, units: Sequence[Unit]) -> list[str]:
-    """Write what is not there or differs; a line about each.  Raises WorkError."""
+    """Write what is not there or differs; a line about each.  Raises RootError and WorkError."""
+    check_writable(root / UNITS)
     return [told(root, unit, changed=place_unit(root, unit)) for unit in units]
 
 
@@ -63,3 +66,41 @@ def exec_line(argv: Sequence[Word]) -> str:
     """A command as systemd wants it: the program by its path, `%` and `$` doubled."""
     program = shutil.which(argv[0], path=base_environment()["PATH"]) or os.fspath(argv[0])
     return paste([program, *argv[1:]]).replace("%", "%%").replace("$", "$$")
+
+
+def is_live(root: Path) -> bool:
+    """Whether the units below a root are those of the systemd that runs here."""
+    return root.absolute() == Path("/") and RUNNING.is_dir()
+
+
+def remove_units(root: Path, files: Collection[Path], *, live: bool) -> list[str]:
+    """Remove files of ours; of a `live` system, stop and disable the units among them first.
+
+    A line about each.  Raises RootError, and WorkError when one cannot be stopped, before anything
+    is removed.
+    """
+    units = sorted(path.name for path in files if path.parent == root / UNITS)
+    lines: list[str] = []
+    if files:
+        check_writable(root / UNITS)
+    if live and units:
+        # Units that were written but never loaded are not known, and could not be stopped.
+        run(["systemctl", "daemon-reload"])
+        run(["systemctl", "stop", *units])
+        run(["systemctl", "--quiet", "disable", *units], check=False)  # not all can be enabled
+        lines = [f"stopped    {name}" for name in units]
+    for path in sorted(files):
+        path.unlink()
+        lines.append(f"removed    {path}")
+        if path.parent.suffix == ".d" and path.parent.parent == root / UNITS:
+            remove_empty(path.parent)
+    if live:
+        run(["systemctl", "daemon-reload"])
+        run(["systemctl", "reset-failed", *units], check=False)  # else they are listed for ever
+    return lines
+
+
+def remove_empty(folder: Path) -> None:
+    """Remove a folder of drop-ins that has none any more."""
+    if not any(folder.iterdir()):
+        folder.rmdir()

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from ipaddress import AddressValueError, IPv4Address, IPv4Interface, IPv4Network
-from typing import Any
+from typing import Any, cast
 
+from imagebuilder.decode import parse_json, reading
 from imagebuilder.errors import Fault, HostError, InputError
 from imagebuilder.nodes.types import Node
 from imagebuilder.process import run
@@ -44,7 +44,14 @@ def find_wire(interface: str, address: str = "") -> Wire:
     down or has no IPv4 address.
     """
     shown = run(["ip", "-json", "address", "show"]).stdout
-    return choose_wire(json.loads(shown), interface, address)
+    return parse_links(shown, interface, address)
+
+
+def parse_links(shown: str, interface: str, address: str = "") -> Wire:
+    """find_wire() on the text that `ip -json address show` printed."""
+    with reading("ip -json address show", "iproute2 is too old, or not what it should be"):
+        links = cast("list[dict[str, Any]]", parse_json(shown, "ip -json address show"))
+        return choose_wire(links, interface, address)
 
 
 def choose_wire(links: Sequence[Mapping[str, Any]], interface: str, address: str = "") -> Wire:

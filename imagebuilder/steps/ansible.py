@@ -12,31 +12,48 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import cast
 
+from imagebuilder.checks.room import Inside, staying
+from imagebuilder.decode import parse_object, read_or_say
 from imagebuilder.digest import Json, digest_of
 from imagebuilder.errors import HostError, WorkError
-from imagebuilder.process import MOST, SBIN, Word, base_environment, run
+from imagebuilder.process import MOST, Word, base_environment, run
 from imagebuilder.recipe.types import Playbook, Recipe
-from imagebuilder.sandbox import Sandbox
+from imagebuilder.sandbox import INSIDE, Bind
 from imagebuilder.steps import clean
+from imagebuilder.steps.ansible_room.door import door
 from imagebuilder.steps.ansible_room.facts import OF_MACHINES
-from imagebuilder.steps.ansible_room.make import Room, make_room
+from imagebuilder.steps.ansible_room.make import Room, make_room, outer_sandbox
+from imagebuilder.steps.ansible_room.throwaway import find_machine, make_machine
 from imagebuilder.steps.clean import run_clean
+from imagebuilder.steps.finalise import IDENTITY
 from imagebuilder.steps.generated import is_boot_file
 from imagebuilder.steps.workspace import Workspace
 
 # Also for what ansible_room/ does to a layer.
-VERSION = 1
+VERSION = 2
 # The oldest that this was tried with: it names what plugins return as the newer ones do.
 OLDEST = (2, 14)
 PROGRAM = "ansible-playbook"
 INSTALL = "pip install 'imagebuilder[ansible]' where imagebuilder is"
 PYTHON = "/usr/bin/python3"
+END_ALL = "import os, signal; os.kill(-1, signal.SIGKILL)"
+END_SECONDS = 10.0
+IN_ROOT = {
+    "SYSTEMD_OFFLINE": "1",
+    "APT_CONFIG": f"{INSIDE}/ansible/apt.conf",
+    "PYTHONHASHSEED": "0",  # sets that a template writes out have one order
+}
 # What `backup: true` leaves: named by process and time, so that no two builds are equal.
 BACKUP = re.compile(r"\.\d+\.\d{4}-\d\d-\d\d@\d\d:\d\d:\d\d~$")
+# Of root's home in clean.py, what a playbook may have meant to keep.
+HOMES = ("/root/.ssh",)
 # How Ansible says what is wrong before a task runs, and where (2.19 and newer; older).
 SAID = re.compile(r"^(?:\[ERROR\]:|ERROR!) (.*)")
 ORIGIN = re.compile(r"^Origin: (\S+)|appears to be in '([^']+)': line (\d+)")
@@ -150,24 +167,8 @@ def run_playbook(workspace: Workspace, step: AnsibleStep, room: Room) -> None:
         if workspace.on_line:
             workspace.on_line(line)
 
-    outer = Sandbox(
-        work=workspace.work,
-        lower=("empty",),
-        upper=f"{workspace.upper}.builder",
-        epoch=workspace.epoch,
-        network=step.playbook.network,
-        enter=False,
-        env=(("PYTHONPATH", os.fspath(room.library)), ("PATH", f"{room.path}:{SBIN}")),
-    )
-    argv: list[Word] = [
-        sys.executable,
-        "-P",
-        "-m",
-        "imagebuilder.steps.ansible_room.controller",
-        room.table,
-    ]
     try:
-        run(argv, sandbox=outer, log=workspace.log, on_line=see)
+        run_inside(workspace, step.playbook, room, see)
     except WorkError as error:
         raise told_error(workspace, step, room, lines) or error from error
     told = read_told(room.told)
@@ -181,6 +182,43 @@ def run_playbook(workspace: Workspace, step: AnsibleStep, room: Room) -> None:
     facts = {name: int(stats[name]) for name in ("ok", "changed")}
     skipped = sum(row["kind"] == "service" for row in read_told(room.skipped))
     workspace.facts.write_text(json.dumps({**facts, "service-starts-skipped": skipped}))
+
+
+def run_inside(
+    workspace: Workspace, playbook: Playbook, room: Room, see: Callable[[str], None]
+) -> None:
+    """Run Ansible in a sandbox of its own, and its commands in the root's.  Raises WorkError.
+
+    A playbook may run code on Ansible's side (lookups, `pipe`): it sees the project and programs.
+    """
+    network, top = playbook.network, room.top
+    given = Bind(top / "inside", INSIDE / "ansible")
+    skipped = Bind(room.skipped, INSIDE / "skipped", writable=True)
+    root = workspace.sandbox(binds=(given, skipped), network=network, env=IN_ROOT)
+    outer = outer_sandbox(room, playbook, workspace.epoch, network=network)
+    argv: list[Word] = ["env", f"--chdir={playbook.project}", *room.argv]
+    with staying(root, top / "sandbox.log") as inside, door(top, inside), ended(inside):
+        words = make_machine(inside)
+        run([PYTHON, "-IS", INSIDE / "ansible/prepare.py"], sandbox=inside)
+        run(argv, sandbox=outer, log=workspace.log, on_line=see)
+    if place := find_machine(workspace.tree, list(written(workspace)), words):
+        raise WorkError(
+            f"the playbook wrote a machine-id or an ssh host key into {place}",
+            where=place,
+            hint=f"each node makes its own when it boots: {SKIP}",
+        )
+
+
+@contextmanager
+def ended(inside: Inside) -> Iterator[None]:
+    """Whatever the playbook left running ends; the sandbox then tidies up its root and ends."""
+    try:
+        yield
+    finally:
+        run([PYTHON, "-ISc", END_ALL], sandbox=inside, check=False)
+        deadline = time.monotonic() + END_SECONDS
+        while Path(f"/proc/{inside.pid}").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
 
 
 def told_error(
@@ -215,7 +253,10 @@ def hints(what: str, *, network: bool) -> Iterator[str]:
             f"unit find them at boot, or {SKIP}"
         )
     if NO_PACKAGE.search(what):
-        yield "an image's packages are locked: list this one under `packages:` of an overlay"
+        yield (
+            "an image's packages are locked: `imagebuilder lock PROFILE --add-packages` finds "
+            "what the playbook asks for and adds it to the overlay"
+        )
     if NO_NETWORK.search(what) and not network:
         yield f"tasks have no network here: ansible_network: true gives it, or {SKIP}"
     if NO_HOST in what:
@@ -226,20 +267,31 @@ def hints(what: str, *, network: bool) -> Iterator[str]:
 
 def read_told(path: Path) -> list[dict[str, str]]:
     """The JSON lines that plugins and programs inside have written."""
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    if not path.exists():
+        return []
+    lines = read_or_say(path, "").splitlines()
+    return [cast("dict[str, str]", parse_object(line, path.name, whole=True)) for line in lines]
 
 
 def tell_skipped(workspace: Workspace, room: Room) -> None:
     """Say what the playbook wanted of a running node, which an image is not."""
     rows = read_told(room.skipped)
     starts = unique(f"{r['what']} ({r['verb']})" for r in rows if r["kind"] == "service")
-    others = unique(r["what"] for r in rows if r["kind"] == "machine")
+    others, reads, boots = (
+        unique(r["what"] for r in rows if r["kind"] == kind) for kind in ("machine", "read", "boot")
+    )
     said = []
     if starts:
         many = f"{len(starts)} service start{'s' * (len(starts) != 1)} skipped"
         said.append(f"{many}: {', '.join(starts)}")
     if others:
         said.append(f"left to the node, which does it when it boots: {', '.join(others)}")
+    if reads:
+        said.append(f"the builder's kernel answered, a node's may differ: {', '.join(reads)}")
+    if boots:
+        said.append(f"not done, for initrd and boot loader are not the root's: {', '.join(boots)}")
+    if lost := lost_files(workspace):
+        said.append(f"not part of the image, for each node has its own: {', '.join(lost)}")
     for place in boot_files(workspace):
         said.append(f"the initrd is made before playbooks and has no {place}")
     with workspace.log.open("a") as log:
@@ -266,8 +318,26 @@ def boot_files(workspace: Workspace) -> list[str]:
     return sorted(place for place in places if is_boot_file(place))
 
 
+def lost_files(workspace: Workspace) -> list[str]:
+    """The files the playbook has written that no image keeps: keys, names, a root's own."""
+    kept_back = (*IDENTITY, *HOMES)
+    places = sorted(f"/{path.relative_to(workspace.tree)}" for path in written(workspace))
+    return [
+        place
+        for place in places
+        if any(PurePath(place).match(glob) or is_below(place, glob) for glob in kept_back)
+    ]
+
+
+def is_below(place: str, folder: str) -> bool:
+    """Whether a folder that goes as a whole has the file."""
+    return PurePath(place).is_relative_to(folder)
+
+
 def tidy(workspace: Workspace) -> None:
-    """Remove what Ansible leaves and no two builds have alike."""
+    """Remove what Ansible leaves and no two builds have alike, and what no image keeps."""
     for path in list(written(workspace)):
         if BACKUP.search(path.name):
             path.unlink()
+    if lost := lost_files(workspace):
+        workspace.run(["rm", "-rf", "--", *lost])

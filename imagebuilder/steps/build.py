@@ -19,7 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
-from imagebuilder.lock.pool import package_path
+from imagebuilder.lock.builds import files_of
 from imagebuilder.lock.types import LockedBuild, LockedPackage, LockedSourcePackage
 from imagebuilder.recipe.types import PythonEnv, Script
 from imagebuilder.sandbox import INSIDE, Bind
@@ -173,11 +173,8 @@ def unpack(tools: Workspace, package: LockedSourcePackage, sources: Path) -> Non
     """
     files = tools.work / f"{tools.upper}.files" / package.name
     files.mkdir(parents=True)
-    for file in package.files:
-        pooled = LockedPackage(
-            package.name, package.version, "source", file.sha256, file.size, file.path, ""
-        )
-        shutil.copyfile(package_path(tools.pool, pooled), files / file.name)
+    for file, path in zip(package.files, tools.pool.take(files_of(package)), strict=True):
+        shutil.copyfile(path, files / file.name)
     tools.run(
         ["dpkg-source", "--extract", FILES / package.files[0].name, SOURCES / package.name],
         binds=[Bind(files, FILES), Bind(sources, SOURCES, writable=True)],

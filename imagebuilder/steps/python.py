@@ -62,8 +62,8 @@ class PythonStep:
         check_places(workspace, [f"{path}/bin"])
         given = workspace.work / f"{workspace.upper}.wheels"
         given.mkdir()
-        for wheel in self.locked.wheels:
-            (given / wheel.filename).hardlink_to(workspace.wheels / wheel.sha256 / wheel.filename)
+        for wheel in workspace.pool.take(self.locked.wheels):
+            (given / wheel.name).hardlink_to(wheel)
         (given / "requirements.txt").write_text(
             "".join(f"{w.name}=={w.version} --hash=sha256:{w.sha256}\n" for w in self.locked.wheels)
         )

@@ -13,8 +13,10 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
+from typing import cast
 
 from imagebuilder.chips import find_chip
+from imagebuilder.decode import parse_json
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, InputError, WorkError
 from imagebuilder.process import Word
@@ -99,7 +101,7 @@ def run_slim(workspace: Workspace, order: Order) -> str:
     except WorkError as error:
         if not faults:
             raise
-        what, hint = json.loads(faults[-1])
+        what, hint = cast("list[str]", parse_json(faults[-1], "imagebuilder.slim"))
         raise WorkError(what, hint=hint) from error
     return said[0]
 

@@ -11,16 +11,17 @@ from typing import IO, Protocol
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
+from imagebuilder.lock.verified import Pool
 from imagebuilder.process import Completed, Word, run
-from imagebuilder.sandbox import Bind, Sandbox
+from imagebuilder.sandbox import Bind, Sandbox, folders_of
 
 
 @dataclass(frozen=True)
 class Workspace:
     """The world of one step.
 
-    `lower` (topmost first) and `upper` are names below `work`; `pool` and `wheels` are what lock's
-    fetch() filled; `epoch` is SOURCE_DATE_EPOCH of the layer.  `on_line` sees each line of output,
+    `lower` (topmost first) and `upper` are names below `work`; `pool` is what lock's fetch()
+    filled; `epoch` is SOURCE_DATE_EPOCH of the layer.  `on_line` sees each line of output,
     `on_note` what the step has to tell the person at its end.
     """
 
@@ -29,8 +30,7 @@ class Workspace:
     upper: str
     epoch: int
     log: Path
-    pool: Path
-    wheels: Path
+    pool: Pool
     on_line: Callable[[str], None] | None = field(default=None, compare=False)
     on_note: Callable[[str], None] | None = field(default=None, compare=False)
 
@@ -56,6 +56,7 @@ class Workspace:
         network: bool = False,
         enter: bool = True,
         env: Mapping[str, str] | None = None,
+        view: Sequence[Path] = (),
     ) -> Sandbox:
         """The sandbox of this step."""
         return Sandbox(
@@ -67,6 +68,7 @@ class Workspace:
             network=network,
             enter=enter,
             env=tuple((env or {}).items()),
+            view=tuple(view),
         )
 
     def run(
@@ -87,8 +89,10 @@ class Workspace:
         return run(argv, sandbox=self.sandbox(), check=check)
 
     def run_engine(self, argv: Sequence[Word], *, env: Mapping[str, str] | None = None) -> None:
-        """Run a bootstrap engine: the host's tree is read-only but for `work`."""
-        inside = self.sandbox(enter=False, env=env)
+        """Run a bootstrap engine: it sees the host's programs, read-only, and `work`."""
+        program = Path(argv[0])
+        view = folders_of(program) if program.is_absolute() else ()
+        inside = self.sandbox(enter=False, env=env, view=view)
         run(argv, sandbox=inside, log=self.log, on_line=self.on_line)
 
     @property

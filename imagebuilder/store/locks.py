@@ -9,14 +9,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from imagebuilder.rights import check_writable
+
 
 @contextmanager
 def held(
     path: Path, *, shared: bool = False, waiting: Callable[[], None] | None = None
 ) -> Iterator[None]:
-    """Hold the lock `path` (made when missing); `waiting` is called if somebody has it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    """Hold the lock `path` (made when missing); `waiting` is called if somebody has it.
+
+    Raises RootError where it is not ours to take.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except PermissionError:
+        check_writable(path.parent)
+        raise
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     try:
         try:

@@ -12,17 +12,25 @@ objects are on disk (ostree-commit(1), transaction and syncfs).
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.digest import Json
-from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.errors import FullError, HostError, InputError, WorkError
+from imagebuilder.files import close, is_disk_full, keep_file, make_folder, move_in, sync_all
 from imagebuilder.process import Word, run
+from imagebuilder.recipe.validate import suggest
+from imagebuilder.rights import check_enterable
+from imagebuilder.store.locks import held
+from imagebuilder.store.manifest import parse_manifest
 from imagebuilder.store.upper import Changes, stage
+from imagebuilder.store.workplace import new_id, workplace
 
+# What a repository is not one without (ostree-repo(5)).
+CONFIG, FOLDERS = "config", ("tmp", "refs/heads", "objects")
 LAYERS = "layer"
 IMAGES = "image"
 
@@ -50,12 +58,17 @@ class Store:
 
     path: Path
 
+    def is_there(self) -> bool:
+        """Whether there is a repository: all of it, not what a killed `ostree init` left."""
+        return has_config(self.path) and all((self.path / name).is_dir() for name in FOLDERS)
+
     def ostree(self, verb: str, *words: Word) -> str:
         """Run `ostree VERB --repo=...`; returns its stdout without the last newline."""
         return run(["ostree", verb, f"--repo={self.path}", *words]).stdout.removesuffix("\n")
 
     def refs(self, kind: str) -> dict[str, str]:
-        """Refs below `kind`, without that word, with their commits."""
+        """Refs below `kind`, without that word, with their commits.  Raises HostError."""
+        check_enterable(self.path)
         # Refs are files (ostree's documented layout): reading them costs nothing, a process 10 ms.
         top = self.path / "refs" / "heads" / kind
         found = sorted(p for p in top.rglob("*") if p.is_file()) if top.is_dir() else []
@@ -66,25 +79,29 @@ class Store:
         return self.refs(LAYERS)
 
     def images(self) -> tuple[ImageRef, ...]:
-        """Every image, by profile and version."""
+        """Every image, by profile, those of one profile in the order in which they were built."""
         named = ((ref.rpartition("/"), commit) for ref, commit in self.refs(IMAGES).items())
-        return tuple(ImageRef(profile, version, commit) for (profile, _, version), commit in named)
+        found = (ImageRef(profile, version, commit) for (profile, _, version), commit in named)
+        return tuple(sorted(found, key=lambda image: (image.profile, self.made_at(image))))
 
     def find_layer(self, digest: str) -> str | None:
         """The commit of a layer, if the store has it."""
         ref = self.path / "refs" / "heads" / LAYERS / digest
-        return ref.read_text().strip() if ref.is_file() else None
+        return ref.read_text().strip() or None if ref.is_file() else None
 
     def image(self, name: str) -> ImageRef:
         """The image `profile@version` (a unique start of the version is enough), or the newest
         of `profile`.  Raises InputError.
         """
         profile, _, version = name.partition("@")
-        of_profile = [i for i in self.images() if i.profile == profile]
+        images = self.images()
+        of_profile = [i for i in images if i.profile == profile]
         if not of_profile:
+            near = suggest(profile, {image.profile for image in images}, closest=True)
             raise InputError(
                 f"no image of profile {profile} in the store",
-                hint=f"imagebuilder build {profile} makes one; imagebuilder images lists them",
+                hint=near
+                or f"imagebuilder build {profile} makes one; imagebuilder images lists them",
             )
         if not version:
             return max(of_profile, key=self.made_at)
@@ -117,12 +134,21 @@ class Store:
         )  # fmt: skip
 
     def commit_layer(
-        self, digest: str, upper: Path, changes: Changes, *, below: str | None, epoch: int
+        self,
+        digest: str,
+        upper: Path,
+        changes: Changes,
+        *,
+        below: str | None,
+        epoch: int,
+        record: Callable[[str], None] | None = None,
     ) -> str:
         """Make the layer `digest` from a settled upper over the commit `below`.
 
-        The upper itself stays as it is.  A layer that only adds is committed on top of its parent
-        without touching the rest; one that removes goes through a checkout of the parent.
+        `record` gets the commit before the layer has its name: what says of a layer which commit it
+        is must not come after it.  The upper itself stays as it is.  A layer that only adds is
+        committed on top of its parent without touching the rest; one that removes goes through a
+        checkout of the parent.
         """
         tree = upper.with_name(f"{upper.name}.tree")
         if below is not None and changes.additive:
@@ -136,6 +162,8 @@ class Store:
                 commit = self.commit_merged(tree, upper, changes, below=below, epoch=epoch)
         else:
             commit = self.commit_merged(tree, upper, changes, below=below, epoch=epoch)
+        if record:
+            record(commit)
         self.bind(f"{LAYERS}/{digest}", commit)
         return commit
 
@@ -153,6 +181,7 @@ class Store:
     def bind(self, ref: str, commit: str) -> None:
         """Point `ref` at `commit`, atomically."""
         self.ostree("refs", "--force", f"--create={ref}", commit)
+        self.sync_names(ref)
 
     def commit_image(self, profile: str, version: str, tree: Path, *, epoch: int) -> ImageRef:
         """Record an image: `tree` holds its files and is consumed."""
@@ -161,21 +190,33 @@ class Store:
         return image
 
     def manifest(self, image: ImageRef) -> dict[str, Json]:
-        """The manifest of an image."""
-        value: dict[str, Json] = json.loads(self.read(image.commit, "/manifest.json"))
-        return value
+        """The manifest of an image.  Raises InputError when it is damaged."""
+        return parse_manifest(self.read(image.commit, "/manifest.json"), image.name)
 
     def remove(self, ref: str) -> None:
         """Drop a ref; its objects go with the next prune()."""
         self.ostree("refs", "--delete", ref)
+        self.sync_names(ref)
+
+    def sync_names(self, ref: str) -> None:
+        """Make what happened to the name of a ref last: ostree syncs its file alone."""
+        top = self.path / "refs" / "heads"
+        sync_all(top / folder for folder in Path(ref).parents if (top / folder).is_dir())
 
     def prune(self) -> str:
-        """Delete objects no ref needs; returns what ostree says it freed."""
-        return self.ostree("prune", "--refs-only", "--depth=0")
+        """Delete objects no ref needs; returns what ostree says it freed.
 
-    def check(self) -> None:
-        """Verify the content of every object (ostree fsck).  Raises WorkError."""
-        self.ostree("fsck", "--quiet")
+        Nobody may commit meanwhile.  The commits go first: ostree deletes in any order, and a
+        commit that lost some of its objects to a killed `prune` is damage to fsck.
+        """
+        named = (path for path in (self.path / "refs").rglob("*") if path.is_file())
+        needed = {path.read_text().strip() for path in named}
+        commits = (self.path / "objects").glob("??/*.commit")
+        dropped = [path for path in commits if f"{path.parent.name}{path.stem}" not in needed]
+        for path in dropped:
+            path.unlink()
+        sync_all(path.parent for path in dropped)
+        return self.ostree("prune", "--refs-only", "--depth=0")
 
     def size(self) -> int:
         """Bytes on disk of the repository."""
@@ -184,15 +225,56 @@ class Store:
 
 
 def make_store(path: Path) -> Store:
-    """The store at `path`, made if it is not there.  Raises HostError when it cannot be."""
-    if not (path / "config").is_file():
-        try:
-            path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise HostError(
-                f"cannot make the store: {error.strerror}",
-                where=os.fspath(path),
-                hint="build needs root; IMAGEBUILDER_STATE or --state names another place",
-            ) from error
-        run(["ostree", "init", f"--repo={path}", "--mode=bare"])
-    return Store(path)
+    """The store at `path`, made if it is not there.  Raises HostError when it cannot be.
+
+    `ostree init` makes one file and folder after the other, so that happens beside its place; what
+    somebody who was killed left in its place gets what it lacks.
+    """
+    store = Store(path)
+    top = path.parent
+    try:
+        close(path)
+        if store.is_there():
+            return store
+        make_folder(top)
+        with held(top / "locks" / path.name):
+            if not store.is_there():
+                # Nothing can be renamed over a mount point, nor into it from beside it.
+                with workplace(path if path.is_mount() else top, new_id(path.name)) as work:
+                    run(["ostree", "init", f"--repo={work / path.name}", "--mode=bare"])
+                    close(work / path.name)
+                    put_in_place(work / path.name, path)
+    except OSError as error:
+        full = is_disk_full(error)
+        raise (FullError if full else HostError)(
+            f"cannot make the store: {error.strerror}",
+            where=os.fspath(path),
+            hint="free some space"
+            if full
+            else "build needs root; IMAGEBUILDER_STATE or --state names another place",
+        ) from error
+    return store
+
+
+def put_in_place(new: Path, path: Path) -> None:
+    """Give a new repository its name, or what is there the parts it lacks, the file last."""
+    parts = sorted(new.rglob("*"))
+    sync_all((*parts, new))
+    if not path.is_dir() or not any(path.iterdir()):
+        move_in(new, path)
+        return
+    for part in parts:
+        place = path / part.relative_to(new)
+        # One that came along with the folder it is in is no longer here.
+        if part.is_dir() and not place.is_dir():
+            move_in(part, place)
+    if not has_config(path):
+        keep_file(new / CONFIG, path / CONFIG)
+
+
+def has_config(path: Path) -> bool:
+    """Whether a repository has its file, whole."""
+    try:
+        return b"[core]" in (path / CONFIG).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return False

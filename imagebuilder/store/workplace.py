@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from imagebuilder.errors import WorkError
+from imagebuilder.files import make_private
 from imagebuilder.process import run
 from imagebuilder.store.locks import held, is_held
 
@@ -28,7 +29,8 @@ def workplace(state: Path, name: str) -> Iterator[Path]:
     with held(state / "locks" / "work"):
         sweep(top)
         place = top / name
-        place.mkdir(parents=True)
+        make_private(top)
+        place.mkdir()
         owned = held(place / OWNED)
         owned.__enter__()
     try:
@@ -55,11 +57,24 @@ def keep(place: Path, trees: tuple[str, ...]) -> None:
 def sweep(top: Path, *, kept: bool = False) -> int:
     """Remove the places below `top` that nobody owns (with `kept`, those kept too); how many."""
     swept = 0
+    if os.path.lexists(top) and (top.is_symlink() or not top.is_dir()):
+        raise not_a_folder(top)
     for place in sorted(top.iterdir()) if top.is_dir() else []:
+        if place.is_symlink() or not place.is_dir():
+            place.unlink()  # not a place of ours, and in the way of nobody
+            swept += 1
+            continue
         if not is_held(place / OWNED) and (kept or not (place / KEPT).exists()):
             remove_tree(place)
             swept += 1
     return swept
+
+
+def not_a_folder(path: Path) -> WorkError:
+    """The error for something else in the place of a folder."""
+    return WorkError(
+        "is not a folder", where=os.fspath(path), hint=f"move it away: mv {path} {path}.old"
+    )
 
 
 def remove_tree(place: Path) -> None:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a benchmark happens: a copy of the house, a filled pool and states, all below one folder.
+"""Where a benchmark happens: a copy of the project, a filled pool and states, all below one folder.
 
-TOP/house              recipes and overlays of this checkout, locks resolved anew
+TOP/project            recipes and overlays of this checkout, locks resolved anew
 TOP/site.yaml key*     a site file with a key of its own, and the mirrors of the person's
 TOP/pool/{debs,wheels} every package of every lock, each state's own by hard links
 TOP/cache              apt's indexes
-TOP/wider              the house again, with one package more in an overlay in the middle
-TOP/states/NAME        IMAGEBUILDER_STATE of one use, NAME.house a house of its own
+TOP/wider              the project again, with one package more in an overlay in the middle
+TOP/states/NAME        IMAGEBUILDER_STATE of one use, NAME.project a project of its own
 TOP/logs/              what the other tools said
 """
 
@@ -48,16 +48,16 @@ POOLS = ("debs", "wheels")
 
 @dataclass(frozen=True)
 class Place:
-    """A house and a state, and the program on them."""
+    """A project and a state, and the program on them."""
 
     top: Path
-    house: Path
+    project: Path
     state: Path
 
     @property
     def settings(self) -> Settings:
         """As the program would resolve them."""
-        return Settings(self.house, self.state, self.top / "cache", self.top / "site.yaml")
+        return Settings(self.project, self.state, self.top / "cache", self.top / "site.yaml")
 
     @property
     def store(self) -> Store:
@@ -70,7 +70,7 @@ class Place:
         Bytecode goes below the top: it is there from the second run on, as for a user.
         """
         return {
-            "IMAGEBUILDER_HOUSE": os.fspath(self.house),
+            "IMAGEBUILDER_PROJECT": os.fspath(self.project),
             "IMAGEBUILDER_STATE": os.fspath(self.state),
             "IMAGEBUILDER_SITE": os.fspath(self.top / "site.yaml"),
             "IMAGEBUILDER_CACHE": os.fspath(self.top / "cache"),
@@ -88,7 +88,7 @@ class Place:
 
     def run(self, argv: Sequence[Word], **more: str) -> Completed:
         """Run a command line of the program."""
-        return run(argv, env={**self.env(), **more}, cwd=self.house)
+        return run(argv, env={**self.env(), **more}, cwd=self.project)
 
     def seconds(self, *words: str) -> float:
         """How long `imagebuilder WORDS` takes, the whole process."""
@@ -102,7 +102,7 @@ class Place:
         return value
 
     def recipe(self, profile: str) -> Recipe:
-        """A profile of this house."""
+        """A profile of this project."""
         return load_recipe(profile, self.settings)
 
     def lock(self, profile: str) -> Lock:
@@ -147,9 +147,9 @@ class First:
 
 @dataclass(frozen=True)
 class Wider:
-    """A house whose profile has one package more: what differs from the first, below its folder."""
+    """A project whose profile has one package more, and what differs from the first."""
 
-    house: Path
+    project: Path
     overlay: str
     lock: str
     added: tuple[LockedPackage, ...]
@@ -165,12 +165,12 @@ class Bed:
         self._wider: dict[str, Wider] = {}
 
     def prepare(self, profiles: Sequence[str], pool: Path | None) -> None:
-        """Copy the house, resolve the locks of `profiles`, fill the pool (first from `pool`)."""
-        for name in ("house", "states", "work"):
+        """Copy the project, resolve the locks of `profiles`, fill the pool (first from `pool`)."""
+        for name in ("project", "states", "work"):
             remove_tree(self.top / name)
         for name in ("recipes", "overlays"):
-            shutil.copytree(CHECKOUT / name, self.top / "house" / name, symlinks=True)
-        for path in (self.top / "house/recipes/locks").glob("*.lock"):
+            shutil.copytree(CHECKOUT / name, self.top / "project" / name, symlinks=True)
+        for path in (self.top / "project/recipes/locks").glob("*.lock"):
             path.unlink()
         make_site(self.top)
         for name in POOLS:
@@ -183,29 +183,29 @@ class Bed:
                 main("lock", profile)
             fill(main, profile, self.top / "pool", PoolProgress(self.ui))
 
-    def fresh(self, name: str, *, own_house: bool = False) -> Place:
-        """A state without a store, with the whole pool; with a house to be changed if asked for."""
-        state, house = self.top / "states" / name, self.top / "house"
+    def fresh(self, name: str, *, own_project: bool = False) -> Place:
+        """A state without a store, with the whole pool; with a project of its own if asked for."""
+        state, project = self.top / "states" / name, self.top / "project"
         remove_tree(state)
         for pool in POOLS:
             (state / pool).mkdir(parents=True)
             link_tree(self.top / "pool" / pool, state / pool)
-        if own_house:
-            house = self.top / "states" / f"{name}.house"
-            remove_tree(house)
-            shutil.copytree(self.top / "house", house, symlinks=True)
-        return Place(self.top, house, state)
+        if own_project:
+            project = self.top / "states" / f"{name}.project"
+            remove_tree(project)
+            shutil.copytree(self.top / "project", project, symlinks=True)
+        return Place(self.top, project, state)
 
     def wider(self, profile: str) -> Wider:
-        """The house in which `profile` has one package more, locked and in the pool."""
+        """The project in which `profile` has one package more, locked and in the pool."""
         if profile not in self._wider:
             self._wider[profile] = self._make_wider(profile)
         return self._wider[profile]
 
     def _make_wider(self, profile: str) -> Wider:
-        place = replace(self.fresh("wider"), house=self.top / "wider")
-        remove_tree(place.house)
-        shutil.copytree(self.top / "house", place.house, symlinks=True)
+        place = replace(self.fresh("wider"), project=self.top / "wider")
+        remove_tree(place.project)
+        shutil.copytree(self.top / "project", place.project, symlinks=True)
         before = place.lock(profile)
         overlays = place.recipe(profile).overlays
         path = overlays[len(overlays) // 2].path / "overlay.yaml"
@@ -217,20 +217,20 @@ class Bed:
         added = [p for p in place.lock(profile).packages if p.nevra not in known]
         place.drop()
         return Wider(
-            house=place.house,
-            overlay=os.fspath(path.relative_to(place.house)),
-            lock=os.fspath(place.settings.lock_file(profile).relative_to(place.house)),
+            project=place.project,
+            overlay=os.fspath(path.relative_to(place.project)),
+            lock=os.fspath(place.settings.lock_file(profile).relative_to(place.project)),
             added=tuple(sorted(added, key=lambda package: package.name != ADDED)),
         )
 
     def copy(self, place: Place, name: str) -> Place:
-        """A copy of a state, by hard links, and of its house, to be changed at will."""
-        state, house = self.top / "states" / name, self.top / "states" / f"{name}.house"
-        for folder in (state, house):
+        """A copy of a state, by hard links, and of its project, to be changed at will."""
+        state, project = self.top / "states" / name, self.top / "states" / f"{name}.project"
+        for folder in (state, project):
             remove_tree(folder)
         link_tree(place.state, state)
-        shutil.copytree(place.house, house, symlinks=True)
-        return replace(place, house=house, state=state)
+        shutil.copytree(place.project, project, symlinks=True)
+        return replace(place, project=project, state=state)
 
     def first(self, profile: str) -> First:
         """The first build of a profile, in a state that nothing else changes."""
@@ -246,7 +246,7 @@ class Bed:
 
     def facts(self, profiles: Sequence[str]) -> dict[str, str]:
         """What is built, by profile."""
-        main = Place(self.top, self.top / "house", self.top / "states/main")
+        main = Place(self.top, self.top / "project", self.top / "states/main")
         found = {name: main.settings.lock_file(name) for name in profiles}
         return {name: lock_facts(load_lock(path)) for name, path in found.items() if path.exists()}
 
@@ -271,7 +271,7 @@ def make_site(top: Path) -> None:
     key = top / "key"
     if not key.exists():
         run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "benchmark", "-f", key])
-    settings = load_settings(os.environ, house=CHECKOUT)
+    settings = load_settings(os.environ, project=CHECKOUT)
     site = load_site(settings, find_home(os.environ), []).file
     mirrors = dict(find_mirrors(site.mirrors, os.environ))
     # JSON is YAML.

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from imagebuilder.boot.acceleration import emulated
 from imagebuilder.boot.machine import Firmware
-from imagebuilder.build import check_root
 from imagebuilder.errors import ImagebuilderError, InputError, WorkError
+from imagebuilder.rights import check_root
 from imagebuilder.rootkind import KINDS
 from imagebuilder.store.workplace import remove_tree
 from imagebuilder.ui import Ui, format_duration
@@ -244,7 +244,7 @@ def main() -> int:
         tell_estimate(wanted)
         if given.estimate:
             return 0
-        check_root()
+        check_root("measuring builds")
         run_all(given, wanted)
         report = find_report(given.output / JSON)
     except ImagebuilderError as error:

@@ -203,7 +203,7 @@ ROWS: Mapping[str, Callable[[Bed, Asked], list[Figure]]] = {
 
 def clean(bed: Bed, name: str) -> None:
     """Drop the copy that a row worked in."""
-    for folder in (name, f"{name}.house", "another", "another.tmp"):
+    for folder in (name, f"{name}.project", "another", "another.tmp"):
         remove_tree(bed.top / "states" / folder)
 
 

@@ -54,7 +54,7 @@ wrote this page and the JSON beside it (each single run is in there): change nei
 
 To repeat it, from a checkout, as root, on a machine that does nothing else:
 
-    scripts/host-setup --boot               # what builds and boot tests need
+    imagebuilder setup --boot               # what builds and boot tests need
     sudo scripts/bench --output build/bench # all tables; --estimate says for how long, before
 
 mkosi (24 or newer) and diskimage-builder (`pip install diskimage-builder`) are measured when

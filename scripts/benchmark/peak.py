@@ -22,7 +22,7 @@ from pathlib import Path
 from imagebuilder.cli.main import run
 from scripts.benchmark.spent import children, field_of
 
-INIT = b"sandbox_init.py"
+INIT = b"imagebuilder.sandbox_init"
 INTERVAL_SECONDS = 0.1
 
 

@@ -15,7 +15,7 @@ from imagebuilder.boot.lab import Lab
 from tests.boot.lab import lab
 from tests.boot.node import Image
 from tests.boot.server import Published
-from tests.integration.changes import add_file
+from tests.integration.changes import add_file, linked
 from tests.workshop import Workshop
 
 # What tells the new version of `generic` from the old one.
@@ -39,8 +39,8 @@ def published(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> P
     """
     top = tmp_path_factory.mktemp("published")
     tree = top / "tree"
-    changed = workshop.with_house(top / "house")
-    add_file(changed.house, "netboot", NEWS, "something new\n")
+    changed = linked(workshop, top / "changed")  # the others see one image of `generic`
+    add_file(changed.project, "netboot", NEWS, "something new\n")
     there = os.fspath(tree)
     old = json.loads(workshop("build", "generic", "--json").stdout)["image"]
     workshop("publish", "--format", "squashfs", old, IMAGEBUILDER_TREE=there)

@@ -77,7 +77,7 @@ class Server:
         """What nodes have reported so far, in order: all stages or one."""
         log = self.tree / "serve/reports.log"
         lines = log.read_text().splitlines() if log.exists() else []
-        found = [parse_report(line) for line in lines]
+        found = [parse_report(line) for line in lines if "ticket" not in json.loads(line)]
         return [report for report in found if stage in ("", report.stage)]
 
     def requests(self) -> list[str]:
@@ -134,7 +134,7 @@ def parse_report(line: str) -> Report:
 def command(workshop: Workshop, *words: str) -> list[Word]:
     """`imagebuilder WORDS` with the workshop's settings, for another room."""
     settings = (f"{name}={value}" for name, value in workshop.env().items())
-    return ["env", f"--chdir={workshop.house}", *settings, *workshop.argv(*words)]
+    return ["env", f"--chdir={workshop.project}", *settings, *workshop.argv(*words)]
 
 
 def copy_tree(published: Published, target: Path) -> Path:

@@ -30,7 +30,7 @@ from imagebuilder.ui import Ui
 from tests.faults.fault import CHECK, PROVE, Fault
 from tests.faults.roots.made import Answers
 from tests.faults.site import Site
-from tests.workshop import CHECKOUT
+from tests.workshop import CHECKOUT, SHIPPED_OVERLAYS
 
 CAUGHT, MISSED = "caught", "MISSED"
 
@@ -81,7 +81,7 @@ def first_line(text: str) -> str:
 def catch_static(site: Site, work: Path, selection: str = "") -> Found:
     """`imagebuilder check`, with -k if that is wanted."""
     facts = read_facts(site.tree, site.release)
-    files = find_checks(CHECKOUT / "overlays", facts.overlays)
+    files = find_checks(SHIPPED_OVERLAYS, facts.overlays)
     return found_by(run_static(site.root, files, facts, work, epoch=0, selection=selection))
 
 
@@ -116,7 +116,7 @@ def catch_command(fault: Fault, site: Site) -> Found:
         word.format(name=site.release, tree=site.tree.path, profile=site.release.profile)
         for word in fault.caught.split()
     ]
-    env = {"PYTHONPATH": str(CHECKOUT), "IMAGEBUILDER_HOUSE": str(CHECKOUT)}
+    env = {"PYTHONPATH": str(CHECKOUT), "IMAGEBUILDER_PROJECT": str(CHECKOUT)}
     argv = [sys.executable, "-m", "imagebuilder.cli.main", *words]
     done = run(argv, env=env, check=False, cwd=site.tree.path)
     return Found(said=done.stderr or f"exit status {done.status}") if done.status else Found()
@@ -129,7 +129,7 @@ def catch_boot(fault: Fault, site: Site, acceleration: Acceleration, work: Path)
     logs.mkdir()
     spoil: Callable[[Stand], None] | None = getattr(fault.code, "spoil", None)
     facts = read_facts(site.tree, site.release)
-    files = find_checks(CHECKOUT / "overlays", facts.overlays)
+    files = find_checks(SHIPPED_OVERLAYS, facts.overlays)
     words = (*acceleration.cmdline, *plan.words)
     place = work / "room"
     place.mkdir()

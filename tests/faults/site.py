@@ -18,7 +18,8 @@ from typing import Any
 
 from imagebuilder.digest import digest_of_file
 from imagebuilder.process import run
-from imagebuilder.publish.content import SQUASHFS, SUMS, read_sums, render_sums
+from imagebuilder.publish.anchors import SUMS
+from imagebuilder.publish.content import SQUASHFS, read_sums, render_sums
 from imagebuilder.publish.find import ReleaseName
 from imagebuilder.tree import CANDIDATE, Tree, make_tree
 from tests.faults import initrd

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -21,13 +24,15 @@ from tests.faults.catch import (
     catch_static,
     judge,
 )
-from tests.faults.conftest import ROWS, Ground, chosen, ground_of, is_chosen
+from tests.faults.conftest import ROW, Ground, chosen, ground_of, is_chosen
 from tests.faults.fault import PROVE, Boot, Fault, load_faults
 from tests.faults.roots import NAMES
 from tests.faults.site import copy_site, plant
 from tests.faults.table import GOOD, Row
 
 pytestmark = pytest.mark.root
+
+Recorder = Callable[[str, object], None]  # pytest's record_property
 
 FAULTS = load_faults()
 # To its last boot check, in the way that most faults are booted.
@@ -45,7 +50,9 @@ def parameter(fault: Fault) -> object:
 
 
 @pytest.mark.parametrize("fault", [parameter(f) for f in FAULTS if is_chosen(f)])
-def test_fault_is_caught(fault: Fault, request: pytest.FixtureRequest) -> None:
+def test_fault_is_caught(
+    fault: Fault, request: pytest.FixtureRequest, record_property: Recorder
+) -> None:
     ground = ground_of(fault, request)
     if fault.image not in ground.releases:
         pytest.skip(f"no image of {fault.image} is at hand")
@@ -59,7 +66,8 @@ def test_fault_is_caught(fault: Fault, request: pytest.FixtureRequest) -> None:
         outcome, said = judge(fault, found), found.said
     finally:
         stage, seconds = fault.stage or fault.question or "-", time.monotonic() - started
-        ROWS.append(Row(fault.name, fault.kind, stage, fault.caught.split()[0], seconds, outcome))
+        row = Row(fault.name, fault.kind, stage, fault.caught.split()[0], seconds, outcome)
+        record_property(ROW, json.dumps(asdict(row)))
     assert outcome == CAUGHT, said
 
 
@@ -80,7 +88,9 @@ def look(fault: Fault, ground: Ground, acceleration: Acceleration | None, work: 
 
 
 @pytest.mark.parametrize("profile", ["generic", "rx7600xt"])
-def test_good_image_raises_no_alarm(profile: str, ground: Ground) -> None:
+def test_good_image_raises_no_alarm(
+    profile: str, ground: Ground, record_property: Recorder
+) -> None:
     if profile not in ground.releases:
         pytest.skip(f"no image of {profile} is at hand")
     work = ground.place / f"good-{profile}"
@@ -91,21 +101,23 @@ def test_good_image_raises_no_alarm(profile: str, ground: Ground) -> None:
         found = catch_static(site, work)
     finally:
         shutil.rmtree(work / "tree")
-    report_good(profile, "static", "check", started, found)
+    report_good(record_property, profile, "static", "check", started, found)
 
 
 @pytest.mark.accelerator
 @pytest.mark.parametrize("name", NAMES)
-def test_good_small_root_is_proved(name: str, made: Ground) -> None:
+def test_good_small_root_is_proved(name: str, made: Ground, record_property: Recorder) -> None:
     started = time.monotonic()
     site = copy_site(made.tree, made.releases[name], made.place / name, with_repo=False)
     found = catch_prove(site, (Level.FAULT, Level.WARNING))
-    report_good(name, "proof", "prove", started, found)
+    report_good(record_property, name, "proof", "prove", started, found)
 
 
 @pytest.mark.boot
 @pytest.mark.skipif(chosen() != "all", reason="`make faults` boots it")
-def test_good_image_boots_without_alarm(ground: Ground, acceleration: Acceleration) -> None:
+def test_good_image_boots_without_alarm(
+    ground: Ground, acceleration: Acceleration, record_property: Recorder
+) -> None:
     work = ground.place / "good-boot"
     work.mkdir()
     started = time.monotonic()
@@ -114,11 +126,14 @@ def test_good_image_boots_without_alarm(ground: Ground, acceleration: Accelerati
         found = catch_boot(GOOD_BOOT, site, acceleration, work)
     finally:
         shutil.rmtree(work / "tree")
-    report_good("generic", GOOD_BOOT.boot.way, "test", started, found)
+    report_good(record_property, "generic", GOOD_BOOT.boot.way, "test", started, found)
 
 
-def report_good(profile: str, stage: str, by: str, started: float, found: Found) -> None:
+def report_good(
+    record: Recorder, profile: str, stage: str, by: str, started: float, found: Found
+) -> None:
     """A row for a good image; fails when something was found."""
     outcome = "quiet" if found.nothing else f"FALSE ALARM: {', '.join(found.checks) or found.said}"
-    ROWS.append(Row(GOOD, profile, stage, by, time.monotonic() - started, outcome))
+    row = Row(GOOD, profile, stage, by, time.monotonic() - started, outcome)
+    record(ROW, json.dumps(asdict(row)))
     assert found.nothing, found.said

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes to a copy of a house, and what a build must leave as it was."""
+"""Changes to a copy of a project, and what a build must leave as it was."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ DROPPABLE = ("image", "layer")
 
 
 def linked(workshop: Workshop, top: Path) -> Workshop:
-    """A workshop of its own in `top`: a copy of the house, and of the state by hard links."""
+    """A workshop of its own in `top`: a copy of the project, and of the state by hard links."""
+    top.mkdir(exist_ok=True)
     run(["cp", "--archive", "--link", workshop.state, top / "state"])
-    return replace(workshop.with_house(top / "house"), state=top / "state")
+    return replace(workshop.with_project(top / "project"), state=top / "state")
 
 
 def change_yaml(path: Path, changes: Mapping[str, Json]) -> None:
@@ -44,36 +45,36 @@ def change_yaml(path: Path, changes: Mapping[str, Json]) -> None:
     yaml.dump(content, path)
 
 
-def change_overlay(house: Path, name: str, **changes: Json) -> Path:
+def change_overlay(project: Path, name: str, **changes: Json) -> Path:
     """Change an overlay, or make one; returns its folder."""
-    folder = house / "overlays" / name
+    folder = project / "overlays" / name
     if not folder.exists():
         changes = {"description": "An overlay that tests have made", **changes}
     change_yaml(folder / "overlay.yaml", {k.replace("_", "-"): v for k, v in changes.items()})
     return folder
 
 
-def add_file(house: Path, overlay: str, target: str, text: str, mode: int = 0o644) -> Path:
+def add_file(project: Path, overlay: str, target: str, text: str, mode: int = 0o644) -> Path:
     """A file that `overlay` puts at `target`."""
-    path = house / "overlays" / overlay / "files" / target
+    path = project / "overlays" / overlay / "files" / target
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     path.chmod(mode)
     return path
 
 
-def add_script(house: Path, overlay: str, text: str, *, network: bool = False) -> str:
+def add_script(project: Path, overlay: str, text: str, *, network: bool = False) -> str:
     """A shell script that `overlay` runs last; returns its path below the overlay."""
     name = "scripts/90-test"
-    folder = change_overlay(house, overlay, scripts=[{"run": name, "network": network}])
+    folder = change_overlay(project, overlay, scripts=[{"run": name, "network": network}])
     (folder / "scripts").mkdir(exist_ok=True)
     (folder / name).write_text(f"#!/bin/sh\nset -eu\n{text}\n")
     return name
 
 
-def make_quick(house: Path) -> None:
-    """Have the house make small initrds."""
-    add_file(house, "netboot", QUICK_PLACE, QUICK_INITRD)
+def make_quick(project: Path) -> None:
+    """Have the project make small initrds."""
+    add_file(project, "netboot", QUICK_PLACE, QUICK_INITRD)
 
 
 def refs(state: Path) -> dict[str, str]:

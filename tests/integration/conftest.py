@@ -37,7 +37,7 @@ def _host_is_untouched() -> Iterator[None]:
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
     """An empty store."""
-    return make_store(tmp_path / "store")
+    return make_store(tmp_path / "state/store")
 
 
 @pytest.fixture

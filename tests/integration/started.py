@@ -115,8 +115,10 @@ def children_of(pid: int) -> list[int]:
 
 
 def host_state() -> tuple[str, tuple[str, ...]]:
-    """What a build must never change: the mount table and /dev."""
+    """What a build must never change: the mount table and /dev, but for what others make there."""
     devices = sorted(
-        os.fspath(path) for path in Path("/dev").rglob("*") if "/pts/" not in str(path)
+        os.fspath(path)
+        for path in Path("/dev").rglob("*")
+        if path.relative_to("/dev").parts[0] not in ("pts", "shm")
     )
     return Path("/proc/self/mountinfo").read_text(), tuple(devices)

@@ -16,6 +16,7 @@ import pytest
 
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import WorkError
+from imagebuilder.lock.verified import Pool
 from imagebuilder.recipe.stages import digests_of_project
 from imagebuilder.recipe.types import Playbook
 from imagebuilder.steps.ansible import AnsibleStep
@@ -77,8 +78,7 @@ class Builder:
             "u",
             EPOCH,
             work / "log",
-            work,
-            work,
+            Pool(work, work),
             on_note=self.notes.setdefault(name, []).append,
         )
 
@@ -189,6 +189,18 @@ def test_the_builder_is_out_of_reach(builder: Builder, tmp_path: Path) -> None:
     assert not escaped.exists()
     assert not (tmp_path / "one/u/delegated").exists()
     assert time.gmtime().tm_year > 2020
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["/etc/machine-id", "/etc/ssh/ssh_host_ed25519_key.pub"],
+    ids=["machine-id", "host-key"],
+)
+def test_nothing_of_the_feigned_machine_stays(builder: Builder, tmp_path: Path, place: str) -> None:
+    text = f"- hosts: all\n  gather_facts: false\n  tasks: [{{command: cp {place} /etc/mine}}]\n"
+    project = write_site(tmp_path / "project", text)
+    with pytest.raises(WorkError, match="wrote a machine-id or an ssh host key into /etc/mine"):
+        builder.run(project, "one")
 
 
 def test_killed_builder_leaves_nothing(builder: Builder, tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from tests.fixtures.ubuntu import (
     FIRMWARE,
     RELEASES,
     SUITES,
-    make_house,
     make_pockets,
+    make_project,
     make_ubuntu,
     without,
 )
@@ -43,8 +43,8 @@ def noble(keys: tuple[SigningKey, SigningKey], tmp_path_factory: pytest.TempPath
 
 def make_shop(top: Path, archive: Path, key: SigningKey) -> Workshop:
     """A workshop on an archive."""
-    make_house(top, archive, key.certificate)
-    return Workshop(top / "house", top / "state", top / "site.yaml", top / "cache")
+    make_project(top, archive, key.certificate)
+    return Workshop(top / "project", top / "state", top / "site.yaml", top / "cache")
 
 
 @pytest.mark.root
@@ -63,7 +63,7 @@ def test_a_shipped_base_builds_from_an_archive_of_that_layout(
     )  # fmt: skip
 
     # 1. The lock tells the pockets apart.
-    lock = json.loads((shop.house / f"recipes/locks/{profile}.lock").read_text())
+    lock = json.loads((shop.project / f"recipes/locks/{profile}.lock").read_text())
     origins = {source["suite"]: source["origin"] for source in lock["sources"]}
     assert origins == {
         suite: "ubuntu",
@@ -130,11 +130,11 @@ def test_a_base_without_universe(
 ) -> None:
     assert DRACUT_IN["noble"] == "universe"
     shop = make_shop(tmp_path, noble, keys[0])
-    base = shop.house / "recipes/bases/ubuntu-noble.yaml"
+    base = shop.project / "recipes/bases/ubuntu-noble.yaml"
     base.write_text(base.read_text().replace(", universe]", "]"))
     told = said(shop, 2)
     assert "the base: no source has a package named dracut" in told
-    assert "overlays/a/overlay.yaml:4: no source has a package named only-universe" in told
+    assert "overlays/a/overlay.yaml:4:5: no source has a package named only-universe" in told
 
 
 def test_a_name_that_nobody_mapped(
@@ -142,10 +142,10 @@ def test_a_name_that_nobody_mapped(
 ) -> None:
     """The error says the line of the overlay and the key to write."""
     shop = make_shop(tmp_path, noble, keys[0])
-    overlay = shop.house / "overlays/a/overlay.yaml"
+    overlay = shop.project / "overlays/a/overlay.yaml"
     overlay.write_text(overlay.read_text().partition("package-names:")[0])
     told = said(shop, 2)
-    assert "overlays/a/overlay.yaml:3: no source has a package named firmware-realtek" in told
+    assert "overlays/a/overlay.yaml:3:5: no source has a package named firmware-realtek" in told
     assert "package-names: {noble: {firmware-realtek: NAME}} in the overlay says what noble" in told
 
 
@@ -155,7 +155,7 @@ def test_a_mapped_name_that_is_gone(
     archive = broken(noble, tmp_path)
     make_ubuntu(archive, "noble", without(make_pockets("noble"), "linux-firmware"), keys[0])
     told = said(make_shop(tmp_path, archive, keys[0]), 2)
-    assert "overlays/a/overlay.yaml:6: no source has a package named linux-firmware" in told
+    assert "overlays/a/overlay.yaml:6:30: no source has a package named linux-firmware" in told
 
 
 def test_a_host_without_ubuntus_keyring(noble: Path, tmp_path: Path) -> None:

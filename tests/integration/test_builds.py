@@ -14,6 +14,7 @@ import pytest
 from imagebuilder.digest import digest_of_bytes
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.lock.types import LockedBuild, LockedFile, LockedPackage, LockedSourcePackage
+from imagebuilder.lock.verified import Pool
 from imagebuilder.process import run
 from imagebuilder.recipe.types import Script
 from imagebuilder.steps.build import BuildStep, check_headers
@@ -53,7 +54,7 @@ def tiny(busybox: Path, tmp_path: Path) -> Workspace:
         (root / "lib").symlink_to("usr/lib")
     (busybox / "u1").mkdir()
     return Workspace(
-        busybox, ("c",), "u1", 1_790_000_000, tmp_path / "log", tmp_path / "debs", tmp_path
+        busybox, ("c",), "u1", 1_790_000_000, tmp_path / "log", Pool(tmp_path / "debs", tmp_path)
     )
 
 
@@ -123,11 +124,11 @@ def test_sources_are_unpacked_where_the_program_finds_them(tiny: Workspace, tmp_
     (tmp_path / "hello.c").write_text("int x;\n")
     run(["tar", "-cf", tmp_path / "a.tar", "-C", tmp_path, "hello.c"])
     contents = {"hello_1.dsc": b"Format: 1.0\n", "hello_1.tar": (tmp_path / "a.tar").read_bytes()}
-    tiny.pool.mkdir()
+    tiny.pool.debs.mkdir()
     files = []
     for name, content in contents.items():
         sha256 = digest_of_bytes(content)
-        (tiny.pool / f"{sha256}.src").write_bytes(content)
+        (tiny.pool.debs / f"{sha256}.src").write_bytes(content)
         files.append(LockedFile(name, sha256, len(content), f"pool/{name}"))
     source = LockedSourcePackage("hello", "1", tuple(files), "debian")
     program = (

@@ -22,7 +22,7 @@ from imagebuilder.nodes.initrd import Entry, render_cpio
 from imagebuilder.process import run
 from imagebuilder.report.types import Check, Outcome
 from tests.check_room import by_name, make_file
-from tests.workshop import Workshop
+from tests.workshop import SHIPPED_OVERLAYS, Workshop
 
 pytestmark = pytest.mark.root
 
@@ -56,7 +56,7 @@ class Built:
     ) -> tuple[Check, ...]:
         """Run its static checks with the shipped overlays."""
         facts = facts or self.facts
-        files = find_checks(Path(__file__).parents[2] / "overlays", facts.overlays)
+        files = find_checks(SHIPPED_OVERLAYS, facts.overlays)
         return run_static(self.root, files, facts, work, epoch=1, selection=selection)
 
 
@@ -199,6 +199,8 @@ def make_bad_initrd(fault: str, real: bytes, kernel: str) -> bytes:
             return real[: len(real) // 2]
         case "other kernel":
             return make_initrd(OTHER, "imagebuilder", "igc")
+        case "no init":
+            return make_initrd(kernel, "imagebuilder", "igc")
         case "no network root":
             return make_initrd(kernel, "nfs\nbase", "igc")
         case "no driver":
@@ -214,6 +216,7 @@ def make_bad_initrd(fault: str, real: bytes, kernel: str) -> bytes:
         ("truncated", "test_initrd_can_be_read", "cannot be read"),
         ("garbage", "test_initrd_can_be_read", "cannot be read"),
         ("other kernel", "test_initrd_is_for_the_kernel", OTHER),
+        ("no init", "test_initrd_has_an_init", "/init"),
         ("no network root", "test_initrd_has_the_network_root", "nfs"),
         ("no driver", "test_initrd_has_the_drivers", "r8169"),
         ("no firmware", "test_initrd_has_the_firmware_of_its_nics", "rtl_nic/"),
@@ -248,13 +251,13 @@ def test_the_command_says_what_it_did(workshop: Workshop) -> None:
 
 
 def test_a_failed_check_is_exit_status_1(workshop: Workshop, tmp_path: Path) -> None:
-    changed = workshop.with_house(tmp_path / "house")
+    changed = workshop.with_project(tmp_path / "project")
     body = """
         @pytest.mark.static
         def test_the_moon_is_full(host):
             assert host.file("/etc/moon").exists, "no moon"
         """
-    make_file(changed.house / "overlays", body, "test_moon.py", group="ssh")
+    make_file(changed.project / "overlays", body, "test_moon.py", group="ssh")
     done = changed("check", "generic", "-k", "moon or test_ssh", check=False)
     assert done.status == 1
     assert "FAILED ssh: the moon is full\n    no moon\n" in done.stdout

@@ -17,6 +17,7 @@ import pytest
 
 from imagebuilder.errors import HostError
 from imagebuilder.lock.file import load_lock
+from imagebuilder.lock.verified import Pool
 from imagebuilder.plan import make_plan
 from imagebuilder.process import run
 from imagebuilder.recipe.load import load_recipe
@@ -26,6 +27,8 @@ from imagebuilder.steps.bootstrap.tool import check_tool
 from imagebuilder.steps.workspace import Workspace
 from imagebuilder.store.repository import Store
 from imagebuilder.store.upper import settle, walk
+from imagebuilder.supplies import pool_folders
+from tests.sampling import times
 from tests.workshop import Workshop
 
 LEFT_OUT = ("linux-", "dracut", "3cpio")
@@ -89,7 +92,7 @@ def make(step: BootstrapStep, work: Path, workshop: Workshop) -> Path:
     (work / "u").mkdir(parents=True)
     (work / "u").chmod(0o755)
     workspace = Workspace(
-        work, (), "u", step.epoch, work / "log", workshop.state / "debs", workshop.state / "wheels"
+        work, (), "u", step.epoch, work / "log", Pool(*pool_folders(workshop.state))
     )
     step.apply(workspace)
     settle(workspace.tree, [])
@@ -116,14 +119,16 @@ def test_every_engine_makes_the_same_base_again_and_again(
         pytest.skip(f"{error.faults[0].what}: {error.faults[0].hint}")
     step = replace(base, engine=engine)
     with ThreadPoolExecutor(2) as pool:
-        works = (tmp_path / "a", tmp_path / "another")
-        one, again = pool.map(lambda work: make(step, work, workshop), works)
+        # The sample makes it once, and the default engine's is what it is compared with.
+        works = (tmp_path / "a", tmp_path / "another")[: times(1, 2)]
+        one, *again = pool.map(lambda work: make(step, work, workshop), works)
     assert listed(one) == listed(plain)
     mine, default = entries(one), entries(plain)
     different = {name for name in mine.keys() | default if mine.get(name) != default.get(name)}
     assert different <= DIFFERENT[engine]
     for name in ORDER & different:
         assert sorted(mine[name][3].splitlines()) == sorted(default[name][3].splitlines()), name
-    assert store.commit(one, epoch=step.epoch) == store.commit(again, epoch=step.epoch)
+    commits = {store.commit(tree, epoch=step.epoch) for tree in (one, *again)}
+    assert len(commits) == 1
     hosts_paths = os.fsencode(tmp_path)
     assert [name for name, entry in mine.items() if hosts_paths in entry[3]] == []

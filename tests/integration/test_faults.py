@@ -33,15 +33,15 @@ def shared(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """A state for the faults of this module, which is as it was when all are over."""
     made = linked(workshop, tmp_path_factory.mktemp("faults"))
     yield made
-    assert "the store is whole" in made("fsck").stdout
+    assert "whole: " in made("fsck").stdout
     assert "nothing changed" in made("build", "generic", "--locked").stdout
 
 
 @pytest.fixture
 def shop(shared: Workshop, tmp_path: Path) -> Iterator[Workshop]:
-    """The shared state with a house to be broken; checks that nothing of the fault is left."""
+    """The shared state with a project to be broken; checks that nothing of the fault is left."""
     before = refs(shared.state)
-    yield shared.with_house(tmp_path / "house")
+    yield shared.with_project(tmp_path / "project")
     after = refs(shared.state)
     assert images_of(after) == images_of(before)
     # What was finished below the fault is worth keeping; nothing that was there may change.
@@ -80,7 +80,9 @@ def assert_fails(done: Completed, code: int, *said: str) -> None:
 
 
 def test_failing_script_shows_its_last_lines_and_its_log(shop: Workshop) -> None:
-    name = add_script(shop.house, "llama-cpp", "seq 1000; echo the disk of dreams is full; exit 9")
+    name = add_script(
+        shop.project, "llama-cpp", "seq 1000; echo the disk of dreams is full; exit 9"
+    )
     done = build(shop)
     assert_fails(
         done, 1, rf"error: overlays/llama-cpp/{name}: .*exit status 9\)",
@@ -94,7 +96,7 @@ def test_failing_script_shows_its_last_lines_and_its_log(shop: Workshop) -> None
 
 
 def test_failed_build_is_kept_on_request_and_can_be_looked_into(shop: Workshop) -> None:
-    add_script(shop.house, "llama-cpp", "echo half > /etc/half-done; rm /etc/issue; false")
+    add_script(shop.project, "llama-cpp", "echo half > /etc/half-done; rm /etc/issue; false")
     done = build(shop, "--keep-failed")
     assert_fails(done, 1, r"exit status 1")
     told = re.search(r"^\(imagebuilder (shell --failed \S+) looks into", done.stderr, re.MULTILINE)
@@ -106,13 +108,25 @@ def test_failed_build_is_kept_on_request_and_can_be_looked_into(shop: Workshop) 
     again = shop(*look, "-c", "ls /etc/mine", check=False)
     assert again.status != 0, "what the first look wrote is thrown away"
     assert "there are: generic-" in shop("shell", "--failed", "nope", check=False).stderr
-    assert "1 kept builds" in shop("gc", "--keep", "9").stdout
+    assert "1 kept build\n" in shop("gc", "--keep", "9").stdout
+
+
+def test_gc_keeps_what_a_failed_build_finished(shop: Workshop) -> None:
+    add_file(shop.project, "netboot", "etc/early", "a layer of its own")
+    script = add_script(shop.project, "llama-cpp", "false")
+    assert_fails(build(shop), 1, r"configure llama-cpp: failed after")
+    shop("gc", "--keep", "9")
+    (shop.project / "overlays/llama-cpp" / script).write_text("#!/bin/sh\n")
+    steps = json.loads(shop("plan", "generic", "--json").stdout)["steps"]
+    said = {step["title"]: (step["action"], step["reason"]) for step in steps}
+    assert said["configure netboot"] == ("REUSE", "already in the store")
+    assert said["configure llama-cpp"][0] == "BUILD"
 
 
 def test_installing_behind_the_locks_back_is_refused(shop: Workshop) -> None:
     control = r"Package: sneaky\nVersion: 1\nArchitecture: all\nMaintainer: x\nDescription: x\n"
     add_script(
-        shop.house, "llama-cpp",
+        shop.project, "llama-cpp",
         f"mkdir -p /tmp/p/DEBIAN; printf '{control}' > /tmp/p/DEBIAN/control; "
         "dpkg-deb --build /tmp/p /tmp/p.deb; dpkg --install /tmp/p.deb",
     )  # fmt: skip
@@ -121,13 +135,13 @@ def test_installing_behind_the_locks_back_is_refused(shop: Workshop) -> None:
         r"finalise: the root differs from its lock: sneaky:all 1 is not in the lock",
         "hint: .*list them under `packages:`",
     )  # fmt: skip
-    add_script(shop.house, "ssh", "dpkg --force-depends --purge wget")
+    add_script(shop.project, "ssh", "dpkg --force-depends --purge wget")
     assert_fails(build(shop), 1, "wget:amd64 .* is missing")
 
 
 def test_daemon_of_a_script_does_not_survive(shop: Workshop) -> None:
     add_script(
-        shop.house, "llama-cpp",
+        shop.project, "llama-cpp",
         "(setsid sleep 76543 > /dev/null 2>&1 &); setsid sh -c 'trap : TERM; sleep 76543' & exit 3",
     )  # fmt: skip
     start = time.monotonic()
@@ -156,10 +170,10 @@ false
 @pytest.mark.parametrize("network", [False, True], ids=["undeclared", "declared"])
 def test_network_is_for_scripts_that_declare_it(shop: Workshop, *, network: bool) -> None:
     with socket.socket(socket.AF_UNIX) as local, socket.create_server(("127.0.0.1", 0)) as server:
-        local.bind(f"\0{shop.house}")
+        local.bind(f"\0{shop.project}")
         local.listen()
-        script = CONNECT % (shop.house, server.getsockname()[1])
-        add_script(shop.house, "llama-cpp", script, network=network)
+        script = CONNECT % (shop.project, server.getsockname()[1])
+        add_script(shop.project, "llama-cpp", script, network=network)
         said = build(shop).stderr
     if network:
         assert "reached AF_UNIX" in said
@@ -175,8 +189,8 @@ def test_network_is_for_scripts_that_declare_it(shop: Workshop, *, network: bool
 
 
 def test_file_through_a_planted_link_into_a_mount_is_refused(shop: Workshop) -> None:
-    add_script(shop.house, "ssh", "ln -s /run /opt/planted")
-    add_file(shop.house, "llama-cpp", "opt/planted/x", "lost\n")
+    add_script(shop.project, "ssh", "ln -s /run /opt/planted")
+    add_file(shop.project, "llama-cpp", "opt/planted/x", "lost\n")
     assert_fails(
         build(shop), 1,
         r"error: /opt/planted: files for /opt/planted would not be part of the root "
@@ -192,18 +206,18 @@ def test_planted_link_does_not_lead_to_the_host(shop: Workshop, *, made: bool) -
         canary.write_text("alive")
         make = f"mkdir -p {name}; " if made else ""
         script = f"{make}ln -s ../../../../../..{name} /opt/planted; ln -s {name} /etc/planted.d"
-        add_script(shop.house, "ssh", script)
+        add_script(shop.project, "ssh", script)
         for folder in ("opt/planted", "etc/planted.d"):
-            add_file(shop.house, "llama-cpp", f"{folder}/canary", "dead\n")
-            add_file(shop.house, "llama-cpp", f"{folder}/new", "dead\n")
-        add_script(shop.house, "llama-cpp", f"ls -l /opt/planted {name}; exit 4")
+            add_file(shop.project, "llama-cpp", f"{folder}/canary", "dead\n")
+            add_file(shop.project, "llama-cpp", f"{folder}/new", "dead\n")
+        add_script(shop.project, "llama-cpp", f"ls -l /opt/planted {name}; exit 4")
         build(shop)
         assert canary.read_text() == "alive"
         assert list(Path(name).iterdir()) == [canary]
 
 
 def test_unknown_unit(shop: Workshop) -> None:
-    change_overlay(shop.house, "llama-cpp", units={"enable": ["lama-server.service"]})
+    change_overlay(shop.project, "llama-cpp", units={"enable": ["lama-server.service"]})
     assert_fails(
         build(shop), 1, r"error: configure llama-cpp: systemctl failed",
         r"lama-server.service does not exist",
@@ -211,7 +225,7 @@ def test_unknown_unit(shop: Workshop) -> None:
 
 
 def test_unknown_group(shop: Workshop) -> None:
-    change_overlay(shop.house, "llama-cpp", users=[{"name": "tester", "groups": ["wheels"]}])
+    change_overlay(shop.project, "llama-cpp", users=[{"name": "tester", "groups": ["wheels"]}])
     assert_fails(
         build(shop), 1,
         "error: configure llama-cpp: user tester is to be in group wheels, which the root does not",
@@ -220,8 +234,8 @@ def test_unknown_group(shop: Workshop) -> None:
 
 
 def test_unknown_owner(shop: Workshop) -> None:
-    add_file(shop.house, "llama-cpp", "etc/owned", "x")
-    change_overlay(shop.house, "llama-cpp", files={"/etc/owned": {"owner": "nobody-here"}})
+    add_file(shop.project, "llama-cpp", "etc/owned", "x")
+    change_overlay(shop.project, "llama-cpp", files={"/etc/owned": {"owner": "nobody-here"}})
     assert_fails(
         build(shop), 1,
         "configure llama-cpp: files belong to nobody-here, which is not in the root's passwd",
@@ -231,13 +245,13 @@ def test_unknown_owner(shop: Workshop) -> None:
 
 def test_prune_rule_that_matches_nothing(shop: Workshop) -> None:
     rule = "/usr/share/no such $(thing)"
-    change_overlay(shop.house, "llama-cpp", prune=[rule])
+    change_overlay(shop.project, "llama-cpp", prune=[rule])
     assert_fails(build(shop), 1, rf"error: prune: nothing matches {re.escape(rule)}\n  hint: drop")
 
 
 @pytest.mark.parametrize("rule", ["/usr/*", "/lib"])
 def test_prune_rule_that_would_remove_the_system(shop: Workshop, rule: str) -> None:
-    change_overlay(shop.house, "llama-cpp", prune=[rule])
+    change_overlay(shop.project, "llama-cpp", prune=[rule])
     assert_fails(
         build(shop), 1, rf"error: prune: .*{re.escape(rule)} would remove the system",
         "hint: name what to remove below",
@@ -249,36 +263,35 @@ def test_prune_rule_that_would_remove_the_system(shop: Workshop, rule: str) -> N
 
 @pytest.mark.parametrize("tool", ["ostree", "unshare", "setpriv"])
 def test_missing_tool(shop: Workshop, tool: str) -> None:
-    add_file(shop.house, "llama-cpp", "etc/changed", "x")
+    add_file(shop.project, "llama-cpp", "etc/changed", "x")
     done = masked(shop, hide(tool), "build", "generic", "--locked")
-    assert_fails(done, 3, rf"error: {tool} is not installed", "hint: scripts/host-setup")
+    assert_fails(done, 3, rf"error: {tool} is not installed", "hint: imagebuilder setup")
 
 
 @pytest.mark.parametrize("engine", ["mmdebstrap", "debootstrap"])
 def test_missing_engine_is_told_before_the_first_step(shop: Workshop, engine: str) -> None:
-    base = shop.house / "recipes/bases/debian-forky.yaml"
+    base = shop.project / "recipes/bases/debian-forky.yaml"
     base.write_text(base.read_text().replace("engine: mmdebstrap", f"engine: {engine}"))
     empty = f"mount -t tmpfs none {shop.state}/store"
     done = masked(shop, f"{hide(engine)}; {empty}", "build", "generic", "--locked")
     assert_fails(
-        done, 3, rf"engine: {engine}`, and {engine} is not installed", "hint: scripts/host-setup"
+        done, 3, rf"engine: {engine}`, and {engine} is not installed", "hint: imagebuilder setup"
     )
     assert "base debian" not in done.stderr
 
 
 def test_state_that_cannot_be_written(shop: Workshop, tmp_path: Path) -> None:
-    for state, script in (
-        ("/dev/null/state", "true"),
-        (str(tmp_path / "ro"), f"mkdir {tmp_path}/ro; mount -t tmpfs -o ro none {tmp_path}/ro"),
+    mount = f"mkdir {tmp_path}/ro; mount -t tmpfs -o ro none {tmp_path}/ro"
+    for state, script, *said in (
+        ("/dev/null/state", "true", "cannot make the state directory: ", "hint: name another"),
+        (str(tmp_path / "ro"), mount, "is on a read-only file system", "hint: findmnt"),
     ):
         done = masked(shop, script, "--state", state, "build", "generic", "--locked")
-        assert_fails(
-            done, 3, rf"error: {state}/store: cannot make the store: ", "hint: build needs"
-        )
+        assert_fails(done, 3, *said)
 
 
 def test_store_that_became_read_only(shop: Workshop) -> None:
-    add_file(shop.house, "llama-cpp", "etc/changed", "x")
+    add_file(shop.project, "llama-cpp", "etc/changed", "x")
     again = f"mount --bind {shop.state} {shop.state}; mount -o remount,ro,bind {shop.state}"
     done = masked(shop, again, "build", "generic", "--locked")
     assert_fails(done, 3, rf"error: {shop.state}\S*: .*[Rr]ead-only file system", "hint: ")
@@ -303,7 +316,7 @@ done
 
 def test_disk_full(shop: Workshop, tmp_path: Path) -> None:
     """At whatever point the disk is full, the store stays whole and the next build works."""
-    big = add_file(shop.house, "llama-cpp", "usr/share/big", "x")
+    big = add_file(shop.project, "llama-cpp", "usr/share/big", "x")
     big.write_bytes(bytes(range(256)) * 4096 * 10)
     state, said = tmp_path / "full", tmp_path / "said"
     said.mkdir()
@@ -317,7 +330,7 @@ def test_disk_full(shop: Workshop, tmp_path: Path) -> None:
     done = masked(shop, f"{script}{check}", *words)
     assert done.status == 0, done.stderr
     whole, _, built = done.stdout.partition("\n")
-    assert whole == "the store is whole: 1 images"
+    assert whole.startswith("whole: 1 image, ")
     # Proved: no layer was committed without the one below it.
     assert json.loads(built)["new"]
     assert json.loads(built)["proved"]

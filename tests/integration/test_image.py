@@ -52,7 +52,7 @@ def manifest(image: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def lock(workshop: Workshop) -> Lock:
     """The lock the image was built from."""
-    return load_lock(workshop.house / "recipes/locks/generic.lock")
+    return load_lock(workshop.project / "recipes/locks/generic.lock")
 
 
 def walk(tree: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -105,15 +105,17 @@ def test_manifest_describes_the_files(manifest: dict[str, Any], image: Path) -> 
 
 def test_manifest_knows_nothing_of_the_builder(image: Path, workshop: Workshop) -> None:
     text = (image / "manifest.json").read_text()
-    for word in (os.fspath(workshop.state), os.fspath(workshop.house), f'"{platform.node()}"'):
+    for word in (os.fspath(workshop.state), os.fspath(workshop.project), f'"{platform.node()}"'):
         assert word not in text
     facts = json.loads((image / "build.json").read_text())
     assert facts["builder"] == platform.node()
     assert facts["seconds"].keys() == {layer["title"] for layer in json.loads(text)["layers"]}
 
 
-def test_sbom_names_every_package(image: Path, lock: Lock) -> None:
-    document = json.loads((image / "sbom.spdx.json").read_text())
+def test_sbom_names_every_package(image: Path, lock: Lock, workshop: Workshop) -> None:
+    text = (image / "sbom.spdx.json").read_text()
+    assert workshop("sbom", "generic").stdout == text
+    document = json.loads(text)
     named = {(p["name"], p["versionInfo"]) for p in document["packages"]}
     assert {(p.name, p.version) for p in lock.packages} <= named
     sums = {c["checksumValue"] for p in document["packages"] for c in p.get("checksums", [])}

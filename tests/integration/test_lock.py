@@ -13,6 +13,7 @@ from imagebuilder.lock.mirrors import find_mirrors
 from imagebuilder.lock.pool import fetch
 from imagebuilder.lock.repository import make_repository
 from imagebuilder.lock.resolve import make_lock
+from imagebuilder.lock.verified import Pool
 from imagebuilder.process import run
 from imagebuilder.recipe.types import Base, Boot, ExpiredRelease, Overlay, Recipe, Source
 
@@ -76,7 +77,7 @@ def test_the_real_archive_locks_fetches_and_installs(tmp_path: Path) -> None:
     base = lock.layer("").packages
     repository, root = tmp_path / "repository", tmp_path / "root"
     make_repository(
-        base, debs, repository, suite="forky", architecture="amd64", epoch=lock.epoch
+        base, Pool(debs, wheels), repository, suite="forky", architecture="amd64", epoch=lock.epoch
     )  # fmt: skip
     run([
         "unshare", "--mount", "--pid", "--fork", "--kill-child",

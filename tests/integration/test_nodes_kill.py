@@ -19,12 +19,13 @@ from imagebuilder.nodes.load import load_nodes
 from imagebuilder.process import base_environment, run
 from imagebuilder.tree import Tree
 from tests.integration.started import Started, start
+from tests.sampling import times
 from tests.unit.nodes_world import MAC1, MAC2, node_tree
 
 pytestmark = pytest.mark.root
 
 CHECKOUT = Path(__file__).parents[2]
-KILLS = 60
+KILLS = times(30, 200)
 # What `imagebuilder nodes` calls, without the second that Typer takes to start.
 EDIT = """\
 import sys

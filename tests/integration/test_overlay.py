@@ -62,22 +62,24 @@ OVERLAY: dict[str, Json] = {
 def shop(workshop: Workshop, tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     """`generic` with the overlay `tested` behind all others."""
     made = linked(workshop, tmp_path_factory.mktemp("overlay"))
-    house = made.house
-    make_quick(house)
+    project = made.project
+    make_quick(project)
     change_yaml(
-        house / "recipes/generic.yaml",
+        project / "recipes/generic.yaml",
         {"overlays": ["tested"], "vars": {"greeting": "good day"}, "boot": {"cmdline": ["last=1"]}},
     )
-    folder = change_overlay(house, "tested", **OVERLAY)
+    folder = change_overlay(project, "tested", **OVERLAY)
     for name, text in (("python/requirements.txt", REQUIREMENTS), ("scripts/10-told", SCRIPT)):
         (folder / name).parent.mkdir()
         (folder / name).write_text(text)
-    add_file(house, "tested", "etc/tested/plain", "plain {{ greeting }}", 0o755)
-    add_file(house, "tested", "etc/tested/rendered.j2", "{{ greeting }}{% if loud %}!{% endif %}\n")
-    add_file(house, "tested", "etc/tested/secret", "s")
-    add_file(house, "tested", "etc/tested/never", "n")
+    add_file(project, "tested", "etc/tested/plain", "plain {{ greeting }}", 0o755)
+    add_file(
+        project, "tested", "etc/tested/rendered.j2", "{{ greeting }}{% if loud %}!{% endif %}\n"
+    )
+    add_file(project, "tested", "etc/tested/secret", "s")
+    add_file(project, "tested", "etc/tested/never", "n")
     (folder / "files/etc/tested/link").symlink_to("plain")
-    add_file(house, "tested", "usr/lib/systemd/system/tested.service", UNIT)
+    add_file(project, "tested", "usr/lib/systemd/system/tested.service", UNIT)
     made("build", "generic")
     return made
 

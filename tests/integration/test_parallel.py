@@ -25,9 +25,9 @@ def layers_of(shop: Workshop, profile: str) -> dict[str, str]:
 def test_builds_at_once_share_their_layers(workshop: Workshop, tmp_path: Path) -> None:
     shop = linked(workshop, tmp_path)
     base = layers_of(shop, "generic")["base debian-forky"]
-    make_quick(shop.house)
+    make_quick(shop.project)
     change_yaml(
-        shop.house / "recipes/other.yaml",
+        shop.project / "recipes/other.yaml",
         {"description": "As generic, but smaller", "extends": "generic", "without": ["llama-cpp"]},
     )
     shop("lock", "other")
@@ -46,7 +46,7 @@ def test_builds_at_once_share_their_layers(workshop: Workshop, tmp_path: Path) -
     assert leftovers(shop.state) == []
     images = json.loads(shop("images", "--json").stdout)
     assert sorted(image["profile"] for image in images) == ["generic", "other"]
-    assert "the store is whole: 2 images" in shop("fsck").stdout
+    assert "whole: 2 images" in shop("fsck").stdout
     one, other = layers_of(shop, "generic"), layers_of(shop, "other")
     shared = [title for title in one if one[title] == other.get(title)]
     assert shared == ["base debian-forky", "packages netboot", "initrd", "packages ssh",

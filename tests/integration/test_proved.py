@@ -37,7 +37,7 @@ def test_the_tree_that_is_proved_is_the_one_in_the_store(
     workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = linked(workshop, tmp_path)
-    add_script(shop.house, "llama-cpp", SCRIPT)
+    add_script(shop.project, "llama-cpp", SCRIPT)
     store = Store(shop.state / "store")
     proved: list[str] = []
 
@@ -49,7 +49,7 @@ def test_the_tree_that_is_proved_is_the_one_in_the_store(
         return prove_tree(manifest, work, name)
 
     monkeypatch.setattr(build, "prove_tree", see)
-    settings = Settings(shop.house, shop.state, shop.cache, shop.site)
+    settings = Settings(shop.project, shop.state, shop.cache, shop.site)
     built = build_profile("generic", settings, Ui(), BuildOptions(locked=True))
     assert built.new
     assert proved == ["c0"], "it was checked out again: the small change is to be applied"

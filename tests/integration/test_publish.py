@@ -27,6 +27,7 @@ from tests.integration.published import (
     PROFILE,
     UNTESTED,
     channels_of,
+    check_objects,
     check_release_whole,
     check_tidy,
     make_image,
@@ -80,17 +81,32 @@ def test_a_release_has_everything_and_is_readable(
     assert os.fspath(link) == f"../../http/releases/{PROFILE}/{release.version}"
 
 
-def test_a_root_is_hard_links_into_the_repository_and_the_store(
+def test_a_root_is_hard_links_into_the_repository_and_copies_of_the_store(
     store: Store, images: list[ImageRef], tree: Tree
 ) -> None:
     put(store, images[0], tree)
     root = tree.root(PROFILE, images[0].version)
     inode = (root / "usr/lib/7").stat().st_ino
-    for repo in (store.path, tree.repo):
-        assert inode in {p.lstat().st_ino for p in repo.glob("objects/*/*.file")}
+    assert inode in {p.lstat().st_ino for p in tree.repo.glob("objects/*/*.file")}
+    mine = {p.lstat().st_ino for p in store.path.rglob("*")}
+    assert not mine & {p.lstat().st_ino for p in tree.path.rglob("*")}
     assert (root / "etc/secret").stat().st_mode & 0o777 == 0o600
     # All empty files are one object: linked, 65,000 of them would be the end of it on ext4.
     assert (root / "etc/empty").stat().st_nlink == 1
+
+
+def test_writing_into_a_published_root_does_not_reach_the_store(
+    store: Store, images: list[ImageRef], tree: Tree
+) -> None:
+    for image in images[:2]:
+        put(store, image, tree)
+    for path in tree.roots.rglob("*"):
+        if path.is_file():
+            with path.open("r+b") as stream:
+                stream.write(b"X" * 20)
+    check_objects(store.path)
+    with pytest.raises(WorkError, match="Corrupted"):
+        check_objects(tree.repo)
 
 
 def test_on_another_file_system_a_root_is_copied_once(
@@ -259,9 +275,11 @@ def test_umask_of_the_person_does_not_matter(
     seen = ["sh", "-c", 'cat "$@" > /dev/null', "sh"]
     files = [p for p in tree.http.rglob("*") if p.is_file()]
     files.append(tree.channel(PROFILE, "stable") / "boot.ipxe")
-    files.append(tree.root(PROFILE, images[0].version) / "usr/lib/1")
     place.chmod(0o711)
     run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", *seen, *files])
+    # Of a root the folders above it are closed (roots/), not those that nodes see.
+    root = tree.root(PROFILE, images[0].version)
+    assert all(p.stat().st_mode & 0o555 == 0o555 for p in (root.parent, root, root / "usr/lib"))
 
 
 def test_a_store_with_a_damaged_kernel_is_not_published(
@@ -271,7 +289,7 @@ def test_a_store_with_a_damaged_kernel_is_not_published(
         if path.is_file() and path.read_bytes().startswith(b"vmlinuz 1"):
             with path.open("r+b") as stream:
                 stream.write(b"tampered")
-    with pytest.raises(WorkError, match="vmlinuz: does not read back as the image has it"):
+    with pytest.raises(WorkError, match="the repository it comes from is damaged"):
         put(store, images[0], tree)
     assert not tree.release(PROFILE, images[0].version).exists()
     assert list((tree.path / "work").iterdir()) == []

@@ -36,9 +36,10 @@ from tests.integration.published import (
     release_of,
 )
 from tests.integration.started import find_descendants, orphans_are_ours, wait_until
+from tests.sampling import times
 
 pytestmark = pytest.mark.root
-KILLS = int(os.environ.get("IMAGEBUILDER_PUBLISH_KILLS", "60"))
+KILLS = int(os.environ.get("IMAGEBUILDER_PUBLISH_KILLS", times(40, 400)))
 ROUNDS = 15
 IMAGES = 4
 # Whoever read a channel has so long to fetch what it named (ten minutes, where nodes do).

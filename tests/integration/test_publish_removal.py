@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from imagebuilder.publish.release import publish
 from imagebuilder.publish.removal import Caution, collect_releases, keep_release, unpublish
 from imagebuilder.store.repository import ImageRef, Store, make_store
 from imagebuilder.tree import Tree
+from imagebuilder.ui import Ui
 from tests.integration.published import (
     BOLD,
     PROFILE,
@@ -28,12 +30,14 @@ from tests.integration.published import (
     quiet,
     release_of,
 )
+from tests.unit.web_log import boots, report_line, write_log
 
 pytestmark = pytest.mark.root
 CHECKOUT = Path(__file__).parents[2]
-REPORT = (
-    '{{"time":"{time}","address":"{address}","agent":"curl",'
-    '"uri":"/report/{profile}/{version}?stage=switch-root&uptime=9.1&node={mac}"}}\n'
+MAC2, MAC3 = "52:54:00:77:00:02", "52:54:00:77:00:03"
+NODES = (
+    f"nodes:\n  n2: {{macs: ['{MAC2}'], profile: {PROFILE}}}\n"
+    f"  n3: {{macs: ['{MAC3}'], profile: {PROFILE}}}\n"
 )
 
 
@@ -81,11 +85,12 @@ def test_gc_leaves_what_may_be_needed(
     promote(tree, f"{PROFILE}@{version[1]}", quiet(), untested=UNTESTED)
     keep_release(tree, f"{PROFILE}@{version[2]}", quiet())
     tree.nodes_file.write_text(
-        "nodes:\n  n1:\n    macs: [52:54:00:77:00:01]\n"
+        f"{NODES}  n1:\n    macs: [52:54:00:77:00:01]\n"
         f"    profile: {PROFILE}\n    version: {version[3]}\n"
     )
-    report(tree, every[4], "52:54:00:77:00:02")
-    report(tree, every[5], "52:54:00:77:00:03", time="2020-01-01T00:00:00+00:00")
+    report(tree, every[4], MAC2)
+    old = "2020-01-01T00:00:00+00:00"
+    report(tree, every[5], MAC3, time=old, address="192.0.2.8")
     would = collect_releases(tree, quiet(), BOLD, keep=1, dry_run=True)
     assert [r.version for r in would.releases] == [version[5], version[6]]
     assert {r.version: why for r, why in would.kept} == {
@@ -93,7 +98,7 @@ def test_gc_leaves_what_may_be_needed(
         version[1]: "it is stable",
         version[2]: "it is kept",
         version[3]: "node n1 is pinned to it",
-        version[4]: "in use by 52:54:00:77:00:02",
+        version[4]: "in use by n2",
     }
     assert len(list_releases(tree)) == 8
     before = objects(tree)
@@ -113,12 +118,7 @@ def report(
     address: str = "192.0.2.7",
 ) -> None:
     """Let a node report that it booted `image`."""
-    with (tree.serve / "reports.log").open("a") as log:
-        log.write(
-            REPORT.format(
-                time=time, address=address, profile=PROFILE, version=image.version, mac=mac
-            )
-        )
+    boots(tree, mac, f"{PROFILE}/{image.version}", time=time, address=address)
 
 
 def test_gc_and_unpublish_wait_for_a_node_that_is_just_booting(
@@ -138,11 +138,12 @@ def test_gc_and_unpublish_wait_for_a_node_that_is_just_booting(
 def test_unpublish_refuses_what_is_needed(store: Store, images: list[ImageRef], tree: Tree) -> None:
     for image in images[:2]:
         put(store, image, tree)
+    tree.nodes_file.write_text(NODES)
     name = f"{PROFILE}@{images[0].version}"
-    report(tree, images[0], "52:54:00:77:00:02")
-    with pytest.raises(InputError, match="in use by 52:54:00:77:00:02"):
+    report(tree, images[0], MAC2)
+    with pytest.raises(InputError, match="in use by n2"):
         unpublish(tree, name, quiet(), BOLD)
-    report(tree, images[1], "52:54:00:77:00:02")
+    report(tree, images[1], MAC2)
     keep_release(tree, name, quiet())
     with pytest.raises(InputError, match="it is kept"):
         unpublish(tree, name, quiet(), BOLD)
@@ -155,6 +156,38 @@ def test_unpublish_refuses_what_is_needed(store: Store, images: list[ImageRef], 
     check_tidy(tree)
     events = [event.event for event in journal.read_tail(tree.journal)]
     assert events == ["publish", "set", "publish", "set", "keep", "unkeep", "unpublish"]
+
+
+def test_a_forged_report_lets_gc_remove_nothing(
+    store: Store, images: list[ImageRef], tree: Tree
+) -> None:
+    """Somebody else reports, from another address, that the node runs the newest release."""
+    for image in images[:3]:
+        put(store, image, tree)
+    tree.nodes_file.write_text(NODES)
+    report(tree, images[0], MAC2)
+    uri = f"/report/{PROFILE}/{images[2].version}?stage=switch-root&uptime=9.1&node={MAC2}"
+    write_log(tree, report_line(uri, time="2999-01-02T00:00:00+00:00", address="192.0.2.66"))
+    done = collect_releases(tree, quiet(), BOLD, keep=1, dry_run=False)
+    assert [release.version for release in done.releases] == [images[1].version]
+    assert dict(done.kept)[release_of(images[0])] == "in use by n2"
+
+
+def test_a_damaged_record_lets_gc_remove_nothing(
+    store: Store, images: list[ImageRef], tree: Tree
+) -> None:
+    for image in images[:3]:
+        put(store, image, tree)
+    tree.nodes_file.write_text(NODES)
+    tree.seen(MAC2).write_bytes(b"\0" * 200)
+    said = io.StringIO()
+    done = collect_releases(tree, Ui(stream=said), BOLD, keep=1, dry_run=False)
+    assert done.releases == ()
+    assert f"the record {tree.seen(MAC2)} is damaged and may name it" in said.getvalue()
+    with pytest.raises(InputError, match="is damaged and may name it"):
+        unpublish(tree, f"{PROFILE}@{images[0].version}", quiet(), BOLD)
+    tree.seen(MAC2).unlink()
+    assert len(collect_releases(tree, quiet(), BOLD, keep=1, dry_run=False).releases) == 2
 
 
 def test_without_ss_there_are_only_the_reports() -> None:
@@ -184,7 +217,8 @@ def test_an_nfs_client_that_never_reported_stops_removal(
         unpublish(tree, f"{PROFILE}@{images[0].version}", quiet(), careful)
     assert "--ignore-unknown-clients" in caught.value.faults[0].hint
     assert collect_releases(tree, quiet(), careful, keep=1, dry_run=False).releases == ()
-    report(tree, images[1], "52:54:00:77:00:02", address="192.0.2.9")
+    tree.nodes_file.write_text(NODES)
+    report(tree, images[1], MAC2, address="192.0.2.9")
     assert len(collect_releases(tree, quiet(), careful, keep=1, dry_run=False).releases) == 1
 
 

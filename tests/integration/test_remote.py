@@ -19,15 +19,22 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder import __version__
 from imagebuilder.errors import HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.process import run
 from imagebuilder.program import program
+from imagebuilder.publish.channel import promote
 from imagebuilder.publish.journal import read_tail
+from imagebuilder.publish.listing import list_releases
+from imagebuilder.publish.release import publish
 from imagebuilder.publish.remote import Remote, Sent, publish_to
 from imagebuilder.publish.wire import unpack_objects
+from imagebuilder.report.save import find_reports
 from imagebuilder.store.repository import ImageRef, Store, make_store
+from imagebuilder.tree import Tree, make_tree
 from imagebuilder.ui import Ui
 from tests.integration.started import start
+from tests.unit.planted_reports import NO_ROOT, make_report, plant
 
 pytestmark = pytest.mark.root
 
@@ -191,10 +198,11 @@ def send(
     channel: str = "candidate",
     *,
     untested: str = "",
+    tested: Tree | None = None,
 ) -> Sent:
     """Publish, with progress nobody reads."""
     ui = Ui(io.StringIO())
-    return publish_to(remote, store, image, ui, channel=channel, untested=untested)
+    return publish_to(remote, store, image, ui, channel=channel, untested=untested, tested=tested)
 
 
 def facts(tree: Path) -> dict[str, tuple[object, ...]]:
@@ -279,6 +287,53 @@ def test_the_other_trees_boot_tests_decide_what_may_be_stable(
     assert sent.published["untested"] == UNTESTED
     assert f"; untested: {UNTESTED}" in sent.render()
     assert read_tail(far.tree / "journal.jsonl")[-1].reason == UNTESTED
+
+
+def test_a_boot_test_of_the_same_bytes_comes_with_the_release(
+    far: Far, builder: Store, two: Two, tmp_path: Path
+) -> None:
+    ui, here = Ui(io.StringIO()), make_tree(tmp_path / "here")
+    publish(builder, two.new, here, ui, channel="candidate")
+    assert send(far.remote, builder, two.new, tested=here).reports == ()
+    there, name = Tree(far.tree), two.new.name
+    with pytest.raises(WorkError, match="cannot become stable: there is no report"):
+        promote(there, name, ui)
+    passed = replace(make_report(here, name, 1), machine="bigbox")
+    plant(here, passed)
+    evil = {"vmlinuz": "0" * 64}
+    plant(here, make_report(here, name, 2, selection="ssh"))
+    plant(here, make_report(here, name, 3, other=evil))
+
+    said = io.StringIO()
+    again = publish_to(far.remote, builder, two.new, Ui(said), channel="candidate", tested=here)
+    assert again.reports == (passed.id,)
+    assert f"sent boot test {passed.id}" in again.render()
+    assert "boot test '20261121T100003Z' was not taken: " in said.getvalue()
+    assert "vmlinuz is another one" in said.getvalue()
+    assert find_reports(there, "small", "2") == (passed,)
+    (listed,) = list_releases(there)
+    assert listed.tested == "yes, bigbox 2026-11-21 10:00"
+    assert promote(there, name, ui).render().endswith(f"boot test {passed.id} has passed on bigbox")
+    assert send(far.remote, builder, two.new, tested=here).reports == ()
+
+    # What is found later counts too: a failure, and with it stable is refused again.
+    plant(here, make_report(here, name, 4, verdict=NO_ROOT))
+    assert send(far.remote, builder, two.new, tested=here).reports == ("20261121T100004Z",)
+    assert list_releases(there)[0].tested == "failed"
+
+
+def test_a_release_that_is_there_becomes_stable_by_the_report_that_comes(
+    far: Far, builder: Store, two: Two, tmp_path: Path
+) -> None:
+    here = make_tree(tmp_path / "here")
+    publish(builder, two.new, here, Ui(io.StringIO()), channel="candidate")
+    plant(here, make_report(here, two.new.name, 1))
+    with pytest.raises(WorkError, match="publish it as candidate first"):
+        send(far.remote, builder, two.new, "stable", tested=here)
+    send(far.remote, builder, two.new)
+    sent = send(far.remote, builder, two.new, "stable", tested=here)
+    assert sent.published["report"] == "20261121T100001Z"
+    assert far.state()["stable"].endswith("small/2")
 
 
 def test_the_same_again_sends_nothing(far: Far, builder: Store, two: Two) -> None:
@@ -446,10 +501,17 @@ def test_a_host_key_nobody_has_seen(far: Far, builder: Store, tiny: ImageRef) ->
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("exec /nowhere/imagebuilder", "cannot run"),
+        ("exec /nowhere/imagebuilder", "python3 -m venv /opt/imagebuilder"),
         ("echo \"No such command 'receive'.\" >&2; exit 2", "cannot run"),
-        ("""printf '{\n "protocol": 0, "schema": 1, "version": "0.0.9"}'""", "0.0.9"),
-        ("""printf '{\n "protocol": 3, "schema": 99, "version": "9.0"}'""", "schema 99 and 1"),
+        (
+            """printf '{\n "protocol": 4, "schema": 1, "version": "0.0.9"}'""",
+            "has imagebuilder 0.0.9",
+        ),
+        (
+            f"""printf '{{\n "protocol": 4, "schema": 99, "version": "{__version__}"}}'""",
+            "schema 99 and 1",
+        ),
+        (f"""printf '{{\n "schema": 1, "version": "{__version__}"}}'""", "protocol None and 4"),
         ("echo hello", "does not answer as imagebuilder does"),
         ("echo 'sudo: a password is required' >&2; exit 1", "sudo: a password is required"),
     ],
@@ -469,7 +531,7 @@ def test_without_root_there(far: Far, builder: Store, tiny: ImageRef) -> None:
     nobody = far.program(f'exec setpriv --reuid=65534 {may_read} {far.imagebuilder} "$@"')
     with pytest.raises(HostError, match="needs root") as caught:
         send(nobody, builder, tiny)
-    assert "--remote-command 'sudo imagebuilder'" in str(caught.value)
+    assert "become root and run: " in str(caught.value)
 
 
 @contextmanager

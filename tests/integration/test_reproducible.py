@@ -25,11 +25,11 @@ SHOWN = 40
 
 
 def second_builder(workshop: Workshop, state: Path) -> Workshop:
-    """The same house with a state of its own, which shares nothing but the package pool."""
+    """The same project with a state of its own, which shares nothing but the package pool."""
     state.mkdir(parents=True)
     for pool in ("debs", "wheels"):
         (state / pool).symlink_to((workshop.state / pool).resolve())
-    return Workshop(workshop.house, state, workshop.site, workshop.cache)
+    return Workshop(workshop.project, state, workshop.site, workshop.cache)
 
 
 def stored(workshop: Workshop, name: str) -> Stored:
@@ -76,7 +76,7 @@ def test_another_builder_makes_the_same_image(workshop: Workshop, tmp_path: Path
     second = second_builder(workshop, tmp_path / "second-builder" / "state")
     environment = {**second.env(), **another_environment(tmp_path / "elsewhere")}
     argv = on_another(second.argv("build", "generic", "--locked"))
-    run(argv, env=environment, cwd=second.house)
+    run(argv, env=environment, cwd=second.project)
     other = stored(second, name)
 
     assert differing_parts(first.manifest, other.manifest) == (), tell(first, other, tmp_path)

@@ -13,7 +13,7 @@ import pytest
 
 from imagebuilder.errors import WorkError
 from imagebuilder.process import run
-from imagebuilder.sandbox import Bind, Sandbox
+from imagebuilder.sandbox import Bind, Sandbox, folders_of
 
 pytestmark = pytest.mark.root
 
@@ -107,6 +107,12 @@ def test_resolver_link_to_the_host_is_not_followed(busybox: Path, tmp_path: Path
     assert victim.read_text() == "mine"
 
 
+def test_a_root_without_a_resolver_gets_one_that_does_not_stay(busybox: Path) -> None:
+    said = inside(busybox, "cat /etc/resolv.conf; touch /etc/mine", network=True)
+    assert said == Path("/etc/resolv.conf").read_text()
+    assert [path.name for path in (busybox / "u/etc").iterdir()] == ["mine"]
+
+
 def test_plain_resolver_is_covered_not_written(busybox: Path) -> None:
     (busybox / "c/etc/resolv.conf").write_text("nameserver 192.0.2.1\n")
     said = inside(busybox, "cat /etc/resolv.conf", network=True)
@@ -143,6 +149,20 @@ def test_engine_view_is_read_only_but_for_its_work(busybox: Path) -> None:
     assert run(["sh", "-c", script], sandbox=sandbox).stdout == "refused\n"
     assert (busybox / "u/made").exists()
     assert not Path("/etc/escaped").exists()
+
+
+def test_a_program_in_an_environment_of_its_own_is_seen_with_its_interpreter(
+    busybox: Path, tmp_path: Path
+) -> None:
+    home = tmp_path / "tool"
+    run([sys.executable, "-m", "venv", "--without-pip", home])
+    tool = home / "bin/tool"
+    tool.write_text(f"#!{home}/bin/python\nprint('runs')\n")
+    tool.chmod(0o755)
+    sandbox = Sandbox(busybox, ("empty",), "u", 0, enter=False, view=folders_of(tool))
+    assert run([tool], sandbox=sandbox).stdout == "runs\n"
+    hidden = Sandbox(busybox, ("empty",), "u", 0, enter=False)
+    assert run([tool], sandbox=hidden, check=False).status == 127
 
 
 def test_kill_leaves_nothing(busybox: Path) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -172,18 +173,123 @@ def test_a_nodes_files_are_for_its_address(full: tuple[Room, Program]) -> None:
     assert room.fetch(other, "--interface", "10.77.0.60").stdout.startswith("HTTP/1.1 200 ")
 
 
-def test_reports_are_answered_kept_and_understood(full: tuple[Room, Program]) -> None:
-    room, started = full
-    uri = f"/report/generic/1?stage=switch-root&uptime=16.5&node={MAC}"
-    assert room.fetch(uri).stdout.startswith("HTTP/1.1 204 ")
-    started.wait_for(r"^n1 +root +\d", 10)
-    lines = (room.tree.serve / "reports.log").read_text().splitlines()
-    assert re.fullmatch(
-        r'\{"time":"\d{4}-\d\d-\d\dT[\d:+]+","address":"10.77.0.50",'
-        r'"uri":"/report/generic/1\?stage=switch-root[^"]*","agent":"curl/[^"]*"\}',
-        lines[-1],
+def boot_script(room: Room, *options: str, mac: str = MAC) -> str:
+    """The script that the web server sends for a NIC, with its headers."""
+    return room.fetch(f"/nodes/{mac.replace(':', '-')}/boot.ipxe", *options).stdout
+
+
+def find_ticket(script: str) -> str:
+    """Where the node is to report, below /report/."""
+    (found,) = re.findall(
+        r"^set report \$\{http\}/report/([0-9a-f]{32}/[0-9a-f]{16})$", script, re.M
     )
+    return str(found)
+
+
+def report(room: Room, release: str, *options: str, ticket: str = "", mac: str = MAC) -> str:
+    """What the web server answers to the report of a boot."""
+    place = f"{ticket}/{release}" if ticket else release
+    return room.fetch(f"/report/{place}?stage=switch-root&uptime=16.5&node={mac}", *options).stdout
+
+
+def runs(room: Room, version: str) -> bool:
+    """Whether the record of the node says that it runs this."""
+    path = room.tree.seen(MAC)
+    return path.is_file() and json.loads(path.read_bytes())["version"] == version
+
+
+def test_each_copy_of_a_nodes_script_has_a_ticket_of_its_own(full: tuple[Room, Program]) -> None:
+    room, _ = full
+    first = boot_script(room)
+    assert first.startswith("HTTP/1.1 200 ")
+    assert "Cache-Control: no-store" in first
+    assert not re.search(r"^(ETag|Last-Modified|Accept-Ranges|Content-Length):", first, re.M)
+    again = (
+        "--header", "If-Modified-Since: Fri, 01 Jan 2100 00:00:00 GMT", "--header",
+        'If-None-Match: *', "--range", "0-20",
+    )  # fmt: skip
+    second = boot_script(room, *again)
+    assert second.startswith("HTTP/1.1 200 ")
+    tickets = [find_ticket(script) for script in (first, second)]
+    assert tickets[0] != tickets[1]
+    assert tickets[0].partition("/")[2] == tickets[1].partition("/")[2]
+    # Nothing but the script is changed, and nobody is given one who may not have the script.
+    own = (room.tree.served_node(MAC) / "boot.ipxe").read_text()
+    assert first.partition("\r\n\r\n")[2] == own.replace("/ticket/", f"/{tickets[0][:32]}/")
+    assert boot_script(room, "--head").startswith("HTTP/1.1 200 ")
+    lines = [line for line in room.tree.reports_log.read_text().splitlines() if "ticket" in line]
+    assert [tickets[0][:32] in lines[-2], tickets[1][:32] in lines[-1]] == [True, True]
+
+
+def test_a_report_counts_for_a_node_only_with_the_ticket_it_was_given(
+    full: tuple[Room, Program],
+) -> None:
+    room, started = full
+    ticket = find_ticket(boot_script(room))
+    assert report(room, "generic/1", ticket=ticket).startswith("HTTP/1.1 204 ")
+    started.wait_for(r"^n1 +root +\d", 10)
     wait_until(room.tree.seen(MAC).is_file, 10, "the release n1 runs is not recorded")
+    before = room.tree.seen(MAC).read_bytes()
+    # From another address: without a ticket, with one of a node without an address, with that one.
+    room.at_client("ip", "address", "add", "10.77.0.61/24", "dev", "wire1")
+    theirs = ("--interface", "10.77.0.61")
+    assert boot_script(room, *theirs).startswith("HTTP/1.1 403 ")
+    other = find_ticket(boot_script(room, *theirs, mac=OTHER_MAC))
+    report(room, "generic/2", *theirs)
+    report(room, "generic/2", *theirs, ticket=ticket)
+    report(room, "generic/2", *theirs, ticket=other)
+    report(room, "generic/2", *theirs, ticket=other, mac=OTHER_MAC)
+
+    def told() -> bool:
+        return room.tree.strangers.is_file() and OTHER_MAC in room.tree.strangers.read_text()
+
+    wait_until(told, 10, "what a stranger told is not recorded")
+    assert room.tree.seen(MAC).read_bytes() == before
+    assert not room.tree.seen(OTHER_MAC).exists()
+    # Its next boot is another release.
+    newer = find_ticket(boot_script(room))
+    report(room, "generic/3", ticket=ticket)
+    report(room, "generic/3", ticket=newer)
+    wait_until(lambda: runs(room, "3"), 10, "not recorded")
+
+
+def test_a_flood_of_reports_leaves_few_records_and_delays_no_node(
+    full: tuple[Room, Program],
+) -> None:
+    """A sample; IMAGEBUILDER_FLOOD=300000 sends as many as the attack that this was found by."""
+    room, _ = full
+    count = os.environ.get("IMAGEBUILDER_FLOOD", "3000")
+    room.at_client("ip", "address", "add", "10.77.0.62/24", "dev", "wire1")
+    flood = ("python3", "-m", "tests.integration.report_flood", SERVER, count, "10.77.0.62")
+    with room.beside("flood", room.client, *flood) as flooding:
+        release = 10
+        delays: list[float] = []
+        while flooding.status is None or not delays:
+            release += 1
+            ticket, begun = find_ticket(boot_script(room)), time.monotonic()
+            assert report(room, f"generic/{release}", ticket=ticket).startswith("HTTP/1.1 204 ")
+            wait_until(lambda version=str(release): runs(room, version), 30, "not recorded")  # type: ignore[misc]
+            delays.append(time.monotonic() - begun)
+        flooding.wait_for(r"^\{.*'204': \d+", 60)
+    print(f"delays of a node's record: {delays}; {flooding.lines[-1:]}")
+    assert max(delays) < 10, delays
+    records = [
+        path for path in (room.tree.path / "seen").iterdir() if not path.name.startswith(".")
+    ]
+    assert {path.name for path in records} == {f"{MAC.replace(':', '-')}.json", "strangers.json"}
+    assert room.tree.strangers.stat().st_size < 100_000
+
+
+def test_tickets_are_in_no_file_that_others_may_read(full: tuple[Room, Program]) -> None:
+    room, _ = full
+    ticket = find_ticket(boot_script(room))[:32]
+    report(room, "generic/3", ticket=ticket)
+    wait_until(lambda: ticket in room.tree.tickets.read_text(), 10, "the ticket is not noted")
+    found = [path for path in room.tree.path.rglob("*") if path.is_file() and not path.is_socket()]
+    having = {path for path in found if ticket.encode() in path.read_bytes()}
+    assert having == {room.tree.reports_log, room.tree.tickets}
+    assert {path.stat().st_mode & 0o777 for path in having} == {0o600}
+    assert ticket not in (room.work / "serve.log").read_text()
 
 
 def test_a_changed_nodes_file_is_taken_over_and_a_wrong_one_is_not(
@@ -257,8 +363,8 @@ def test_a_tree_is_served_once(full: tuple[Room, Program]) -> None:
     assert done.status == 3
     assert "another imagebuilder serve runs on this tree" in done.stderr
     done = room.try_serve("--no-dns", "--check")
-    assert done.status == 3
-    assert "tcp port 80: is taken by nginx" in done.stderr
+    assert done.status == 0, done.stderr
+    assert "wire0 is served by imagebuilder serve: everything" in done.stdout
     assert (room.tree.serve / "foreground/dnsmasq.conf").read_text() == before
     assert started.status is None
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import threading
 from pathlib import Path
@@ -14,10 +15,12 @@ from imagebuilder.errors import InputError, WorkError
 from imagebuilder.process import run
 from imagebuilder.sandbox import Sandbox
 from imagebuilder.store.locks import held, is_held
+from imagebuilder.store.records import Record, drop_records, find_record, make_record
 from imagebuilder.store.repository import Store
 from imagebuilder.store.upper import OPAQUE, Changes, settle
 from imagebuilder.store.workplace import KEPT, keep, remove_tree, sweep, workplace
 from tests.integration.changes import snapshot
+from tests.integration.published import check_objects
 
 pytestmark = pytest.mark.root
 
@@ -138,15 +141,46 @@ def test_times_are_those_of_a_checkout(busybox: Path, store: Store) -> None:
             assert (busybox / tree / name).lstat().st_mtime == 0
 
 
-def test_altered_object_is_found(busybox: Path, store: Store) -> None:
-    store.commit_layer("a" * 64, busybox / "c", Changes(), below=None, epoch=1)
-    store.check()
-    objects = [p for p in store.path.glob("objects/*/*.file") if not p.is_symlink()]
-    victim = max(objects, key=lambda p: p.stat().st_size)
-    with victim.open("r+b") as stream:
-        stream.write(b"tampered")
-    with pytest.raises(WorkError, match="ostree failed"):
-        store.check()
+# An ostree that is killed while it prunes, when it has removed what it came to first.
+KILLED_PRUNE = """\
+#!/bin/sh
+[ "$1" = prune ] || exec {ostree} "$@"
+find "${{2#--repo=}}/objects" -name '*.dirtree' -delete
+kill -KILL $$
+"""
+
+
+def test_a_killed_prune_leaves_no_damaged_commit(
+    busybox: Path, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit = store.commit_layer("a" * 64, busybox / "c", Changes(), below=None, epoch=1)
+    source = tmp_path / "source"
+    run(["cp", "--archive", "--", store.path, source])
+    store.remove(f"layer/{'a' * 64}")
+    fake = tmp_path / "bin/ostree"
+    fake.parent.mkdir()
+    fake.write_text(KILLED_PRUNE.format(ostree=shutil.which("ostree")))
+    fake.chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+        with pytest.raises(WorkError, match="killed by signal 9"):
+            store.prune()
+    check_objects(store.path)
+    # What publishes it again: ostree trusts that a commit that is there has its objects.
+    store.ostree("pull-local", "--untrusted", source, commit)
+    store.checkout(commit, busybox / "whole")
+    assert (busybox / "whole/usr/bin/busybox").is_file()
+
+
+def test_records_go_with_their_layers(tmp_path: Path) -> None:
+    """Also one whose layer a killed gc removed, and one that a killed build was writing."""
+    record = Record("base", 1, 1, 0.1)
+    for digest in ("kept", "gone"):
+        make_record(tmp_path, digest, record)
+    (tmp_path / "layers/.gone.json.new").write_text("{")
+    drop_records(tmp_path, {"kept"})
+    assert [path.name for path in (tmp_path / "layers").iterdir()] == ["kept.json"]
+    assert find_record(tmp_path, "kept") == record
 
 
 def test_image_names(busybox: Path, store: Store) -> None:

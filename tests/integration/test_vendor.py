@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A vendor's repository as a person meets it: the program, a house, and a stand-in for NVIDIA's.
+"""A vendor's repository as a person meets it: the program, a project, and a stand-in for NVIDIA's.
 
 The base is a tiny archive, so nothing here is built; what matters is said before that.
 """
@@ -54,7 +54,7 @@ DEBS = (
 
 @dataclass(frozen=True)
 class Stand:
-    """A house with the profile `p`, and the site files that a person may have."""
+    """A project with the profile `p`, and the site files that a person may have."""
 
     shop: Workshop
     site: str
@@ -67,7 +67,7 @@ class Stand:
 
 @pytest.fixture(scope="module")
 def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
-    """The house, the archives and the keys."""
+    """The project, the archives and the keys."""
     top = tmp_path_factory.mktemp("vendor")
     with keyring() as home:
         key = make_key(home, "Archive")
@@ -78,18 +78,18 @@ def stand(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stand]:
             ("bases/b.yaml", BASE.format(keyring=key.certificate)),
             ("p.yaml", "base: b\noverlays: [gpu]\n"),
         ):
-            (top / "house/recipes" / path).parent.mkdir(parents=True, exist_ok=True)
-            (top / "house/recipes" / path).write_text(text)
-        (top / "house/overlays/gpu").mkdir(parents=True)
-        (top / "house/overlays/gpu/overlay.yaml").write_text(OVERLAY)
-        shop = Workshop(top / "house", top / "state", top / "site.yaml", top / "cache")
+            (top / "project/recipes" / path).parent.mkdir(parents=True, exist_ok=True)
+            (top / "project/recipes" / path).write_text(text)
+        (top / "project/overlays/gpu").mkdir(parents=True)
+        (top / "project/overlays/gpu/overlay.yaml").write_text(OVERLAY)
+        shop = Workshop(top / "project", top / "state", top / "site.yaml", top / "cache")
         lines = site_lines(vendor, (top / "vendor").as_uri(), certificate, key.fingerprint)
         yield Stand(shop, f"mirrors: {{test: '{(top / 'base').as_uri()}'}}\n{lines}")
 
 
 def lock_path(stand: Stand) -> Path:
     """Where the lock of the profile is."""
-    return stand.shop.house / "recipes/locks/p.lock"
+    return stand.shop.project / "recipes/locks/p.lock"
 
 
 def test_without_key_or_stand_in_the_person_is_told_how_to_get_the_key(stand: Stand) -> None:

@@ -22,8 +22,8 @@ from imagebuilder.process import Completed, Word, run
 from imagebuilder.program import Program, program
 from imagebuilder.tree import Tree, make_tree
 
-HOUSE = Path(__file__).parent.parent.parent
-COMMAND = (sys.executable, "-m", "imagebuilder.cli.main", "--house", HOUSE)
+CHECKOUT = Path(__file__).parent.parent.parent
+COMMAND = (sys.executable, "-m", "imagebuilder.cli.main", "--project", CHECKOUT)
 SERVER, CLIENT, ROUTER = "10.77.0.1", "10.77.0.50", "10.77.0.254"
 MAC = "52:54:00:77:00:01"
 SET_UP = """\
@@ -46,7 +46,7 @@ class Room:
 
     def at(self, holder: int, argv: Sequence[Word]) -> list[Word]:
         """The command that runs `argv` at one end."""
-        enter = ["nsenter", "--target", str(holder), "--net", "--mount", f"--wdns={HOUSE}"]
+        enter = ["nsenter", "--target", str(holder), "--net", "--mount", f"--wdns={CHECKOUT}"]
         return [*enter, "--", *argv]
 
     def at_server(self, *argv: Word) -> Completed:
@@ -84,7 +84,7 @@ class Room:
     def ask(self, architecture: int, *more: str, mac: str = MAC) -> list[dict[str, Any]]:
         """What a firmware is offered."""
         argv = ["-m", "tests.integration.dhcp_client", "wire1", mac, str(architecture), *more]
-        done = run(self.at(self.client, [sys.executable, *argv]), cwd=HOUSE)
+        done = run(self.at(self.client, [sys.executable, *argv]), cwd=CHECKOUT)
         answers: list[dict[str, Any]] = json.loads(done.stdout)
         return answers
 

@@ -129,8 +129,6 @@ def examine_tidy(tree: Path, state: Path) -> Iterator[str]:
             yield f"{path.parent.parent.name}/work: {path.name} was left"
     for path in sorted((tree / "channels").glob("*/.*")):
         yield f"channels: {path.name} was left"
-    for path in sorted((state / "debs").glob(".partial-*")):
-        yield f"the pool: {path.name} was left"
     roots = {path.relative_to(tree / "roots") for path in (tree / "roots").glob("*/*")}
     there = {path.relative_to(tree / "http/releases") for path in tree.glob("http/releases/*/*")}
     for path in sorted(roots - there):

@@ -86,7 +86,7 @@ class NightPlan:
 
 
 def draw_plans(seed: int, nights: int) -> tuple[NightPlan, ...]:
-    """The nights from 1 to `nights` (10 at least)."""
+    """The nights from 1 to `nights` (12 at least)."""
     chance = random.Random(seed)
     numbers = range(1, nights + 1)
     quiet = set(chance.sample(numbers[2:], max(2, nights // 6)))

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A builder with a tiny distribution behind it, both of which change from night to night.
 
-    TOP/archive/         the mirror's files     TOP/house/     recipes and overlays of two profiles
+    TOP/archive/         the mirror's files     TOP/project/     recipes, overlays of two profiles
     TOP/disk/            the builder's disk, of limited size: state/, tree/, cache/, nights/
     TOP/wait             there while a night waits; it goes on when the file is gone
     TOP/boots            how many boot tests are still to fail
@@ -23,7 +23,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from imagebuilder.process import run
-from imagebuilder.sandbox_init import MS_REMOUNT, mount
+from imagebuilder.sandbox_mounts import MS_REMOUNT, mount
 from tests.fixtures.aptrepo import (
     DAY,
     ArchiveServer,
@@ -84,8 +84,8 @@ class Places:
         return self.disk / "nights"
 
     @property
-    def house(self) -> Path:
-        return self.top / "house"
+    def project(self) -> Path:
+        return self.top / "project"
 
     @property
     def archive(self) -> Path:
@@ -102,7 +102,7 @@ class Places:
     def env(self) -> dict[str, str]:
         """The environment in which the program finds this builder."""
         return {
-            "IMAGEBUILDER_HOUSE": os.fspath(self.house),
+            "IMAGEBUILDER_PROJECT": os.fspath(self.project),
             "IMAGEBUILDER_STATE": os.fspath(self.state),
             "IMAGEBUILDER_CACHE": os.fspath(self.disk / "cache"),
             "IMAGEBUILDER_SITE": os.fspath(self.top / "site.yaml"),
@@ -110,9 +110,9 @@ class Places:
         }
 
 
-def make_house(places: Places, key: Path, uri: str) -> None:
+def make_project(places: Places, key: Path, uri: str) -> None:
     """Recipes of two profiles that share all but one package."""
-    recipes, overlays = places.house / "recipes", places.house / "overlays"
+    recipes, overlays = places.project / "recipes", places.project / "overlays"
     (recipes / "bases").mkdir(parents=True)
     (recipes / "locks").mkdir()
     base = BASE.format(main=MAIN, security=SECURITY, key=key, kernel=KERNEL)
@@ -143,7 +143,7 @@ class World:
         self._port = 0
         self.server = self.start_mirror()
         self.publish()
-        make_house(self.places, key.certificate, self.server.uri)
+        make_project(self.places, key.certificate, self.server.uri)
         self.places.disk.mkdir()
 
     def start_mirror(self) -> ArchiveServer:

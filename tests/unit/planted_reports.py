@@ -23,7 +23,10 @@ from imagebuilder.tree import Tree
 
 PASSED = Verdict(passed=True)
 NO_ROOT = Verdict(
-    passed=False, stage=Stage.ROOT, what="mount.nfs4: access denied", log="console-gate-1.log"
+    passed=False,
+    stage=Stage.ROOT,
+    what="mount.nfs4: access denied",
+    log="uefi+nfs-console-gate-1.log",  # as the boot test names it
 )
 
 

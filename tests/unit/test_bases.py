@@ -14,21 +14,20 @@ import pytest
 
 from imagebuilder.errors import InputError
 from imagebuilder.recipe.load import load_recipe
-from imagebuilder.recipe.read import find_names
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.recipe.variant import find_bases
 from imagebuilder.settings import Settings
-from tests.unit.test_shipped_recipes import HOUSE, KEY
+from tests.unit.test_shipped_recipes import CHECKOUT, KEY
 
 Matrix = Mapping[tuple[str, str], Recipe | InputError]
-REFUSED = re.compile(r"overlays/[a-z0-9.-]+/overlay\.yaml:\d+:\d+")
+REFUSED = re.compile(r"recipes/[a-z0-9.-]+\.yaml:\d+:\d+")
 
 
 def settings(folder: Path) -> Settings:
-    """The shipped house, with a site file of one ssh key."""
+    """The shipped project, with a site file of one ssh key."""
     site = folder / "site.yaml"
     site.write_text(f"ssh-keys: ['{KEY}']\n")
-    return Settings(HOUSE, folder / "state", folder / "cache", site)
+    return Settings(CHECKOUT, folder / "state", folder / "cache", site)
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +36,7 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
     folder = tmp_path_factory.mktemp("matrix")
     place = settings(folder)
     found: dict[tuple[str, str], Recipe | InputError] = {}
-    for profile in find_names(place.recipes):
+    for profile in place.find_recipes():
         for base in find_bases(place):
             try:
                 recipe = load_recipe(f"{profile}.{base}", place, env={"HOME": str(folder)})
@@ -53,13 +52,13 @@ def test_what_is_refused_says_why_and_what_instead(matrix: Matrix) -> None:
         if isinstance(found, InputError):
             for fault in found.faults:
                 assert REFUSED.fullmatch(fault.where), (name, str(fault))
-                assert re.match(r"refuses\[\d+\]: \".*\" cannot be on [a-z]+: ", fault.what), name
+                assert re.match(r"overlays\[\d+\]: \".*\" cannot be on [a-z]+: ", fault.what), name
                 assert fault.hint, name
 
 
 def test_every_profile_is_possible_on_its_own_base(matrix: Matrix, tmp_path: Path) -> None:
     place = settings(tmp_path)
-    for profile in find_names(place.recipes):
+    for profile in place.find_recipes():
         own = load_recipe(profile, place, env={"HOME": str(tmp_path)})
         on_base = matrix[profile, own.base.name]
         assert isinstance(on_base, Recipe)
@@ -82,7 +81,7 @@ def test_no_name_of_debian_alone_is_asked_of_ubuntu(matrix: Matrix) -> None:
 
 
 def test_the_page_has_the_matrix(matrix: Matrix) -> None:
-    text = (HOUSE / "docs/bases.md").read_text()
+    text = (CHECKOUT / "docs/bases.md").read_text()
     rows = [
         [cell.strip().strip("`") for cell in line.strip().strip("|").split("|")]
         for line in text.partition("## Which profile on which base")[2].splitlines()
@@ -98,17 +97,17 @@ def test_the_page_has_the_matrix(matrix: Matrix) -> None:
 
 def test_what_the_page_tells_to_do_for_a_refused_base(tmp_path: Path) -> None:
     """The recipe of docs/bases.md: a refused profile, with another value of one var."""
-    text = (HOUSE / "docs/bases.md").read_text()
+    text = (CHECKOUT / "docs/bases.md").read_text()
     recipe = re.search(r"```yaml\n(# recipes/a770-resolute\.yaml\n.*?)```", text, re.DOTALL)
     assert recipe
     for name in ("recipes", "overlays"):
-        (tmp_path / "house").mkdir(exist_ok=True)
-        (tmp_path / "house" / name).mkdir()
-        for path in (HOUSE / name).iterdir():
-            (tmp_path / "house" / name / path.name).symlink_to(path)
-    (tmp_path / "house/recipes/a770-resolute.yaml").write_text(recipe[1])
+        (tmp_path / "project").mkdir(exist_ok=True)
+        (tmp_path / "project" / name).mkdir()
+        for path in (CHECKOUT / name).iterdir():
+            (tmp_path / "project" / name / path.name).symlink_to(path)
+    (tmp_path / "project/recipes/a770-resolute.yaml").write_text(recipe[1])
     shipped = settings(tmp_path)
-    place = Settings(tmp_path / "house", shipped.state, shipped.cache, shipped.site)
+    place = Settings(tmp_path / "project", shipped.state, shipped.cache, shipped.site)
     found = load_recipe("a770-resolute", place, env={"HOME": str(tmp_path)})
     names = [name for overlay in found.overlays for name in overlay.packages]
     assert {"linux-firmware-intel-graphics", "libggml0-backend-vulkan"} <= set(names)

@@ -28,7 +28,7 @@ from scripts.benchmark.page import TITLES, WHY, render_report
 from scripts.benchmark.record import JSON, PAGE, Recorder, find_report, write
 from scripts.benchmark.table import MAKERS, ROUND_SECONDS
 
-HOUSE = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[2]
 TOOLS, NIGHTS, OWN = SectionName.TOOLS, SectionName.NIGHTS, SectionName.OWN
 
 
@@ -191,10 +191,10 @@ def test_without_a_report_the_page_names_every_goal_and_no_figure(tmp_path: Path
 
 
 def test_the_page_in_docs_is_what_its_json_says() -> None:
-    found = find_report(HOUSE / "docs/benchmarks.json")
+    found = find_report(CHECKOUT / "docs/benchmarks.json")
     again = "scripts/bench --render docs/benchmarks.json --output docs writes it"
     assert found
-    assert (HOUSE / "docs/benchmarks.md").read_text() == render_report(found), again
+    assert (CHECKOUT / "docs/benchmarks.md").read_text() == render_report(found), again
 
 
 def test_every_row_of_our_own_is_a_goal() -> None:
@@ -255,7 +255,7 @@ def test_what_is_asked_for_is_estimated() -> None:
 
 
 def test_the_script_writes_a_page_and_refuses_what_it_does_not_know(tmp_path: Path) -> None:
-    script: list[Word] = [sys.executable, HOUSE / "scripts/bench", "--output", tmp_path / "page"]
+    script: list[Word] = [sys.executable, CHECKOUT / "scripts/bench", "--output", tmp_path / "page"]
     source = tmp_path / "benchmarks.json"
     source.write_text(report_json({OWN: section(Figure("plan", "generic", (0.7,)))}))
     run([*script, "--render", source], cwd=tmp_path)

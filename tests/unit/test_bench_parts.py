@@ -46,7 +46,7 @@ from scripts.benchmark.tools.order import DRACUT, check_changed, check_same_work
 from scripts.benchmark.tools.tool import MARK, Kind, Made, Order, Outcome
 from scripts.benchmark.trees import differing, list_tree, size_of
 
-HOUSE = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[2]
 
 
 # --- trees
@@ -157,7 +157,7 @@ def test_a_result_without_the_change_does_not_count(tmp_path: Path) -> None:
 
 def test_dracut_has_the_words_of_the_step() -> None:
     # Python joins the strings of the step's script: so does this.
-    source = re.sub(r"'\n\s*'", "", (HOUSE / "imagebuilder/steps/initrd.py").read_text())
+    source = re.sub(r"'\n\s*'", "", (CHECKOUT / "imagebuilder/steps/initrd.py").read_text())
     assert f'{DRACUT} "$1"' in source
 
 
@@ -363,7 +363,9 @@ def test_peak_memory_is_that_of_one_process_alone() -> None:
         "subprocess.run([sys.executable, '-c', 'bytearray(200 << 20)']); "
         "print(peak_of(Path('/proc/self')), len(children(Path('/proc/self'))))"
     )
-    said = run([sys.executable, "-c", script], env={"PYTHONPATH": os.fspath(HOUSE)}, cwd=HOUSE)
+    said = run(
+        [sys.executable, "-c", script], env={"PYTHONPATH": os.fspath(CHECKOUT)}, cwd=CHECKOUT
+    )
     peak, living = map(int, said.stdout.split())
     assert 5 << 20 < peak < 190 << 20
     assert living == 0
@@ -377,7 +379,9 @@ def test_living_children_are_found() -> None:
         "print([p.name for p in found] == [str(sleeper.pid)], peak_of(found[0]) > 0); "
         "sleeper.kill(); sleeper.wait()"
     )
-    said = run([sys.executable, "-c", script], env={"PYTHONPATH": os.fspath(HOUSE)}, cwd=HOUSE)
+    said = run(
+        [sys.executable, "-c", script], env={"PYTHONPATH": os.fspath(CHECKOUT)}, cwd=CHECKOUT
+    )
     assert said.stdout == "True True\n"
 
 

@@ -154,7 +154,6 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     ),
     "staging left": (lambda t: append(t, "work/publish-demo-1/x"), "publish-demo-1 was left"),
     "build left": (lambda t: append(t, "state/work/demo-1/x"), "demo-1 was left"),
-    "download left": (lambda t: append(t, "state/debs/.partial-1-x/y"), ".partial-1-x was left"),
     "link left": (lambda t: point(t, OLD, ".stable.new"), ".stable.new was left"),
     "root left": (lambda t: append(t, "roots/demo/20260104/x"), "20260104 has no release"),
     "candidate dangles": (lambda t: point(t, "gone", "candidate"), "candidate leads nowhere"),

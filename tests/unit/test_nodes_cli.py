@@ -76,7 +76,11 @@ def test_json_is_whole(nodes: Call, tree: Tree) -> None:
     assert added["before"] is None
     listed = json.loads(nodes("list", "--json").stdout)
     assert listed == [added["after"]]
-    seen = {"mac": MAC1, "version": "v0", "stage": "switch-root", "last": "2026-01-01T00:00:00Z"}
+    seen = {
+        "mac": MAC1, "node": "node1", "profile": "generic", "version": "v0", "address": "10.0.0.1",
+        "stage": "switch-root", "root": "nfs", "first": "2026-01-01T00:00:00+00:00",
+        "last": "2026-01-01T00:00:00+00:00", "given": "0123456789abcdef",
+    }  # fmt: skip
     tree.seen(MAC1).write_text(json.dumps(seen))
     shown = json.loads(nodes("show", "node1", "--json").stdout)
     machine_id = (tree.kept_node("node1") / "machine-id").read_text().strip()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,7 @@ def test_the_first_node_of_a_tree(tmp_path: Path) -> None:
     tree = node_tree(tmp_path)
     add_node(tree, "node1", change(macs=[MAC1], profile="generic"))
     assert tree.nodes_file.read_text() == (
-        "# Who boots what: docs/nodes.md, imagebuilder nodes --help\n"
+        "# Who boots what: imagebuilder nodes --help\n"
         f"nodes:\n  node1:\n    macs: [{MAC1}]\n    profile: generic\n"
     )
     assert tree.nodes_file.stat().st_mode & 0o777 == 0o644
@@ -228,3 +229,18 @@ def test_forgetting_takes_the_keys_and_only_those_of_that_node(tree: Tree) -> No
     assert render_edited("node1", gone.before, gone.after) == "node1: forgotten"
     assert not tree.kept_node("node1").exists()
     assert tree.kept_node("node3").exists()
+
+
+def test_a_refusal_completes_what_a_killed_command_left(tree: Tree) -> None:
+    add_node(tree, "node3", change(macs=[MAC3], profile="generic"))
+    shutil.rmtree(tree.served_node(MAC3))  # killed when nodes.yaml was written
+    with pytest.raises(InputError, match="already"):
+        add_node(tree, "node3", change(macs=[MAC3], profile="generic"))
+    assert (tree.served_node(MAC3) / "boot.ipxe").is_file()
+    script = (tree.served_node(MAC3) / "boot.ipxe").read_bytes()
+    remove_node(tree, "node3", forget=True)
+    tree.served_node(MAC3).mkdir()
+    (tree.served_node(MAC3) / "boot.ipxe").write_bytes(script)  # killed again
+    with pytest.raises(InputError, match="no node"):
+        remove_node(tree, "node3", forget=True)
+    assert not tree.served_node(MAC3).exists()

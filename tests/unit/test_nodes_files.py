@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import stat
@@ -12,11 +13,13 @@ import pytest
 
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.nodes import place
-from imagebuilder.nodes.files import make_entry, update_menu, update_nodes
+from imagebuilder.nodes.files import make_entry, read_offers, update_menu, update_nodes
 from imagebuilder.nodes.initrd import Entry, render_cpio
-from imagebuilder.nodes.place import Access, find_access, place_file
+from imagebuilder.nodes.place import Access, find_access
 from imagebuilder.process import run
+from imagebuilder.publish.find import changing
 from imagebuilder.tree import Tree
+from imagebuilder.ui import Ui
 from tests.unit.nodes_world import MAC1, MAC2, Packed, move_channel, node_tree, unpack
 
 ETC = "imagebuilder/node/etc"
@@ -238,6 +241,26 @@ def test_the_menu_follows_the_channels(tree: Tree) -> None:
     assert "profile-rx rx (candidate)" in menu.read_text()
     assert "profile-generic generic (candidate)" in menu.read_text()
     assert "live-ubuntu" in menu.read_text()
+    assert read_offers(tree) == (("generic", "candidate"), ("rx", "candidate"))
+
+
+def test_a_menu_that_a_killed_command_left_behind_follows_with_the_next(tree: Tree) -> None:
+    assert read_offers(tree) == ()
+    update_nodes(tree)
+    menu = tree.http / "menu.ipxe"
+    move_channel(tree, "rx", "candidate", "v1")  # and then it was killed
+    with changing(tree, Ui(io.StringIO())):
+        assert "profile-rx" not in menu.read_text()
+    assert "profile-rx rx (candidate)" in menu.read_text()
+
+
+def test_a_key_in_the_making_that_a_killed_command_left_is_removed(tree: Tree) -> None:
+    update_nodes(tree)
+    left = tree.kept_node("node1") / ".new"
+    left.mkdir()
+    (left / "ssh_host_ed25519_key").write_text("private")
+    update_nodes(tree)
+    assert not left.exists()
 
 
 def test_the_entry_names_the_server(tree: Tree) -> None:
@@ -247,20 +270,6 @@ def test_the_entry_names_the_server(tree: Tree) -> None:
         "set server 10.0.0.1", "set http http://10.0.0.1:8080", f"set roots {tree.roots}",
         "set report ${http}/report",
     } <= set(lines)  # fmt: skip
-
-
-def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    assert place_file(path, b"one", 0o640)
-    assert not place_file(path, b"one", 0o640)
-    assert place_file(path, b"one", 0o644)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o644
-    (tmp_path / ".file.new").write_text("left by a killed command")
-    assert place_file(path, b"two", durable=True)
-    with pytest.raises(TypeError):
-        place_file(path, "not bytes")  # type: ignore[arg-type]
-    assert path.read_bytes() == b"two"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_an_archive_has_every_folder_before_what_is_in_it() -> None:

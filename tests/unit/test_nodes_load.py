@@ -158,7 +158,7 @@ def test_the_same_address_twice_is_a_fault(tree: Tree) -> None:
 def test_all_faults_are_told_at_once_in_the_order_of_lines(tree: Tree) -> None:
     text = "menu: {timeout: x}\nnodes:\n  a: {macs: [zz], profile: rx}\n  b: {mac: x}\n"
     places = [said.split(": ")[0] for said in faults(tree, text)]
-    assert places == ["1:17", "4:6", "4:7"]
+    assert places == ["1:17", "3:14", "4:6", "4:7"]
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_a_node_follows_its_channel_or_is_pinned() -> None:
 
 
 def test_a_node_reports_what_it_was_given_and_a_stranger_does_not() -> None:
-    assert f"set report ${{http}}/report/{GIVEN}\n" in SCRIPTS["node"]
+    assert f"set report ${{http}}/report/ticket/{GIVEN}\n" in SCRIPTS["node"]
     assert "set report ${http}/report\n" in SCRIPTS["menu"]
 
 

@@ -31,6 +31,26 @@ def test_environment_is_an_allow_list(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "TZ=UTC" in said
 
 
+def test_whoever_waits_may_give_up_and_children_end_too(tmp_path: Path) -> None:
+    """The program ends when it is told to; a child that does not is killed."""
+    script = (
+        'trap "echo told > told; exit" TERM; sh -c "trap : TERM; sleep 61.7 & wait; wait" & wait'
+    )
+    until = time.monotonic() + 1
+
+    def ask() -> None:
+        if time.monotonic() > until:
+            raise WorkError("enough")
+
+    with pytest.raises(WorkError, match="enough"):
+        run(["sh", "-c", script], cwd=tmp_path, ask=ask)
+    assert (tmp_path / "told").read_text() == "told\n"
+    running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
+    assert not any(b"61.7" in words for words in running)
+    for script, status in (("exit 3", 3), ("kill -KILL $$", -signal.SIGKILL)):
+        assert run(["sh", "-c", script], ask=lambda: None, check=False).status == status
+
+
 def test_umask_is_ours(tmp_path: Path) -> None:
     old = os.umask(0o077)
     try:
@@ -43,6 +63,15 @@ def test_umask_is_ours(tmp_path: Path) -> None:
 def test_stdin_is_closed_unless_given() -> None:
     assert run(["cat"]).stdout == ""
     assert run(["cat"], stdin=b"given").stdout == "given"
+
+
+def test_a_long_line_keeps_the_name_at_its_end() -> None:
+    script = f"echo 'error: corrupt {'x' * 1000} object 0123abcd.file' >&2; exit 1"
+    with pytest.raises(WorkError) as caught:
+        run(["sh", "-c", script])
+    [said] = [line for line in str(caught.value).splitlines() if line.startswith("    error: corr")]
+    assert said.endswith("x object 0123abcd.file")
+    assert len(said) <= 404
 
 
 def test_failure_shows_command_lines_and_log(tmp_path: Path) -> None:

@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from imagebuilder.digest import Json, digest_of_file
 from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.files import exchange, make_folder, point_link
 from imagebuilder.nodes.show import root_word
 from imagebuilder.publish.channel import Moved, promote, rollback
 from imagebuilder.publish.content import (
@@ -22,13 +25,16 @@ from imagebuilder.publish.content import (
     read_sums,
     render_sums,
 )
-from imagebuilder.publish.durable import exchange, point_link, space_needed
 from imagebuilder.publish.find import ReleaseName, find_release, find_releases, open_tree
 from imagebuilder.publish.gate import Passage
+from imagebuilder.publish.journal import KEEP, UNKEEP, read_tail
+from imagebuilder.publish.removal import keep_release
+from imagebuilder.publish.space import space_needed
 from imagebuilder.publish.stage import Facts, read_facts, render_script
 from imagebuilder.store.repository import ImageRef
-from imagebuilder.tree import Tree, make_tree
+from imagebuilder.tree import FOLDERS, Tree, make_tree
 from imagebuilder.ui import Ui
+from tests.planted_roots import plant_root, recorded
 
 FACTS = Facts(ReleaseName("demo", "20260101-aa"), "i", "c", 1, 1, "nfs", "ip=dhcp quiet", {})
 
@@ -58,10 +64,11 @@ def make_release(tree: Tree, version: str, profile: str = "demo") -> None:
     """A release with the files every release has."""
     folder = tree.release(profile, version)
     folder.mkdir(parents=True)
-    tree.root(profile, version).mkdir(parents=True)
-    names = ("vmlinuz", "initrd.img", "manifest.json", "boot.ipxe")
-    for name in names:
+    names = ("vmlinuz", "initrd.img", "boot.ipxe", "manifest.json")
+    for name in names[:-1]:
         (folder / name).write_text(f"{name} {version}")
+    manifest = recorded(folder, plant_root(tree, profile, version))
+    (folder / "manifest.json").write_text(json.dumps(manifest))
     sums = {name: digest_of_file(folder / name) for name in names}
     (folder / "SHA256SUMS").write_text(render_sums(sums))
 
@@ -123,6 +130,15 @@ def test_folders_that_begin_with_a_dot_are_no_releases(tree: Tree) -> None:
 def test_a_tree_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no netboot tree"):
         open_tree(tmp_path / "nope")
+
+
+def test_a_tree_that_was_cut_off_while_made_is_none_until_it_is_completed(tmp_path: Path) -> None:
+    for name in FOLDERS[:-1]:
+        make_folder(tmp_path / name)
+        with pytest.raises(InputError, match="there is no netboot tree"):
+            open_tree(tmp_path)
+    assert open_tree(make_tree(tmp_path).path).path == tmp_path
+    assert all((tmp_path / name).is_dir() for name in FOLDERS)
 
 
 def test_an_exact_version_wins(tree: Tree) -> None:
@@ -260,3 +276,14 @@ def test_words_that_ipxe_would_change_are_refused(word: str) -> None:
     }  # fmt: skip
     with pytest.raises(InputError, match="iPXE would not pass the word"):
         read_facts(ImageRef("demo", "1", "i"), manifest)
+
+
+def test_many_who_keep_one_release_and_take_that_back_do_so_in_turn(tree: Tree) -> None:
+    def keep(off: bool) -> None:  # noqa: FBT001 - what the pool passes
+        keep_release(tree, "demo@20260101-aa", quiet(), off=off)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(keep, [False, True] * 40))
+    events = [event.event for event in read_tail(tree.journal)]
+    assert events == ([KEEP, UNKEEP] * len(events))[: len(events)]
+    assert tree.kept("demo", "20260101-aa").exists() is (events[-1] == KEEP)

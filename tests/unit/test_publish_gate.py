@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ from imagebuilder.errors import InputError, WorkError
 from imagebuilder.publish.channel import Moved, promote, rollback
 from imagebuilder.publish.content import DamagedError, release_digests, render_sums
 from imagebuilder.publish.find import ReleaseName
-from imagebuilder.publish.gate import is_under_test, under_test
+from imagebuilder.publish.gate import MACHINE, is_under_test, under_test
 from imagebuilder.publish.journal import Event, read_tail
 from imagebuilder.publish.listing import Listed, list_releases, tell_forced
 from imagebuilder.publish.removal import Caution, collect_releases, unpublish
@@ -26,11 +27,21 @@ from imagebuilder.report.as_json import report_json
 from imagebuilder.report.standing import State
 from imagebuilder.tree import Tree, make_tree
 from imagebuilder.ui import Ui
+from tests.planted_roots import plant_root, recorded
 from tests.unit.planted_reports import NO_ROOT, make_report, plant
 
 OLD, NEW = "rx@20260101-aa", "rx@20260102-bb"
 REASON = "the wire is down, tried on node7 by hand"
 BOLD = Caution(boot_minutes=0, strangers=True)
+
+
+@pytest.fixture(autouse=True)
+def _qemu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine can boot releases, whatever is installed on it."""
+    program = tmp_path / "bin" / MACHINE
+    program.parent.mkdir()
+    program.touch(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
 
 
 @pytest.fixture
@@ -60,18 +71,17 @@ def make_release(
     profile, _, version = name.partition("@")
     folder = tree.release(profile, version)
     folder.mkdir(parents=True)
-    tree.root(profile, version).mkdir(parents=True)
-    (folder / "manifest.json").write_text(
-        json.dumps({"boot": {"root": root}, "proof": proof or {}})
-    )
     for file in ("vmlinuz", "initrd.img", "boot.ipxe", "root.squashfs"):
         (folder / file).write_text(f"{file} {version}")
+    manifest = {
+        **recorded(folder, plant_root(tree, profile, version)),
+        "boot": {"root": root},
+        "proof": proof or {},
+    }
+    (folder / "manifest.json").write_text(json.dumps(manifest))
     sums = {path.name: digest_of_file(path) for path in folder.iterdir()}
     (folder / "SHA256SUMS").write_text(render_sums(sums))
     tree.shared_squashfs(profile, version).hardlink_to(folder / "root.squashfs")
-    ref = tree.repo / "refs/heads/root" / profile / version
-    ref.parent.mkdir(parents=True, exist_ok=True)
-    ref.write_text(f"{version:0>64}\n")
 
 
 class Person:
@@ -132,7 +142,7 @@ REFUSED: dict[str, tuple[Callable[[Tree], object], str, str]] = {
     "failed": (
         lambda tree: plant(tree, make_report(tree, NEW, 1, verdict=NO_ROOT)),
         "uefi+nfs failed in stage root: mount.nfs4: access denied (report 20261121T100001Z)",
-        "imagebuilder report rx shows it; when it is mended, imagebuilder test rx;",
+        "imagebuilder report rx shows it; once it is fixed, imagebuilder test rx;",
     ),
     "passed, and failed later": (
         failed_again,
@@ -217,7 +227,7 @@ def test_a_report_that_cannot_be_read_is_named(tree: Tree, person: Person) -> No
     plant(tree, make_report(tree, NEW, 2))
     damage(path)
     assert person.promote().passage.report == "20261121T100002Z"
-    assert f"warning: {path}: is damaged" in person.said
+    assert f"warning: {path}:1:2: is damaged" in person.said
 
 
 def test_what_has_booted_is_promoted_and_the_report_is_recorded(tree: Tree, person: Person) -> None:
@@ -411,7 +421,7 @@ def test_many_long_reports_do_not_slow_the_list_down(tree: Tree) -> None:
 def test_digests_are_those_of_what_nodes_fetch(tree: Tree) -> None:
     digests = release_digests(tree, "rx", "20260101-aa")
     assert digests.keys() == {"vmlinuz", "initrd.img", "boot.ipxe", "root.squashfs", "root"}
-    assert digests["root"] == f"{'20260101-aa':0>64}"
+    assert digests["root"] == (tree.repo / "refs/heads/root/rx/20260101-aa").read_text().strip()
     folder = tree.release("rx", "20260101-aa")
     assert digests["initrd.img"] == digest_of_file(folder / "initrd.img")
     assert release_digests(tree, "rx", "nope") == {}
@@ -435,6 +445,7 @@ def test_reports_go_with_their_release_and_without_one(tree: Tree, person: Perso
 
 def test_what_is_tested_stays_and_others_go(tree: Tree, person: Person) -> None:
     make_release(tree, "rx@20251231-zz")
+    os.utime(tree.release("rx", "20251231-zz"), (1, 1))
     old = ReleaseName("rx", "20260101-aa")
     with under_test(tree, old, person.ui), under_test(tree, old, person.ui):
         with pytest.raises(InputError, match="stays: it is being tested") as caught:

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from imagebuilder.reference import json_schema, render_reference
 
-HOUSE = Path(__file__).parents[2]
+CHECKOUT = Path(__file__).parents[2]
 
 
 def test_the_page_is_fresh() -> None:
-    fresh = (HOUSE / "docs" / "reference.md").read_text() == render_reference()
+    fresh = (CHECKOUT / "docs" / "reference.md").read_text() == render_reference()
     assert fresh, "python -m imagebuilder.reference > docs/reference.md"
 
 

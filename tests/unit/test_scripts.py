@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host scripts, run in a copy of the house with a table of invented tools and a false apt."""
+"""The host scripts, in a copy of the checkout with a table of invented tools and a false apt."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.doctor.host import is_present
 from imagebuilder.process import Completed, run
 
-HOUSE = Path(__file__).parent.parent.parent
+CHECKOUT = Path(__file__).parent.parent.parent
 TABLE = """\
 # a comment
 build frobnicate      frob          2.0 frobnicates
@@ -53,16 +54,16 @@ COREUTILS = (
 )  # fmt: skip
 
 
-class House:
+class Checkout:
     """A copy of scripts/ with its own table, and a PATH that has nothing but what we put there."""
 
     def __init__(self, folder: Path) -> None:
-        self.root = folder / "house"
+        self.root = folder / "checkout"
         self.home = folder / "home"
         self.bin = folder / "bin"
         self.log = folder / "log"
         self.lists = folder / "lists"
-        shutil.copytree(HOUSE / "scripts", self.root / "scripts")
+        shutil.copytree(CHECKOUT / "scripts", self.root / "scripts")
         (self.root / "imagebuilder").mkdir()
         for path in (self.home, self.bin):
             path.mkdir()
@@ -81,7 +82,7 @@ class House:
 
     def table(self, text: str) -> None:
         """Replace the table of host packages."""
-        (self.root / "imagebuilder/host-packages.txt").write_text(text)
+        (self.root / "scripts/host-packages.txt").write_text(text)
 
     def tool(self, name: str, text: str) -> None:
         """Put a program on PATH."""
@@ -106,20 +107,33 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    """A house on a Debian 12 where frob is missing, for a user with sudo."""
-    return House(tmp_path)
+def checkout(tmp_path: Path) -> Checkout:
+    """A checkout on a Debian 12 where frob is missing, for a user with sudo."""
+    return Checkout(tmp_path)
 
 
-def test_missing_packages_are_named_once_with_their_purpose(house: House) -> None:
-    assert house.run("host-missing", "build", "dev").stdout.splitlines() == [
+def test_missing_packages_are_named_once_with_their_purpose(checkout: Checkout) -> None:
+    assert checkout.run("host-missing", "build", "dev").stdout.splitlines() == [
         "frob                     frobnicates",
         "frob-check               checks",
     ]
 
 
-def test_setup_shows_the_list_reads_the_lists_and_installs_through_sudo(house: House) -> None:
-    done = house.run("host-setup")
+@pytest.mark.parametrize("there", ["one", "other", "third"])
+def test_a_file_may_be_at_one_of_several_places(
+    checkout: Checkout, tmp_path: Path, there: str
+) -> None:
+    (tmp_path / f"{there}.rom").touch()
+    missing = there == "third"
+    tool = f"{tmp_path}/on*.rom|{tmp_path}/other.rom"
+    checkout.table(f"boot {tool} frob-rom - boots\nboot frobnicate frob - frobs\n")
+    listed = checkout.run("host-missing", "boot").stdout.split()
+    assert ("frob-rom" in listed, "frob" in listed) == (missing, True)
+    assert is_present(tool, "") != missing
+
+
+def test_setup_shows_the_list_reads_the_lists_and_installs_through_sudo(checkout: Checkout) -> None:
+    done = checkout.run("host-setup")
     assert done.status == 0, done.stderr
     lines = done.stderr.splitlines()
     assert lines[:2] == [
@@ -127,24 +141,24 @@ def test_setup_shows_the_list_reads_the_lists_and_installs_through_sudo(house: H
         "  frob                     frobnicates",
     ]
     assert lines[2:4] == ["Host: installing them with apt", "Host: installed 1 packages"]
-    commands = [line for line in house.said() if line.startswith("apt-get")]
+    commands = [line for line in checkout.said() if line.startswith("apt-get")]
     assert commands[0] == "apt-get -qq update"
     assert commands[1].endswith("--no-install-recommends install -- frob")
-    assert sum(line.startswith("sudo") for line in house.said()) == 2
+    assert sum(line.startswith("sudo") for line in checkout.said()) == 2
 
 
-def test_a_second_run_says_one_line_and_does_nothing(house: House) -> None:
-    assert house.run("host-setup").status == 0
-    house.log.write_text("")
-    done = house.run("host-setup")
+def test_a_second_run_says_one_line_and_does_nothing(checkout: Checkout) -> None:
+    assert checkout.run("host-setup").status == 0
+    checkout.log.write_text("")
+    done = checkout.run("host-setup")
     assert (done.status, done.stderr) == (0, "Host: nothing is missing\n")
-    assert house.said() == []
-    assert house.run("host-setup", "--quiet").stderr == ""
+    assert checkout.said() == []
+    assert checkout.run("host-setup", "--quiet").stderr == ""
 
 
-def test_each_option_adds_what_it_is_for(house: House) -> None:
+def test_each_option_adds_what_it_is_for(checkout: Checkout) -> None:
     groups = ("serve", "nfs", "boot", "dev", "tests")
-    house.table("".join(f"{name} x-{name} for-{name} - for {name}\n" for name in groups))
+    checkout.table("".join(f"{name} x-{name} for-{name} - for {name}\n" for name in groups))
     wanted = {
         "--serve": {"serve", "nfs"},
         "--boot": {"serve", "boot"},
@@ -152,100 +166,100 @@ def test_each_option_adds_what_it_is_for(house: House) -> None:
         "--tests": {"dev", "serve", "boot", "tests"},
     }
     for option, names in wanted.items():
-        listed = house.run("host-setup", "--check", option).stderr.splitlines()[1:]
+        listed = checkout.run("host-setup", "--check", option).stderr.splitlines()[1:]
         assert {line.split()[-1] for line in listed} == names
-    both = house.run("host-setup", "--check", "--boot", "--dev").stderr.splitlines()[1:]
+    both = checkout.run("host-setup", "--check", "--boot", "--dev").stderr.splitlines()[1:]
     assert {line.split()[-1] for line in both} == {"serve", "boot", "dev"}
 
 
-def test_engines_are_asked_for_apart(house: House) -> None:
-    house.table("")
-    assert house.run("host-setup", "--check").status == 0
-    done = house.run("host-setup", "--check", "--engines")
+def test_engines_are_asked_for_apart(checkout: Checkout) -> None:
+    checkout.table("")
+    assert checkout.run("host-setup", "--check").status == 0
+    done = checkout.run("host-setup", "--check", "--engines")
     assert done.status == 3
     assert done.stderr.splitlines()[-1] == "Host: mkosi 24 or newer is missing"
-    house.tool("mkosi", "#!/bin/sh\necho mkosi 14\n")
-    done = house.run("host-setup", "--check", "--engines")
+    checkout.tool("mkosi", "#!/bin/sh\necho mkosi 14\n")
+    done = checkout.run("host-setup", "--check", "--engines")
     assert done.stderr.splitlines()[-1] == "Host: mkosi 24 or newer is missing (mkosi 14 is here)"
-    house.tool("mkosi", "#!/bin/sh\necho mkosi 24.3\n")
-    assert house.run("host-setup", "--check", "--engines").status == 0
+    checkout.tool("mkosi", "#!/bin/sh\necho mkosi 24.3\n")
+    assert checkout.run("host-setup", "--check", "--engines").status == 0
 
 
-def test_mkosi_comes_from_the_distribution_if_that_is_new_enough(house: House) -> None:
-    house.lists.touch()
-    house.tool("apt-cache", "#!/bin/sh\necho '  Candidate: 25.3-7'\n")
-    done = house.run("mkosi-setup")
+def test_mkosi_comes_from_the_distribution_if_that_is_new_enough(checkout: Checkout) -> None:
+    checkout.lists.touch()
+    checkout.tool("apt-cache", "#!/bin/sh\necho '  Candidate: 25.3-7'\n")
+    done = checkout.run("mkosi-setup")
     assert done.status == 0, done.stderr
-    assert [line for line in house.said() if line.startswith("apt-get")][-1].endswith("-- mkosi")
+    assert [line for line in checkout.said() if line.startswith("apt-get")][-1].endswith("-- mkosi")
 
 
-def test_where_no_mkosi_is_new_enough_nothing_is_changed(house: House) -> None:
-    house.lists.touch()
-    house.tool("apt-cache", "#!/bin/sh\necho '  Candidate: 14-2'\n")
-    done = house.run("mkosi-setup")
+def test_where_no_mkosi_is_new_enough_nothing_is_changed(checkout: Checkout) -> None:
+    checkout.lists.touch()
+    checkout.tool("apt-cache", "#!/bin/sh\necho '  Candidate: 14-2'\n")
+    done = checkout.run("mkosi-setup")
     assert done.status == 3
     assert done.stderr.splitlines()[-1] == (
-        "mkosi-setup: neither noodle nor noodle-backports has it: docs/engines.md says how else"
+        "mkosi-setup: neither noodle nor noodle-backports has it: put a newer mkosi on PATH"
     )
-    asked = [line for line in house.said() if line.startswith("apt-get")]
+    asked = [line for line in checkout.said() if line.startswith("apt-get")]
     assert not any(" install " in line for line in asked)
-    house.table("")
-    done = house.run("host-setup", "--tests")
+    checkout.table("")
+    done = checkout.run("host-setup", "--tests")
     assert done.status == 0
     assert "Host: tests that need mkosi will be skipped" in done.stderr.splitlines()
 
 
-def test_root_needs_no_sudo(house: House) -> None:
-    house.tool("id", "#!/bin/sh\necho 0\n")
-    (house.bin / "sudo").unlink()
-    assert house.run("host-setup").status == 0
-    assert len(house.said()) == 2
+def test_root_needs_no_sudo(checkout: Checkout) -> None:
+    checkout.tool("id", "#!/bin/sh\necho 0\n")
+    (checkout.bin / "sudo").unlink()
+    assert checkout.run("host-setup").status == 0
+    assert len(checkout.said()) == 2
 
 
-def test_without_root_and_sudo_it_says_so(house: House) -> None:
-    (house.bin / "sudo").unlink()
-    done = house.run("host-setup")
+def test_without_root_and_sudo_it_says_so(checkout: Checkout) -> None:
+    (checkout.bin / "sudo").unlink()
+    done = checkout.run("host-setup")
     assert done.status == 3
     assert "as-root: root is needed and sudo is not installed" in done.stderr
 
 
-def test_check_lists_and_changes_nothing(house: House) -> None:
-    done = house.run("host-setup", "--check")
+def test_check_lists_and_changes_nothing(checkout: Checkout) -> None:
+    done = checkout.run("host-setup", "--check")
     assert done.status == 3
     assert "frob" in done.stderr
-    assert house.said() == []
-    assert list(house.home.iterdir()) == []
+    assert checkout.said() == []
+    assert list(checkout.home.iterdir()) == []
 
 
-def test_another_distribution_gets_the_list(house: House) -> None:
-    house.os_release.write_text('ID="opensuse-leap"\nVERSION_ID="15.6"\n')
-    done = house.run("host-setup")
+def test_another_distribution_gets_the_list(checkout: Checkout) -> None:
+    checkout.os_release.write_text('ID="opensuse-leap"\nVERSION_ID="15.6"\n')
+    done = checkout.run("host-setup")
     assert done.status == 3
     assert "  frob                     frobnicates" in done.stderr
     assert "cannot install packages on opensuse-leap 15.6" in done.stderr
-    assert house.said() == []
+    assert checkout.said() == []
 
 
-def test_an_untried_release_is_said_and_tried(house: House) -> None:
-    house.os_release.write_text("ID=debian\n")
-    done = house.run("host-setup")
+def test_an_untried_release_is_said_and_tried(checkout: Checkout) -> None:
+    checkout.os_release.write_text("ID=debian\n")
+    done = checkout.run("host-setup")
     assert done.status == 0
     assert "not tried on debian" in done.stderr
 
 
-def test_what_apt_does_not_have_is_named(house: House) -> None:
-    done = house.run("host-setup", "--dev")
+def test_what_apt_does_not_have_is_named(checkout: Checkout) -> None:
+    done = checkout.run("host-setup", "--dev")
     assert done.status == 3
     assert done.stderr.splitlines()[-1] == (
         "host-setup: not in this host's apt sources: frob-check"
     )
 
 
-def test_a_failed_installation_is_tried_again_with_fresh_lists(house: House) -> None:
-    house.lists.touch()
-    done = house.run("host-setup", env={"APT_FAILS": "1"})
+def test_a_failed_installation_is_tried_again_with_fresh_lists(checkout: Checkout) -> None:
+    checkout.lists.touch()
+    done = checkout.run("host-setup", env={"APT_FAILS": "1"})
     assert done.status == 3
-    assert [line.split()[-1] for line in house.said() if line.startswith("apt-get")] == [
+    assert [line.split()[-1] for line in checkout.said() if line.startswith("apt-get")] == [
         "frob", "update", "frob",
     ]  # fmt: skip
     assert done.stderr.splitlines()[-2:] == [
@@ -253,20 +267,20 @@ def test_a_failed_installation_is_tried_again_with_fresh_lists(house: House) -> 
     ]  # fmt: skip
 
 
-def test_what_apt_installed_without_effect_is_noticed(house: House) -> None:
-    house.table("build never-there never - is never there\n")
-    done = house.run("host-setup")
+def test_what_apt_installed_without_effect_is_noticed(checkout: Checkout) -> None:
+    checkout.table("build never-there never - is never there\n")
+    done = checkout.run("host-setup")
     assert done.status == 3
     assert "still missing after the installation: never" in done.stderr
 
 
-def test_unknown_options_are_refused(house: House) -> None:
-    assert house.run("host-setup", "--all").status == 2
+def test_unknown_options_are_refused(checkout: Checkout) -> None:
+    assert checkout.run("host-setup", "--all").status == 2
 
 
-def test_a_person_without_key_and_site_gets_both_once(house: House) -> None:
-    done = house.run("site-setup")
-    config = house.home / ".config/imagebuilder"
+def test_a_person_without_key_and_site_gets_both_once(checkout: Checkout) -> None:
+    done = checkout.run("site-setup")
+    config = checkout.home / ".config/imagebuilder"
     assert done.status == 0
     assert done.stderr.count("\n") == 1
     assert (
@@ -276,32 +290,32 @@ def test_a_person_without_key_and_site_gets_both_once(house: House) -> None:
     assert (config / "ssh/id_ed25519").stat().st_mode & 0o777 == 0o600
     before = {path: path.read_bytes() for path in config.rglob("*") if path.is_file()}
     assert len(before) == 3
-    assert house.run("site-setup").stderr == ""
+    assert checkout.run("site-setup").stderr == ""
     assert {path: path.read_bytes() for path in config.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize("there", [".ssh/id_rsa.pub", ".config/imagebuilder/site.yaml"])
-def test_a_person_with_a_key_or_a_site_keeps_them(house: House, there: str) -> None:
-    path = house.home / there
+def test_a_person_with_a_key_or_a_site_keeps_them(checkout: Checkout, there: str) -> None:
+    path = checkout.home / there
     path.parent.mkdir(parents=True)
     path.write_text("mine\n")
-    assert house.run("site-setup").stderr == ""
-    assert [found for found in house.home.rglob("*") if found.is_file()] == [path]
+    assert checkout.run("site-setup").stderr == ""
+    assert [found for found in checkout.home.rglob("*") if found.is_file()] == [path]
     assert path.read_text() == "mine\n"
 
 
-def test_a_site_elsewhere_is_the_person_s_own_business(house: House) -> None:
-    assert house.run("site-setup", env={"IMAGEBUILDER_SITE": "/srv/site.yaml"}).stderr == ""
-    assert list(house.home.iterdir()) == []
+def test_a_site_elsewhere_is_the_person_s_own_business(checkout: Checkout) -> None:
+    assert checkout.run("site-setup", env={"IMAGEBUILDER_SITE": "/srv/site.yaml"}).stderr == ""
+    assert list(checkout.home.iterdir()) == []
 
 
-def test_sudo_keeps_our_settings_and_not_the_rest(house: House) -> None:
+def test_sudo_keeps_our_settings_and_not_the_rest(checkout: Checkout) -> None:
     world = {
         "IMAGEBUILDER_STATE": "/srv/state", "http_proxy": "http://p", "PIP_INDEX_URL": "x",
         "XDG_CONFIG_HOME": "/c", "SECRET": "s",
     }  # fmt: skip
-    house.run("as-root", "true", "a b", env=world)
-    (line,) = house.said()
+    checkout.run("as-root", "true", "a b", env=world)
+    (line,) = checkout.said()
     kept = line.removeprefix("sudo --preserve-env=").split(" ")[0].split(",")
     assert sorted(kept) == [
         "IMAGEBUILDER_OS_RELEASE", "IMAGEBUILDER_STATE", "PIP_INDEX_URL", "TERM",
@@ -309,5 +323,5 @@ def test_sudo_keeps_our_settings_and_not_the_rest(house: House) -> None:
     ]  # fmt: skip
 
 
-def test_as_root_ends_with_the_status_of_the_command(house: House) -> None:
-    assert house.run("as-root", "sh", "-c", "exit 7").status == 7
+def test_as_root_ends_with_the_status_of_the_command(checkout: Checkout) -> None:
+    assert checkout.run("as-root", "sh", "-c", "exit 7").status == 7

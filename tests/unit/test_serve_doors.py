@@ -104,3 +104,10 @@ def test_something_else_than_ssh_is_not_ssh(clock: Clock, server: socket.socket)
     with server.accept()[0] as node:
         node.sendall(b"220 mail\r\n")
         assert soon(lambda: not doors.find_open([HERE]) and doors.doors[HERE].line is None)
+
+
+def test_what_is_no_address_is_no_door(clock: Clock) -> None:
+    doors = Doors(clock)
+    assert doors.find_open(["1..2", "no address\x00", "999.1.1.1"]) == []
+    clock.now = PAUSE + 1
+    assert doors.find_open(["1..2"]) == []

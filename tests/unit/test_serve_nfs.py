@@ -64,13 +64,13 @@ def test_missing_programs_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
     with pytest.raises(HostError, match="ip, ss, dnsmasq, nginx are not installed") as caught:
         check_host()
-    assert "scripts/host-setup --serve" in caught.value.faults[0].hint
+    assert "imagebuilder setup --serve" in caught.value.faults[0].hint
 
 
 @pytest.mark.usefixtures("tools")
 def test_serving_needs_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)
-    with pytest.raises(HostError, match="serve needs root"):
+    with pytest.raises(HostError, match="serving nodes needs root"):
         check_host()
 
 
@@ -95,3 +95,19 @@ def test_rpcbind_is_started_when_nobody_did() -> None:
     assert wants_rpcbind(FULL, ())
     assert not wants_rpcbind(FULL, theirs)
     assert not wants_rpcbind(replace(FULL, nfs=Nfs.KERNEL), ())
+
+
+def test_threads_that_only_root_may_count_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = tmp_path / "nfsd"
+    monkeypatch.setattr(nfs, "KERNEL_THREADS", Path("/sys/bus/platform/drivers_probe"))
+    monkeypatch.setattr(nfs, "KERNEL_COUNTS", counts)
+    with pytest.raises(PermissionError):  # nobody may read this one, not even root
+        nfs.KERNEL_THREADS.read_text()
+    assert nfs.kernel_serves() is False
+    for text, wanted in (("rc 0 0 1\nth 8 0 0.0\n", True), ("th 0 0 0.0\n", False), ("", None)):
+        counts.write_text(text)
+        assert nfs.kernel_serves() is wanted
+    monkeypatch.setattr(nfs, "KERNEL_COUNTS", nfs.KERNEL_THREADS)
+    assert nfs.kernel_serves() is None, "a look that failed is no absence"

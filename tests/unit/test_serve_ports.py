@@ -5,7 +5,14 @@ from __future__ import annotations
 
 import pytest
 
-from imagebuilder.serve.ports import Holder, Port, find_holder, parse_holders, port_faults
+from imagebuilder.serve.ports import (
+    Holder,
+    Port,
+    find_holder,
+    parse_holders,
+    parse_unit,
+    port_faults,
+)
 
 SHOWN = """\
 udp   UNCONN 0      0      127.0.0.53%lo:53         0.0.0.0:*    users:(("systemd-resolve",pid=611,fd=13))
@@ -51,6 +58,20 @@ def test_the_holder_and_what_to_do_are_said() -> None:
     faults = port_faults(ports, "10.0.0.1", "eth0", parse_holders(SHOWN))
     assert [fault.where for fault in faults] == ["tcp port 80", "udp port 69", "tcp port 8080"]
     assert faults[0].what == "is taken by nginx (process 7); HTTP needs it at 10.0.0.1"
-    assert "systemctl disable --now nginx" in faults[0].hint
+    assert "end process 7" in faults[0].hint
     assert "a program of another user" in faults[1].what
-    assert "systemctl status 8" in faults[2].hint
+    assert "ps -f 8 shows it" in faults[2].hint
+
+
+@pytest.mark.parametrize(
+    ("cgroups", "unit"),
+    [
+        ("0::/system.slice/imagebuilder-nginx.service\n", "imagebuilder-nginx.service"),
+        ("0::/system.slice/system-getty.slice/getty@tty1.service\n", "getty@tty1.service"),
+        ("12:pids:/system.slice/nginx.service\n0::/\n", "nginx.service"),
+        ("0::/user.slice/user-1000.slice/user@1000.service/app.slice/run-1.scope\n", ""),
+        ("0::/\n", ""),
+    ],
+)
+def test_the_hint_names_the_unit_that_a_process_is_of(cgroups: str, unit: str) -> None:
+    assert parse_unit(cgroups) == unit

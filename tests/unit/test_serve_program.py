@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import WorkError
-from imagebuilder.program import REMEMBERED, program
+from imagebuilder.log import MOST_LINE
+from imagebuilder.program import KILLED, REMEMBERED, program
 from tests.integration.started import start, wait_until
 
 # Starts a program that has a child of its own, tells both, and waits.
@@ -19,7 +20,8 @@ PARENT = """\
 import sys, time
 from pathlib import Path
 from imagebuilder.program import program
-child = "trap 'kill $!' TERM; sleep 60 & echo $$ $!; wait"
+# A child that was just forked loses the signal: it is waited for until it sleeps.
+child = "trap 'kill $!' TERM; sleep 60 & sleep 0.3; echo $$ $!; wait"
 with program("p", ["sh", "-c", child], Path(sys.argv[1]), dies_by="TERM") as started:
     print(*started.wait_for(r"^(\\d+) (\\d+)$", 10).groups(), flush=True)
     time.sleep(60)
@@ -56,6 +58,42 @@ def test_one_that_ended_is_complained_of_with_its_last_lines(tmp_path: Path) -> 
         assert started.wait(10) == 3
         with pytest.raises(WorkError, match="without saying 'ready'\n    why"):
             started.wait_for("ready", 1)
+
+
+def test_one_that_cannot_be_followed_is_ended_and_noticed(tmp_path: Path) -> None:
+    def listen(line: str) -> None:
+        raise ValueError(f"cannot understand {line}")
+
+    argv = ["sh", "-c", "echo what; exec sleep 60"]
+    with program("p", argv, tmp_path / "log", on_line=listen) as started:
+        assert started.wait(10) == KILLED
+        with pytest.raises(WorkError, match="cannot be followed: cannot understand what"):
+            started.wait_for("ready", 1)
+
+
+def test_one_that_is_not_there_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", os.fspath(tmp_path))
+    monkeypatch.setattr("imagebuilder.process.SBIN", os.fspath(tmp_path))
+    with (
+        program("p", ["sleep", "60"], tmp_path / "log") as started,
+        pytest.raises(WorkError, match="setpriv, setsid are not installed"),
+    ):
+        started.wait_for("ready", 5)
+
+
+def test_one_that_ended_is_noticed_though_a_child_keeps_its_output(tmp_path: Path) -> None:
+    argv = ["sh", "-c", "sleep 60 & echo $!; exit 5"]
+    with program("p", argv, tmp_path / "log") as started:
+        child = int(started.wait_for(r"^(\d+)$", 10)[1])
+        assert started.wait(10) == 5
+        wait_until(lambda: not is_alive(child), 5, "the child lives on")
+
+
+def test_a_line_without_an_end_is_taken_in_pieces(tmp_path: Path) -> None:
+    argv = ["sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo end"]
+    with program("p", argv, tmp_path / "log") as started:
+        started.wait_for("^end$", 10)
+        assert max(map(len, started.lines)) <= MOST_LINE
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])

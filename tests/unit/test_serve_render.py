@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface
@@ -16,6 +17,7 @@ from imagebuilder.serve.daemons import web_and_wire
 from imagebuilder.serve.files import config_texts, make_config
 from imagebuilder.serve.install import system_files, words
 from imagebuilder.serve.ipxe import NAMES, choose_boot_files
+from imagebuilder.serve.nfs import find_ganesha_release
 from imagebuilder.serve.render import (
     render_dhcp_hosts,
     render_dnsmasq,
@@ -26,7 +28,7 @@ from imagebuilder.serve.render import (
 )
 from imagebuilder.serve.units import exec_line
 from imagebuilder.serve.wire import Wire
-from imagebuilder.tree import Tree
+from imagebuilder.tree import Tree, make_tree
 
 TREE = Tree(Path("/srv/netboot"))
 FULL = ServeConfig(
@@ -153,7 +155,7 @@ def test_the_export_is_read_only_for_the_subnet_and_stable() -> None:
 
 
 def test_ganesha_has_the_same_path_over_every_version() -> None:
-    said = render_ganesha(FULL)
+    said = render_ganesha(FULL, 4)
     assert 'Path = "/srv/netboot/roots";' in said
     assert 'Pseudo = "/srv/netboot/roots";' in said
     assert "Minor_Versions = 0, 1;" in said
@@ -161,15 +163,42 @@ def test_ganesha_has_the_same_path_over_every_version() -> None:
     assert said.count("Access_Type = RO") == 1
 
 
+def test_ganesha_is_told_what_its_release_knows() -> None:
+    flusher = "    Allow_Set_Io_Flusher_Fail = true;"  # an error to 4.3, without it 6.5 ends
+    assert flusher not in lines(render_ganesha(FULL, 4))
+    assert flusher in lines(render_ganesha(FULL, 6))
+
+
+@pytest.mark.parametrize(
+    ("said", "release"), [("NFS-Ganesha Release = V6.5", 6), ("V4 of something", 0)]
+)
+def test_the_release_of_ganesha(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, release: int
+) -> None:
+    program = tmp_path / "ganesha.nfsd"
+    program.write_text(f"#!/bin/sh\necho '{said}'\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert find_ganesha_release() == release
+
+
 @pytest.mark.parametrize("nfs", [Nfs.KERNEL, Nfs.GANESHA])
 def test_only_what_changed_is_written(tmp_path: Path, nfs: Nfs) -> None:
-    config = replace(FULL, folder=tmp_path / "made", nfs=nfs)
+    tree = make_tree(tmp_path / "tree")
+    config = replace(FULL, tree=tree, folder=tmp_path / "made", nfs=nfs)
     names = {"dnsmasq.conf", "dhcp-hosts", "hosts", "nginx.conf"}
     names.add("exports" if nfs is Nfs.KERNEL else "ganesha.conf")
     assert set(make_config(config, Nodes(nodes=NODES))) == names
     assert make_config(config, Nodes(nodes=NODES)) == []
     assert make_config(config, Nodes(nodes=NODES[1:])) == ["dhcp-hosts", "hosts", "nginx.conf"]
     assert make_config(config, Nodes()) == ["dnsmasq.conf", "dhcp-hosts"]
+
+
+def test_the_log_of_tickets_is_for_root_alone(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "tree")
+    tree.reports_log.touch(0o644)
+    make_config(replace(FULL, tree=tree, folder=tmp_path / "made"), Nodes(nodes=NODES))
+    assert tree.reports_log.stat().st_mode & 0o777 == 0o600
 
 
 def test_the_same_input_is_the_same_text() -> None:
@@ -188,9 +217,10 @@ def test_ports_are_those_of_the_daemons() -> None:
 
 def test_units_refresh_with_what_was_typed() -> None:
     options = Options("eth1", pool="10.0.0.9,10.0.0.99", http_port=8080, dns=False)
-    assert words(options, TREE) == [
+    assert words(options, FULL) == [
         "serve", "--refresh", "--interface", "eth1", "--tree", "/srv/netboot",
-        "--range", "10.0.0.9,10.0.0.99", "--http-port", "8080", "--domain", "nodes", "--no-dns",
+        "--range", "10.0.0.9,10.0.0.99", "--nfs", "ganesha", "--http-port", "8080",
+        "--domain", "nodes", "--no-dns",
     ]  # fmt: skip
     units = {unit.path.name: unit for unit in system_files(FULL, options)}
     assert set(units) == {
@@ -213,11 +243,13 @@ def test_no_router_is_announced_where_we_own_the_wire() -> None:
     nodes = Nodes(nodes=NODES)
     announcing = replace(FULL, announces=True)
     text = config_texts(announcing, nodes)["radvd.conf"]
-    assert text.splitlines()[-5:] == [
+    lines = [line for line in text.splitlines() if not line.strip().startswith("#")]
+    assert lines == [
         "interface eth1 {",
         "    AdvSendAdvert on;",
         "    AdvDefaultLifetime 0;",
         "    IgnoreIfMissing on;",
+        "    AdvCurHopLimit 0;",
         "};",
     ]
     assert "radvd.conf" not in config_texts(FULL, nodes)

@@ -4,13 +4,22 @@
 from __future__ import annotations
 
 import io
-
-from hypothesis import given
-from hypothesis import strategies as st
+import random
+from collections.abc import Iterator
 
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.serve.show import Screen
-from imagebuilder.serve.stages import Event, Progress, Stage
+from imagebuilder.serve.stages import (
+    MOST_ASKED,
+    MOST_BOOTS,
+    MOST_OWNERS,
+    MOST_STRANGERS,
+    MOST_TALKS,
+    Event,
+    Progress,
+    Stage,
+    is_host,
+)
 from imagebuilder.ui import Ui
 
 MAC, ADDRESS = "52:54:00:77:00:01", "10.77.0.11"
@@ -138,22 +147,105 @@ def test_what_asks_for_a_file_is_known_by_its_architecture() -> None:
     assert progress.asked == {MAC: 7}
 
 
-def test_memory_has_an_end() -> None:
-    progress = Progress(Clock())
-    for number in range(6000):
-        progress.hear(f"dnsmasq-dhcp[7]: {number} vendor class: PXEClient:Arch:00000:UNDI:002001")
-        mac = f"52:54:00:00:{number // 256:02x}:{number % 256:02x}"
-        progress.hear(f"dnsmasq-dhcp[7]: {number} DHCPDISCOVER(br0) {mac}")
-    assert len(progress.talks) <= 1000
-    assert len(progress.boots) <= 4096
+REAL = [
+    *FIRMWARE,
+    *IPXE,
+    *SYSTEM,
+    f"dnsmasq-dhcp[7]: 5 PXE(br0) {MAC} proxy",
+    f"dnsmasq-dhcp[7]: 5 DHCPREQUEST(br0) {ADDRESS} {MAC}",
+    f"{ADDRESS} 204 0 0.0 /report/g/7?stage=failed&at=root&node={MAC}",
+    f"{ADDRESS} 200 0 0.0 /ipxe/ipxe.efi",
+    f"{ADDRESS} 400 150 0.000 //[",
+    '2026/11/22 19:00:00 [error] 7#7: *1 access forbidden by rule, request: "GET //[ HTTP/1.0"',
+]
+SPITE = "[]/?#&=%:@-. 0129afAF\x00\x1b\x7f\x9b\u0663\u202e\u2028\ud800\uffff字"
+LINES = 300_000
 
 
-@given(st.lists(st.sampled_from(FIRMWARE + IPXE + SYSTEM) | st.text(max_size=60), max_size=40))
-def test_no_lines_in_any_order_are_an_error(lines: list[str]) -> None:
-    progress = Progress(Clock())
-    for line in lines:
+def spoil(line: str, dice: random.Random) -> str:
+    """A line with some of it gone, doubled, of another line, or in spite."""
+    for _ in range(dice.randrange(1, 4)):
+        at = dice.randrange(len(line) + 1)
+        end = at + dice.choice((0, 0, 1, 2, 5, 30))
+        other = dice.choice(REAL)
+        put = dice.choice(
+            ("", dice.choice(SPITE), dice.choice(SPITE) * 9, other[dice.randrange(60) :])
+        )
+        line = line[:at] + put + line[end:]
+    return line
+
+
+def flood(many: int, dice: random.Random) -> Iterator[str]:
+    """Lines as strangers would have the daemons print them: of many machines, most of them spoilt.
+
+    Each third one is whole, so that what is remembered would grow if it could.
+    """
+    for number in range(many):
+        mac = f"52:54:{number.to_bytes(4).hex(':')}"
+        address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
+        line = dice.choice(REAL).replace(MAC, mac).replace(ADDRESS, address)
+        line = line.replace("]: 1", f"]: {number // 100}", 1)
+        yield line if number % 3 == 0 else spoil(line, dice)
+
+
+def test_no_line_ends_the_watch_and_memory_has_an_end() -> None:
+    stream = io.StringIO()
+    screen = Screen(Ui(stream, verbose=True), Nodes(nodes=(Node("n1", (MAC,), "generic"),)))
+    progress = Progress(lambda: 0.0, screen.is_node)
+    hear(progress, FIRMWARE + IPXE + SYSTEM)
+    most_asked = 0
+    for number, line in enumerate(flood(LINES, random.Random(12))):
+        screen.line(("dnsmasq", "nginx")[number % 2], line)
         for event in progress.hear(line):
-            assert event.node in progress.boots
+            assert is_host(event.node)
+            screen.event(event, progress.boots[event.node].times)
+        most_asked = max(most_asked, len(progress.asked))
+        if number % 5000 == 0:
+            screen.turn()
+            assert {is_host(boot.address) for boot in progress.awaiting_ssh()} <= {True}
+    assert len(progress.boots) == MOST_BOOTS
+    assert len(progress.owners) == MOST_OWNERS
+    assert len(progress.talks) == MOST_TALKS
+    assert most_asked == MOST_ASKED
+    assert all(line.isprintable() for line in stream.getvalue().split("\n"))
+    assert MAC in progress.boots  # a node is not forgotten for strangers
+
+
+def test_of_strangers_only_some_are_asked_for_ssh() -> None:
+    progress = Progress(Clock(), {MAC}.__contains__)
+    hear(progress, FIRMWARE + IPXE + SYSTEM)
+    for number in range(300):
+        address = f"10.77.1.{number}" if number < 256 else f"10.77.2.{number - 256}"
+        progress.hear(f"{address} 204 0 0.000 /report/g/7?stage=switch-root")
+    waiting = progress.awaiting_ssh()
+    assert waiting[0].node == MAC
+    assert len(waiting) == 1 + MOST_STRANGERS
+
+
+def test_what_another_daemon_quotes_is_not_taken_for_dnsmasqs() -> None:
+    progress = Progress(Clock(), {MAC}.__contains__)
+    error = '2026/11/22 19:00:00 [error] 7#7: *1 "GET /{}" failed'
+    quoted = [error.format(line) for line in FIRMWARE + IPXE + SYSTEM]
+    assert hear(progress, quoted) == []
+    assert not progress.owners
+
+
+def test_no_address_is_taken_that_no_machine_has() -> None:
+    progress = Progress(Clock())
+    for address in (
+        "1.2.3.4.5",
+        "1..2",
+        "999.1.1.1",
+        "127.0.0.1",
+        "224.0.0.1",
+        "0.0.0.0",
+        "evil.example",
+    ):
+        hear(progress, [FIRMWARE[1], f"dnsmasq-dhcp[7]: 11 DHCPREQUEST(br0) {address} {MAC}"])
+        progress.hear(f"dnsmasq-tftp[7]: sent /srv/netboot/tftp/ipxe.efi to {address}")
+        progress.hear(f"{address} 204 0 0.000 /report/g/7?stage=switch-root")
+    assert not progress.owners
+    assert progress.awaiting_ssh() == []
 
 
 def test_a_person_sees_names_and_times_and_no_escapes() -> None:
@@ -171,5 +263,5 @@ def test_a_person_sees_names_and_times_and_no_escapes() -> None:
     assert said[0].split()[:3] == ["n1", "DHCP", "1.0"]
     assert said[5].startswith("n1                 ssh")
     assert "kernel" in said[5]
-    assert "FAILED in ?[2Jroot" in said[6]
-    assert said[7:] == ["dnsmasq | dnsmasq: failed to ?[31mread"]
+    assert "FAILED in \\x1b[2Jroot" in said[6]
+    assert said[7:] == ["dnsmasq | dnsmasq: failed to \\x1b[31mread"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The recipes, bases and overlays of this house: sound, documented, keeping what they promise."""
+"""The recipes, bases and overlays of this project: sound, documented, keeping what they promise."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from imagebuilder.recipe.positions import load_document
 from imagebuilder.recipe.types import Overlay, Recipe
 from imagebuilder.settings import Settings
 
-HOUSE = Path(__file__).parents[2]
-PROFILES = sorted(path.stem for path in (HOUSE / "recipes").glob("*.yaml"))
-OVERLAYS = sorted(path.parent.name for path in (HOUSE / "overlays").glob("*/overlay.yaml"))
+CHECKOUT = Path(__file__).parents[2]
+PROFILES = sorted(path.stem for path in (CHECKOUT / "recipes").glob("*.yaml"))
+OVERLAYS = sorted(path.parent.name for path in (CHECKOUT / "overlays").glob("*/overlay.yaml"))
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJt6Tr9NVdSbpOyNCbLStsmOHO3rBIAZTTIPpDFoXy0x a@b"
-FIND_GPUS = HOUSE / "overlays/llama-cpp/files/usr/libexec/llama-cpp/find-gpus"
+FIND_GPUS = CHECKOUT / "overlays/llama-cpp/files/usr/libexec/llama-cpp/find-gpus"
 LISTED = """Available devices:
   BLAS: BLAS (0 MiB, 0 MiB free)
 """
@@ -30,7 +30,7 @@ def load(profile: str, folder: Path, site: str = "") -> Recipe:
     """The shipped profile, with one ssh key and the given vars of a site."""
     file = folder / "site.yaml"
     file.write_text(f"ssh-keys: ['{KEY}']\nvars: {{{site}}}\n")
-    settings = Settings(HOUSE, folder / "state", folder / "cache", file)
+    settings = Settings(CHECKOUT, folder / "state", folder / "cache", file)
     return load_recipe(profile, settings, env={"HOME": str(folder)})
 
 
@@ -62,7 +62,7 @@ def test_every_profile_is_sound(profile: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", OVERLAYS)
 def test_every_overlay_tells_its_vars_and_checks_itself(name: str) -> None:
-    folder = HOUSE / "overlays" / name
+    folder = CHECKOUT / "overlays" / name
     told = (folder / "README.md").read_text()
     document = load_document(folder / "overlay.yaml", f"{name}/overlay.yaml")
     for var in OverlayFile.model_validate(document.value).vars:

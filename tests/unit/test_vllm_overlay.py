@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import InputError
-from imagebuilder.lock.requirements import load_requirements
 from imagebuilder.lock.wheels import Python
 from imagebuilder.process import Completed, run
 from imagebuilder.recipe.load import load_recipe
+from imagebuilder.recipe.requirements import load_requirements
 from imagebuilder.recipe.types import Overlay
 from imagebuilder.settings import Settings
 
-HOUSE = Path(__file__).parents[2]
-OVERLAY = HOUSE / "overlays/vllm"
+CHECKOUT = Path(__file__).parents[2]
+OVERLAY = CHECKOUT / "overlays/vllm"
 LAUNCHER = OVERLAY / "files/usr/libexec/vllm/serve"
 # Each variant's wheels are for one Python.
 BASES = {
@@ -33,8 +33,8 @@ PYTHONS = {"cpu": Python("3.11.2", 36, "amd64"), "cuda": Python("3.13.5", 41, "a
 def load(folder: Path, **given: str | int) -> Overlay:
     """The overlay in a profile with these vars."""
     for name in ("vllm", "compute-node"):
-        shutil.copytree(HOUSE / "overlays" / name, folder / "overlays" / name, symlinks=True)
-    shutil.copytree(HOUSE / "recipes/bases", folder / "recipes/bases")
+        shutil.copytree(CHECKOUT / "overlays" / name, folder / "overlays" / name, symlinks=True)
+    shutil.copytree(CHECKOUT / "recipes/bases", folder / "recipes/bases")
     given = {"vllm_variant": "cpu", **given}
     base = BASES[str(given["vllm_variant"])]
     lines = [f"  {name}: {value}\n" for name, value in given.items()]
@@ -167,3 +167,9 @@ def test_a_missing_head_is_told(tmp_path: Path) -> None:
     said = launch(tmp_path, "1", **NODES)
     assert said.status == 1
     assert "SERVE_HEAD in /etc/default/vllm has no address" in said.stderr
+
+
+def test_both_services_have_the_same_fence() -> None:
+    units = OVERLAY / "files/etc/systemd/system"
+    one, other = (units / f"{name}.service.d/50-fence.conf" for name in ("vllm", "vllm-node@"))
+    assert one.read_bytes() == other.read_bytes()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -15,9 +16,9 @@ from typer.core import TyperGroup
 
 from imagebuilder.cli.main import app
 
-HOUSE = Path(__file__).parents[2]
-WORKFLOW = (HOUSE / "docs/ci/github-actions.yml").read_text()
-DOCS = ("README.md", "docs/testing.md", "docs/releases.md", "docs/quickstart.md", "docs/remote.md")
+CHECKOUT = Path(__file__).parents[2]
+WORKFLOW = (CHECKOUT / "docs/ci/github-actions.yml").read_text()
+PAGES = ("*.md", "docs/*.md", "overlays/*/README.md")
 # Keys of GitHub's workflow syntax, as far as the file uses them; what must be there has a star.
 TOP = {"name*", "on*", "permissions*", "concurrency", "jobs*"}
 JOB = {"name", "runs-on*", "timeout-minutes*", "strategy", "env", "steps*"}
@@ -29,6 +30,11 @@ OTHERS = {"sudo", "echo"}
 EXPRESSION = re.compile(r"\$\{\{ [^}]+ \}\}")
 # The value of an option does not matter here, but that it is one word.
 VALUE = "generic"
+# What follows the name in sentences.
+PROSE = {
+    "are", "boot", "builds", "does", "holds", "is", "itself", "needs", "over", "reads", "that",
+    "there", "through", "what", "which",
+}  # fmt: skip
 
 
 def workflow_faults(text: str) -> list[str]:
@@ -86,6 +92,8 @@ def command_faults(line: str) -> list[str]:
         return [*command_faults(shlex.join(words[:cut])), *command_faults(shlex.join(words[cut:]))]
     if words[0] == "make":
         return make_faults(words[1:])
+    if words[0].startswith("scripts/"):
+        return [] if (CHECKOUT / words[0]).is_file() else [f"script: {words[0]}"]
     if words[0].rpartition("/")[2] == "imagebuilder":
         return option_faults(words[1:])
     return [] if words[0] in OTHERS or line.startswith("sudo ") else [f"program: {words[0]}"]
@@ -93,7 +101,7 @@ def command_faults(line: str) -> list[str]:
 
 def make_faults(words: list[str]) -> list[str]:
     """Targets that there are, and of `smoke` options of `imagebuilder test`."""
-    targets = set(re.findall(r"^([a-z-]+):", (HOUSE / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE))
     found = [f"target: {word}" for word in words if "=" not in word and word not in targets]
     for word in words:
         name, _, value = word.partition("=")
@@ -114,15 +122,37 @@ def option_faults(words: list[str]) -> list[str]:
         words = words[1:]
     known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
     given = [word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)]
-    return [f"{' '.join(path)}: no {word}" for word in given if word not in known]
+    return [f"{' '.join(path)}: no {word}" for word in given if word not in {*known, "--help"}]
 
 
-def documented(name: str) -> Iterator[str]:
+def documented(text: str) -> Iterator[str]:
     """The command lines of a page: what is indented and begins with one of our programs."""
-    lines = (HOUSE / name).read_text().replace("\\\n", " ").splitlines()
-    for line in lines:
-        if re.match(r"    +(sudo )?(\.venv/bin/)?(imagebuilder|make) ", line):
+    for line in text.replace("\\\n", " ").splitlines():
+        if re.match(r"    +(sudo )?(imagebuilder|make|scripts/\S+)( |$)", line):
             yield re.sub(r"  +#.*|\[.*\]|…", "", line.strip())
+    for line in re.findall(r"`(imagebuilder [a-z][^`]*)`", text):
+        yield re.sub(r"\[.*\]|…|\.\.\.", "", " ".join(line.split()))
+
+
+def mentioned(source: str) -> Iterator[str]:
+    """The commands, with the options that follow at once, in the texts of a module."""
+    for node in ast.walk(ast.parse(source)):
+        parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+        text = "".join(
+            part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else "X"
+            for part in parts
+        )
+        for found in re.finditer(r"(?<![\w/.-])imagebuilder [a-z]+( --?[a-z][a-z-]*)*", text):
+            if found[0].split()[1] not in PROSE:
+                yield found[0]
+
+
+def page_faults(text: str) -> dict[str, list[str]]:
+    """What is wrong with the command lines of a page, and with how they are run."""
+    found = {line: command_faults(line) for line in documented(text)}
+    for line in re.findall(r"^ +(?:sudo (?:\S*/)?|\.venv/bin/)imagebuilder .*", text, re.MULTILINE):
+        found[line] = ["it is on the path, and runs itself with sudo"]
+    return {line: faults for line, faults in found.items() if faults}
 
 
 def test_the_workflow_is_one_and_its_commands_exist() -> None:
@@ -164,8 +194,48 @@ def test_a_planted_fault_is_found(plant: Callable[[str], str]) -> None:
     assert set(workflow_faults(plant(WORKFLOW))) - set(workflow_faults(WORKFLOW))
 
 
-@pytest.mark.parametrize("name", DOCS)
-def test_commands_of_the_docs_exist(name: str) -> None:
-    lines = list(documented(name))
-    assert lines
-    assert {line: faults for line in lines if (faults := command_faults(line))} == {}
+def test_commands_of_the_docs_exist() -> None:
+    pages = {path: path.read_text() for glob in PAGES for path in CHECKOUT.glob(glob)}
+    assert sum(len(list(documented(text))) for text in pages.values()) > 100
+    assert {path: faults for path, text in pages.items() if (faults := page_faults(text))} == {}
+
+
+def test_commands_in_messages_exist() -> None:
+    modules = sorted((CHECKOUT / "imagebuilder").rglob("*.py"))
+    lines = {path: list(mentioned(path.read_text())) for path in modules}
+    assert sum(map(len, lines.values())) > 100
+    assert {
+        (path.name, line): faults
+        for path, found in lines.items()
+        for line in found
+        if (faults := command_faults(line))
+    } == {}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'raise HostError("no", hint="imagebuilder setupp installs it")',
+        'hint = f"imagebuilder fsck --tree --repare puts {what} back"',
+        '"""Made by imagebuilder pubish."""',
+    ],
+)
+def test_a_message_with_a_command_that_does_not_exist_is_found(source: str) -> None:
+    assert [command_faults(line) for line in mentioned(source)] != [[]]
+    assert list(mentioned(source)) != []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "imagebuilder publich rx7600xt",
+        "imagebuilder nodes lst",
+        "imagebuilder publish rx7600xt --too ssh://nuc/srv/netboot",
+        "make imge PROFILE=minimal",
+        "sudo scripts/fault --static",
+        "sudo .venv/bin/imagebuilder images",
+        "sudo imagebuilder images",
+    ],
+)
+def test_a_page_with_a_command_that_does_not_exist_is_found(line: str) -> None:
+    assert page_faults(f"Type\n\n    {line}    # why\n") != {}

@@ -221,6 +221,16 @@ def test_initrd_is_for_the_kernel(initrd: Initrd, facts: Facts) -> None:
 
 
 @pytest.mark.static
+def test_initrd_has_an_init(initrd: Initrd) -> None:
+    if "init" not in initrd.paths:
+        said = ", ".join(initrd.modules) or "none"
+        pytest.fail(
+            f"the initrd has no /init: the kernel starts nothing (dracut's modules in it: {said})\n"
+            "add dracut's module base to dracutmodules in a file of /usr/lib/dracut/dracut.conf.d"
+        )
+
+
+@pytest.mark.static
 def test_initrd_has_the_network_root(initrd: Initrd) -> None:
     if OURS not in initrd.modules:
         said = ", ".join(initrd.modules) or "none"

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything a playbook's run finds in its room: settings, inventory, vars, and the table."""
+"""Everything a playbook's run finds in its room: settings, inventory, vars, and its command."""
 
 from __future__ import annotations
 
 import configparser
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +13,10 @@ from pathlib import Path
 import imagebuilder
 from imagebuilder.digest import Json
 from imagebuilder.errors import ImagebuilderError
-from imagebuilder.process import PASSED_ON, SBIN
+from imagebuilder.process import SBIN
 from imagebuilder.recipe.types import Playbook
-from imagebuilder.sandbox import Sandbox
+from imagebuilder.sandbox import Bind, Sandbox, folders_of
+from imagebuilder.steps.ansible_room.throwaway import MACHINE_ID
 from imagebuilder.steps.initrd import kernel_version
 from imagebuilder.steps.workspace import Workspace
 
@@ -49,13 +49,21 @@ SHEBANG = "#!/usr/bin/python3 -IS\n"
 
 @dataclass(frozen=True)
 class Room:
-    """Where things are on the builder.  `path` is the folder of the programs of Ansible's."""
+    """Where things are on the builder, and the command that runs there."""
 
-    table: Path
-    library: Path
-    told: Path
-    skipped: Path
-    path: Path
+    top: Path
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+
+    @property
+    def told(self) -> Path:
+        """What the callback told, as JSON lines."""
+        return self.top / "told"
+
+    @property
+    def skipped(self) -> Path:
+        """What was left to the node, as JSON lines."""
+        return self.top / "skipped"
 
 
 def make_room(
@@ -63,45 +71,56 @@ def make_room(
 ) -> Room:
     """The room for one playbook; `kernel` is the package that the image's kernel comes by."""
     top = workspace.work / f"{workspace.upper}.ansible"
-    for name in ("home", "tmp", "inside", "library"):
-        (top / name).mkdir(parents=True)
-    room = Room(top / "table.json", top / "library", top / "told", top / "skipped", program.parent)
-    # Only our own package, whatever else lies beside it: Ansible may have another environment.
-    (room.library / "imagebuilder").symlink_to(Path(imagebuilder.__file__).parent)
+    release = find_release(workspace, kernel)
+    reach: Mapping[str, Json] = {"host": host, "kernel": release, "epoch": workspace.epoch}
+    room = lay_out(top, playbook, host, program, reach, callback="imagebuilder_tell")
     room.skipped.touch()
     room.skipped.chmod(0o666)
-    release = find_release(workspace, kernel)
+    (top / "inside").mkdir()
     make_inside(top / "inside", host, release)
-    (top / "ansible.cfg").write_text(render_settings(top, playbook.project))
+    return room
+
+
+def lay_out(
+    top: Path,
+    playbook: Playbook,
+    host: str,
+    program: Path,
+    reach: Mapping[str, Json],
+    *,
+    callback: str,
+) -> Room:
+    """What Ansible itself finds: settings, inventory, vars; `reach` is for our plugins."""
+    for name in ("home", "tmp", "library"):
+        (top / name).mkdir(parents=True)
+    argv = (
+        os.fspath(program), "--inventory", os.fspath(top / "inventory.yml"),
+        "--extra-vars", f"@{top}/vars.json", *limit(playbook, host), playbook.name,
+    )  # fmt: skip
+    # Only our own package, whatever else lies beside it: Ansible may have another environment.
+    (top / "library/imagebuilder").symlink_to(Path(imagebuilder.__file__).parent)
+    (top / "ansible.cfg").write_text(render_settings(top, playbook.project, callback))
     (top / "inventory.yml").write_text(json.dumps(inventory_of(host, playbook.groups)))
     link_vars(top, playbook.project)
     vars_ = {**playbook.vars, "imagebuilder_profile": host, **PINNED}
     (top / "vars.json").write_text(json.dumps(vars_))
-    table = {
-        "work": os.fspath(workspace.work),
-        "lower": list(workspace.lower),
-        "upper": workspace.upper,
-        "epoch": workspace.epoch,
-        "network": playbook.network,
-        "room": os.fspath(top),
-        "binds": [
-            (os.fspath(top / "inside"), "ansible", False),
-            (os.fspath(room.skipped), "skipped", True),
-        ],
-        "project": os.fspath(playbook.project),
-        "argv": [
-            os.fspath(program), "--inventory", os.fspath(top / "inventory.yml"),
-            "--extra-vars", f"@{top}/vars.json", *limit(playbook, host), playbook.name,
-        ],
-        "environment": environment(workspace, top, room, network=playbook.network),
-        "reach": {"host": host, "kernel": release, "epoch": workspace.epoch},
-        "needed": [
-            os.fspath(path)
-            for path in (workspace.work, playbook.project, program, Path(sys.prefix), HERE)
-        ],
-    }  # fmt: skip
-    room.table.write_text(json.dumps(table))
-    return room
+    (top / "reach.json").write_text(json.dumps(reach))
+    return Room(top, argv, environment(top, program.parent))
+
+
+def outer_sandbox(room: Room, playbook: Playbook, epoch: int, *, network: bool) -> Sandbox:
+    """Where Ansible itself runs: it sees the project and programs of the builder, and no root."""
+    return Sandbox(
+        work=room.top,
+        lower=("empty",),
+        upper="builder",
+        epoch=epoch,
+        binds=(Bind(playbook.project, playbook.project),),
+        network=network,
+        enter=False,
+        env=tuple(room.environment.items()),
+        view=folders_of(Path(room.argv[0])),
+    )
 
 
 def limit(playbook: Playbook, host: str) -> list[str]:
@@ -122,7 +141,8 @@ def make_inside(folder: Path, host: str, release: str) -> None:
     (folder / "shim").write_text(SHEBANG + (HERE / "inside/shim.py").read_text())
     (folder / "shim").chmod(0o755)
     (folder / "prepare.py").write_text((HERE / "inside/prepare.py").read_text())
-    (folder / "settings.json").write_text(json.dumps({"host": host, "kernel": release}))
+    settings = {"host": host, "kernel": release, "machine-id": MACHINE_ID}
+    (folder / "settings.json").write_text(json.dumps(settings))
     (folder / "apt.conf").write_text(APT_CONF)
 
 
@@ -144,14 +164,14 @@ def link_vars(top: Path, project: Path) -> None:
                 (top / name).symlink_to(place)
 
 
-def render_settings(top: Path, project: Path) -> str:
+def render_settings(top: Path, project: Path, callback: str) -> str:
     """ansible.cfg of the room: ours, and what the project's own says of its files."""
     plugins = HERE / "plugins"
     ours = {
         "connection_plugins": plugins / "connection",
         "become_plugins": plugins / "become",
         "callback_plugins": plugins / "callback",
-        "callbacks_enabled": "imagebuilder_tell",
+        "callbacks_enabled": callback,
         "stdout_callback": "default",
         "home": top / "home",
         "local_tmp": top / "tmp",
@@ -186,19 +206,15 @@ def own_settings(project: Path) -> Iterator[tuple[str, str]]:
             yield name.replace("paths", "path"), ":".join(map(os.fspath, paths))
 
 
-def environment(workspace: Workspace, top: Path, room: Room, *, network: bool) -> Mapping[str, str]:
-    """The complete environment of ansible-playbook: nothing of the person's."""
-    proxies = [name for name in PASSED_ON if "proxy" in name.lower()] if network else []
-    fixed = Sandbox(workspace.work, ("empty",), "none", workspace.epoch, enter=False).environment
+def environment(top: Path, path: Path) -> Mapping[str, str]:
+    """What Ansible finds besides the fixed environment of a sandbox; `path` has its programs."""
     return {
-        **{name: os.environ[name] for name in proxies if name in os.environ},
-        **fixed,
-        "PATH": f"{room.path}:{SBIN}",
+        "PATH": f"{path}:{SBIN}",
         "HOME": os.fspath(top / "home"),
-        "PYTHONPATH": os.fspath(room.library),
+        "PYTHONPATH": os.fspath(top / "library"),
         "PYTHONHASHSEED": "0",
         "ANSIBLE_CONFIG": os.fspath(top / "ansible.cfg"),
         "IMAGEBUILDER_REACH": os.fspath(top / "reach.json"),
-        "IMAGEBUILDER_TOLD": os.fspath(room.told),
-        "IMAGEBUILDER_SKIPPED": os.fspath(room.skipped),
+        "IMAGEBUILDER_TOLD": os.fspath(top / "told"),
+        "IMAGEBUILDER_SKIPPED": os.fspath(top / "skipped"),
     }

@@ -4,12 +4,19 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from urllib.parse import quote
 
+from imagebuilder.process import SBIN
 from imagebuilder.steps.bootstrap.excluded import remove_excluded
 from imagebuilder.steps.bootstrap.request import BootstrapRequest
 from imagebuilder.steps.packages import NO_INITRD
 from imagebuilder.steps.workspace import Workspace
+
+# Programs that engines find before the host's: they do what works in a sandbox.
+PROGRAMS = Path(__file__).with_name("elements") / "bin"
+# As in a container, debootstrap does not insist on a device that it has made itself.
+IN_SANDBOX = {"PATH": f"{PROGRAMS}:{SBIN}", "container": "lxc"}
 
 
 def run_debootstrap(request: BootstrapRequest, workspace: Workspace) -> None:
@@ -24,6 +31,6 @@ def run_debootstrap(request: BootstrapRequest, workspace: Workspace) -> None:
             request.suite, workspace.merged, f"file://{quote(os.fspath(request.repository))}",
             "/usr/share/debootstrap/scripts/sid",
         ],
-        env=NO_INITRD,
+        env={**NO_INITRD, **IN_SANDBOX},
     )  # fmt: skip
     remove_excluded(workspace, request.path_excludes)

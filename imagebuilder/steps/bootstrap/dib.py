@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from imagebuilder.process import SBIN
+from imagebuilder.steps.bootstrap.debootstrap import IN_SANDBOX
 from imagebuilder.steps.bootstrap.excluded import remove_excluded
 from imagebuilder.steps.bootstrap.request import BootstrapRequest
 from imagebuilder.steps.bootstrap.tool import Tool, check_path, find_tool
@@ -45,7 +45,7 @@ def environment(request: BootstrapRequest, workspace: Workspace, room: Path) -> 
     """What the element reads, and where diskimage-builder leaves its own things."""
     names: dict[str, str | Path] = {
         "ELEMENTS_PATH": ELEMENTS,
-        "PATH": f"{ELEMENTS / 'bin'}:{SBIN}",
+        **IN_SANDBOX,
         "TMP_DIR": room / "build",
         "DIB_IMAGE_CACHE": room / "cache",
         "DIB_LOCKFILES": room / "locks",

@@ -17,7 +17,7 @@ from imagebuilder.steps.bootstrap.tool import Tool, check_path, find_tool
 from imagebuilder.steps.packages import NO_INITRD
 from imagebuilder.steps.workspace import Workspace
 
-MKOSI = Tool("mkosi", "mkosi", "scripts/host-setup --engines", least=24)
+MKOSI = Tool("mkosi", "mkosi", "imagebuilder setup --engines", least=24)
 # mkosi's names of architectures, by Debian's.
 ARCHITECTURES = {"amd64": "x86-64", "arm64": "arm64"}
 # mkosi(1), PrepareScripts= and BuildSources=: what they are seen as.  It is the build script too,

@@ -8,6 +8,7 @@ else it leaves behind (its sources list, its logs) is removed here, so engines s
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,9 +45,9 @@ class Engine:
 
 
 ENGINES: Mapping[str, Engine] = {
-    "mmdebstrap": Engine(run_mmdebstrap, Tool("mmdebstrap", "mmdebstrap", "scripts/host-setup")),
+    "mmdebstrap": Engine(run_mmdebstrap, Tool("mmdebstrap", "mmdebstrap", "imagebuilder setup")),
     "debootstrap": Engine(
-        run_debootstrap, Tool("debootstrap", "debootstrap", "scripts/host-setup"), version=2
+        run_debootstrap, Tool("debootstrap", "debootstrap", "imagebuilder setup"), version=2
     ),
     "mkosi": Engine(run_mkosi, MKOSI),
     "dib": Engine(run_dib, DIB),
@@ -62,6 +63,7 @@ TRACES = (
     "efi", "boot/loader",  # mkosi, for a boot loader
 )  # fmt: skip
 # Folders of other word sizes, which debootstrap and mkosi make whether a package fills them or not.
+NOBODY = 65534  # whom the kernel names for an owner that has no id in a sandbox
 WORD_SIZES = ("lib32", "libx32")
 
 
@@ -128,11 +130,15 @@ def remove_traces(tree: Path) -> None:
             remove(tree / name)
     machine_id = tree / "etc/machine-id"
     if machine_id.exists():  # a root is of no machine, and its layer the same each time
-        machine_id.write_text("")
         machine_id.chmod(0o644)
+        machine_id.write_text("")
     resolver = tree / "etc/resolv.conf"
     if not resolver.is_symlink():  # a link is the resolver's own, a file is the builder's
         remove(resolver)
+    for name in ("proc", "sys"):
+        # What is mounted there in a sandbox is nobody's, and an engine may have copied that.
+        if (tree / name).is_dir() and (tree / name).stat().st_uid == NOBODY:
+            os.chown(tree / name, 0, 0, follow_symlinks=False)
     for name in ("dev", "run", "tmp"):
         for entry in (tree / name).iterdir():
             remove(entry)

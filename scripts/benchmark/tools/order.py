@@ -10,6 +10,7 @@ from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import WorkError
 from imagebuilder.lock.repository import make_repository
 from imagebuilder.lock.types import Lock, LockedPackage
+from imagebuilder.lock.verified import Pool
 from imagebuilder.plan import make_steps
 from imagebuilder.process import run
 from imagebuilder.recipe.types import Recipe, TreeFile
@@ -45,7 +46,7 @@ def make_order(
     """
     make_repository(
         [*lock.packages, *more],
-        debs,
+        Pool(debs, debs.parent / "wheels"),
         folder / "repository",
         suite=recipe.base.suite,
         architecture=recipe.base.architecture,

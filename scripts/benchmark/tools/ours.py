@@ -42,10 +42,10 @@ class Ours:
     def begin(self, order: Order, folder: Path, log: Path) -> None:
         del log  # the program keeps its own
         self.order, self.folder = order, folder
-        self.place: Place = self.bed.fresh("tool", own_house=True)
+        self.place: Place = self.bed.fresh("tool", own_project=True)
 
     def change(self, kind: Kind) -> None:
-        overlays = self.place.house / "overlays"
+        overlays = self.place.project / "overlays"
         if kind is Kind.LAST:
             last = self.place.recipe(self.order.profile).overlays[-1]
             path = overlays / last.name / "files" / self.order.changing.lstrip("/")
@@ -53,7 +53,7 @@ class Ours:
         if kind is Kind.MIDDLE:
             wider = self.bed.wider(self.order.profile)
             for name in (wider.overlay, wider.lock):
-                shutil.copyfile(wider.house / name, self.place.house / name)
+                shutil.copyfile(wider.project / name, self.place.project / name)
 
     def build(self, kind: Kind) -> None:
         del kind
@@ -72,4 +72,4 @@ class Ours:
     def end(self) -> None:
         make_empty(self.folder)
         self.place.drop()
-        remove_tree(self.place.house)
+        remove_tree(self.place.project)

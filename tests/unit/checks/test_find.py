@@ -17,7 +17,7 @@ def test_common_checks_come_first_then_the_overlays_in_order(tmp_path: Path) -> 
         file = tmp_path / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(name)
-    found = find_checks(tmp_path, ["b", "c", "a"])
+    found = find_checks({path.name: path for path in tmp_path.iterdir()}, ["b", "c", "a"])
     common = [file for file in found if file.group == "common"]
     assert [file.path for file in common] == sorted(COMMON_FOLDER.glob("test_*.py"))
     assert len(common) >= 4
@@ -29,6 +29,6 @@ def test_common_checks_come_first_then_the_overlays_in_order(tmp_path: Path) -> 
     assert found[-1].digest == digest_of_bytes(b"a/checks/more.py")
 
 
-def test_an_overlay_of_another_house_is_told(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="an overlay elsewhere, which is not in this house"):
-        find_checks(tmp_path, ["elsewhere"])
+def test_an_overlay_of_another_project_is_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="an overlay elsewhere, which this project"):
+        find_checks({"here": tmp_path}, ["elsewhere"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program, in this process and in one of its own, on a small house."""
+"""The program, in this process and in one of its own, on a small project."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Program = Callable[..., Completed]
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A house with two profiles, and a state below it, which the program finds."""
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with two profiles, and a state below it, which the program finds."""
     for name in ("recipes/bases", "recipes/locks", "overlays"):
         (tmp_path / name).mkdir(parents=True)
     for name in ("generic", "grand"):
         (tmp_path / f"recipes/{name}.yaml").write_text(f"description: {name}\n")
-    monkeypatch.setenv("IMAGEBUILDER_HOUSE", os.fspath(tmp_path))
+    monkeypatch.setenv("IMAGEBUILDER_PROJECT", os.fspath(tmp_path))
     monkeypatch.setenv("IMAGEBUILDER_STATE", os.fspath(tmp_path / "state"))
     monkeypatch.setenv("IMAGEBUILDER_SITE", os.fspath(tmp_path / "site.yaml"))
     monkeypatch.setenv("COLUMNS", "100")
@@ -34,10 +34,10 @@ def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def program(
-    house: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> Iterator[Program]:
     """`program(*words)`: its exit code and what it said."""
-    del house
+    del project
 
     def call(*words: str) -> Completed:
         monkeypatch.setattr(sys, "argv", ["imagebuilder", *words])
@@ -51,22 +51,24 @@ def program(
 
 
 @pytest.fixture
-def fake_ostree(house: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+def fake_ostree(project: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
     """`fake_ostree(script)`: a store with two images, whose `ostree` is this shell script."""
 
     def make(script: str) -> Path:
-        images = house / "state/store/refs/heads/image/demo"
+        images = project / "state/store/refs/heads/image/demo"
         images.mkdir(parents=True)
-        (house / "state/store/config").touch()
+        (project / "state/store/config").write_text("[core]\nmode=bare\n")
+        for name in ("tmp", "objects"):
+            (project / "state/store" / name).mkdir()
         for number, digest in enumerate("ab"):
             ref = images / f"2026010{number}000000-{digest * 8}"
             ref.write_text(digest * 64)
             os.utime(ref, (number, number))
-        tool = house / "bin/ostree"
+        tool = project / "bin/ostree"
         tool.parent.mkdir()
         tool.write_text(f"#!/bin/sh\n{script}\n")
         tool.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
-        return house / "state"
+        return project / "state"
 
     return make

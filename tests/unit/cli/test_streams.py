@@ -13,7 +13,7 @@ import pytest
 from imagebuilder.process import Completed, run
 
 NAMES = (
-    "IMAGEBUILDER_HOUSE", "IMAGEBUILDER_STATE", "IMAGEBUILDER_SITE", "PATH",
+    "IMAGEBUILDER_PROJECT", "IMAGEBUILDER_STATE", "IMAGEBUILDER_SITE", "PATH",
 )  # fmt: skip
 
 
@@ -23,7 +23,7 @@ def shell(script: str, *words: str, **env: str) -> Completed:
     return run(argv, env={**{name: os.environ[name] for name in NAMES}, **env}, check=False)
 
 
-@pytest.mark.usefixtures("house")
+@pytest.mark.usefixtures("project")
 @pytest.mark.parametrize(
     ("script", "status"),
     [
@@ -41,7 +41,7 @@ def test_nobody_listens(script: str, status: int) -> None:
     assert done.stderr == (told if status else "")
 
 
-@pytest.mark.usefixtures("house")
+@pytest.mark.usefixtures("project")
 def test_help_to_nobody() -> None:
     assert shell('"$@" | true', "--help").stderr == ""
     assert shell('"$@" >&-', "--help").stderr == ""
@@ -62,7 +62,7 @@ def test_hangup_that_is_to_be_ignored(fake_ostree: Callable[[str], Path]) -> Non
     assert "after" in done.stderr
 
 
-@pytest.mark.usefixtures("house")
+@pytest.mark.usefixtures("project")
 def test_completion_speaks_to_the_shell() -> None:
     for words, wanted in (("imagebuilder bu", "build"), ("imagebuilder build gr", "grand")):
         done = shell(

@@ -17,7 +17,7 @@ from imagebuilder.tree import make_tree
 def test_a_tool_that_a_boot_test_needs_is_a_problem_with_the_command_that_mends_it() -> None:
     need = Need("boot", "frobnicate", "frob", "-", "frobnicates")
     finding = examine_need(need, "/nowhere", required=True)
-    assert (finding.level, finding.mend) == (Level.PROBLEM, "scripts/host-setup --boot")
+    assert (finding.level, finding.mend) == (Level.PROBLEM, "imagebuilder setup --boot")
     assert examine_need(need, "/nowhere").level is Level.WARNING
 
 

@@ -57,10 +57,10 @@ def on_path(bin_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 def test_the_table_is_complete_and_names_every_group() -> None:
     needs = load_needs()
     assert {need.group for need in needs} == {
-        "build", "serve", "nfs", "dev", "boot", "tests",
+        "clone", "build", "serve", "nfs", "dev", "boot", "tests",
     }  # fmt: skip
     assert all(need.purpose and need.package for need in needs)
-    assert len({need.tool for need in needs}) == len(needs)
+    assert len({(need.group, need.tool) for need in needs}) == len(needs)
     tools = {need.tool for need in needs}
     assert {"mmdebstrap", "ostree", "unshare", "setpriv", "shellcheck"} <= tools
     assert all(numbers(need.least) for need in needs if need.least != "-")
@@ -91,12 +91,13 @@ def test_a_tool_without_a_version_is_a_warning(bin_path: Path, on_path: str) -> 
 @pytest.mark.parametrize(
     ("need", "level", "mend"),
     [
-        (NEED, Level.PROBLEM, "scripts/host-setup"),
+        (NEED, Level.PROBLEM, "imagebuilder setup"),
+        (replace(NEED, group="clone"), Level.PROBLEM, "scripts/host-setup --clone"),
         (replace(NEED, group="dev"), Level.WARNING, "scripts/host-setup --dev"),
-        (replace(NEED, group="boot"), Level.WARNING, "scripts/host-setup --boot"),
+        (replace(NEED, group="boot"), Level.WARNING, "imagebuilder setup --boot"),
         (replace(NEED, group="tests"), Level.WARNING, "scripts/host-setup --tests"),
-        (replace(NEED, tool="/no/such/*.fd"), Level.PROBLEM, "scripts/host-setup"),
-        (replace(NEED, tool="module:no_such_module"), Level.PROBLEM, "scripts/host-setup"),
+        (replace(NEED, tool="/no/such/*.fd"), Level.PROBLEM, "imagebuilder setup"),
+        (replace(NEED, tool="module:no_such_module"), Level.PROBLEM, "imagebuilder setup"),
     ],
 )
 def test_a_missing_tool_says_what_mends_it(need: Need, level: Level, mend: str) -> None:
@@ -208,11 +209,11 @@ def test_kvm_is_only_information(tmp_path: Path) -> None:
 
 def test_findings_are_shown_worst_last_with_what_mends_them() -> None:
     findings = [
-        Finding("ostree", Level.PROBLEM, "is not installed", "scripts/host-setup"),
+        Finding("ostree", Level.PROBLEM, "is not installed", "imagebuilder setup"),
         Finding("python", Level.OK, "3.11.2"),
     ]
     assert render_findings(findings).splitlines() == [
         "ok       python  3.11.2",
         "problem  ostree  is not installed",
-        "                 mend: scripts/host-setup",
+        "                 fix: imagebuilder setup",
     ]

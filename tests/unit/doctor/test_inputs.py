@@ -78,9 +78,9 @@ def test_archives_of_valid_bases_are_read(tmp_path: Path) -> None:
     (tmp_path / "good.yaml").write_text(BASE)
     (tmp_path / "invalid.yaml").write_text("distribution: plan9\n")
     (tmp_path / "broken.yaml").write_text("a: [\n")
-    (read,) = load_archives(tmp_path)
+    (read,) = load_archives(tmp_path.iterdir())
     assert (read.mirror, read.suites) == ("debian", ["trixie", "gone"])
-    assert load_archives(tmp_path / "none") == ()
+    assert load_archives(()) == ()
 
 
 def test_every_suite_of_every_mirror_is_asked_for(mirror: str) -> None:

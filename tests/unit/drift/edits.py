@@ -7,6 +7,7 @@ import contextlib
 import os
 import random
 import shutil
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -276,9 +277,9 @@ def edit_channel(desk: Desk) -> None:
 
 
 def edit_recipe(desk: Desk) -> None:
-    """The house: content, mode, order, comments, blanks, times."""
+    """The project: content, mode, order, comments, blanks, times."""
     name = desk.dice.choice([*RECIPE])
-    path = desk.world.settings.house / name
+    path = desk.world.settings.project / name
     kind = desk.dice.randrange(4)
     if kind == 0:
         os.utime(path, (desk.dice.randrange(10**9), desk.dice.randrange(10**9)))
@@ -293,15 +294,16 @@ def edit_recipe(desk: Desk) -> None:
 
 
 def recipe_is_as_built(desk: Desk) -> bool:
-    """Whether nothing of the house that gets into an image differs from what was built."""
-    house = desk.world.settings.house
-    files = [house / name for name in RECIPE]
-    modes = {path.stat().st_mode & 0o777 for path in files if path.suffix != ".yaml"}
+    """Whether nothing of the project that gets into an image differs from what was built."""
+    project = desk.world.settings.project
+    files = [project / name for name in RECIPE]
+    kept = [path for path in files if path.suffix != ".yaml"]
+    programs = [path for path in kept if path.stat().st_mode & stat.S_IXUSR]
     texts = [
         [line for line in path.read_text().splitlines() if line and not line.startswith("# ")]
         for path in files
     ]
-    return modes == {0o644} and texts == [text.splitlines() for text in RECIPE.values()]
+    return programs == [] and texts == [text.splitlines() for text in RECIPE.values()]
 
 
 Edit = Callable[[Desk], None]

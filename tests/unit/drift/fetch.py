@@ -7,14 +7,15 @@ Nothing in here knows how drift is found; it is what drift is measured by.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from imagebuilder.nodes.given import TICKET
 from imagebuilder.tree import Tree
+from tests.unit.web_log import lease, report_line, secret_of, ticket_line, write_log
 
 HTTP = "http://192.0.2.1"
 LABELS = re.compile(r"^:(\S+)$")
@@ -187,13 +188,10 @@ def digest_of_tree(top: Path) -> str:
 
 
 def report(tree: Tree, mac: str, fetched: Fetched, second: int, stage: str = "switch-root") -> None:
-    """What the node says of this boot, as the web server writes it down."""
-    uri = f"{fetched.report.removeprefix(HTTP)}?stage={stage}&uptime=9.1&node={mac}"
-    line = {
-        "time": f"2026-11-20T{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}+00:00",
-        "address": "192.0.2.5",
-        "uri": uri,
-        "agent": "Wget",
-    }
-    with (tree.serve / "reports.log").open("a") as stream:
-        stream.write(json.dumps(line) + "\n")
+    """The node fetched its script and says this of its boot, as the web server writes it down."""
+    time = f"2026-11-20T{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}+00:00"
+    secret = secret_of(f"{mac} {second}")
+    told = fetched.report.removeprefix(HTTP).replace(f"/{TICKET}/", f"/{secret}/")
+    lease(tree, mac)
+    uri = f"{told}?stage={stage}&uptime=9.1&node={mac}"
+    write_log(tree, ticket_line(mac, secret, time=time), report_line(uri, time=time))

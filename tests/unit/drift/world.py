@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small world to change: a house with a recipe, a store, a netboot tree with tiny releases."""
+"""A small world to change: a project with a recipe, a store, a netboot tree with tiny releases."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from imagebuilder.settings import Settings
 from imagebuilder.store.repository import ImageRef, Store, make_store
 from imagebuilder.tree import CANDIDATE, Tree, make_tree
 from imagebuilder.ui import Ui
-from tests.unit.recipe.conftest import make_house
+from tests.unit.recipe.conftest import make_project
 
 EPOCH = 1_790_000_000
 FILES: Mapping[str, str] = {"etc/motd": "hello\n", "usr/bin/tool": "#!/bin/sh\n", "etc/empty": ""}
@@ -63,8 +63,8 @@ class World:
 
     @property
     def settings(self) -> Settings:
-        house = self.top / "house"
-        return Settings(house, self.top / "state", self.top / "cache", house / "site.yaml")
+        project = self.top / "project"
+        return Settings(project, self.top / "state", self.top / "cache", project / "site.yaml")
 
     @property
     def store(self) -> Store:
@@ -75,9 +75,9 @@ class World:
         return Tree(self.top / "tree")
 
     def write(self, files: Mapping[str, str]) -> None:
-        """Put files into the house."""
+        """Put files into the project."""
         for name, text in files.items():
-            path = self.settings.house / name
+            path = self.settings.project / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
 
@@ -167,7 +167,7 @@ def make_root(top: Path, made: Made) -> None:
 def make_world(top: Path) -> World:
     """A world whose recipe is locked and of which nothing is built."""
     world = World(top)
-    make_house(top / "house")
+    make_project(top / "project")
     world.write(RECIPE)
     make_store(world.settings.state / "store")
     make_tree(world.tree.path)

@@ -77,7 +77,7 @@ def test_an_edit_by_hand_is_noticed(lock: Lock, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="edited by hand") as caught:
         load_lock(path)
     assert str(caught.value).startswith(f"{path}:3: ")
-    assert "imagebuilder lock PROFILE" in str(caught.value)
+    assert "imagebuilder lock p writes a new one" in str(caught.value)
 
 
 def test_a_fault_of_shape_has_its_line(lock: Lock, tmp_path: Path) -> None:
@@ -95,14 +95,14 @@ def test_a_fault_of_syntax_has_its_place(lock: Lock, tmp_path: Path) -> None:
     path = tmp_path / "p.lock"
     make_lock_file(lock, path)
     path.write_text(path.read_text().replace('"epoch": 7,', '"epoch" 7,', 1))
-    with pytest.raises(InputError, match=rf"{path}:7:\d+: not JSON"):
+    with pytest.raises(InputError, match=rf"{path}:7:\d+: is damaged: not JSON"):
         load_lock(path)
 
 
 def test_the_marks_of_a_merge_are_named(tmp_path: Path) -> None:
     path = tmp_path / "p.lock"
     path.write_text("<<<<<<< ours\n{}\n=======\n{}\n>>>>>>> theirs\n")
-    with pytest.raises(InputError, match="take either side"):
+    with pytest.raises(InputError, match="a merge left its marks"):
         load_lock(path)
 
 
@@ -114,12 +114,14 @@ def test_another_schema(tmp_path: Path, content: object) -> None:
         load_lock(path)
 
 
-@pytest.mark.parametrize("content", [b"\xff\xfe", None])
-def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> None:
+@pytest.mark.parametrize(
+    ("content", "what"), [(b"\xff\xfe", "is not UTF-8 text"), (None, "cannot be read")]
+)
+def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None, what: str) -> None:
     path = tmp_path / "p.lock"
     if content:
         path.write_bytes(content)
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match=what):
         load_lock(path)
 
 

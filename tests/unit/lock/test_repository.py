@@ -12,6 +12,7 @@ from imagebuilder.lock.deb822 import parse_release, parse_stanzas
 from imagebuilder.lock.pool import fetch
 from imagebuilder.lock.repository import make_repository
 from imagebuilder.lock.types import Lock
+from imagebuilder.lock.verified import Pool
 from imagebuilder.process import run
 from tests.unit.lock.world import Shown, World
 
@@ -28,7 +29,12 @@ def lock(world: World, hello_lock: Lock) -> Lock:
 
 def build(world: World, lock: Lock, target: Path) -> None:
     make_repository(
-        lock.packages, world.debs, target, suite="test", architecture="amd64", epoch=lock.epoch
+        lock.packages,
+        Pool(world.debs, world.wheels),
+        target,
+        suite="test",
+        architecture="amd64",
+        epoch=lock.epoch,
     )
 
 
@@ -65,11 +71,12 @@ def test_apt_installs_from_it(world: World, lock: Lock, tmp_path: Path) -> None:
     build(world, lock, target)
     for name in ("lists/partial", "archives/partial", "empty"):
         (root / name).mkdir(parents=True)
+    (root / "status").touch()  # apt puts its locks beside it
     (root / "sources.list").write_text(f"deb [trusted=yes] copy:{target} test main\n")
     options = {
         "Dir::Etc::main": "/dev/null", "Dir::Etc::parts": root / "empty",
         "Dir::Etc::sourcelist": root / "sources.list", "Dir::Etc::sourceparts": root / "empty",
-        "Dir::State": root, "Dir::State::status": "/dev/null", "Dir::Cache": root,
+        "Dir::State": root, "Dir::State::status": root / "status", "Dir::Cache": root,
         "APT::Architecture": "amd64", "APT::Sandbox::User": "root",
     }  # fmt: skip
     (root / "apt.conf").write_text("".join(f'{k} "{v}";\n' for k, v in options.items()))

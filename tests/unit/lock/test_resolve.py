@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -11,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.errors import FullError, HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.lock.difference import lock_differences
+from imagebuilder.lock.file import parse_lock, render_lock
 from imagebuilder.lock.resolve import make_lock
 from imagebuilder.recipe.types import Source
 from tests.fixtures.aptrepo import Deb, Plant, SigningKey, make_archive, served
@@ -66,6 +68,39 @@ def test_a_suite_without_packages_is_in_the_lock_and_checked_for_its_end(
         )
         with pytest.raises(InputError, match="Release of security ended"):
             make_lock(recipe, mirrors, world.cache, previous=None)
+
+
+# An apt whose VERB ends in a way that says nothing of packages and mirrors.
+AILING = """\
+#!/bin/sh
+case " $* " in *" {verb} "*) {end} ;; esac
+exec {real} "$@"
+"""
+ENDS = {
+    "echo 'E: Write error - write (28: No space left on device)' >&2; exit 100": FullError,
+    "echo 'E: Write error - write (5: Input/output error)' >&2; exit 100": WorkError,
+    "kill -KILL $$": WorkError,
+}
+
+
+@pytest.mark.parametrize("verb", ["update", "install"])
+@pytest.mark.parametrize(("end", "kind"), ENDS.items(), ids=["full", "unreadable", "killed"])
+def test_what_the_host_did_to_apt_is_not_blamed_on_the_recipe(
+    world: World,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    verb: str,
+    end: str,
+    kind: type[ImagebuilderError],
+) -> None:
+    fake = tmp_path / "bin/apt-get"
+    fake.parent.mkdir()
+    fake.write_text(AILING.format(verb=verb, end=end, real=shutil.which("apt-get")))
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    with pytest.raises(ImagebuilderError, match="apt-get failed") as raised:
+        world.lock(world.recipe())
+    assert raised.type is kind
 
 
 def test_no_host_of_a_mirror_is_in_the_lock(world: World) -> None:
@@ -123,6 +158,15 @@ def test_locks_at_once_are_safe(world: World) -> None:
     assert locks[0] == locks[1] == locks[2]
 
 
+def test_the_installed_size_is_recorded_where_the_archive_tells_it(world: World) -> None:
+    told = Deb("libhello", "1.0", fields={"Installed-Size": "12"})
+    world.archive([told if deb.name == "libhello" else deb for deb in DEBS], date=DATE + 1)
+    lock = world.lock(world.recipe(overlay("greet", "hello")))
+    sizes = {package.name: package.installed for package in lock.packages}
+    assert (sizes["libhello"], sizes["hello"]) == (12 * 1024, 0)
+    assert parse_lock(render_lock(lock), "tested.lock").packages[-1].installed in sizes.values()
+
+
 def test_a_cache_that_is_not_ours_to_write(world: World, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(HostError, match="cannot write: Not a directory"):
@@ -154,6 +198,7 @@ def test_an_expired_release_is_accepted_with_a_reason(world: World) -> None:
 
 
 def test_a_consent_that_is_not_needed_is_not_recorded(world: World) -> None:
+    world.archive(date=days_ago(1))
     lock = world.lock(world.recipe(source=accepting(world.source, 20)))
     assert lock.sources[0].expired_because == ""
     assert not any(line.startswith("note:") for line in world.notes)

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError, InputError, WorkError
-from imagebuilder.lock.pool import fetch
+from imagebuilder.lock.patience import PATIENCE, Patience
+from imagebuilder.lock.pool import SHARE_BYTES, fetch, shares_of
 from imagebuilder.lock.resolve import say_nothing
-from imagebuilder.lock.types import Lock, LockedPython
+from imagebuilder.lock.types import Lock, LockedPython, LockedWheel
 from imagebuilder.lock.wheels import Python, lock_python, python_of
 from imagebuilder.recipe.types import PythonEnv, Recipe
-from tests.fixtures.aptrepo import served
+from tests.fixtures.aptrepo import Plant, served
 from tests.unit.lock.world import Shown, World, hello_recipe, overlay
 
 PYTHON = Python("3.13.5", 41, "amd64")
@@ -65,10 +66,17 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
     return Index(folder, tmp_path / "requirements.txt")
 
 
-def fill(world: World, recipe: Recipe, lock: Lock, *, offline: bool = False) -> None:
+def fill(
+    world: World,
+    recipe: Recipe,
+    lock: Lock,
+    *,
+    offline: bool = False,
+    patience: Patience = PATIENCE,
+) -> None:
     fetch(
         lock, world.mirrors, recipe.sources, world.debs, world.wheels, world.cache,
-        offline=offline, progress=Shown(),
+        offline=offline, progress=Shown(), patience=patience,
     )  # fmt: skip
 
 
@@ -128,6 +136,38 @@ def test_an_index_that_changed_after_the_lock(world: World, index: Index, hello_
     with pytest.raises(WorkError, match="pip could not fetch the locked wheels"):
         fill(world, recipe, lock)
     assert [path.name for path in world.wheels.iterdir()] == [".lock"]
+
+
+def test_an_index_that_holds_a_connection_open_is_given_up_and_what_came_stays(
+    world: World, index: Index, hello_lock: Lock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ("first", "second")
+    digests = {name: make_wheel(index.folder, name, "py3-none-any") for name in names}
+    first, second = (index.lock(f"{n}==1.0 --hash=sha256:{digests[n]}") for n in names)
+    layer = replace(hello_lock.layers[0], packages=(), python=(first, replace(second, path="/w")))
+    lock = replace(hello_lock, layers=(hello_lock.layers[0], layer))
+    links = [f'<a href="{name}-1.0-py3-none-any.whl">{name}</a>' for name in names]
+    (index.folder / "index.html").write_text(f"<html><body>{''.join(links)}</body></html>")
+    with served(index.folder) as server:
+        monkeypatch.setenv("PIP_FIND_LINKS", f"{server.uri}/index.html")
+        server.plant("second-1.0-py3-none-any.whl", Plant.STALLED)
+        said = r"index sent less than 10 kB/s for 8 s: gave up 1 wheel, such as second-1\.0"
+        with pytest.raises(HostError, match=said):
+            fill(world, hello_recipe(world), lock, patience=Patience(seconds=8))
+        assert (world.wheels / digests["first"] / "first-1.0-py3-none-any.whl").is_file()
+        server.mend()
+        server.asked.clear()
+        fill(world, hello_recipe(world), lock)
+        assert (world.wheels / digests["second"]).is_dir()
+        assert not any(name.startswith("first") for name in server.asked)
+
+
+def test_a_run_of_pip_fetches_little_or_one_large_wheel() -> None:
+    sizes = [SHARE_BYTES * 8, 5, SHARE_BYTES - 7, 3]
+    wheels = [LockedWheel(str(size), "1", "w.whl", "ab", size) for size in sizes]
+    assert [[w.size for w in share] for share in shares_of(wheels)] == [
+        [3, 5], [SHARE_BYTES - 7], [SHARE_BYTES * 8],
+    ]  # fmt: skip
 
 
 def test_an_index_that_does_not_answer(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -57,10 +57,11 @@ class World:
         date: int = DATE,
         valid_until: int | None = None,
         key: SigningKey | None = None,
+        says: Mapping[str, str] | None = None,
     ) -> None:
         """Make the archive (again)."""
         signer = key or self.key
-        make_archive(self.folder, debs, signer, date=date, valid_until=valid_until)
+        make_archive(self.folder, debs, signer, date=date, valid_until=valid_until, says=says)
 
     def recipe(self, *overlays: Overlay, source: Source | None = None) -> Recipe:
         """A recipe on this archive."""
@@ -77,11 +78,13 @@ class World:
         *,
         siblings: Sequence[Lock] = (),
         keep: bool = False,
+        allow_older: bool = False,
     ) -> Lock:
         """Lock `recipe`; what was said is in `notes`."""
         return make_lock(
             recipe, self.mirrors, self.cache,
-            previous=previous, siblings=siblings, keep=keep, progress=self.notes.append,
+            previous=previous, siblings=siblings, keep=keep, allow_older=allow_older,
+            progress=self.notes.append,
         )  # fmt: skip
 
 

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An archive with two suites, one of them a security pocket, and a house that is built from it."""
+"""An archive with two suites, one of them a security pocket, and a project built from it."""
 
 from __future__ import annotations
 
 import io
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -44,7 +44,7 @@ MAIN, SECURITY = "test", "test-security"
 
 
 @dataclass
-class House:
+class Project:
     """Settings, a recipe, and the archive behind them; `said` is what a person would read."""
 
     settings: Settings
@@ -70,14 +70,16 @@ class House:
         security: Sequence[Deb] = (),
         date: int = DATE,
         valid_until: int | None = None,
+        says: Mapping[str, str] | None = None,
     ) -> None:
         """Sign the archive anew, with `news` in the place of older packages."""
         names = {deb.name for deb in news}
         main = (*(deb for deb in DEBS if deb.name not in names), *news)
         for suite, debs in ((MAIN, main), (SECURITY, security)):
             make_archive(
-                self.archive, debs, self.key, suite=suite, date=date, valid_until=valid_until
-            )
+                self.archive, debs, self.key,
+                suite=suite, date=date, valid_until=valid_until, says=says,
+            )  # fmt: skip
 
     def choose(self, recipe: Recipe | None = None) -> Chosen:
         """What a night would choose; a new night each time."""
@@ -114,8 +116,8 @@ def archive(key: SigningKey, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def make_house(folder: Path, key: SigningKey, archive: Path) -> Iterator[House]:
-    """A house without a lock, and its archive."""
+def make_project(folder: Path, key: SigningKey, archive: Path) -> Iterator[Project]:
+    """A project without a lock, and its archive."""
     (folder / "recipes" / "locks").mkdir(parents=True)
     shutil.copytree(archive, folder / "archive")
     settings = Settings(folder, folder / "state", folder / "cache", folder / "site.yaml")
@@ -124,25 +126,25 @@ def make_house(folder: Path, key: SigningKey, archive: Path) -> Iterator[House]:
             patch.setenv(name, value)
         patch.delenv("IMAGEBUILDER_MIRROR", raising=False)
         settings.site.write_text(f"mirrors: {{test: '{server.uri}'}}\n")
-        yield House(settings, folder / "archive", server, key)
+        yield Project(settings, folder / "archive", server, key)
 
 
 @pytest.fixture(scope="session")
 def first_lock(key: SigningKey, archive: Path, tmp_path_factory: pytest.TempPathFactory) -> Lock:
-    """The first lock of the house: it is the same wherever the archive is served."""
-    with make_house(tmp_path_factory.mktemp("first"), key, archive) as made:
+    """The first lock of the project: it is the same wherever the archive is served."""
+    with make_project(tmp_path_factory.mktemp("first"), key, archive) as made:
         return made.choose().lock
 
 
 @pytest.fixture
-def house(key: SigningKey, archive: Path, tmp_path: Path) -> Iterator[House]:
-    """A house without a lock."""
-    with make_house(tmp_path, key, archive) as made:
+def project(key: SigningKey, archive: Path, tmp_path: Path) -> Iterator[Project]:
+    """A project without a lock."""
+    with make_project(tmp_path, key, archive) as made:
         yield made
 
 
 @pytest.fixture
-def locked(house: House, first_lock: Lock) -> House:
-    """The house with its first lock."""
-    make_lock_file(first_lock, house.settings.lock_file("tested"))
-    return house
+def locked(project: Project, first_lock: Lock) -> Project:
+    """The project with its first lock."""
+    make_lock_file(first_lock, project.settings.lock_file("tested"))
+    return project

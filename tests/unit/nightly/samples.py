@@ -7,14 +7,8 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 
 from imagebuilder.errors import Fault
-from imagebuilder.nightly.types import (
-    Ending,
-    Night,
-    PackageChange,
-    ProfileNight,
-    Pruned,
-    Stage,
-)
+from imagebuilder.lock.changes import PackageChange
+from imagebuilder.nightly.types import Ending, Night, ProfileNight, Pruned, Stage
 
 PROFILES = (
     "minimal", "generic", "rx7600xt", "ryzen-ai-max", "arc-b580", "rtx5090", "slurm-controller",

@@ -36,6 +36,7 @@ def test_holds(tmp_path: Path, moves: list[tuple[str, str]], held: bool) -> None
     for event, version in moves:
         append(tree, Event(event, "rx", version, STABLE, before))
         link.unlink(missing_ok=True)
+        tree.release("rx", version).mkdir(parents=True, exist_ok=True)
         link.symlink_to(f"../../http/releases/rx/{version}")
         before = version
     said = find_hold(tree, ReleaseName("rx", "2"))

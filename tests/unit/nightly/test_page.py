@@ -12,9 +12,10 @@ from html.parser import HTMLParser
 import pytest
 
 from imagebuilder.errors import Fault
+from imagebuilder.lock.changes import PackageChange
 from imagebuilder.nightly.history import find_records
 from imagebuilder.nightly.page import render_index, render_month, render_night_page
-from imagebuilder.nightly.types import Ending, Night, PackageChange, Stage
+from imagebuilder.nightly.types import Ending, Night, Stage
 from tests.unit.nightly.samples import (
     FIRST,
     HOSTILE,

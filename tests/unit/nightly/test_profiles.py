@@ -14,7 +14,7 @@ from imagebuilder.settings import Settings
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    """A house with two recipes and three locks, one of them of no profile any more."""
+    """A project with two recipes and three locks, one of them of no profile any more."""
     for name in ("a.yaml", "b.yaml", "bases/tiny.yaml"):
         path = tmp_path / "recipes" / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -30,9 +30,8 @@ def test_what_killed_commands_left_goes_and_nothing_else(tmp_path: Path) -> None
     gone = [
         tmp_path / "state/work/generic-20261122T020000-1/u0",
         tree.path / "work/publish-generic-1/root",
-        tmp_path / "state/debs/.partial-1-x",
     ]
-    for folder in (*gone, settings.locks):
+    for folder in (*gone, settings.locks, tmp_path / "state/debs"):
         folder.mkdir(parents=True)
     dead, alive = settings.locks / ".a.lock.4194305-1", settings.locks / f".a.lock.{os.getpid()}-1"
     kept = [settings.locks / "a.lock", tmp_path / "state/debs/ab.deb", alive]
@@ -43,14 +42,3 @@ def test_what_killed_commands_left_goes_and_nothing_else(tmp_path: Path) -> None
         sweep_leftovers(settings, tree)
     assert not any(path.exists() for path in (*gone, dead))
     assert all(path.exists() for path in (*kept, busy))
-
-
-def test_a_pool_in_use_is_left_alone(tmp_path: Path) -> None:
-    settings = Settings(tmp_path, tmp_path / "state", tmp_path / "cache", tmp_path / "site.yaml")
-    partial = tmp_path / "state/wheels/.partial-1-x"
-    partial.mkdir(parents=True)
-    with held(tmp_path / "state/wheels/.lock"):
-        sweep_leftovers(settings, make_tree(tmp_path / "tree"))
-        assert partial.exists()
-    sweep_leftovers(settings, make_tree(tmp_path / "tree"))
-    assert not partial.exists()

@@ -303,8 +303,9 @@ def test_a_relay_gets_a_mail_as_rfc_5322_has_it(tmp_path: Path) -> None:
     assert "Größe: zu klein" in text
     assert f"{tmp_path}/nights/{one.id}.html" in text
     assert "From security pockets" in text
-    assert [c for c in post.commands if c.startswith("rcpt")] == [
-        "rcpt TO:<ops@example.org>", "rcpt TO:<root>",
+    said = [command.lower() for command in post.commands]  # Python 3.13 has it in capitals
+    assert [command for command in said if command.startswith("rcpt")] == [
+        "rcpt to:<ops@example.org>", "rcpt to:<root>",
     ]  # fmt: skip
 
 
@@ -408,7 +409,7 @@ def test_faults_of_the_site_file_have_positions_and_no_secret(tmp_path: Path) ->
 def test_what_the_site_says_is_read_with_its_faults(tmp_path: Path) -> None:
     (tmp_path / "recipes").mkdir()
     env = {"HOME": str(tmp_path), "IMAGEBUILDER_SITE": str(tmp_path / "site.yaml")}
-    settings = load_settings(env, house=tmp_path, state=tmp_path / "state")
+    settings = load_settings(env, project=tmp_path, state=tmp_path / "state")
     assert load_nightly(settings, env) == NightlyModel()
     assert find_report_folder(NightlyModel(), settings, env) == tmp_path / "state/nightly"
     settings.site.write_text("nightly: {report: ~/nights, keep: 7}\n")

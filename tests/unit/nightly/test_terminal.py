@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from imagebuilder.errors import Fault
+from imagebuilder.lock.changes import PackageChange
 from imagebuilder.nightly.terminal import render_lines
-from imagebuilder.nightly.types import Ending, Night, PackageChange, ProfileNight, Pruned, Stage
+from imagebuilder.nightly.types import Ending, Night, ProfileNight, Pruned, Stage
 
 GOOD = ProfileNight(
     "rx", Ending.PROMOTED, Stage.PROMOTE, {Stage.BUILD: 61.0}, version="2", previous="1",

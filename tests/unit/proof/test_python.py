@@ -234,7 +234,7 @@ def make_modules(path: Path) -> None:
 
 def test_the_program_says_what_an_environment_is(tmp_path: Path) -> None:
     make_modules(tmp_path)
-    argv: list[Word] = [sys.executable, PROGRAM, "vllm", "ends", "nothing"]
+    argv: list[Word] = [sys.executable, "-P", PROGRAM, "vllm", "ends", "nothing"]
     told = read_environment(run(argv, env={"PYTHONPATH": str(tmp_path)}))
     assert told.torch is not None
     assert (told.torch.cuda, told.torch.hip, told.torch.flags) == ("12.8", "", ("sm_90", "sm_120"))

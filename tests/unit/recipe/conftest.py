@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small houses to read recipes from."""
+"""Small projects to read recipes from."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ HERE = Path(__file__).parent
 
 
 @dataclass(frozen=True)
-class House:
-    """A house in a temporary folder with the base debian-trixie, and the home of a person."""
+class Project:
+    """A project in a temporary folder with the base debian-trixie, and the home of a person."""
 
     root: Path
 
     @property
     def settings(self) -> Settings:
-        """Settings that read this house only."""
+        """Settings that read this project only."""
         root = self.root
         return Settings(root, root / "state", root / "cache", root / "site.yaml")
 
@@ -49,13 +49,13 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    """A house with one base and no profile."""
-    return House(make_house(tmp_path / "house"))
+def project(tmp_path: Path) -> Project:
+    """A project with one base and no profile."""
+    return Project(make_project(tmp_path / "project"))
 
 
-def make_house(root: Path, case: Path | None = None) -> Path:
-    """Make a house at `root`, with a copy of `case` in it."""
+def make_project(root: Path, case: Path | None = None) -> Path:
+    """Make a project at `root`, with a copy of `case` in it."""
     if case:
         shutil.copytree(case, root, symlinks=True)
     (root / "overlays").mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from tests.unit.recipe.conftest import House
+from tests.unit.recipe.conftest import Project
 
 RECIPE = "base: debian-trixie\noverlays: [gpu]\nvars: {target: sm_89}\n"
 OVERLAY = """\
@@ -23,9 +23,9 @@ builds:
 """
 
 
-def make(house: House, overlay: str = OVERLAY) -> None:
+def make(project: Project, overlay: str = OVERLAY) -> None:
     """A profile with that one overlay."""
-    house.write(
+    project.write(
         {
             "recipes/p.yaml": RECIPE,
             "overlays/gpu/overlay.yaml": overlay,
@@ -34,31 +34,31 @@ def make(house: House, overlay: str = OVERLAY) -> None:
     )
 
 
-def test_a_build_is_resolved_against_the_vars(house: House) -> None:
-    make(house)
-    [build] = house.load().overlays[0].builds
+def test_a_build_is_resolved_against_the_vars(project: Project) -> None:
+    make(project)
+    [build] = project.load().overlays[0].builds
     assert build.packages == ("linux-headers-amd64",)
     assert build.source_packages == ("ggml",)
     assert build.env == (("TARGET", "sm_89"),)
-    assert build.script.source == house.root / "overlays/gpu/builds/modules"
+    assert build.script.source == project.root / "overlays/gpu/builds/modules"
 
 
-def test_every_archive_of_the_base_gets_the_components(house: House) -> None:
-    make(house)
-    sources = house.load().base.sources
+def test_every_archive_of_the_base_gets_the_components(project: Project) -> None:
+    make(project)
+    sources = project.load().base.sources
     assert sources
     for source in sources:
         assert source.components[-2:] == ("contrib", "non-free")
-    make(house, OVERLAY.replace("contrib", "main"))
-    for source in house.load().base.sources:
+    make(project, OVERLAY.replace("contrib", "main"))
+    for source in project.load().base.sources:
         assert source.components.count("main") == 1
 
 
-def test_what_a_build_sets_itself_is_not_the_overlays(house: House) -> None:
-    make(house, OVERLAY.replace("TARGET:", "KERNEL:"))
-    assert "KERNEL is set by the build itself" in house.faults()
+def test_what_a_build_sets_itself_is_not_the_overlays(project: Project) -> None:
+    make(project, OVERLAY.replace("TARGET:", "KERNEL:"))
+    assert "KERNEL is set by the build itself" in project.faults()
 
 
-def test_a_component_is_one_word(house: House) -> None:
-    make(house, OVERLAY.replace("- contrib", "- 'contrib\\nTrusted: yes'"))
-    assert "components[0]" in house.faults()
+def test_a_component_is_one_word(project: Project) -> None:
+    make(project, OVERLAY.replace("- contrib", "- 'contrib\\nTrusted: yes'"))
+    assert "components[0]" in project.faults()

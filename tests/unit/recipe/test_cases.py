@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Golden cases: each folder of cases/ is a small house and what its profile `p` must lead to.
+"""Golden cases: each folder of cases/ is a small project and what its profile `p` must lead to.
 
 `expected-errors.txt` is what the person reads, `expected.json` the resolved recipe.
 `python -m tests.unit.recipe.test_cases` writes those that are missing; read what it wrote.
@@ -16,22 +16,22 @@ import pytest
 
 from imagebuilder.errors import InputError
 from imagebuilder.recipe.types import Recipe
-from tests.unit.recipe.conftest import HERE, House, make_house
+from tests.unit.recipe.conftest import HERE, Project, make_project
 
 CASES = sorted(path for path in (HERE / "cases").iterdir() if path.is_dir())
 
 
 def outcome(case: Path, root: Path) -> tuple[str, str]:
     """The name of the file that a case must have, and what must be in it."""
-    house = House(make_house(root, case))
+    project = Project(make_project(root, case))
     try:
-        return "expected.json", recipe_text(house.load(), root)
+        return "expected.json", recipe_text(project.load(), root)
     except InputError as error:
         return "expected-errors.txt", f"{error}\n".replace(f"{root}/", "")
 
 
 def recipe_text(recipe: Recipe, root: Path) -> str:
-    """The recipe as JSON, its paths relative to the house."""
+    """The recipe as JSON, its paths relative to the project."""
 
     def plain(value: object) -> str:
         return value.decode() if isinstance(value, bytes) else str(value).replace(f"{root}/", "")
@@ -41,7 +41,7 @@ def recipe_text(recipe: Recipe, root: Path) -> str:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_case(case: Path, tmp_path: Path) -> None:
-    name, text = outcome(case, tmp_path / "house")
+    name, text = outcome(case, tmp_path / "project")
     assert (case / name).is_file(), text
     assert text == (case / name).read_text()
 
@@ -59,7 +59,7 @@ def make_missing() -> None:
     for case in CASES:
         if not any(case.glob("expected*")):
             with tempfile.TemporaryDirectory() as folder:
-                name, text = outcome(case, Path(folder) / "house")
+                name, text = outcome(case, Path(folder) / "project")
             (case / name).write_text(text)
 
 

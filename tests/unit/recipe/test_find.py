@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from imagebuilder.recipe.find import ProfileSummary, find_profiles
-from tests.unit.recipe.conftest import House
+from tests.unit.recipe.conftest import Project
 
 
-def test_profiles(house: House) -> None:
-    house.write(
+def test_profiles(project: Project) -> None:
+    project.write(
         {
             "overlays/a/overlay.yaml": "not: read\n",
             "recipes/child.yaml": "description: A child\nextends: good\noverlays: [b]\n",
@@ -20,10 +20,10 @@ def test_profiles(house: House) -> None:
             "recipes/based.yaml": "base: debian\n",
         }
     )
-    summaries = {summary.name: summary for summary in find_profiles(house.settings)}
+    summaries = {summary.name: summary for summary in find_profiles(project.settings)}
     assert list(summaries) == ["based", "baseless", "child", "good", "orphan", "syntax"]
     assert summaries["good"] == ProfileSummary(
-        "good", "Good", "debian-trixie", ("a",), ("Radeon",), ""
+        "good", "Good", "debian-trixie", ("a",), ("Radeon",), "project"
     )
     assert summaries["child"].overlays == ("a", "b")
     assert {name: summary.fault.splitlines()[0] for name, summary in summaries.items()
@@ -37,5 +37,5 @@ def test_profiles(house: House) -> None:
     }  # fmt: skip
 
 
-def test_no_recipes(house: House) -> None:
-    assert find_profiles(house.settings) == ()
+def test_no_recipes(project: Project) -> None:
+    assert find_profiles(project.settings) == ()

@@ -11,33 +11,33 @@ from imagebuilder.digest import canonical_json
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.recipe.keys import find_fingerprints
 from imagebuilder.recipe.load import load_recipe, sorted_faults
-from tests.unit.recipe.conftest import HERE, House
+from tests.unit.recipe.conftest import HERE, Project
 
 VENDOR = HERE / "cases" / "good" / "overlays" / "a" / "keys" / "vendor.asc"
 
 
-def test_an_unknown_profile(house: House) -> None:
-    house.write({"recipes/rx7600xt.yaml": "base: debian-trixie\n"})
+def test_an_unknown_profile(project: Project) -> None:
+    project.write({"recipes/rx7600xt.yaml": "base: debian-trixie\n"})
     with pytest.raises(InputError) as caught:
-        load_recipe("rx7600", house.settings, env={"HOME": "/nonexistent"})
+        load_recipe("rx7600", project.settings, env={"HOME": "/nonexistent"})
     assert str(caught.value) == (
         'recipes: no profile named "rx7600"\n  hint: did you mean "rx7600xt"?'
     )
     assert caught.value.exit_code == 2
     for name in ("../recipes/rx7600xt", "", "a/b", "x\n"):
         with pytest.raises(InputError, match="no profile named"):
-            load_recipe(name, house.settings, env={"HOME": "/nonexistent"})
+            load_recipe(name, project.settings, env={"HOME": "/nonexistent"})
 
 
-def test_vars_are_json(house: House) -> None:
-    house.write(
+def test_vars_are_json(project: Project) -> None:
+    project.write(
         {
             "recipes/p.yaml": "base: debian-trixie\noverlays: [a]\n",
             "overlays/a/overlay.yaml": "description: An overlay of the tests\n"
             "vars: {names: {type: list, default: [a], description: Names}}\n",
         }
     )
-    assert canonical_json(house.load().vars) == b'{"names":["a"]}'
+    assert canonical_json(project.load().vars) == b'{"names":["a"]}'
 
 
 def test_faults_are_in_the_order_of_files_and_lines() -> None:
@@ -55,7 +55,7 @@ def test_fingerprints_are_those_of_primary_keys(tmp_path: Path) -> None:
     assert find_fingerprints(cut) == ()
 
 
-def test_an_unreadable_folder_is_no_traceback(house: House) -> None:
-    house.write({"recipes/p.yaml": "base: debian-trixie\n"})
-    house.write({"site.yaml/x": ""})
-    assert house.faults() == "site.yaml: is not a file"
+def test_an_unreadable_folder_is_no_traceback(project: Project) -> None:
+    project.write({"recipes/p.yaml": "base: debian-trixie\n"})
+    project.write({"site.yaml/x": ""})
+    assert project.faults() == "site.yaml: is not a file"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.unit.recipe.conftest import HERE, House
+from tests.unit.recipe.conftest import HERE, Project
 
 TRIXIE = (HERE / "base" / "debian-trixie.yaml").read_text()
 NOBLE = """\
@@ -53,9 +53,9 @@ package-names:
 """
 
 
-def make(house: House, mapping: str = MAPPING, recipe: str = "", resolved: str = "[]") -> None:
+def make(project: Project, mapping: str = MAPPING, recipe: str = "", resolved: str = "[]") -> None:
     """A profile with that one overlay, and two bases."""
-    house.write(
+    project.write(
         {
             "recipes/bases/ubuntu-noble.yaml": NOBLE,
             "recipes/p.yaml": f"base: debian-trixie\noverlays: [a]\n{recipe}",
@@ -65,17 +65,17 @@ def make(house: House, mapping: str = MAPPING, recipe: str = "", resolved: str =
     )
 
 
-def test_debian_keeps_its_names(house: House) -> None:
-    make(house)
-    overlay = house.load("p").overlays[0]
+def test_debian_keeps_its_names(project: Project) -> None:
+    make(project)
+    overlay = project.load("p").overlays[0]
     assert overlay.packages == ("plain", "firmware-realtek", "resolved", "driver=580.1-1")
     assert overlay.builds[0].packages == ("linux-headers-amd64",)
 
 
-def test_names_of_another_distribution(house: House) -> None:
+def test_names_of_another_distribution(project: Project) -> None:
     """The suite goes before its distribution; one name may be several or none; versions stay."""
-    make(house)
-    overlay = house.load("p.ubuntu-noble").overlays[0]
+    make(project)
+    overlay = project.load("p.ubuntu-noble").overlays[0]
     assert overlay.packages == (
         "plain",
         "linux-firmware-realtek",
@@ -83,8 +83,8 @@ def test_names_of_another_distribution(house: House) -> None:
         "driver-tools=580.1-1",
     )
     assert overlay.builds[0].packages == ("linux-headers-generic",)
-    make(house, recipe="vars: {extra: true}\n")
-    assert house.load("p.ubuntu-noble").overlays[0].packages[-1] == "other-extra"
+    make(project, recipe="vars: {extra: true}\n")
+    assert project.load("p.ubuntu-noble").overlays[0].packages[-1] == "other-extra"
 
 
 @pytest.mark.parametrize(
@@ -103,28 +103,28 @@ def test_names_of_another_distribution(house: House) -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("profile", ["p", "p.ubuntu-noble"])
 def test_slips_in_a_mapping_are_seen_on_every_base(
-    house: House, mapping: str, said: str, profile: str
+    project: Project, mapping: str, said: str, profile: str
 ) -> None:
-    make(house)
-    house.write({"overlays/a/overlay.yaml": OVERLAY + mapping})
-    assert said in house.faults(profile)
+    make(project)
+    project.write({"overlays/a/overlay.yaml": OVERLAY + mapping})
+    assert said in project.faults(profile)
 
 
-def test_an_overlay_says_where_it_cannot_be(house: House) -> None:
-    make(house)
+def test_an_overlay_says_where_it_cannot_be(project: Project) -> None:
+    make(project)
     refuses = """\
 refuses:
   - when: suite == 'noble' and extra
     because: no archive of {{ suite }} has the driver {{ driver }}
     instead: take debian-trixie
 """
-    house.write({"overlays/a/overlay.yaml": OVERLAY + refuses})
-    assert house.load("p.ubuntu-noble").base.suite == "noble"
-    make(house, recipe="vars: {extra: true}\n")
-    house.write({"overlays/a/overlay.yaml": OVERLAY + refuses})
-    assert house.load("p").base.suite == "trixie"
-    assert house.faults("p.ubuntu-noble") == (
-        'overlays/a/overlay.yaml:17:5: refuses[0]: "a" cannot be on noble: no archive of noble has '
+    project.write({"overlays/a/overlay.yaml": OVERLAY + refuses})
+    assert project.load("p.ubuntu-noble").base.suite == "noble"
+    make(project, recipe="vars: {extra: true}\n")
+    project.write({"overlays/a/overlay.yaml": OVERLAY + refuses})
+    assert project.load("p").base.suite == "trixie"
+    assert project.faults("p.ubuntu-noble") == (
+        'recipes/p.yaml:2:12: overlays[0]: "a" cannot be on noble: no archive of noble has '
         "the driver 580.1-1\n  hint: take debian-trixie"
     )
 
@@ -141,30 +141,30 @@ refuses:
     ],
 )
 def test_the_kernel_is_the_bases_or_the_recipes(
-    house: House, profile: str, recipe: str, kernel: str
+    project: Project, profile: str, recipe: str, kernel: str
 ) -> None:
-    make(house, recipe=recipe)
-    house.write({"recipes/child.yaml": "extends: p\nkernel: hwe\n"})
-    assert house.load(profile).base.kernel == kernel
+    make(project, recipe=recipe)
+    project.write({"recipes/child.yaml": "extends: p\nkernel: hwe\n"})
+    assert project.load(profile).base.kernel == kernel
 
 
-def test_a_kernel_that_the_base_does_not_know(house: House) -> None:
-    make(house, recipe="kernel: hwe\n")
-    assert house.faults("p") == (
+def test_a_kernel_that_the_base_does_not_know(project: Project) -> None:
+    make(project, recipe="kernel: hwe\n")
+    assert project.faults("p") == (
         'recipes/p.yaml:3:9: kernel: the base "debian-trixie" has no kernel named "hwe"\n'
         "  hint: name a package, such as linux-image-amd64"
     )
-    make(house, recipe="kernel: gaa\n")
-    assert 'did you mean "ga"?' in house.faults("p.ubuntu-noble")
+    make(project, recipe="kernel: gaa\n")
+    assert 'did you mean "ga"?' in project.faults("p.ubuntu-noble")
 
 
-def test_a_mirror_that_signs_itself(house: House) -> None:
+def test_a_mirror_that_signs_itself(project: Project) -> None:
     """The site file says which keyring; its reason is recorded, as for vendors' repositories."""
-    make(house)
-    house.write(
+    make(project)
+    project.write(
         {"site.yaml": "keyrings: {ubuntu: {keyring: /srv/own.gpg, because: a mirror of our own}}\n"}
     )
-    ubuntu, security = house.load("p.ubuntu-noble").base.sources
+    ubuntu, security = project.load("p.ubuntu-noble").base.sources
     assert (str(ubuntu.key), ubuntu.instead) == ("/srv/own.gpg", "a mirror of our own")
     assert (security.key.name, security.instead) == ("ubuntu-archive-keyring.gpg", "")
-    assert [source.instead for source in house.load("p").base.sources if source.instead] == []
+    assert [source.instead for source in project.load("p").base.sources if source.instead] == []

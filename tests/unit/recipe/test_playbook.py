@@ -12,7 +12,7 @@ from imagebuilder.errors import InputError
 from imagebuilder.recipe import stages
 from imagebuilder.recipe.playbook import read_playbook
 from imagebuilder.recipe.stages import digests_of_project, project_of
-from tests.unit.recipe.conftest import House, make_house
+from tests.unit.recipe.conftest import Project, make_project
 
 OVERLAY = """\
 description: A playbook
@@ -163,9 +163,9 @@ def test_every_file_counts(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def house(tmp_path: Path) -> House:
-    """A house whose profile has a playbook of its own."""
-    made = House(make_house(tmp_path / "house", None))
+def project(tmp_path: Path) -> Project:
+    """A project whose profile has a playbook of its own."""
+    made = Project(make_project(tmp_path / "project", None))
     site = write(tmp_path / "mine", site="- hosts: gpu\n- hosts: localhost\n")
     made.write(
         {
@@ -177,19 +177,19 @@ def house(tmp_path: Path) -> House:
     return made
 
 
-def test_a_recipe_with_a_playbook(house: House, tmp_path: Path) -> None:
+def test_a_recipe_with_a_playbook(project: Project, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"mine/site\.yml:2:3: this play is for localhost"):
-        house.load()
-    house.write({"overlays/own/overlay.yaml": OVERLAY % "gpu, amd"})
-    (playbook,) = house.load().overlays[0].playbooks
+        project.load()
+    project.write({"overlays/own/overlay.yaml": OVERLAY % "gpu, amd"})
+    (playbook,) = project.load().overlays[0].playbooks
     assert (playbook.name, playbook.project) == ("site.yml", tmp_path / "mine")
     assert (playbook.groups, playbook.limited) == (("amd", "gpu"), True)
     assert list(playbook.files) == ["site.yml"]
 
 
 def test_a_playbook_in_a_home_is_not_read_whole(
-    house: House, monkeypatch: pytest.MonkeyPatch
+    project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stages, "MOST_FILES", 0)
     with pytest.raises(InputError, match="has more than 0 files, and all would be read"):
-        house.load()
+        project.load()

@@ -11,7 +11,7 @@ import pytest
 from imagebuilder.errors import InputError
 from imagebuilder.recipe.load import load_recipe
 from imagebuilder.settings import Settings
-from tests.unit.recipe.conftest import House
+from tests.unit.recipe.conftest import Project
 
 SHIPPED = Path(__file__).parents[3]
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJt6Tr9NVdSbpOyNCbLStsmOHO3rBIAZTTIPpDFoXy0x a@b"
@@ -22,16 +22,16 @@ def faults_of(profile: str, folder: Path, variables: str, more: str = "") -> str
     """What is wrong with a shipped profile, changed; "" if nothing is."""
     site = folder / "site.yaml"
     site.write_text(f"ssh-keys: ['{KEY}']\n")
-    house = folder / "house"
-    house.mkdir()
-    shutil.copytree(SHIPPED / "recipes", house / "recipes")
+    project = folder / "project"
+    project.mkdir()
+    shutil.copytree(SHIPPED / "recipes", project / "recipes")
     # The vendor's key is added by hand, and may be there or not.
     without_key = shutil.ignore_patterns("rocm.asc")
-    shutil.copytree(SHIPPED / "overlays", house / "overlays", symlinks=True, ignore=without_key)
-    (house / "recipes/p.yaml").write_text(
+    shutil.copytree(SHIPPED / "overlays", project / "overlays", symlinks=True, ignore=without_key)
+    (project / "recipes/p.yaml").write_text(
         f"description: A variant of {profile}\nextends: {profile}\nvars: {{{variables}}}\n{more}"
     )
-    settings = Settings(house, folder / "state", folder / "cache", site)
+    settings = Settings(project, folder / "state", folder / "cache", site)
     try:
         load_recipe("p", settings, env={"HOME": str(folder)})
     except InputError as error:
@@ -86,8 +86,8 @@ def test_two_vendors_of_accelerators_exclude_each_other(tmp_path: Path) -> None:
     assert "leave one of them out" in said
 
 
-def test_a_target_is_judged_only_where_it_is_used(house: House) -> None:
-    house.write(
+def test_a_target_is_judged_only_where_it_is_used(project: Project) -> None:
+    project.write(
         {
             "overlays/o/overlay.yaml": (
                 "description: Code for some targets\n"
@@ -100,15 +100,15 @@ def test_a_target_is_judged_only_where_it_is_used(house: House) -> None:
             "recipes/p.yaml": "description: A profile\nbase: debian-trixie\noverlays: [o]\n",
         }
     )
-    said = house.faults()
-    assert "overlays/o/overlay.yaml:4:" in said
+    said = project.faults()
+    assert said.startswith("recipes/p.yaml:3:12: overlays[0]: ")
     assert 'This has no code for sm_75, but for "sm_89", "sm_120"' in said
     assert "take another" in said
-    house.write(
+    project.write(
         {
             "recipes/p.yaml": (
                 "description: A profile\nbase: debian-trixie\noverlays: [o]\nvars: {used: false}\n"
             )
         }
     )
-    assert house.load().description == "A profile"
+    assert project.load().description == "A profile"

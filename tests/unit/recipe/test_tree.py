@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.recipe.tree import link_problem
-from tests.unit.recipe.conftest import House
+from tests.unit.recipe.conftest import Project
 
 ONE = {
     "recipes/p.yaml": "base: debian-trixie\noverlays: [a]\n",
@@ -51,55 +51,57 @@ def make_setgid(path: Path) -> None:
         (make_setgid, "is setuid or setgid"),
     ],
 )
-def test_kinds_that_are_refused(house: House, make: Callable[[Path], None], what: str) -> None:
-    house.write({**ONE, "overlays/a/files/etc/fine": ""})
-    make(house.root / "overlays/a/files/etc/odd")
-    assert house.faults().startswith(f"overlays/a/files/etc/odd: {what}")
+def test_kinds_that_are_refused(project: Project, make: Callable[[Path], None], what: str) -> None:
+    project.write({**ONE, "overlays/a/files/etc/fine": ""})
+    make(project.root / "overlays/a/files/etc/odd")
+    assert project.faults().startswith(f"overlays/a/files/etc/odd: {what}")
 
 
 @pytest.mark.parametrize(
     ("name", "shown"), [(b"a\nb", "a\\nb"), (b"\xff", "\\udcff"), (b"\x1b[2J", "\\x1b[2J")]
 )
-def test_names_that_are_refused(house: House, name: bytes, shown: str) -> None:
-    house.write({**ONE, "overlays/a/files/etc/fine": ""})
-    Path(os.fsdecode(os.fsencode(house.root / "overlays/a/files/etc") + b"/" + name)).write_text("")
-    assert house.faults() == (
+def test_names_that_are_refused(project: Project, name: bytes, shown: str) -> None:
+    project.write({**ONE, "overlays/a/files/etc/fine": ""})
+    Path(os.fsdecode(os.fsencode(project.root / "overlays/a/files/etc") + b"/" + name)).write_text(
+        ""
+    )
+    assert project.faults() == (
         f"overlays/a/files/etc/{shown}: the name has control characters or is not UTF-8"
     )
 
 
-def test_the_folder_must_be_one(house: House, tmp_path: Path) -> None:
-    house.write(ONE)
+def test_the_folder_must_be_one(project: Project, tmp_path: Path) -> None:
+    project.write(ONE)
     (tmp_path / "elsewhere").mkdir()
-    (house.root / "overlays/a/files").symlink_to(tmp_path / "elsewhere")
-    assert house.faults() == "overlays/a/files: must be a folder, not a symlink"
+    (project.root / "overlays/a/files").symlink_to(tmp_path / "elsewhere")
+    assert project.faults() == "overlays/a/files: must be a folder, not a symlink"
 
 
-def test_a_loop_of_symlinks_is_no_script(house: House) -> None:
+def test_a_loop_of_symlinks_is_no_script(project: Project) -> None:
     overlay = f"{ONE['overlays/a/overlay.yaml']}scripts: [{{run: loop}}]\n"
-    house.write({**ONE, "overlays/a/overlay.yaml": overlay})
-    (house.root / "overlays/a/loop").symlink_to("loop")
-    assert "scripts[0].run: no file overlays/a/loop" in house.faults()
+    project.write({**ONE, "overlays/a/overlay.yaml": overlay})
+    (project.root / "overlays/a/loop").symlink_to("loop")
+    assert "scripts[0].run: no file overlays/a/loop" in project.faults()
 
 
-def test_symlinked_folders_are_links(house: House) -> None:
-    house.write({**ONE, "overlays/a/files/usr/share/x": "x"})
-    (house.root / "overlays/a/files/usr/doc").symlink_to("share")
-    files = house.load().overlays[0].files
+def test_symlinked_folders_are_links(project: Project) -> None:
+    project.write({**ONE, "overlays/a/files/usr/share/x": "x"})
+    (project.root / "overlays/a/files/usr/doc").symlink_to("share")
+    files = project.load().overlays[0].files
     assert [(file.target, file.link) for file in files] == [
         ("/usr/doc", "share"),
         ("/usr/share/x", None),
     ]
 
 
-def test_digests_follow_content_and_nothing_else(house: House) -> None:
-    house.write({**ONE, "overlays/a/files/etc/x": "x"})
-    before = house.load()
-    os.utime(house.root / "overlays/a/files/etc/x", (0, 0))
-    (house.root / "overlays/a/files/etc/x").chmod(0o600)
-    assert house.load() == before
-    house.write({"overlays/a/files/etc/x": "y"})
-    assert house.load().overlays[0].files[0].digest != before.overlays[0].files[0].digest
+def test_digests_follow_content_and_nothing_else(project: Project) -> None:
+    project.write({**ONE, "overlays/a/files/etc/x": "x"})
+    before = project.load()
+    os.utime(project.root / "overlays/a/files/etc/x", (0, 0))
+    (project.root / "overlays/a/files/etc/x").chmod(0o600)
+    assert project.load() == before
+    project.write({"overlays/a/files/etc/x": "y"})
+    assert project.load().overlays[0].files[0].digest != before.overlays[0].files[0].digest
 
 
 @pytest.mark.parametrize(

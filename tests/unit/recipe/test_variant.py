@@ -8,7 +8,7 @@ import pytest
 from imagebuilder.errors import InputError
 from imagebuilder.recipe.find import find_profiles
 from imagebuilder.recipe.variant import ENGINES, choose_profile, offer_profiles
-from tests.unit.recipe.conftest import HERE, House
+from tests.unit.recipe.conftest import HERE, Project
 
 TRIXIE = (HERE / "base" / "debian-trixie.yaml").read_text()
 OVERLAY = """\
@@ -18,9 +18,9 @@ packages: ["on-{{ suite }}"]
 
 
 @pytest.fixture
-def variants(house: House) -> House:
-    """A house with two bases and the profiles p (on trixie) and p.q."""
-    house.write(
+def variants(project: Project) -> Project:
+    """A project with two bases and the profiles p (on trixie) and p.q."""
+    project.write(
         {
             "recipes/bases/other-noble.yaml": TRIXIE.replace("suite: trixie", "suite: noble"),
             "recipes/p.yaml": "description: The profile\nbase: debian-trixie\noverlays: [a]\n",
@@ -28,7 +28,7 @@ def variants(house: House) -> House:
             "overlays/a/overlay.yaml": OVERLAY,
         }
     )
-    return house
+    return project
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def variants(house: House) -> House:
     ],
 )
 def test_a_name_says_base_and_engine(
-    variants: House, profile: str, base: str, engine: str, description: str
+    variants: Project, profile: str, base: str, engine: str, description: str
 ) -> None:
     recipe = variants.load(profile)
     assert recipe.profile == profile
@@ -62,12 +62,12 @@ def test_a_name_says_base_and_engine(
     assert (recipe.base.name, recipe.base.engine) == (base, engine)
 
 
-def test_overlays_are_rendered_for_the_base_that_counts(variants: House) -> None:
+def test_overlays_are_rendered_for_the_base_that_counts(variants: Project) -> None:
     assert variants.load("p").overlays[0].packages == ("on-trixie",)
     assert variants.load("p.other-noble").overlays[0].packages == ("on-noble",)
 
 
-def test_a_recipe_file_of_exactly_that_name_wins(variants: House) -> None:
+def test_a_recipe_file_of_exactly_that_name_wins(variants: Project) -> None:
     variants.write({"recipes/p.other-noble.yaml": "description: My own\nbase: debian-trixie\n"})
     assert variants.load("p.other-noble").description == "My own"
     assert variants.load("p.other-noble").base.name == "debian-trixie"
@@ -75,7 +75,7 @@ def test_a_recipe_file_of_exactly_that_name_wins(variants: House) -> None:
     assert variants.load("p.other-noble.other-noble").base.name == "other-noble"
 
 
-def test_a_recipe_needs_no_base_of_its_own(variants: House) -> None:
+def test_a_recipe_needs_no_base_of_its_own(variants: Project) -> None:
     variants.write({"recipes/bare.yaml": "description: Bare\n"})
     assert variants.load("bare.other-noble").base.name == "other-noble"
     assert 'the key "base" is missing' in variants.faults("bare")
@@ -99,16 +99,16 @@ def test_a_recipe_needs_no_base_of_its_own(variants: House) -> None:
         ("other-noble", 'no profile named "other-noble"'),
     ],
 )  # fmt: skip
-def test_what_a_name_cannot_mean(variants: House, profile: str, said: str) -> None:
+def test_what_a_name_cannot_mean(variants: Project, profile: str, said: str) -> None:
     assert said in variants.faults(profile)
 
 
-def test_a_misspelt_recipe_of_a_variant(variants: House) -> None:
+def test_a_misspelt_recipe_of_a_variant(variants: Project) -> None:
     variants.write({"recipes/generic.yaml": "base: debian-trixie\n"})
     assert 'did you mean "generic.other-noble"?' in variants.faults("generix.other-noble")
 
 
-def test_options_make_the_name(variants: House) -> None:
+def test_options_make_the_name(variants: Project) -> None:
     settings = variants.settings
     assert choose_profile("p", settings) == "p"
     assert choose_profile("p", settings, "other-noble") == "p.other-noble"
@@ -130,14 +130,14 @@ def test_options_make_the_name(variants: House) -> None:
         (("x", "other-noble"), 'no profile named "x"'),
     ],
 )
-def test_options_that_mean_nothing(variants: House, words: tuple[str, ...], said: str) -> None:
+def test_options_that_mean_nothing(variants: Project, words: tuple[str, ...], said: str) -> None:
     with pytest.raises(InputError) as caught:
         choose_profile(words[0], variants.settings, *words[1:])
     assert said in str(caught.value)
     assert caught.value.exit_code == 2
 
 
-def test_a_shell_is_offered_variants_once_a_recipe_is_written(variants: House) -> None:
+def test_a_shell_is_offered_variants_once_a_recipe_is_written(variants: Project) -> None:
     settings = variants.settings
     assert offer_profiles("", settings) == ["p", "p.q"]
     assert offer_profiles("p.o", settings) == ["p.other-noble"]
@@ -150,5 +150,5 @@ def test_a_shell_is_offered_variants_once_a_recipe_is_written(variants: House) -
     assert offer_profiles("x.", settings) == []
 
 
-def test_only_recipes_are_listed(variants: House) -> None:
+def test_only_recipes_are_listed(variants: Project) -> None:
     assert [found.name for found in find_profiles(variants.settings)] == ["p", "p.q"]

@@ -163,7 +163,7 @@ def test_a_damaged_file_hides_no_other_report(tree: Tree) -> None:
     (bad / "report.json").write_text((bad / "report.json").read_text()[:500])
     found = list_reports(tree, passed().profile)
     assert [made.id for made in found.reports] == [good.name]
-    assert [fault.where for fault in found.faults] == [str(bad / "report.json")]
+    assert [fault.where for fault in found.faults] == [f"{bad / 'report.json'}:13:14"]
     assert find_report(tree, passed().name).id == "a"
     with pytest.raises(InputError, match="no report has the id"):
         find_report(tree, passed().name, "zzz")

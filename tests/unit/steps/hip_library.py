@@ -14,7 +14,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tests.fixtures.elf import make_bundle, make_code_object, make_hip_bundles
+from tests.fixtures.elf import STACK, make_bundle, make_code_object, make_hip_bundles
 
 PAGE = 4096
 BEHIND = bytes(n % 241 for n in range(5000))
@@ -68,7 +68,7 @@ def make_hip_library(bundles: Sequence[bytes] | None = None, faults: Faults = Fa
     given = [bundle_of(n) for n in range(3)] if bundles is None else list(bundles)
     strings = b"\0wrappers\0behind\0code\0"
     count = 4 if faults.exported else 3
-    read = Parts(64 + 56 * 3)
+    read = Parts(64 + 56 * 4)
     chain = struct.pack(f"<{3 + count}I", 1, count, 1, 0, *range(2, count), 0)
     table_hash = read.add(".hash", chain)
     symbols = read.add(".dynsym", bytes(24 * count))
@@ -138,10 +138,12 @@ def assemble(read: Parts, write: Parts, dynamic: int) -> bytes:
         (1, 6, dynamic - SHIFT, dynamic, dynamic, end - dynamic + SHIFT, end - dynamic + SHIFT,
          PAGE),
         (2, 6, dynamic - SHIFT, dynamic, dynamic, 16 * 9, 16 * 9, 8),
+        STACK,
     ]  # fmt: skip
     head = b"\x7fELF\2\1\1" + bytes(9)
     head += struct.pack(
-        "<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, len(body), 0, 64, 56, 3, 64, len(headers),
+        "<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, len(body), 0, 64, 56, len(segments), 64,
+        len(headers),
         len(headers) - 1,
     )  # fmt: skip
     head += b"".join(struct.pack("<IIQQQQQQ", *segment) for segment in segments)

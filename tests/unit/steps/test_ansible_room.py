@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError
+from imagebuilder.lock.verified import Pool
 from imagebuilder.recipe.types import Playbook
 from imagebuilder.steps import ansible
 from imagebuilder.steps.ansible import AnsibleStep, hints, told_error
@@ -31,7 +32,7 @@ def make_step(project: Path, **vars_: str) -> AnsibleStep:
 
 def make_workspace(work: Path) -> Workspace:
     """A workspace that nothing runs in."""
-    return Workspace(work, (), "u", 0, work / "log", work, work)
+    return Workspace(work, (), "u", 0, work / "log", Pool(work, work))
 
 
 def test_the_projects_settings_count_as_far_as_they_are_harmless(tmp_path: Path) -> None:
@@ -39,7 +40,7 @@ def test_the_projects_settings_count_as_far_as_they_are_harmless(tmp_path: Path)
         "[defaults]\nroles_path = ours:/shared\nhash_behaviour = merge\nremote_user = root\n"
         "callback_plugins = evil\nlog_path = /var/log/evil\n[ssh_connection]\nssh_args = -F evil\n"
     )
-    text = render_settings(tmp_path / "room", tmp_path)
+    text = render_settings(tmp_path / "room", tmp_path, "imagebuilder_tell")
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_string(text)
     told = parser["defaults"]
@@ -51,7 +52,8 @@ def test_the_projects_settings_count_as_far_as_they_are_harmless(tmp_path: Path)
 
 def test_a_broken_ansible_cfg_is_ansibles_business(tmp_path: Path) -> None:
     (tmp_path / "ansible.cfg").write_text("roles_path without a section\n")
-    assert f"roles_path = {tmp_path}/roles\n" in render_settings(tmp_path / "room", tmp_path)
+    text = render_settings(tmp_path / "room", tmp_path, "imagebuilder_tell")
+    assert f"roles_path = {tmp_path}/roles\n" in text
 
 
 def test_inventory_has_one_host() -> None:
@@ -83,7 +85,7 @@ def test_what_lands_in_the_root_is_a_program(tmp_path: Path) -> None:
 
 
 def test_a_failed_task_is_told_with_its_place(tmp_path: Path) -> None:
-    room = Room(tmp_path / "t", tmp_path, tmp_path / "told", tmp_path / "skipped", tmp_path)
+    room = Room(tmp_path, (), {})
     rows = [
         {"event": "failed", "play": "A", "task": "rescued", "where": "/x:1", "what": "no"},
         {"event": "failed", "play": "Nodes", "task": "Make it", "where": "/x/site.yml:7",
@@ -109,7 +111,7 @@ def test_a_failed_task_is_told_with_its_place(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_ansible_refuses_has_its_place(tmp_path: Path, lines: list[str], where: str) -> None:
-    room = Room(tmp_path / "t", tmp_path, tmp_path / "told", tmp_path / "skipped", tmp_path)
+    room = Room(tmp_path, (), {})
     error = told_error(make_workspace(tmp_path), make_step(tmp_path), room, lines)
     assert error is not None
     assert error.faults[0].where == where
@@ -120,7 +122,7 @@ def test_hints_are_for_what_happened() -> None:
     def told(what: str, *, network: bool = False) -> str:
         return " ".join(hints(what, network=network))
 
-    assert "packages:" in told("No package matching 'nginx' is available")
+    assert "--add-packages" in told("No package matching 'nginx' is available")
     assert "ansible_network" in told("[Errno 101] Network is unreachable")
     assert told("[Errno 101] Network is unreachable", network=True) == ""
     assert "imagebuilder_profile" in told("a build reaches no other machine")

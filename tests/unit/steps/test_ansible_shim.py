@@ -129,3 +129,63 @@ def test_modules_shares_and_settings_are_the_nodes(call: Call) -> None:
                   ("mount", "--bind", "/a", "/b"), ("udevadm", "hwdb")):  # fmt: skip
         with pytest.raises(Became):
             call(*words)
+
+
+def test_the_zone_is_a_file_of_the_root(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    zones, localtime = tmp_path / "zoneinfo", tmp_path / "localtime"
+    (zones / "Europe").mkdir(parents=True)
+    (zones / "Europe/Berlin").touch()
+    monkeypatch.setattr(shim, "ZONES", zones)
+    monkeypatch.setattr(shim, "LOCALTIME", localtime)
+    monkeypatch.setattr(shim, "TIMEZONE", tmp_path / "timezone")
+    assert call("timedatectl", "show", "--property=Timezone", "--value") == 0
+    assert call("timedatectl", "set-timezone", "Europe/Berlin") == 0
+    assert call("timedatectl", "show", "--property=Timezone", "--value") == 0
+    assert call("timedatectl", "set-timezone", "Europe/Nowhere") == 1
+    assert call("timedatectl", "set-timezone", "../localtime") == 1
+    assert capsys.readouterr().out == "UTC\nEurope/Berlin\n"
+    assert localtime.readlink() == zones / "Europe/Berlin"
+    assert call("timedatectl", "set-time", "2001-01-01") == 0
+    assert skipped() == ["timedatectl set-time 2001-01-01"]
+
+
+def test_a_kernel_setting_is_what_the_node_will_have(
+    call: Call, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(shim, "settings_of_kernel", lambda: {"vm.swappiness": "10"})
+    assert call("sysctl", "-n", "vm.swappiness") == 0
+    assert call("sysctl", "vm/swappiness") == 0
+    assert capsys.readouterr().out == "10\nvm/swappiness = 10\n"
+    with pytest.raises(Became):
+        call("sysctl", "-n", "kernel.pid_max")
+    assert skipped() == ["sysctl -n kernel.pid_max"]
+
+
+def test_tuned_reads_its_profile_when_a_node_boots(
+    call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "profiles/balanced").mkdir(parents=True)
+    monkeypatch.setattr(shim, "TUNED", tmp_path)
+    monkeypatch.setattr(shim, "TUNED_PLACES", (tmp_path / "profiles",))
+    assert call("tuned-adm", "profile", "fast") == 1
+    assert call("tuned-adm", "active") == 0
+    assert call("tuned-adm", "profile", "balanced") == 0
+    assert call("tuned-adm", "active") == 0
+    assert "Current active profile: balanced\n" in capsys.readouterr().out
+    assert (tmp_path / "profile_mode").read_text() == "manual\n"
+
+
+def test_what_is_made_beside_the_root_is_told(
+    call: Call, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call("update-initramfs", "-u") == 0
+    assert call("update-grub") == 0
+    assert skipped() == ["update-initramfs -u", "update-grub"]
+    assert call("systemctl", "is-system-running") == 0
+    assert call("lsmod") == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "running",
+        "Module                  Size  Used by",
+    ]

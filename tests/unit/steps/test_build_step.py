@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.build import needed
 from imagebuilder.image.manifest import builds_json
 from imagebuilder.image.sbom import SbomSubject, render_sbom
 from imagebuilder.inventory import built_from
@@ -26,6 +25,7 @@ from imagebuilder.plan import make_links, make_plan
 from imagebuilder.recipe.types import Build, Script
 from imagebuilder.steps.build import BuildStep
 from imagebuilder.steps.dkms import last_error
+from imagebuilder.supplies import needed
 from tests.unit.plan.world import World, make_world
 
 GCC = LockedPackage("gcc", "14.2", "amd64", "a" * 64, 10, "pool/gcc.deb", "debian")

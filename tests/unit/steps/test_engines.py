@@ -11,6 +11,7 @@ from typing import get_args
 import pytest
 
 from imagebuilder.errors import HostError
+from imagebuilder.lock.verified import Pool
 from imagebuilder.process import run
 from imagebuilder.recipe.model import BaseFile
 from imagebuilder.steps.bootstrap.dib import ELEMENTS
@@ -39,7 +40,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def workspace(tmp_path: Path) -> Workspace:
     """A workspace that nothing runs in."""
     (tmp_path / "u").mkdir()
-    return Workspace(tmp_path, (), "u", 0, tmp_path / "log", tmp_path, tmp_path)
+    return Workspace(tmp_path, (), "u", 0, tmp_path / "log", Pool(tmp_path, tmp_path))
 
 
 def says(program: Path, words: str) -> None:

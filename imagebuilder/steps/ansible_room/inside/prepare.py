@@ -23,9 +23,12 @@ FILES = Path("/tmp/.ansible")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # The boot that the playbook finds; inside/shim.py counts it up when it skips a reboot.
 BOOT = Path("/run/imagebuilder/boot_id")
+MACHINE_ID = Path("/etc/machine-id")
 NAMES = (
     "systemctl", "service", "invoke-rc.d", "uname", "hostnamectl", "sysctl", "udevadm", "mount",
     "modprobe", "insmod", "rmmod", "depmod", "reboot", "shutdown", "poweroff", "halt", "telinit",
+    "timedatectl", "loginctl", "tuned-adm", "update-initramfs", "dracut", "update-grub",
+    "grub-install", "grub-mkconfig",
 )  # fmt: skip
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -65,6 +68,10 @@ def main() -> None:
     BOOT.write_text("00000000-0000-4000-8000-000000000000\n")
     BOOT.chmod(0o666)
     bind(BOOT, BOOT_ID)
+    if MACHINE_ID.is_file():
+        ours = REAL.with_name("machine-id")
+        ours.write_text(f"{settings['machine-id']}\n")
+        bind(ours, MACHINE_ID)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,16 @@ SUFFIXES = (
     ".service", ".socket", ".target", ".timer", ".path", ".mount", ".automount", ".swap", ".slice",
     ".scope", ".device",
 )  # fmt: skip
+# The initrd and the kernel's command line are made beside the root.
+OF_BOOT = frozenset((
+    "update-initramfs", "dracut", "update-grub", "grub-install", "grub-mkconfig",
+))  # fmt: skip
+ZONES, LOCALTIME = Path("/usr/share/zoneinfo"), Path("/etc/localtime")
+TIMEZONE, LINGER = Path("/etc/timezone"), Path("/var/lib/systemd/linger")
+TUNED = Path("/etc/tuned")
+TUNED_PLACES = tuple(
+    Path(place) for place in ("/usr/lib/tuned/profiles", "/etc/tuned/profiles", "/usr/lib/tuned")
+)
 NETWORK_FILES = frozenset(("nfs", "nfs4", "cifs", "ceph", "lustre", "glusterfs", "beegfs"))
 
 
@@ -50,9 +60,13 @@ def skip(kind: str, what: str, verb: str = "") -> None:
 
 def real(name: str, arguments: list[str]) -> NoReturn:
     """Become the program itself, offline."""
-    program = REAL / Path(os.path.realpath(sys.argv[0])).name
+    real_of(Path(os.path.realpath(sys.argv[0])).name, [*arguments], name)
+
+
+def real_of(file: str, arguments: list[str], name: str = "") -> NoReturn:
+    """Become another program that this one stands for."""
     os.environ["SYSTEMD_OFFLINE"] = "1"
-    os.execv(program, [name, *arguments])
+    os.execv(REAL / file, [name or file, *arguments])
 
 
 def kernel() -> str:
@@ -137,9 +151,9 @@ def show(options: list[str], units: list[str]) -> int:
 
 def state(verb: str, units: list[str]) -> int:
     """`systemctl is-active` and its like."""
-    if verb == "is-system-running":
-        print("offline")
-        return 1
+    if verb == "is-system-running":  # as a node does once it has booted: roles wait for that
+        print("running")
+        return 0
     running = [active(unit) for unit in units]
     for unit, runs in zip(units, running, strict=True):
         print(f"{unit}: {'active' if runs else 'inactive'}" if verb == "status" else
@@ -220,6 +234,102 @@ def hostnamectl(arguments: list[str]) -> int:
     return 0
 
 
+def timedatectl(arguments: list[str]) -> int:
+    """timedatectl(1): the zone is a file, the service a unit, and the clock the node's."""
+    options, words = split(arguments)
+    verb, values = (words[0], words[1:]) if words else ("status", [])
+    if verb == "set-timezone" and values:
+        place = ZONES / values[0]
+        if not place.is_file() or ".." in place.parts:
+            print(f"Failed to set time zone: Invalid time zone '{values[0]}'", file=sys.stderr)
+            return 1
+        LOCALTIME.unlink(missing_ok=True)
+        LOCALTIME.symlink_to(place)
+        if TIMEZONE.exists():
+            TIMEZONE.write_text(f"{values[0]}\n")
+        return 0
+    if verb in ("status", "show"):
+        real_place = LOCALTIME.resolve()
+        zone = str(real_place.relative_to(ZONES)) if real_place.is_relative_to(ZONES) else "UTC"
+        if verb == "show":
+            print(zone if "--value" in options else f"Timezone={zone}")
+        else:
+            print(f"Time zone: {zone}")
+        return 0
+    if verb == "set-ntp" and values:
+        enable = values[0] in ("1", "yes", "true", "on")
+        real_of("systemctl", ["enable" if enable else "disable", "systemd-timesyncd.service"])
+    skip("machine", " ".join(["timedatectl", *arguments]))
+    return 0
+
+
+def loginctl(arguments: list[str]) -> int:
+    """loginctl(1): who lingers is a file; sessions are a node's."""
+    _, words = split(arguments)
+    if words[:1] in (["enable-linger"], ["disable-linger"]) and len(words) > 1:
+        for user in words[1:]:
+            place = LINGER / user
+            LINGER.mkdir(parents=True, exist_ok=True)
+            place.touch() if words[0] == "enable-linger" else place.unlink(missing_ok=True)
+        return 0
+    print("loginctl: an image has no sessions", file=sys.stderr)
+    return 1
+
+
+def tuned_adm(arguments: list[str]) -> int:
+    """tuned-adm(8): the daemon reads the profile from two files when a node boots."""
+    _, words = split(arguments)
+    active = TUNED / "active_profile"
+    if words[:1] == ["profile"] and len(words) > 1:
+        known = [place / name for name in words[1:] for place in TUNED_PLACES]
+        if not any(place.is_dir() for place in known):
+            print(f"Requested profile '{' '.join(words[1:])}' doesn't exist.", file=sys.stderr)
+            return 1
+        active.write_text(f"{' '.join(words[1:])}\n")
+        (TUNED / "profile_mode").write_text("manual\n")
+        skip("service", "tuned", "restart")
+        return 0
+    if words[:1] == ["active"]:
+        profile = active.read_text().strip() if active.exists() else ""
+        print(f"Current active profile: {profile}" if profile else "No current active profile.")
+        return 0
+    real("tuned-adm", arguments)
+
+
+def sysctl(arguments: list[str]) -> int:
+    """sysctl(8): writes are the node's; a read tells what the node will have set."""
+    writes = any("=" in a or a.startswith(("-p", "--load", "--system", "-w")) for a in arguments)
+    if writes:
+        skip("machine", " ".join(["sysctl", *arguments]))
+        return 0
+    options = [argument for argument in arguments if argument.startswith("-")]
+    words = [argument for argument in arguments if not argument.startswith("-")]
+    known = settings_of_kernel()
+    if not words or not all(word.replace("/", ".") in known for word in words):
+        skip("read", " ".join(["sysctl", *arguments]))
+        real("sysctl", arguments)
+    bare = "--values" in options or any("n" in o for o in options if not o.startswith("--"))
+    for word in words:
+        value = known[word.replace("/", ".")]
+        print(value if bare else f"{word} = {value}")
+    return 0
+
+
+def settings_of_kernel() -> dict[str, str]:
+    """What sysctl.d(5) of the root sets; a file's name counts once, /etc before /usr."""
+    files: dict[str, Path] = {}
+    for folder in ("/usr/lib/sysctl.d", "/run/sysctl.d", "/etc/sysctl.d"):
+        files.update({path.name: path for path in Path(folder).glob("*.conf")})
+    found: dict[str, str] = {}
+    for name in (*sorted(files), "/etc/sysctl.conf"):
+        path = files.get(name, Path(name))
+        for line in path.read_text(errors="replace").splitlines() if path.is_file() else ():
+            key, equals, value = line.strip().partition("=")
+            if equals and not key.startswith(("#", ";")):
+                found[key.strip().lstrip("-").replace("/", ".")] = value.strip()
+    return found
+
+
 def kmod(name: str, arguments: list[str]) -> int:
     """modprobe(8), insmod(8), rmmod(8) and depmod(8), for the image's kernel."""
     options, words = split(arguments)
@@ -228,6 +338,9 @@ def kmod(name: str, arguments: list[str]) -> int:
     dry = {"-n", "--dry-run", "--show", "-D", "--show-depends", "-c", "--showconfig", "-R"}
     if name == "modprobe" and dry & set(options):
         real(name, [*arguments, "-S", kernel()] if kernel() else arguments)
+    if name == "lsmod":  # those of the builder are nobody's
+        print("Module                  Size  Used by")
+        return 0
     if name in ("modprobe", "insmod", "rmmod"):
         skip("machine", " ".join([name, *arguments]))
         return 0
@@ -245,6 +358,11 @@ def mount(arguments: list[str]) -> int:
     real("mount", arguments)
 
 
+BY_NAME = {
+    "timedatectl": timedatectl, "loginctl": loginctl, "tuned-adm": tuned_adm, "sysctl": sysctl,
+}  # fmt: skip
+
+
 def main(name: str, arguments: list[str]) -> int:
     """Answer as the program that was called."""
     if name == "systemctl":
@@ -259,12 +377,13 @@ def main(name: str, arguments: list[str]) -> int:
         return hostnamectl(arguments)
     if name == "mount":
         return mount(arguments)
+    if name in BY_NAME:
+        return BY_NAME[name](arguments)
+    if name in OF_BOOT:
+        skip("boot", " ".join([name, *arguments]))
+        return 0
     if name == "udevadm" and arguments[:1] in (["control"], ["trigger"], ["settle"]):
         skip("machine", f"udevadm {arguments[0]}")
-        return 0
-    writes = any("=" in a or a.startswith(("-p", "--load", "--system", "-w")) for a in arguments)
-    if name == "sysctl" and writes:
-        skip("machine", " ".join(["sysctl", *arguments]))
         return 0
     if name in ("modprobe", "insmod", "rmmod", "depmod", "lsmod", "modinfo", "kmod"):
         return kmod(name, arguments)

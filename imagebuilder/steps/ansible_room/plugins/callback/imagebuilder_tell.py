@@ -22,6 +22,12 @@ DOCUMENTATION = """
     author: imagebuilder
 """
 SAID_LINES = 4
+# Of a line that inside/shim.py wrote, by its kind.
+SKIPPED = "skipped, for only a running node can"
+WORDS = {
+    "read": "answered by the builder's kernel",
+    "boot": "skipped, for initrd and boot loader are made beside the root",
+}
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc]
@@ -61,7 +67,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         for line in lines[self.seen :]:
             row = json.loads(line)
             what = f"{row['what']} ({row['verb']})" if row["kind"] == "service" else row["what"]
-            self._display.display(f"skipped, for only a running node can: {what}")
+            self._display.display(f"{WORDS.get(row['kind'], SKIPPED)}: {what}")
         self.seen = len(lines)
 
     def v2_playbook_on_play_start(self, play: Any) -> None:

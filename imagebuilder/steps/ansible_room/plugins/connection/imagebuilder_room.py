@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible's way into the root: each command enters the sandbox that stays (checks/room.py).
+"""Ansible's way into the root: each command goes through the door of its sandbox (door.py).
 
 Loaded by ansible-playbook.  Another host than the image (`delegate_to:`, `add_host:`, localhost)
 is refused: a build reaches the builder and other machines by no task.
@@ -16,8 +16,8 @@ from typing import IO, Any
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.connection import ConnectionBase
 
-from imagebuilder.checks.room import Inside
-from imagebuilder.process import Completed, run
+from imagebuilder.process import Completed
+from imagebuilder.steps.ansible_room.door import ask
 from imagebuilder.steps.ansible_room.facts import image_facts, pins_of
 
 DOCUMENTATION = """
@@ -52,8 +52,9 @@ class Connection(ConnectionBase):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        reach = json.loads(Path(os.environ["IMAGEBUILDER_REACH"]).read_text())
-        self.inside = Inside(reach["pid"], reach["environment"])
+        told = Path(os.environ["IMAGEBUILDER_REACH"])
+        reach = json.loads(told.read_text())
+        self.room = told.parent
         self.host: str = reach["host"]
         self.pins = pins_of(reach["host"], reach["kernel"], reach["epoch"])
 
@@ -78,8 +79,11 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         return done.status, said.encode(), done.stderr.encode()
 
     def enter(self, argv: list[str], stdin: bytes | IO[bytes] | None = None) -> Completed:
-        """Run `argv` in the sandbox."""
-        return run(argv, sandbox=self.inside, stdin=stdin, check=False)
+        """Run `argv` in the root's sandbox."""
+        try:
+            return ask(self.room, argv, stdin)
+        except OSError as error:
+            raise AnsibleConnectionFailure(f"the root is not there any more: {error}") from error
 
     def login(self, cmd: str) -> list[str]:
         """The words that run `cmd` as ssh would: as whom one logs in, in that home."""

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A command that needs root, run by an ordinary user: it runs itself again through sudo."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from imagebuilder.errors import ImagebuilderError, RootError
+from imagebuilder.process import exec_program, paste, run
+from imagebuilder.share import SHARE
+from imagebuilder.untrusted import presentable
+
+CHOICE, NEVER, TRIED = "IMAGEBUILDER_SUDO", "never", "tried"
+AS_ROOT = SHARE / "scripts/as-root"
+MODULE = "imagebuilder.cli.main"
+
+
+def run_as_root(error: RootError) -> ImagebuilderError:
+    """Replace this process by the same command as root.
+
+    Returns the error to report where that cannot be: its hint is the command to type.
+    """
+    if os.geteuid() == 0:
+        return error
+    (fault,), words = error.faults, program_words()
+    reason = find_obstacle(os.environ)
+    if not reason:
+        said = f"{fault.what}: running it with sudo"
+        print(presentable(said), file=sys.stderr)
+        exec_program(["sh", AS_ROOT, *words], env={CHOICE: TRIED})
+    return RootError(fault.what, hint=f"{reason}: {as_typed(words, os.environ)}")
+
+
+def find_obstacle(env: Mapping[str, str]) -> str:
+    """Why sudo is not run, as the beginning of what to do instead; "" where it can be."""
+    if shutil.which("sudo", path=env.get("PATH")) is None:
+        return "sudo is not installed, so become root and run"
+    if env.get(CHOICE) == NEVER:
+        return f"{CHOICE} is {NEVER}, so run it yourself"
+    if env.get(CHOICE) == TRIED:
+        return "sudo did not make this process root, so become root and run"
+    if not has_terminal() and run(["sudo", "-n", "true"], check=False).status != 0:
+        return "sudo wants a password and there is no terminal to type it in, so run it in one"
+    return ""
+
+
+def has_terminal() -> bool:
+    """Whether sudo has somewhere to ask for a password: it does not use the standard streams."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
+
+
+def program_words() -> list[str]:
+    """This command line, so that it starts the same installation wherever it is typed.
+
+    The working directory is not searched for modules: anybody's may be there.
+    """
+    started = Path(sys.argv[0]).absolute()
+    if started.name == "imagebuilder" and os.access(started, os.X_OK) and started.is_file():
+        return [os.fspath(started), *sys.argv[1:]]
+    return [sys.executable, "-P", "-m", MODULE, *sys.argv[1:]]
+
+
+def as_typed(words: list[str], env: Mapping[str, str]) -> str:
+    """The command for a person to type: with sudo where there is one, and what it must pass on."""
+    if shutil.which("sudo", path=env.get("PATH")) is None:
+        return paste(words)
+    names = run(["sh", AS_ROOT, "--names"], env=env).stdout.strip().split(",")
+    kept = [name for name in names if name not in (CHOICE, "TERM")]
+    return paste(["sudo", *([f"--preserve-env={','.join(kept)}"] if kept else []), *words])

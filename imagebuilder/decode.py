@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one place that decodes JSON from files and from other programs.
+
+Whatever the bytes are, the result is a value of known bounds or an InputError with three parts.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TypeVar, cast
+
+from pydantic import TypeAdapter, ValidationError
+
+from imagebuilder.digest import Json
+from imagebuilder.errors import ImagebuilderError, InputError
+from imagebuilder.files import plain_file
+
+T = TypeVar("T")
+
+# A manifest of 3,000 packages has 1 MB and 8 levels.
+MAX_BYTES = 64 * 1024 * 1024
+MAX_DEPTH = 64
+DAMAGED = "it is damaged: restore it from a backup, or remove it and run the command that writes it"
+
+
+class JsonObject(dict[str, Json]):
+    """A JSON object that raises InputError for a key it lacks."""
+
+    def __init__(self, value: dict[str, Json], where: str, hint: str) -> None:
+        super().__init__(value)
+        self.where, self.hint = where, hint
+
+    def __missing__(self, key: str) -> Json:
+        what = f"is damaged: the key {key!r} is missing"
+        raise InputError(what, where=self.where, hint=self.hint)
+
+
+def parse_json(
+    content: bytes | str, where: str, *, hint: str = DAMAGED, whole: bool = False
+) -> Json:
+    """The value in `content`; `where` names it in errors.  Raises InputError.
+
+    With `whole`, the value is built from objects that raise InputError for a missing key.
+    """
+    hook = (lambda value: JsonObject(value, where, hint)) if whole else None
+    if len(content) > MAX_BYTES:
+        raise InputError(f"is larger than {MAX_BYTES >> 20} MiB", where=where, hint=hint)
+    try:
+        text = content.decode("utf-8") if isinstance(content, bytes) else content
+        value = json.loads(
+            text, parse_constant=refuse_constant, parse_float=parse_float, object_hook=hook
+        )
+        check_depth(value)
+        if "\\u" in text:  # half of a surrogate pair, which no file and no terminal takes
+            json.dumps(value, ensure_ascii=False).encode()
+    except json.JSONDecodeError as error:
+        at = f"{where}:{error.lineno}:{error.colno}"
+        raise InputError(f"is damaged: not JSON: {error.msg}", where=at, hint=hint) from error
+    except UnicodeError as error:
+        raise InputError("is damaged: not UTF-8 text", where=where, hint=hint) from error
+    except RecursionError as error:
+        what = f"is damaged: nested deeper than {MAX_DEPTH} levels"
+        raise InputError(what, where=where, hint=hint) from error
+    except ValueError as error:
+        raise InputError(f"is damaged: it {error}", where=where, hint=hint) from error
+    return cast("Json", value)
+
+
+def refuse_constant(name: str) -> Json:
+    """NaN and the infinities are Python's, not JSON's."""
+    raise ValueError(f"holds {name}, which is not a JSON number")
+
+
+def parse_float(text: str) -> float:
+    """A number that a program can go on with."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"holds the number {text[:40]}, which is too large")
+    return value
+
+
+def check_depth(value: object) -> None:
+    """Raise RecursionError when other code could not walk through `value`."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        inside: list[object] = []
+        for each in level:
+            if isinstance(each, dict):
+                inside.extend(each.values())
+            elif isinstance(each, list):
+                inside.extend(each)
+        if not inside:
+            return
+        level = inside
+    raise RecursionError
+
+
+def parse_object(
+    content: bytes | str, where: str, *, hint: str = DAMAGED, whole: bool = False
+) -> dict[str, Json]:
+    """The JSON object in `content`.  Raises InputError as parse_json() and for other values."""
+    value = parse_json(content, where, hint=hint, whole=whole)
+    if not isinstance(value, dict):
+        raise InputError("is not a JSON object", where=where, hint=hint)
+    return value
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file of bounded size.  Raises OSError as plain_file()."""
+    with plain_file(path) as stream:
+        return stream.read(MAX_BYTES + 1)
+
+
+def read_json(path: Path, *, hint: str = DAMAGED, whole: bool = False) -> Json:
+    """The value in the file at `path`.  Raises InputError."""
+    return parse_json(read_or_say(path, hint), os.fspath(path), hint=hint, whole=whole)
+
+
+def read_object(path: Path, *, hint: str = DAMAGED, whole: bool = False) -> dict[str, Json]:
+    """The JSON object in the file at `path`.  Raises InputError."""
+    return parse_object(read_or_say(path, hint), os.fspath(path), hint=hint, whole=whole)
+
+
+def read_or_say(path: Path, hint: str) -> bytes:
+    """The content of a file.  Raises InputError."""
+    try:
+        return read_bytes(path)
+    except OSError as error:
+        what = f"cannot be read: {error.strerror}"
+        raise InputError(what, where=os.fspath(path), hint=hint) from error
+
+
+def find_object(path: Path) -> dict[str, Json] | None:
+    """The object in a file that only saves time; None when it is missing or damaged."""
+    try:
+        return read_object(path)
+    except ImagebuilderError:
+        return None
+
+
+@cache
+def find_adapter(kind: Hashable) -> TypeAdapter[object]:
+    """The validator of a type; making one is slow."""
+    return TypeAdapter(cast("type[object]", kind))
+
+
+def validate(kind: type[T], value: object) -> T:
+    """A JSON value as the dataclass or model `kind`.  Raises pydantic's ValidationError."""
+    validator = find_adapter(cast("Hashable", kind))
+    return cast("T", validator.validate_json(json.dumps(value), strict=True))
+
+
+def decode_box(kind: type[T], value: object, where: str, *, hint: str = DAMAGED) -> T:
+    """A JSON value as the dataclass or model `kind`.  Raises InputError for another shape."""
+    try:
+        return validate(kind, value)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+        what = f"is damaged: {at.lstrip('.')}: {first['msg']}".replace(": : ", ": ")
+        raise InputError(what, where=where, hint=hint) from error
+
+
+@contextmanager
+def reading(where: str, hint: str = DAMAGED) -> Iterator[None]:
+    """A block that takes a decoded value apart; another shape than it expects is an InputError."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError) as error:
+        what = f"is damaged: {type(error).__name__}: {str(error)[:200]}"
+        raise InputError(what, where=where, hint=hint) from error

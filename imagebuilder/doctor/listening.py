@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who can reach what serves nodes: the addresses its sockets listen on, as ss(8) shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from imagebuilder.doctor.finding import Finding, Level
+from imagebuilder.process import run
+from imagebuilder.serve.nfs import RPCBIND_PORT, is_installed
+from imagebuilder.serve.ports import ANYWHERE, Holder
+from imagebuilder.serve.wire import Wire
+
+Service = tuple[str, int]  # protocol and port
+# Programs of rpc(5) that an NFS server consists of.
+PROGRAMS = {
+    "100000": "rpcbind",
+    "100003": "NFS",
+    "100005": "mountd",
+    "100021": "lockd",
+    "100024": "statd",
+    "100227": "NFS",
+}
+KNOWN: Mapping[Service, str] = {
+    ("tcp", 2049): "NFS",
+    ("udp", 2049): "NFS",
+    ("tcp", RPCBIND_PORT): "rpcbind",
+    ("udp", RPCBIND_PORT): "rpcbind",
+}
+FIREWALL = "let only {wire} reach {service} in the firewall"
+VERSION_4 = "or vers3=n below [nfsd] in /etc/nfs.conf if no node mounts version 3"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a service listens: `words` for people, and whether others than nodes can reach it."""
+
+    words: str
+    is_wide: bool
+
+
+def find_rpc_services() -> dict[Service, str]:
+    """The ports of the NFS server's programs, as far as rpcbind knows them."""
+    shown = run(["rpcinfo", "-p"], check=False).stdout if is_installed("rpcinfo") else ""
+    return {**KNOWN, **parse_rpcinfo(shown)}
+
+
+def parse_rpcinfo(text: str) -> dict[Service, str]:
+    """The lines of `rpcinfo -p`: program, version, protocol, port, name."""
+    rows = [line.split() for line in text.splitlines()]
+    return {
+        (row[2], int(row[3])): PROGRAMS[row[0]]
+        for row in rows
+        if len(row) >= 4 and row[0] in PROGRAMS and row[3].isdigit()
+    }
+
+
+def find_place(holder: Holder, wire: Wire) -> Place | None:
+    """Where a socket listens; None if only this host itself reaches it."""
+    address = holder.address.strip("[]").removeprefix("::ffff:")
+    if address.startswith("127.") or address == "::1" or holder.interface == "lo":
+        return None
+    if holder.interface:
+        return Place(holder.interface, holder.interface != wire.name)
+    if holder.address in ANYWHERE:
+        return Place("every address", is_wide=True)
+    return Place(address, address != str(wire.server))
+
+
+def examine_listeners(
+    wire: Wire, holders: Sequence[Holder], services: Mapping[Service, str]
+) -> tuple[Finding, ...]:
+    """A finding for each port of `services` that is open: whether only nodes reach it."""
+    places: dict[Service, set[Place]] = {}
+    programs: dict[Service, str] = {}
+    for holder in holders:
+        service = holder.protocol, holder.number
+        place = find_place(holder, wire)
+        if service in services and place:
+            places.setdefault(service, set()).add(place)
+            programs[service] = holder.program or programs.get(service, "")
+    if not places:
+        return (Finding("listening", Level.OK, "nothing that serves nodes listens"),)
+    order = sorted(places, key=lambda service: (service[1], service[0]))
+    groups: dict[tuple[object, ...], list[Service]] = {}
+    for service in order:
+        # Eleven ports of mountd are one fault with one remedy.
+        is_wide = any(place.is_wide for place in places[service])
+        group = (services[service], programs[service], frozenset(places[service]), is_wide)
+        groups.setdefault(group if is_wide else (service,), []).append(service)
+    return tuple(
+        listener(wire, group, services[group[0]], programs[group[0]], places[group[0]])
+        for group in groups.values()
+    )
+
+
+def listener(
+    wire: Wire, group: Sequence[Service], purpose: str, program: str, places: set[Place]
+) -> Finding:
+    """The finding for ports of one purpose."""
+    name = name_ports(group)
+    where = ", ".join(sorted({place.words for place in places}))
+    who = f" ({program})" if program and program != purpose else ""
+    what = f"{name}, {purpose}{who}: listens on {where}"
+    if not any(place.is_wide for place in places):
+        return Finding("listening", Level.OK, what)
+    mend = FIREWALL.format(wire=wire.name, service=name)
+    if purpose == "NFS":
+        mend = f"host={wire.server} below [nfsd] in /etc/nfs.conf, or {mend}"
+    elif purpose in ("mountd", "lockd", "statd"):
+        mend = f"{mend}, {VERSION_4}"
+    return Finding(
+        "listening", Level.WARNING, f"{what}: networks other than {wire.network} reach it", mend
+    )
+
+
+def name_ports(group: Sequence[Service]) -> str:
+    """`tcp port 80`; `tcp ports 80, 81 and udp port 80`."""
+    named = []
+    for protocol in sorted({protocol for protocol, _ in group}):
+        numbers = [str(number) for each, number in group if each == protocol]
+        ports = "ports" if len(numbers) > 1 else "port"
+        named.append(f"{protocol} {ports} {', '.join(numbers)}")
+    return " and ".join(named)

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`fsck`: store and pool, and the tree when it is asked for."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from imagebuilder.fsck.pool import check_pool
+from imagebuilder.fsck.store import check_store
+from imagebuilder.fsck.tree import check_tree
+from imagebuilder.fsck.types import Checked, together
+from imagebuilder.inventory import open_store
+from imagebuilder.publish.find import open_tree
+from imagebuilder.rights import check_root
+from imagebuilder.settings import Settings
+from imagebuilder.store.locks import held
+from imagebuilder.store.repository import Store
+from imagebuilder.tree import Tree
+from imagebuilder.ui import Ui
+
+
+def check_all(settings: Settings, ui: Ui, place: Path, *, with_tree: bool, repair: bool) -> Checked:
+    """Verify, and with `repair` put in order, the store and the pool, or with the tree at `place`.
+
+    A host that only serves has no store.  Raises InputError without anything to verify, HostError
+    where root is needed.
+    """
+    if repair:
+        check_root("repairing")
+    parts: list[Checked] = []
+    there = Store(settings.state / "store")
+    tree = open_tree(place) if with_tree else Tree(place.absolute())
+    if not with_tree or there.path.is_dir():
+        parts += check_state(settings, ui, tree, repair=repair)
+    if with_tree:
+        with ExitStack() as stack:
+            stack.enter_context(held(tree.lock("gc"), shared=not repair))
+            with ui.step("verify the tree"):
+                parts.append(check_tree(tree, repair=repair, donors=(there.path,)))
+    return together(parts)
+
+
+def check_state(settings: Settings, ui: Ui, tree: Tree, *, repair: bool) -> list[Checked]:
+    """Verify the store and the pool."""
+    store = open_store(settings)
+
+    def waiting() -> None:
+        ui.note("another command uses the store: waiting for it")
+
+    with held(settings.state / "locks" / "gc", shared=not repair, waiting=waiting):
+        with ui.step("verify the store"):
+            donors = (tree.repo,)
+            found = check_store(store, settings.state, repair=repair, donors=donors)
+        with ui.step("verify the package pool"):
+            return [found, check_pool(settings, ui, repair=repair)]

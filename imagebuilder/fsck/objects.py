@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verify every object of a repository in parallel, and find the files that a damaged one is."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from imagebuilder.files import keep_file, point_link
+from imagebuilder.publish.objects import (
+    DamagedObjectError,
+    Hasher,
+    object_path,
+    read_commit,
+    read_folder,
+    read_object,
+)
+from imagebuilder.publish.verify import file_sum
+from imagebuilder.store.upper import remove
+
+Name = tuple[str, str]  # checksum and kind
+COMMIT, DIRTREE, DIRMETA, FILE = "commit", "dirtree", "dirmeta", "file"
+KINDS = (COMMIT, DIRTREE, DIRMETA, FILE)
+BATCH = 128  # objects that a thread takes at a time
+OTHER, MISSING = "does not have the content that its name says", "is missing"
+
+
+def place_of(repo: Path, name: Name) -> Path:
+    """Where an object lies."""
+    return repo / "objects" / object_path(*name)
+
+
+def list_objects(repo: Path) -> list[Name]:
+    """Every object that a repository has."""
+    found: list[Name] = []
+    for folder in list(os.scandir(repo / "objects")):
+        if len(folder.name) != 2 or not folder.is_dir(follow_symlinks=False):
+            continue
+        for entry in list(os.scandir(folder.path)):
+            rest, _, kind = entry.name.partition(".")
+            if kind in KINDS:
+                found.append((folder.name + rest, kind))
+    return sorted(found)
+
+
+def find_damaged(repo: Path, names: Sequence[Name]) -> dict[Name, str]:
+    """Those of `names` that are not what they are called, and how; reads every byte."""
+    batches = [names[start : start + BATCH] for start in range(0, len(names), BATCH)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = pool.map(lambda batch: check_objects(repo, batch), batches)
+        return {name: how for part in found for name, how in part.items()}
+
+
+def check_objects(repo: Path, names: Iterable[Name]) -> dict[Name, str]:
+    """Those that are wrong."""
+    hasher, wrong = Hasher(), {}
+    for name in names:
+        if how := find_fault(repo, name, hasher):
+            wrong[name] = how
+    return wrong
+
+
+def find_fault(repo: Path, name: Name, hasher: Hasher) -> str:
+    """What is wrong with an object; nothing when it is whole."""
+    checksum, kind = name
+    try:
+        if kind == FILE:
+            same = file_sum(os.fspath(place_of(repo, name)), hasher) == checksum
+            return "" if same else OTHER
+        read_object(repo, checksum, kind)
+    except FileNotFoundError:
+        return MISSING
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    except DamagedObjectError:
+        return OTHER if place_of(repo, name).exists() else MISSING
+    return ""
+
+
+def reachable(repo: Path, commits: Iterable[str]) -> set[Name]:
+    """Every object that `commits` need, as far as those that are there tell."""
+    found: set[Name] = {(commit, COMMIT) for commit in commits}
+    todo: list[str] = []
+
+    def enter(tree: str, meta: str) -> None:
+        found.add((meta, DIRMETA))
+        if (tree, DIRTREE) not in found:
+            found.add((tree, DIRTREE))
+            todo.append(tree)
+
+    for commit, _ in list(found):
+        try:
+            enter(*read_commit(repo, commit))
+        except DamagedObjectError:
+            continue
+    while todo:
+        try:
+            folder = read_folder(repo, todo.pop())
+        except DamagedObjectError:
+            continue
+        found.update((checksum, FILE) for checksum in folder.files.values())
+        for tree, meta in folder.folders.values():
+            enter(tree, meta)
+    return found
+
+
+class Finder:
+    """Finds the paths under which commits have some objects; each folder is read once."""
+
+    def __init__(self, repo: Path, wanted: Mapping[Name, str]) -> None:
+        self.repo, self.wanted = repo, wanted
+        self.known: dict[str, tuple[tuple[str, Name], ...]] = {}
+
+    def find(self, commit: str) -> Iterator[tuple[str, Name]]:
+        """Paths below the top of a commit, which itself is ""."""
+        if (commit, COMMIT) in self.wanted:
+            yield "", (commit, COMMIT)
+            return
+        try:
+            tree, meta = read_commit(self.repo, commit)
+        except DamagedObjectError:
+            return
+        yield from self._of_folder("/", tree, meta)
+
+    def _of_folder(self, path: str, tree: str, meta: str) -> Iterator[tuple[str, Name]]:
+        for name in ((tree, DIRTREE), (meta, DIRMETA)):
+            if name in self.wanted:
+                yield path, name
+        if tree not in self.known:
+            self.known[tree] = tuple(self._inside(tree))
+        top = "" if path == "/" else path
+        for inside, name in self.known[tree]:
+            yield f"{top}{inside}", name
+
+    def _inside(self, tree: str) -> Iterator[tuple[str, Name]]:
+        try:
+            folder = read_folder(self.repo, tree)
+        except DamagedObjectError:
+            return
+        for file, checksum in folder.files.items():
+            if (checksum, FILE) in self.wanted:
+                yield f"/{file}", (checksum, FILE)
+        for child, (child_tree, child_meta) in folder.folders.items():
+            yield from self._of_folder(f"/{child}", child_tree, child_meta)
+
+
+def take_from(donor: Path, repo: Path, name: Name) -> bool:
+    """Put the object of another repository in the place of a damaged one, if it is whole there.
+
+    A second name of the same file is as damaged as the first.
+    """
+    source, place = place_of(donor, name), place_of(repo, name)
+    if find_fault(donor, name, Hasher()):
+        return False
+    if place.parent.is_symlink() or not place.parent.is_dir():
+        remove(place.parent)
+    place.parent.mkdir(exist_ok=True)
+    found = source.lstat()
+    if source.is_symlink():
+        point_link(place, os.fspath(source.readlink()))
+        os.lchown(place, found.st_uid, found.st_gid)
+    else:
+        staged = place.with_name(f"repaired-{name[0]}")
+        shutil.copyfile(source, staged)
+        os.chown(staged, found.st_uid, found.st_gid)
+        shutil.copystat(source, staged)
+        keep_file(staged, place)
+    return not find_fault(repo, name, Hasher())
+
+
+def drop_objects(repo: Path, names: Iterable[Name]) -> None:
+    """Remove damaged objects: while they are there, the same content is not stored again."""
+    for name in names:
+        remove(place_of(repo, name))

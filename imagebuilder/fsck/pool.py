@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verify the package pool: every file against the digest in its name; fetch again what is wrong."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from imagebuilder.errors import ImagebuilderError
+from imagebuilder.fsck.types import Checked, Damage
+from imagebuilder.lock.builds import environments, every_package
+from imagebuilder.lock.file import load_lock
+from imagebuilder.lock.pool import fetch, find_control, is_right
+from imagebuilder.lock.types import Lock
+from imagebuilder.pipeline import mirrors_of
+from imagebuilder.recipe.load import load_recipe
+from imagebuilder.settings import Settings
+from imagebuilder.supplies import pool_folders
+from imagebuilder.ui import PoolProgress, Ui
+
+OTHER = "does not have the content that its name says"
+Names = dict[str, str]  # what a person calls a file of the pool, by sha256
+
+
+def check_pool(settings: Settings, ui: Ui, *, repair: bool) -> Checked:
+    """Verify every package, wheel, source and control record.  The caller holds the lock of gc."""
+    debs, wheels = pool_folders(settings.state)
+    locks = find_locks(settings)
+    files = list(pool_files(debs, wheels))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        right = list(pool.map(lambda file: is_whole(*file), files))
+    names = {sha256: name for lock in locks for sha256, name in names_of(lock).items()}
+    wrong = [file for file, is_fine in zip(files, right, strict=True) if not is_fine]
+    damage = [
+        Damage(
+            f"{'control record' if path.suffix == '.control' else 'file'} of the pool",
+            OTHER,
+            os.fspath(path),
+            (names.get(sha256, "no lock names it"),),
+        )
+        for path, sha256 in wrong
+    ]
+    if repair and wrong:
+        fetched = fetch_again(settings, ui, locks, {sha256 for _, sha256 in wrong})
+        damage = [
+            repaired(each, path, sha256, fetched, names)
+            for each, (path, sha256) in zip(damage, wrong, strict=True)
+        ]
+    return Checked({"pool-files": len(files)}, tuple(damage))
+
+
+def find_locks(settings: Settings) -> list[Lock]:
+    """The locks that can be read; what is wrong with the others is told by those who need them."""
+    found = []
+    for path in sorted(settings.locks.glob("*.lock")):
+        try:
+            found.append(load_lock(path))
+        except ImagebuilderError:
+            continue
+    return found
+
+
+def pool_files(debs: Path, wheels: Path) -> Iterator[tuple[Path, str]]:
+    """Every file of the pool and the sha256 that its name says."""
+    for path in sorted(debs.glob("[!.]*")):
+        yield path, path.name.partition(".")[0]
+    for path in sorted(wheels.glob("[!.]*/*")):
+        yield path, path.parent.name
+
+
+def is_whole(path: Path, sha256: str) -> bool:
+    """Whether a file of the pool is what its name says."""
+    if path.suffix == ".control":
+        return find_control(path) is not None
+    return is_right(path, sha256)
+
+
+def names_of(lock: Lock) -> Names:
+    """What a person calls the files of a lock."""
+    wheels = (w for layer in lock.layers for env in environments(layer) for w in env.wheels)
+    return {
+        **{package.sha256: f"{package.nevra} of {lock.profile}" for package in every_package(lock)},
+        **{wheel.sha256: f"{wheel.filename} of {lock.profile}" for wheel in wheels},
+    }
+
+
+def fetch_again(settings: Settings, ui: Ui, locks: list[Lock], wrong: set[str]) -> dict[str, str]:
+    """Fetch the files of this sha256 that a lock names; why it failed, "" when it did not."""
+    debs, wheels = pool_folders(settings.state)
+    said: dict[str, str] = {}
+    for lock in locks:
+        wanted = (wrong & names_of(lock).keys()) - {s for s, why in said.items() if not why}
+        if not wanted:
+            continue
+        try:
+            fetch(
+                only(lock, wanted),
+                mirrors_of(settings),
+                load_recipe(lock.profile, settings).sources,
+                debs,
+                wheels,
+                settings.cache,
+                offline=False,
+                progress=PoolProgress(ui),
+                doubted=frozenset(wanted),
+            )
+            said |= dict.fromkeys(wanted, "")
+        except ImagebuilderError as error:
+            said |= dict.fromkeys(wanted, f"it could not be fetched: {error.faults[0].what}")
+    return said
+
+
+def only(lock: Lock, wanted: set[str]) -> Lock:
+    """The part of a lock with these files, and the C library, which tells which wheels fit."""
+    layers = tuple(
+        replace(
+            layer,
+            packages=tuple(p for p in layer.packages if p.sha256 in wanted or p.name == "libc6"),
+            python=tuple(
+                replace(env, wheels=tuple(w for w in env.wheels if w.sha256 in wanted))
+                for env in environments(layer)
+            ),
+            builds=tuple(
+                replace(
+                    build,
+                    packages=tuple(p for p in build.packages if p.sha256 in wanted),
+                    source_packages=tuple(
+                        s
+                        for s in build.source_packages
+                        if any(file.sha256 in wanted for file in s.files)
+                    ),
+                    python=None,
+                )
+                for build in layer.builds
+            ),
+        )
+        for layer in lock.layers
+    )
+    return replace(lock, layers=layers)
+
+
+def repaired(
+    damage: Damage, path: Path, sha256: str, fetched: Mapping[str, str], names: Names
+) -> Damage:
+    """What became of a damaged file."""
+    if path.suffix == ".control" or sha256 not in names:
+        path.unlink(missing_ok=True)
+        return damage.fixed("removed, the next build makes or fetches it")
+    if is_whole(path, sha256):
+        return damage.fixed("fetched again")
+    return replace(damage, hint=fetched.get(sha256) or damage.hint)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verify a repository: its objects, and whose files the damaged ones are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.fsck.objects import (
+    COMMIT,
+    MISSING,
+    Finder,
+    Name,
+    find_damaged,
+    list_objects,
+    place_of,
+    reachable,
+    take_from,
+)
+from imagebuilder.fsck.types import REPAIR, Damage
+from imagebuilder.ui import format_count
+
+MOST_PATHS = 4
+Holder = tuple[str, str]  # what a person calls it, and its commit
+
+
+@dataclass(frozen=True)
+class Objects:
+    """How many objects a repository has, and those that are damaged with what is wrong."""
+
+    count: int
+    wrong: Mapping[Name, str]
+
+
+def check_repository(repo: Path, commits: Sequence[str]) -> Objects:
+    """Read every object, and look whether those that `commits` need are there."""
+    names = list_objects(repo)
+    wrong = find_damaged(repo, names)
+    missing = reachable(repo, commits) - set(names)
+    return Objects(len(names), wrong | dict.fromkeys(sorted(missing), MISSING))
+
+
+def describe(
+    repo: Path, wrong: Mapping[Name, str], holders: Sequence[Holder], hint: str = REPAIR
+) -> dict[Name, Damage]:
+    """Each damaged object with the files it is, and in what."""
+    found: dict[Name, dict[str, list[str]]] = {name: {} for name in wrong}
+    finder = Finder(repo, wrong)
+    for label, commit in holders if wrong else ():
+        for path, name in finder.find(commit):
+            labels = found[name].setdefault(path, [])
+            if label not in labels:
+                labels.append(label)
+    return {
+        name: Damage(
+            f"object {name[0]}.{name[1]}",
+            how,
+            str(place_of(repo, name)),
+            tuple(tell(found[name], name)),
+            hint,
+        )
+        for name, how in wrong.items()
+    }
+
+
+def tell(paths: Mapping[str, Sequence[str]], name: Name) -> list[str]:
+    """What an object is, a line for each path."""
+    if not paths:
+        return ["nothing needs it"]
+    lines = [
+        f"{path or 'the commit'} of {', '.join(labels)}"
+        for path, labels in list(paths.items())[:MOST_PATHS]
+    ]
+    more = len(paths) - MOST_PATHS
+    if more > 0:
+        lines.append(f"and {format_count(more, 'more path')}")
+    return lines if name[1] != COMMIT else lines[:1]
+
+
+def take_all(repo: Path, damage: dict[Name, Damage], donors: Sequence[Path]) -> dict[Name, Damage]:
+    """Take damaged objects from another repository that has them whole; all, with what was done."""
+    done = dict(damage)
+    for name, each in damage.items():
+        for donor in donors:
+            if (donor / "objects").is_dir() and take_from(donor, repo, name):
+                done[name] = each.fixed(f"taken from {donor}")
+                break
+    return done
+
+
+def left(damage: Mapping[Name, Damage]) -> dict[Name, str]:
+    """What is still wrong."""
+    return {name: each.how for name, each in damage.items() if not each.repaired}

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verify the store: objects, layers and images; drop what only a new build can make again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.errors import ImagebuilderError
+from imagebuilder.fsck.objects import Name, drop_objects, reachable
+from imagebuilder.fsck.repository import Holder, check_repository, describe, left, take_all
+from imagebuilder.fsck.types import Checked, Damage
+from imagebuilder.image.manifest import layer_records
+from imagebuilder.store.records import find_record, record_file
+from imagebuilder.store.repository import LAYERS, ImageRef, Store
+
+SHOWN = 12  # characters of a digest
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image of the store with what its manifest says: its layers by digest and title, in order.
+
+    `root` and `root_layer` are the commit and the layer of its root.
+    """
+
+    ref: ImageRef
+    layers: tuple[tuple[str, str], ...] = ()
+    root: str = ""
+    root_layer: str = ""
+
+    @property
+    def label(self) -> str:
+        return f"image {self.ref.name}"
+
+
+def check_store(store: Store, state: Path, *, repair: bool, donors: Sequence[Path]) -> Checked:
+    """Verify every object, layer and image.  The caller holds the lock of gc.
+
+    With `repair` damaged objects are taken from `donors`, other repositories; layers and images for
+    which that does not help are dropped, with all that was built on them.
+    """
+    refs, layers = store.images(), store.layers()
+    commits = [*layers.values(), *(ref.commit for ref in refs)]
+    objects = check_repository(store.path, commits)
+    images = [read_image(store, ref) for ref in refs]
+    titles = dict(pair for image in images for pair in image.layers)
+    damage = describe(store.path, objects.wrong, holders(images, layers, titles))
+    if repair:
+        damage = take_all(store.path, damage, donors)
+    links, unknown = check_links(state, layers, images, titles)
+    gone = check_layers(images, layers)
+    found = [*damage.values(), *links.values(), *gone.values()]
+    dropped: tuple[str, ...] = ()
+    if repair and any(not each.repaired for each in found):
+        wrong = left(damage)
+        images = [read_image(store, image.ref) for image in images]
+        doomed = Doomed(store, state, layers, images, wrong)
+        dropped = tuple(doomed.drop({*links, *gone}, titles))
+        found = [each if each.repaired else each.fixed("dropped") for each in found]
+    counts = {"images": len(refs), "layers": len(layers), "objects": objects.count}
+    return Checked(counts, tuple(found), unknown, dropped)
+
+
+def read_image(store: Store, ref: ImageRef) -> Image:
+    """An image, as far as its manifest can be read."""
+    try:
+        manifest = store.manifest(ref)
+        records = layer_records(manifest) if "layers" in manifest else ()
+    except (ImagebuilderError, KeyError, TypeError):
+        return Image(ref)
+    root = manifest.get("root")
+    said = root if isinstance(root, Mapping) else {}
+    return Image(
+        ref,
+        tuple((record.digest, record.title) for record in records),
+        str(said.get("commit", "")),
+        str(said.get("layer", "")),
+    )
+
+
+def layer_label(digest: str, titles: Mapping[str, str]) -> str:
+    """What a person calls a layer."""
+    title = titles.get(digest, "")
+    return f"layer {title} ({digest[:SHOWN]})" if title else f"layer {digest[:SHOWN]}"
+
+
+def holders(
+    images: Sequence[Image], layers: Mapping[str, str], titles: Mapping[str, str]
+) -> list[Holder]:
+    """Every commit of the store, with what a person calls it."""
+    found = [(layer_label(digest, titles), commit) for digest, commit in layers.items()]
+    for image in images:
+        found.append((image.label, image.ref.commit))
+        if image.root:
+            found.append((image.label, image.root))
+    return found
+
+
+def check_links(
+    state: Path, layers: Mapping[str, str], images: Sequence[Image], titles: Mapping[str, str]
+) -> tuple[dict[str, Damage], tuple[str, ...]]:
+    """Layers that do not lead to the commit they were made with; those of which nothing says it.
+
+    Two things say it: the layer's record, and the manifest of each image whose root it is.
+    """
+    said: dict[str, set[str]] = {}
+    for image in images:
+        if image.root and image.root_layer in layers:
+            said.setdefault(image.root_layer, set()).add(image.root)
+    wrong: dict[str, Damage] = {}
+    unknown: list[str] = []
+    for digest, commit in layers.items():
+        try:
+            record = find_record(state, digest)
+        except ImagebuilderError:
+            record = None
+        expected = {*said.get(digest, ()), *([record.commit] if record and record.commit else [])}
+        label = layer_label(digest, titles)
+        if not expected:
+            unknown.append(label)
+        elif expected != {commit}:
+            named = ", ".join(sorted(each[:SHOWN] for each in expected))
+            how = f"leads to commit {commit[:SHOWN]}, but was made with {named}"
+            used = tuple(i.label for i in images if digest in dict(i.layers))
+            wrong[digest] = Damage(label, how, f"{LAYERS}/{digest}", used)
+    return wrong, tuple(unknown)
+
+
+def check_layers(images: Sequence[Image], layers: Mapping[str, str]) -> dict[str, Damage]:
+    """Layers that images name and the store has not."""
+    gone: dict[str, Damage] = {}
+    for image in images:
+        for digest, title in image.layers:
+            if digest not in layers:
+                label = f"layer {title} ({digest[:SHOWN]})"
+                gone[digest] = Damage(label, "is missing", f"{LAYERS}/{digest}", (image.label,))
+    return gone
+
+
+@dataclass(frozen=True)
+class Doomed:
+    """A store whose damage cannot be repaired: what has it, and what was built on that, goes."""
+
+    store: Store
+    state: Path
+    layers: Mapping[str, str]
+    images: Sequence[Image]
+    wrong: Mapping[Name, str]
+
+    def drop(self, links: set[str], titles: Mapping[str, str]) -> Iterator[str]:
+        """Drop them and the damaged objects; what a person calls each."""
+        bad = {*self.wrong}
+        spoilt = {digest for digest, commit in self.layers.items() if self._has(commit, bad)}
+        wanted = [i for i in self.images if self._has(i.ref.commit, bad)]
+        doomed, images = self._with_dependents({*spoilt, *links}, wanted)
+        for digest in sorted(doomed & set(self.layers)):
+            self.store.remove(f"{LAYERS}/{digest}")
+            record_file(self.state, digest).unlink(missing_ok=True)
+            yield layer_label(digest, titles)
+        for image in images:
+            self.store.remove(image.ref.ref)
+            yield image.label
+        drop_objects(self.store.path, self.wrong)
+        self.store.prune()
+
+    def _has(self, commit: str, bad: set[Name]) -> bool:
+        return bool(bad) and not bad.isdisjoint(reachable(self.store.path, [commit]))
+
+    def _with_dependents(
+        self, doomed: set[str], images: list[Image]
+    ) -> tuple[set[str], list[Image]]:
+        """The same with the layers that images have above one of them, and those images."""
+        gone = list(images)
+        while True:
+            before = len(doomed), len(gone)
+            for image in self.images:
+                digests = [digest for digest, _ in image.layers]
+                first = next((n for n, digest in enumerate(digests) if digest in doomed), None)
+                if first is not None:
+                    doomed |= set(digests[first:])
+                    gone += [image] if image not in gone else []
+            if before == (len(doomed), len(gone)):
+                return doomed, gone

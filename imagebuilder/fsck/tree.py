@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verify the netboot tree: its repository, the files and roots of releases, the channels."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from imagebuilder.digest import digest_of_file
+from imagebuilder.files import keep_file
+from imagebuilder.fsck.repository import check_repository, describe, left, take_all
+from imagebuilder.fsck.types import Checked, Damage
+from imagebuilder.nodes.references import find_channel_faults
+from imagebuilder.publish.anchors import ROOTS
+from imagebuilder.publish.content import find_file_faults, read_sums
+from imagebuilder.publish.find import ReleaseName, find_releases
+from imagebuilder.publish.roots import restore_tree
+from imagebuilder.publish.verify import find_changes
+from imagebuilder.store.repository import IMAGES, Store
+from imagebuilder.store.workplace import new_id, workplace
+from imagebuilder.tree import Tree
+
+REPAIR = "imagebuilder fsck --tree --repair"
+
+
+def check_tree(tree: Tree, *, repair: bool, donors: Sequence[Path]) -> Checked:
+    """Verify all that is published.  The caller holds the tree's lock of gc.
+
+    With `repair` objects are taken from `donors`, other repositories, then roots and files from the
+    tree's own.
+    """
+    repo = Store(tree.repo)
+    refs = {kind: repo.refs(kind) for kind in (IMAGES, ROOTS)}
+    held = [
+        (f"release {name.replace('/', '@')}", commit)
+        for kind in refs
+        for name, commit in refs[kind].items()
+    ]
+    objects = check_repository(repo.path, [commit for _, commit in held])
+    damage = describe(repo.path, objects.wrong, held, REPAIR)
+    if repair:
+        damage = take_all(repo.path, damage, donors)
+    mendable = repair and not left(damage)
+    found = list(damage.values())
+    releases = find_releases(tree)
+    for release in releases:
+        found += check_root(tree, release, repair=mendable)
+        found += check_files(tree, release, repair=mendable)
+    found += check_channels(tree)
+    counts = {"releases": len(releases), "tree-objects": objects.count}
+    return Checked(counts, tuple(found))
+
+
+def check_root(tree: Tree, release: ReleaseName, *, repair: bool) -> Iterator[Damage]:
+    """What of a root is not as its commit has it."""
+    name, root = f"{release.profile}/{release.version}", tree.root(release.profile, release.version)
+    commit = Store(tree.repo).refs(ROOTS).get(name)
+    what = f"release {release}"
+    if commit is None:
+        hint = f"imagebuilder unpublish {release}, then publish it again"
+        yield Damage(what, "has no commit of its root", f"{tree.repo}: {ROOTS}/{name}", hint=hint)
+        return
+    changes = find_changes(tree.repo, commit, root)
+    if not changes:
+        return
+    if repair:
+        with workplace(tree.path, new_id(f"repair-{release.profile}")) as work:
+            restore_tree(Store(tree.repo), tree, commit, root, work)
+    still = {change.path for change in find_changes(tree.repo, commit, root)} if repair else set()
+    for change in changes:
+        path = "/" if change.path == "." else f"/{change.path}"
+        place = os.fspath(root / change.path)
+        damage = Damage(f"{what}: {path}", str(change), place, hint=REPAIR)
+        restored = repair and change.path not in still
+        yield damage.fixed("restored from the tree's repository") if restored else damage
+
+
+def check_files(tree: Tree, release: ReleaseName, *, repair: bool) -> Iterator[Damage]:
+    """What of the files of a release is not what was published."""
+    faults = find_file_faults(tree, release.profile, release.version, full=True)
+    done = restore_files(tree, release, {Path(f.where) for f in faults}) if repair else set()
+    for fault in faults:
+        damage = Damage(f"release {release}", fault.what, fault.where, hint=fault.hint)
+        restored = Path(fault.where) in done
+        yield damage.fixed("restored from the tree's repository") if restored else damage
+
+
+def restore_files(tree: Tree, release: ReleaseName, wrong: set[Path]) -> set[Path]:
+    """Put those files in their places again that the image has; which could be."""
+    folder = tree.release(release.profile, release.version)
+    commit = Store(tree.repo).refs(IMAGES).get(f"{release.profile}/{release.version}")
+    done: set[Path] = set()
+    try:
+        sums = read_sums(folder)
+    except OSError:
+        return done
+    wanted = {path for path in wrong if path.parent == folder and path.name in sums}
+    if commit is None or not wanted:
+        return done
+    with workplace(tree.path, new_id(f"repair-{release.profile}")) as work:
+        Store(tree.repo).checkout(commit, work / "image", links=False)
+        for path in sorted(wanted):
+            fresh = work / "image" / path.name
+            if fresh.is_file() and digest_of_file(fresh) == sums[path.name]:
+                fresh.chmod(0o644)
+                keep_file(fresh, path)
+                done.add(path)
+    return done
+
+
+def check_channels(tree: Tree) -> Iterator[Damage]:
+    """Channels that do not lead to a release of their profile."""
+    for fault in find_channel_faults(tree):
+        name = "/".join(Path(fault.where).parts[-2:])
+        yield Damage(f"channel {name}", fault.what, fault.where, hint=fault.hint)

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Two locks -> the packages that differ, and which of the new ones came from a security pocket."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.lock.apt import in_use
+from imagebuilder.lock.builds import every_package
+from imagebuilder.lock.madison import Suites, find_suites
+from imagebuilder.lock.resolve import make_apt_of
+from imagebuilder.lock.types import Lock, LockedPackage
+from imagebuilder.recipe.types import Recipe, Source
+from imagebuilder.ui import format_count
+
+
+@dataclass(frozen=True)
+class PackageChange:
+    """A package of the lock that changed; "" is absent.
+
+    `security` is whether the new version came from a security pocket: `suite` names it then.
+    """
+
+    name: str
+    old: str
+    new: str
+    security: bool = False
+    suite: str = ""
+
+    def __str__(self) -> str:
+        """`openssl 3.5.1-1 -> 3.5.1-2`, `zlib1g 1.3 (added)`, `zlib1g 1.3 (removed)`."""
+        if self.old and self.new:
+            return f"{self.name} {self.old} -> {self.new}"
+        return f"{self.name} {self.new or self.old} ({'added' if self.new else 'removed'})"
+
+
+def render_change(change: PackageChange) -> str:
+    """The same with its mark: `security: openssl 3.5.1-1 -> 3.5.1-2 (trixie-security)`."""
+    return f"security: {change} ({change.suite})" if change.security else str(change)
+
+
+def counted(changes: Sequence[PackageChange]) -> str:
+    """`5 packages changed, 2 of them security`."""
+    if not changes:
+        return "no package changed"
+    security = sum(change.security for change in changes)
+    count = format_count(len(changes), "package")
+    return f"{count} changed" + (f", {security} of them security" if security else "")
+
+
+def find_changes(
+    old: Lock, new: Lock, recipe: Recipe, ask: Callable[[Sequence[str]], Suites]
+) -> tuple[PackageChange, ...]:
+    """What differs between two locks of `recipe`, those from a security pocket first.
+
+    A lock names a package's source, which often is one suite.  Where it has several, `ask` tells
+    which of them has the new version; it is given the names of packages.
+    """
+    before, after = versions_of(old), versions_of(new)
+    names = sorted(n for n in before.keys() | after.keys() if before.get(n) != after.get(n))
+    sources = {source.id: source for source in recipe.sources}
+    packages = {package.name: package for package in every_package(new)}
+    unsure = [n for n in names if n in packages and is_mixed(sources.get(packages[n].source))]
+    suites = ask(unsure) if unsure else {}
+    changes = [
+        change_of(name, before.get(name, ""), after.get(name, ""), packages, sources, suites)
+        for name in names
+    ]
+    return tuple(sorted(changes, key=lambda change: (not change.security, change.name)))
+
+
+def versions_of(lock: Lock) -> dict[str, str]:
+    """The version of every package and wheel; where builds have another one, both."""
+    found: dict[str, list[str]] = {}
+    for name, version in everything(lock):
+        if version not in found.setdefault(name, []):
+            found[name].append(version)
+    return {name: ", ".join(versions) for name, versions in found.items()}
+
+
+def everything(lock: Lock) -> Iterator[tuple[str, str]]:
+    """Name and version of all that is locked."""
+    yield from ((package.name, package.version) for package in every_package(lock))
+    for layer in lock.layers:
+        pythons = (*layer.python, *(build.python for build in layer.builds if build.python))
+        yield from ((w.name, w.version) for python in pythons for w in python.wheels)
+
+
+def change_of(
+    name: str,
+    old: str,
+    new: str,
+    packages: Mapping[str, LockedPackage],
+    sources: Mapping[str, Source],
+    suites: Suites,
+) -> PackageChange:
+    """One package; what is gone, and a wheel, comes from no pocket."""
+    package = packages.get(name)
+    source = sources.get(package.source) if package and new else None
+    if package is None or source is None:
+        return PackageChange(name, old, new)
+    having = suites.get((name, package.version), ()) if is_mixed(source) else source.suites
+    pocket = next((suite for suite in having if is_security(suite)), "")
+    return PackageChange(name, old, new, security=bool(pocket), suite=pocket)
+
+
+def is_security(suite: str) -> bool:
+    """Whether a suite is a security pocket: trixie-security, noble-security, noble-apps-security.
+
+    It is by name that distributions tell them; their Release files have no field for it.
+    """
+    return "security" in suite
+
+
+def is_mixed(source: Source | None) -> bool:
+    """Whether only some suites of a source are security pockets."""
+    if source is None:
+        return False
+    return len({is_security(suite) for suite in source.suites}) > 1
+
+
+def suites_in(
+    recipe: Recipe, mirrors: Mapping[str, str], cache: Path
+) -> Callable[[Sequence[str]], Suites]:
+    """What tells the suites of packages from the lists that `recipe` was just solved against."""
+
+    def ask(names: Sequence[str]) -> Suites:
+        apt = make_apt_of(recipe, mirrors, cache)
+        with in_use(apt):
+            return find_suites(apt, names)
+
+    return ask

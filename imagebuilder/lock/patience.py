@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a mirror may take: the progress of a fetch, and when it is given up."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Protocol
+
+from imagebuilder.errors import HostError
+
+POLL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Patience:
+    """A fetch that brings fewer than `rate` bytes a second for `seconds` is given up.
+
+    A modem brings 5 kB a second, any line that can bring an image within a night more than 10; a
+    minute is longer than a proxy takes to look for a virus in what it passes on.
+    """
+
+    rate: int = 10_000
+    seconds: float = 60.0
+
+    def __str__(self) -> str:
+        return f"less than {self.rate / 1000:g} kB/s for {self.seconds:g} s"
+
+
+PATIENCE = Patience()
+
+
+class SlowError(HostError):
+    """The fetch brings next to nothing."""
+
+
+class Progress(Protocol):
+    """Who shows how far a fetch is, in bytes."""
+
+    def start(self, total: int, what: str) -> None:
+        """A fetch of `total` bytes begins; `what` is a line for a person."""
+        ...
+
+    def advance(self, count: int) -> None:
+        """So many more bytes are there."""
+        ...
+
+    def done(self) -> None:
+        """The fetch has ended, well or not."""
+        ...
+
+
+class Pace:
+    """How fast the files below `folder` grow; any thread may ask."""
+
+    def __init__(self, folder: Path, patience: Patience) -> None:
+        self.folder, self.patience = folder, patience
+        self.ended = False
+        self._moved = 0
+        self._seen = deque([(monotonic(), size_below(folder))])
+        self._lock = threading.Lock()
+
+    def look(self) -> int:
+        """The bytes that are there now."""
+        now, size = monotonic(), size_below(self.folder) + self._moved
+        with self._lock:
+            self._seen.append((now, size))
+            while len(self._seen) > 1 and self._seen[1][0] <= now - self.patience.seconds:
+                self._seen.popleft()
+        return size
+
+    def moved(self, size: int) -> None:
+        """A file of that size has left the folder, and counts all the same."""
+        self._moved += size
+
+    @property
+    def is_slow(self) -> bool:
+        with self._lock:
+            (first, before), (last, size) = self._seen[0], self._seen[-1]
+        wanted = self.patience.rate * self.patience.seconds
+        return last - first >= self.patience.seconds and size - before < wanted
+
+    def ask(self) -> None:
+        """Raise SlowError when the fetch is to be given up, or whoever waits for it was ended."""
+        if self.ended or self.is_slow:
+            raise SlowError(f"no progress: {self.patience}")
+
+
+def size_below(folder: Path) -> int:
+    """The bytes in files below `folder`, some of which may vanish while we look."""
+    size = 0
+    for path in folder.rglob("*"):
+        try:
+            size += path.stat().st_size if path.is_file() else 0
+        except FileNotFoundError:
+            continue
+    return size
+
+
+@contextmanager
+def watched(
+    folder: Path,
+    total: int,
+    what: str,
+    progress: Progress,
+    patience: Patience = PATIENCE,
+) -> Iterator[Pace]:
+    """Tell `progress` how the files below `folder` grow until the end; what it ends with tells
+    whether it went well.
+    """
+    progress.start(total, what)
+    try:
+        with paced(folder, patience, telling(progress, total, size_below(folder))) as pace:
+            yield pace
+    finally:
+        progress.done()
+
+
+def telling(progress: Progress, total: int, before: int) -> Callable[[int], None]:
+    """What tells `progress` of each size that is seen."""
+    seen = 0
+
+    def tell(size: int) -> None:
+        nonlocal seen
+        now = min(total, max(seen, size - before))
+        if now > seen:
+            progress.advance(now - seen)
+            seen = now
+
+    return tell
+
+
+@contextmanager
+def paced(
+    folder: Path, patience: Patience = PATIENCE, tell: Callable[[int], None] = lambda _: None
+) -> Iterator[Pace]:
+    """The pace of `folder`, looked at until the end."""
+    pace = Pace(folder, patience)
+    stop = threading.Event()
+
+    def watch() -> None:
+        ended = False
+        while not ended:
+            ended = stop.wait(POLL_S)
+            tell(pace.look())
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    try:
+        yield pace
+    finally:
+        stop.set()
+        watcher.join()

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pool as steps use it: every file that leaves it has been read, and is what the lock says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from imagebuilder.errors import WorkError
+from imagebuilder.lock.pool import is_right, package_path, wheel_path
+from imagebuilder.lock.types import LockedPackage, LockedWheel
+
+Locked = LockedPackage | LockedWheel
+# Fetches files again, each with the name that a person knows it by.
+Again = Callable[[Sequence[Locked]], None]
+MOST_AT_ONCE = 4
+
+
+class Pool:
+    """The pool below `debs` and `wheels`.
+
+    expect() begins to read files in the background, in the order in which steps will take them;
+    take() waits for them.  A file that is wrong or missing is fetched with `again`.  `fetched` are
+    digests of files that were verified a moment ago.
+    """
+
+    def __init__(
+        self,
+        debs: Path,
+        wheels: Path,
+        *,
+        again: Again | None = None,
+        fetched: frozenset[str] = frozenset(),
+    ) -> None:
+        self.debs, self.wheels = debs, wheels
+        self._again, self._fetched = again, fetched
+        self._threads = ThreadPoolExecutor(min(MOST_AT_ONCE, os.cpu_count() or 1))
+        self._read: dict[str, Future[bool]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def path(self, file: Locked) -> Path:
+        """Where a file lies."""
+        if isinstance(file, LockedWheel):
+            return wheel_path(self.wheels, file)
+        return package_path(self.debs, file)
+
+    def expect(self, files: Iterable[Locked]) -> None:
+        """Begin to read `files`."""
+        for file in files:
+            self._reading(file)
+
+    def take(self, files: Sequence[Locked]) -> list[Path]:
+        """The paths of `files`, each with the content that the lock names.
+
+        Raises WorkError for a file that is missing or wrong where it cannot be fetched, and what
+        fetch() raises.
+        """
+        wrong = [f for f in files if not self._is_verified(f)]
+        if wrong and self._again is None:
+            raise self._error(wrong[0])
+        if wrong and self._again is not None:
+            self._again(wrong)
+            self._fetched |= {file.sha256 for file in wrong}
+        return [self.path(file) for file in files]
+
+    def _is_verified(self, file: Locked) -> bool:
+        return file.sha256 in self._fetched or self._reading(file).result()
+
+    def _reading(self, file: Locked) -> Future[bool]:
+        if file.sha256 not in self._read:
+            self._read[file.sha256] = self._threads.submit(is_right, self.path(file), file.sha256)
+        return self._read[file.sha256]
+
+    def _error(self, file: Locked) -> WorkError:
+        path = self.path(file)
+        folder = self.wheels if isinstance(file, LockedWheel) else self.debs
+        if not path.exists():
+            return WorkError(f"{name_of(file)} is not in the package pool {folder}")
+        return WorkError(
+            f"{name_of(file)} in the package pool is not what the lock says",
+            where=os.fspath(path),
+            hint="imagebuilder fsck --repair fetches it again",
+        )
+
+
+def name_of(file: Locked) -> str:
+    """What a person knows a file of the pool by."""
+    return file.filename if isinstance(file, LockedWheel) else file.nevra

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Boot tests that travel with a release: `publish --to` brings those of the sender's own tree.
+
+    reports/PROFILE/VERSION/*  ->  one JSON object a line, over ssh  ->  reports of the other tree
+
+A report says which bytes were booted.  The receiver compares them with the bytes that it has, and
+keeps a report only if they are the same.  So no report opens the gate for another release, whoever
+wrote it; what it says of these bytes is believed, because only root can publish here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from imagebuilder.decode import MAX_BYTES, decode_box, parse_object
+from imagebuilder.digest import Json
+from imagebuilder.publish.find import ReleaseName, changing, find_release
+from imagebuilder.publish.standing import judge
+from imagebuilder.report.as_json import parse_report, report_json
+from imagebuilder.report.save import (
+    begin_report,
+    find_reports,
+    names,
+    read_logs,
+    report_folder,
+    save_report,
+)
+from imagebuilder.report.standing import State
+from imagebuilder.report.types import Report
+from imagebuilder.tree import Tree
+from imagebuilder.ui import Ui
+
+ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
+LOG_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z+._-]{0,63}\.log")
+# What a report says of these very bytes; the rest says nothing about them.
+TELLING = (State.PASSED, State.FAILED, State.OTHER_ROOT)
+
+
+@dataclass(frozen=True)
+class Carried:
+    """A report on its way: the report as JSON, and its logs by file name."""
+
+    report: dict[str, object]
+    logs: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Kept:
+    """The ids of the reports that were kept, and why others were not."""
+
+    kept: tuple[str, ...]
+    refused: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Json]:
+        """As a value for programs."""
+        return {"kept": list(self.kept), "refused": list(self.refused)}
+
+
+def list_ids(tree: Tree, name: str) -> list[Json] | None:
+    """The reports that a tree has of `profile@version`; None if it does not have the release."""
+    profile, _, version = name.partition("@")
+    if not tree.release(profile, version).is_dir():
+        return None
+    return list(names(tree.reports(profile, version)))
+
+
+def find_carried(tree: Tree, profile: str, version: str, known: Collection[str]) -> list[Report]:
+    """The complete reports of a tree about a release, without those that the other side has."""
+    found = find_reports(tree, profile, version)
+    return [report for report in found if report.complete and report.id not in known]
+
+
+def pack_reports(tree: Tree, reports: Sequence[Report]) -> bytes:
+    """The lines that take_reports() reads."""
+    carried = (
+        {"report": report_json(report), "logs": read_logs(report_folder(tree, report))}
+        for report in reports
+    )
+    return "".join(f"{json.dumps(one)}\n" for one in carried).encode()
+
+
+def take_reports(tree: Tree, name: str, stream: IO[bytes], ui: Ui) -> Kept:
+    """Keep the reports in `stream` that are about the bytes of `profile@version` in this tree.
+
+    Raises InputError when there is no release of that name, or for lines that are no reports.
+    """
+    kept: list[str] = []
+    refused: list[str] = []
+    with changing(tree, ui):
+        release = find_release(tree, name)
+        while line := stream.readline(MAX_BYTES + 1):
+            carried = decode_box(Carried, parse_object(line, "report"), "report")
+            report = parse_report(carried.report, "report")
+            if why := find_objection(tree, release, report, carried.logs):
+                refused.append(f"boot test {report.id!r} was not taken: {why}")
+            elif keep(tree, report, carried.logs):
+                kept.append(report.id)
+    return Kept(tuple(kept), tuple(refused))
+
+
+def find_objection(tree: Tree, release: ReleaseName, report: Report, logs: Collection[str]) -> str:
+    """Why a report must not be kept as one of this release; empty if nothing is wrong with it."""
+    if not ID.fullmatch(report.id) or not all(map(LOG_NAME.fullmatch, logs)):
+        return "it or a log of it has a name that imagebuilder test does not give"
+    if (report.profile, report.version) != (release.profile, release.version):
+        return f"it is about {report.name!r}"
+    standing = judge(tree, release, [report])
+    return "" if standing.state in TELLING else standing.why
+
+
+def keep(tree: Tree, report: Report, logs: dict[str, str]) -> bool:
+    """Save a report with its logs; whether it was not there yet."""
+    if (tree.reports(report.profile, report.version) / report.id).exists():
+        return False
+    with begin_report(tree, report.profile, report.version, report.id) as staged:
+        for log, text in logs.items():
+            (staged / log).write_text(text, encoding="utf-8")
+        save_report(tree, report, staged)
+    return True

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The address that the kernel's NFS server listens on: ours to set only if nobody else uses it.
+
+`host=` holds for the whole server.  On a host with exports of its own, other networks could no
+longer mount them; there, and where somebody has set `host=` already, nothing is written.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from imagebuilder.serve.config import ServeConfig
+from imagebuilder.serve.render import render_template
+from imagebuilder.serve.units import UNITS, Unit, is_ours
+
+NFS_CONF = Path("etc/nfs.conf.d/imagebuilder.conf")
+RETRY = UNITS / "nfs-server.service.d/imagebuilder.conf"
+COMMAND = "serve"
+
+
+def nfs_server_files(config: ServeConfig) -> tuple[Unit, ...]:
+    """What makes the kernel's NFS server listen on the nodes' interface alone."""
+    return (
+        Unit(
+            NFS_CONF, render_template("nfs.conf.j2", config=config),
+            f"the NFS server listens on {config.server} alone", starts=False,
+        ),
+        Unit(
+            RETRY, render_template("nfs-server.conf.j2"),
+            "it is started again until that address is there", starts=False,
+        ),
+    )  # fmt: skip
+
+
+def find_other_use(root: Path) -> str:
+    """Why the NFS server of the system below `root` is not ours alone; empty if it is."""
+    exports = [root / "etc/exports", *sorted((root / "etc/exports.d").glob("*.exports"))]
+    for path in not_ours(exports):
+        if has_words(path.read_text()):
+            return f"{path} exports something else"
+    settings = [root / "etc/nfs.conf", *sorted((root / "etc/nfs.conf.d").glob("*.conf"))]
+    for path in not_ours(settings):
+        if names_host(path.read_text()):
+            return f"{path} sets host= already"
+    return ""
+
+
+def not_ours(paths: Iterable[Path]) -> list[Path]:
+    """Those that are there and that we have not written."""
+    return [path for path in paths if path.is_file() and not is_ours(path, COMMAND)]
+
+
+def has_words(text: str) -> bool:
+    """Whether a file of exports(5) says more than comments."""
+    return any(line.partition("#")[0].strip() for line in text.splitlines())
+
+
+def names_host(text: str) -> bool:
+    """Whether a file of nfs.conf(5) sets `host` below [nfsd]."""
+    section = ""
+    for line in text.splitlines():
+        if found := re.match(r"\s*\[\s*(\w+)", line):
+            section = found[1].lower()
+        elif section == "nfsd" and re.match(r"\s*host\s*=\s*\S", line):
+            return True
+    return False
+
+
+def find_nfs_files(root: Path) -> set[Path]:
+    """Those of nfs_server_files() that were installed below a root."""
+    return {root / path for path in (NFS_CONF, RETRY) if is_ours(root / path, COMMAND)}
+
+
+def tell_left_alone(reason: str) -> str:
+    """The line that says that nothing was written."""
+    return f"left alone {os.fspath('/' / NFS_CONF)}: {reason}, so NFS listens on every address"

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The log of reports, which the web server writes: bounded, without losing a line.
+
+A log that has grown is set aside as reports.log.1 and the web server told to open a new one: it
+reloads, which needs no permission of its workers and ends no download.  Until then it writes into
+the old one, which publish/reports.py reads to its end before it begins with the new one.  Whoever
+is killed in between is made good by the next turn.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from imagebuilder.files import set_aside
+from imagebuilder.publish.reports import Mark, inode_of, old_log, read_mark, write_mark
+from imagebuilder.serve.config import ServeConfig
+from imagebuilder.serve.daemons import send
+from imagebuilder.store.locks import held
+from imagebuilder.tree import Tree
+
+MOST_REPORTS = 16_000_000  # bytes of the log of reports
+AT_LAST = 4  # times as much, and the old log goes though it is not read yet
+
+
+def make_reports_log(tree: Tree) -> None:
+    """The log is there, and only root may read it: it has what proves who a node is."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    descriptor = os.open(tree.reports_log, flags, 0o600)
+    try:
+        os.fchmod(descriptor, 0o600)
+    finally:
+        os.close(descriptor)
+
+
+def rotate_reports(config: ServeConfig, most: int = MOST_REPORTS) -> bool:
+    """Set a log aside that has grown to `most` bytes; whether the web server was told of it."""
+    with held(config.tree.lock("reports")):
+        if is_too_large(config.tree, most):
+            skip_unread(config.tree)
+            set_aside(config.tree.reports_log)
+        elif not is_forgotten(config.tree.reports_log):
+            return False
+        make_reports_log(config.tree)
+        os.utime(config.tree.reports_log)
+        send(config.folder / "nginx.pid", signal.SIGHUP)
+    return True
+
+
+def skip_unread(tree: Tree) -> None:
+    """Begin with what is set aside now, where the log before it was not read to its end."""
+    if read_mark(tree.reports_mark).inode == inode_of(old_log(tree.reports_log)):
+        write_mark(tree.reports_mark, Mark(inode_of(tree.reports_log)))
+
+
+def is_too_large(tree: Tree, most: int) -> bool:
+    """Whether the log has grown that much, and the one before it may go."""
+    try:
+        size = tree.reports_log.stat().st_size
+    except FileNotFoundError:
+        return False
+    is_read = read_mark(tree.reports_mark).inode != inode_of(old_log(tree.reports_log))
+    return size >= most and (is_read or size >= AT_LAST * most)
+
+
+def is_forgotten(log: Path) -> bool:
+    """Whether the web server writes into the old log, for nobody told it of the new one."""
+    try:
+        old = old_log(log).stat()
+    except FileNotFoundError:
+        return False
+    try:
+        new = log.stat()
+    except FileNotFoundError:
+        return True
+    return not new.st_size and old.st_mtime > new.st_mtime

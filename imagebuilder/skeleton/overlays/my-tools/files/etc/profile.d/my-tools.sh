@@ -1,0 +1,2 @@
+# For login shells on every node.
+export LESS=-R

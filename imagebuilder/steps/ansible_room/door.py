@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The only way from Ansible's sandbox into the root's: a socket that takes commands.
+
+Ansible's side has no right over the other sandbox; whoever asks gets a command run in it, no more.
+A connection is one command: a line of JSON (its words), its stdin to the end, and back one JSON
+object with what it left.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO
+
+from imagebuilder.process import Completed, Word, Wrapper, run
+
+NAME = "door"
+
+
+@contextmanager
+def place(folder: Path) -> Iterator[str]:
+    """The address of the socket in `folder`, short enough for unix(7) however deep that is."""
+    number = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{number}/{NAME}"
+    finally:
+        os.close(number)
+
+
+@contextmanager
+def door(folder: Path, sandbox: Wrapper) -> Iterator[None]:
+    """Run the commands that come through the socket in `folder` in `sandbox`, one by one."""
+    with (
+        closing(socket.socket(socket.AF_UNIX)) as listening,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        with place(folder) as address:
+            listening.bind(address)
+        listening.listen()
+        serving = pool.submit(serve, listening, sandbox)
+        try:
+            yield
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            serving.result()
+
+
+def serve(listening: socket.socket, sandbox: Wrapper) -> None:
+    """Answer until the socket is shut down."""
+    while True:
+        try:
+            connection, _ = listening.accept()
+        except OSError:
+            return
+        with connection, suppress(OSError, ValueError):  # who asks badly, or goes, gets no answer
+            answer(connection, sandbox)
+
+
+def answer(connection: socket.socket, sandbox: Wrapper) -> None:
+    """Run the command of one connection.  Raises OSError, ValueError."""
+    with connection.makefile("rb") as stream, TemporaryFile() as stdin:
+        argv = [str(word) for word in json.loads(stream.readline())]
+        shutil.copyfileobj(stream, stdin)
+        stdin.seek(0)
+        done = run(argv, sandbox=sandbox, stdin=stdin, check=False)
+    connection.sendall(json.dumps(asdict(done)).encode())
+
+
+def ask(folder: Path, argv: Sequence[Word], stdin: bytes | IO[bytes] | None = None) -> Completed:
+    """What a command left that ran at the other side.  Raises OSError."""
+    with closing(socket.socket(socket.AF_UNIX)) as connection:
+        with place(folder) as address:
+            connection.connect(address)
+        connection.sendall(json.dumps([os.fspath(word) for word in argv]).encode() + b"\n")
+        if isinstance(stdin, bytes):
+            connection.sendall(stdin)
+        elif stdin is not None:
+            connection.sendfile(stdin)
+        connection.shutdown(socket.SHUT_WR)
+        with connection.makefile("rb") as stream:
+            said = stream.read()
+    if not said:
+        raise OSError("the sandbox of the root has ended")
+    return Completed(**json.loads(said))

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What programs expect of a running machine and no image may have, made for one playbook."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from imagebuilder.checks.room import Inside
+from imagebuilder.process import run
+
+# Of this program: no node has it.
+MACHINE_ID = "f1d2d2f924e986ac86fdf7b36c94bcdf"
+HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
+# What is searched: settings, not data.
+MOST_BYTES = 1_000_000
+# 1. What tmpfiles.d(5) and RuntimeDirectory= make below /run when a node boots.
+# 2. A host key, without which sshd(8) does not even check its settings; run_clean() removes it.
+MAKE = f"""\
+exec 3>&1 >/dev/null 2>&1
+systemd-tmpfiles --create --prefix=/run
+sed -n 's/^RuntimeDirectory=//p' /usr/lib/systemd/system/*.service /etc/systemd/system/*.service |
+tr ' ' '\\n' | while read -r name; do
+    case $name in '' | *%* | *..*) ;; *) mkdir -p "/run/$name" ;; esac
+done
+if [ -d /etc/ssh ] && [ ! -e {HOST_KEY} ]; then
+    ssh-keygen -q -t ed25519 -N '' -C '' -f {HOST_KEY} && cut -d' ' -f2 {HOST_KEY}.pub >&3
+fi
+true
+"""
+
+
+def make_machine(inside: Inside) -> tuple[str, ...]:
+    """Make it in the root; the words that must not be in the layer."""
+    said = run(["sh", "-c", MAKE], sandbox=inside).stdout.split()
+    return (MACHINE_ID, *said)
+
+
+def find_machine(tree: Path, paths: Sequence[Path], words: Sequence[str]) -> str:
+    """The first of the files in which a playbook has written one of the words; "" for none."""
+    for path in paths:
+        place = f"/{path.relative_to(tree)}"
+        small = path.is_file() and not path.is_symlink() and path.stat().st_size <= MOST_BYTES
+        if small and place != f"{HOST_KEY}.pub":
+            content = path.read_bytes()
+            if any(word.encode() in content for word in words):
+                return place
+    return ""

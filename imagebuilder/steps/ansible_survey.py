@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which packages a playbook asks for, found without a root: Ansible decides, nothing is run.
+
+ansible-playbook runs in a sandbox without a network.  A callback plugin of ours answers each task
+in place of a node and writes down the packages (plugins/callback/imagebuilder_ask.py).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.digest import Json
+from imagebuilder.errors import WorkError
+from imagebuilder.files import scratch
+from imagebuilder.lock.types import Lock
+from imagebuilder.process import MOST, Word, run
+from imagebuilder.recipe.types import Base, Overlay, Playbook, Recipe
+from imagebuilder.sandbox_view import View
+from imagebuilder.steps.ansible import find_ansible, read_told
+from imagebuilder.steps.ansible_room.facts import pins_of
+from imagebuilder.steps.ansible_room.make import lay_out, outer_sandbox
+
+PREFIX = "ansible_"
+# What os-release(5) of a suite says; a suite that is not released yet has no version.
+VERSIONS: Mapping[str, str] = {
+    "bookworm": "12", "trixie": "13", "jammy": "22.04", "noble": "24.04", "resolute": "26.04",
+}  # fmt: skip
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
+KERNEL = re.compile(r"linux-image-(?:unsigned-)?(\d.*)")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A package, and the task that asks for it first."""
+
+    package: str
+    where: str
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What one playbook asks for; `unknown` are tasks nobody can decide before the build."""
+
+    overlay: Overlay
+    playbook: Playbook
+    asked: tuple[Asked, ...]
+    unknown: tuple[tuple[str, str], ...]
+
+    def missing(self, lock: Lock) -> tuple[Asked, ...]:
+        """The packages that `lock` does not have."""
+        have = {package.name for package in lock.packages}
+        have |= {name for layer in lock.layers for name in layer.requested}  # virtual ones
+        return tuple(asked for asked in self.asked if asked.package not in have)
+
+
+def survey_playbooks(recipe: Recipe, lock: Lock, cache: Path) -> Iterator[Survey]:
+    """What each playbook of `recipe` asks for.  Raises HostError, WorkError."""
+    for overlay in recipe.overlays:
+        for playbook in overlay.playbooks:
+            cache.mkdir(parents=True, exist_ok=True)
+            with scratch(cache, ".playbook-") as top:
+                yield survey(recipe, lock, overlay, playbook, top)
+
+
+def survey(recipe: Recipe, lock: Lock, overlay: Overlay, playbook: Playbook, top: Path) -> Survey:
+    """What one playbook asks for; `top` is a folder of its own.  Raises HostError, WorkError."""
+    program = find_ansible()
+    facts = facts_of(recipe.base, recipe.profile, lock)
+    # The connection is for no host: nothing can be run.
+    reach: dict[str, Json] = {"host": "", "kernel": "", "epoch": lock.epoch, "facts": facts}
+    room = lay_out(top, playbook, recipe.profile, program, reach, callback="imagebuilder_ask")
+    sandbox = outer_sandbox(room, playbook, lock.epoch, network=False)
+    argv: list[Word] = ["env", f"--chdir={playbook.project}", *room.argv]
+    done = run(argv, sandbox=sandbox if os.geteuid() == 0 else View(sandbox), check=False)
+    rows = read_told(room.told)
+    if not any(row["event"] == "stats" for row in rows):
+        said = (done.stderr.strip() or done.stdout.strip())[-MOST:]
+        raise WorkError(
+            f"could not find out which packages {playbook.name} asks for\n    {said}",
+            where=os.fspath(playbook.project),
+            hint="correct the playbook; a build runs it, too",
+        )
+    return Survey(
+        overlay,
+        playbook,
+        asked=tuple(first_of(rows)),
+        unknown=tuple(
+            dict.fromkeys((r["where"], r["why"]) for r in rows if r["event"] == "unknown")
+        ),
+    )
+
+
+def first_of(rows: Iterable[Mapping[str, str]]) -> Iterator[Asked]:
+    """Each package once, where it is asked for first."""
+    seen: set[str] = set()
+    for row in rows:
+        if row["event"] == "package" and row["package"] not in seen:
+            seen.add(row["package"])
+            yield Asked(row["package"], row["where"])
+
+
+def facts_of(base: Base, host: str, lock: Lock) -> dict[str, Json]:
+    """The facts of the image, as far as its recipe and its lock decide them."""
+    kernels = [found[1] for p in lock.packages if (found := KERNEL.fullmatch(p.name))]
+    version = VERSIONS.get(base.suite)
+    machine = MACHINES[base.architecture]
+    known: dict[str, Json] = {
+        "distribution": base.distribution.capitalize(),
+        "distribution_release": base.suite,
+        "os_family": "Debian",
+        "pkg_mgr": "apt",
+        "system": "Linux",
+        "architecture": machine,
+        "machine": machine,
+        "userspace_bits": "64",
+        "user_id": "root",
+        "user_uid": 0,
+        "user_dir": "/root",
+    }
+    if version:
+        known["distribution_version"] = version
+        known["distribution_major_version"] = version.partition(".")[0]
+    pins = pins_of(host, kernels[-1] if kernels else "", lock.epoch)
+    return {f"{PREFIX}{name}": value for name, value in {**known, **pins}.items()}

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a build takes from the package pool: fetched before it begins, verified as it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from imagebuilder.lock.builds import SOURCE_ARCHITECTURE, environments, every_package, source_files
+from imagebuilder.lock.pool import fetch, missing_packages, missing_wheels
+from imagebuilder.lock.storage import check_free
+from imagebuilder.lock.types import Lock, LockedWheel
+from imagebuilder.lock.verified import Locked, Pool, name_of
+from imagebuilder.plan import Plan
+from imagebuilder.recipe.types import Recipe
+from imagebuilder.settings import Settings
+from imagebuilder.steps.bootstrap.step import BootstrapStep
+from imagebuilder.steps.build import BuildStep
+from imagebuilder.steps.initrd import InitrdStep
+from imagebuilder.steps.packages import PackagesStep
+from imagebuilder.steps.python import PythonStep
+from imagebuilder.steps.slim import SlimStep
+from imagebuilder.steps.workspace import Step
+from imagebuilder.ui import PoolProgress, Ui, format_size
+
+MOST_NAMED = 3
+# An initrd and all that it is packed from.
+INITRD_BYTES = 300_000_000
+# Per cent: blocks that files do not fill, and what maintainer scripts make.
+MARGIN = 15
+# Per cent of a whole root that slimming rewrites at most: libraries with code for many targets.
+SLIMMED = 15
+# How many times its download a package takes, where the archive does not say, and a wheel.
+GROWN, GROWN_WHEEL = 5, 3
+
+
+@contextmanager
+def supplies(
+    recipe: Recipe,
+    lock: Lock,
+    plan: Plan,
+    settings: Settings,
+    ui: Ui,
+    *,
+    mirrors: Mapping[str, str],
+    offline: bool,
+) -> Iterator[Pool]:
+    """The pool with all that the steps of `plan` take.
+
+    Files that were there before are read while the build runs, those of the first step first; one
+    that is not what the lock says is fetched again.  Raises what fetch() raises.
+    """
+    debs, wheels = pool_folders(settings.state)
+
+    def get(doubted: frozenset[str] = frozenset()) -> frozenset[str]:
+        return fetch(
+            needed(lock, plan),
+            mirrors,
+            recipe.sources,
+            debs,
+            wheels,
+            settings.cache,
+            offline=offline,
+            progress=PoolProgress(ui),
+            doubted=doubted,
+        )
+
+    def again(files: Sequence[Locked]) -> None:
+        names = ", ".join(map(name_of, files[:MOST_NAMED]))
+        more = f" and {len(files) - MOST_NAMED} more" if len(files) > MOST_NAMED else ""
+        ui.note(f"damaged in the package pool, fetching again: {names}{more}")
+        get(frozenset(file.sha256 for file in files))
+
+    with Pool(debs, wheels, again=again, fetched=get()) as pool:
+        for planned in plan.to_build:
+            pool.expect(taken_by(planned.step))
+        yield pool
+
+
+def pool_folders(state: Path) -> tuple[Path, Path]:
+    """Where packages and wheels of the pool lie."""
+    return state / "debs", state / "wheels"
+
+
+def taken_by(step: Step) -> tuple[Locked, ...]:
+    """The files of the pool that a step takes."""
+    if isinstance(step, BootstrapStep | PackagesStep):
+        return step.packages
+    if isinstance(step, PythonStep):
+        return step.locked.wheels
+    if isinstance(step, BuildStep):
+        python = step.locked.python
+        wheels = python.wheels if python else ()
+        return (*step.locked.packages, *source_files(step.locked), *wheels)
+    return ()
+
+
+@dataclass(frozen=True)
+class Room:
+    """The bytes a build takes at most: what it fetches, and what its layers and its work take."""
+
+    fetched: int
+    built: int
+
+    @property
+    def total(self) -> int:
+        return self.fetched + self.built
+
+
+def check_space(state: Path, lock: Lock, plan: Plan) -> None:
+    """Raise FullError when the build may not fit."""
+    room = room_for(state, lock, plan)
+    check_free(
+        state,
+        room.total,
+        f"to fetch {format_size(room.fetched)} and to build {format_size(room.built)}",
+        "imagebuilder gc frees what no image needs; --state names another place",
+    )
+
+
+def room_for(state: Path, lock: Lock, plan: Plan) -> Room:
+    """What the steps to be built take of the store, the pool and the work below `state`.
+
+    Layers are moved into the store, so a file counts once.  Where a step rewrites what is there
+    (slim), the old file stays in the layer below.
+    """
+    part = needed(lock, plan)
+    debs, wheels = pool_folders(state)
+    missing: list[Locked] = [*missing_packages(part, debs), *missing_wheels(part, wheels)]
+    locked: list[Locked] = [*every_package(part)]
+    locked.extend(w for layer in part.layers for env in environments(layer) for w in env.wheels)
+    files = sum(map(installed_size, locked))
+    kinds = {type(planned.step) for planned in plan.to_build}
+    if SlimStep in kinds:
+        files += sum(map(installed_size, lock.packages)) * SLIMMED // 100
+    if InitrdStep in kinds:
+        files += INITRD_BYTES
+    fetched = sum(file.size for file in missing)
+    return Room(fetched, files * (100 + MARGIN) // 100)
+
+
+def installed_size(file: Locked) -> int:
+    """What a package or wheel takes in a root."""
+    if isinstance(file, LockedWheel):
+        return file.size * GROWN_WHEEL
+    if file.architecture == SOURCE_ARCHITECTURE:
+        return file.size * GROWN
+    return file.installed or file.size * GROWN
+
+
+def needed(lock: Lock, plan: Plan) -> Lock:
+    """The part of the lock whose layers are to be built."""
+    packages = [
+        p for s in plan.to_build if isinstance(s.step, BootstrapStep | PackagesStep)
+        for p in s.step.packages
+    ]  # fmt: skip
+    wanted = {(p.name, p.architecture) for p in packages}
+    paths = {s.step.locked.path for s in plan.to_build if isinstance(s.step, PythonStep)}
+    steps = [s.step for s in plan.to_build if isinstance(s.step, BuildStep)]
+    builds = {(step.overlay, step.locked.name) for step in steps}
+    if paths or any(s.locked.python for s in steps):  # it tells which wheels fit (lock/wheels.py)
+        wanted.add(("libc6", lock.architecture))
+    return replace(
+        lock,
+        layers=tuple(
+            replace(
+                layer,
+                packages=tuple(p for p in layer.packages if (p.name, p.architecture) in wanted),
+                python=tuple(p for p in layer.python if p.path in paths),
+                builds=tuple(b for b in layer.builds if (layer.overlay, b.name) in builds),
+            )
+            for layer in lock.layers
+        ),
+    )

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What serving leaves on a machine outside its tree: files, units, exports, programs, ports."""
+
+from __future__ import annotations
+
+from tests.control.world import Nuc
+
+# Ports that the system gives out, those of the parts of NFS, differ after every start.
+SCRIPT = r"""
+sudo find /etc -type f -print0 | sudo xargs -0 sha256sum | sort -k 2
+sudo find /etc -type l -printf '%p -> %l\n' | sort
+echo
+systemctl list-unit-files --no-legend --plain | awk '{ print $1, $2 }' | sort
+systemctl list-units --no-legend --plain --all 'imagebuilder*' | awk '{ print $1, $3 }'
+echo
+sudo exportfs -s
+echo
+ps -eo comm= | grep -E 'nginx|dnsmasq|radvd|imagebuilder|nfsd|mountd|statd|rpcbind' | sort -u || :
+echo
+sudo ss -Htulnp | awk '{ port = $5; sub(/.*:/, "", port); if (port > 30000) sub(/[0-9]+$/, "N", $5)
+    sub(/"[^"]*$/, "", $7); sub(/.*"/, "", $7); print $1, $5, $7 }' | sort -u
+"""
+PARTS = ("files in /etc", "units", "exports", "programs", "ports")
+
+
+def inventory(nuc: Nuc) -> dict[str, list[str]]:
+    """Lists by what they are of."""
+    parts = nuc.type(SCRIPT).stdout.strip("\n").split("\n\n")
+    found = dict(zip(PARTS, (part.splitlines() for part in parts), strict=False))
+    return {name: found.get(name, []) for name in PARTS}

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""docs/control-node.md, typed word for word: `make control-node`."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from imagebuilder.boot.console import Console
+from imagebuilder.boot.login import Login, login
+from imagebuilder.boot.machine import Firmware, Machine, Nic
+from imagebuilder.boot.machine import netbooting as switched_on
+from imagebuilder.errors import WorkError
+from tests.boot.machine import ACCELERATION
+from tests.control.installed import Installed
+from tests.control.inventory import inventory
+from tests.control.page import BUILDER, Page
+from tests.control.world import NODE_TAPS, SERVER, Builder, Nuc, control_node, wires
+from tests.workshop import CHECKOUT, Workshop
+
+NODE_MIB = 1536
+BOOT_SECONDS = 900
+REBOOT_SECONDS = 400
+# As docs/control-node.md adds them.
+NODES = {
+    "node0": (Firmware.UEFI, "52:54:00:77:00:01", "192.168.77.11"),
+    "node1": (Firmware.BIOS, "52:54:00:77:00:02", "192.168.77.12"),
+}
+COUNT = "while sleep 1; do date +%s >> /run/count; done"
+# Reads files that no cache has as soon as their server is away; ends when it is back.
+READ = f"""\
+while timeout 5 bash -c "exec 3<> /dev/tcp/{SERVER}/2049"; do sleep 1; done
+date > /run/away
+echo 3 > /proc/sys/vm/drop_caches
+find /usr/bin /usr/lib/systemd -type f | sed 200q | xargs cat | wc -c > /run/reading
+mv /run/reading /run/read
+"""
+
+
+def test_page_installs_the_tool(installed: Installed) -> None:
+    # The machine's apt has nothing but what serving needs: more would have been refused.
+    assert 0 < installed.figures["packages"] < 150
+    assert 0 < installed.figures["tool_mb"] < 250
+
+
+def test_what_serve_installs_can_be_removed(
+    installed: Installed, page: Page, tmp_path: Path
+) -> None:
+    with wires(tmp_path, installed.disk) as room, control_node(room, installed.disk) as nuc:
+        builder = Builder(room, None, CHECKOUT)
+        type_blocks(page, "Set up the nodes' interface", builder, nuc)
+        before = inventory(nuc)
+        start_serving(page, nuc)
+        look_healthy(nuc)
+        type_blocks(page, "Stop serving", builder, nuc)
+        assert inventory(nuc) == before
+
+
+def test_page_makes_a_release(released: Workshop) -> None:
+    assert (released.state.parent / "tree/reports/minimal").is_dir()
+
+
+def test_page_serves_nodes_for_real(
+    builder: Builder, installed: Installed, page: Page, kept: Path
+) -> None:
+    figures = dict(installed.figures)
+    with control_node(builder.room, installed.disk) as nuc:
+        type_blocks(page, "Set up the nodes' interface", builder, nuc)
+        before = inventory(nuc)
+        start_serving(page, nuc)
+        look_healthy(nuc)
+        type_blocks(page, "Let the builder publish", builder, nuc)
+        type_blocks(page, "Publish to the control node", builder, nuc)
+        with nodes(builder, nuc) as (machines, logins, seconds):
+            figures |= {f"{name}_ssh": value for name, value in seconds.items()}
+            figures |= reboot(page, builder, nuc, logins)
+            figures["node1_ssh_after"] = boot_again(builder, nuc, machines["node1"])
+            type_blocks(page, "Update the tool", builder, nuc)
+        type_blocks(page, "Stop serving", builder, nuc)
+        assert inventory(nuc) == before
+        assert nuc.type("ls /srv/netboot/http/releases/minimal").stdout.split()
+    assert page.untyped == set()
+    (kept / "figures.json").write_text(json.dumps(figures, indent=2))
+    print(json.dumps(figures, indent=2))
+
+
+def type_blocks(page: Page, section: str, builder: Builder, nuc: Nuc) -> None:
+    """Type a section's commands, each block where it belongs."""
+    for block in page.take(section):
+        said = (builder if block.where == BUILDER else nuc).type(block.script)
+        print(f"## {section} ({block.where})\n{said.stdout}{said.stderr}", flush=True)
+
+
+def start_serving(page: Page, nuc: Nuc) -> None:
+    """Type the commands of that section, the last of which `--install` prints as the page does."""
+    install, start = page.take("Serve nodes from boot on")
+    said = nuc.type(install.script)
+    print(f"{said.stdout}{said.stderr}", flush=True)
+    lines = re.findall(r"^ +(sudo .*)$", said.stdout, re.MULTILINE)
+    printed = [line.partition(" #")[0].strip() for line in lines if "if they ran" not in line]
+    joined = re.sub(r"\\\n\s+", "", start.script)
+    assert printed == joined.splitlines()
+    nuc.type(start.script)
+
+
+def look_healthy(nuc: Nuc) -> None:
+    """What looks at the host finds nothing wrong, as root or not, while it serves."""
+    for command in ("doctor --serve", "serve --check"):
+        said = nuc.type(f"imagebuilder {command} --interface enp3s0")
+        print(f"$ imagebuilder {command}\n{said.stdout}{said.stderr}", flush=True)
+    failed = nuc.type("systemctl list-units --failed --no-legend --plain").stdout
+    assert "imagebuilder" not in failed
+
+
+@contextlib.contextmanager
+def nodes(
+    builder: Builder, nuc: Nuc
+) -> Iterator[tuple[dict[str, Machine], dict[str, Login], dict[str, int]]]:
+    """Both nodes, booted: the machines, a login to each, and the seconds that ssh took."""
+    room = builder.room
+    with contextlib.ExitStack() as stack:
+        started = time.monotonic()
+        machines = {
+            name: stack.enter_context(
+                switched_on(room, name, firmware, [Nic(tap, mac)], ACCELERATION,
+                            Console(room.work / f"{name}.console"), memory=NODE_MIB)
+            )
+            for tap, (name, (firmware, mac, _)) in zip(NODE_TAPS, NODES.items(), strict=True)
+        }  # fmt: skip
+        waiting, seconds = set(machines), {}
+        while waiting:
+            for name in sorted(waiting):
+                if answers(builder, nuc, machines[name], since=started):
+                    seconds[name] = round(time.monotonic() - started)
+                    waiting.discard(name)
+            time.sleep(2)
+        logins = {name: stack.enter_context(logged_in(builder, nuc, name)) for name in machines}
+        yield machines, logins, seconds
+
+
+def answers(builder: Builder, nuc: Nuc, machine: Machine, since: float) -> bool:
+    """Whether the ssh server of a node answers.  Raises WorkError when it takes too long."""
+    address = NODES[machine.name][2]
+    if machine.process.status is not None or time.monotonic() - since > BOOT_SECONDS:
+        journal = nuc.type("sudo journalctl -b -n 40 --no-pager -u 'imagebuilder-*'", check=False)
+        raise machine.process.complaint(f"does not answer to ssh\n{journal.stdout}")
+    script = f'exec 3<> /dev/tcp/{address}/22 && read -r -t 20 line <&3 && [[ "$line" = SSH-* ]]'
+    words = ["timeout", "25", "bash", "-c", script]
+    return builder.room.run(words, check=False).status == 0
+
+
+@contextlib.contextmanager
+def logged_in(builder: Builder, nuc: Nuc, name: str, mark: str = "") -> Iterator[Login]:
+    """A login that trusts the host key that the control node made for this node.
+
+    `mark` tells it from another login to the same node.
+    """
+    kept = nuc.type(f"sudo cat /srv/netboot/nodes/{name}/ssh_host_ed25519_key.pub").stdout
+    assert builder.workshop
+    key = builder.workshop.site.parent / "key"
+    with login(builder.room, name + mark, NODES[name][2], kept, key) as opened:
+        yield opened
+
+
+def reboot(page: Page, builder: Builder, nuc: Nuc, logins: dict[str, Login]) -> dict[str, int]:
+    """Reboot the control node; both nodes go on, and read what only it has."""
+    [block] = page.take("Reboot the control node")
+    for log_in in logins.values():
+        for script in (COUNT, READ):
+            log_in(f"nohup sudo sh -c '{script}' > /dev/null 2>&1 < /dev/null &")
+    started = time.monotonic()
+    nuc.type(block.script, check=False)
+    await_web(builder, served=False, since=started)
+    away = time.time()
+    await_web(builder, served=True, since=started)
+    web = round(time.monotonic() - started)
+    back = time.time()
+    figures = {"back_web": web}
+    for name, log_in in logins.items():
+        while not log_in("cat /run/read 2> /dev/null || :").stdout.strip():
+            assert time.monotonic() - started < REBOOT_SECONDS, f"{name} cannot read its root"
+            time.sleep(1)
+        figures[f"{name}_reads"] = round(time.monotonic() - started)
+        counted = [int(line) for line in log_in("cat /run/count").stdout.split()]
+        assert any(away < second < back for second in counted), f"{name} stood still"
+    nuc.await_login()
+    return figures
+
+
+def await_web(builder: Builder, *, served: bool, since: float) -> None:
+    """Wait until the control node's web server answers, or no longer does."""
+    words = ["curl", "-fsS", "-m", "5", "-o", "/dev/null", f"http://{SERVER}/boot.ipxe"]
+    while (builder.room.run(words, check=False).status == 0) is not served:
+        if time.monotonic() - since > REBOOT_SECONDS:
+            raise WorkError(f"the control node {'does not serve' if served else 'serves'}")
+        time.sleep(0.5)
+
+
+def boot_again(builder: Builder, nuc: Nuc, machine: Machine) -> int:
+    """Reset a node, after its server rebooted; the seconds until it answers to ssh."""
+    machine.reset()
+    started = time.monotonic()
+    while answers(builder, nuc, machine, since=started):
+        time.sleep(1)
+    while not answers(builder, nuc, machine, since=started):
+        time.sleep(2)
+    seconds = round(time.monotonic() - started)
+    with logged_in(builder, nuc, machine.name, "again") as log_in:
+        assert "count" not in log_in("ls /run").stdout.split()
+    return seconds

@@ -1,0 +1,360 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What reads each kind of file: good beginnings, and a function that takes a mutated one in."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.checks.facts import facts_of
+from imagebuilder.cli.summary import render_manifest_summary
+from imagebuilder.digest import canonical_json
+from imagebuilder.errors import InputError
+from imagebuilder.image.diff import diff_manifests
+from imagebuilder.image.manifest import layer_records
+from imagebuilder.inventory import built_from
+from imagebuilder.live.entries import load_live
+from imagebuilder.lock.claims import check_names, tell_old
+from imagebuilder.lock.deb822 import parse_release
+from imagebuilder.lock.file import load_lock, render_lock
+from imagebuilder.lock.mirrors import find_mirrors
+from imagebuilder.lock.release import Release, check_ends
+from imagebuilder.lock.sources import locked_source
+from imagebuilder.nightly.history import load_night
+from imagebuilder.nodes.given import read_given
+from imagebuilder.nodes.load import load_nodes
+from imagebuilder.nodes.show import read_object, render_shown, show_node
+from imagebuilder.process import Completed
+from imagebuilder.proof.as_json import parse_proof
+from imagebuilder.proof.ask_python import MARK
+from imagebuilder.proof.environment import read_environment
+from imagebuilder.proof.subject import subject_of
+from imagebuilder.publish.content import read_identities
+from imagebuilder.publish.evidence import read_evidence
+from imagebuilder.publish.find import ReleaseName
+from imagebuilder.publish.gate import find_unproved, load_manifest
+from imagebuilder.publish.journal import find_history, read_tail
+from imagebuilder.publish.listing import root_size
+from imagebuilder.publish.remote import parse_answer, parse_remote
+from imagebuilder.publish.standing import read_memo, root_kind
+from imagebuilder.publish.tickets import read_leases, read_tickets
+from imagebuilder.publish.usage import note_reports
+from imagebuilder.recipe.positions import parse_document
+from imagebuilder.recipe.types import Source
+from imagebuilder.report.page import render_page
+from imagebuilder.report.save import load_report
+from imagebuilder.root import Root
+from imagebuilder.serve.wire import parse_links
+from imagebuilder.store.manifest import parse_manifest
+from imagebuilder.store.records import find_record, record_file
+from imagebuilder.tree import Tree
+from tests.fuzz import seeds
+from tests.unit.nodes_world import node_tree
+from tests.unit.recipe.conftest import HERE, Project, make_project
+
+Load = Callable[[bytes], None]
+
+NOW = 1_757_500_000
+GOOD = HERE / "cases" / "good"
+OVERLAY = "overlays/a/overlay.yaml"
+PROFILE, VERSION = seeds.PROFILE, seeds.VERSION
+
+
+@dataclass(frozen=True)
+class Target:
+    """A kind of file: `begin` makes what stays around it and gives what reads a mutated one."""
+
+    seeds: tuple[bytes, ...]
+    begin: Callable[[Path], Load]
+
+
+def writing(path: Path, load: Callable[[], object]) -> Load:
+    """Write a mutated file to its place, and load it."""
+
+    def take_in(content: bytes) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        load()
+
+    return take_in
+
+
+def in_project(*parts: str) -> Callable[[Path], Load]:
+    """A project with a profile, of which one file is mutated; all of it must be plain values."""
+
+    def begin(place: Path) -> Load:
+        project = Project(make_project(place / "project", GOOD))
+        # Most of a case's time goes into what it does not mutate: no more of that than is needed.
+        overlay = parse_document((GOOD / OVERLAY).read_bytes(), "good").value
+        small = {key: overlay[key] for key in ("description", "vars", "files", "scripts")}
+        project.write({"site.yaml": seeds.SITE.decode(), OVERLAY: json.dumps(small)})
+
+        def load() -> None:
+            recipe = project.load()
+            canonical_json(dataclasses.asdict(recipe)["vars"])
+            json.dumps(dataclasses.asdict(recipe), default=repr).encode()
+
+        return writing(project.root.joinpath(*parts), load)
+
+    return begin
+
+
+def begin_nodes(place: Path) -> Load:
+    """nodes.yaml of a tree."""
+    tree = node_tree(place)
+
+    def load() -> None:
+        for node in load_nodes(tree).nodes:
+            json.dumps(node.as_json()).encode()
+
+    return writing(tree.nodes_file, load)
+
+
+def begin_lock(place: Path) -> Load:
+    """A lock file; what can be loaded can be written."""
+    path = place / "p.lock"
+    return writing(path, lambda: render_lock(load_lock(path)).encode())
+
+
+def begin_manifest(place: Path) -> Load:
+    """The manifest of an image, through everything that takes one apart."""
+    good = json.dumps(seeds.MANIFEST)
+
+    def take_in(content: bytes) -> None:
+        uses: tuple[Callable[[Mapping[str, object]], object], ...] = (
+            lambda m: facts_of(m),
+            lambda m: layer_records(m),  # type: ignore[arg-type]
+            lambda m: parse_proof(m),
+            lambda m: find_unproved(m),
+            lambda m: diff_manifests(parse_manifest(good, "good"), m),  # type: ignore[arg-type]
+            lambda m: render_manifest_summary(m).encode(),  # type: ignore[arg-type]
+            lambda m: list(built_from(m)),  # type: ignore[arg-type]
+            lambda m: subject_of(m, Root(place), ask),
+        )
+        for use in uses:
+            try:
+                use(parse_manifest(content, "manifest.json"))
+            except InputError:
+                continue
+
+    return take_in
+
+
+def ask(argv: Sequence[str], *, seconds: int = 1) -> Completed:
+    """Nobody to ask."""
+    del argv, seconds
+    return Completed(1, "", "")
+
+
+def begin_release(place: Path) -> Load:
+    """The manifest of a release in a tree, for lists and gates that must go on without it."""
+    tree = node_tree(place)
+    release = ReleaseName(PROFILE, VERSION)
+    folder = tree.release(PROFILE, VERSION)
+
+    def load() -> None:
+        root_size(folder)
+        root_kind(tree, release)
+        load_manifest(tree, release)
+        read_object(tree, PROFILE, VERSION)
+
+    return writing(folder / "manifest.json", load)
+
+
+def begin_report(place: Path) -> Load:
+    """The report of a boot test, and its page."""
+    given = json.loads(seeds.report_text())
+    folder = Tree(place).reports(given["profile"], given["version"]) / given["id"]
+
+    def load() -> None:
+        render_page(load_report(folder), {}).encode()
+
+    return writing(folder / "report.json", load)
+
+
+def begin_night(place: Path) -> Load:
+    """The record of a night, and its page."""
+    path = place / "nights" / f"{json.loads(seeds.night_text())['id']}.json"
+    return writing(path, lambda: load_night(path))
+
+
+def begin_verified(place: Path) -> Load:
+    """What verified files looked like."""
+    tree = Tree(place)
+    path = tree.verified(PROFILE, VERSION)
+    return writing(path, lambda: read_identities(tree, PROFILE, VERSION))
+
+
+def begin_standing(place: Path) -> Load:
+    """What the reports of a release came to."""
+    return writing(place / "memo.json", lambda: read_memo(place / "memo.json", "ab"))
+
+
+def begin_journal(place: Path) -> Load:
+    """The journal of a tree."""
+    path = place / "journal"
+    return writing(path, lambda: find_history(read_tail(path), PROFILE, "stable", "v3"))
+
+
+def begin_record(place: Path) -> Load:
+    """What is known of a layer."""
+    return writing(record_file(place, seeds.SHA), lambda: find_record(place, seeds.SHA))
+
+
+def begin_live(place: Path) -> Load:
+    """A live system."""
+    return writing(place / "live.json", lambda: load_live(place / "live.json"))
+
+
+def begin_seen(place: Path) -> Load:
+    """The record of a node's boots: it may be damaged, and then counts as in use."""
+    tree = node_tree(place)
+    tree.nodes_file.write_bytes(seeds.NODES)
+    nodes = load_nodes(tree)
+
+    def load() -> None:
+        read_evidence(tree, nodes)
+        render_shown(show_node(tree, nodes.nodes[0])).encode()
+
+    return writing(tree.seen(seeds.SEEN["mac"]), load)
+
+
+def begin_reports(place: Path) -> Load:
+    """The web server's log of nodes' reports."""
+    tree = node_tree(place)
+    tree.nodes_file.write_bytes(seeds.NODES)
+    nodes = load_nodes(tree)
+
+    def load() -> None:
+        (tree.serve / "reports.offset").unlink(missing_ok=True)
+        note_reports(tree, nodes)
+
+    return writing(tree.reports_log, load)
+
+
+def begin_tickets(place: Path) -> Load:
+    """The secrets that nodes report with."""
+    tree = node_tree(place)
+    return writing(tree.tickets, lambda: read_tickets(tree.tickets))
+
+
+def begin_leases(place: Path) -> Load:
+    """dnsmasq's leases."""
+    return writing(place / "leases", lambda: read_leases(place / "leases"))
+
+
+def begin_given(place: Path) -> Load:
+    """What a node was given at a boot."""
+    tree, name = Tree(place), "0123456789abcdef"
+    return writing(tree.given / f"{name}.json", lambda: read_given(tree, name))
+
+
+def begin_apt_release(place: Path) -> Load:
+    """A Release file whose signature is good."""
+    source = Source("debian", ("trixie",), ("main",), place / "key", mirror="debian")
+
+    def take_in(content: bytes) -> None:
+        fields = parse_release(content.decode(errors="replace"))
+        release = Release(source, "trixie", fields, seeds.SHA)
+        json.dumps(dataclasses.asdict(locked_source(release, NOW)))
+        check_names([release], say)
+        tell_old([release], NOW, say)
+        check_ends((release,), NOW, say)
+
+    return take_in
+
+
+def say(text: str) -> None:
+    """What a person would be told must be text."""
+    text.encode()
+
+
+def begin_apt_sources(place: Path) -> Load:
+    """The apt sources of the host."""
+
+    def take_in(content: bytes) -> None:
+        for name in ("sources.list", "sources.list.d/a.sources"):
+            (place / name).parent.mkdir(exist_ok=True)
+            (place / name).write_bytes(content)
+        find_mirrors({}, {}, place)
+
+    return take_in
+
+
+def begin_answer(place: Path) -> Load:
+    """What the other machine answers over ssh."""
+    del place
+    remote = parse_remote("ssh://node/srv/netboot")
+    return lambda content: use_text(content, lambda t: parse_answer(remote, Completed(0, t, "")))
+
+
+def begin_environment(place: Path) -> Load:
+    """What a Python of an image says of itself."""
+    del place
+    return lambda content: use_text(
+        content, lambda text: read_environment(Completed(0, f"{MARK}{text}\n", ""))
+    )
+
+
+def use_text(content: bytes, use: Callable[[str], object]) -> None:
+    """Give it as process.run() reads what a program prints."""
+    use(content.decode(errors="replace"))
+
+
+def as_json(value: object) -> tuple[bytes, ...]:
+    """A value as the only seed."""
+    return (json.dumps(value).encode(),)
+
+
+ENVIRONMENT = {"python": "3.13", "modules": {"a": {"version": "1", "failure": ""}}, "torch": None}
+TARGETS: dict[str, Target] = {
+    "recipe": Target(
+        ((GOOD / "recipes/p.yaml").read_bytes(), *seeds.shipped("recipes/*.yaml")),
+        in_project("recipes", "p.yaml"),
+    ),
+    "overlay": Target(
+        (
+            (GOOD / OVERLAY).read_bytes(),
+            *seeds.shipped("overlays/*/overlay.yaml"),
+        ),
+        in_project(OVERLAY),
+    ),
+    "template": Target(
+        (seeds.TEMPLATE, (GOOD / "overlays/a/files/etc/server.conf.j2").read_bytes()),
+        in_project("overlays", "a", "files", "etc", "server.conf.j2"),
+    ),
+    "base": Target(
+        ((HERE / "base/debian-trixie.yaml").read_bytes(), *seeds.shipped("recipes/bases/*.yaml")),
+        in_project("recipes", "bases", "debian-trixie.yaml"),
+    ),
+    "site": Target((seeds.SITE,), in_project("site.yaml")),
+    "nodes": Target((seeds.NODES,), begin_nodes),
+    "lock": Target((seeds.lock_text(),), begin_lock),
+    "manifest": Target(as_json(seeds.MANIFEST), begin_manifest),
+    "release": Target(as_json(seeds.MANIFEST), begin_release),
+    "report": Target((seeds.report_text(),), begin_report),
+    "night": Target((seeds.night_text(),), begin_night),
+    "verified": Target(as_json({"vmlinuz": [1, 2, 3, 4]}), begin_verified),
+    "standing": Target(
+        as_json({"seen": "ab", "state": "passed", "why": "", "report": "r"}), begin_standing
+    ),
+    "journal": Target((seeds.journal_text(),), begin_journal),
+    "record": Target(as_json(seeds.RECORD), begin_record),
+    "live": Target(as_json(seeds.LIVE), begin_live),
+    "given": Target(as_json(seeds.GIVEN), begin_given),
+    "seen": Target(as_json(seeds.SEEN), begin_seen),
+    "reports": Target((seeds.REPORTS,), begin_reports),
+    "tickets": Target(as_json(seeds.TICKETS), begin_tickets),
+    "leases": Target((seeds.LEASES,), begin_leases),
+    "apt-release": Target((seeds.RELEASE,), begin_apt_release),
+    "apt-sources": Target((seeds.SOURCES,), begin_apt_sources),
+    "links": Target(
+        as_json(seeds.LINKS),
+        lambda _: lambda content: use_text(content, lambda text: parse_links(text, "eth1")),
+    ),
+    "answer": Target((b'{\n "protocol": 3, "refs": {}, "free": 1}\n',), begin_answer),
+    "environment": Target(as_json(ENVIRONMENT), begin_environment),
+}

@@ -1,0 +1,383 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Damage as disks and people do it: named down to the file, and repaired."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.build import Site, make_layers
+from imagebuilder.digest import Json
+from imagebuilder.files import point_link
+from imagebuilder.fsck.check import check_all
+from imagebuilder.fsck.types import Checked
+from imagebuilder.lock.verified import Pool
+from imagebuilder.plan import Action, Plan, PlannedStep
+from imagebuilder.process import Completed, run
+from imagebuilder.publish.release import publish
+from imagebuilder.settings import Settings, load_settings
+from imagebuilder.steps.workspace import Workspace
+from imagebuilder.store.records import Record, find_record, make_record, record_file
+from imagebuilder.store.repository import LAYERS, ImageRef, Store, make_store
+from imagebuilder.store.state import make_state
+from imagebuilder.store.upper import Changes
+from imagebuilder.store.workplace import workplace
+from imagebuilder.tree import Tree, make_tree
+from tests.fixtures.damage import flip_byte
+from tests.integration.published import UNTESTED, check_objects, memory_folder, quiet
+
+pytestmark = pytest.mark.root
+BASE, APP = "a" * 64, "b" * 64
+VERSION = "20260101000000-00000001"
+PROGRAM = b"the program\n" * 1000
+RESTORED = ("/usr/bin/program", "/usr/bin/sh", "/usr/share/added", "/etc", "/usr/share/doc")
+
+
+@dataclass(frozen=True)
+class World:
+    """A state with two layers and an image of them."""
+
+    settings: Settings
+    store: Store
+    image: ImageRef
+
+    def fsck(self, tree: Tree | None = None, *, repair: bool = False) -> Checked:
+        """Verify, with the tree too if there is one."""
+        place = tree.path if tree else self.settings.state / "netboot"
+        return check_all(self.settings, quiet(), place, with_tree=tree is not None, repair=repair)
+
+
+def make_layer(store: Store, state: Path, digest: str, files: dict[str, bytes]) -> str:
+    """A layer that adds these files to the one below it."""
+    upper = state / "work" / digest[:8]
+    for name, content in files.items():
+        path = upper / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    (upper / "usr/bin/sh").symlink_to("busybox")
+
+    def record(commit: str) -> None:
+        make_record(state, digest, Record(f"layer-{digest[0]}", 1, 1, 0.1, {}, commit))
+
+    below = store.find_layer(BASE)
+    commit = store.commit_layer(digest, upper, Changes(), below=below, epoch=1, record=record)
+    run(["rm", "-r", upper])
+    return commit
+
+
+def make_image(store: Store, state: Path) -> ImageRef:
+    """The image of both layers."""
+    make_layer(store, state, BASE, {"etc/hosts": b"127.0.0.1 localhost\n", "usr/bin/x": b"x"})
+    root = make_layer(store, state, APP, {"usr/bin/program": PROGRAM, "usr/share/doc": b"doc"})
+    files = state / "work/files"
+    files.mkdir()
+    pair = {"vmlinuz": b"kernel\n" * 500, "initrd.img": b"initrd\n" * 500}
+    for name, content in pair.items():
+        (files / name).write_bytes(content)
+    kernel = {
+        key: {"sha256": hashlib.sha256(pair[name]).hexdigest(), "size": len(pair[name])}
+        for key, name in (("vmlinuz", "vmlinuz"), ("initrd", "initrd.img"))
+    }
+    layers = [
+        {"title": title, "digest": digest, "inputs": {}}
+        for title, digest in (("base small", BASE), ("packages app", APP))
+    ]
+    manifest = {
+        "profile": "demo", "version": VERSION, "epoch": 1, "layers": layers, "kernel": kernel,
+        "boot": {"root": "nfs", "cmdline": ["ip=dhcp", "console=ttyS0"]},
+        "root": {"commit": root, "layer": APP, "size": 20_000},
+    }  # fmt: skip
+    (files / "manifest.json").write_text(json.dumps(manifest))
+    for name in ("sbom.spdx.json", "build.json", "cmdline"):
+        (files / name).write_text("{}\n")
+    return store.commit_image("demo", VERSION, files, epoch=1)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with memory_folder() as folder:
+        yield folder
+
+
+@pytest.fixture
+def world(place: Path) -> World:
+    for name in ("recipes", "overlays"):
+        (place / "project" / name).mkdir(parents=True)
+    settings = load_settings(
+        {"HOME": os.fspath(place)}, project=place / "project", state=place / "state"
+    )
+    make_state(settings.state)
+    store = make_store(settings.state / "store")
+    return World(settings, store, make_image(store, settings.state))
+
+
+def published(world: World, path: Path) -> Tree:
+    """The image as a release of a tree there."""
+    tree = make_tree(path)
+    publish(
+        world.store, world.image, tree, quiet(),
+        channel="candidate", formats=(), untested=UNTESTED,
+    )  # fmt: skip
+    return tree
+
+
+def object_with(repo: Path, content: bytes) -> Path:
+    """The object of a file."""
+    found = (p for p in repo.glob("objects/*/*.file") if not p.is_symlink())
+    return next(path for path in found if path.read_bytes() == content)
+
+
+def test_a_whole_store_is_whole(world: World, tmp_path: Path) -> None:
+    done = world.fsck(published(world, tmp_path / "netboot"))
+    assert done.whole
+    assert (done.damage, done.unknown, done.dropped) == ((), (), ())
+    assert (done.counts["images"], done.counts["layers"], done.counts["releases"]) == (1, 2, 1)
+    on_disk = sum(1 for _ in world.store.path.glob("objects/*/*"))
+    assert done.counts["objects"] == on_disk
+    assert done.render().startswith("whole: 1 image, 2 layers")
+
+
+@dataclass(frozen=True)
+class Writes:
+    """A step that writes a file."""
+
+    title: str
+    leaf: bool = False
+    epoch: int = 1
+
+    def inputs(self) -> dict[str, Json]:
+        return {"step": self.title}
+
+    def apply(self, workspace: Workspace) -> None:
+        folder = workspace.out if self.leaf else workspace.tree
+        folder.mkdir(exist_ok=True)
+        (folder / self.title).write_text(self.title)
+
+
+def test_a_build_records_the_commit_of_each_layer(world: World) -> None:
+    state, store = world.settings.state, world.store
+    made = {"one": "1" * 64, "leaf": "2" * 64, "two": "3" * 64}
+    below = {"one": None, "leaf": made["one"], "two": made["one"]}
+    steps = tuple(
+        PlannedStep(Writes(name, name == "leaf"), digest, below[name], Action.BUILD, "")
+        for name, digest in made.items()
+    )
+    with workplace(state, "building") as work, Pool(state / "debs", state / "wheels") as pool:
+        site = Site(state, store, quiet(), work, state / "logs", pool)
+        make_layers(Plan("demo", VERSION, 1, (), steps, ready=False), site)
+    for name, digest in made.items():
+        record = find_record(state, digest)
+        assert record
+        assert (record.commit, record.title) == (store.find_layer(digest), name)
+        assert (record.files, record.size) == (1, len(name))
+    assert world.fsck().damage == ()
+    assert world.fsck().unknown == ()
+
+
+def test_a_damaged_object_is_named_down_to_layer_and_image(world: World) -> None:
+    path = object_with(world.store.path, PROGRAM)
+    flip_byte(path)
+    done = world.fsck()
+    [damage] = done.damage
+    assert damage.what == f"object {path.parent.name}{path.name}"
+    assert damage.where == os.fspath(path)
+    assert damage.used == (
+        f"/usr/bin/program of layer packages app ({APP[:12]}), image demo@{VERSION}",
+    )
+    assert not done.whole
+    assert "hint: imagebuilder fsck --repair" in done.render()
+    assert "\nfound 1 fault in 1 image, 2 layers, " in done.render()
+    assert world.store.find_layer(APP)
+
+
+@pytest.mark.parametrize("how", ["mode", "gone", "folder"])
+def test_other_damage_is_found_too(world: World, how: str) -> None:
+    path = object_with(world.store.path, PROGRAM)
+    if how == "mode":
+        path.chmod(0o4755)
+    elif how == "gone":
+        path.unlink()
+    else:
+        path = next(world.store.path.glob("objects/*/*.dirtree"))
+        flip_byte(path)
+    [damage] = [d for d in world.fsck().damage if d.where == os.fspath(path)]
+    assert damage.how == ("is missing" if how == "gone" else damage.how)
+    assert any(f"image demo@{VERSION}" in line for line in damage.used)
+
+
+def test_a_damaged_object_is_taken_from_the_trees_repository(world: World, tmp_path: Path) -> None:
+    tree = published(world, tmp_path / "netboot")
+    for content in (PROGRAM, b"127.0.0.1 localhost\n"):
+        flip_byte(object_with(world.store.path, content))
+    (world.store.path / "objects").joinpath("zz").mkdir()  # nothing of ostree's
+    done = world.fsck(tree, repair=True)
+    assert done.whole
+    assert {d.repaired for d in done.damage} == {f"taken from {tree.repo}"}
+    assert done.dropped == ()
+    check_objects(world.store.path)
+    assert world.fsck(tree).damage == ()
+
+
+def test_what_nobody_has_is_dropped_and_can_be_made_again(world: World) -> None:
+    flip_byte(object_with(world.store.path, PROGRAM))
+    done = world.fsck(repair=True)
+    assert done.whole
+    assert done.dropped == (f"layer packages app ({APP[:12]})", f"image demo@{VERSION}")
+    assert f"    image demo@{VERSION}" in done.render()
+    assert list(world.store.layers()) == [BASE]
+    assert world.store.images() == ()
+    assert not record_file(world.settings.state, APP).exists()
+    assert world.fsck().damage == ()
+    root = make_layer(
+        world.store,
+        world.settings.state,
+        APP,
+        {"usr/bin/program": PROGRAM, "usr/share/doc": b"doc"},
+    )
+    assert world.store.read(root, "/usr/bin/program") == PROGRAM.decode().rstrip("\n")
+    check_objects(world.store.path)
+
+
+def test_what_was_built_on_a_damaged_layer_goes_with_it(world: World) -> None:
+    world.store.bind(f"{LAYERS}/{BASE}", world.store.layers()[APP])
+    done = world.fsck()
+    [damage] = done.damage
+    assert damage.what == f"layer base small ({BASE[:12]})"
+    assert damage.how.startswith("leads to commit ")
+    assert damage.used == (f"image demo@{VERSION}",)
+    done = world.fsck(repair=True)
+    assert done.whole
+    assert len(done.dropped) == 3
+    assert world.store.refs("") == {}
+
+
+def test_the_root_of_an_image_says_where_its_layer_leads(world: World) -> None:
+    record_file(world.settings.state, APP).unlink()
+    world.store.bind(f"{LAYERS}/{APP}", world.store.layers()[BASE])
+    assert [d.what for d in world.fsck().damage] == [f"layer packages app ({APP[:12]})"]
+
+
+def test_a_layer_of_an_older_version_is_unknown_and_no_fault(world: World) -> None:
+    for digest in (BASE, APP):
+        path = record_file(world.settings.state, digest)
+        said = json.loads(path.read_text())
+        del said["commit"]
+        path.write_text(json.dumps(said))
+    done = world.fsck(repair=True)
+    assert done.damage == ()
+    assert done.unknown == (f"layer base small ({BASE[:12]})",)
+    assert "1 layer of an older version: no record says" in done.render()
+
+
+def test_a_missing_layer_is_told_and_repaired_by_building_again(world: World) -> None:
+    world.store.remove(f"{LAYERS}/{BASE}")
+    assert [(d.what, d.how) for d in world.fsck().damage] == [
+        (f"layer base small ({BASE[:12]})", "is missing")
+    ]
+    assert f"image demo@{VERSION}" in world.fsck(repair=True).dropped
+
+
+def test_files_of_the_pool(world: World) -> None:
+    debs, wheels = world.settings.state / "debs", world.settings.state / "wheels"
+    digest = hashlib.sha256(PROGRAM).hexdigest()
+    (wheels / digest).mkdir()
+    names = (debs / f"{digest}.deb", debs / f"{digest}.src", wheels / digest / "x-1-py3.whl")
+    for path in names:
+        path.write_bytes(PROGRAM)
+    record = "Package: x\n"
+    control = debs / f"{digest}.control"
+    control.write_text(f"{hashlib.sha256(record.encode()).hexdigest()}\n{record}")
+    done = world.fsck()
+    assert (done.whole, done.counts["pool-files"]) == (True, 4)
+    for path in (*names, control):
+        flip_byte(path)
+    assert {d.where for d in world.fsck().damage} == {os.fspath(p) for p in (*names, control)}
+    assert world.fsck(repair=True).whole
+    assert not any(path.exists() for path in (*names, control))
+
+
+def test_a_release_is_restored_from_the_trees_repository(world: World, tmp_path: Path) -> None:
+    tree = published(world, tmp_path / "netboot")
+    root, folder = tree.root("demo", VERSION), tree.release("demo", VERSION)
+    kernel = folder / "vmlinuz"
+    kernel.write_bytes(kernel.read_bytes()[:100])
+    for name in ("usr/bin/program", "usr/bin/sh"):
+        (root / name).unlink()
+    (root / "usr/bin/program").write_bytes(b"another")
+    (root / "usr/share/added").mkdir()
+    (root / "etc").chmod(0o700)
+    run(["rm", "-r", root / "usr/share/doc"])
+    inode = root.stat().st_ino
+    done = world.fsck(tree)
+    assert {d.what for d in done.damage} == {
+        f"release demo@{VERSION}: {name}"
+        for name in (
+            "/usr/bin/program",
+            "/usr/bin/sh",
+            "/usr/share/added",
+            "/etc",
+            "/usr/share/doc",
+        )
+    } | {f"release demo@{VERSION}"}
+    done = world.fsck(tree, repair=True)
+    assert done.whole, done.render()
+    assert {d.repaired for d in done.damage} == {"restored from the tree's repository"}
+    assert (root / "usr/bin/program").read_bytes() == PROGRAM
+    assert root.stat().st_ino == inode  # a node that runs on it goes on
+    assert world.fsck(tree).damage == ()
+
+
+def test_a_write_through_a_hard_link_is_repaired_in_both_places(
+    world: World, tmp_path: Path
+) -> None:
+    tree = published(world, tmp_path / "netboot")
+    flip_byte(object_with(tree.repo, PROGRAM))  # the root has the same file
+    done = world.fsck(tree)
+    assert {d.what.partition(" ")[0] for d in done.damage} == {"object", "release"}
+    done = world.fsck(tree, repair=True)
+    assert done.whole, done.render()
+    assert (tree.root("demo", VERSION) / "usr/bin/program").read_bytes() == PROGRAM
+    check_objects(tree.repo)
+
+
+def test_a_channel_into_another_profile_is_told(world: World, tmp_path: Path) -> None:
+    tree = published(world, tmp_path / "netboot")
+    stable = tree.channel("other", "stable")
+    stable.parent.mkdir()
+    point_link(stable, f"../../http/releases/demo/{VERSION}")
+    point_link(tree.channel("demo", "candidate"), "../../http/releases/demo/gone")
+    done = world.fsck(tree, repair=True)
+    assert [(d.what, d.how.partition(":")[0]) for d in done.damage] == [
+        ("channel demo/candidate", "does not lead to a release of demo"),
+        ("channel other/stable", "does not lead to a release of other"),
+    ]
+    assert not done.whole
+
+
+def program(world: World, *words: str) -> Completed:
+    env = {
+        "IMAGEBUILDER_PROJECT": os.fspath(world.settings.project),
+        "IMAGEBUILDER_STATE": os.fspath(world.settings.state),
+    }
+    argv = [sys.executable, "-m", "imagebuilder.cli.main", "fsck", *words]
+    return run(argv, env=env, check=False)
+
+
+def test_exit_codes_and_json(world: World, tmp_path: Path) -> None:
+    tree = published(world, tmp_path / "netboot")
+    flip_byte(object_with(world.store.path, PROGRAM))
+    done = program(world, "--json", "--tree", os.fspath(tree.path))
+    assert done.status == 1
+    said = json.loads(done.stdout)
+    assert said["ok"] is False
+    assert said["damage"][0]["used"][0].startswith("/usr/bin/program of layer packages app")
+    done = program(world, "--repair", "--tree", os.fspath(tree.path))
+    assert done.status == 0, done
+    assert f"  repaired: taken from {tree.repo}" in done.stdout

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The repository behind a release that was made by hand: the commit of its empty root."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from imagebuilder.digest import Json, digest_of_file
+from imagebuilder.publish.objects import SUM, dirmeta_sum, object_path
+from imagebuilder.tree import Tree
+
+EMPTY = b"\0"  # a dirtree without files and folders: nothing, and where the nothing ends
+
+
+def plant_root(tree: Tree, profile: str, version: str) -> str:
+    """Make an empty root and its commit in the tree's repository; the commit."""
+    root = tree.root(profile, version)
+    root.mkdir(parents=True)
+    dirtree = write_object(tree.repo, EMPTY, "dirtree")
+    sums = bytes.fromhex(dirtree + dirmeta_sum(os.fspath(root)))
+    # No metadata, parent or related commits; an empty subject and body; a time that tells versions.
+    time = hashlib.sha256(version.encode()).digest()[:8]
+    body = b"\0\0" + b"\0" * 6 + time + sums
+    ends = (len(body) - SUM, 2, 1, 0, 0, 0)
+    commit = write_object(tree.repo, body + bytes(ends), "commit")
+    ref = tree.repo / "refs/heads/root" / profile / version
+    ref.parent.mkdir(parents=True, exist_ok=True)
+    ref.write_text(f"{commit}\n")
+    return commit
+
+
+def recorded(folder: Path, commit: str) -> dict[str, Json]:
+    """What the manifest of a release says of its kernel, initrd and root."""
+    return {
+        "root": {"commit": commit, "size": 0},
+        "kernel": {
+            key: {"sha256": digest_of_file(folder / name)}
+            for key, name in (("vmlinuz", "vmlinuz"), ("initrd", "initrd.img"))
+        },
+    }
+
+
+def write_object(repo: Path, content: bytes, kind: str) -> str:
+    """Write an object; its checksum."""
+    checksum = hashlib.sha256(content).hexdigest()
+    path = repo / "objects" / object_path(checksum, kind)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return checksum

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which packages a task asks for, by its arguments."""
+
+from __future__ import annotations
+
+import pytest
+
+from imagebuilder.lock.types import Lock
+from imagebuilder.recipe.types import Base
+from imagebuilder.steps.ansible_room.plugins.callback.imagebuilder_ask import (
+    packages_of,
+    reason_of,
+)
+from imagebuilder.steps.ansible_survey import facts_of
+
+
+@pytest.mark.parametrize(
+    ("kind", "arguments", "packages"),
+    [
+        ("apt", {"name": "nginx"}, ["nginx"]),
+        ("apt", {"pkg": ["a=1.2*", "b:amd64", "c>=3"]}, ["a", "b", "c"]),
+        ("package", {"package": "a, b"}, ["a", "b"]),
+        ("apt", {"name": "linux-headers-*"}, []),
+        ("apt", {"name": ["a"], "state": "absent"}, []),
+        ("apt", {"update_cache": True}, []),
+        ("apt", {"deb": "https://example/x.deb"}, []),
+        ("shell", {"_raw_params": "apt-get -y install aa bb && echo install c"}, ["aa", "bb"]),
+        ("command", {"argv": ["apt", "install", "--yes", "aa"]}, ["aa"]),
+        ("command", {"_raw_params": "install -d /srv"}, []),
+        ("pip", {"name": "a"}, []),
+    ],
+)
+def test_packages_of_a_task(kind: str, arguments: dict[str, object], packages: list[str]) -> None:
+    assert list(packages_of(kind, arguments)) == packages
+
+
+def test_why_a_task_is_unknown() -> None:
+    found = {"results": [{"item": 1}, {"failed": True, "msg": "Task failed: no rc\nmore"}]}
+    assert reason_of(found) == "no rc"
+
+
+def test_facts_are_those_of_the_image() -> None:
+    def base(suite: str) -> Base:
+        return Base("b", "debian", suite, "amd64", "e", "apt", (), "linux-image-amd64", ())
+
+    lock = Lock("p", "amd64", "b", 0, (), ())
+    facts = facts_of(base("trixie"), "p", lock)
+    assert facts["ansible_distribution_major_version"] == "13"
+    assert (facts["ansible_os_family"], facts["ansible_architecture"]) == ("Debian", "x86_64")
+    assert "ansible_kernel" not in facts  # the lock has none
+    assert "ansible_distribution_version" not in facts_of(base("forky"), "p", lock)

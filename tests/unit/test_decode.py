@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whatever bytes a JSON file has: a bounded value, or an error of three parts."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from imagebuilder import decode
+from imagebuilder.decode import (
+    MAX_DEPTH,
+    decode_box,
+    find_object,
+    parse_json,
+    parse_object,
+    read_object,
+    reading,
+)
+from imagebuilder.errors import InputError
+from imagebuilder.store.manifest import load_manifest, parse_manifest
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box with a number and words."""
+
+    count: int
+    words: tuple[str, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"", "not JSON"),
+        (b"\xff\xfe", "not UTF-8"),
+        (b"{", "not JSON"),
+        (b'{"a": NaN}', "NaN"),
+        (b"[-Infinity]", "-Infinity"),
+        (b"[1e999]", "too large"),
+        (b"9" * 5000, "Exceeds the limit"),
+        (b"[" * 1_000_000, "nested deeper"),
+        (b"[" * 100 + b"]" * 100, "nested deeper"),
+        (b'{"a":' * 100 + b"1" + b"}" * 100, "nested deeper"),
+        (b'["\\ud800"]', "not UTF-8"),
+        (b"[1]", "not a JSON object"),
+        (b"null", "not a JSON object"),
+    ],
+)
+def test_every_damage_is_named(content: bytes, what: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parse_object(content, "f.json")
+    (fault,) = caught.value.faults
+    assert what in fault.what
+    assert fault.where.startswith("f.json")
+    assert fault.hint
+
+
+def test_good_values_are_as_they_are() -> None:
+    deep = "[" * MAX_DEPTH + "]" * MAX_DEPTH
+    assert parse_json(deep, "f") is not None
+    text = '{"a": [1, 2.5, "\\u00e9\\ud83d\\ude00", null, true]}'
+    assert parse_json(text, "f") == {"a": [1, 2.5, "é😀", None, True]}
+
+
+def test_a_large_file_is_not_decoded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(decode, "MAX_BYTES", 100)
+    (tmp_path / "f.json").write_text("[" + "1," * 100 + "1]")
+    with pytest.raises(InputError, match="larger than"):
+        read_object(tmp_path / "f.json")
+
+
+def test_what_is_not_a_file_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "folder").mkdir()
+    for name in ("pipe", "folder", "nothing"):
+        with pytest.raises(InputError) as caught:
+            read_object(tmp_path / name)
+        assert caught.value.faults[0].where == str(tmp_path / name)
+        assert find_object(tmp_path / name) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "what"),
+    [
+        ({}, "count: Field required"),
+        ({"count": "1"}, "count: Input should be a valid integer"),
+        ({"count": 1, "words": [1]}, r"words\[0\]"),
+        ([], "is damaged: Input should be an object"),
+        (None, "is damaged: Input should be an object"),
+    ],
+)
+def test_a_box_of_another_shape(value: object, what: str) -> None:
+    with pytest.raises(InputError, match=what):
+        decode_box(Box, value, "f.json")
+
+
+def test_a_box() -> None:
+    assert decode_box(Box, {"count": 1, "words": ["a"]}, "f.json") == Box(1, ("a",))
+
+
+@pytest.mark.parametrize("value", [{}, [], None, "text", 1, {"a": None}])
+def test_taking_apart_what_has_another_shape(value: object) -> None:
+    with pytest.raises(InputError, match="is damaged"), reading("f.json"):
+        value["a"]["b"]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        '"root": 1', '"root": {"size": "1"}', '"root": {"size": -1}', '"root": null',
+        '"boot": {"cmdline": "quiet"}', '"packages": {}', '"packages": [1]',
+        '"layers": [{"inputs": []}]', '"layers": [{"inputs": {"users": {"a": [1]}}}]',
+        '"epoch": 1e3', '"epoch": 99999999999999', '"proof": []', '"proof": null',
+        '"proof": {"answers": [{"findings": 3}]}', '"listens": 3', '"overlays": [[]]',
+        '"kernel": {"vmlinuz": "x"}', '"builds": [{"wheels": null}]', '"wheels": [{"path": 7}]',
+        '"expectations": []', '"hardware": [null]', '"sources": ["debian"]',
+    ],
+)  # fmt: skip
+def test_a_manifest_with_a_part_of_another_kind(part: str, tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text("{" + part + "}")
+    with pytest.raises(InputError, match="is damaged") as caught:
+        load_manifest(tmp_path)
+    assert caught.value.faults[0].where == str(tmp_path / "manifest.json")
+
+
+def test_a_part_that_a_manifest_lacks_is_named_when_it_is_asked_for() -> None:
+    manifest = parse_manifest('{"root": {"commit": "ab"}}', "generic@1")
+    assert manifest.get("proof") is None
+    assert manifest["root"] == {"commit": "ab"}
+    with pytest.raises(InputError, match="generic@1: is damaged: the key 'boot' is missing"):
+        manifest["boot"]
+    with pytest.raises(InputError, match="the key 'size' is missing"):
+        manifest["root"]["size"]

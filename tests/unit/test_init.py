@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A new project is whole, and what it finds: its own files first, then what ships."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import InputError
+from imagebuilder.init import make_project
+from imagebuilder.nightly.profiles import choose_profiles
+from imagebuilder.recipe.find import find_profiles
+from imagebuilder.recipe.load import load_recipe
+from imagebuilder.settings import Settings, load_settings
+from imagebuilder.share import SHARE
+from tests.faults.roots.shipped import SSH_KEY
+from tests.unit.test_workflow import command_faults
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A new project."""
+    make_project(tmp_path / "nodes")
+    return tmp_path / "nodes"
+
+
+@pytest.fixture
+def settings(project: Path, tmp_path: Path) -> Settings:
+    """Settings as the program has them in it, with an ssh key in the site file."""
+    (tmp_path / "site.yaml").write_text(f"ssh-keys: ['{SSH_KEY}']\n")
+    site = {"IMAGEBUILDER_SITE": str(tmp_path / "site.yaml"), "HOME": str(tmp_path)}
+    return load_settings(site, state=tmp_path / "state", project=project)
+
+
+def test_the_recipe_of_a_new_project_loads(settings: Settings) -> None:
+    recipe = load_recipe("mynode", settings)
+    shipped = load_recipe("minimal", settings)
+    assert recipe.overlays[:-1] == shipped.overlays
+    assert recipe.overlays[-1].name == "my-tools"
+    assert [file.target for file in recipe.overlays[-1].files] == ["/etc/profile.d/my-tools.sh"]
+
+
+def test_own_files_come_first_and_it_shows(settings: Settings) -> None:
+    overlay = settings.project / "overlays/ssh/overlay.yaml"
+    overlay.parent.mkdir()
+    overlay.write_text("description: My own ssh\n")
+    (settings.project / "recipes/minimal.yaml").write_text(
+        "base: debian-bookworm\noverlays: [netboot, ssh]\n"
+    )
+    assert load_recipe("mynode", settings).base.name == "debian-bookworm"
+    folders = settings.find_overlays()
+    assert folders["ssh"] == overlay.parent
+    assert settings.origin(folders["ssh"]) == "project, replaces shipped"
+    origins = {profile.name: profile.origin for profile in find_profiles(settings)}
+    assert origins["mynode"] == "project"
+    assert origins["minimal"] == "project, replaces shipped"
+    assert origins["generic"] == "shipped"
+
+
+def test_a_night_is_about_the_projects_own_profiles(settings: Settings) -> None:
+    assert choose_profiles((), settings) == (("mynode",), ())
+    settings.locks.mkdir()
+    settings.lock_file("generic").touch()
+    assert choose_profiles((), settings) == (("mynode", "generic"), ())
+
+
+def test_the_project_is_the_nearest_folder_upwards(
+    project: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(project / "overlays/my-tools")
+    assert load_settings({"HOME": "/"}).project == project
+    monkeypatch.chdir(tmp_path)
+    assert load_settings({"HOME": "/"}).project == SHARE
+
+
+def test_what_ships_is_no_project_to_write_into(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("imagebuilder.settings.INSTALLED", True)
+    settings.check_project()
+    with pytest.raises(InputError, match="imagebuilder init DIR makes one"):
+        replace(settings, project=SHARE).check_project()
+
+
+def test_the_commands_of_its_readme_exist(project: Path) -> None:
+    lines = [
+        line for line in (project / "README.md").read_text().splitlines() if "    " in line[:4]
+    ]
+    assert len(lines) > 5
+    assert [fault for line in lines for fault in command_faults(line.strip())] == []
+
+
+def test_no_file_is_left_out(project: Path) -> None:
+    files = {os.fspath(p.relative_to(project)) for p in project.rglob("*") if p.is_file()}
+    assert {".gitignore", ".github/workflows/images.yml", "imagebuilder.schema.json"} <= files
+    assert not [name for name in files if "dot-" in name or "__pycache__" in name]
+    assert project.stat().st_mode & 0o777 == 0o777 & ~umask()
+
+
+def umask() -> int:
+    """The process's own."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+@pytest.mark.parametrize("what", ["folder", "file", "link", "here"])
+def test_what_is_there_is_refused_and_stays(
+    tmp_path: Path, what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "nodes"
+    if what == "folder":
+        place.mkdir()
+        (place / "notes").write_text("mine\n")
+    elif what == "file":
+        place.write_text("mine\n")
+    elif what == "link":
+        place.symlink_to("elsewhere")
+    else:
+        place.mkdir()
+        monkeypatch.chdir(place)
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(
+        InputError, match=f"{place}: is (not empty|not a folder|the current folder)"
+    ):
+        make_project(place)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path) -> None:
+        raise OSError(28, "No space left on device", os.fspath(path))
+
+    monkeypatch.setattr("imagebuilder.init.sync_filesystem", full)
+    with pytest.raises(OSError, match="No space"):
+        make_project(tmp_path / "nodes")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Boot tests that come with a release: which are kept, and which never are."""
+
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import InputError, WorkError
+from imagebuilder.publish.carried import Kept, find_carried, list_ids, pack_reports, take_reports
+from imagebuilder.publish.channel import promote
+from imagebuilder.report.as_json import report_json
+from imagebuilder.report.save import find_reports
+from imagebuilder.report.types import Report
+from imagebuilder.tree import Tree, make_tree
+from imagebuilder.ui import Ui
+from tests.unit.planted_reports import NO_ROOT, make_report, plant
+from tests.unit.test_publish_gate import NEW, OLD, make_release
+
+QUIET = Ui(io.StringIO())
+
+
+@pytest.fixture
+def builder(tmp_path: Path) -> Tree:
+    """The sender's tree: both releases, the new one booted."""
+    tree = make_tree(tmp_path / "builder")
+    for name in (OLD, NEW):
+        make_release(tree, name)
+    plant(tree, replace(make_report(tree, NEW, 1), machine="big\x1b[2Jbox"))
+    return tree
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Tree:
+    """A control node with the same two releases, and no test of its own."""
+    tree = make_tree(tmp_path / "control")
+    for name in (OLD, NEW):
+        make_release(tree, name)
+    return tree
+
+
+def take(tree: Tree, name: str, content: bytes) -> Kept:
+    """What the far end does with what came."""
+    return take_reports(tree, name, io.BytesIO(content), QUIET)
+
+
+def line(report: Report, **logs: str) -> bytes:
+    """A report on its way, written by whoever likes."""
+    named = {name.replace("_", "/"): text for name, text in logs.items()}
+    return json.dumps({"report": report_json(report), "logs": named}).encode() + b"\n"
+
+
+def test_a_report_of_the_same_bytes_opens_the_gate_and_keeps_its_logs(
+    builder: Tree, node: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")  # a control node has no QEMU
+    monkeypatch.setattr("imagebuilder.process.SBIN", "/nowhere")
+    with pytest.raises(WorkError) as caught:
+        promote(node, NEW, QUIET)
+    assert caught.value.faults[0].hint.startswith(
+        f"imagebuilder test {NEW} on the builder; then publish it from there again"
+    )
+    assert list_ids(node, NEW) == []
+    (report,) = find_carried(builder, "rx", "20260102-bb", ())
+    packed = pack_reports(builder, [report])
+    assert take(node, NEW, packed) == Kept((report.id,), ())
+    assert take(node, NEW, packed) == Kept((), ()), "the same report once more"
+    assert find_reports(node, *NEW.split("@")) == (report,)
+    log = node.reports(*NEW.split("@")) / report.id / NO_ROOT.log
+    assert "Linux version 7.0" in log.read_text()
+    assert "boot test 20261121T100001Z has passed on bigbox" in promote(node, NEW, QUIET).render()
+    assert list_ids(node, NEW) == [report.id]
+    assert find_carried(builder, "rx", "20260102-bb", [report.id]) == []
+
+
+def test_a_report_of_other_bytes_is_never_kept(builder: Tree, node: Tree) -> None:
+    (booted,) = find_reports(builder, *NEW.split("@"))
+    profile, _, version = OLD.partition("@")
+    for planted, why in (
+        (booted, "it is about 'rx@20260102-bb'"),  # of another release
+        (replace(booted, version=version), "vmlinuz is another one"),  # the same, renamed
+        (replace(make_report(node, OLD, 2), digests={}), "root is another one"),
+        (make_report(node, OLD, 3, selection="ssh"), "ran only what fits -k 'ssh'"),
+        (replace(make_report(node, OLD, 4), id="../../../etc"), "does not give"),
+        (replace(make_report(node, OLD, 5), id=""), "does not give"),
+    ):
+        kept = take(node, OLD, line(planted))
+        assert kept.kept == ()
+        assert why in kept.refused[0]
+    assert "does not give" in take(node, OLD, line(make_report(node, OLD, 6), **{"_x.log": ""}))\
+        .refused[0]  # fmt: skip
+    assert find_reports(node, profile, version) == ()
+    with pytest.raises(WorkError, match="cannot become stable: there is no report"):
+        promote(node, OLD, QUIET)
+
+
+def test_a_report_that_contradicts_itself_is_an_error(node: Tree) -> None:
+    lied = report_json(make_report(node, NEW, 1)) | {"passed": False}
+    with pytest.raises(InputError, match="passed: does not follow from the rest"):
+        take(node, NEW, json.dumps({"report": lied, "logs": {}}).encode())
+
+
+@pytest.mark.parametrize("content", [b"nonsense\n", b"{}\n", b'{"report": {}, "logs": {}}\n'])
+def test_what_is_no_report_is_an_error(node: Tree, content: bytes) -> None:
+    with pytest.raises(InputError, match="damaged"):
+        take(node, NEW, content)
+
+
+def test_without_the_release_nothing_is_kept(node: Tree) -> None:
+    assert list_ids(node, "rx@gone") is None
+    with pytest.raises(InputError, match="no release of rx fits 'gone'"):
+        take(node, "rx@gone", b"")
