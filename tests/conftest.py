@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,14 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.process import run
-from tests.workshop import CHECKOUT, Workshop, make_workshop, workshop_at
+from tests.workshop import (
+    CHECKOUT,
+    Workshop,
+    find_pool,
+    link_packages,
+    make_workshop,
+    workshop_at,
+)
 
 UNIT = "tests/unit"
 # What takes longest begins first, so that no worker ends late; unit tests fill the gaps at the end.
@@ -74,9 +82,13 @@ def workshop(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRe
     with alone(shared.with_suffix(".lock")):
         if not (shared / "complete").exists():
             shared.mkdir()
-            built(shared)
+            state = built(shared).state
+            for name in ("debs", "wheels"):  # the pool has links to them
+                shutil.rmtree(state / name)
             (shared / "complete").touch()
-    run(["cp", "--archive", "--reflink=auto", f"{shared}/.", mine])
+    parts = [shared / name for name in ("project", "state", "site.yaml", "key", "key.pub")]
+    run(["cp", "--archive", "--reflink=auto", *parts, mine])
+    link_packages(find_pool() or shared / "pool", mine / "state")
     return workshop_at(mine, pool=shared / "pool")
 
 
@@ -84,6 +96,7 @@ def built(top: Path) -> Workshop:
     """A workshop in `top` with `generic`."""
     made = make_workshop(top)
     made("build", "generic")
+    link_packages(made.state, find_pool() or top / "pool")
     return made
 
 

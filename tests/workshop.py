@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,19 +56,40 @@ def make_workshop(top: Path) -> Workshop:
     IMAGEBUILDER_TEST_POOL names a folder whose packages and indexes are used again and again; it
     saves a developer the download and changes nothing else.
     """
-    pool = find_pool() or top / "pool"
     for name in ("recipes", "overlays"):
         shutil.copytree(CHECKOUT / name, top / "project" / name, symlinks=True)
     for lock in (top / "project/recipes/locks").glob("*.lock"):
         lock.unlink()
     (top / "state").mkdir()
-    for name in ("debs", "wheels"):
-        (pool / name).mkdir(parents=True, exist_ok=True)
-        (top / "state" / name).symlink_to(pool / name)
+    pool = find_pool() or top / "pool"
+    link_packages(pool, top / "state")
     key = top / "key"
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "tests", "-f", key])
     (top / "site.yaml").write_text(f"ssh-keys: [{key}.pub]\n")
     return workshop_at(top, pool=pool)
+
+
+def link_packages(source: Path, target: Path) -> None:
+    """Give `target` hard links to the packages in `source` that it lacks.
+
+    Each state has folders of its own: what one test collects as garbage, others still have.
+    """
+    for name in ("debs", "wheels"):
+        (target / name).mkdir(parents=True, exist_ok=True)
+        if (source / name).is_dir():
+            for file in (source / name).glob("[!.]*"):
+                link_file(file, target / name / file.name)
+
+
+def link_file(source: Path, target: Path) -> None:
+    """Link a file, or copy it to another file system; one that is there or went away stays so."""
+    with suppress(FileExistsError, FileNotFoundError):
+        try:
+            target.hardlink_to(source)
+        except OSError as error:
+            if error.errno != errno.EXDEV:
+                raise
+            shutil.copy2(source, target)
 
 
 def find_pool() -> Path | None:

@@ -13,7 +13,7 @@ import pytest
 
 from imagebuilder.store.repository import Store
 from tests.integration.test_ansible import Builder
-from tests.workshop import CHECKOUT, Workshop
+from tests.workshop import CHECKOUT, Workshop, link_packages
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
@@ -61,9 +61,7 @@ def changed_tasks(log: str) -> list[str]:
 
 def test_roles_lock_build_and_change_nothing_twice(workshop: Workshop, tmp_path: Path) -> None:
     mine = replace(workshop.with_project(tmp_path / "project"), state=tmp_path / "state")
-    mine.state.mkdir()
-    for pool in ("debs", "wheels"):
-        (mine.state / pool).symlink_to((workshop.state / pool).resolve())
+    link_packages(workshop.state, mine.state)
     overlay = mine.project / "overlays/roles"
     shutil.copytree(ROLES, overlay)
     (mine.project / "recipes/roles.yaml").write_text(RECIPE)

@@ -19,16 +19,14 @@ from scripts.benchmark.compare import (
     differing_paths,
     on_another,
 )
-from tests.workshop import Workshop
+from tests.workshop import Workshop, link_packages
 
 SHOWN = 40
 
 
 def second_builder(workshop: Workshop, state: Path) -> Workshop:
     """The same project with a state of its own, which shares nothing but the package pool."""
-    state.mkdir(parents=True)
-    for pool in ("debs", "wheels"):
-        (state / pool).symlink_to((workshop.state / pool).resolve())
+    link_packages(workshop.state, state)
     return Workshop(workshop.project, state, workshop.site, workshop.cache)
 
 
