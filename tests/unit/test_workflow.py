@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,8 @@ from typer.core import TyperGroup
 
 from imagebuilder.cli.main import app
 
+# The program's commands, once: to make them takes as long as a hundred parses.
+program = functools.cache(functools.partial(typer.main.get_command, app))
 CHECKOUT = Path(__file__).parents[2]
 WORKFLOW = (CHECKOUT / "docs/ci/github-actions.yml").read_text()
 PAGES = ("*.md", "docs/*.md", "overlays/*/README.md")
@@ -112,7 +115,7 @@ def make_faults(words: list[str]) -> list[str]:
 
 def option_faults(words: list[str]) -> list[str]:
     """Commands and options that imagebuilder does not have."""
-    command = typer.main.get_command(app)
+    command = program()
     path = ["imagebuilder"]
     while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
         if words[0] not in command.commands:
