@@ -26,12 +26,8 @@ from imagebuilder.proof.terminal import headline
 from imagebuilder.proof.types import Proof
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.settings import Settings
-from imagebuilder.steps.ansible import AnsibleStep, check_ansible
-from imagebuilder.steps.bootstrap.step import ENGINES, BootstrapStep
-from imagebuilder.steps.bootstrap.tool import check_tool
 from imagebuilder.steps.build import tools_upper
-from imagebuilder.steps.packages import PackagesStep
-from imagebuilder.steps.workspace import Workspace
+from imagebuilder.steps.step import Counted
 from imagebuilder.store.locks import held
 from imagebuilder.store.records import Record, make_record, unfinished
 from imagebuilder.store.repository import ImageRef, Store
@@ -39,9 +35,7 @@ from imagebuilder.store.upper import Changes, settle, stage, walk
 from imagebuilder.store.workplace import keep, new_id, workplace
 from imagebuilder.supplies import check_space, supplies
 from imagebuilder.ui import Bar, Ui
-
-# What dpkg says of a package it sets up, and what debootstrap makes of that.
-SET_UP = re.compile(r"(?:Setting up|I: Configuring) ([^\s:]+?)(?::\w+)?(?: \(|\.\.\.)")
+from imagebuilder.workspace import Workspace
 
 
 def build(
@@ -61,10 +55,8 @@ def build(
     Raises WorkError when a step fails; then nothing of it is in the store, and with `keep_failed`
     its directory stays for a look.
     """
-    check_tools("setpriv", "unshare", "ostree", "apt-get", "dpkg-deb")
-    check_engines(plan)
-    if any(isinstance(planned.step, AnsibleStep) for planned in plan.to_build):
-        check_ansible()
+    check_tools("setpriv", "unshare", "ostree")
+    check_steps(plan)
     with held(settings.state / "locks" / "gc", shared=True):
         check_space(settings.state, lock, plan)
         name = new_id(recipe.profile)
@@ -294,9 +286,9 @@ def run_step(site: Site, planned: PlannedStep, workspace: Workspace) -> tuple[Ch
     workspace.tree.mkdir()
     workspace.tree.chmod(0o755)  # it becomes / of the root, whatever our umask is
     with located(step.title):
-        if isinstance(step, BootstrapStep | PackagesStep):
-            with site.ui.bar(len(step.packages), step.title, "packages") as bar:
-                step.apply(replace(workspace, on_line=count_packages(bar, site.ui)))
+        if counted := step.counted:
+            with site.ui.bar(counted.total, step.title, counted.unit) as bar:
+                step.apply(replace(workspace, on_line=counting(counted, bar, site.ui)))
         else:
             notes: list[str] = []
             with site.ui.step(step.title):
@@ -323,14 +315,14 @@ def located(title: str) -> Iterator[None]:
         raise OSError(error.errno, error.strerror, title) from error
 
 
-def count_packages(bar: Bar, ui: Ui) -> Callable[[str], None]:
-    """Advance `bar` for each package that is set up; pass every line on as a detail."""
+def counting(counted: Counted, bar: Bar, ui: Ui) -> Callable[[str], None]:
+    """Advance `bar` for each new name that is told; pass every line on as a detail."""
 
     seen: set[str] = set()
 
     def see(line: str) -> None:
         ui.detail(line)
-        found = SET_UP.match(line)
+        found = counted.line.match(line)
         if found and found[1] not in seen:
             seen.add(found[1])
             bar.advance(1)
@@ -359,8 +351,7 @@ def recorder(
     return record
 
 
-def check_engines(plan: Plan) -> None:
-    """Raise HostError unless the engine of each base to be built is here, and new enough."""
-    for planned in plan.to_build:
-        if isinstance(planned.step, BootstrapStep):
-            check_tool(ENGINES[planned.step.engine].tool)
+def check_steps(plan: Plan) -> None:
+    """Raise HostError unless the host has what the steps to be built need."""
+    for check in dict.fromkeys(check for planned in plan.to_build for check in planned.step.checks):
+        check()

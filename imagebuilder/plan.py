@@ -12,7 +12,7 @@ Playbooks come after all configuration: they find the root that they find on a n
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -33,7 +33,7 @@ from imagebuilder.steps.packages import PackagesStep
 from imagebuilder.steps.prune import PruneStep
 from imagebuilder.steps.python import PythonStep
 from imagebuilder.steps.slim import slim_step
-from imagebuilder.steps.workspace import Step
+from imagebuilder.steps.step import Step
 
 
 class Action(StrEnum):
@@ -108,8 +108,7 @@ def make_plan(
     `layers` are the digests the store has, `images` its `profile@version` names; `previous` are
     the layers of the image `compared_with`, from which reasons are told.
     """
-    links = [*make_links(recipe, lock)]
-    version = next(link.step.version for link in links if isinstance(link.step, FinaliseStep))
+    links, version = make_links(recipe, lock)
     wanted = to_build(links, layers)
     history = History(tuple(previous), compared_with)
     return Plan(
@@ -143,22 +142,25 @@ class History:
         return next((r for r in self.records if r.title == title), None)
 
 
-def make_links(recipe: Recipe, lock: Lock) -> Iterator[Link]:
-    """Every step with its digests; the leaf's parent is the step before it."""
+def make_links(recipe: Recipe, lock: Lock) -> tuple[list[Link], str]:
+    """Every step with its digests, and the version of the image, which is named by all of them.
+
+    The leaf's parent is the step before it; the last step writes the version into the root.
+    """
+    links: list[Link] = []
     below: str | None = None
-    initrd = version = ""
+    initrd = ""
     for step in make_steps(recipe, lock):
-        current = step
-        if isinstance(step, FinaliseStep):
-            version = name_version(lock.epoch, [below, initrd, step.inputs()])
-            current = replace(step, version=version)
-        named = {"version": version} if isinstance(step, FinaliseStep) else {}
-        digest = digest_of({"below": below, "inputs": current.inputs(), **named})
-        yield Link(current, digest, below)
-        if current.leaf:
+        digest = digest_of({"below": below, "inputs": step.inputs()})
+        links.append(Link(step, digest, below))
+        if step.leaf:
             initrd = digest
         else:
             below = digest
+    last = finalise_step(recipe, lock)
+    version = name_version(lock.epoch, [below, initrd, last.inputs()])
+    digest = digest_of({"below": below, "inputs": last.inputs(), "version": version})
+    return [*links, Link(replace(last, version=version), digest, below)], version
 
 
 def to_build(links: Sequence[Link], layers: Container[str]) -> frozenset[str]:
@@ -183,7 +185,7 @@ def name_version(epoch: int, identity: Json) -> str:
 
 
 def make_steps(recipe: Recipe, lock: Lock) -> list[Step]:
-    """The steps of `recipe`, in order; the leaf stands where its parent is the step before it."""
+    """The steps of `recipe` but the last, in order; the leaf stands behind its parent."""
     base = recipe.base
     steps: list[Step] = [
         BootstrapStep(
@@ -207,7 +209,7 @@ def make_steps(recipe: Recipe, lock: Lock) -> list[Step]:
         steps.extend(build_steps(recipe, overlay, lock, epoch))
     rules = tuple(rule for overlay in recipe.overlays for rule in overlay.prune)
     if rules:
-        steps.append(PruneStep(rules, epoch))
+        steps.append(PruneStep(rules, epoch=epoch))
     for overlay in recipe.overlays:
         steps.extend(python_steps(overlay, lock))
     slim = slim_step(recipe, epoch)
@@ -218,18 +220,19 @@ def make_steps(recipe: Recipe, lock: Lock) -> list[Step]:
         if not config.empty:
             steps.append(config)
     steps.extend(playbook_steps(recipe, epoch))
-    locked = {f"{p.name}:{p.architecture}": p.version for p in lock.packages}
-    steps.append(
-        FinaliseStep(
-            profile=recipe.profile,
-            packages=locked,
-            cmdline=recipe.cmdline,
-            listens=recipe.listens,
-            expects=expects_of(recipe),
-            epoch=lock.epoch,
-        )
-    )
     return steps
+
+
+def finalise_step(recipe: Recipe, lock: Lock) -> FinaliseStep:
+    """The step that makes the root the image's."""
+    return FinaliseStep(
+        profile=recipe.profile,
+        packages={f"{p.name}:{p.architecture}": p.version for p in lock.packages},
+        cmdline=recipe.cmdline,
+        listens=recipe.listens,
+        expects=expects_of(recipe),
+        epoch=lock.epoch,
+    )
 
 
 def expects_of(recipe: Recipe) -> Mapping[str, Json]:
@@ -286,7 +289,7 @@ def initrd_step(recipe: Recipe, lock: Lock, reach: int) -> InitrdStep:
     within = recipe.overlays[:reach]
     epoch = lock.layer(within[-1].name if within else "").epoch
     files = tuple(f for o in within for f in all_files(o) if is_boot_file(f.target))
-    return InitrdStep(recipe.base.kernel, files, epoch)
+    return InitrdStep(recipe.base.kernel, files, epoch=epoch)
 
 
 def all_files(overlay: Overlay) -> tuple[TreeFile, ...]:
@@ -299,7 +302,7 @@ def python_steps(overlay: Overlay, lock: Lock) -> list[PythonStep]:
     layer = lock.layer(overlay.name)
     locked = {python.path: python for python in layer.python}
     return [
-        PythonStep(overlay.name, env.interpreter, locked[env.path], layer.epoch)
+        PythonStep(overlay.name, env.interpreter, locked[env.path], epoch=layer.epoch)
         for env in overlay.python
     ]
 

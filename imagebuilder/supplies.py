@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.lock.builds import SOURCE_ARCHITECTURE, environments, every_package, source_files
+from imagebuilder.lock.builds import SOURCE_ARCHITECTURE
 from imagebuilder.lock.pool import fetch, missing_packages, missing_wheels
 from imagebuilder.lock.storage import check_free
 from imagebuilder.lock.types import Lock, LockedWheel
@@ -16,22 +16,11 @@ from imagebuilder.lock.verified import Locked, Pool, name_of
 from imagebuilder.plan import Plan
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.settings import Settings
-from imagebuilder.steps.bootstrap.step import BootstrapStep
-from imagebuilder.steps.build import BuildStep
-from imagebuilder.steps.initrd import InitrdStep
-from imagebuilder.steps.packages import PackagesStep
-from imagebuilder.steps.python import PythonStep
-from imagebuilder.steps.slim import SlimStep
-from imagebuilder.steps.workspace import Step
 from imagebuilder.ui import PoolProgress, Ui, format_size
 
 MOST_NAMED = 3
-# An initrd and all that it is packed from.
-INITRD_BYTES = 300_000_000
 # Per cent: blocks that files do not fill, and what maintainer scripts make.
 MARGIN = 15
-# Per cent of a whole root that slimming rewrites at most: libraries with code for many targets.
-SLIMMED = 15
 # How many times its download a package takes, where the archive does not say, and a wheel.
 GROWN, GROWN_WHEEL = 5, 3
 
@@ -56,12 +45,13 @@ def supplies(
 
     def get(doubted: frozenset[str] = frozenset()) -> frozenset[str]:
         return fetch(
-            needed(lock, plan),
+            lock,
             mirrors,
             recipe.sources,
             debs,
             wheels,
             settings.cache,
+            only=needed(plan),
             offline=offline,
             progress=PoolProgress(ui),
             doubted=doubted,
@@ -75,26 +65,13 @@ def supplies(
 
     with Pool(debs, wheels, again=again, fetched=get()) as pool:
         for planned in plan.to_build:
-            pool.expect(taken_by(planned.step))
+            pool.expect(planned.step.takes)
         yield pool
 
 
 def pool_folders(state: Path) -> tuple[Path, Path]:
     """Where packages and wheels of the pool lie."""
     return state / "debs", state / "wheels"
-
-
-def taken_by(step: Step) -> tuple[Locked, ...]:
-    """The files of the pool that a step takes."""
-    if isinstance(step, BootstrapStep | PackagesStep):
-        return step.packages
-    if isinstance(step, PythonStep):
-        return step.locked.wheels
-    if isinstance(step, BuildStep):
-        python = step.locked.python
-        wheels = python.wheels if python else ()
-        return (*step.locked.packages, *source_files(step.locked), *wheels)
-    return ()
 
 
 @dataclass(frozen=True)
@@ -126,17 +103,17 @@ def room_for(state: Path, lock: Lock, plan: Plan) -> Room:
     Layers are moved into the store, so a file counts once.  Where a step rewrites what is there
     (slim), the old file stays in the layer below.
     """
-    part = needed(lock, plan)
+    wanted = needed(plan)
     debs, wheels = pool_folders(state)
-    missing: list[Locked] = [*missing_packages(part, debs), *missing_wheels(part, wheels)]
-    locked: list[Locked] = [*every_package(part)]
-    locked.extend(w for layer in part.layers for env in environments(layer) for w in env.wheels)
-    files = sum(map(installed_size, locked))
-    kinds = {type(planned.step) for planned in plan.to_build}
-    if SlimStep in kinds:
-        files += sum(map(installed_size, lock.packages)) * SLIMMED // 100
-    if InitrdStep in kinds:
-        files += INITRD_BYTES
+    missing: list[Locked] = [
+        *missing_packages(lock, debs, only=wanted),
+        *missing_wheels(lock, wheels, only=wanted),
+    ]
+    root = sum(map(installed_size, lock.packages))
+    files = sum(
+        sum(map(installed_size, step.takes)) + step.writes + root * step.rewrites // 100
+        for step in (planned.step for planned in plan.to_build)
+    )
     fetched = sum(file.size for file in missing)
     return Room(fetched, files * (100 + MARGIN) // 100)
 
@@ -150,27 +127,6 @@ def installed_size(file: Locked) -> int:
     return file.installed or file.size * GROWN
 
 
-def needed(lock: Lock, plan: Plan) -> Lock:
-    """The part of the lock whose layers are to be built."""
-    packages = [
-        p for s in plan.to_build if isinstance(s.step, BootstrapStep | PackagesStep)
-        for p in s.step.packages
-    ]  # fmt: skip
-    wanted = {(p.name, p.architecture) for p in packages}
-    paths = {s.step.locked.path for s in plan.to_build if isinstance(s.step, PythonStep)}
-    steps = [s.step for s in plan.to_build if isinstance(s.step, BuildStep)]
-    builds = {(step.overlay, step.locked.name) for step in steps}
-    if paths or any(s.locked.python for s in steps):  # it tells which wheels fit (lock/wheels.py)
-        wanted.add(("libc6", lock.architecture))
-    return replace(
-        lock,
-        layers=tuple(
-            replace(
-                layer,
-                packages=tuple(p for p in layer.packages if (p.name, p.architecture) in wanted),
-                python=tuple(p for p in layer.python if p.path in paths),
-                builds=tuple(b for b in layer.builds if (layer.overlay, b.name) in builds),
-            )
-            for layer in lock.layers
-        ),
-    )
+def needed(plan: Plan) -> frozenset[str]:
+    """The digests of the files of the pool that the steps to be built take."""
+    return frozenset(file.sha256 for planned in plan.to_build for file in planned.step.takes)

@@ -97,7 +97,7 @@ def fetch_again(settings: Settings, ui: Ui, locks: list[Lock], wrong: set[str]) 
             continue
         try:
             fetch(
-                only(lock, wanted),
+                lock,
                 mirrors_of(settings),
                 load_recipe(lock.profile, settings).sources,
                 debs,
@@ -105,41 +105,13 @@ def fetch_again(settings: Settings, ui: Ui, locks: list[Lock], wrong: set[str]) 
                 settings.cache,
                 offline=False,
                 progress=PoolProgress(ui),
+                only=frozenset(wanted),
                 doubted=frozenset(wanted),
             )
             said |= dict.fromkeys(wanted, "")
         except ImagebuilderError as error:
             said |= dict.fromkeys(wanted, f"it could not be fetched: {error.faults[0].what}")
     return said
-
-
-def only(lock: Lock, wanted: set[str]) -> Lock:
-    """The part of a lock with these files, and the C library, which tells which wheels fit."""
-    layers = tuple(
-        replace(
-            layer,
-            packages=tuple(p for p in layer.packages if p.sha256 in wanted or p.name == "libc6"),
-            python=tuple(
-                replace(env, wheels=tuple(w for w in env.wheels if w.sha256 in wanted))
-                for env in environments(layer)
-            ),
-            builds=tuple(
-                replace(
-                    build,
-                    packages=tuple(p for p in build.packages if p.sha256 in wanted),
-                    source_packages=tuple(
-                        s
-                        for s in build.source_packages
-                        if any(file.sha256 in wanted for file in s.files)
-                    ),
-                    python=None,
-                )
-                for build in layer.builds
-            ),
-        )
-        for layer in lock.layers
-    )
-    return replace(lock, layers=layers)
 
 
 def repaired(

@@ -19,7 +19,6 @@ from imagebuilder.lock.types import Lock
 from imagebuilder.plan import Plan, PlannedStep
 from imagebuilder.process import run
 from imagebuilder.recipe.types import Recipe
-from imagebuilder.steps.slim import SlimStep
 from imagebuilder.store.records import Record, find_record
 from imagebuilder.store.repository import ImageRef, Store
 
@@ -51,6 +50,7 @@ def draft_image(
     )
     found = ((s.digest, find_record(state, s.digest)) for s in plan.steps)
     records = {digest: record for digest, record in found if record is not None}
+    facts = reported(plan, records)
     manifest = make_manifest(
         recipe,
         lock,
@@ -58,8 +58,8 @@ def draft_image(
         root=commit_of(store, plan.root),
         pair=pair,
         sizes={digest: LayerSize(r.size, r.files) for digest, r in records.items()},
-        installed=records[plan.root.digest].facts if plan.root.digest in records else {},
-        slimmed=slimmed_in(plan, records),
+        installed=facts.get("installed", {}),
+        slimmed=facts.get("slimmed", {}),
     )
     wheels = tuple(w for layer in lock.layers for python in layer.python for w in python.wheels)
     builds = tuple(build for layer in lock.layers for build in layer.builds)
@@ -76,10 +76,13 @@ def draft_image(
     return Draft(tree, manifest, {r.title: r.seconds for r in records.values()})
 
 
-def slimmed_in(plan: Plan, records: Mapping[str, Record]) -> Mapping[str, int]:
-    """What the step `slim` took out of the root, in numbers; nothing without such a step."""
-    digests = [s.digest for s in plan.steps if isinstance(s.step, SlimStep)]
-    return next((records[digest].facts for digest in digests if digest in records), {})
+def reported(plan: Plan, records: Mapping[str, Record]) -> Mapping[str, Mapping[str, int]]:
+    """What steps of the plan report to the manifest, by its key there."""
+    return {
+        planned.step.reports: records[planned.digest].facts
+        for planned in plan.steps
+        if planned.step.reports and planned.digest in records
+    }
 
 
 def assemble_image(draft: Draft, plan: Plan, store: Store, *, proof: Json) -> ImageRef:

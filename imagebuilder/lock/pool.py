@@ -94,10 +94,12 @@ def fetch(
     *,
     offline: bool,
     progress: Progress,
+    only: frozenset[str] | None = None,
     doubted: frozenset[str] = frozenset(),
     patience: Patience = PATIENCE,
 ) -> frozenset[str]:
-    """See to it that the pool has every package and wheel of `lock`; the sha256 of those fetched.
+    """See to it that the pool has every package and wheel of `lock`, or those whose sha256 is in
+    `only`; the sha256 of those fetched.
 
     What has the right size is taken to be there; of `doubted` the content is read as well.
 
@@ -106,37 +108,44 @@ def fetch(
     or is not what the lock says.  What was complete before an error stays, and what was not is
     continued.
     """
-    packages = missing_packages(lock, debs, doubted)
-    files = missing_wheels(lock, wheels, doubted)
+    packages = missing_packages(lock, debs, doubted, only)
+    files = missing_wheels(lock, wheels, doubted, only)
     if offline and (packages or files):
         raise offline_error(packages, files)
     if packages:
         with adding(debs, sum(package.size for package in packages)) as folder:
-            wanted = missing_packages(lock, debs, doubted)
+            wanted = missing_packages(lock, debs, doubted, only)
             apt = make_apt(recipe_sources, mirrors, cache, architecture=lock.architecture)
             add_packages(apt, wanted, folder, debs, progress, patience)
     if files:
         with adding(wheels, sum(wheel.size for wheel in files)) as folder:
-            add_wheels(lock, folder, wheels, progress, patience, doubted)
+            add_wheels(lock, folder, wheels, progress, patience, doubted, only)
     return frozenset([*(p.sha256 for p in packages), *(w.sha256 for w in files)])
 
 
 def missing_packages(
-    lock: Lock, debs: Path, doubted: frozenset[str] = frozenset()
+    lock: Lock,
+    debs: Path,
+    doubted: frozenset[str] = frozenset(),
+    only: frozenset[str] | None = None,
 ) -> list[LockedPackage]:
-    """The packages the pool does not have, or has with another size, or `doubted` content."""
+    """The packages (of `only`) that are missing, or of another size, or `doubted` and wrong."""
     wanted = {package.sha256: package for package in every_package(lock)}
     return [
         package
         for package in wanted.values()
-        if not is_there(package_path(debs, package), package, doubted)
+        if (only is None or package.sha256 in only)
+        and not is_there(package_path(debs, package), package, doubted)
     ]
 
 
 def missing_wheels(
-    lock: Lock, wheels: Path, doubted: frozenset[str] = frozenset()
+    lock: Lock,
+    wheels: Path,
+    doubted: frozenset[str] = frozenset(),
+    only: frozenset[str] | None = None,
 ) -> list[LockedWheel]:
-    """The wheels the pool does not have, or has with another size, or `doubted` content."""
+    """The wheels (of `only`) that are missing, or of another size, or `doubted` and wrong."""
     wanted = {
         wheel.sha256: wheel
         for layer in lock.layers
@@ -146,7 +155,8 @@ def missing_wheels(
     return [
         wheel
         for wheel in wanted.values()
-        if not is_there(wheel_path(wheels, wheel), wheel, doubted)
+        if (only is None or wheel.sha256 in only)
+        and not is_there(wheel_path(wheels, wheel), wheel, doubted)
     ]
 
 
@@ -250,11 +260,12 @@ def add_wheels(
     progress: Progress,
     patience: Patience,
     doubted: frozenset[str],
+    only: frozenset[str] | None,
 ) -> None:
     """Fetch the wheels that are missing, an environment at a time, and keep each share of them."""
     from imagebuilder.lock.wheels import Python, download, glibc_of  # slow; `plan` never needs it
 
-    missing = {wheel.sha256 for wheel in missing_wheels(lock, pool, doubted)}
+    missing = {wheel.sha256 for wheel in missing_wheels(lock, pool, doubted, only)}
     for layer in lock.layers:
         for env in environments(layer):
             wanted = [wheel for wheel in env.wheels if wheel.sha256 in missing]

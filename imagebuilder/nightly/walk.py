@@ -199,11 +199,12 @@ def build_image(walk: Walk, world: World, recipe: Recipe, lock: Lock, plan: Plan
     store = make_store(state / "store")
     with archives(walk), held(state / "locks" / "gc", shared=True):
         fetch(
-            needed(lock, plan),
+            lock,
             world.upstream.mirrors,
             recipe.sources,
             *pool_folders(state),
             world.settings.cache,
+            only=needed(plan),
             offline=False,
             progress=PoolProgress(world.ui),
         )

@@ -34,7 +34,8 @@ from imagebuilder.steps.ansible_room.throwaway import find_machine, make_machine
 from imagebuilder.steps.clean import run_clean
 from imagebuilder.steps.finalise import IDENTITY
 from imagebuilder.steps.generated import is_boot_file
-from imagebuilder.steps.workspace import Workspace
+from imagebuilder.steps.step import Step
+from imagebuilder.workspace import Workspace
 
 # Also for what ansible_room/ does to a layer.
 VERSION = 2
@@ -74,7 +75,7 @@ NO_PACKAGE = re.compile(r"No package matching|Unable to locate package|has no in
 
 
 @dataclass(frozen=True)
-class AnsibleStep:
+class AnsibleStep(Step):
     """One playbook of an overlay, for the inventory's only host, which is named like the profile.
 
     `kernel` is the package that the image's kernel comes by.
@@ -84,8 +85,6 @@ class AnsibleStep:
     host: str
     kernel: str
     playbook: Playbook
-    epoch: int
-    leaf: bool = False
 
     @property
     def title(self) -> str:
@@ -105,6 +104,10 @@ class AnsibleStep:
             "epoch": self.epoch,
         }
 
+    @property
+    def checks(self) -> tuple[Callable[[], object], ...]:
+        return (check_ansible,)
+
     def apply(self, workspace: Workspace) -> None:
         program = find_ansible()
         if workspace.ask(["test", "-x", PYTHON], check=False).status != 0:
@@ -123,7 +126,9 @@ def playbook_steps(recipe: Recipe, epoch: int) -> Iterator[AnsibleStep]:
     """The playbooks of all overlays: they find a root that is configured, as on a node."""
     for overlay in recipe.overlays:
         for playbook in overlay.playbooks:
-            yield AnsibleStep(overlay.name, recipe.profile, recipe.base.kernel, playbook, epoch)
+            yield AnsibleStep(
+                overlay.name, recipe.profile, recipe.base.kernel, playbook, epoch=epoch
+            )
 
 
 def find_ansible() -> Path:

@@ -13,24 +13,26 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
-from imagebuilder.lock.builds import files_of
+from imagebuilder.lock.builds import files_of, source_files
 from imagebuilder.lock.types import LockedBuild, LockedPackage, LockedSourcePackage
+from imagebuilder.lock.verified import Locked
 from imagebuilder.recipe.types import PythonEnv, Script
 from imagebuilder.sandbox import INSIDE, Bind
 from imagebuilder.steps import clean
 from imagebuilder.steps.clean import run_clean
 from imagebuilder.steps.dkms import find_dkms_failure
 from imagebuilder.steps.initrd import kernel_version
-from imagebuilder.steps.packages import PackagesStep, inputs_of
+from imagebuilder.steps.packages import PackagesStep, check_apt, inputs_of
 from imagebuilder.steps.python import PythonStep
-from imagebuilder.steps.workspace import Workspace, check_places
+from imagebuilder.steps.step import Step
 from imagebuilder.store.upper import walk
+from imagebuilder.workspace import Workspace, check_places
 
 VERSION = 1
 OUT, SOURCES, FILES = INSIDE / "out", INSIDE / "source", INSIDE / "files"
@@ -52,7 +54,7 @@ def tools_upper(upper: str) -> str:
 
 
 @dataclass(frozen=True)
-class BuildStep:
+class BuildStep(Step):
     """One build of an overlay.  `kernel` is the package that brings the image's kernel."""
 
     overlay: str
@@ -64,8 +66,6 @@ class BuildStep:
     environment: tuple[tuple[str, str], ...]
     python: PythonEnv | None
     path_excludes: tuple[str, ...]
-    epoch: int
-    leaf: bool = False
 
     @property
     def title(self) -> str:
@@ -88,6 +88,16 @@ class BuildStep:
             "path-excludes": list(self.path_excludes),
             "epoch": self.epoch,
         }
+
+    @property
+    def takes(self) -> tuple[Locked, ...]:
+        python = self.locked.python
+        wheels = python.wheels if python else ()
+        return (*self.locked.packages, *source_files(self.locked), *wheels)
+
+    @property
+    def checks(self) -> tuple[Callable[[], object], ...]:
+        return (check_apt,)
 
     def apply(self, workspace: Workspace) -> None:
         tools = replace(workspace, upper=tools_upper(workspace.upper))
@@ -122,9 +132,9 @@ class BuildStep:
                 epoch=self.epoch,
             ).apply(tools)
         if self.python and self.locked.python:
-            PythonStep(self.overlay, self.python.interpreter, self.locked.python, self.epoch).apply(
-                tools
-            )
+            python = self.locked.python
+            interpreter = self.python.interpreter
+            PythonStep(self.overlay, interpreter, python, epoch=self.epoch).apply(tools)
 
     def build(self, tools: Workspace, result: Path, kernel: str) -> None:
         """Unpack the sources and run the program, in the tree with the tools."""

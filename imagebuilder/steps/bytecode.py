@@ -12,8 +12,8 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from imagebuilder.steps.workspace import Workspace
 from imagebuilder.store.upper import walk
+from imagebuilder.workspace import Workspace
 
 CHECKED, UNCHECKED = (3).to_bytes(4, "little"), (1).to_bytes(4, "little")
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from imagebuilder.steps.workspace import Workspace
+from imagebuilder.workspace import Workspace
 
 VERSION = 2
 

@@ -13,14 +13,15 @@ from imagebuilder.sandbox import INSIDE, Bind
 from imagebuilder.steps import clean
 from imagebuilder.steps.clean import run_clean
 from imagebuilder.steps.generated import files_input
+from imagebuilder.steps.step import Step
 from imagebuilder.steps.tarball import run_place
-from imagebuilder.steps.workspace import Workspace
+from imagebuilder.workspace import Workspace
 
 VERSION = 1
 
 
 @dataclass(frozen=True)
-class ConfigStep:
+class ConfigStep(Step):
     """What an overlay changes beside packages and Python environments."""
 
     overlay: str
@@ -29,8 +30,6 @@ class ConfigStep:
     files: tuple[TreeFile, ...]
     scripts: tuple[Script, ...]
     units: Units
-    epoch: int
-    leaf: bool = False
 
     @property
     def title(self) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from imagebuilder.steps.workspace import Workspace
+from imagebuilder.workspace import Workspace
 
 TREE = "var/lib/dkms"
 LOG = "make.log"

@@ -6,11 +6,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
 from imagebuilder.steps import clean
-from imagebuilder.steps.workspace import Workspace
+from imagebuilder.steps.step import Step
+from imagebuilder.workspace import Workspace
 
 VERSION = 1
 
@@ -54,7 +56,7 @@ touch /etc/.updated /var/.updated
 
 
 @dataclass(frozen=True)
-class FinaliseStep:
+class FinaliseStep(Step):
     """The last layer.  `packages` is what dpkg must say is installed: name to version.
 
     The command line, the ports and what the image is judged by are not written into the root, but
@@ -66,10 +68,9 @@ class FinaliseStep:
     cmdline: tuple[str, ...]
     listens: tuple[str, ...]
     expects: Mapping[str, Json]
-    epoch: int
     version: str = ""
-    title: str = "finalise"
-    leaf: bool = False
+    title: ClassVar[str] = "finalise"
+    reports: ClassVar[str] = "installed"
 
     def inputs(self) -> Mapping[str, Json]:
         return {

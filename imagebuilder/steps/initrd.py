@@ -10,23 +10,27 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.recipe.types import TreeFile
 from imagebuilder.sandbox import INSIDE, Bind
 from imagebuilder.steps.generated import files_input
+from imagebuilder.steps.step import Step
 from imagebuilder.steps.tarball import run_place
-from imagebuilder.steps.workspace import Workspace
+from imagebuilder.workspace import Workspace
 
 VERSION = 2
 OUT = INSIDE / "out"
+# An initrd and all that it is packed from.
+INITRD_BYTES = 300_000_000
 # Where Debian's kernel packages have it: up to trixie, and since Linux 7 in forky.
 VMLINUZ = re.compile(r"^(?:/boot/vmlinuz-(\S+)|/usr/lib/modules/([^/\s]+)/vmlinuz)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class InitrdStep:
+class InitrdStep(Step):
     """The initrd of the kernel that the package `kernel` stands for.
 
     `files` are what the initrd may read of the overlays' files; they are placed for dracut to see,
@@ -35,9 +39,9 @@ class InitrdStep:
 
     kernel: str
     files: tuple[TreeFile, ...]
-    epoch: int
-    title: str = "initrd"
-    leaf: bool = True
+    title: ClassVar[str] = "initrd"
+    leaf: ClassVar[bool] = True
+    writes: ClassVar[int] = INITRD_BYTES
 
     def inputs(self) -> Mapping[str, Json]:
         return {

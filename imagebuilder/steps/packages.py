@@ -3,20 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.digest import Json
 from imagebuilder.lock.repository import make_repository
 from imagebuilder.lock.types import LockedPackage
+from imagebuilder.lock.verified import Locked
+from imagebuilder.process import check_tools
 from imagebuilder.sandbox import INSIDE, Bind
 from imagebuilder.steps import clean
 from imagebuilder.steps.bytecode import run_uncheck
 from imagebuilder.steps.clean import run_clean
-from imagebuilder.steps.workspace import Workspace
+from imagebuilder.steps.step import Counted, Step
+from imagebuilder.workspace import Workspace
 
 VERSION = 1
+# What dpkg says of a package it sets up, and what debootstrap makes of that.
+SET_UP = re.compile(r"(?:Setting up|I: Configuring) ([^\s:]+?)(?::\w+)?(?: \(|\.\.\.)")
 
 # The root's own apt state stays untouched: lists, caches and sources are elsewhere.
 APT_CONF = f"""\
@@ -41,6 +47,11 @@ DPkg::Options {{ "--force-unsafe-io"; "--force-confold"; %s }};
 NO_INITRD = {"INITRD": "No"}
 
 
+def check_apt() -> None:
+    """Raise HostError unless the host has what packages are served with."""
+    check_tools("apt-get", "dpkg-deb")
+
+
 def inputs_of(packages: tuple[LockedPackage, ...]) -> Json:
     """Packages as a digest sees them: exact name, version, architecture and content."""
     return {p.name: f"{p.version} {p.architecture} {p.sha256}" for p in packages}
@@ -52,7 +63,7 @@ def render_excludes(globs: tuple[str, ...]) -> str:
 
 
 @dataclass(frozen=True)
-class PackagesStep:
+class PackagesStep(Step):
     """The packages that an overlay adds to those below."""
 
     overlay: str
@@ -60,8 +71,6 @@ class PackagesStep:
     architecture: str
     packages: tuple[LockedPackage, ...]
     path_excludes: tuple[str, ...]
-    epoch: int
-    leaf: bool = False
 
     @property
     def title(self) -> str:
@@ -74,6 +83,18 @@ class PackagesStep:
             "path-excludes": list(self.path_excludes),
             "epoch": self.epoch,
         }
+
+    @property
+    def takes(self) -> tuple[Locked, ...]:
+        return self.packages
+
+    @property
+    def checks(self) -> tuple[Callable[[], object], ...]:
+        return (check_apt,)
+
+    @property
+    def counted(self) -> Counted:
+        return Counted(len(self.packages), "packages", SET_UP)
 
     def apply(self, workspace: Workspace) -> None:
         given = workspace.work / f"{workspace.upper}.apt"

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
-from imagebuilder.steps.workspace import Workspace
+from imagebuilder.steps.step import Step
+from imagebuilder.workspace import Workspace
 
 VERSION = 1
 KEPT = (
@@ -39,13 +41,11 @@ exit "$status"
 
 
 @dataclass(frozen=True)
-class PruneStep:
+class PruneStep(Step):
     """Globs of paths, from all overlays in order."""
 
     rules: tuple[str, ...]
-    epoch: int
-    title: str = "prune"
-    leaf: bool = False
+    title: ClassVar[str] = "prune"
 
     def inputs(self) -> Mapping[str, Json]:
         return {"step": f"prune {VERSION}", "rules": list(self.rules), "epoch": self.epoch}

@@ -11,9 +11,11 @@ from uv import find_uv_bin
 
 from imagebuilder.digest import Json
 from imagebuilder.lock.types import LockedPython
+from imagebuilder.lock.verified import Locked
 from imagebuilder.sandbox import INSIDE, Bind
 from imagebuilder.steps.bytecode import run_uncheck
-from imagebuilder.steps.workspace import Workspace, check_places
+from imagebuilder.steps.step import Step
+from imagebuilder.workspace import Workspace, check_places
 
 VERSION = 2
 
@@ -35,14 +37,12 @@ done
 
 
 @dataclass(frozen=True)
-class PythonStep:
+class PythonStep(Step):
     """One virtual environment of an overlay."""
 
     overlay: str
     interpreter: str
     locked: LockedPython
-    epoch: int
-    leaf: bool = False
 
     @property
     def title(self) -> str:
@@ -56,6 +56,10 @@ class PythonStep:
             "wheels": {w.filename: w.sha256 for w in self.locked.wheels},
             "epoch": self.epoch,
         }
+
+    @property
+    def takes(self) -> tuple[Locked, ...]:
+        return self.locked.wheels
 
     def apply(self, workspace: Workspace) -> None:
         path = self.locked.path

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import cast
+from typing import ClassVar, cast
 
 from imagebuilder.chips import find_chip
 from imagebuilder.decode import parse_json
@@ -24,13 +24,16 @@ from imagebuilder.recipe.types import Recipe, Slim
 from imagebuilder.slim.types import FAULT, Order
 from imagebuilder.steps.clean import run_clean
 from imagebuilder.steps.initrd import kernel_version
-from imagebuilder.steps.workspace import Workspace
+from imagebuilder.steps.step import Step
+from imagebuilder.workspace import Workspace
 
 VERSION = 1
+# Per cent of a whole root that is rewritten at most: libraries with code for many targets.
+SLIMMED = 15
 
 
 @dataclass(frozen=True)
-class SlimStep:
+class SlimStep(Step):
     """What all overlays say goes, as one layer.
 
     `firmware` is what the recipe's devices ask for of the folders in `slim`; `kernel` is the
@@ -40,9 +43,9 @@ class SlimStep:
     slim: Slim
     firmware: tuple[str, ...]
     kernel: str
-    epoch: int
-    title: str = "slim"
-    leaf: bool = False
+    title: ClassVar[str] = "slim"
+    reports: ClassVar[str] = "slimmed"
+    rewrites: ClassVar[int] = SLIMMED
 
     def inputs(self) -> Mapping[str, Json]:
         slim = self.slim
@@ -115,7 +118,7 @@ def slim_step(recipe: Recipe, epoch: int) -> SlimStep | None:
     if slim == Slim():
         return None
     wanted = wanted_firmware(recipe) if slim.firmware else ()
-    return SlimStep(slim, wanted, recipe.base.kernel, epoch)
+    return SlimStep(slim, wanted, recipe.base.kernel, epoch=epoch)
 
 
 def joined(given: Iterable[Slim]) -> Slim:

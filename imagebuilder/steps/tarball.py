@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from imagebuilder.recipe.types import TreeFile
-from imagebuilder.steps.workspace import Workspace, check_places
+from imagebuilder.workspace import Workspace, check_places
 
 
 def run_place(workspace: Workspace, files: Sequence[TreeFile]) -> None:

@@ -20,9 +20,9 @@ from imagebuilder.lock.verified import Pool
 from imagebuilder.recipe.stages import digests_of_project
 from imagebuilder.recipe.types import Playbook
 from imagebuilder.steps.ansible import AnsibleStep
-from imagebuilder.steps.workspace import Workspace
 from imagebuilder.store.repository import Store
 from imagebuilder.store.upper import settle, walk
+from imagebuilder.workspace import Workspace
 from tests.workshop import CHECKOUT, Workshop
 
 pytestmark = pytest.mark.root
@@ -65,7 +65,7 @@ class Builder:
         """The step for site.yml of a folder."""
         files = digests_of_project(project) or {}
         play = Playbook("site.yml", project, files, {}, ("gpu_nodes",))
-        return AnsibleStep("own", "demo", "linux-image-amd64", play, EPOCH)
+        return AnsibleStep("own", "demo", "linux-image-amd64", play, epoch=EPOCH)
 
     def workspace(self, name: str) -> Workspace:
         """A fresh workspace."""

@@ -18,8 +18,8 @@ from imagebuilder.lock.verified import Pool
 from imagebuilder.process import run
 from imagebuilder.recipe.types import Script
 from imagebuilder.steps.build import BuildStep, check_headers
-from imagebuilder.steps.workspace import Workspace
 from imagebuilder.store.upper import settle, walk
+from imagebuilder.workspace import Workspace
 
 pytestmark = pytest.mark.root
 

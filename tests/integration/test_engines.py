@@ -24,10 +24,10 @@ from imagebuilder.recipe.load import load_recipe
 from imagebuilder.settings import load_settings
 from imagebuilder.steps.bootstrap.step import ENGINES, BootstrapStep
 from imagebuilder.steps.bootstrap.tool import check_tool
-from imagebuilder.steps.workspace import Workspace
 from imagebuilder.store.repository import Store
 from imagebuilder.store.upper import settle, walk
 from imagebuilder.supplies import pool_folders
+from imagebuilder.workspace import Workspace
 from tests.sampling import times
 from tests.workshop import Workshop
 

@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -23,13 +24,14 @@ from imagebuilder.plan import Action, Plan, PlannedStep
 from imagebuilder.process import Completed, run
 from imagebuilder.publish.release import publish
 from imagebuilder.settings import Settings, load_settings
-from imagebuilder.steps.workspace import Workspace
+from imagebuilder.steps.step import Step
 from imagebuilder.store.records import Record, find_record, make_record, record_file
 from imagebuilder.store.repository import LAYERS, ImageRef, Store, make_store
 from imagebuilder.store.state import make_state
 from imagebuilder.store.upper import Changes
 from imagebuilder.store.workplace import workplace
 from imagebuilder.tree import Tree, make_tree
+from imagebuilder.workspace import Workspace
 from tests.fixtures.damage import flip_byte
 from tests.integration.published import UNTESTED, check_objects, memory_folder, quiet
 
@@ -145,12 +147,14 @@ def test_a_whole_store_is_whole(world: World, tmp_path: Path) -> None:
 
 
 @dataclass(frozen=True)
-class Writes:
+class Writes(Step):
     """A step that writes a file."""
 
-    title: str
-    leaf: bool = False
-    epoch: int = 1
+    name: str
+
+    @property
+    def title(self) -> str:
+        return self.name
 
     def inputs(self) -> dict[str, Json]:
         return {"step": self.title}
@@ -161,12 +165,24 @@ class Writes:
         (folder / self.title).write_text(self.title)
 
 
+class Leaf(Writes):
+    """One that writes it beside the root."""
+
+    leaf: ClassVar[bool] = True
+
+
 def test_a_build_records_the_commit_of_each_layer(world: World) -> None:
     state, store = world.settings.state, world.store
     made = {"one": "1" * 64, "leaf": "2" * 64, "two": "3" * 64}
     below = {"one": None, "leaf": made["one"], "two": made["one"]}
     steps = tuple(
-        PlannedStep(Writes(name, name == "leaf"), digest, below[name], Action.BUILD, "")
+        PlannedStep(
+            (Leaf if name == "leaf" else Writes)(name, epoch=1),
+            digest,
+            below[name],
+            Action.BUILD,
+            "",
+        )
         for name, digest in made.items()
     )
     with workplace(state, "building") as work, Pool(state / "debs", state / "wheels") as pool:

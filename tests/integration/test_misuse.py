@@ -14,8 +14,8 @@ from imagebuilder.errors import InputError
 from imagebuilder.lock.verified import Pool
 from imagebuilder.process import Completed, run
 from imagebuilder.steps.initrd import kernel_version
-from imagebuilder.steps.workspace import Workspace
 from imagebuilder.store.repository import Store
+from imagebuilder.workspace import Workspace
 from tests.integration.changes import add_file, change_overlay, leftovers, refs
 from tests.workshop import Workshop
 

@@ -13,8 +13,8 @@ from imagebuilder.errors import WorkError
 from imagebuilder.lock.verified import Pool
 from imagebuilder.recipe.types import Slim
 from imagebuilder.steps.slim import SlimStep
-from imagebuilder.steps.workspace import Workspace
 from imagebuilder.store.upper import settle
+from imagebuilder.workspace import Workspace
 from tests.unit.steps.hip_library import make_hip_library
 
 LIBRARY = "usr/lib/libmath.so.1"
@@ -37,7 +37,7 @@ def test_the_layer_has_what_is_left(busybox: Path) -> None:
     lines: list[str] = []
     notes: list[str] = []
     listening = replace(workspace, on_line=lines.append, on_note=notes.append)
-    SlimStep(SLIM, (), "linux", 1).apply(listening)
+    SlimStep(SLIM, (), "linux", epoch=1).apply(listening)
     changes = settle(workspace.tree, [busybox / "c"])
     assert changes.whiteouts == (KERNEL,)
     assert (workspace.tree / LIBRARY).stat().st_size < 80_000
@@ -55,5 +55,5 @@ def test_the_layer_has_what_is_left(busybox: Path) -> None:
 def test_a_fault_says_what_to_do(busybox: Path) -> None:
     wrong = replace(SLIM, code_in=(*SLIM.code_in, "/usr/lib/libgone.so"))
     with pytest.raises(WorkError, match=r"nothing matches /usr/lib/libgone.so") as caught:
-        SlimStep(wrong, (), "linux", 1).apply(workspace_of(busybox))
+        SlimStep(wrong, (), "linux", epoch=1).apply(workspace_of(busybox))
     assert "code-in" in caught.value.faults[0].hint

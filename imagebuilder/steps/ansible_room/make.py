@@ -18,7 +18,7 @@ from imagebuilder.recipe.types import Playbook
 from imagebuilder.sandbox import Bind, Sandbox, folders_of
 from imagebuilder.steps.ansible_room.throwaway import MACHINE_ID
 from imagebuilder.steps.initrd import kernel_version
-from imagebuilder.steps.workspace import Workspace
+from imagebuilder.workspace import Workspace
 
 HERE = Path(__file__).parent
 # What a build pins over everything that a playbook or its vars say (extra vars win).

@@ -11,7 +11,7 @@ from imagebuilder.process import SBIN
 from imagebuilder.steps.bootstrap.excluded import remove_excluded
 from imagebuilder.steps.bootstrap.request import BootstrapRequest
 from imagebuilder.steps.packages import NO_INITRD
-from imagebuilder.steps.workspace import Workspace
+from imagebuilder.workspace import Workspace
 
 # Programs that engines find before the host's: they do what works in a sandbox.
 PROGRAMS = Path(__file__).with_name("elements") / "bin"

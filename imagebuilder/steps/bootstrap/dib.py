@@ -14,7 +14,7 @@ from imagebuilder.steps.bootstrap.excluded import remove_excluded
 from imagebuilder.steps.bootstrap.request import BootstrapRequest
 from imagebuilder.steps.bootstrap.tool import Tool, check_path, find_tool
 from imagebuilder.steps.packages import NO_INITRD, make_apt_files
-from imagebuilder.steps.workspace import Workspace
+from imagebuilder.workspace import Workspace
 
 ELEMENTS = Path(__file__).with_name("elements")
 DIB = Tool(

@@ -7,8 +7,8 @@ import os
 import re
 from fnmatch import translate
 
-from imagebuilder.steps.workspace import Workspace
 from imagebuilder.store.upper import walk
+from imagebuilder.workspace import Workspace
 
 ALTERNATIVES = "etc/alternatives"
 

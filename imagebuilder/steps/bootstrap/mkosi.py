@@ -15,7 +15,7 @@ from imagebuilder.steps.bootstrap.excluded import remove_excluded
 from imagebuilder.steps.bootstrap.request import BootstrapRequest
 from imagebuilder.steps.bootstrap.tool import Tool, check_path, find_tool
 from imagebuilder.steps.packages import NO_INITRD
-from imagebuilder.steps.workspace import Workspace
+from imagebuilder.workspace import Workspace
 
 MKOSI = Tool("mkosi", "mkosi", "imagebuilder setup --engines", least=24)
 # mkosi's names of architectures, by Debian's.

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from imagebuilder.steps.bootstrap.request import BootstrapRequest
 from imagebuilder.steps.packages import NO_INITRD
-from imagebuilder.steps.workspace import Workspace
+from imagebuilder.workspace import Workspace
 
 
 def run_mmdebstrap(request: BootstrapRequest, workspace: Workspace) -> None:

@@ -11,23 +11,26 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from imagebuilder.digest import Json
 from imagebuilder.lock.repository import make_repository
 from imagebuilder.lock.types import LockedPackage
+from imagebuilder.lock.verified import Locked
 from imagebuilder.steps import clean
 from imagebuilder.steps.bootstrap.debootstrap import run_debootstrap
 from imagebuilder.steps.bootstrap.dib import DIB, run_dib
 from imagebuilder.steps.bootstrap.mkosi import MKOSI, run_mkosi
 from imagebuilder.steps.bootstrap.mmdebstrap import run_mmdebstrap
 from imagebuilder.steps.bootstrap.request import BootstrapRequest
-from imagebuilder.steps.bootstrap.tool import Tool
+from imagebuilder.steps.bootstrap.tool import Tool, check_tool
 from imagebuilder.steps.bytecode import run_uncheck
 from imagebuilder.steps.clean import run_clean
-from imagebuilder.steps.packages import inputs_of
-from imagebuilder.steps.workspace import Workspace
+from imagebuilder.steps.packages import SET_UP, check_apt, inputs_of
+from imagebuilder.steps.step import Counted, Step
 from imagebuilder.store.upper import remove
+from imagebuilder.workspace import Workspace
 
 VERSION = 2
 
@@ -68,7 +71,7 @@ WORD_SIZES = ("lib32", "libx32")
 
 
 @dataclass(frozen=True)
-class BootstrapStep:
+class BootstrapStep(Step):
     """The base of a recipe."""
 
     base: str
@@ -77,8 +80,6 @@ class BootstrapStep:
     architecture: str
     packages: tuple[LockedPackage, ...]
     path_excludes: tuple[str, ...]
-    epoch: int
-    leaf: bool = False
 
     @property
     def title(self) -> str:
@@ -95,6 +96,18 @@ class BootstrapStep:
             "path-excludes": list(self.path_excludes),
             "epoch": self.epoch,
         }
+
+    @property
+    def takes(self) -> tuple[Locked, ...]:
+        return self.packages
+
+    @property
+    def checks(self) -> tuple[Callable[[], object], ...]:
+        return (check_apt, partial(check_tool, ENGINES[self.engine].tool))
+
+    @property
+    def counted(self) -> Counted:
+        return Counted(len(self.packages), "packages", SET_UP)
 
     def apply(self, workspace: Workspace) -> None:
         repository = workspace.work / f"{workspace.upper}.repository"

@@ -17,9 +17,8 @@ from imagebuilder.lock.types import Lock
 from imagebuilder.lock.verified import Pool
 from imagebuilder.plan import Action, Plan, make_plan
 from imagebuilder.settings import Settings
-from imagebuilder.steps.packages import PackagesStep
-from imagebuilder.steps.slim import SlimStep
-from imagebuilder.supplies import MARGIN, SLIMMED, check_space, room_for, supplies, taken_by
+from imagebuilder.steps.slim import SLIMMED, SlimStep
+from imagebuilder.supplies import MARGIN, check_space, room_for, supplies
 from imagebuilder.ui import Ui
 from tests.fixtures.damage import flip_byte
 from tests.unit.lock.world import World, hello_recipe
@@ -56,11 +55,10 @@ def test_an_altered_package_is_fetched_again_by_the_step_that_takes_it(
     asked, said = len(world.server.asked), io.StringIO()
     with opened(world, hello_lock, said) as (pool, plan):
         steps = {s.step.title: s.step for s in plan.steps}
-        pool.take(taken_by(steps["packages greet"]))
+        pool.take(steps["packages greet"].takes)
         assert world.server.asked[asked:] == []
         more = steps["packages more"]
-        assert isinstance(more, PackagesStep)
-        assert pool.take(taken_by(more)) == [path]
+        assert pool.take(more.takes) == [path]
     assert path.read_bytes() == right
     assert world.server.asked[asked:] == ["pool/big_1.0_all.deb"]
     assert "damaged in the package pool, fetching again: big=1.0:all" in said.getvalue()
@@ -71,7 +69,7 @@ def test_without_a_network_an_altered_package_is_named(world: World, hello_lock:
     with opened(world, hello_lock, io.StringIO(), offline=True) as (pool, plan):
         greet = next(s.step for s in plan.steps if s.step.title == "packages greet")
         with pytest.raises(InputError, match=r"1 of the locked files (?s:.*)\n    hello=1\.0:all"):
-            pool.take(taken_by(greet))
+            pool.take(greet.takes)
 
 
 def test_what_a_build_needs_is_told_from_the_lock(world: World, hello_lock: Lock) -> None:
@@ -81,7 +79,8 @@ def test_what_a_build_needs_is_told_from_the_lock(world: World, hello_lock: Lock
     plan = make_plan(hello_recipe(world), lock, layers=())
     room = room_for(state, lock, plan)
     assert room.fetched == sum(package.size for package in lock.packages)
-    others = room_for(state, replace_sizes(lock, 2 * 10**6), plan)
+    larger = replace_sizes(lock, 2 * 10**6)
+    others = room_for(state, larger, make_plan(hello_recipe(world), larger, layers=()))
     slimmed = 100 + SLIMMED if any(isinstance(s.step, SlimStep) for s in plan.steps) else 100
     assert others.built - room.built == 7 * 10**6 * slimmed * (100 + MARGIN) // 10_000
     with opened(world, lock, io.StringIO()):

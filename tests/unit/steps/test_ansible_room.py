@@ -21,13 +21,13 @@ from imagebuilder.steps.ansible_room.make import (
     make_inside,
     render_settings,
 )
-from imagebuilder.steps.workspace import Workspace
+from imagebuilder.workspace import Workspace
 
 
 def make_step(project: Path, **vars_: str) -> AnsibleStep:
     """A step for a playbook of one file."""
     play = Playbook("site.yml", project, {"site.yml": "0 d1"}, vars_)
-    return AnsibleStep("own", "p", "linux-image-amd64", play, 0)
+    return AnsibleStep("own", "p", "linux-image-amd64", play, epoch=0)
 
 
 def make_workspace(work: Path) -> Workspace:

@@ -18,7 +18,7 @@ from imagebuilder.steps.bootstrap.dib import ELEMENTS
 from imagebuilder.steps.bootstrap.excluded import remove_excluded
 from imagebuilder.steps.bootstrap.step import ENGINES, TRACES, BootstrapStep, remove_traces
 from imagebuilder.steps.bootstrap.tool import Tool, check_path, check_tool, find_tool
-from imagebuilder.steps.workspace import Workspace
+from imagebuilder.workspace import Workspace
 
 TOOL = Tool("frob", "frobnicate", "apt-get install frob", least=24)
 
@@ -55,7 +55,7 @@ def test_a_base_may_name_exactly_the_engines_there_are() -> None:
 
 
 def test_the_engine_and_the_version_of_its_code_are_inputs() -> None:
-    step = BootstrapStep("debian-x", "mkosi", "x", "amd64", (), (), 0)
+    step = BootstrapStep("debian-x", "mkosi", "x", "amd64", (), (), epoch=0)
     for name, engine in ENGINES.items():
         told = name if engine.version == 1 else f"{name} {engine.version}"
         assert replace(step, engine=name).inputs() == {**step.inputs(), "engine": told}

@@ -7,9 +7,8 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO
 
-from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
 from imagebuilder.lock.verified import Pool
 from imagebuilder.process import Completed, Word, run
@@ -99,33 +98,6 @@ class Workspace:
     def merged(self) -> Path:
         """Where an engine finds the root it fills."""
         return self.work / self.sandbox().merged
-
-
-class Step(Protocol):
-    """A planned unit of work.  A step is a value: equal inputs mean an equal layer."""
-
-    @property
-    def title(self) -> str:
-        """What a person reads, unique in a plan: `packages llama-cpp`."""
-        ...
-
-    @property
-    def epoch(self) -> int:
-        """SOURCE_DATE_EPOCH while it runs."""
-        ...
-
-    @property
-    def leaf(self) -> bool:
-        """Whether it makes files beside the root (`Workspace.out`) instead of changing it."""
-        ...
-
-    def inputs(self) -> Mapping[str, Json]:
-        """Everything it reads besides the layer below, with the version of its own code."""
-        ...
-
-    def apply(self, workspace: Workspace) -> None:
-        """Do the work.  Raises WorkError."""
-        ...
 
 
 def check_places(workspace: Workspace, targets: Sequence[str]) -> None:
