@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from imagebuilder.proof.access_units import find_unit
+from imagebuilder.proof.access.units import find_unit
 from imagebuilder.proof.fallback_guard import Look, looks
 from imagebuilder.proof.fallback_llama import prove_llama
 from imagebuilder.proof.fallback_say import SAY

@@ -13,7 +13,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from imagebuilder.proof.access_units import PREFIXES, Unit
+from imagebuilder.proof.access.units import PREFIXES, Unit
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 

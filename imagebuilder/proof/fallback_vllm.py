@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from imagebuilder.proof.environment import Torch, ask_environment
 from imagebuilder.proof.fallback_say import SAY
+from imagebuilder.proof.python.environment import Torch, ask_environment
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.types import Evidence, Finding
 from imagebuilder.recipe.expectations import Engine

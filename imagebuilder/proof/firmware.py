@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from imagebuilder.chips import STAND_INS, Chip, find_chip
-from imagebuilder.proof.kernel_devices import Drivers, drivers_of
-from imagebuilder.proof.kernel_modules import Module, read_modules
+from imagebuilder.proof.kernel.devices import Drivers, drivers_of
+from imagebuilder.proof.kernel.modules import Module, read_modules
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.types import Evidence, Finding, Question

@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from time import monotonic
 
-from imagebuilder.proof.access import prove_access
-from imagebuilder.proof.code import prove_code
+from imagebuilder.proof.access.prove import prove_access
+from imagebuilder.proof.code.prove import prove_code
 from imagebuilder.proof.fallback import prove_fallback
 from imagebuilder.proof.firmware import prove_firmware
-from imagebuilder.proof.kernel import prove_kernel
-from imagebuilder.proof.libraries import prove_libraries
-from imagebuilder.proof.python import prove_python
+from imagebuilder.proof.kernel.prove import prove_kernel
+from imagebuilder.proof.libraries.prove import prove_libraries
+from imagebuilder.proof.python.prove import prove_python
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.types import Answer, Finding, Proof, Question
 

@@ -29,8 +29,8 @@ from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.show import read_object, render_shown, show_node
 from imagebuilder.process import Completed
 from imagebuilder.proof.as_json import parse_proof
-from imagebuilder.proof.ask_python import MARK
-from imagebuilder.proof.environment import read_environment
+from imagebuilder.proof.python.ask import MARK
+from imagebuilder.proof.python.environment import read_environment
 from imagebuilder.proof.subject import subject_of
 from imagebuilder.publish.content import read_identities
 from imagebuilder.publish.evidence import read_evidence

@@ -11,8 +11,8 @@ import pytest
 
 from imagebuilder.nodes.initrd import Entry, render_cpio
 from imagebuilder.process import Completed
-from imagebuilder.proof.ask_python import MARK
-from imagebuilder.proof.libraries import LOAD, parse_loads
+from imagebuilder.proof.libraries.prove import LOAD, parse_loads
+from imagebuilder.proof.python.ask import MARK
 from imagebuilder.proof.types import Question
 from imagebuilder.report.types import Check, Outcome, Stage
 from imagebuilder.root import Root

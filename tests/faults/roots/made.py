@@ -16,8 +16,8 @@ from typing import Any
 
 from imagebuilder.digest import Json
 from imagebuilder.process import Completed
-from imagebuilder.proof.ask_python import MARK
-from imagebuilder.proof.libraries import LOAD
+from imagebuilder.proof.libraries.prove import LOAD
+from imagebuilder.proof.python.ask import MARK
 from imagebuilder.publish.find import ReleaseName
 from imagebuilder.recipe.expectations import Expectations, plain
 from imagebuilder.recipe.types import Hardware
@@ -35,7 +35,7 @@ class Answers:
 
     Of `env NAME=VALUE ... COMMAND` it is the command that counts, and a program's own text
     (`python -c TEXT`) is left out.  A value is what they print, `{status, stdout, stderr}`, or
-    `{environment}`: what ask_python.py finds.  The loader is asked about libraries one by one:
+    `{environment}`: what proof/python/ask.py finds.  The loader is asked about each library:
     `load PATH`, and what it says of one that is not listed is that it loads.  As in a real root, a
     program that is not there, or whose interpreter is not, ends with exit status 127.
     """

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from imagebuilder.chips import find_chip
 from imagebuilder.digest import Json
-from imagebuilder.proof.kernel_modules import module_name
+from imagebuilder.proof.kernel.modules import module_name
 from imagebuilder.recipe.load import load_recipe
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.settings import Settings

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.process import Completed
-from imagebuilder.proof.ask_python import MARK
 from imagebuilder.proof.fallback import prove_fallback
+from imagebuilder.proof.python.ask import MARK
 from imagebuilder.proof.types import Finding
 from imagebuilder.recipe.expectations import Engine, Expectations, PythonWorks
 from tests.unit.proof.trees import Link, Program, Sandbox, facts, faults, make_tree

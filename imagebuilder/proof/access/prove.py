@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Question 6: those who are to use the accelerator may: groups, udev rules, limits, units.
+
+Asked of the devices, accounts and services that overlays declare, and of the render group where
+the profile has a device whose nodes that group owns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from imagebuilder.chips import find_chip
+from imagebuilder.proof.access.accounts import Accounts, memlock_of, read_accounts, read_memlock
+from imagebuilder.proof.access.services import prove_services
+from imagebuilder.proof.access.udev import NVIDIA, SUBSYSTEMS, node_of
+from imagebuilder.proof.access.units import FOLDERS, find_unit
+from imagebuilder.proof.say import Say, some
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.types import Evidence, Finding, Question
+from imagebuilder.recipe.expectations import Device
+from imagebuilder.root import Root
+
+SAY = Say(Question.ACCESS)
+MODPROBE = "/usr/bin/nvidia-modprobe"
+SETUID = 0o4000
+# The nodes of a chip's driver, where no overlay declares any.
+NODES = {
+    "amdgpu": ("/dev/dri/renderD*",),
+    "i915": ("/dev/dri/renderD*",),
+    "xe": ("/dev/dri/renderD*",),
+    "amdxdna": ("/dev/accel/accel*",),
+}
+
+
+def prove_access(subject: Subject) -> Iterator[Finding]:
+    """Every finding about access; none where nothing is declared and no device is known."""
+    accounts = read_accounts(subject.root)
+    devices = subject.expectations.devices
+    for device in (*devices, *undeclared(subject)):
+        yield from prove_device(subject, device, accounts)
+    if any(device.path.startswith(NVIDIA) for device in devices):
+        yield made_by(subject)
+    for user in subject.expectations.users:
+        yield from prove_user(user, devices, accounts)
+    if any(service.memlock for service in subject.expectations.services):
+        yield from prove_limits(subject, accounts)
+    yield from prove_services(subject, accounts)
+
+
+def undeclared(subject: Subject) -> Iterator[Device]:
+    """The nodes of the profile's devices that no overlay declares."""
+    declared = {device.path for device in subject.expectations.devices}
+    chips = [chip for device in subject.hardware if (chip := find_chip(device.pci)) and chip.group]
+    nodes = {
+        path: chip.group for chip in chips for name in chip.modules for path in NODES.get(name, ())
+    }
+    for path, group in nodes.items():
+        if path not in declared:
+            yield Device(path, group)
+
+
+def prove_device(subject: Subject, device: Device, accounts: Accounts) -> Iterator[Finding]:
+    """Findings about a device node: whose it is by the image, and whose it must be."""
+    node = node_of(subject.root, device.path, subject.cmdline)
+    by = Evidence(node.path or "/usr/lib/udev/rules.d", said=f"{device.path}: {node.text}")
+    if device.group and device.group not in accounts.groups:
+        yield SAY.fault(
+            f"there is no group {device.group}, which is to own {device.path}",
+            Evidence("/etc/group"),
+            hint=f"declare it (overlay key groups:), or install udev, which has {device.group}",
+        )
+        return
+    if node.for_all:
+        yield SAY.fact(f"{device.path} may be used by everybody", by)
+        return
+    if not device.group:
+        what = f"{device.path} is to be for everybody, but has {node.text}"
+        hint = "say which group owns it (proof: devices: group:), or let a udev rule give it 0666"
+        yield SAY.fault(what, by, hint=hint)
+        return
+    if accounts.group(node.group) == device.group and node.for_group:
+        yield SAY.fact(f"{device.path} belongs to {device.group}, mode {node.mode:04o}", by)
+        return
+    known = node.path or device.path.startswith((NVIDIA, *(begin for begin, _ in SUBSYSTEMS)))
+    what = f"no udev rule of the image gives {device.path} to {device.group}"
+    what += f": it has {node.text}" if node.path else ""
+    hint = "install udev with its rules, or ship a rule such as "
+    hint += f'SUBSYSTEM=="...", GROUP="{device.group}", MODE="0660" in /usr/lib/udev/rules.d'
+    yield SAY.fault(what, by, hint=hint) if known else SAY.warning(what, by, hint=hint)
+
+
+def made_by(subject: Subject) -> Finding:
+    """The finding about NVIDIA's nodes, which no kernel driver makes: what in the image does."""
+    root = subject.root
+    for folder in ("/etc/udev/rules.d", "/usr/lib/udev/rules.d", *FOLDERS):
+        for name in root.names(folder):
+            path = f"{folder}/{name}"
+            if not root.is_file(path):
+                continue
+            for line in root.text(path).splitlines():
+                if makes_nodes(root, line):
+                    what = "the nodes of NVIDIA's driver are made at boot"
+                    return SAY.fact(what, Evidence(path, said=line.strip()))
+    host = root.host(MODPROBE)
+    if host is not None and host.stat().st_mode & SETUID:
+        where = Evidence(MODPROBE, said="set-user-ID root")
+        units = (find_unit(root, service.unit) for service in subject.expectations.services)
+        held = [unit.name for unit in units if unit and unit.true("NoNewPrivileges")]
+        if held:
+            what = f"nothing makes NVIDIA's device nodes before {some(held)}, which cannot itself"
+            hint = "ship a udev rule or unit that runs nvidia-modprobe at boot: a service with "
+            return SAY.warning(what, where, hint=f"{hint}NoNewPrivileges=yes gains nothing from it")
+        return SAY.fact("the nodes of NVIDIA's driver are made by whoever uses it first", where)
+    there = "is not set-user-ID" if host is not None else "is not there"
+    return SAY.fault(
+        f"nothing makes NVIDIA's device nodes: no unit or udev rule does, nvidia-modprobe {there}",
+        Evidence(MODPROBE),
+        hint="install nvidia-modprobe, or ship a udev rule or unit that runs it at boot",
+    )
+
+
+def makes_nodes(root: Root, line: str) -> bool:
+    """Whether a line of a rule or unit runs what makes the nodes, itself or in a program of ours.
+
+    A rule that only mentions them, such as one about power, does not.
+    """
+    if line.lstrip().startswith(("#", ";")) or not ("RUN" in line or "Exec" in line):
+        return False
+    if "nvidia-modprobe" in line or ("mknod" in line and "nvidia" in line):
+        return True
+    words = line.replace('"', " ").replace("=", " ").split()
+    programs = [w for w in words if w.startswith("/") and "nvidia" in w and root.is_file(w)]
+    found = [root.read(path) or b"" for path in programs]
+    return any(text.startswith(b"#!") and b"nvidia-modprobe" in text for text in found)
+
+
+def prove_user(user: str, devices: Iterable[Device], accounts: Accounts) -> Iterator[Finding]:
+    """Findings about an account: it is there, and in the group of each device."""
+    if user not in accounts.users:
+        what = f"there is no account {user}, which is to use the accelerator"
+        hint = "declare it (overlay key users:), or take it from the overlay's proof:"
+        yield SAY.fault(what, Evidence("/etc/passwd"), hint=hint)
+        return
+    groups = dict.fromkeys(device.group for device in devices if device.group)
+    lacking = [group for group in groups if group not in accounts.groups_of(user)]
+    if user == "root":
+        return
+    if lacking:
+        what = f"{user} is not in {some(lacking)}, whose devices it is to use"
+        hint = f"add {some(lacking)} to the groups of {user} (overlay key users: groups:)"
+        yield SAY.fault(what, Evidence("/etc/group", symbol=lacking[0]), hint=hint)
+    elif groups:
+        where = (Evidence("/etc/group", symbol=group, said=user) for group in groups)
+        yield SAY.fact(f"{user} is in {some(groups)}", *where)
+
+
+def prove_limits(subject: Subject, accounts: Accounts) -> Iterator[Finding]:
+    """Findings about memlock of the accounts; asked when a service locks memory, as then whoever
+    runs the same program by hand does.
+    """
+    limits = read_memlock(subject.root)
+    for user in subject.expectations.users:
+        found = memlock_of(user, accounts, limits)
+        bad = [kind for kind in ("soft", "hard") if kind not in found or not found[kind].unlimited]
+        where = [
+            Evidence(limit.path, said=f"{limit.domain} {limit.kind} memlock {limit.value}")
+            for limit in dict.fromkeys(found.values())
+        ]
+        if not bad:
+            yield SAY.fact(f"{user} may lock memory without limit", *where)
+        elif user != "root" and user in accounts.users:
+            yield SAY.fault(
+                f"{user} may not lock memory without limit ({' and '.join(bad)} limit)",
+                *(where or [Evidence("/etc/security/limits.d")]),
+                hint=f"ship /etc/security/limits.d/NAME.conf with: {user} - memlock unlimited",
+            )

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the services that use the accelerator may: account, groups, device policy, memory."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterator
+
+from imagebuilder.proof.access.accounts import Accounts
+from imagebuilder.proof.access.udev import node_of
+from imagebuilder.proof.access.units import (
+    BINARIES,
+    FOLDERS,
+    Unit,
+    default_memlock,
+    find_file,
+    find_unit,
+)
+from imagebuilder.proof.say import Say, some
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.types import Evidence, Finding, Question
+from imagebuilder.recipe.expectations import Device, Service
+from imagebuilder.root import Root
+
+SAY = Say(Question.ACCESS)
+# Devices that are of use only together: how their paths begin.
+FAMILIES = (("/dev/dri/", "/dev/kfd"), ("/dev/accel/",), ("/dev/nvidia",))
+# What a backend opens.
+OPENS = {
+    "hip": ("/dev/dri/", "/dev/kfd"),
+    "vulkan": ("/dev/dri/", "/dev/nvidia"),
+    "sycl": ("/dev/dri/",),
+    "cuda": ("/dev/nvidia",),
+}
+# Which nodes a glob for all of NVIDIA's means.
+ALL_NVIDIA = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm")
+EXECUTABLE = 0o111
+
+
+def prove_services(subject: Subject, accounts: Accounts) -> Iterator[Finding]:
+    """Findings about every service that overlays declare."""
+    for service in subject.expectations.services:
+        unit = find_unit(subject.root, service.unit)
+        if unit is None:
+            yield missing(subject.root, service)
+            continue
+        yield from prove_programs(subject.root, unit)
+        yield from prove_memlock(subject.root, service, unit)
+        yield from prove_use(subject, unit, accounts)
+
+
+def missing(root: Root, service: Service) -> Finding:
+    """The fault of a service without a unit, or with one that is masked."""
+    path = find_file(root, service.unit)
+    if path:
+        what = f"{service.unit} is masked or leads nowhere"
+        hint = "unmask it (overlay key units:), or take the service from the overlay's proof:"
+        return SAY.fault(what, Evidence(path), hint=hint)
+    what = f"there is no {service.unit}, which is to use the accelerator"
+    hint = "install the package that has it, or ship it in the overlay's files/etc/systemd/system"
+    return SAY.fault(what, Evidence(FOLDERS[0]), hint=hint)
+
+
+def prove_programs(root: Root, unit: Unit) -> Iterator[Finding]:
+    """Findings about what the unit starts: there, and executable."""
+    if not unit.every("ExecStart"):
+        what = f"{unit.name} starts nothing: it has no ExecStart="
+        yield SAY.fault(
+            what, *files(unit), hint="give it one, or remove the drop-in that clears it"
+        )
+    for program in unit.programs:
+        # Specifiers and variables are known only when it runs.
+        if "%" in program or "$" in program:
+            continue
+        if why := cannot_run(root, program):
+            what = f"{unit.name} starts {program}, {why}"
+            hint = "install what has it, or give the file of the overlay mode 0755"
+            yield SAY.fault(what, *files(unit), Evidence(program), hint=hint)
+
+
+def cannot_run(root: Root, program: str) -> str:
+    """Why a program of a unit cannot be run, "" when it can."""
+    places = [program] if program.startswith("/") else [f"{b}/{program}" for b in BINARIES]
+    found = next((place for place in places if root.is_file(place)), None)
+    host = root.host(found) if found else None
+    if found is None or host is None:
+        return "which is not in the image"
+    if not host.stat().st_mode & EXECUTABLE:
+        return "which is not executable"
+    with host.open("rb") as file:
+        first = file.readline(256)
+    interpreter = first[2:].split()[:1] if first.startswith(b"#!") else []
+    for each in interpreter:
+        name = each.decode(errors="replace")
+        if not root.is_file(name):
+            return f"whose interpreter {name} is not in the image"
+    return ""
+
+
+def prove_memlock(root: Root, service: Service, unit: Unit) -> Iterator[Finding]:
+    """Findings about the limit of locked memory of a service that needs it."""
+    if not service.memlock:
+        return
+    limit = unit.last("LimitMEMLOCK") or default_memlock(root)
+    if limit and all(part == "infinity" for part in limit.split(":")):
+        said = f"LimitMEMLOCK={limit}"
+        what = f"{unit.name} may lock memory without limit"
+        yield SAY.fact(what, *(Evidence(path, "Service", said=said) for path in unit.paths[-1:]))
+        return
+    what = f"{unit.name} may lock {limit or 'at most 8 MiB (the default)'} of memory"
+    hint = f"LimitMEMLOCK=infinity in [Service] of {unit.name}, or in a drop-in"
+    yield SAY.fault(what, *files(unit), hint=hint)
+
+
+def prove_use(subject: Subject, unit: Unit, accounts: Accounts) -> Iterator[Finding]:
+    """Findings about the devices that a service needs: it may open each."""
+    user = unit.last("User", "root")
+    dynamic = unit.true("DynamicUser")
+    if not dynamic and "%" not in user and user not in accounts.users and not user.isdecimal():
+        what = f"{unit.name} runs as {user}, an account that is not there"
+        hint = "declare the account (overlay key users:), or correct User="
+        yield SAY.fault(what, *files(unit), Evidence("/etc/passwd"), hint=hint)
+        return
+    needed = needed_by(subject, unit)
+    if unit.true("PrivateDevices") and needed:
+        what = f"{unit.name} has PrivateDevices=yes and sees no {some(d.path for d in needed)}"
+        hint = "PrivateDevices=no, and DevicePolicy=closed with DeviceAllow= for the accelerator"
+        yield SAY.fault(what, *files(unit), hint=hint)
+        return
+    groups = groups_of(unit, user, accounts, dynamic=dynamic)
+    shut = [d for d in needed if not all(unit.allows(node) for node in nodes(d))]
+    barred = [d for d in needed if d.group and not reaches(subject, d, user, groups)]
+    if shut:
+        what = f"{unit.name} is kept from {some(d.path for d in shut)} by its device policy"
+        said = f"DeviceAllow={' '.join(unit.every('DeviceAllow'))}"
+        hint = "DeviceAllow= of that device, such as char-drm rw, char-kfd rw, char-nvidia* rw"
+        where = [Evidence(path, "Service", said=said) for path in unit.paths[-1:]]
+        yield SAY.fault(what, *where, hint=hint)
+    if barred:
+        lacking = dict.fromkeys(d.group for d in barred)
+        yield SAY.fault(
+            f"{unit.name} runs as {user} without {some(lacking)}, which owns "
+            f"{some(d.path for d in barred)}",
+            *files(unit),
+            hint=f"SupplementaryGroups={' '.join(lacking)} in [Service], or {user} in that group",
+        )
+    if needed and not shut and not barred:
+        what = f"{unit.name} may use {some(d.path for d in needed)} as {user}"
+        yield SAY.fact(what, *files(unit))
+
+
+def files(unit: Unit) -> tuple[Evidence, ...]:
+    """Where the unit is read from."""
+    return tuple(Evidence(path, "Service") for path in unit.paths)
+
+
+def groups_of(unit: Unit, user: str, accounts: Accounts, *, dynamic: bool) -> frozenset[str]:
+    """The groups that the service runs with."""
+    own = frozenset() if dynamic else accounts.groups_of(user)
+    named = (accounts.group(g) for g in (unit.last("Group"), *unit.words("SupplementaryGroups")))
+    return own | frozenset(name for name in named if name)
+
+
+def reaches(subject: Subject, device: Device, user: str, groups: frozenset[str]) -> bool:
+    """Whether the owner, group and mode of a node let the service use it."""
+    if user in ("root", "0") or device.group in groups:
+        return True
+    return node_of(subject.root, device.path, subject.cmdline).for_all
+
+
+def needed_by(subject: Subject, unit: Unit) -> list[Device]:
+    """Which of the declared devices a service needs.
+
+    Those that the backends of its engine open.  Of a service that is no engine's: those of the
+    families that its device policy lets in, all of them when it lets none in.
+    """
+    devices = subject.expectations.devices
+    engines = [each for each in subject.expectations.engines if each.unit == unit.name]
+    opened = tuple(p for e in engines for backend in e.backends for p in OPENS.get(backend, ()))
+    if engines:
+        return [device for device in devices if opened and device.path.startswith(opened)]
+    families = [
+        family
+        for family in FAMILIES
+        if any(d.path.startswith(family) and any(map(unit.allows, nodes(d))) for d in devices)
+    ]
+    begins = tuple(begin for family in families for begin in family)
+    return [d for d in devices if d.path.startswith(begins)] if begins else list(devices)
+
+
+def nodes(device: Device) -> tuple[str, ...]:
+    """The nodes that a device's path means."""
+    if device.path.startswith("/dev/nvidia") and posixpath.basename(device.path) == "nvidia*":
+        return ALL_NVIDIA
+    return (device.path,)

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Code for Intel's GPUs: SPIR-V, which the driver compiles, and native code made ahead of time.
+
+SYCL libraries have both in sections that are named by target (clang's offload wrapper, seen in
+bitsandbytes): `sycl-spir64` is SPIR-V, `sycl-spir64_gen` what ocloc made, an ar(5) archive with an
+ELF file (EM_INTELGT) per device, called by its IP version, `64.12.55.8`.  Either may be a zstd
+frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from io import BytesIO
+
+import zstandard
+
+from imagebuilder.proof.code.types import CodeObject, Form
+from imagebuilder.proof.elf import INTELGT, Opened
+
+PREFIX = "__CLANG_OFFLOAD_BUNDLE__sycl-spir64"
+SPIRV = (b"\x03\x02\x23\x07", b"\x07\x23\x02\x03")
+ZSTD = b"\x28\xb5\x2f\xfd"
+ARCHIVE = b"!<arch>\n"
+MOST = 1 << 28
+# IP versions by the name ocloc has for a family (compute-runtime, platforms.h).
+FAMILIES = {
+    "dg2": ("12.55.", "12.56.", "12.57."),
+    "xe-hpg": ("12.55.", "12.56.", "12.57."),
+    "xe-lpg": ("12.70.", "12.71."),
+    "xe-hpc": ("12.60.", "12.61."),
+    "xe2": ("20.1.", "20.2.", "20.4."),
+}
+
+
+def serves(code: CodeObject, target: str) -> Form | None:
+    """How a GPU that is `target` comes to run this code, if at all."""
+    if code.form is Form.FORWARD:
+        return Form.FORWARD
+    family = FAMILIES.get(target, ())
+    return Form.NATIVE if code.target.startswith(family) and family else None
+
+
+def read_level_zero(file: Opened) -> list[CodeObject]:
+    """All code for Intel's GPUs in an ELF file, or the one that it is itself."""
+    if file.machine == INTELGT:
+        return [CodeObject("an Intel GPU", Form.NATIVE, len(file.data), "")]
+    found: list[CodeObject] = []
+    for section in file.sections:
+        if section.name.startswith(PREFIX):
+            for number, (_, offset, size) in enumerate(file.held(section)):
+                content = bytes(file.data[offset : offset + size])
+                found += read_module(content, section.name, number)
+    return found
+
+
+def read_module(content: bytes, section: str = "", number: int = 0) -> list[CodeObject]:
+    """The code in one module: SPIR-V, an archive of ocloc's, or nothing that we know."""
+    if content.startswith(ZSTD):
+        try:
+            content = zstandard.ZstdDecompressor().stream_reader(BytesIO(content)).read(MOST)
+        except zstandard.ZstdError as error:
+            return [CodeObject("", Form.NATIVE, 0, section, number, f"cannot be unpacked: {error}")]
+    if content.startswith(SPIRV):
+        return [CodeObject("SPIR-V", Form.FORWARD, len(content), section, number)]
+    if content.startswith(ARCHIVE):
+        return [
+            CodeObject(name, form, size, section, number) for name, form, size in members(content)
+        ]
+    return []
+
+
+def members(archive: bytes) -> Iterator[tuple[str, Form, int]]:
+    """The devices in an archive of ocloc's: IP version, form, bytes (ar(5): heads of 60 bytes)."""
+    place = len(ARCHIVE)
+    while place + 60 <= len(archive):
+        head = archive[place : place + 60]
+        name, length = head[:16].decode(errors="replace").rstrip(" /"), head[48:58].strip()
+        size = int(length) if length.isdigit() else 0
+        if name == "generic_ir":
+            yield "SPIR-V", Form.FORWARD, size
+        elif not name.startswith("pad_"):
+            yield name.removeprefix("64.").removeprefix("32."), Form.NATIVE, size
+        place += 60 + size + size % 2

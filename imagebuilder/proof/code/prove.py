@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which GPU targets the shipped binaries carry code for, against the target they must serve."""
+
+from __future__ import annotations
+
+import mmap
+import posixpath
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from imagebuilder.proof.code import cuda, hip, level_zero
+from imagebuilder.proof.code.tensile import find_kernels
+from imagebuilder.proof.code.types import CodeObject, Form, in_order
+from imagebuilder.proof.elf import Opened, opened
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.types import Evidence, Finding, Level, Question
+from imagebuilder.recipe.expectations import Code
+from imagebuilder.root import Root
+from imagebuilder.ui import format_count
+
+MOST_EVIDENCE = 8
+MIB = 1 << 20
+LIBRARIES = ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
+DEBIAN = ("/usr/lib/*-linux-gnu/nvidia/*",)
+
+
+@dataclass(frozen=True)
+class Maker:
+    """How code of one vendor's is read, and what is said of it.
+
+    `forward` is what the driver compiles, with the libraries `compilers` (globs) that it opens by
+    name, so that no NEEDED has them, and that are to `install`; `elsewhere` is what to do where
+    there is no code.
+    """
+
+    read: Callable[[Opened, str], list[CodeObject]]
+    serves: Callable[[CodeObject, str], Form | None]
+    code: str
+    container: str
+    forward: str
+    elsewhere: str
+    compilers: tuple[str, ...] = ()
+    install: str = ""
+
+
+def read_cuda(file: Opened, _: str) -> list[CodeObject]:
+    """All of it."""
+    return cuda.read_cuda(file)
+
+
+def read_level_zero(file: Opened, _: str) -> list[CodeObject]:
+    """All of it."""
+    return level_zero.read_level_zero(file)
+
+
+def serves_hip(code: CodeObject, target: str) -> Form | None:
+    """HIP has native code only."""
+    return code.form if hip.serves(code, target) else None
+
+
+HIP = Maker(
+    hip.read_hip,
+    serves_hip,
+    "code object",
+    "bundle",
+    "",
+    "take a build that has it, such as the vendor's ROCm, or compute by Vulkan, which compiles"
+    " its shaders for every card",
+)
+NVIDIA = Maker(
+    read_cuda,
+    cuda.serves,
+    "cubin",
+    "fat binary",
+    "PTX",
+    "build it with a CUDA that knows the target (sm_120: 12.8 or newer), or take a variant whose"
+    " wheels have it",
+    tuple(f"{folder}/libnvidia-ptxjitcompiler.so.*" for folder in (*LIBRARIES, *DEBIAN)),
+    "install the compiler of the NVIDIA driver (libnvidia-ptxjitcompiler1)",
+)
+INTEL = Maker(
+    read_level_zero,
+    level_zero.serves,
+    "module",
+    "module",
+    "SPIR-V",
+    "take a build with SPIR-V, which the driver compiles for every card",
+    tuple(f"{folder}/libigc.so.*" for folder in LIBRARIES),
+    "install Intel's graphics compiler (libigc2 or intel-igc-core)",
+)
+
+
+@dataclass(frozen=True)
+class Content:
+    """A file and the device code in it; `whole`: it is nothing but device code."""
+
+    path: str
+    objects: tuple[CodeObject, ...]
+    whole: bool
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return posixpath.basename(self.path)
+
+    @property
+    def targets(self) -> str:
+        """The targets of all sound code in it; those of PTX as `compute_90`."""
+        sound = [o for o in self.objects if o.target and not o.problem]
+        ptx = {o.target.replace("sm_", "compute_") for o in sound if o.form is Form.FORWARD}
+        native = {o.target for o in sound if o.form is not Form.FORWARD}
+        return " ".join([*in_order(native), *in_order(ptx)])
+
+
+def prove_code(subject: Subject) -> Iterator[Finding]:
+    """Each expected binary carries code that the target runs, or can compile."""
+    for expected in subject.expectations.code:
+        yield from prove_expected(subject.root, expected)
+
+
+def maker_of(target: str) -> Maker:
+    """Whose code a target runs."""
+    if target.startswith("gfx"):
+        return HIP
+    return NVIDIA if target.startswith("sm_") else INTEL
+
+
+def prove_expected(root: Root, expected: Code) -> Iterator[Finding]:
+    """One entry of an overlay's `code:`."""
+    maker = maker_of(expected.target)
+    contents: dict[str, Content] = {}
+    for glob in expected.files:
+        paths = [path for path in root.glob(glob) if root.is_file(path)]
+        if not paths:
+            yield no_file(root, glob, expected.target, maker)
+            continue
+        here = {path: read_content(root, path, expected.target, maker) for path in paths}
+        if not any(content.objects for content in here.values()) and not is_data(paths):
+            yield no_code(glob, expected.target, maker)
+        contents |= here
+    # The same file may have several names (libcublas.so.12); kernel files are one thing together.
+    unique = {root.resolve(path): content for path, content in contents.items() if content.objects}
+    for content in unique.values():
+        if not content.whole:
+            yield prove_library(content, expected, maker)
+    yield from prove_kernel_files([c for c in unique.values() if c.whole], expected, maker)
+    if maker is HIP:
+        yield from prove_tensile(root, list(contents), expected.target)
+    if expected.accept == "forward":
+        yield from prove_compiler(root, list(unique.values()), expected.target, maker)
+
+
+def is_data(paths: list[str]) -> bool:
+    """Whether these are solutions for kernels (.dat) and no code."""
+    return all(path.endswith(".dat") for path in paths)
+
+
+def read_content(root: Root, path: str, target: str, maker: Maker) -> Content:
+    """The device code in a file, of this maker's."""
+    place = root.host(path)
+    assert place is not None
+    with opened(place) as file:
+        if file is not None:
+            objects = tuple(maker.read(file, target))
+            return Content(path, objects, any(not o.section for o in objects))
+    if maker is HIP:
+        with place.open("rb") as plain:
+            if plain.read(4) in (hip.BUNDLE[:4], hip.COMPRESSED):
+                with mmap.mmap(plain.fileno(), 0, prot=mmap.PROT_READ) as data:
+                    at = hip.reader(data)
+                    objects = tuple(hip.read_bundle(at, 0, wanted=target))
+                    return Content(path, objects, whole=True)
+        if path.endswith(hip.KERNELS):
+            cut = CodeObject("", Form.NATIVE, 0, "", problem="is no whole ELF file and no bundle")
+            return Content(path, (cut,), whole=True)
+    if maker is INTEL:
+        return Content(path, tuple(level_zero.read_module(place.read_bytes())), whole=True)
+    return Content(path, (), whole=False)
+
+
+def no_file(root: Root, glob: str, target: str, maker: Maker) -> Finding:
+    """What was to carry code is not there; if it is there for other targets, for which."""
+    folder = posixpath.dirname(glob)
+    others = {
+        name
+        for place in root.glob(folder)
+        for file in root.names(place)
+        for name in hip.IN_NAME.findall(file)
+    }
+    if others:
+        return fault(
+            f"no code for {target}: {folder} has kernels for {' '.join(in_order(others))}",
+            (Evidence(glob, said=" ".join(in_order(others))),),
+            maker.elsewhere,
+        )
+    return fault(
+        f"no code for {target}: no file is {glob}",
+        (Evidence(glob, said="matches no file"),),
+        "install the package that has it, or keep it from `prune:` and `slim:`",
+    )
+
+
+def no_code(glob: str, target: str, maker: Maker) -> Finding:
+    """Files without any code for any GPU of this vendor."""
+    return fault(
+        f"no code for {target}: nothing in {glob} carries a {maker.code}",
+        (Evidence(glob, said=f"no {maker.code}"),),
+        "it was built for the processor, or its code was removed: " + maker.elsewhere,
+    )
+
+
+def fault(what: str, evidence: tuple[Evidence, ...], hint: str) -> Finding:
+    """A fault of this question."""
+    return Finding(Question.CODE, Level.FAULT, what, evidence, hint)
+
+
+def prove_library(content: Content, expected: Code, maker: Maker) -> Finding:
+    """A library or program: code of all its parts in one file."""
+    target, name = expected.target, content.name
+    served = [(o, form) for o in content.objects if (form := maker.serves(o, target))]
+    broken = [o for o, _ in served if o.problem] + [o for o in content.objects if not o.target]
+    sections = " ".join(dict.fromkeys(o.section for o in content.objects))
+    if broken:
+        among = max(len(served), len(broken))
+        return fault(
+            f"code for {target} in {name} is damaged: {len(broken)} of {among} {maker.code}s, "
+            f"the first of which {broken[0].problem}",
+            tuple(
+                Evidence(content.path, o.section, f"{maker.container} {o.container}", o.problem)
+                for o in broken[:MOST_EVIDENCE]
+            ),
+            "install its package again; if `slim:` went over it, that removed too much",
+        )
+    evidence = (Evidence(content.path, sections, said=content.targets),)
+    if not served:
+        what = f"no code for {target}: {name} has {content.targets}"
+        return fault(what, evidence, maker.elsewhere)
+    native = [o for o, form in served if form is Form.NATIVE]
+    if not native:
+        return forward_only(content, expected, maker, evidence)
+    return Finding(
+        Question.CODE,
+        Level.FACT,
+        f"{name} has code for {target}: {amount(native, content, maker)}",
+        evidence,
+    )
+
+
+def amount(native: list[CodeObject], content: Content, maker: Maker) -> str:
+    """`140 code objects, 138 MiB`, and in how many bundles if not in all."""
+    said = format_count(len(native), maker.code)
+    size = sum(o.size for o in native)
+    said += f", {size // MIB} MiB" if size >= MIB else f", {size // 1024} KiB"
+    have = {(o.section, o.container) for o in native}
+    every = {(o.section, o.container) for o in content.objects if o.form is Form.NATIVE}
+    if len(have) < len(every):
+        said += f", in {len(have)} of {format_count(len(every), maker.container)}"
+    return said
+
+
+def forward_only(
+    content: Content, expected: Code, maker: Maker, evidence: tuple[Evidence, ...]
+) -> Finding:
+    """There is no code for the target, but what its driver makes some of."""
+    what = f"{maker.forward} only: {content.name} has no native code for {expected.target}"
+    if expected.accept != "forward":
+        return fault(what, evidence, maker.elsewhere)
+    if maker is INTEL:
+        said = f"{content.name} has SPIR-V, which the driver compiles for {expected.target}"
+        return Finding(Question.CODE, Level.FACT, said, evidence)
+    return Finding(
+        Question.CODE,
+        Level.WARNING,
+        f"{what}; the driver compiles it at first use, which can take minutes",
+        evidence,
+        "keep the cache of compiled code (~/.nv/ComputeCache, CUDA_CACHE_PATH) on a disk, or "
+        + maker.elsewhere,
+    )
+
+
+def prove_kernel_files(contents: list[Content], expected: Code, maker: Maker) -> Iterator[Finding]:
+    """Files that are one code object each, such as rocBLAS's: those of the target as one."""
+    target = expected.target
+    good, size = [], 0
+    for content in contents:
+        served = [o for o in content.objects if maker.serves(o, target)]
+        problem = next((o.problem for o in content.objects if o.problem), "")
+        if problem or (not served and target in hip.IN_NAME.findall(content.name)):
+            said = problem or f"is for {content.targets}"
+            yield fault(
+                f"{content.name} is no code for {target}: it {said}",
+                (Evidence(content.path, said=said),),
+                "install its package again",
+            )
+        elif served:
+            good.append(content)
+            size += sum(o.size for o in served)
+    if good:
+        folders = sorted({posixpath.dirname(content.path) for content in good})
+        yield Finding(
+            Question.CODE,
+            Level.FACT,
+            f"{len(good)} kernel files for {target}, {size // MIB} MiB",
+            tuple(Evidence(folder, said=f"for {target}") for folder in folders[:MOST_EVIDENCE]),
+        )
+    elif contents:
+        there = in_order({o.target for c in contents for o in c.objects})
+        yield fault(
+            f"no code for {target}: {len(contents)} kernel files are for {' '.join(there)}",
+            tuple(Evidence(c.path, said=c.targets) for c in contents[:MOST_EVIDENCE]),
+            maker.elsewhere,
+        )
+
+
+def prove_tensile(root: Root, files: list[str], target: str) -> Iterator[Finding]:
+    """What the index of a folder of kernels names is there."""
+    for kernels in find_kernels(root, files, target):
+        index = f"{kernels.folder}/{kernels.index}"
+        if kernels.missing:
+            yield fault(
+                f"kernels for {target} were removed: {len(kernels.missing)} of the "
+                f"{max(len(kernels.named), len(kernels.missing))} libraries lack "
+                f"{kernels.missing[0]}" + (" and others" if len(kernels.missing) > 1 else ""),
+                tuple(
+                    Evidence(f"{kernels.folder}/{name}", said=f"named by {kernels.index}")
+                    for name in kernels.missing[:MOST_EVIDENCE]
+                ),
+                "keep them from `prune:` and `slim:`: who multiplies matrices of that type fails",
+            )
+        else:
+            said = f"all {len(kernels.named)} libraries that {kernels.index} names are there"
+            evidence = (Evidence(index, said=f"{len(kernels.named)} names"),)
+            yield Finding(Question.CODE, Level.FACT, said, evidence)
+
+
+def prove_compiler(
+    root: Root, contents: list[Content], target: str, maker: Maker
+) -> Iterator[Finding]:
+    """What is compiled for the target at first use needs the compiler that the driver opens."""
+    ways = [{maker.serves(o, target) for o in content.objects} for content in contents]
+    if not any(Form.FORWARD in forms and Form.NATIVE not in forms for forms in ways):
+        return
+    found = [path for glob in maker.compilers for path in root.glob(glob) if root.is_file(path)]
+    if found:
+        said = f"{posixpath.basename(found[0])} compiles {maker.forward} for {target}"
+        yield Finding(Question.CODE, Level.FACT, said, (Evidence(found[0]),))
+        return
+    name = posixpath.basename(maker.compilers[0]).removesuffix(".*")
+    yield fault(
+        f"{maker.forward} cannot be compiled for {target}: no {name}",
+        (Evidence(maker.compilers[0], said="matches no file"),),
+        maker.install,
+    )

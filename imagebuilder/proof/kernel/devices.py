@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which module drives each device of the profile, and whether anything keeps it from that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from imagebuilder.chips import Chip, find_chip
+from imagebuilder.proof.kernel.modules import Kernel, module_name
+from imagebuilder.proof.kernel.settings import CMDLINE, Settings, read_settings
+from imagebuilder.proof.say import Say, some
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.types import Evidence, Finding, Question
+from imagebuilder.recipe.types import Hardware
+
+SAY = Say(Question.KERNEL)
+# What else claims NVIDIA's cards: whichever module is loaded first has the card.
+RIVALS = ("nouveau", "nova_core", "nvidiafb")
+# These stay away from every device when the command line says `nomodeset`.
+KMS = frozenset({"amdgpu", "i915", "xe", "nouveau", "radeon"})
+UNBLOCK = "take that line away; a device that is not for this image does not belong in hardware:"
+
+
+@dataclass(frozen=True)
+class Drivers:
+    """The modules of a kernel, together with what is configured about them."""
+
+    kernel: Kernel
+    settings: Settings
+
+    def find(self, name: str) -> str | None:
+        """The module that is loaded for `name`, None when the image has it not at all."""
+        real = self.settings.real(name)
+        return real if real in self.kernel.by_name or real in self.kernel.builtin else None
+
+    def file(self, module: str) -> str:
+        """Where a module is that was found: its file, or the list of what is built in."""
+        return self.kernel.by_name.get(module, f"{self.kernel.folder}/modules.builtin")
+
+    def kept_off(self, name: str) -> Evidence | None:
+        """What keeps a module from being loaded, or from driving its device."""
+        if self.settings.nomodeset and name in KMS:
+            return Evidence(CMDLINE, said="nomodeset")
+        found = self.find(name)
+        for each in dict.fromkeys((name, found or name)):
+            if said := self.settings.kept_off(each):
+                return said
+        for path in self.kernel.needs(self.file(found)) if found else ():
+            if said := self.settings.never.get(module_name(path)):
+                return said
+        return None
+
+    def usable(self, chip: Chip) -> bool:
+        """Whether a module of the image claims a chip and nothing keeps it off."""
+        claims = self.kernel.claims(chip.pci)
+        return any(self.find(n) in claims and not self.kept_off(n) for n in chip.modules)
+
+    def of(self, chip: Chip) -> tuple[str, ...]:
+        """The modules of the image one of which drives a chip."""
+        return tuple(found for name in chip.modules if (found := self.find(name)))
+
+
+def drivers_of(subject: Subject) -> Drivers:
+    """The modules of the kernel of an image, and what is configured about them."""
+    settings = read_settings(subject.root, subject.cmdline)
+    return Drivers(Kernel(subject.root, subject.kernel), settings)
+
+
+def needed_files(subject: Subject, drivers: Drivers) -> tuple[str, ...]:
+    """The files of the modules that the devices and the overlays need, with all they depend on."""
+    chips = [chip for device in subject.hardware if (chip := find_chip(device.pci))]
+    names = [name for chip in chips for name in (*chip.modules, *chip.beside)]
+    found = [drivers.find(name) for name in (*names, *subject.expectations.modules)]
+    files = [path for name in found if name and (path := drivers.kernel.by_name.get(name))]
+    needs = [need for path in files for need in drivers.kernel.needs(path)]
+    return tuple(dict.fromkeys((*files, *needs)))
+
+
+def prove_devices(subject: Subject, drivers: Drivers) -> Iterator[Finding]:
+    """Findings about the devices of the profile, then about the modules that programs need."""
+    needed: list[str] = []
+    for device in subject.hardware:
+        chip = find_chip(device.pci)
+        if chip is None:
+            yield unknown_device(device, drivers)
+        else:
+            yield from known_device(device, chip, drivers)
+            needed.extend(chip.beside if drivers.of(chip) else ())
+    # Of a device that nothing drives it is said why not; not again of its driver by name.
+    chips = [chip for device in subject.hardware if (chip := find_chip(device.pci))]
+    said = {name for chip in chips if not drivers.usable(chip) for name in chip.modules}
+    asked = (name.replace("-", "_") for name in subject.expectations.modules)
+    needed.extend(name for name in asked if name not in said)
+    yield from prove_needed(tuple(dict.fromkeys(needed)), drivers)
+
+
+def unknown_device(device: Hardware, drivers: Drivers) -> Finding:
+    """The finding about a device that is not in our table: some module must claim it."""
+    claims = drivers.kernel.claims(device.pci)
+    aliases = f"{drivers.kernel.folder}/modules.alias"
+    usable = [name for name in claims if not drivers.kept_off(name)]
+    if usable:
+        evidence = [Evidence(aliases, symbol=claims[name], said=name) for name in usable]
+        return SAY.fact(f"{some(usable)} claims {device.pci} ({device.name})", *evidence)
+    if claims:
+        why = [said for name in claims if (said := drivers.kept_off(name))]
+        what = f"{some(claims)} would drive {device.pci} ({device.name}), but is kept off"
+        return SAY.fault(what, *why, hint=UNBLOCK)
+    return SAY.fault(
+        f"no module of the kernel claims {device.pci} ({device.name})",
+        Evidence(aliases),
+        hint="check the PCI id, or take a newer kernel or a package with the device's driver",
+    )
+
+
+def known_device(device: Hardware, chip: Chip, drivers: Drivers) -> Iterator[Finding]:
+    """Findings about a device that we know the drivers of."""
+    claims = drivers.kernel.claims(chip.pci)
+    whose = f"{chip.pci} ({device.name})"
+    aliases = f"{drivers.kernel.folder}/modules.alias"
+    there = {name: found for name in chip.modules if (found := drivers.find(name))}
+    claiming = {name: found for name, found in there.items() if found in claims}
+    kept_off = {name: said for name in claiming if (said := drivers.kept_off(name))}
+    usable = {name: found for name, found in claiming.items() if name not in kept_off}
+    wanted = " or ".join(chip.modules)
+    if not there:
+        what = f"the module {wanted} that drives {whose} is not in the image"
+        hint = f"install {wanted} for {drivers.kernel.release} (the kernel's package, or the "
+        hint += "vendor's by DKMS), and let nothing prune it"
+        yield SAY.fault(what, Evidence(drivers.kernel.folder), hint=hint)
+    elif not claiming:
+        what = f"{some(there.values())} is there but does not claim {whose}"
+        hint = "take a kernel or driver that knows this PCI id, and run depmod after it is in"
+        yield SAY.fault(what, Evidence(aliases), hint=hint)
+    elif not usable:
+        what = f"{some(claiming.values())} would drive {whose}, but is kept off"
+        yield SAY.fault(what, *kept_off.values(), hint=UNBLOCK)
+    for found in usable.values():
+        claim = Evidence(aliases, symbol=claims[found], said=found)
+        yield SAY.fact(f"{found} claims {whose}", claim, Evidence(drivers.file(found)))
+    if chip.vendor == "NVIDIA":
+        yield from rivals(whose, claims, drivers)
+
+
+def rivals(whose: str, claims: dict[str, str], drivers: Drivers) -> Iterator[Finding]:
+    """Findings about the kernel's own drivers for NVIDIA's cards: each must be kept off."""
+    aliases = f"{drivers.kernel.folder}/modules.alias"
+    for name in RIVALS:
+        if name not in claims or drivers.find(name) is None:
+            continue
+        if said := drivers.kept_off(name):
+            yield SAY.fact(f"{name} is kept off {whose}", said)
+            continue
+        yield SAY.fault(
+            f"{name} may take {whose} before NVIDIA's driver does",
+            Evidence(aliases, symbol=claims[name], said=name),
+            hint=f"blacklist {name} (overlay key modules: blacklist:) or prune it",
+        )
+
+
+def prove_needed(names: Sequence[str], drivers: Drivers) -> Iterator[Finding]:
+    """Findings about modules that overlays, or the programs for a device, need by name."""
+    kernel = drivers.kernel
+    loadable: dict[str, str] = {}
+    for name in names:
+        found = drivers.find(name)
+        path = drivers.file(found) if found else kernel.folder
+        if found is None:
+            what = f"the module {name} is needed and not in the image"
+            hint = "install the package that has it for this kernel, and let nothing prune it"
+            yield SAY.fault(what, Evidence(path), hint=hint)
+        elif said := drivers.kept_off(name):
+            yield SAY.fault(f"the module {name} is needed, but is kept off", said, hint=UNBLOCK)
+        elif lacking := [need for need in kernel.needs(path) if not kernel.root.is_file(need)]:
+            what = f"the module {name} cannot be loaded without {some(lacking)}"
+            hint = "keep the modules it depends on, then run depmod"
+            yield SAY.fault(what, Evidence(path), hint=hint)
+        else:
+            loadable[name] = path
+    if loadable:
+        what = f"what programs need can be loaded: {', '.join(loadable)}"
+        yield SAY.fact(what, *(Evidence(path) for path in loadable.values()))

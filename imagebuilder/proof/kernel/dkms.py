@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules from outside the kernel's tree: what DKMS built or left, and whether they are signed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from imagebuilder.proof.kernel.modules import Kernel, Module, module_name, read_modules
+from imagebuilder.proof.say import Say, some
+from imagebuilder.proof.types import Evidence, Finding, Question
+from imagebuilder.ui import format_count
+
+SAY = Say(Question.KERNEL)
+# dkms(8): NAME/VERSION has `source`, a folder for each kernel it is built for, and `build` while
+# it is built or after that failed.
+TREE = "/var/lib/dkms"
+NO_KERNELS = ("source", "build")
+# Beside the versions: links for what is installed, and what it took the place of.
+NO_VERSIONS = re.compile(r"kernel-.*|original_module")
+NAMES = re.compile(r"^\s*(BUILT|DEST)_MODULE_NAME\[(\d+)\]=(.*)$", re.MULTILINE)
+ERROR = re.compile(r"\berror\b|\bError \d+", re.IGNORECASE)
+
+
+def prove_dkms(kernel: Kernel) -> Iterator[Finding]:
+    """Findings about what DKMS knows of: each is installed for the kernel, and for no other."""
+    for name in kernel.root.names(TREE):
+        for version in kernel.root.names(f"{TREE}/{name}"):
+            place = f"{TREE}/{name}/{version}"
+            if not NO_VERSIONS.fullmatch(version) and kernel.root.is_dir(place):
+                yield state(kernel, f"{name} {version}", place)
+
+
+def state(kernel: Kernel, what: str, place: str) -> Finding:
+    """The finding about one version of one package of modules."""
+    root = kernel.root
+    kernels = [n for n in root.names(place) if n not in NO_KERNELS and root.is_dir(f"{place}/{n}")]
+    built = [
+        path
+        for release in kernels
+        for path in root.walk(f"{place}/{release}")
+        if ".ko" in path.rpartition("/")[2]
+    ]
+    names = wanted_names(kernel, place) or {module_name(path) for path in built}
+    missing = sorted(name for name in names if name not in kernel.by_name)
+    log = f"{place}/build/make.log"
+    if names and not missing:
+        paths = [kernel.by_name[name] for name in sorted(names)]
+        return SAY.fact(f"DKMS: {what} is installed: {some(paths)}", Evidence(place))
+    if kernels and kernel.release not in kernels:
+        return SAY.fault(
+            f"DKMS: {what} is built for {some(kernels)}, the image boots {kernel.release}",
+            Evidence(place),
+            hint=f"dkms install {what.replace(' ', '/')} -k {kernel.release}, never for uname -r",
+        )
+    if root.is_file(log):
+        return SAY.fault(
+            f"DKMS: {what} failed to build for {kernel.release}: {last_error(kernel, log)}",
+            Evidence(log, said=last_error(kernel, log)),
+            hint="read make.log: the kernel may be newer than the driver knows; pin either",
+        )
+    how = "is built but not installed" if kernels else "is added but not built"
+    return SAY.fault(
+        f"DKMS: {what} {how} for {kernel.release}" + (f": no {some(missing)}" if missing else ""),
+        Evidence(place),
+        hint=f"dkms install {what.replace(' ', '/')} -k {kernel.release}; it needs the headers "
+        "of that kernel and a compiler",
+    )
+
+
+def wanted_names(kernel: Kernel, place: str) -> set[str]:
+    """The modules that dkms.conf says are installed; none when it cannot be told from its text."""
+    text = kernel.root.text(f"{place}/source/dkms.conf")
+    package = re.search(r'^\s*PACKAGE_NAME="?([\w.+-]+)', text, re.MULTILINE)
+    names: dict[str, str] = {}
+    # DEST_ comes after BUILT_ in what is found first to last, and is what counts.
+    for kind in ("BUILT", "DEST"):
+        for found, number, value in NAMES.findall(text):
+            if found == kind:
+                names[number] = value.strip().strip("\"'")
+    if package:
+        names = {n: re.sub(r"\$\{?PACKAGE_NAME\}?", package[1], v) for n, v in names.items()}
+    if any("$" in value for value in names.values()):
+        return set()
+    return {module_name(value) for value in names.values()}
+
+
+def last_error(kernel: Kernel, log: str) -> str:
+    """The last line of a build's log that tells of an error, else its last line."""
+    lines = [line.strip() for line in kernel.root.text(log).splitlines() if line.strip()]
+    errors = [line for line in lines if ERROR.search(line)]
+    return next(reversed(errors or lines), "its log is empty")
+
+
+def prove_signed(kernel: Kernel, cmdline: Sequence[str]) -> Iterator[Finding]:
+    """What is known of the signatures of modules from outside the kernel's tree."""
+    read = [module for module in read_modules(kernel.root, kernel.outside) if not module.problem]
+    unsigned = [module for module in read if not module.signed]
+    if read and not unsigned:
+        yield SAY.fact(
+            f"{format_count(len(read), 'module')} from outside the kernel's tree signed; Secure "
+            "Boot also wants the signer's certificate enrolled in the machine",
+            *(signature(module) for module in read),
+        )
+    if not unsigned:
+        return
+    names = some(module_name(module.path) for module in unsigned)
+    many = f"{format_count(len(unsigned), 'module')} from outside the kernel's tree"
+    evidence = [signature(module) for module in unsigned]
+    forced = enforced(kernel, cmdline)
+    if forced:
+        what = f"{many} not signed, and this kernel refuses such: {names}"
+        hint = "sign them with a key the kernel trusts, or take away what enforces signatures"
+        yield SAY.fault(what, forced, *evidence, hint=hint)
+        return
+    what = f"{many} not signed, which a kernel under Secure Boot refuses: {names}"
+    yield SAY.fact(what, *evidence)
+
+
+def signature(module: Module) -> Evidence:
+    """Whether a module carries a signature."""
+    said = "signature appended" if module.signed else "no signature appended"
+    return Evidence(module.path, said=said)
+
+
+def enforced(kernel: Kernel, cmdline: Sequence[str]) -> Evidence | None:
+    """What makes the kernel refuse unsigned modules on every machine (not Secure Boot)."""
+    words = {"module.sig_enforce", "module.sig_enforce=1", "lockdown=integrity",
+             "lockdown=confidentiality"}  # fmt: skip
+    for word in cmdline:
+        if word in words:
+            return Evidence("/proc/cmdline", said=word)
+    options = ("CONFIG_MODULE_SIG_FORCE=y", "CONFIG_LOCK_DOWN_KERNEL_FORCE_INTEGRITY=y",
+               "CONFIG_LOCK_DOWN_KERNEL_FORCE_CONFIDENTIALITY=y")  # fmt: skip
+    for path in (f"{kernel.folder}/config", f"/boot/config-{kernel.release}"):
+        lines = set(kernel.root.text(path).splitlines())
+        for option in options:
+            if option in lines:
+                return Evidence(path, said=option)
+    return None

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Question 1: one kernel, modules that are its own, and a driver for each device of the profile."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from imagebuilder.proof.kernel.built import prove_built, prove_dependencies
+from imagebuilder.proof.kernel.devices import drivers_of, needed_files, prove_devices
+from imagebuilder.proof.kernel.dkms import prove_dkms, prove_signed
+from imagebuilder.proof.kernel.modules import FOLDER
+from imagebuilder.proof.say import Say, some
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.types import Evidence, Finding, Question
+from imagebuilder.root import Root
+
+SAY = Say(Question.KERNEL)
+# Documentation/arch/x86/boot.rst of Linux: a magic number, and where the version's text is,
+# counted from the end of the first sector.
+MAGIC_AT, MAGIC, VERSION_AT, SECTOR = 0x202, b"HdrS", 0x20E, 0x200
+
+
+def prove_kernel(subject: Subject) -> Iterator[Finding]:
+    """Every finding about the kernel that the nodes boot.
+
+    What is read: the header of vmlinuz, depmod's files, the modprobe configuration, and `.modinfo`
+    of the modules as imagebuilder/proof/kernel/built.py says.
+    """
+    if not subject.kernel:
+        return
+    yield from one_kernel(subject)
+    drivers = drivers_of(subject)
+    if not subject.root.is_dir(drivers.kernel.folder):
+        return
+    yield from prove_built(drivers.kernel, needed_files(subject, drivers))
+    yield from prove_dependencies(drivers.kernel)
+    yield from prove_dkms(drivers.kernel)
+    yield from prove_signed(drivers.kernel, subject.cmdline)
+    yield from prove_devices(subject, drivers)
+
+
+def one_kernel(subject: Subject) -> Iterator[Finding]:
+    """Findings about which kernels there are: one, the one that is booted."""
+    root, release = subject.root, subject.kernel
+    # Empty folders are left where a package's kernel went but others' files had been.
+    folders = [name for name in root.names(FOLDER) if root.names(f"{FOLDER}/{name}")]
+    images = root.glob("/boot/vmlinuz-*")
+    others = [name for name in folders if name != release]
+    others += [p for p in images if p.rpartition("/")[2] != f"vmlinuz-{release}"]
+    if release not in folders:
+        what = f"the image boots {release}, whose modules are not there"
+        what += f"; there is {some(folders)}" if folders else ""
+        hint = "install the modules of that kernel, or let the recipe's base name the other"
+        yield SAY.fault(what, Evidence(f"{FOLDER}/{release}"), hint=hint)
+        return
+    if others:
+        yield SAY.fault(
+            f"beside {release}, which the image boots, there is {some(others)}",
+            *(Evidence(n if n.startswith("/") else f"{FOLDER}/{n}") for n in others),
+            hint="let one kernel package in: two kernels make DKMS and depmod serve the wrong one",
+        )
+    for path in (f"{FOLDER}/{release}/vmlinuz", f"/boot/vmlinuz-{release}"):
+        if root.is_file(path):
+            yield kernel_image(root, path, release)
+            return
+    hint = "install the package that has the kernel itself, and keep it from being pruned"
+    yield SAY.fault(f"there is no vmlinuz of {release}", Evidence("/boot"), hint=hint)
+
+
+def kernel_image(root: Root, path: str, release: str) -> Finding:
+    """The finding about the kernel's own file: it says which release it is, on x86."""
+    said = own_version(root.read(path) or b"")
+    where = Evidence(path, "setup header", "kernel_version", said)
+    if said and said.split()[0] != release:
+        what = f"{path} is the kernel {said.split()[0]}, not {release}"
+        hint = "install vmlinuz and modules from one kernel package"
+        return SAY.fault(what, where, hint=hint)
+    return SAY.fact(f"one kernel, {release}", where)
+
+
+def own_version(image: bytes) -> str:
+    """The version in the header of a kernel for x86, "" for what has no such header."""
+    if image[MAGIC_AT : MAGIC_AT + len(MAGIC)] != MAGIC:
+        return ""
+    (offset,) = struct.unpack_from("<H", image, VERSION_AT)
+    text = image[offset + SECTOR :][:256].partition(b"\0")[0]
+    return text.decode(errors="replace").strip() if offset else ""

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every NEEDED of every program and library is in the image.
+
+What a missing library costs depends on who wants it.  A program in PATH, or what an overlay
+declared, cannot run: a fault.  A plugin that nothing declared and nothing links is another matter:
+if an installed package had the library, somebody removed it, which is a warning; else its package
+left it to whoever wants the plugin (tc's of ATM, numba's of TBB), which is a fact.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from imagebuilder.proof.elf import AMDGPU, CUDA, INTELGT, MACHINES
+from imagebuilder.proof.libraries.search import PYTHON, Files, Search, scope_of
+from imagebuilder.proof.types import Evidence, Finding, Level, Question
+from imagebuilder.root import Root
+
+MOST_EVIDENCE = 8
+PROGRAMS = (
+    "/usr/bin/", "/usr/sbin/", "/bin/", "/sbin/", "/usr/local/bin/", "/usr/local/sbin/",
+)  # fmt: skip
+# ELF files that no processor of the image is to run: GPUs', and BPF programs.
+DEVICES = (AMDGPU, CUDA, INTELGT, 247)
+DPKG = "/var/lib/dpkg/info"
+LOADER_32 = ("/lib/ld-linux.so.2", "/usr/lib/ld-linux.so.2")
+# Who brings what is most often missing.
+BRINGS = {
+    "libcuda.so": "the NVIDIA driver's libraries (libcuda1)",
+    "libnvidia-ml.so": "the NVIDIA driver's libraries (libnvidia-ml1)",
+    "libamdhip64.so": "the HIP runtime (libamdhip64)",
+    "libhipblas.so": "hipBLAS (libhipblas)",
+    "librocblas.so": "rocBLAS (librocblas)",
+    "libvulkan.so": "the Vulkan loader (libvulkan1)",
+    "libze_loader.so": "the Level Zero loader (libze1)",
+    "libOpenCL.so": "the OpenCL loader (ocl-icd-libopencl1)",
+    "libcublas.so": "cuBLAS (nvidia-cublas-cu12, libcublas12)",
+    "libcudart.so": "the CUDA runtime (nvidia-cuda-runtime-cu12, libcudart12)",
+}
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A library that is nowhere, and a file that needs it."""
+
+    library: str
+    of: str
+
+
+@dataclass
+class Closure:
+    """All files of a root and how they lead to each other."""
+
+    files: Files
+    search: Search
+    leads: dict[str, list[str]] = field(default_factory=dict)
+    gaps: list[Gap] = field(default_factory=list)
+    edges: int = 0
+
+    def __post_init__(self) -> None:
+        for path, needs in self.files.native.items():
+            for name in needs.needed:
+                self.edges += 1
+                found = self.search.find(name, path, needs)
+                if found:
+                    self.leads.setdefault(path, []).append(found)
+                else:
+                    self.gaps.append(Gap(name, path))
+
+    def reached(self, roots: Mapping[str, str]) -> dict[str, str]:
+        """All files that those in `roots` load, and for which of them."""
+        found = dict(roots)
+        todo = list(roots)
+        while todo:
+            path = todo.pop()
+            for other in self.leads.get(path, ()):
+                if other not in found:
+                    found[other] = found[path]
+                    todo.append(other)
+        return found
+
+
+def prove_closure(closure: Closure, declared: Mapping[str, str]) -> Iterator[Finding]:
+    """`declared` are paths (resolved), and why each must load."""
+    programs = {
+        path: f"{path} is a program"
+        for path, needs in closure.files.native.items()
+        if needs.interpreter and path.startswith(PROGRAMS)
+    }
+    reached = closure.reached(programs) | closure.reached(declared)
+    owners = owners_of(closure.files.root, {gap.library for gap in closure.gaps})
+    by_library: dict[str, list[Gap]] = {}
+    for gap in closure.gaps:
+        by_library.setdefault(gap.library, []).append(gap)
+    optional = []
+    for library, gaps in by_library.items():
+        # Who must run first: one library is told of once.
+        gaps.sort(key=lambda gap: (gap.of not in declared, gap.of not in reached))
+        if gaps[0].of in reached:
+            yield missing(closure, gaps, Level.FAULT, reached, owners.get(library, ""))
+        elif library in owners and not all(in_python(gap.of) for gap in gaps):
+            yield missing(closure, gaps, Level.WARNING, reached, owners[library])
+        else:
+            optional += gaps
+    if optional:
+        yield Finding(
+            Question.LIBRARIES,
+            Level.FACT,
+            f"plugins without the libraries they link, which nothing declared loads: "
+            f"{len({gap.of for gap in optional})}",
+            tuple(evidence_of(gap) for gap in optional[:MOST_EVIDENCE]),
+        )
+    yield from prove_machines(closure.files, declared)
+    many = len(closure.files.native)
+    if not closure.gaps:
+        yield Finding(
+            Question.LIBRARIES,
+            Level.FACT,
+            f"all libraries that {many:,} programs and libraries need are there",
+            (Evidence("/", ".dynamic", "NEEDED", f"{closure.edges} entries"),),
+        )
+
+
+def in_python(path: str) -> bool:
+    """Whether a file is of a Python package, whose libraries no package of the system has."""
+    return any(part in PYTHON for part in path.split("/"))
+
+
+def owners_of(root: Root, libraries: set[str]) -> dict[str, str]:
+    """The installed Debian packages that these libraries are of (dpkg's lists of files)."""
+    found = {}
+    for name in root.names(DPKG) if libraries else ():
+        if name.endswith(".list"):
+            for line in root.text(f"{DPKG}/{name}").splitlines():
+                base = posixpath.basename(line)
+                if base in libraries:
+                    found[base] = name.removesuffix(".list").partition(":")[0]
+    return found
+
+
+def evidence_of(gap: Gap) -> Evidence:
+    """Where the need is written."""
+    return Evidence(gap.of, ".dynamic", "NEEDED", gap.library)
+
+
+def missing(
+    closure: Closure, gaps: list[Gap], level: Level, reached: Mapping[str, str], owner: str
+) -> Finding:
+    """A library that is nowhere; `owner` is the installed package that had it, else ""."""
+    library, first = gaps[0].library, gaps[0].of
+    who = posixpath.basename(first) + (f" and {len(gaps) - 1} more" if len(gaps) > 1 else "")
+    needs = "need" if len(gaps) > 1 else "needs"
+    what = f"{library} is not in the image: {who} {needs} it"
+    elsewhere = [
+        (path, MACHINES.get(one.machine, f"e_machine {one.machine}"))
+        for path, one in closure.files.foreign.items()
+        if library in (posixpath.basename(path), one.soname)
+    ]
+    evidence = [evidence_of(gap) for gap in gaps[:MOST_EVIDENCE]]
+    if elsewhere:
+        what += f"; {elsewhere[0][0]} is for {elsewhere[0][1]}"
+    elif beyond := [p for (_, name), p in closure.search.mates.items() if name == library]:
+        what += f"; {beyond[0]} is not where ld.so looks"
+        evidence.append(Evidence(beyond[0], said="in no search path of who needs it"))
+    why = reached.get(first, "")
+    if why and not why.startswith(first):
+        what += f" ({why})"
+    if owner:
+        hint = f"{owner} is installed and has it: keep it from `prune:` and `slim:`"
+        return Finding(Question.LIBRARIES, level, what, tuple(evidence), hint)
+    brings = next((who for name, who in BRINGS.items() if library.startswith(name)), "")
+    hint = f"install {brings}" if brings else f"install the package that has {library}"
+    return Finding(Question.LIBRARIES, level, what, tuple(evidence), hint)
+
+
+def prove_machines(files: Files, declared: Iterable[str]) -> Iterator[Finding]:
+    """Programs and libraries for other processors than the image's."""
+    foreign = {path: n for path, n in files.foreign.items() if n.machine not in DEVICES}
+    if any(files.root.is_file(path) for path in LOADER_32):
+        foreign = {path: n for path, n in foreign.items() if n.bits == 64}
+    wanted = [path for path in foreign if path in set(declared)]
+    other = [p for p in foreign if p not in wanted and not scope_of(p)]
+    machine = MACHINES.get(files.machine, str(files.machine))
+    for level, paths in ((Level.FAULT, wanted), (Level.WARNING, other)):
+        if paths:
+            first = MACHINES.get(foreign[paths[0]].machine, str(foreign[paths[0]].machine))
+            more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+            yield Finding(
+                Question.LIBRARIES,
+                level,
+                f"{posixpath.basename(paths[0])}{more} cannot run: for {first}, not for {machine}",
+                tuple(Evidence(p, said=f"e_machine {foreign[p].machine}") for p in paths[:8]),
+                f"take the package or the wheel for {machine}",
+            )

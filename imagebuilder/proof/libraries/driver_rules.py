@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""NVIDIA's rules: the parts of its driver are of one version, and that serves the CUDA in use.
+
+The kernel module refuses libraries and GSP firmware of another version than its own ("API
+mismatch").  CUDA: Toolkit Release Notes 13.2, table "CUDA Toolkit and Corresponding Driver
+Versions"; CUDA Compatibility, "Minor Version Compatibility".  Blackwell needs branch 570 and the
+open modules: driver README, chapter "Open Linux Kernel Modules".
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from imagebuilder.proof.kernel.modules import ENDINGS, Module, module_name, read_module
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.types import Evidence, Finding, Level, Question
+from imagebuilder.root import Root
+
+Version = tuple[int, ...]
+
+# The driver of each release of CUDA, as it was first published.
+NEEDS = {
+    "11.8": "520.61.05", "12.0": "525.60.13", "12.1": "530.30.02", "12.2": "535.54.03",
+    "12.3": "545.23.06", "12.4": "550.54.14", "12.5": "555.42.02", "12.6": "560.28.03",
+    "12.8": "570.26", "12.9": "575.51.03", "13.0": "580.65.06", "13.1": "590.44.01",
+    "13.2": "595.45.04",
+}  # fmt: skip
+# From here on a driver runs every minor version of that CUDA, but compiles no PTX of newer ones.
+MINOR = {"11": "450.80.02", "12": "525.60.13", "13": "580.65.06"}
+# From this compute capability on (Blackwell, sm_100): the branch, and the open modules.
+BLACKWELL, BLACKWELL_BRANCH = 100, "570.26"
+OPEN = "Dual MIT/GPL"
+VENDOR = "10de"
+LIBRARIES = ("libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler", "libnvidia-nvvm")
+FOLDERS = (
+    "/usr/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu/nvidia/*", "/usr/lib64", "/usr/lib",
+    "/usr/lib/aarch64-linux-gnu", "/usr/lib/aarch64-linux-gnu/nvidia/*",
+)  # fmt: skip
+FIRMWARE = "/usr/lib/firmware/nvidia"
+NUMBERS = re.compile(r"\d{3}\.\d+(?:\.\d+)?")
+PACKAGES = re.compile(r"nvidia-cuda-runtime(?:-cu\d+)?")
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of the driver and the version it is of."""
+
+    what: str
+    path: str
+    version: str
+
+
+def prove_driver(subject: Subject) -> Iterator[Finding]:
+    """Nothing where the profile has neither a card of NVIDIA's nor software for one."""
+    wanted = cuda_wanted(subject)
+    if not wanted and not any(one.pci.startswith(VENDOR) for one in subject.hardware):
+        return
+    parts = [*libraries_of(subject.root), *firmware_of(subject.root)]
+    modules = list(modules_of(subject.root, subject.kernel))
+    parts += [Part("nvidia.ko", m.path, m.first("version")) for m in modules if m.first("version")]
+    if not parts:
+        if wanted:
+            yield no_driver(wanted)
+        return
+    versions = list(dict.fromkeys(part.version for part in parts))
+    evidence = tuple(Evidence(part.path, said=part.version) for part in parts)
+    if len(versions) > 1:
+        said = ", ".join(f"{part.what} {part.version}" for part in first_of_each(parts))
+        yield fault(
+            f"mixed driver versions: {said}",
+            evidence,
+            "pin driver, libraries and firmware to one version: the module refuses any other",
+        )
+    lowest = min(versions, key=parse)
+    user = [part for part in parts if part.what.startswith("libcuda")]
+    if wanted and not user:
+        yield no_driver(wanted)
+    targets = [int(t[3:].rstrip("af")) for t in subject.targets if t.startswith("sm_")]
+    yield from prove_blackwell(max(targets, default=0), lowest, modules, evidence)
+    for cuda in wanted:
+        yield prove_cuda(cuda, lowest, max(targets, default=0), evidence)
+    if len(versions) == 1:
+        kinds = ", ".join(dict.fromkeys(part.what for part in parts))
+        said = f"all parts of the driver are {lowest}: {kinds}"
+        yield Finding(Question.LIBRARIES, Level.FACT, said, evidence)
+
+
+def fault(what: str, evidence: tuple[Evidence, ...], hint: str) -> Finding:
+    """A fault of this question."""
+    return Finding(Question.LIBRARIES, Level.FAULT, what, evidence, hint)
+
+
+def parse(version: str) -> Version:
+    """`570.124.06` -> (570, 124, 6)."""
+    return tuple(int(number) for number in version.split("."))
+
+
+def cuda_wanted(subject: Subject) -> tuple[str, ...]:
+    """The versions of CUDA that overlays name and Python environments have."""
+    found = list(subject.expectations.cuda)
+    for wheels in subject.wheels.values():
+        found += [
+            ".".join(version.split(".")[:2])
+            for name, version in wheels.items()
+            if PACKAGES.fullmatch(name)
+        ]
+    return tuple(dict.fromkeys(found))
+
+
+def libraries_of(root: Root) -> Iterator[Part]:
+    """The driver's libraries by their names, which end in the version."""
+    seen = set()
+    for folder in FOLDERS:
+        for library in LIBRARIES:
+            for path in root.glob(f"{folder}/{library}.so.*"):
+                version = posixpath.basename(path).removeprefix(f"{library}.so.")
+                if NUMBERS.fullmatch(version) and root.is_file(path) and path not in seen:
+                    seen.add(path)
+                    yield Part(library, path, version)
+
+
+def firmware_of(root: Root) -> Iterator[Part]:
+    """The GSP firmware of NVIDIA's driver: a folder a version.  (nouveau's are named by chip.)"""
+    for name in root.names(FIRMWARE):
+        if NUMBERS.fullmatch(name):
+            yield Part("GSP firmware", f"{FIRMWARE}/{name}", name)
+
+
+def modules_of(root: Root, kernel: str) -> Iterator[Module]:
+    """nvidia.ko for the kernel that nodes boot."""
+    for path in root.walk(f"/usr/lib/modules/{kernel}"):
+        # Debian builds nvidia-current.ko and renames it with an alias.
+        name = module_name(path) if path.endswith(ENDINGS) else ""
+        if name == "nvidia" or re.fullmatch(r"nvidia_current(_open)?", name):
+            yield read_module(root, path)
+
+
+def first_of_each(parts: Iterable[Part]) -> list[Part]:
+    """One part of each kind and version."""
+    return list({(part.what, part.version): part for part in parts}.values())
+
+
+def no_driver(wanted: tuple[str, ...]) -> Finding:
+    """Software for CUDA and nothing to run it."""
+    return fault(
+        f"no NVIDIA driver: CUDA {' '.join(wanted)} needs libcuda.so.1",
+        (Evidence("/usr/lib/x86_64-linux-gnu/libcuda.so.*", said="matches no file"),),
+        "add the overlay that has the driver (nvidia-cuda-12.8), or a variant without CUDA",
+    )
+
+
+def prove_blackwell(
+    target: int, version: str, modules: list[Module], evidence: tuple[Evidence, ...]
+) -> Iterator[Finding]:
+    """What cards of the Blackwell generation ask of the driver."""
+    if target < BLACKWELL:
+        return
+    if parse(version) < parse(BLACKWELL_BRANCH):
+        yield fault(
+            f"driver {version} does not know sm_{target}: it needs branch 570 or newer",
+            evidence,
+            "take the driver from NVIDIA's repository (nvidia-cuda-12.8, vendor variant)",
+        )
+    for module in modules:
+        licence = module.first("license")
+        if licence and licence != OPEN:
+            yield fault(
+                f"nvidia.ko is the proprietary module: sm_{target} needs the open one",
+                (Evidence(module.path, ".modinfo", "license", licence),),
+                "install the open kernel modules (nvidia-open, nvidia-open-kernel-dkms)",
+            )
+
+
+def prove_cuda(cuda: str, version: str, target: int, evidence: tuple[Evidence, ...]) -> Finding:
+    """Whether a driver serves a version of CUDA."""
+    needs = NEEDS.get(cuda) or newest_before(cuda)
+    if parse(version) >= parse(needs):
+        said = f"driver {version} serves CUDA {cuda}, which needs {needs}"
+        return Finding(Question.LIBRARIES, Level.FACT, said, evidence)
+    least = MINOR.get(cuda.partition(".")[0], needs)
+    take = f"take driver {needs} or newer, or software made with an older CUDA"
+    if parse(version) < parse(least) or target >= BLACKWELL:
+        return fault(
+            f"driver {version} does not serve CUDA {cuda}: it needs {needs}", evidence, take
+        )
+    return Finding(
+        Question.LIBRARIES,
+        Level.WARNING,
+        f"driver {version} serves CUDA {cuda} with limits (minor version compatibility): "
+        f"it compiles no PTX of that version; without limits from {needs}",
+        evidence,
+        take,
+    )
+
+
+def newest_before(cuda: str) -> str:
+    """The driver for a release that is not in the table: that of the last one before it."""
+    older = [one for one in NEEDS if parse(one) <= parse(cuda)]
+    return NEEDS[max(older, key=parse)] if older else next(iter(NEEDS.values()))

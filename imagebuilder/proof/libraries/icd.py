@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that tell Vulkan and OpenCL which drivers there are (installable client drivers).
+
+Vulkan: JSON with ICD.library_path, absolute, relative to the file, or a name for dlopen(3)
+(Vulkan-Loader, LoaderDriverInterface).  OpenCL: one line with a path or a name (cl_khr_icd).
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import cast
+
+from imagebuilder.decode import parse_object, reading
+from imagebuilder.digest import Json
+from imagebuilder.errors import InputError
+from imagebuilder.proof.libraries.search import Search
+from imagebuilder.proof.types import Evidence, Finding, Level, Question
+from imagebuilder.root import Root
+
+VULKAN = ("/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/usr/share/vulkan/icd.d")
+OPENCL = "/etc/OpenCL/vendors"
+# By PCI vendor: what its Vulkan drivers are called, and the package that has the first.
+DRIVERS = {
+    "1002": (("libvulkan_radeon", "amdvlk"), "mesa-vulkan-drivers"),
+    "8086": (("libvulkan_intel",), "mesa-vulkan-drivers"),
+    "10de": (("libGLX_nvidia", "libEGL_nvidia", "libvulkan_nouveau"), "nvidia-vulkan-icd"),
+}
+SOFTWARE = ("libvulkan_lvp", "libvk_swiftshader")
+
+
+@dataclass(frozen=True)
+class Icd:
+    """A driver that is announced: by which file, with which words, and the library it leads to.
+
+    `library` is "" when there is none; `problem` why the file cannot be understood, else "".
+    """
+
+    kind: str
+    path: str
+    said: str = ""
+    library: str = ""
+    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the library as it is written."""
+        return posixpath.basename(self.said)
+
+
+def find_icds(root: Root, search: Search) -> list[Icd]:
+    """All drivers that are announced in the root."""
+    found = []
+    for folder in VULKAN:
+        for name in root.names(folder):
+            if name.endswith(".json"):
+                found.append(read_vulkan(root, search, f"{folder}/{name}"))
+    for name in root.names(OPENCL):
+        if name.endswith(".icd"):
+            path = f"{OPENCL}/{name}"
+            said = (root.text(path).split("\n") or [""])[0].strip()
+            found.append(Icd("OpenCL", path, said, find_library(search, path, said)))
+    return found
+
+
+def read_vulkan(root: Root, search: Search, path: str) -> Icd:
+    """One driver of Vulkan's."""
+    try:
+        with reading(path):
+            icd = cast("dict[str, Json]", parse_object(root.text(path), path)["ICD"])
+            said = icd["library_path"]
+    except InputError:
+        return Icd("Vulkan", path, problem="has no ICD.library_path")
+    return Icd("Vulkan", path, str(said), find_library(search, path, str(said)))
+
+
+def find_library(search: Search, path: str, said: str) -> str:
+    """The library that an ICD file means."""
+    if not said:
+        return ""
+    if "/" not in said:
+        return search.named(said)
+    whole = posixpath.normpath(posixpath.join(posixpath.dirname(path), said))
+    return search.usable(posixpath.dirname(whole), posixpath.basename(whole))
+
+
+def prove_icds(
+    icds: Iterable[Icd], vendors: frozenset[str], *, wants_vulkan: bool
+) -> Iterator[Finding]:
+    """Every driver announced is there, and one is the card's own where Vulkan is to compute.
+
+    `vendors` are the PCI vendors of the profile's devices.
+    """
+    listed = list(icds)
+    vulkan = [icd for icd in listed if icd.kind == "Vulkan"]
+    for icd in listed:
+        if not icd.library:
+            yield dangling(icd, vendors)
+    for vendor in sorted(vendors & DRIVERS.keys()) if wants_vulkan else ():
+        names, package = DRIVERS[vendor]
+        own = [i for i in vulkan if i.name.startswith(names) or any(n in i.name for n in names)]
+        if any(icd.library for icd in own):
+            continue
+        if not own:
+            there = " ".join(icd.name for icd in vulkan) or "none at all"
+            software = all(icd.name.startswith(SOFTWARE) for icd in vulkan)
+            only = ", only one that computes on the processor" if vulkan and software else ""
+            yield Finding(
+                Question.LIBRARIES,
+                Level.FAULT,
+                f"missing ICD: no Vulkan driver for PCI vendor {vendor}{only}",
+                tuple(Evidence(icd.path, said=icd.said) for icd in vulkan)
+                or (Evidence(VULKAN[-1], said=there),),
+                f"install {package}, or keep its file in {VULKAN[-1]} from `prune:`",
+            )
+    good = [icd for icd in listed if icd.library]
+    if good and vendors:
+        yield Finding(
+            Question.LIBRARIES,
+            Level.FACT,
+            f"Vulkan and OpenCL drivers are there: {' '.join(sorted({icd.name for icd in good}))}",
+            tuple(Evidence(icd.path, said=icd.library) for icd in good),
+        )
+
+
+def dangling(icd: Icd, vendors: frozenset[str]) -> Finding:
+    """An ICD file that leads nowhere: a fault where a device of the profile is waiting for it."""
+    what = icd.problem or f"points at {icd.said or 'nothing'}, which is not there"
+    own = {n for vendor in vendors for n in DRIVERS.get(vendor, ((), ""))[0]}
+    awaited = bool(vendors) and (icd.kind == "OpenCL" or any(n in icd.name for n in own))
+    return Finding(
+        Question.LIBRARIES,
+        Level.FAULT if awaited else Level.WARNING,
+        f"{icd.kind} ICD {posixpath.basename(icd.path)} {what}",
+        (Evidence(icd.path, said=icd.said),),
+        "install the driver's library, or remove the file as well",
+    )

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Libraries: every NEEDED is there, the driver fits, what is announced to Vulkan and OpenCL is
+there, and what an overlay declared loads.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from imagebuilder.proof.libraries.closure import Closure, prove_closure
+from imagebuilder.proof.libraries.driver_rules import prove_driver
+from imagebuilder.proof.libraries.icd import Icd, find_icds, prove_icds
+from imagebuilder.proof.libraries.search import PYTHON, Search, read_files
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.types import Evidence, Finding, Level, Question
+
+# What llama.cpp has for a backend, where Debian and its own build put it.
+BACKENDS = ("/usr/lib/*/ggml/backends*", "/usr/lib/*", "/usr/local/lib", "/opt/llama.cpp/*")
+# Whose libraries are no part of what an import declares: they are found by name in other packages.
+PACKAGES_OF = {"torch": ("torch", "nvidia"), "vllm": ("vllm",)}
+# sh: each library's name, what the loader says of it, and how it ended.  Libraries are mapped and
+# their versions compared (ld.so(8), --list); no code of theirs runs.
+LOAD = (
+    'loader=$1; shift; for library; do echo "library $library"; '
+    '"$loader" --list "$library" 2>&1; echo "status $?"; done'
+)
+MOST_SECONDS = 120
+
+
+def prove_libraries(subject: Subject) -> Iterator[Finding]:
+    """All of it."""
+    files = read_files(subject.root)
+    search = Search(files)
+    icds = find_icds(subject.root, search)
+    declared = dict(declared_in(subject, icds))
+    closure = Closure(files, search)
+    gaps = list(prove_closure(closure, declared))
+    yield from gaps
+    yield from prove_driver(subject)
+    yield from prove_sources(subject)
+    vendors = frozenset(one.pci.partition(":")[0] for one in subject.hardware)
+    wants = any("vulkan" in engine.backends for engine in subject.expectations.engines)
+    yield from prove_icds(icds, vendors, wants_vulkan=wants)
+    told = [finding.what for finding in gaps if finding.level is Level.FAULT]
+    yield from prove_there(subject, told)
+    loads = [path for path in subject.expectations.libraries if subject.root.is_file(path)]
+    # An ICD matters where there is a device for it; the software ones load or nobody misses them.
+    loads += [icd.library for icd in icds if icd.library and vendors]
+    loaders = Counter(needs.interpreter for needs in files.native.values() if needs.interpreter)
+    loader = loaders.most_common(1)[0][0] if loaders else ""
+    if loads and loader:
+        known = frozenset(gap.library for gap in closure.gaps)
+        yield from prove_loads(subject, loader, list(dict.fromkeys(loads)), known)
+
+
+def declared_in(subject: Subject, icds: Iterable[Icd]) -> Iterator[tuple[str, str]]:
+    """The files (symlinks resolved) that must load, and who says so."""
+    root, expectations = subject.root, subject.expectations
+    given: list[tuple[str, str]] = [
+        *((path, "an overlay declares it") for path in expectations.libraries),
+        *(
+            (glob, f"it computes on {one.target}")
+            for one in expectations.code
+            for glob in one.files
+        ),
+        *(
+            (f"{folder}/libggml-{backend}.so", f"llama.cpp computes by {backend}")
+            for engine in expectations.engines
+            if engine.engine == "llama.cpp"
+            for backend in engine.backends
+            for folder in BACKENDS
+        ),
+    ]
+    for pattern, why in given:
+        for path in root.glob(pattern):
+            found = root.resolve(path)
+            if found is not None:
+                yield found, why
+    if subject.hardware:
+        yield from ((icd.library, f"{icd.path} announces it") for icd in icds if icd.library)
+    for works in expectations.python:
+        first = (name.partition(".")[0] for name in works.imports)
+        wanted = {p for name in first for p in PACKAGES_OF.get(name, (name,))}
+        for site in PYTHON:
+            for folder in root.glob(f"{works.path}/lib/python3*/{site}"):
+                for name in sorted(wanted - {"nvidia"}):
+                    for path in root.walk(f"{folder}/{name}"):
+                        if path.endswith(".so") and is_main(path, folder):
+                            yield path, f"{works.path} imports {name}"
+
+
+def is_main(path: str, folder: str) -> bool:
+    """Whether a file of a package is loaded by its import: its first folder, and its lib/."""
+    inside = posixpath.dirname(path[len(folder) + 1 :]).split("/")
+    return len(inside) == 1 or inside[1:] == ["lib"]
+
+
+def prove_sources(subject: Subject) -> Iterator[Finding]:
+    """What is not the vendor's own is told: names and versions are all that was seen of it."""
+    for name, why in subject.stand_ins.items():
+        yield Finding(
+            Question.LIBRARIES,
+            Level.WARNING,
+            f"packages of {name} are not from the vendor: {why}",
+            (Evidence("manifest.json", section="sources", symbol=name, said=why),),
+            f"take {name} out of sources: in the site file for an image that nodes are to have",
+        )
+
+
+def prove_there(subject: Subject, told: Sequence[str]) -> Iterator[Finding]:
+    """The libraries that overlays declare exist; what was `told` already is not said again."""
+    for path in subject.expectations.libraries:
+        missing = f"{posixpath.basename(path)} is not in the image"
+        if not subject.root.is_file(path) and not any(said.startswith(missing) for said in told):
+            folder = posixpath.dirname(path)
+            stem = posixpath.basename(path).partition(".so")[0]
+            like = [n for n in subject.root.names(folder) if n.startswith(f"{stem}.so")]
+            yield Finding(
+                Question.LIBRARIES,
+                Level.FAULT,
+                f"{missing}, an overlay declares it" + (f"; there is {like[0]}" if like else ""),
+                (Evidence(path, said=" ".join(like) or "is not there"),),
+                "install the package that has it, or keep it from `prune:` and `slim:`",
+            )
+
+
+def prove_loads(
+    subject: Subject, loader: str, libraries: list[str], known: frozenset[str]
+) -> Iterator[Finding]:
+    """The image's own loader maps each of these libraries with all that they need.
+
+    What is `known` to be missing was told already.
+    """
+    said = subject.ask(["sh", "-c", LOAD, "sh", loader, *libraries], seconds=MOST_SECONDS)
+    answers = parse_loads(said.stdout)
+    if not answers:
+        yield Finding(
+            Question.LIBRARIES,
+            Level.WARNING,
+            f"the image's loader could not be asked whether {len(libraries)} libraries load",
+            (Evidence(loader, said=(said.stderr or said.stdout).strip()[-200:]),),
+            "look at the log of the sandbox; the image needs `sh`",
+        )
+        return
+    wrong = {library: lines for library, lines in answers.items() if lines}
+    for library, lines in wrong.items():
+        if any(name in lines[0] for name in known):
+            continue
+        yield Finding(
+            Question.LIBRARIES,
+            Level.FAULT,
+            f"{posixpath.basename(library)} does not load: {lines[0]}",
+            tuple(Evidence(library, said=line) for line in lines[:8]),
+            "install what it asks for in the version it asks for; libraries of two distributions"
+            " do not mix",
+        )
+    good = [library for library in answers if library not in wrong]
+    if good:
+        yield Finding(
+            Question.LIBRARIES,
+            Level.FACT,
+            f"declared libraries and drivers load in the image ({len(good)})",
+            tuple(Evidence(library, said=f"{loader} --list") for library in good[:8]),
+        )
+
+
+def parse_loads(said: str) -> Mapping[str, list[str]]:
+    """What is wrong with each library, from what LOAD printed: lines of the loader's."""
+    found: dict[str, list[str]] = {}
+    lines: list[str] = []
+    for line in said.splitlines():
+        if line.startswith("library "):
+            lines = found.setdefault(line.removeprefix("library "), [])
+        elif line.startswith("status "):
+            if line != "status 0" and not lines:
+                lines.append(f"the loader ends with {line}")
+        elif is_complaint(line):
+            lines.append(line.strip().rpartition("loading shared libraries: ")[2])
+    return found
+
+
+def is_complaint(line: str) -> bool:
+    """Whether a line of the loader's says that something lacks."""
+    return (
+        "=> not found" in line
+        or ("version `" in line and "not found" in line)
+        or "error while loading" in line
+        or "cannot open shared object" in line
+    )

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Python environment of an image: what is installed in it, and what it says of itself."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+
+from imagebuilder.decode import decode_box, parse_object
+from imagebuilder.errors import InputError
+from imagebuilder.process import Completed
+from imagebuilder.proof.python.ask import MARK
+from imagebuilder.proof.subject import Subject
+from imagebuilder.root import Root
+
+PROGRAM = Path(__file__).with_name("ask.py")
+# torch and vllm import in 15 s; from a cold disk on a busy builder in more than a minute.
+SECONDS = 240
+TIMED_OUT = 124
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A module: its version, or the error and where it was raised (`path`, `line`)."""
+
+    version: str = ""
+    error: str = ""
+    path: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Torch:
+    """What torch is made for: versions of CUDA, HIP and XPU (or ""), targets it has code for."""
+
+    version: str
+    cuda: str = ""
+    hip: str = ""
+    xpu: str = ""
+    flags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What vLLM chooses without a device: its platform and kind of device ("": none)."""
+
+    platform: str = ""
+    device: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class Environment:
+    """What an environment said of itself; `failure` is why it said nothing."""
+
+    python: str = ""
+    modules: dict[str, Imported] = field(default_factory=dict)
+    torch: Torch | None = None
+    vllm: Chosen | None = None
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """An installed distribution, and its folder in the root."""
+
+    name: str
+    version: str
+    path: str
+    record: bool
+
+
+def ask_environment(subject: Subject, path: str) -> Environment:
+    """Let the environment at `path` import what the profile expects of it, in one process.
+
+    The same words whoever asks, so that a sandbox that remembers needs to run them only once.
+    """
+    expected = [w for w in subject.expectations.python if w.path == path]
+    modules = list(dict.fromkeys(name for works in expected for name in works.imports))
+    argv = [f"{path}/bin/python", "-I", "-c", PROGRAM.read_text(), *modules]
+    return read_environment(subject.ask(argv, seconds=SECONDS))
+
+
+def read_environment(done: Completed) -> Environment:
+    """What the program printed."""
+    found = done.stdout.rpartition(MARK)[2] if MARK in done.stdout else ""
+    if not found:
+        lines = (done.stderr or done.stdout).strip().splitlines() or [""]
+        failure = f"it ran longer than {SECONDS} s" if done.status == TIMED_OUT else lines[-1]
+        return Environment(failure=failure or f"it ended with status {done.status}")
+    try:
+        said = parse_object(found.partition("\n")[0], "its answer")
+        if said.get("torch") == {}:
+            del said["torch"]
+        return decode_box(Environment, said, "its answer")
+    except InputError as error:
+        return Environment(failure=f"it answers nonsense: {error.faults[0].what}")
+
+
+def site_packages(root: Root, path: str) -> str | None:
+    """Where an environment's distributions lie: `lib/python3.11/site-packages` below `path`."""
+    return next(iter(root.glob(f"{path}/lib/python3*/site-packages")), None)
+
+
+def installed(root: Root, site: str) -> dict[str, Distribution]:
+    """The distributions of an environment by normalised name."""
+    found: dict[str, Distribution] = {}
+    for info in root.glob(f"{site}/*.dist-info"):
+        said = dict(
+            line.split(": ", 1)
+            for line in root.text(f"{info}/METADATA").partition("\n\n")[0].splitlines()
+            if line.startswith(("Name: ", "Version: "))
+        )
+        # A folder without METADATA still says what it was meant to be.
+        stem = re.fullmatch(r".*/(?P<name>.+)-(?P<version>[^-]+)\.dist-info", info)
+        name = said.get("Name", stem["name"] if stem else info)
+        version = said.get("Version", stem["version"] if stem else "")
+        record = root.is_file(f"{info}/RECORD") and root.is_file(f"{info}/METADATA")
+        found[canonicalize_name(name)] = Distribution(name, version, info, record)
+    return found

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Question 5, Python: do the environments import, for this accelerator, as they were locked?"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+
+from packaging.version import InvalidVersion, Version
+
+from imagebuilder.proof.python.environment import (
+    Distribution,
+    Environment,
+    Torch,
+    ask_environment,
+    installed,
+    site_packages,
+)
+from imagebuilder.proof.say import Say, some
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.types import Evidence, Finding, Question
+from imagebuilder.recipe.expectations import PythonWorks
+
+SAY = Say(Question.PYTHON)
+WORDS = {"cpu": "the processor", "cuda": "CUDA", "rocm": "ROCm", "xpu": "XPU"}
+BUILD_AGAIN = "build the image again; where it stays so, something after the wheels changes them"
+ENTRY = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)[af]?")
+
+
+def prove_python(subject: Subject) -> Iterator[Finding]:
+    """What is found of every environment that the profile expects something of."""
+    for works in subject.expectations.python:
+        site = site_packages(subject.root, works.path)
+        if site is None:
+            yield SAY.fault(
+                f"there is no Python environment {works.path}",
+                Evidence(works.path, said="has no lib/python3.*/site-packages"),
+                hint="the overlay that expects it is to have it under `python:`",
+            )
+            continue
+        # 1. From outside: the interpreter, and what was installed.
+        unfit = list(prove_interpreter(subject, works.path, site))
+        yield from unfit
+        yield from prove_locked(subject, works.path, installed(subject.root, site))
+        # 2. From inside, when there is something to run.
+        if not unfit:
+            yield from prove_imports(works, site, ask_environment(subject, works.path))
+
+
+def prove_interpreter(subject: Subject, path: str, site: str) -> Iterator[Finding]:
+    """Faults only: the interpreter is there, and is the one that the wheels were chosen for."""
+    python = f"{path}/bin/python"
+    found = subject.root.resolve(python)
+    wheels = posixpath.basename(posixpath.dirname(site))
+    if found is None or not subject.root.is_file(python):
+        home = re.search(r"^home = (.*)$", subject.root.text(f"{path}/pyvenv.cfg"), re.MULTILINE)
+        yield SAY.fault(
+            f"the interpreter of {path} is not in the image",
+            Evidence(python, said="leads nowhere"),
+            Evidence(f"{path}/pyvenv.cfg", symbol="home", said=home[1] if home else "not said"),
+            hint="a package of the profile must bring the interpreter, such as python3",
+        )
+    elif posixpath.basename(found).startswith("python3.") and posixpath.basename(found) != wheels:
+        yield SAY.fault(
+            f"{path} was made for {wheels}, but its interpreter is {posixpath.basename(found)}",
+            Evidence(python, said=f"leads to {found}"),
+            Evidence(site, said=f"wheels of {wheels}"),
+            hint="lock the profile again: another Python has come with its packages",
+        )
+
+
+def prove_locked(
+    subject: Subject, path: str, there: Mapping[str, Distribution]
+) -> Iterator[Finding]:
+    """What is installed is what was locked."""
+    locked = subject.wheels.get(path)
+    if locked is None:
+        yield SAY.warning(
+            f"no lock names the wheels of {path}",
+            Evidence(path, said=f"{len(there)} distributions"),
+            hint="have an overlay bring it with `python:`; what a script installs is not locked",
+        )
+        return
+    sound = True
+    for name, version in locked.items():
+        found = there.get(name)
+        if found is None:
+            sound = False
+            yield SAY.fault(
+                f"{name} {version} is locked, but is not installed in {path}",
+                Evidence(path, said=f"no {name}-{version}.dist-info"),
+                hint=BUILD_AGAIN,
+            )
+        elif not same_version(found.version, version):
+            sound = False
+            yield SAY.fault(
+                f"{name} is installed as {found.version}, and locked as {version}",
+                Evidence(f"{found.path}/METADATA", symbol="Version", said=found.version),
+                hint=BUILD_AGAIN,
+            )
+        elif not found.record:
+            sound = False
+            yield SAY.fault(
+                f"{name} {version} in {path} is incomplete",
+                Evidence(found.path, said="has no METADATA and RECORD"),
+                hint=BUILD_AGAIN,
+            )
+    if more := sorted(there.keys() - locked.keys()):
+        sound = False
+        yield SAY.fault(
+            f"{path} has what no lock names: {some(more)}",
+            *(Evidence(there[name].path, said=there[name].version) for name in more[:3]),
+            hint="put it into the requirements of the overlay, with its digest",
+        )
+    if sound:
+        yield SAY.fact(f"{len(locked)} distributions as locked", Evidence(path))
+
+
+def same_version(one: str, other: str) -> bool:
+    """Whether two versions are one (PEP 440)."""
+    try:
+        return Version(one) == Version(other)
+    except InvalidVersion:
+        return one == other
+
+
+def prove_imports(works: PythonWorks, site: str, said: Environment) -> Iterator[Finding]:
+    """The modules import, and torch is made for the profile's accelerator."""
+    if said.failure:
+        yield SAY.fault(
+            f"the Python of {works.path} does not run: {said.failure}",
+            Evidence(f"{works.path}/bin/python", said=said.failure),
+            hint=f"imagebuilder shell PROFILE -c '{works.path}/bin/python -V' shows it",
+        )
+        return
+    for name in works.imports:
+        module = said.modules[name]
+        if module.error:
+            yield SAY.fault(
+                f"{name} does not import in {works.path}: {module.error}",
+                Evidence(module.path or site, section=f"line {module.line}", said=module.error),
+                hint=import_hint(module.error),
+            )
+        else:
+            yield SAY.fact(
+                f"{name} {module.version} imports with Python {said.python}".replace("  ", " "),
+                Evidence(f"{site}/{name.replace('.', '/')}"),
+            )
+    if said.torch:
+        yield from prove_torch(works, f"{site}/torch", said.torch)
+    elif works.platform != "cpu" and not any(m.error for m in said.modules.values()):
+        yield SAY.fault(
+            f"{works.path} is for {WORDS[works.platform]}, and nothing in it imports torch",
+            Evidence(site),
+            hint="put torch into the `imports:` of that environment, and into its requirements",
+        )
+
+
+def import_hint(error: str) -> str:
+    """What to do about an import that fails."""
+    if "cannot open shared object file" in error:
+        return "a package of the profile must bring that library; the question libraries has more"
+    if error.startswith("ModuleNotFoundError"):
+        return "the requirements lack it: make them again with everything that their packages need"
+    return "try it by hand in the image: imagebuilder shell PROFILE"
+
+
+def prove_torch(works: PythonWorks, place: str, torch: Torch) -> Iterator[Finding]:
+    """What torch is made for, against what the profile is for."""
+    made = {"cuda": torch.cuda, "rocm": torch.hip, "xpu": torch.xpu}
+    kinds = [kind for kind, version in made.items() if version]
+    shown = " and ".join(f"{WORDS[kind]} {made[kind]}" for kind in kinds) or WORDS["cpu"]
+    where = Evidence(f"{place}/version.py", said=f"{torch.version}, for {shown}")
+    if works.platform == "cpu":
+        if kinds:
+            yield SAY.warning(
+                f"torch is made for {shown}, the profile computes on the processor",
+                where,
+                hint="take wheels for the processor: they are gigabytes smaller",
+            )
+        else:
+            yield SAY.fact(f"torch {torch.version} is made for the processor", where)
+        return
+    if works.platform not in kinds:
+        yield SAY.fault(
+            f"torch {torch.version} is made for {shown}, the profile is for "
+            f"{WORDS[works.platform]} {works.cuda}".rstrip(),
+            where,
+            hint=f"take torch and vllm from requirements for {WORDS[works.platform]}",
+        )
+        return
+    if works.cuda and torch.cuda != works.cuda:
+        yield SAY.fault(
+            f"torch is made with CUDA {torch.cuda}, the profile is for CUDA {works.cuda}",
+            where,
+            hint=f"pin the torch whose wheels need CUDA {works.cuda}, and vllm with it",
+        )
+        return
+    yield SAY.fact(f"torch {torch.version} is made for {shown}", where)
+    if works.target:
+        yield prove_target(works, place, torch)
+
+
+def prove_target(works: PythonWorks, place: str, torch: Torch) -> Finding:
+    """Whether torch has code for the target, natively or as PTX."""
+    flags = " ".join(torch.flags) or "nothing"
+    where = Evidence(place, symbol="torch._C._cuda_getArchFlags()", said=flags)
+    native = [flag for flag in torch.flags if runs_natively(flag, works.target)]
+    if native:
+        return SAY.fact(f"torch has code for {works.target}: {native[-1]}", where)
+    forward = [flag for flag in torch.flags if runs_forward(flag, works.target)]
+    if forward:
+        return SAY.warning(
+            f"torch has only PTX for {works.target}: {forward[-1]}",
+            where,
+            hint="it works, and the driver compiles it at first use: minutes, at every boot of a "
+            "node that keeps no cache",
+        )
+    return SAY.fault(
+        f"torch has no code for {works.target}; it has {flags}",
+        where,
+        hint=f"take a torch that is built with {works.target}",
+    )
+
+
+def runs_natively(flag: str, target: str) -> bool:
+    """Whether code of one of torch's targets runs on a card as it is.
+
+    Of CUDA's, code for a compute capability runs on those of the same major and a higher minor
+    number (CUDA C++ programming guide, binary compatibility).
+    """
+    code, card = ENTRY.fullmatch(flag), ENTRY.fullmatch(target)
+    if not code or not card:
+        return flag == target
+    same = flag.rstrip("af") == flag or flag == target
+    return (
+        same
+        and code["kind"] == "sm"
+        and code["major"] == card["major"]
+        and int(code["minor"]) <= int(card["minor"])
+    )
+
+
+def runs_forward(flag: str, target: str) -> bool:
+    """Whether it is PTX that a driver can compile for the card."""
+    code, card = ENTRY.fullmatch(flag), ENTRY.fullmatch(target)
+    if not code or not card or code["kind"] != "compute" or flag.rstrip("af") != flag:
+        return False
+    return (int(code["major"]), int(code["minor"])) <= (int(card["major"]), int(card["minor"]))

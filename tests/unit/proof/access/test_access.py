@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Question 6 on small trees: who may use the devices, by rules, groups, limits and units."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from imagebuilder.proof.access.accounts import memlock_of, read_accounts, read_memlock
+from imagebuilder.proof.access.prove import prove_access
+from imagebuilder.proof.access.udev import node_of
+from imagebuilder.proof.access.units import drop_ins, find_unit
+from imagebuilder.proof.types import Finding
+from imagebuilder.recipe.expectations import Device, Engine, Expectations, Service
+from imagebuilder.root import Root
+from tests.unit.proof.trees import (
+    Content,
+    Link,
+    Program,
+    facts,
+    faults,
+    make_tree,
+    subject,
+    warnings,
+)
+
+DEFAULT = "/usr/lib/udev/rules.d/50-udev-default.rules"
+# As Debian's udev has it.
+RULES = """\
+# comment
+ACTION=="remove", GOTO="default_end"
+SUBSYSTEM=="tty", KERNEL=="tty[0-9]*|hvc[0-9]*", GROUP="tty", MODE="0600"
+ACTION!="add", GOTO="default_end"
+SUBSYSTEM=="drm", KERNEL!="renderD*", GROUP="video"
+SUBSYSTEM=="drm", KERNEL=="renderD*", GROUP="render", \\
+  MODE="0660"
+SUBSYSTEM=="kfd", GROUP="render", MODE="0660"
+SUBSYSTEM=="accel", GROUP="render", MODE="0660"
+LABEL="default_end"
+"""
+UNIT = "/etc/systemd/system/llama-server.service"
+SERVICE = """\
+[Unit]
+Description=x
+[Service]
+ExecCondition=/usr/bin/absent
+ExecStartPre=-/usr/bin/absent
+ExecStart=!/usr/bin/llama-server --port \\
+  8080
+User=compute
+LimitMEMLOCK=infinity
+DevicePolicy=closed
+DeviceAllow=char-drm rw
+DeviceAllow=char-kfd rw
+"""
+TREE: dict[str, Content] = {
+    DEFAULT: RULES,
+    UNIT: SERVICE,
+    "/etc/passwd": "root:x:0:0::/root:/bin/sh\ncompute:x:1000:1000::/home/compute:/bin/sh\n",
+    "/etc/group": "root:x:0:\nvideo:x:44:\nrender:x:990:compute\ncompute:x:1000:\n",
+    "/etc/security/limits.d/c.conf": "compute - memlock unlimited # for weights\n",
+    "/usr/bin/llama-server": Program(),
+    "/bin": Link("usr/bin"),
+    "/usr/bin/sh": Program(""),
+}
+RENDER = Device("/dev/dri/renderD*", "render")
+KFD = Device("/dev/kfd", "render")
+ACCEL = Device("/dev/accel/accel*", "render")
+NVIDIA = Device("/dev/nvidia*")
+LLAMA = Service("llama-server.service", memlock=True)
+ENGINE = Engine("llama.cpp", ("hip", "vulkan"), unit="llama-server.service")
+EXPECTED: dict[str, Any] = {
+    "devices": (RENDER, KFD, ACCEL),
+    "users": ("compute",),
+    "services": (LLAMA,),
+    "engines": (ENGINE,),
+}
+
+
+def prove(path: Path, cmdline: tuple[str, ...] = (), **changed: tuple[Any, ...]) -> list[Finding]:
+    """The findings about a root that is to fulfil EXPECTED, with some of that changed."""
+    expected = Expectations(**(EXPECTED | changed))
+    return list(prove_access(subject(path, expectations=expected, cmdline=cmdline)))
+
+
+def make(path: Path, changed: dict[str, Content] | None = None) -> Path:
+    """The good tree with some files changed."""
+    return make_tree(path, TREE | (changed or {})).path
+
+
+def test_a_good_tree_has_no_fault(tmp_path: Path) -> None:
+    found = prove(make(tmp_path))
+    assert (faults(found), warnings(found)) == ([], [])
+    assert "/dev/kfd belongs to render, mode 0660" in facts(found)
+    assert "compute is in render" in facts(found)
+    assert "compute may lock memory without limit" in facts(found)
+    assert "llama-server.service may use /dev/dri/renderD*, /dev/kfd as compute" in facts(found)
+
+
+def test_nothing_declared_raises_no_question(tmp_path: Path) -> None:
+    assert list(prove_access(subject(make(tmp_path)))) == []
+
+
+def test_a_device_of_the_profile_is_asked_about(tmp_path: Path) -> None:
+    radeon = [("1002:7480", "Radeon RX 7600 XT", "gfx1102")]
+    found = list(prove_access(subject(make(tmp_path), hardware=radeon)))
+    assert facts(found) == ["/dev/dri/renderD* belongs to render, mode 0660"]
+    make_tree(tmp_path, {"/etc/group": "root:x:0:\n"})
+    found = list(prove_access(subject(tmp_path, hardware=radeon)))
+    assert faults(found) == ["there is no group render, which is to own /dev/dri/renderD*"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"/etc/group": "root:x:0:\nvideo:x:44:compute\ncompute:x:1000:\n"},
+         "there is no group render, which is to own /dev/kfd"),
+        ({"/etc/group": "root:x:0:\nrender:x:990:\ncompute:x:1000:\n"},
+         "compute is not in render, whose devices it is to use"),
+        ({"/etc/group": "root:x:0:\nrender:x:990:\ncompute:x:1000:\n"},
+         "llama-server.service runs as compute without render, which owns "
+         "/dev/dri/renderD*, /dev/kfd"),
+        ({"/etc/passwd": "root:x:0:0::/root:/bin/sh\n"},
+         "there is no account compute, which is to use the accelerator"),
+        ({"/etc/passwd": "root:x:0:0::/root:/bin/sh\n"},
+         "llama-server.service runs as compute, an account that is not there"),
+        ({DEFAULT: ""}, "no udev rule of the image gives /dev/kfd to render"),
+        ({DEFAULT: RULES.replace('"kfd", GROUP="render"', '"kfd", GROUP="video"')},
+         "no udev rule of the image gives /dev/kfd to render: it has group video, mode 0660"),
+        ({DEFAULT: RULES.replace('"kfd", GROUP="render", MODE="0660"',
+                                 '"kfd", GROUP="render", MODE="0600"')},
+         "no udev rule of the image gives /dev/kfd to render: it has group render, mode 0600"),
+        ({f"/etc/udev/rules.d/{DEFAULT.rpartition('/')[2]}": Link("/dev/null")},
+         "no udev rule of the image gives /dev/kfd to render"),
+        ({"/etc/udev/rules.d/99-mine.rules": 'KERNEL=="kfd", MODE="0600"'},
+         "no udev rule of the image gives /dev/kfd to render: it has group render, mode 0600"),
+        ({"/etc/security/limits.d/c.conf": "compute - memlock 65536\n"},
+         "compute may not lock memory without limit (soft and hard limit)"),
+        ({"/etc/security/limits.d/c.conf": "compute hard memlock unlimited\n"},
+         "compute may not lock memory without limit (soft limit)"),
+        ({UNIT: SERVICE.replace("LimitMEMLOCK=infinity", "LimitMEMLOCK=64M")},
+         "llama-server.service may lock 64M of memory"),
+        ({UNIT: SERVICE.replace("LimitMEMLOCK=infinity\n", "")},
+         "llama-server.service may lock at most 8 MiB (the default) of memory"),
+        ({f"{UNIT}.d/50-x.conf": "[Service]\nLimitMEMLOCK=1G\n"},
+         "llama-server.service may lock 1G of memory"),
+        ({UNIT: SERVICE + "PrivateDevices=yes\n"},
+         "llama-server.service has PrivateDevices=yes and sees no /dev/dri/renderD*, /dev/kfd"),
+        ({UNIT: SERVICE.replace("DeviceAllow=char-kfd rw\n", "")},
+         "llama-server.service is kept from /dev/kfd by its device policy"),
+        ({UNIT: SERVICE.replace("char-drm rw", "char-drm r")},
+         "llama-server.service is kept from /dev/dri/renderD* by its device policy"),
+        ({f"{UNIT}.d/50-x.conf": "[Service]\nDeviceAllow=\n"},
+         "llama-server.service is kept from /dev/dri/renderD*, /dev/kfd by its device policy"),
+        ({UNIT: SERVICE.replace("/usr/bin/llama-server", "/usr/bin/gone")},
+         "llama-server.service starts /usr/bin/gone, which is not in the image"),
+        ({"/usr/bin/llama-server": "#!/bin/sh\n"},
+         "llama-server.service starts /usr/bin/llama-server, which is not executable"),
+        ({"/usr/bin/llama-server": Program("#!/usr/bin/python3.99\n")},
+         "llama-server.service starts /usr/bin/llama-server, whose interpreter "
+         "/usr/bin/python3.99 is not in the image"),
+        ({f"{UNIT}.d/50-x.conf": "[Service]\nExecStart=\n"},
+         "llama-server.service starts nothing: it has no ExecStart="),
+        ({UNIT: Link("/dev/null")}, "llama-server.service is masked or leads nowhere"),
+    ],
+)  # fmt: skip
+def test_a_planted_fault_is_found(tmp_path: Path, changed: dict[str, Content], said: str) -> None:
+    assert said in faults(prove(make(tmp_path, changed)))
+
+
+def test_a_unit_that_is_not_there(tmp_path: Path) -> None:
+    found = prove(make(tmp_path), services=(Service("vllm.service"),))
+    assert faults(found) == ["there is no vllm.service, which is to use the accelerator"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"/etc/udev/rules.d/99-mine.rules": 'KERNEL=="kfd", MODE="0666"'},
+        # What may hold or not decides nothing.
+        {"/etc/udev/rules.d/99-x.rules": 'KERNEL=="kfd", ENV{X}=="1", GROUP="video"'},
+        {"/etc/udev/rules.d/99-x.rules": 'SUBSYSTEM=="drm", KERNEL=="card*", MODE="0600"'},
+        {"/etc/udev/rules.d/99-x.rules": 'GOTO="end"\nKERNEL=="kfd", MODE="0600"\nLABEL="end"'},
+        {"/etc/udev/rules.d/49-x.rules": 'KERNEL=="kfd", GROUP:="990", MODE:="0660"'},
+        {"/etc/udev/rules.d/99-x.txt": 'KERNEL=="kfd", MODE="0600"'},
+        {"/etc/security/limits.d/c.conf": "* - memlock 64\n@render - memlock infinity\n"},
+        {"/etc/security/limits.d/c.conf": "@render - memlock 9\ncompute - memlock -1\n"},
+        {UNIT: SERVICE.replace("infinity", "64M"),
+         f"{UNIT}.d/50-x.conf": "[Service]\nLimitMEMLOCK=infinity\n"},
+        {UNIT: SERVICE.replace("LimitMEMLOCK=infinity", ""),
+         "/etc/systemd/system.conf.d/x.conf": "[Manager]\nDefaultLimitMEMLOCK=infinity\n"},
+        {UNIT: SERVICE.replace("DevicePolicy=closed", "").replace("DeviceAllow", "#DeviceAllow")},
+        {UNIT: SERVICE.replace("User=compute", "User=root")},
+        {UNIT: SERVICE.replace("User=compute", "DynamicUser=yes\nSupplementaryGroups=render")},
+        {UNIT: SERVICE.replace("User=compute", "User=1000\nGroup=990")},
+        {UNIT: SERVICE.replace("char-drm", "char-d*")},
+        {UNIT: SERVICE.replace("ExecStart=!/usr/bin/", "ExecStart=")},
+    ],
+)  # fmt: skip
+def test_what_is_right_in_another_way(tmp_path: Path, changed: dict[str, Content]) -> None:
+    found = prove(make(tmp_path, changed))
+    assert (faults(found), warnings(found)) == ([], [])
+
+
+def test_which_devices_a_service_needs(tmp_path: Path) -> None:
+    drm = SERVICE.replace("DeviceAllow=char-kfd rw\n", "")
+    make(tmp_path, {UNIT: drm})
+    vulkan = Engine("llama.cpp", ("vulkan",), unit="llama-server.service")
+    assert faults(prove(tmp_path, engines=(vulkan,))) == []
+    # No engine's: kfd belongs to the family that is let in, the NPU does not.
+    assert faults(prove(tmp_path, engines=())) == [
+        "llama-server.service is kept from /dev/kfd by its device policy"
+    ]
+    nothing = drm.replace("DeviceAllow=char-drm rw\n", "")
+    make_tree(tmp_path, {UNIT: nothing})
+    [fault] = faults(prove(tmp_path, engines=()))
+    assert "/dev/dri/renderD*, /dev/kfd, /dev/accel/accel*" in fault
+
+
+NVREG = "/etc/modprobe.d/nvidia.conf"
+MAKES: dict[str, Content] = {
+    "/usr/lib/udev/rules.d/71-nvidia.rules": 'DRIVER=="nvidia", RUN+="/usr/bin/nvidia-modprobe -u"'
+}
+ON_NVIDIA: dict[str, Any] = {"devices": (NVIDIA,), "engines": (), "services": ()}
+
+
+def test_nvidias_nodes_are_everybodys(tmp_path: Path) -> None:
+    assert faults(prove(make(tmp_path, MAKES), **ON_NVIDIA)) == []
+
+
+@pytest.mark.parametrize("where", ["file", "cmdline"])
+def test_nvidias_nodes_may_be_a_groups(tmp_path: Path, where: str) -> None:
+    options = "NVreg_DeviceFileUID=0 NVreg_DeviceFileGID=44 NVreg_DeviceFileMode=0660"
+    make(tmp_path, MAKES | ({NVREG: f"options nvidia {options}\n"} if where == "file" else {}))
+    cmdline = [f"nvidia.{word}" for word in options.split()] if where == "cmdline" else []
+    [fault] = faults(prove(tmp_path, tuple(cmdline), **ON_NVIDIA))
+    assert fault == "/dev/nvidia* is to be for everybody, but has group 44, mode 0660"
+    group = Device("/dev/nvidia*", "video")
+    found = prove(tmp_path, tuple(cmdline), **(ON_NVIDIA | {"devices": (group,)}))
+    assert faults(found) == ["compute is not in video, whose devices it is to use"]
+
+
+def test_nothing_makes_nvidias_nodes(tmp_path: Path) -> None:
+    [fault] = faults(prove(make(tmp_path), **ON_NVIDIA))
+    assert fault.endswith("no unit or udev rule does, nvidia-modprobe is not there")
+    make_tree(tmp_path, {"/usr/bin/nvidia-modprobe": Program()})
+    [fault] = faults(prove(tmp_path, **ON_NVIDIA))
+    assert fault.endswith("nvidia-modprobe is not set-user-ID")
+    (tmp_path / "usr/bin/nvidia-modprobe").chmod(0o4755)
+    assert faults(prove(tmp_path, **ON_NVIDIA)) == []
+    # That is of no use to a service that may not gain privileges.
+    make_tree(tmp_path, {UNIT: SERVICE + "NoNewPrivileges=yes\n"})
+    expected = ON_NVIDIA | {"services": (LLAMA,)}
+    assert any(
+        "which cannot itself" in warning for warning in warnings(prove(tmp_path, **expected))
+    )
+
+
+def test_a_program_of_ours_makes_nvidias_nodes(tmp_path: Path) -> None:
+    program = "/usr/libexec/nvidia-cuda/make-devices"
+    make(tmp_path, {
+        "/usr/lib/udev/rules.d/71-n.rules": f'DRIVER=="nvidia", RUN+="{program}"',
+        program: Program("#!/bin/sh\nnvidia-modprobe -u -c 0\n"),
+    })  # fmt: skip
+    assert faults(prove(tmp_path, **ON_NVIDIA)) == []
+
+
+def test_all_of_nvidias_nodes_are_needed(tmp_path: Path) -> None:
+    cuda = Engine("vllm", ("cuda",), unit="llama-server.service")
+    expected = ON_NVIDIA | {"engines": (cuda,), "services": (LLAMA,)}
+    make(tmp_path, MAKES | {UNIT: SERVICE.replace("char-drm", "char-nvidia")})
+    assert len(faults(prove(tmp_path, **expected))) == 1
+    make_tree(tmp_path, {UNIT: SERVICE.replace("char-drm", "char-nvidia*")})
+    assert faults(prove(tmp_path, **expected)) == []
+
+
+def test_a_device_nobody_knows_the_rules_of(tmp_path: Path) -> None:
+    odd = Device("/dev/odd0", "render")
+    found = prove(make(tmp_path), devices=(odd,), services=(), engines=())
+    assert faults(found) == []
+    assert warnings(found) == ["no udev rule of the image gives /dev/odd0 to render"]
+
+
+def test_root_needs_no_group(tmp_path: Path) -> None:
+    assert faults(prove(make(tmp_path), users=("root",), services=())) == []
+
+
+def test_a_rule_that_names_a_group_only(tmp_path: Path) -> None:
+    node = node_of(Root(make(tmp_path)), "/dev/dri/card*")
+    assert (node.group, node.mode, node.path) == ("video", 0o660, DEFAULT)
+
+
+def test_drop_ins_of_templates_and_prefixes(tmp_path: Path) -> None:
+    top = "/etc/systemd/system"
+    files: dict[str, Content] = {
+        f"{top}/vllm-node@.service": "[Service]\nExecStart=/a\n",
+        f"{top}/vllm-node@.service.d/20-b.conf": "",
+        f"{top}/vllm-node@1.service.d/10-c.conf": "",
+        f"{top}/vllm-.service.d/30-d.conf": "",
+        f"{top}/service.d/40-e.conf": "",
+        f"/usr/lib{top.removeprefix('/etc')}/vllm-node@.service.d/20-b.conf": "",
+        f"{top}/other.service.d/10-f.conf": "",
+    }
+    root = make_tree(tmp_path, files)
+    assert [path.rpartition("/")[2] for path in drop_ins(root, "vllm-node@1.service")] == [
+        "10-c.conf", "20-b.conf", "30-d.conf", "40-e.conf",
+    ]  # fmt: skip
+    unit = find_unit(root, "vllm-node@1.service")
+    assert unit is not None
+    assert unit.paths[0] == f"{top}/vllm-node@.service"
+    assert unit.programs == ("/a",)
+
+
+def test_the_order_of_limits(tmp_path: Path) -> None:
+    root = make_tree(
+        make(tmp_path),
+        {
+            "/etc/security/limits.conf": "compute soft memlock 1\n",
+            "/etc/security/limits.d/b.conf": "* hard memlock 2\ncompute soft memlock 3\n",
+        },
+    )
+    (tmp_path / "etc/security/limits.d/c.conf").unlink()
+    found = memlock_of("compute", read_accounts(root), read_memlock(root))
+    assert {kind: limit.value for kind, limit in found.items()} == {"soft": "3", "hard": "2"}
