@@ -3,7 +3,7 @@
 
 Runs as root, in a mount and a network namespace of its own, in memory.  One line a night goes to
 stderr, a JSON object with all that was found to stdout; --history keeps the pages of the nights,
---docs writes the table into the section `What was simulated` of a page.
+--docs writes the table into a page, between the comments that mark it.
 
 exit: 0 when every rule held, 1 otherwise
 """
