@@ -24,6 +24,7 @@ from imagebuilder.proof.as_json import proof_json
 from imagebuilder.proof.stand import prove_tree
 from imagebuilder.proof.terminal import headline
 from imagebuilder.proof.types import Proof
+from imagebuilder.recipe.engines import engines_of
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.settings import Settings
 from imagebuilder.steps.build import tools_upper
@@ -77,7 +78,8 @@ def build(
                 raise
             draft = draft_image(recipe, lock, plan, settings.state, store, work)
             with ui.step("prove") as step:
-                proof = prove_tree(draft.manifest, work, finished_tree(plan, site))
+                tree, engines = finished_tree(plan, site), engines_of(recipe.overlays)
+                proof = prove_tree(draft.manifest, work, tree, engines)
                 step.remark(headline(proof))
             facts = proof_json(proof, timed=False)
             return assemble_image(draft, plan, store, proof=facts), proof

@@ -12,6 +12,7 @@ from imagebuilder.inventory import open_store
 from imagebuilder.proof.as_json import parse_proof
 from imagebuilder.proof.stand import prove_tree
 from imagebuilder.proof.types import Answer, Proof, Question
+from imagebuilder.recipe.engines import load_engines
 from imagebuilder.recipe.find import find_profiles
 from imagebuilder.rights import check_root
 from imagebuilder.settings import Settings
@@ -40,7 +41,8 @@ def prove_image(settings: Settings, name: str, ui: Ui) -> Proof:
         ui.step(f"Proving {image.name}"),
     ):
         store.checkout(manifest["root"]["commit"], work / "root")
-        return prove_tree(manifest, work, "root", on_answer=hear)
+        engines = load_engines(settings.find_overlays(), manifest["overlays"])
+        return prove_tree(manifest, work, "root", engines, on_answer=hear)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from time import monotonic
 
 from imagebuilder.proof.access.prove import prove_access
 from imagebuilder.proof.code.prove import prove_code
-from imagebuilder.proof.fallback import prove_fallback
+from imagebuilder.proof.fallback.prove import prove_fallback
 from imagebuilder.proof.firmware import prove_firmware
 from imagebuilder.proof.kernel.prove import prove_kernel
 from imagebuilder.proof.libraries.prove import prove_libraries

@@ -12,6 +12,7 @@ from imagebuilder.proof.inside import asking
 from imagebuilder.proof.prove import hear_nothing, prove
 from imagebuilder.proof.subject import subject_of
 from imagebuilder.proof.types import Answer, Proof
+from imagebuilder.recipe.engines import Engines
 from imagebuilder.root import Root
 
 
@@ -19,13 +20,16 @@ def prove_tree(
     manifest: Mapping[str, Any],
     work: Path,
     name: str,
+    engines: Engines,
     *,
     on_answer: Callable[[Answer], None] = hear_nothing,
 ) -> Proof:
     """Prove the image with this manifest; its root is the tree `name` below `work`.
 
+    `engines` are those that overlays describe.
+
     Raises HostError for missing tools, WorkError when the sandbox does not start.
     """
     check_tools("setpriv", "unshare", "nsenter", "timeout")
     with asking(work, name, manifest["epoch"]) as ask:
-        return prove(subject_of(manifest, Root(work / name), ask), on_answer)
+        return prove(subject_of(manifest, Root(work / name), ask, engines), on_answer)

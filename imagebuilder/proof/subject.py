@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from imagebuilder.decode import decode_box, reading
 from imagebuilder.process import Completed
+from imagebuilder.recipe.engines import Engines
 from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.types import Hardware
 from imagebuilder.root import Root
@@ -29,8 +30,8 @@ class Subject:
     """An image.  `kernel` is the release of the kernel that its nodes boot.
 
     `packages` are versions of Debian packages by name, `wheels` by environment path versions by
-    normalised name.  `stand_ins` are sources that the site file has put in a vendor's stead, and
-    why.
+    normalised name.  `engines` are those that overlays describe.  `stand_ins` are sources that the
+    site file has put in a vendor's stead, and why.
     """
 
     profile: str
@@ -43,6 +44,7 @@ class Subject:
     packages: Mapping[str, str]
     wheels: Mapping[str, Mapping[str, str]]
     ask: Ask
+    engines: Engines = field(default_factory=dict)
     stand_ins: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -52,7 +54,7 @@ class Subject:
 
 
 @reading("manifest.json")
-def subject_of(manifest: Mapping[str, Any], root: Root, ask: Ask) -> Subject:
+def subject_of(manifest: Mapping[str, Any], root: Root, ask: Ask, engines: Engines) -> Subject:
     """The image with this manifest, whose tree is `root`."""
     wheels: dict[str, dict[str, str]] = {}
     for wheel in manifest["wheels"]:
@@ -70,5 +72,6 @@ def subject_of(manifest: Mapping[str, Any], root: Root, ask: Ask) -> Subject:
         packages={p["name"]: p["version"] for p in manifest["packages"]},
         wheels=wheels,
         ask=ask,
+        engines=engines,
         stand_ins={s["id"]: s["instead"] for s in manifest.get("sources", ()) if s.get("instead")},
     )

@@ -13,7 +13,12 @@ from imagebuilder.recipe.expectations import (
     PythonWorks,
     Service,
 )
-from imagebuilder.recipe.model_proof import CodeModel, EngineModel, ProofModel, PythonProofModel
+from imagebuilder.recipe.model_proof import (
+    CodeModel,
+    EngineProofModel,
+    ProofModel,
+    PythonProofModel,
+)
 from imagebuilder.recipe.positions import KeyPath
 from imagebuilder.recipe.render import Scope
 from imagebuilder.recipe.rules import (
@@ -97,7 +102,7 @@ def render_python_works(model: PythonProofModel, path: KeyPath, scope: Scope) ->
     return PythonWorks(model.path, tuple(model.imports), model.platform, model.cuda, target)
 
 
-def render_engine(model: EngineModel, path: KeyPath, scope: Scope) -> Engine | None:
+def render_engine(model: EngineProofModel, path: KeyPath, scope: Scope) -> Engine | None:
     """What an engine computes on; None where it does not apply."""
     if not scope.holds((*path, "when"), model.when):
         return None

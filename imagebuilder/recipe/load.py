@@ -11,6 +11,7 @@ from pathlib import Path
 
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.recipe.check import check_relations, check_sources, check_tree, check_twice
+from imagebuilder.recipe.engines import check_engines
 from imagebuilder.recipe.keys import KEYS_VAR, load_site_keys
 from imagebuilder.recipe.model import BaseFile
 from imagebuilder.recipe.overlay import render_base, render_overlay, with_components
@@ -97,6 +98,7 @@ def resolve_recipe(
     check_sources(parts, faults)
     declared = declare_vars(parts.values(), faults)
     if all_read:
+        check_engines(parts, faults)
         faults.extend(undeclared_faults(merged, declared, site, settings))
     chosen = {**merged.settings, **site_vars(site)}
     if KEYS_VAR in declared and KEYS_VAR not in chosen:

@@ -13,6 +13,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from imagebuilder.recipe import rules
+from imagebuilder.recipe.model_engine import EngineModel
 from imagebuilder.recipe.model_nightly import NightlyModel
 from imagebuilder.recipe.model_proof import ProofModel
 from imagebuilder.recipe.model_stages import (
@@ -265,6 +266,9 @@ class OverlayFile(Model):
         default=[], description="Targets that what it installs has code for."
     )
     proof: ProofModel = Field(default=ProofModel(), description="What `prove` asks of an image.")
+    engine: EngineModel | None = Field(
+        default=None, description="An inference engine that the overlay brings."
+    )
 
 
 class HardwareModel(Model):

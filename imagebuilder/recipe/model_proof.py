@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from imagebuilder.recipe import rules
-from imagebuilder.recipe.model_words import Entry, Model, RootPath
+from imagebuilder.recipe.model_words import Entry, Model, Name, RootPath
 
 Import = Annotated[str, StringConstraints(pattern=rules.IMPORT.whole)]
 
@@ -67,16 +67,16 @@ class ServiceModel(Model):
     when: str = Field(default="true", description="Jinja2 expression over the vars.")
 
 
-class EngineModel(Model):
+class EngineProofModel(Model):
     """An inference engine: what it computes on, and what keeps it off the processor."""
 
-    engine: Literal["llama.cpp", "vllm"] = Field(description="Which engine.")
+    engine: Name = Field(description="Which engine: the `name` of an overlay's `engine`.")
     backends: list[Entry] = Field(
         default=[],
         description="Backends it must be able to choose when the device is there, best first: "
         "`hip`, `cuda`, `vulkan`, `sycl`; empty: the processor is what is wanted. Template.",
     )
-    path: str = Field(default="", description="Its Python environment (vllm). Template.")
+    path: str = Field(default="", description="Its Python environment, if it is in one. Template.")
     unit: str = Field(default="", description="The service that runs it.")
     allow_cpu: str = Field(
         default="false",
@@ -110,4 +110,4 @@ class ProofModel(Model):
         default=[], description="Accounts that must be able to use those devices. Template."
     )
     services: list[ServiceModel] = Field(default=[], description="Services that use them.")
-    engines: list[EngineModel] = Field(default=[], description="Inference engines.")
+    engines: list[EngineProofModel] = Field(default=[], description="Inference engines.")

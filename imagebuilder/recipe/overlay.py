@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from imagebuilder.digest import digest_of_file
+from imagebuilder.recipe.engines import check_engine_programs
 from imagebuilder.recipe.expect import render_expectations
 from imagebuilder.recipe.keys import find_fingerprints
 from imagebuilder.recipe.model import (
@@ -141,6 +142,7 @@ def render_overlay(
     check_refusals(part.name, file.refuses, scope)
     check_targets(file.targets, scope)
     names = load_names(part, scope, settings)
+    check_engine_programs(part, scope)
     checks = tuple(sorted((part.folder / "checks").glob("*.py")))
     for check in checks:
         check_program(part, scope, check)
@@ -171,6 +173,7 @@ def render_overlay(
         playbooks=tuple(render_playbooks(part, scope)),
         slim=render_slim(file.slim, scope),
         expectations=render_expectations(file.proof, scope),
+        engine=file.engine,
     )
 
 

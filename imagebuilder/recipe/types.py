@@ -14,6 +14,7 @@ from pathlib import Path
 
 from imagebuilder.digest import Json
 from imagebuilder.recipe.expectations import Expectations, joined
+from imagebuilder.recipe.model_engine import EngineModel
 
 
 @dataclass(frozen=True)
@@ -214,6 +215,7 @@ class Overlay:
     playbooks: tuple[Playbook, ...] = ()
     slim: Slim = Slim()
     expectations: Expectations = field(default_factory=Expectations)
+    engine: EngineModel | None = None
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from imagebuilder.proof.prove import prove
 from imagebuilder.proof.subject import subject_of
 from imagebuilder.proof.terminal import evidence_text
 from imagebuilder.proof.types import Finding, Level
+from imagebuilder.recipe.engines import load_engines
 from imagebuilder.report.types import Check, Outcome, Stage
 from imagebuilder.root import Root
 from imagebuilder.ui import Ui
@@ -33,6 +34,7 @@ from tests.faults.site import Site
 from tests.workshop import CHECKOUT, SHIPPED_OVERLAYS
 
 CAUGHT, MISSED = "caught", "MISSED"
+ENGINES = load_engines(SHIPPED_OVERLAYS, SHIPPED_OVERLAYS)
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ def found_by(checks: Sequence[Check]) -> Found:
 def catch_prove(site: Site, levels: Sequence[Level] = (Level.FAULT,)) -> Found:
     """A proof of a small root, whose programs answer what is written beside it."""
     manifest = json.loads((site.folder / "manifest.json").read_text())
-    proof = prove(subject_of(manifest, Root(site.root), Answers.of(site.folder, site.root)))
+    ask = Answers.of(site.folder, site.root)
+    proof = prove(subject_of(manifest, Root(site.root), ask, ENGINES))
     bad = [f for answer in proof.answers for f in answer.findings if f.level in levels]
     said = "\n".join(
         f"{one.question}: {one.what}\n{evidence_of(one)}  hint: {one.hint}" for one in bad

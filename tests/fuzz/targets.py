@@ -132,7 +132,7 @@ def begin_manifest(place: Path) -> Load:
             lambda m: diff_manifests(parse_manifest(good, "good"), m),  # type: ignore[arg-type]
             lambda m: render_manifest_summary(m).encode(),  # type: ignore[arg-type]
             lambda m: list(built_from(m)),  # type: ignore[arg-type]
-            lambda m: subject_of(m, Root(place), ask),
+            lambda m: subject_of(m, Root(place), ask, {}),
         )
         for use in uses:
             try:

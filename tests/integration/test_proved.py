@@ -13,6 +13,7 @@ from imagebuilder import build
 from imagebuilder.pipeline import BuildOptions, build_profile
 from imagebuilder.proof.stand import prove_tree
 from imagebuilder.proof.types import Proof
+from imagebuilder.recipe.engines import Engines
 from imagebuilder.settings import Settings
 from imagebuilder.store.repository import Store
 from imagebuilder.ui import Ui
@@ -41,12 +42,12 @@ def test_the_tree_that_is_proved_is_the_one_in_the_store(
     store = Store(shop.state / "store")
     proved: list[str] = []
 
-    def see(manifest: Mapping[str, Any], work: Path, name: str) -> Proof:
+    def see(manifest: Mapping[str, Any], work: Path, name: str, engines: Engines) -> Proof:
         proved.append(name)
         store.checkout(manifest["root"]["commit"], tmp_path / "stored")
         assert (work / name / "usr/share/doc/dash").read_text() == "file\n"
         assert snapshot(work / name) == snapshot(tmp_path / "stored")
-        return prove_tree(manifest, work, name)
+        return prove_tree(manifest, work, name, engines)
 
     monkeypatch.setattr(build, "prove_tree", see)
     settings = Settings(shop.project, shop.state, shop.cache, shop.site)

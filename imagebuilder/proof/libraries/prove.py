@@ -15,11 +15,8 @@ from imagebuilder.proof.libraries.icd import Icd, find_icds, prove_icds
 from imagebuilder.proof.libraries.search import PYTHON, Search, read_files
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.types import Evidence, Finding, Level, Question
+from imagebuilder.recipe.engines import find_engine
 
-# What llama.cpp has for a backend, where Debian and its own build put it.
-BACKENDS = ("/usr/lib/*/ggml/backends*", "/usr/lib/*", "/usr/local/lib", "/opt/llama.cpp/*")
-# Whose libraries are no part of what an import declares: they are found by name in other packages.
-PACKAGES_OF = {"torch": ("torch", "nvidia"), "vllm": ("vllm",)}
 # sh: each library's name, what the loader says of it, and how it ended.  Libraries are mapped and
 # their versions compared (ld.so(8), --list); no code of theirs runs.
 LOAD = (
@@ -66,11 +63,10 @@ def declared_in(subject: Subject, icds: Iterable[Icd]) -> Iterator[tuple[str, st
             for glob in one.files
         ),
         *(
-            (f"{folder}/libggml-{backend}.so", f"llama.cpp computes by {backend}")
+            (glob, f"{engine.engine} computes by {backend}")
             for engine in expectations.engines
-            if engine.engine == "llama.cpp"
             for backend in engine.backends
-            for folder in BACKENDS
+            for glob in find_engine(subject.engines, engine.engine).files_of(backend)
         ),
     ]
     for pattern, why in given:
@@ -81,11 +77,10 @@ def declared_in(subject: Subject, icds: Iterable[Icd]) -> Iterator[tuple[str, st
     if subject.hardware:
         yield from ((icd.library, f"{icd.path} announces it") for icd in icds if icd.library)
     for works in expectations.python:
-        first = (name.partition(".")[0] for name in works.imports)
-        wanted = {p for name in first for p in PACKAGES_OF.get(name, (name,))}
+        wanted = {name.partition(".")[0] for name in works.imports}
         for site in PYTHON:
             for folder in root.glob(f"{works.path}/lib/python3*/{site}"):
-                for name in sorted(wanted - {"nvidia"}):
+                for name in sorted(wanted):
                     for path in root.walk(f"{folder}/{name}"):
                         if path.endswith(".so") and is_main(path, folder):
                             yield path, f"{works.path} imports {name}"

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs in an image, with the Python of one of its environments: what it imports, what torch is for.
 
-usage: python -I -c "$program" MODULE...
+usage: python -I -c "$program" ENGINES MODULE...
+
+ENGINES is JSON: the names of engines to their module and the text of their program, which runs if
+the module was imported, and prints JSON.
 
 Prints, after whatever the modules print, one line: MARK and JSON with `python` (its version),
-`modules` (by name their `version`, or `error` and the `path` and `line` that raised it), and where
-they are there `torch` (`version`, `cuda`, `hip`, `xpu`, `flags`: the targets that it has code for)
-and `vllm` (`platform`, `device`: what it would compute on here).
+`modules` (by name their `version`, or `error` and the `path` and `line` that raised it), where it
+is there `torch` (`version`, `cuda`, `hip`, `xpu`, `flags`: the targets that it has code for), and
+`platforms` (by name what the program of an engine printed, or `error`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import json
 import platform
 import sys
@@ -48,24 +53,30 @@ def look_at_torch() -> dict[str, object]:
     return {"version": torch.__version__, **made, "flags": flags.split()}
 
 
-def look_at_vllm() -> dict[str, object]:
-    """What vLLM chooses where this runs."""
+def run_program(text: str) -> object:
+    """What a program prints; in this process, for importing its engine again takes long."""
+    printed = io.StringIO()
     try:
-        chosen = importlib.import_module("vllm.platforms").current_platform
+        with contextlib.redirect_stdout(printed):
+            exec(compile(text, "program", "exec"), {"__name__": "__main__"})
+        return json.loads(printed.getvalue().strip().rpartition("\n")[2])
     except BaseException as error:  # noqa: BLE001 - as above
         return {"error": f"{type(error).__name__}: {error}"[:MOST]}
-    return {"platform": type(chosen).__name__, "device": chosen.device_type or ""}
 
 
 def main() -> None:
     """Import everything, and print."""
-    modules = {name: try_import(name) for name in sys.argv[1:]}
+    engines: dict[str, tuple[str, str]] = json.loads(sys.argv[1])
+    modules = {name: try_import(name) for name in sys.argv[2:]}
     said: dict[str, object] = {"python": platform.python_version(), "modules": modules}
     # Also when another module has brought it.
     if "torch" in sys.modules and "error" not in modules.get("torch", {}):
         said["torch"] = look_at_torch()
-    if "error" not in modules.get("vllm", {"error": ""}):
-        said["vllm"] = look_at_vllm()
+    said["platforms"] = {
+        name: run_program(text)
+        for name, (module, text) in engines.items()
+        if "error" not in modules.get(module, {"error": ""})
+    }
     sys.stdout.write(f"\n{MARK}{json.dumps(said)}\n")
 
 

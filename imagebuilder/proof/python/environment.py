@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 
 PROGRAM = Path(__file__).with_name("ask.py")
-# torch and vllm import in 15 s; from a cold disk on a busy builder in more than a minute.
+# torch and vLLM import in 15 s; from a cold disk on a busy builder in more than a minute.
 SECONDS = 240
 TIMED_OUT = 124
 
@@ -45,7 +46,7 @@ class Torch:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What vLLM chooses without a device: its platform and kind of device ("": none)."""
+    """What an engine chooses without a device: its platform and kind of device ("": none)."""
 
     platform: str = ""
     device: str = ""
@@ -54,12 +55,15 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Environment:
-    """What an environment said of itself; `failure` is why it said nothing."""
+    """What an environment said of itself; `failure` is why it said nothing.
+
+    `platforms` are by the names of engines.
+    """
 
     python: str = ""
     modules: dict[str, Imported] = field(default_factory=dict)
     torch: Torch | None = None
-    vllm: Chosen | None = None
+    platforms: dict[str, Chosen] = field(default_factory=dict)
     failure: str = ""
 
 
@@ -74,13 +78,20 @@ class Distribution:
 
 
 def ask_environment(subject: Subject, path: str) -> Environment:
-    """Let the environment at `path` import what the profile expects of it, in one process.
+    """Let the environment at `path` import what the profile expects of it, in one process, and its
+    engines choose.
 
     The same words whoever asks, so that a sandbox that remembers needs to run them only once.
     """
     expected = [w for w in subject.expectations.python if w.path == path]
     modules = list(dict.fromkeys(name for works in expected for name in works.imports))
-    argv = [f"{path}/bin/python", "-I", "-c", PROGRAM.read_text(), *modules]
+    named = {e.engine for e in subject.expectations.engines if e.path == path}
+    asked = {
+        name: [kind.model.platform.module, kind.program(kind.model.platform.program).read_text()]
+        for name, kind in subject.engines.items()
+        if name in named and kind.model.platform
+    }
+    argv = [f"{path}/bin/python", "-I", "-c", PROGRAM.read_text(), json.dumps(asked), *modules]
     return read_environment(subject.ask(argv, seconds=SECONDS))
 
 

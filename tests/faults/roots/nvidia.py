@@ -80,7 +80,7 @@ def said(wheels: dict[str, str]) -> dict[str, Json]:
             "version": torch, "cuda": "12.8", "hip": "", "xpu": "",
             "flags": ["sm_80", "sm_90", "sm_120", "compute_120"],
         },
-        "vllm": {"platform": "UnspecifiedPlatform", "device": ""},
+        "platforms": {"vllm": {"platform": "UnspecifiedPlatform", "device": ""}},
     }  # fmt: skip
     return {
         f"{ENVIRONMENT}/bin/python -I -c": {"environment": environment},

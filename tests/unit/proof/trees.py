@@ -16,10 +16,12 @@ import zstandard
 from imagebuilder.process import Completed
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.types import Finding, Level
+from imagebuilder.recipe.engines import load_engines
 from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.types import Hardware
 from imagebuilder.root import Root
 from tests.fixtures import elf as fixtures
+from tests.workshop import SHIPPED_OVERLAYS
 
 KERNEL = "7.2.6+deb14-amd64"
 
@@ -107,6 +109,7 @@ def subject(
         "cmdline": (),
         "packages": {},
         "wheels": {},
+        "engines": load_engines(SHIPPED_OVERLAYS, ("llama-cpp", "vllm")),
     }
     return Subject(
         root=root if isinstance(root, Root) else Root(root),

@@ -12,12 +12,13 @@ import pytest
 
 from imagebuilder.process import Completed, Word, run
 from imagebuilder.proof.python.ask import MARK
-from imagebuilder.proof.python.environment import PROGRAM, read_environment
+from imagebuilder.proof.python.environment import PROGRAM, Chosen, read_environment
 from imagebuilder.proof.python.prove import prove_python, runs_forward, runs_natively
 from imagebuilder.proof.types import Finding
 from imagebuilder.recipe.expectations import Expectations, PythonWorks
 from tests.unit.proof.trees import Link, Program, Sandbox, facts, faults, make_tree, warnings
 from tests.unit.proof.trees import subject as make_subject
+from tests.workshop import SHIPPED_OVERLAYS
 
 SITE = "/opt/vllm/lib/python3.13/site-packages"
 CUDA = {"version": "2.10.0+cu128", "cuda": "12.8", "hip": "", "xpu": "", "flags": ["sm_90"]}
@@ -234,12 +235,19 @@ def make_modules(path: Path) -> None:
 
 def test_the_program_says_what_an_environment_is(tmp_path: Path) -> None:
     make_modules(tmp_path)
-    argv: list[Word] = [sys.executable, "-P", PROGRAM, "vllm", "ends", "nothing"]
+    chosen = (SHIPPED_OVERLAYS["vllm"] / "probes/platform.py").read_text()
+    engines = {
+        "vllm": ("vllm", chosen), "silent": ("vllm", "import sys; sys.exit(3)"),
+        "gone": ("nothing", chosen),
+    }  # fmt: skip
+    argv: list[Word] = [sys.executable, "-P", PROGRAM, json.dumps(engines)]
+    argv += ["vllm", "ends", "nothing"]
     told = read_environment(run(argv, env={"PYTHONPATH": str(tmp_path)}))
     assert told.torch is not None
     assert (told.torch.cuda, told.torch.hip, told.torch.flags) == ("12.8", "", ("sm_90", "sm_120"))
-    assert told.vllm is not None
-    assert (told.vllm.platform, told.vllm.device) == ("UnspecifiedPlatform", "")
+    assert told.platforms == {
+        "vllm": Chosen("UnspecifiedPlatform", ""), "silent": Chosen(error="SystemExit: 3"),
+    }  # fmt: skip
     assert told.modules["vllm"].version == "0.19.1"
     assert told.modules["ends"].error == "SystemExit: no GPU"
     assert told.modules["ends"].path == str(tmp_path / "ends/__init__.py")

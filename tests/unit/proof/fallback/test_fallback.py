@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.process import Completed
-from imagebuilder.proof.fallback import prove_fallback
+from imagebuilder.proof.fallback.prove import prove_fallback
 from imagebuilder.proof.python.ask import MARK
 from imagebuilder.proof.types import Finding
 from imagebuilder.recipe.expectations import Engine, Expectations, PythonWorks
@@ -171,7 +171,7 @@ def prove_vllm(path: Path, device: str, cuda: str, backends: tuple[str, ...]) ->
     """What is found of an image with vLLM."""
     chosen = {"platform": "CpuPlatform" if device else "UnspecifiedPlatform", "device": device}
     torch = {"version": "2.10.0", "cuda": cuda, "hip": "", "xpu": "", "flags": []}
-    said = {"python": "3.13.5", "modules": {}, "torch": torch, "vllm": chosen}
+    said = {"python": "3.13.5", "modules": {}, "torch": torch, "platforms": {"vllm": chosen}}
     unit = "[Service]\nExecStartPre=/usr/libexec/vllm/find-device cuda\n"
     engine = Engine("vllm", backends, "/opt/vllm", "vllm-node@.service")
     subject = make_subject(

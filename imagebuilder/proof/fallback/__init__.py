@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The question that the modules fallback_*.py answer together."""
+"""Question 7, silent fallback: what an engine computes on with its device, and without."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Question 7, silent fallback: what computes when the device is there, and what when it is not?
+"""What computes when the device is there, and what when it is not?
 
 An engine that finds no accelerator goes on with the processor, at a hundredth of the speed, and
 looks healthy.  So each must be able to use what the profile is for, and where the device is missing
@@ -11,15 +11,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from imagebuilder.proof.access.units import find_unit
-from imagebuilder.proof.fallback_guard import Look, looks
-from imagebuilder.proof.fallback_llama import prove_llama
-from imagebuilder.proof.fallback_say import SAY
-from imagebuilder.proof.fallback_vllm import prove_vllm
+from imagebuilder.proof.fallback import SAY
+from imagebuilder.proof.fallback.guard import Look, looks
+from imagebuilder.proof.fallback.platform import prove_platform
+from imagebuilder.proof.fallback.plugins import prove_plugins
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.types import Evidence, Finding, Level
+from imagebuilder.recipe.engines import find_engine
 from imagebuilder.recipe.expectations import Engine
-
-ABLE = {"llama.cpp": prove_llama, "vllm": prove_vllm}
 
 
 def prove_fallback(subject: Subject) -> Iterator[Finding]:
@@ -27,11 +26,12 @@ def prove_fallback(subject: Subject) -> Iterator[Finding]:
     engines = subject.expectations.engines
     if subject.targets and engines and not any(e.backends or e.allow_cpu for e in engines):
         names = " and ".join(dict.fromkeys(engine.engine for engine in engines))
+        choices = (find_engine(subject.engines, engine.engine).choice for engine in engines)
         yield SAY.fault(
             f"the profile is for {' and '.join(subject.targets)}, and {names} can only use the "
             "processor",
             *(Evidence(engine.path or engine.unit, said="no backend") for engine in engines),
-            hint="choose a backend for the card: llama_backends, or vllm_variant",
+            hint=f"choose a backend for the card: {' or '.join(dict.fromkeys(choices))}",
         )
         return
     for engine in engines:
@@ -40,7 +40,8 @@ def prove_fallback(subject: Subject) -> Iterator[Finding]:
 
 def prove_engine(subject: Subject, engine: Engine) -> Iterator[Finding]:
     """What the engine can use, and what its service does without the device."""
-    able = list(ABLE[engine.engine](subject, engine))
+    kind = find_engine(subject.engines, engine.engine)
+    able = [*prove_plugins(subject, engine, kind), *prove_platform(subject, engine, kind)]
     yield from able
     if not engine.backends:
         if not any(finding.level is Level.FAULT for finding in able):

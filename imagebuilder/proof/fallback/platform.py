@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine in a Python environment: it is built for one platform, and looks for that at start.
+
+A program of its overlay says what it chooses where there is no device.  A build for the processor
+chooses that, and never looks for anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from imagebuilder.proof.fallback import SAY
+from imagebuilder.proof.python.environment import Torch, ask_environment
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.types import Evidence, Finding
+from imagebuilder.recipe.engines import EngineKind
+from imagebuilder.recipe.expectations import Engine
+
+TORCH = {"cuda": "cuda", "hip": "hip", "sycl": "xpu"}
+
+
+def prove_platform(subject: Subject, engine: Engine, kind: EngineKind) -> Iterator[Finding]:
+    """Faults, or nothing: what an environment without the engine means is the question python's."""
+    if not kind.model.platform:
+        return
+    title, module = kind.title, kind.model.platform.module
+    said = ask_environment(subject, engine.path)
+    where = Evidence(f"{engine.path}/bin/{module}")
+    found = said.platforms.get(kind.name)
+    if said.failure or said.torch is None or found is None:
+        why = said.failure or f"it does not import {module} and torch"
+        yield SAY.fault(
+            f"what {title} would compute on cannot be known: {why}",
+            where,
+            hint="the question python says why",
+        )
+        return
+    if found.error:
+        yield SAY.fault(
+            f"{title} cannot choose a platform: {found.error}",
+            where,
+            hint=f"imagebuilder shell PROFILE -c '{engine.path}/bin/python -c \"import {module}\"'",
+        )
+        return
+    chosen = Evidence(
+        where.path, symbol=module, said=f"{found.platform}, device {found.device or 'none'}"
+    )
+    if not engine.backends:
+        if found.device != "cpu":
+            yield SAY.fault(
+                f"{title} is to compute on the processor, and is not built for it",
+                chosen,
+                hint=f"choose the build for the processor with {kind.choice}",
+            )
+        return
+    if found.device == "cpu":
+        yield SAY.fault(
+            f"{title} is built for the processor: it would compute there, device or not, and "
+            "nobody would notice",
+            chosen,
+            hint=f"take the requirements of a variant for {engine.backends[0]}",
+        )
+        return
+    for backend in engine.backends:
+        if not made_for(said.torch, backend):
+            yield SAY.fault(
+                f"{title} cannot use {backend}: its torch {said.torch.version} is made for "
+                "something else",
+                chosen,
+                hint=f"take torch and {module} from requirements for {backend}",
+            )
+
+
+def made_for(torch: Torch, backend: str) -> bool:
+    """Whether torch knows the devices of the backend."""
+    return bool(getattr(torch, TORCH.get(backend, ""), ""))

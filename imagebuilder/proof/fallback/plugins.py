@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine that loads a file for each backend when it starts, and lists the devices they find.
+
+A file that is missing, or whose libraries are, is passed over without a word (as by ggml's
+ggml_backend_load_best): so the processor comes to stand in.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+
+from imagebuilder.proof.fallback import SAY
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.types import Evidence, Finding
+from imagebuilder.recipe.engines import EngineKind
+from imagebuilder.recipe.expectations import Engine
+from imagebuilder.recipe.model_engine import DevicesModel
+
+MISSING = re.compile(r"^\s*(?P<name>\S+) => not found|undefined symbol: (?P<symbol>[^\s,]+)", re.M)
+DEVICE = re.compile(r"^\s+(?P<name>[A-Za-z]+\d+): (?P<what>.*)$", re.M)
+SOFTWARE = ("llvmpipe", "swiftshader", "lavapipe", "softpipe")
+
+
+def prove_plugins(subject: Subject, engine: Engine, kind: EngineKind) -> Iterator[Finding]:
+    """The file of each wanted backend is there and loads; without a device none is listed."""
+    plugins, devices = kind.model.plugins, kind.model.devices
+    faulty = False
+    for backend in engine.backends if plugins else ():
+        for finding in prove_plugin(subject, kind, backend):
+            faulty = True
+            yield finding
+    if faulty or not devices:
+        return
+    if engine.backends or subject.root.is_file(devices.command[0]):
+        yield from prove_no_device(subject, kind.title, devices)
+
+
+def prove_plugin(subject: Subject, kind: EngineKind, backend: str) -> Iterator[Finding]:
+    """Faults only."""
+    globs = kind.files_of(backend)
+    found = [path for glob in globs for path in subject.root.glob(glob)]
+    if not found:
+        folder, _, rest = globs[0].partition("*")
+        yield SAY.fault(
+            f"{kind.title} has no backend {backend}, and would pass it over in silence",
+            Evidence(folder.rstrip("/"), said=f"no *{rest}"),
+            hint=f"install {kind.package_of(backend)}, or take {backend} out of {kind.choice}",
+        )
+        return
+    done = subject.ask(["ldd", "-r", found[0]])
+    lacks = [
+        match["name"] or match["symbol"] for match in MISSING.finditer(done.stdout + done.stderr)
+    ]
+    if lacks or done.status:
+        what = ", ".join(dict.fromkeys(lacks)) or (done.stderr.strip().splitlines() or ["?"])[-1]
+        yield SAY.fault(
+            f"the backend {backend} does not load, and {kind.title} would pass it over in silence",
+            Evidence(found[0], section=".dynamic", said=f"lacks {what}"),
+            hint="a package of the profile must bring it; the question libraries has more",
+        )
+
+
+def prove_no_device(subject: Subject, title: str, devices: DevicesModel) -> Iterator[Finding]:
+    """The engine runs, and finds no device where there is none."""
+    program = devices.command[0]
+    done = subject.ask(devices.command)
+    if done.status:
+        last = (done.stderr or done.stdout).strip().splitlines() or [f"status {done.status}"]
+        command = " ".join((posixpath.basename(program), *devices.command[1:]))
+        yield SAY.fault(
+            f"{posixpath.basename(program)} does not run: {last[-1]}",
+            Evidence(program, said=f"exit status {done.status}"),
+            hint=f"imagebuilder shell PROFILE -c '{command}' shows it",
+        )
+        return
+    for match in DEVICE.finditer(done.stdout + done.stderr):
+        name, what = match["name"], match["what"]
+        if name.startswith(tuple(devices.processor)):
+            continue
+        software = any(word in what.lower() for word in SOFTWARE)
+        yield SAY.fault(
+            f"{title} takes {'the processor in disguise' if software else name} for a device "
+            "where there is none",
+            Evidence(program, symbol=name, said=what),
+            hint="software Vulkan goes with `prune: [/usr/share/vulkan/icd.d/lvp_icd.json]`",
+        )

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`engine:` of an overlay: what the proof and the boot test know of an inference engine.
+
+It describes the engine and is part of no image: no layer reads it.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from imagebuilder.recipe import rules
+from imagebuilder.recipe.model_words import Model, Name, RootPath
+
+
+class PluginsModel(Model):
+    """A file for each backend, which the engine loads when it starts, and skips if it cannot."""
+
+    files: list[str] = Field(
+        min_length=1, description="Globs of where it may be; `{backend}` stands for the backend."
+    )
+    package: str = Field(
+        default="", description="The package that brings one, for hints; `{backend}` as above."
+    )
+
+
+class DevicesModel(Model):
+    """A command that lists devices, each in an indented line `NAME0: DESCRIPTION`."""
+
+    command: list[str] = Field(
+        min_length=1, description="The command; it must find none where there is no device."
+    )
+    processor: list[str] = Field(
+        default=[], description="Beginnings of names that are the processor, such as `CPU`."
+    )
+
+
+class PlatformModel(Model):
+    """An engine of a Python environment that chooses what it computes on when it is imported."""
+
+    module: str = Field(
+        pattern=rules.IMPORT.whole, description="The module; without it the program does not run."
+    )
+    program: str = Field(
+        description="Program in the overlay for the Python of the environment. It prints JSON: "
+        "`platform` (its name) and `device` (`cpu`, or empty where it found none), or `error`."
+    )
+
+
+class TinyModelModel(Model):
+    """A small model to compute with, which the boot test makes."""
+
+    program: str = Field(
+        description="Program in the overlay, run on the builder: it writes the model to the file "
+        "that its argument names."
+    )
+    settings: RootPath = Field(
+        description="File in the root with lines NAME=VALUE that says which model is served."
+    )
+    variable: str = Field(
+        pattern=rules.ENV.whole,
+        description="The variable in it; its value is a path below /models.",
+    )
+
+
+class EngineBootModel(Model):
+    """How the boot test has the engine answer."""
+
+    program: str = Field(
+        description="Program in the overlay, run on the node as root: the page on engines has "
+        "its arguments and what it prints."
+    )
+    model: TinyModelModel = Field(description="The model that it computes with.")
+    together: bool = Field(default=False, description="It can compute over two nodes.")
+
+
+class EngineModel(Model):
+    """An inference engine: where it finds its backends, and how it is asked."""
+
+    name: Name = Field(description="The name that `engine` in `proof: engines:` has.")
+    title: str = Field(default="", description="What people call it; without it, its name.")
+    option: str = Field(
+        default="", description="The var by which a recipe chooses its backends, for hints."
+    )
+    plugins: PluginsModel | None = Field(default=None, description="Backends that are files.")
+    devices: DevicesModel | None = Field(default=None, description="How it lists devices.")
+    platform: PlatformModel | None = Field(default=None, description="For Python environments.")
+    boot: EngineBootModel | None = Field(default=None, description="What the boot test does.")
