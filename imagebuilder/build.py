@@ -18,6 +18,7 @@ from imagebuilder.errors import ImagebuilderError, WorkError
 from imagebuilder.image.assemble import assemble_image, commit_of, draft_image
 from imagebuilder.lock.types import Lock
 from imagebuilder.lock.verified import Pool
+from imagebuilder.locks import held
 from imagebuilder.plan import Action, Plan, PlannedStep
 from imagebuilder.process import check_tools, end_children
 from imagebuilder.proof.as_json import proof_json
@@ -29,7 +30,6 @@ from imagebuilder.recipe.types import Recipe
 from imagebuilder.settings import Settings
 from imagebuilder.steps.build import tools_upper
 from imagebuilder.steps.step import Counted
-from imagebuilder.store.locks import held
 from imagebuilder.store.records import Record, make_record, unfinished
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.store.upper import Changes, settle, stage, walk

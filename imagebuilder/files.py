@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import os
 import shutil
 import stat
@@ -22,6 +21,8 @@ from dataclasses import dataclass
 from io import BufferedReader
 from itertools import islice
 from pathlib import Path
+
+from imagebuilder.locks import take_lock
 
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
@@ -310,7 +311,7 @@ def open_alone(path: Path) -> int:
                 path.unlink()  # not ours: writing into it would change something else
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            take_lock(descriptor, wait=True)
             if is_at(descriptor, path):
                 os.ftruncate(descriptor, 0)
                 return descriptor
@@ -357,9 +358,7 @@ def lock_folder(path: Path) -> int | None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
-    with contextlib.suppress(BlockingIOError):
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if is_at(descriptor, path):
-            return descriptor
+    if take_lock(descriptor) and is_at(descriptor, path):
+        return descriptor
     os.close(descriptor)
     return None

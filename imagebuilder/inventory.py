@@ -14,9 +14,9 @@ from imagebuilder.errors import InputError
 from imagebuilder.image.manifest import layer_records
 from imagebuilder.lock.builds import environments, every_package
 from imagebuilder.lock.file import load_lock
+from imagebuilder.locks import held
 from imagebuilder.rights import check_enterable, check_writable
 from imagebuilder.settings import Settings
-from imagebuilder.store.locks import held
 from imagebuilder.store.records import drop_records, find_unfinished
 from imagebuilder.store.repository import LAYERS, ImageRef, Store
 from imagebuilder.store.state import close_state

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from imagebuilder.errors import InputError
 from imagebuilder.inventory import open_store
+from imagebuilder.locks import held
 from imagebuilder.process import become
 from imagebuilder.rights import check_root
 from imagebuilder.sandbox import Sandbox
 from imagebuilder.settings import Settings
-from imagebuilder.store.locks import held
 from imagebuilder.store.workplace import KEPT, new_id, remove_tree, workplace
 
 # A terminal that every root describes (ncurses-base).

@@ -9,6 +9,7 @@ from typing import Any
 
 from imagebuilder.digest import Json
 from imagebuilder.inventory import open_store
+from imagebuilder.locks import held
 from imagebuilder.proof.as_json import parse_proof
 from imagebuilder.proof.stand import prove_tree
 from imagebuilder.proof.types import Answer, Proof, Question
@@ -16,7 +17,6 @@ from imagebuilder.recipe.engines import load_engines
 from imagebuilder.recipe.find import find_profiles
 from imagebuilder.rights import check_root
 from imagebuilder.settings import Settings
-from imagebuilder.store.locks import held
 from imagebuilder.store.repository import Store
 from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.ui import Ui

@@ -15,11 +15,11 @@ from imagebuilder.checks.find import find_checks
 from imagebuilder.checks.run import run_static
 from imagebuilder.digest import Json
 from imagebuilder.inventory import open_store
+from imagebuilder.locks import held
 from imagebuilder.process import check_tools
 from imagebuilder.report.types import Check, Outcome
 from imagebuilder.rights import check_root
 from imagebuilder.settings import Settings
-from imagebuilder.store.locks import held
 from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Step, Ui, format_count

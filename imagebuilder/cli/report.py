@@ -100,7 +100,6 @@ def write_files(tree: Tree, found: Report, html: Path | None, junit: Path | None
 def write_text(path: Path, text: str) -> None:
     """Write a file, whole or not at all.  Raises InputError and HostError."""
     from imagebuilder.errors import HostError
-    from imagebuilder.report.files import write_whole
 
     if path == STDOUT:
         print_text(text)
@@ -109,3 +108,24 @@ def write_text(path: Path, text: str) -> None:
         write_whole(path, text)
     except OSError as error:
         raise HostError(f"cannot be written: {error.strerror}", where=os.fspath(path)) from error
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace or make a file in one step; what is no file, such as /dev/stdout, is written to.
+
+    Raises InputError for a folder or where there is none to write into, and OSError.
+    """
+    from imagebuilder.errors import InputError
+    from imagebuilder.files import write_file
+
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_text(text, encoding="utf-8")
+        return
+    place = path.resolve()  # a symlink stays one
+    if place.is_dir():
+        raise InputError("is a folder", where=os.fspath(path), hint="name a file in it")
+    if not place.parent.is_dir():
+        raise InputError(
+            "there is no such folder", where=os.fspath(place.parent), hint="make it first"
+        )
+    write_file(place, text.encode())

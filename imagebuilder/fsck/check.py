@@ -11,10 +11,10 @@ from imagebuilder.fsck.store import check_store
 from imagebuilder.fsck.tree import check_tree
 from imagebuilder.fsck.types import Checked, together
 from imagebuilder.inventory import open_store
+from imagebuilder.locks import held
 from imagebuilder.publish.find import open_tree
 from imagebuilder.rights import check_root
 from imagebuilder.settings import Settings
-from imagebuilder.store.locks import held
 from imagebuilder.store.repository import Store
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui

@@ -29,12 +29,12 @@ from imagebuilder.files import move_away, move_in, sync_all
 from imagebuilder.live.iso import CASPER, LiveIso, extract, read_iso
 from imagebuilder.live.seed import render_hook, render_meta_data, render_user_data
 from imagebuilder.lock.storage import check_free
+from imagebuilder.locks import held
 from imagebuilder.nodes.files import refresh_menu
 from imagebuilder.process import run
 from imagebuilder.recipe.rules import NAME
 from imagebuilder.recipe.validate import quote
 from imagebuilder.share import SHARE
-from imagebuilder.store.locks import held
 from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui, format_size

@@ -13,11 +13,10 @@ cache/apt/<digest of the sources>/
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from imagebuilder.files import place_file
 from imagebuilder.lock.keys import load_key
 from imagebuilder.lock.mirrors import archive_uri
 from imagebuilder.lock.storage import make_folder
+from imagebuilder.locks import folder_held
 from imagebuilder.process import Completed, failure, run
 from imagebuilder.recipe.types import Source
 
@@ -164,12 +164,9 @@ def make_home(cache: Path) -> Path:
     return folder
 
 
-@contextmanager
-def in_use(apt: Apt) -> Iterator[None]:
+def in_use(apt: Apt) -> AbstractContextManager[None]:
     """Wait until nobody else uses this apt, and keep it."""
-    with (apt.root / "lock").open("w") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        yield
+    return folder_held(apt.root)
 
 
 def source_identity(source: Source, uri: str, key: bytes) -> Json:

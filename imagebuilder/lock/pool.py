@@ -12,13 +12,11 @@ wheels/<sha256>/<file name>    verified, complete or absent
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
 
 from imagebuilder.digest import digest_of_bytes, digest_of_file
 from imagebuilder.errors import InputError, WorkError
@@ -29,6 +27,7 @@ from imagebuilder.lock.fetching import Download, fetch_debs
 from imagebuilder.lock.patience import PATIENCE, Patience, Progress, size_below, watched
 from imagebuilder.lock.storage import check_free, storing
 from imagebuilder.lock.types import Lock, LockedPackage, LockedWheel
+from imagebuilder.locks import folder_held
 from imagebuilder.process import run
 from imagebuilder.recipe.types import Source
 from imagebuilder.ui import format_count
@@ -197,19 +196,20 @@ def adding(pool: Path, size: int) -> Iterator[Path]:
     of which some may be there, do not fit.
     """
     folder = pool / UNFINISHED
-    with storing(pool), open_lock(pool) as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        sweep_unfinished(folder)
-        size -= size_below(folder)
-        check_free(
-            pool, size + SPARE_BYTES, "to fetch", "imagebuilder gc removes what no image uses"
-        )
-        folder.mkdir(exist_ok=True)
-        try:
-            yield folder
-        finally:
-            with contextlib.suppress(OSError):  # what is in it stays
-                folder.rmdir()
+    with storing(pool):
+        pool.mkdir(parents=True, exist_ok=True)
+        with folder_held(pool):
+            sweep_unfinished(folder)
+            size -= size_below(folder)
+            check_free(
+                pool, size + SPARE_BYTES, "to fetch", "imagebuilder gc removes what no image uses"
+            )
+            folder.mkdir(exist_ok=True)
+            try:
+                yield folder
+            finally:
+                with contextlib.suppress(OSError):  # what is in it stays
+                    folder.rmdir()
 
 
 def sweep_unfinished(folder: Path) -> None:
@@ -218,12 +218,6 @@ def sweep_unfinished(folder: Path) -> None:
     for left in folder.glob("*"):
         if left.is_dir() or left.is_symlink() or left.stat().st_ctime < limit:
             remove(left)
-
-
-def open_lock(pool: Path) -> IO[str]:
-    """The file that the one fetch that adds to `pool` holds."""
-    pool.mkdir(parents=True, exist_ok=True)
-    return (pool / ".lock").open("w")
 
 
 def remove(path: Path) -> None:

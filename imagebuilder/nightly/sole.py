@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 from collections.abc import Iterator
@@ -11,8 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from imagebuilder.errors import HostError
+from imagebuilder.files import read_text
+from imagebuilder.locks import held
 from imagebuilder.settings import Settings
-from imagebuilder.store.locks import held
 from imagebuilder.store.workplace import sweep
 from imagebuilder.tree import Tree
 
@@ -27,23 +27,18 @@ def sole_night(state: Path, name: str) -> Iterator[None]:
     The kernel ends it with the process.  Raises HostError that names the one under way.
     """
     path = state / "locks" / "nightly"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            who = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
-            raise HostError(
-                f"another night is under way: {who or 'it has just begun'}",
-                where=os.fspath(path),
-                hint="wait for its end; systemctl stop imagebuilder-nightly ends one of the timer",
-            ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{name}, process {os.getpid()}\n".encode(), 0)
+
+    def refuse() -> None:
+        who = read_text(path).strip()
+        raise HostError(
+            f"another night is under way: {who or 'it has just begun'}",
+            where=os.fspath(path),
+            hint="wait for its end; systemctl stop imagebuilder-nightly ends one of the timer",
+        )
+
+    with held(path, waiting=refuse):
+        path.write_text(f"{name}, process {os.getpid()}\n")
         yield
-    finally:
-        os.close(descriptor)
 
 
 def sweep_leftovers(settings: Settings, tree: Tree) -> None:

@@ -22,6 +22,7 @@ from imagebuilder.errors import WorkError
 from imagebuilder.lock.file import find_lock, make_lock_file, render_lock
 from imagebuilder.lock.pool import fetch
 from imagebuilder.lock.types import Lock
+from imagebuilder.locks import held
 from imagebuilder.nightly.choose import Chosen, choose_lock
 from imagebuilder.nightly.faults import TROUBLES, fault_of, in_a_line
 from imagebuilder.nightly.held import find_hold
@@ -45,7 +46,6 @@ from imagebuilder.recipe.types import Recipe
 from imagebuilder.report.save import find_reports
 from imagebuilder.report.standing import Standing, State
 from imagebuilder.report.types import Stage as BootStage
-from imagebuilder.store.locks import held
 from imagebuilder.store.repository import Store, make_store
 from imagebuilder.store.state import make_state
 from imagebuilder.supplies import needed, pool_folders

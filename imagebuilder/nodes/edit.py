@@ -22,6 +22,7 @@ from imagebuilder.decode import parse_json
 from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.files import place_file
+from imagebuilder.locks import held
 from imagebuilder.nodes.check import name_problem
 from imagebuilder.nodes.files import LOCK, make_node_files
 from imagebuilder.nodes.identity import forget_identity
@@ -32,7 +33,6 @@ from imagebuilder.nodes.references import node_problem
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.recipe.positions import Document
 from imagebuilder.recipe.validate import quote, suggest
-from imagebuilder.store.locks import held
 from imagebuilder.tree import Tree
 
 HEADER = "# Who boots what: imagebuilder nodes --help\n"

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.files import Content, place_file, place_files, read_text, sync
+from imagebuilder.locks import held
 from imagebuilder.nodes.given import describe_given, keep_given
 from imagebuilder.nodes.identity import Identity, make_identity
 from imagebuilder.nodes.initrd import render_cpio
@@ -33,7 +34,6 @@ from imagebuilder.nodes.scripts import (
     render_node_script,
 )
 from imagebuilder.nodes.types import Menu, Node, Nodes
-from imagebuilder.store.locks import held
 from imagebuilder.tree import Tree, hyphened
 from imagebuilder.ui import Ui
 

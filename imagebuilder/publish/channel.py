@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.files import make_folder, point_link
+from imagebuilder.locks import held
 from imagebuilder.nodes.references import find_version, read_channel
 from imagebuilder.publish.content import check_release
 from imagebuilder.publish.find import (
@@ -39,7 +40,6 @@ from imagebuilder.publish.journal import (
 )
 from imagebuilder.publish.packed import mend_share
 from imagebuilder.publish.space import space_needed
-from imagebuilder.store.locks import held
 from imagebuilder.tree import CANDIDATE, CHANNELS, STABLE, Tree
 from imagebuilder.ui import Ui
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import InputError, WorkError
+from imagebuilder.locks import held
 from imagebuilder.nodes.files import read_offers, refresh_menu
 from imagebuilder.nodes.references import find_channel_faults, find_offers, find_version
 from imagebuilder.rights import check_enterable, check_writable
-from imagebuilder.store.locks import held
 from imagebuilder.tree import CHANNELS, Tree, close_tree
 from imagebuilder.ui import Ui
 

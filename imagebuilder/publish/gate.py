@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from imagebuilder.errors import InputError, WorkError
+from imagebuilder.locks import held, is_held
 from imagebuilder.nodes.references import find_version
 from imagebuilder.process import base_environment
 from imagebuilder.publish.find import (
@@ -29,7 +30,6 @@ from imagebuilder.publish.journal import Event, find_moves
 from imagebuilder.publish.standing import judge, root_kind
 from imagebuilder.report.save import read_reports
 from imagebuilder.report.standing import Standing, State
-from imagebuilder.store.locks import held, is_held
 from imagebuilder.store.manifest import load_manifest as read_manifest
 from imagebuilder.tree import CANDIDATE, STABLE, Tree
 from imagebuilder.ui import Ui

@@ -24,6 +24,7 @@ from imagebuilder.digest import Json, digest_of_file
 from imagebuilder.errors import HostError, ImagebuilderError, InputError
 from imagebuilder.files import exchange, make_folder, move_away, move_in, sync_filesystem
 from imagebuilder.lock.storage import check_free
+from imagebuilder.locks import held, is_held
 from imagebuilder.publish.anchors import SUMS
 from imagebuilder.publish.channel import Moved, check_channel, moving, point
 from imagebuilder.publish.content import (
@@ -50,7 +51,6 @@ from imagebuilder.publish.stage import (
     write_sums,
 )
 from imagebuilder.rootkind import Format, name_of
-from imagebuilder.store.locks import held, is_held
 from imagebuilder.store.manifest import load_manifest
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.store.workplace import new_id, workplace

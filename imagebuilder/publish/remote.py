@@ -26,6 +26,7 @@ from imagebuilder.decode import decode_box, parse_object
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.image.manifest import SCHEMA
+from imagebuilder.locks import held
 from imagebuilder.process import Completed, check_tools, run
 from imagebuilder.publish.carried import Kept, find_carried, pack_reports
 from imagebuilder.publish.channel import check_channel
@@ -33,7 +34,6 @@ from imagebuilder.publish.gate import check_reason
 from imagebuilder.publish.objects import list_objects, object_path
 from imagebuilder.publish.wire import stream_objects
 from imagebuilder.rootkind import Format
-from imagebuilder.store.locks import held
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui, format_size

@@ -16,6 +16,7 @@ from pathlib import Path
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.files import make_folder, move_away, sync
+from imagebuilder.locks import held
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.publish.channel import find_previous
 from imagebuilder.publish.find import (
@@ -32,7 +33,6 @@ from imagebuilder.publish.journal import KEEP, UNKEEP, UNPUBLISH, Event, append,
 from imagebuilder.publish.packed import drop_unshared, find_shared
 from imagebuilder.publish.repo import drop_unneeded
 from imagebuilder.publish.usage import DAYS, Usage, find_usage, is_since, list_names
-from imagebuilder.store.locks import held
 from imagebuilder.store.repository import Store
 from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.tree import STABLE, Tree

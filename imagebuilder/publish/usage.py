@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from imagebuilder.errors import HostError, InputError
+from imagebuilder.locks import held
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.seen import DamagedRecordError
 from imagebuilder.nodes.types import Node, Nodes
@@ -44,7 +45,6 @@ from imagebuilder.publish.strangers import (
     write_strangers,
 )
 from imagebuilder.publish.tickets import Tickets, nodes_by_mac
-from imagebuilder.store.locks import held
 from imagebuilder.tree import Tree
 
 DAYS = 30

@@ -24,8 +24,8 @@ from pathlib import Path
 from imagebuilder.decode import read_json
 from imagebuilder.errors import Fault, InputError, WorkError
 from imagebuilder.files import make_folder, move_away, move_in, sync_all
+from imagebuilder.locks import folder_held, is_held
 from imagebuilder.report.as_json import AGAIN, parse_report, report_json
-from imagebuilder.report.files import is_owned, owned
 from imagebuilder.report.types import Report
 from imagebuilder.tree import Tree
 from imagebuilder.untrusted import clean_lines
@@ -49,13 +49,13 @@ def begin_report(tree: Tree, profile: str, version: str, id: str) -> Iterator[Pa
     make_folder(top)
     staged = top / f"{NEW}{id}"
     with ExitStack() as mine:
-        with owned(top):
+        with folder_held(top):
             sweep(top)
             if staged.exists() or (top / id).exists():
                 raise WorkError("there is a report of this id", where=os.fspath(top / id))
             staged.mkdir()
             staged.chmod(0o755)
-            mine.enter_context(owned(staged))
+            mine.enter_context(folder_held(staged))
         try:
             yield staged
         finally:
@@ -66,7 +66,7 @@ def begin_report(tree: Tree, profile: str, version: str, id: str) -> Iterator[Pa
 def sweep(top: Path) -> None:
     """Remove what is left of commands that died, with the lock of `top` held."""
     for path in top.iterdir():
-        if path.name.startswith(OLD) or (path.name.startswith(NEW) and not is_owned(path)):
+        if path.name.startswith(OLD) or (path.name.startswith(NEW) and not is_held(path)):
             shutil.rmtree(path)
 
 
@@ -84,7 +84,7 @@ def save_report(tree: Tree, report: Report, staged: Path) -> Path:
         path.chmod(0o644)
     sync_all((*staged.iterdir(), staged))
     place = top / report.id
-    with owned(top):
+    with folder_held(top):
         move_in(staged, place)
         prune(top)
     return place

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 from imagebuilder.errors import HostError, ImagebuilderError, InputError
 from imagebuilder.files import set_aside
+from imagebuilder.locks import held
 from imagebuilder.nodes.files import make_entry, update_nodes
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.types import Nodes
@@ -32,7 +33,6 @@ from imagebuilder.serve.remembered import Remembered
 from imagebuilder.serve.rotate import rotate_reports
 from imagebuilder.serve.show import Screen
 from imagebuilder.serve.stages import Progress
-from imagebuilder.store.locks import held
 from imagebuilder.ui import Ui, format_count
 
 DNSMASQ_CONF = "dnsmasq.conf"

@@ -14,10 +14,10 @@ import signal
 from pathlib import Path
 
 from imagebuilder.files import set_aside
+from imagebuilder.locks import held
 from imagebuilder.publish.reports import Mark, inode_of, old_log, read_mark, write_mark
 from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.daemons import send
-from imagebuilder.store.locks import held
 from imagebuilder.tree import Tree
 
 MOST_REPORTS = 16_000_000  # bytes of the log of reports

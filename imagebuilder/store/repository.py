@@ -21,10 +21,10 @@ from pathlib import Path
 from imagebuilder.digest import Json
 from imagebuilder.errors import FullError, HostError, InputError, WorkError
 from imagebuilder.files import close, is_disk_full, keep_file, make_folder, move_in, sync_all
+from imagebuilder.locks import held
 from imagebuilder.process import Word, run
 from imagebuilder.recipe.validate import suggest
 from imagebuilder.rights import check_enterable
-from imagebuilder.store.locks import held
 from imagebuilder.store.manifest import parse_manifest
 from imagebuilder.store.upper import Changes, stage
 from imagebuilder.store.workplace import new_id, workplace

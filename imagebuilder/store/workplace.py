@@ -12,8 +12,8 @@ from pathlib import Path
 
 from imagebuilder.errors import WorkError
 from imagebuilder.files import make_private
+from imagebuilder.locks import held, is_held
 from imagebuilder.process import run
-from imagebuilder.store.locks import held, is_held
 
 OWNED = ".owned"
 KEPT = ".kept"

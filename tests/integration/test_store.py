@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import InputError, WorkError
+from imagebuilder.locks import held, is_held
 from imagebuilder.process import run
 from imagebuilder.sandbox import Sandbox
-from imagebuilder.store.locks import held, is_held
 from imagebuilder.store.records import Record, drop_records, find_record, make_record
 from imagebuilder.store.repository import Store
 from imagebuilder.store.upper import OPAQUE, Changes, settle

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import ImagebuilderError, InputError
+from imagebuilder.locks import is_held
 from imagebuilder.nodes.edit import (
     Change,
     Edited,
@@ -21,7 +22,6 @@ from imagebuilder.nodes.edit import (
 from imagebuilder.nodes.files import LOCK
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.show import render_edited
-from imagebuilder.store.locks import is_held
 from imagebuilder.tree import Tree
 from tests.unit.nodes_world import MAC1, MAC2, node_tree
 

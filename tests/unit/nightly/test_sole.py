@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError
+from imagebuilder.locks import held
 from imagebuilder.nightly.sole import sole_night, sweep_leftovers
 from imagebuilder.settings import Settings
-from imagebuilder.store.locks import held
 from imagebuilder.tree import make_tree
 
 

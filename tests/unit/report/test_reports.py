@@ -14,9 +14,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from imagebuilder.cli.report import write_whole
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.report.as_json import parse_report, report_json
-from imagebuilder.report.files import write_whole
 from imagebuilder.report.junit import render_junit
 from imagebuilder.report.page import render_page
 from imagebuilder.report.save import (
