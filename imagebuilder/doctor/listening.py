@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from imagebuilder.doctor.finding import Finding, Level
 from imagebuilder.process import run
+from imagebuilder.publish.usage import NFS_PORT
 from imagebuilder.serve.nfs import RPCBIND_PORT, is_installed
 from imagebuilder.serve.ports import ANYWHERE, Holder
 from imagebuilder.serve.wire import Wire
@@ -23,8 +24,8 @@ PROGRAMS = {
     "100227": "NFS",
 }
 KNOWN: Mapping[Service, str] = {
-    ("tcp", 2049): "NFS",
-    ("udp", 2049): "NFS",
+    ("tcp", NFS_PORT): "NFS",
+    ("udp", NFS_PORT): "NFS",
     ("tcp", RPCBIND_PORT): "rpcbind",
     ("udp", RPCBIND_PORT): "rpcbind",
 }

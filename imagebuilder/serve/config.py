@@ -9,6 +9,7 @@ from enum import StrEnum
 from ipaddress import IPv4Address
 from pathlib import Path
 
+from imagebuilder.publish.usage import NFS_PORT
 from imagebuilder.serve.capacity import SMALLEST, Capacity
 from imagebuilder.serve.ipxe import BootFile
 from imagebuilder.serve.ports import Port
@@ -119,5 +120,5 @@ class ServeConfig:
             wanted += [Port("udp", 53, "DNS"), Port("tcp", 53, "DNS")]
         wanted.append(Port("tcp", self.http_port, "HTTP"))
         if self.nfs is Nfs.GANESHA:
-            wanted += [Port("tcp", 2049, "NFS"), Port("tcp", MOUNTD_PORT, "NFS version 3")]
+            wanted += [Port("tcp", NFS_PORT, "NFS"), Port("tcp", MOUNTD_PORT, "NFS version 3")]
         return tuple(wanted)

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from imagebuilder.publish.usage import NFS_PORT
 from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.daemons import find_own_pids
+from imagebuilder.serve.nfs import kernel_serves
 from imagebuilder.serve.ports import Holder, find_holders, find_unit
 from imagebuilder.serve.prepare import FOREGROUND, INSTALLED
 from imagebuilder.serve.wire import Wire
@@ -21,15 +23,17 @@ def find_own(
     """The sockets of daemons that serve this tree already, with files in TREE/serve/`folders`.
 
     Only root sees whose a socket is.  For others, one on the nodes' interface is ours if our
-    daemons run: no two can have the same port there.
+    daemons run: no two can have the same port there.  The kernel's NFS server is no process.
     """
     pids = {pid for name in folders for pid in find_own_pids(tree.serve / name)}
     if not pids:
         return []
+    kernels = NFS_PORT if kernel_serves() else None
     return [
         holder
         for holder in holders
-        if pids & {holder.pid, *holder.others} or (not holder.pid and is_on_wire(holder, wire))
+        if pids & {holder.pid, *holder.others}
+        or (not holder.pid and holder.number != kernels and is_on_wire(holder, wire))
     ]
 
 
