@@ -47,7 +47,7 @@ MOST_BASES = 4
 OTHER = "install the same version on both machines"
 WHEEL = f"imagebuilder-{__version__}-py3-none-any.whl"
 INSTALL = (
-    f"copy {WHEEL} to it and run: sudo python3 -m venv /opt/imagebuilder && "
+    f"copy {WHEEL} to it and run: sudo python3 -m venv --clear /opt/imagebuilder && "
     f"sudo /opt/imagebuilder/bin/pip install ./{WHEEL} && "
     "sudo ln -sf /opt/imagebuilder/bin/imagebuilder /usr/local/bin/imagebuilder"
 )

@@ -14,6 +14,9 @@ BUILDER, CONTROL_NODE = "the builder", "the control node"
 # The last sentence before a block begins so.
 WHERE = re.compile(rf"\bOn\s+({BUILDER}|{CONTROL_NODE})\b".replace(" ", r"\s+"))
 
+# There sudo has no terminal to ask for a password on.
+SUDO_OVER_SSH = re.compile(r"\bssh\s[^'|\n]*'[^']*\bsudo\b")
+
 
 @dataclass(frozen=True)
 class Block:
@@ -25,7 +28,10 @@ class Block:
 
 
 def parse_blocks(text: str) -> list[Block]:
-    """Every code block of a page.  Raises ValueError for one that names no machine."""
+    """Every code block of a page.
+
+    Raises ValueError for one that names no machine, or that only works without sudo's password.
+    """
     blocks: list[Block] = []
     section, said = "", ""
     for paragraph in re.split(r"\n\n+", text):
@@ -33,6 +39,8 @@ def parse_blocks(text: str) -> list[Block]:
             found = WHERE.findall(said)
             if not found:
                 raise ValueError(f"{section}: on which machine is this typed? {paragraph}")
+            if SUDO_OVER_SSH.search(paragraph):
+                raise ValueError(f"{section}: sudo cannot ask for a password here: {paragraph}")
             where = " ".join(found[-1].split())
             blocks.append(Block(section, where, textwrap.dedent(paragraph)))
         elif paragraph.startswith("#"):

@@ -16,6 +16,7 @@ from imagebuilder.boot.machine import Firmware, Machine, Nic
 from imagebuilder.boot.machine import netbooting as switched_on
 from imagebuilder.errors import WorkError
 from tests.boot.machine import ACCELERATION
+from tests.control.disk import PYTHON
 from tests.control.installed import Installed
 from tests.control.inventory import inventory
 from tests.control.page import BUILDER, Page
@@ -30,6 +31,7 @@ NODES = {
     "node0": (Firmware.UEFI, "52:54:00:77:00:01", "192.168.77.11"),
     "node1": (Firmware.BIOS, "52:54:00:77:00:02", "192.168.77.12"),
 }
+TOOL = f"/opt/imagebuilder/lib/python{PYTHON}/site-packages/imagebuilder"
 COUNT = "while sleep 1; do date +%s >> /run/count; done"
 # Reads files that no cache has as soon as their server is away; ends when it is back.
 READ = f"""\
@@ -79,7 +81,7 @@ def test_page_serves_nodes_for_real(
             figures |= {f"{name}_ssh": value for name, value in seconds.items()}
             figures |= reboot(page, builder, nuc, logins)
             figures["node1_ssh_after"] = boot_again(builder, nuc, machines["node1"])
-            type_blocks(page, "Update the tool", builder, nuc)
+            figures["update"] = update(page, builder, nuc)
         type_blocks(page, "Stop serving", builder, nuc)
         assert inventory(nuc) == before
         assert nuc.type("ls /srv/netboot/http/releases/minimal").stdout.split()
@@ -109,9 +111,12 @@ def start_serving(page: Page, nuc: Nuc) -> None:
 
 def look_healthy(nuc: Nuc) -> None:
     """What looks at the host finds nothing wrong, as root or not, while it serves."""
+    said = {}
     for command in ("doctor --serve", "serve --check"):
-        said = nuc.type(f"imagebuilder {command} --interface enp3s0")
-        print(f"$ imagebuilder {command}\n{said.stdout}{said.stderr}", flush=True)
+        done = nuc.type(f"imagebuilder {command} --interface enp3s0")
+        said[command] = done.stdout + done.stderr
+        print(f"$ imagebuilder {command}\n{said[command]}", flush=True)
+    assert f"tcp port 2049, NFS: listens on {SERVER}" in said["doctor --serve"]
     failed = nuc.type("systemctl list-units --failed --no-legend --plain").stdout
     assert "imagebuilder" not in failed
 
@@ -189,6 +194,17 @@ def reboot(page: Page, builder: Builder, nuc: Nuc, logins: dict[str, Login]) -> 
         assert any(away < second < back for second in counted), f"{name} stood still"
     nuc.await_login()
     return figures
+
+
+def update(page: Page, builder: Builder, nuc: Nuc) -> int:
+    """Replace a tool that claims the same version; the seconds that took."""
+    left_over = f"{TOOL}/left_over.py"
+    nuc.type(f"sudo touch {left_over}")
+    started = time.monotonic()
+    type_blocks(page, "Install the tool", builder, nuc)
+    type_blocks(page, "Update the tool", builder, nuc)
+    assert nuc.type(f"ls {left_over} 2> /dev/null || :").stdout == ""
+    return round(time.monotonic() - started)
 
 
 def await_web(builder: Builder, *, served: bool, since: float) -> None:

@@ -501,7 +501,7 @@ def test_a_host_key_nobody_has_seen(far: Far, builder: Store, tiny: ImageRef) ->
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("exec /nowhere/imagebuilder", "python3 -m venv /opt/imagebuilder"),
+        ("exec /nowhere/imagebuilder", "python3 -m venv --clear /opt/imagebuilder"),
         ("echo \"No such command 'receive'.\" >&2; exit 2", "cannot run"),
         (
             """printf '{\n "protocol": 4, "schema": 1, "version": "0.0.9"}'""",

@@ -11,7 +11,8 @@ from tests.control.page import BUILDER, CONTROL_NODE, PAGE, Block, parse_blocks
 def test_every_block_of_the_page_names_its_machine() -> None:
     blocks = parse_blocks(PAGE.read_text())
     assert {block.where for block in blocks} == {BUILDER, CONTROL_NODE}
-    assert blocks[0] == Block("Build the wheel", BUILDER, "pip wheel --no-deps --wheel-dir dist .")
+    wheel = "rm -rf dist\npip wheel --no-deps --wheel-dir dist ."
+    assert blocks[0] == Block("Build the wheel", BUILDER, wheel)
 
 
 def test_the_last_machine_named_before_a_block_counts() -> None:
@@ -23,3 +24,11 @@ def test_the_last_machine_named_before_a_block_counts() -> None:
 def test_a_block_without_a_machine_is_found(before: str) -> None:
     with pytest.raises(ValueError, match="on which machine"):
         parse_blocks(f"## Send\n\n{before}    true\n")
+
+
+@pytest.mark.parametrize(
+    "words", ["ssh admin@nuc 'sudo true'", "cat a |\n        ssh nuc 'a; sudo b'"]
+)
+def test_sudo_without_a_terminal_is_found(words: str) -> None:
+    with pytest.raises(ValueError, match="cannot ask for a password"):
+        parse_blocks(f"## Send\n\nOn the builder:\n\n    {words}\n")
