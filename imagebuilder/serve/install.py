@@ -18,10 +18,9 @@ from imagebuilder.serve.config import Dhcp, Nfs, Options, ServeConfig
 from imagebuilder.serve.daemons import (
     Daemon,
     check_config,
-    ganesha,
+    daemons,
     is_running,
     reload_changed,
-    web_and_wire,
 )
 from imagebuilder.serve.files import make_config
 from imagebuilder.serve.ipxe import copy_binaries
@@ -159,10 +158,8 @@ def refresh(prepared: Prepared, nodes: Nodes) -> str:
 
 def system_files(config: ServeConfig, options: Options) -> tuple[Unit, ...]:
     """Everything that the system is given."""
-    served = [*reversed(web_and_wire(config))]
-    if config.nfs is Nfs.GANESHA:
-        served.append(ganesha(config))
-    units = [daemon_unit(config, daemon) for daemon in served]
+    served = daemons(config, with_rpcbind=False)
+    units = [daemon_unit(config, daemon) for daemon in reversed(served)]
     command = exec_line([sys.executable, "-m", "imagebuilder.cli.main", *words(options, config)])
     for kind, why in (
         ("service", "takes over nodes.yaml and what is published"),
@@ -185,7 +182,7 @@ def daemon_unit(config: ServeConfig, daemon: Daemon) -> Unit:
         daemon=daemon,
         command=exec_line(daemon.argv),
         has_address=exec_line(["sh", "-c", HAS_ADDRESS, "sh", config.wire.name, config.server]),
-        test=exec_line(daemon.test) if daemon.test else "",
+        test=exec_line(daemon.test),
         before=exec_line(daemon.before) if daemon.before else "",
         nfs=daemon.name == "ganesha",
         router=daemon.name == "radvd",

@@ -207,6 +207,32 @@ def test_radvd_finds_nothing_to_complain_of(room: Room, tmp_path: Path) -> None:
         assert ("failed to set CurHopLimit" in said) is complains, said
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong", "said"),
+    [
+        ("", "", None),
+        ("Graceless", "Gracious", "Unknown parameter (Gracious)"),
+        ("No_Root_Squash", "Some", "Unknown token (Some)"),
+        ("EXPORT {", "EXPORT", "syntax error"),
+        ("Bind_addr = 10.77.0.1", "Bind_addr = not.here", ":NFS STARTUP :FATAL :"),
+    ],
+)
+def test_ganesha_is_not_started_with_a_file_it_complains_of(
+    room: Room, tmp_path: Path, right: str, wrong: str, said: str | None
+) -> None:
+    """By itself it starts with most such files, and exports nothing."""
+    assert room.try_serve("--install", "--root", tmp_path).status == 0
+    text = (tmp_path / UNITS / "imagebuilder-ganesha.service").read_text()
+    tried = re.findall(r"^ExecStartPre=(.*)$", text, re.MULTILINE)[1]
+    file = room.tree.serve / "installed/ganesha.conf"
+    whole = file.read_text()
+    file.write_text(whole.replace(right, wrong) if right else whole)
+    done = room.at_server(*shlex.split(tried.replace("$$", "$")))
+    file.write_text(whole)
+    assert done.status == (1 if said else 0), done.stdout
+    assert said is None or said in done.stdout
+
+
 def doctor(
     room: Room, *options: str | os.PathLike[str], become: Sequence[str] = ()
 ) -> list[dict[str, str]]:
