@@ -46,7 +46,7 @@ def prove_image(settings: Settings, name: str, ui: Ui) -> Proof:
 
 
 @dataclass(frozen=True)
-class Standing:
+class ProvedImage:
     """A profile, the version of its newest image ("": none), and what that was proved to be.
 
     `proof` is None where there is no image, and for one from before images were proved.
@@ -67,14 +67,14 @@ class Standing:
         }
 
 
-def list_proofs(settings: Settings) -> list[Standing]:
+def list_proofs(settings: Settings) -> list[ProvedImage]:
     """Every profile of the project with the proof in its newest image's manifest."""
     store = Store(settings.state / "store")
     images = store.images()
-    listed: list[Standing] = []
+    listed: list[ProvedImage] = []
     for profile in find_profiles(settings):
         own = [image for image in images if image.profile == profile.name]
         newest = max(own, key=store.made_at, default=None)
         proof = parse_proof(store.manifest(newest)) if newest else None
-        listed.append(Standing(profile.name, newest.version if newest else "", proof))
+        listed.append(ProvedImage(profile.name, newest.version if newest else "", proof))
     return listed

@@ -193,7 +193,7 @@ def install_filter(program: bytes) -> None:
     check(libc.prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, header, 0, 0), "seccomp")
 
 
-class Holder:
+class SandboxHolder:
     """The builder's side of hold(): the process, its first process, and their user namespace."""
 
     def __init__(self, table: Table, argv: list[str]) -> None:
@@ -236,7 +236,7 @@ class Holder:
         return exit_status(os.waitpid(self.pid, 0)[1])
 
 
-def make_root(table: Table, holder: Holder) -> None:
+def make_root(table: Table, holder: SandboxHolder) -> None:
     """Mount everything and make it our root, as the user who is root inside.
 
     The capabilities stay (SECBIT_NO_SETUID_FIXUP): only what is made belongs to SHIFT.
@@ -292,7 +292,7 @@ def main() -> int:
     table: Table = json.loads(sys.argv[1])
     if not os.isatty(0):  # nothing inside reaches the terminal of whoever runs us
         os.setsid()
-    holder = Holder(table, sys.argv[2:])
+    holder = SandboxHolder(table, sys.argv[2:])
     for stream in range(3):
         if stat.S_ISFIFO(os.fstat(stream).st_mode):  # /dev/stdout is opened by name, too
             os.fchown(stream, SHIFT, SHIFT)

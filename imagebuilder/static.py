@@ -22,11 +22,11 @@ from imagebuilder.rights import check_root
 from imagebuilder.settings import Settings
 from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.tree import Tree
-from imagebuilder.ui import Step, Ui, format_count
+from imagebuilder.ui import StepLine, Ui, format_count
 
 
 @dataclass(frozen=True)
-class Checked:
+class StaticResult:
     """What the static checks of `name` (`profile@version`) found."""
 
     name: str
@@ -62,7 +62,7 @@ class Checked:
 def telling(ui: Ui) -> Iterator[Callable[[Check], None]]:
     """What hears of checks as they end: one step a group, and they come group by group."""
     with ExitStack() as stack:
-        steps: dict[str, Step] = {}
+        steps: dict[str, StepLine] = {}
         outcomes: dict[str, list[Outcome]] = {}
 
         def hear(check: Check) -> None:
@@ -78,7 +78,7 @@ def telling(ui: Ui) -> Iterator[Callable[[Check], None]]:
         yield hear
 
 
-def check_image(settings: Settings, name: str, ui: Ui, *, selection: str = "") -> Checked:
+def check_image(settings: Settings, name: str, ui: Ui, *, selection: str = "") -> StaticResult:
     """Check an image of the store; `selection` is pytest's -k.
 
     Raises InputError, HostError, WorkError.
@@ -107,12 +107,12 @@ def check_image(settings: Settings, name: str, ui: Ui, *, selection: str = "") -
             checks = run_static(
                 work / "root", files, facts, work, epoch=epoch, selection=selection, on_check=hear
             )
-    return Checked(image.name, checks)
+    return StaticResult(image.name, checks)
 
 
 def check_published(
     settings: Settings, tree: Tree, name: str, ui: Ui, *, selection: str = ""
-) -> Checked:
+) -> StaticResult:
     """Check the root of a release where it is served from; of a profile alone its candidate.
 
     Raises InputError, HostError, WorkError.
@@ -131,7 +131,7 @@ def check_published(
             checks = run_static(
                 root, files, facts, work, epoch=epoch, selection=selection, on_check=hear
             )
-    return Checked(str(release), checks)
+    return StaticResult(str(release), checks)
 
 
 def check_host() -> None:

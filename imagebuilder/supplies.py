@@ -75,7 +75,7 @@ def pool_folders(state: Path) -> tuple[Path, Path]:
 
 
 @dataclass(frozen=True)
-class Room:
+class BuildSpace:
     """The bytes a build takes at most: what it fetches, and what its layers and its work take."""
 
     fetched: int
@@ -97,7 +97,7 @@ def check_space(state: Path, lock: Lock, plan: Plan) -> None:
     )
 
 
-def room_for(state: Path, lock: Lock, plan: Plan) -> Room:
+def room_for(state: Path, lock: Lock, plan: Plan) -> BuildSpace:
     """What the steps to be built take of the store, the pool and the work below `state`.
 
     Layers are moved into the store, so a file counts once.  Where a step rewrites what is there
@@ -115,7 +115,7 @@ def room_for(state: Path, lock: Lock, plan: Plan) -> Room:
         for step in (planned.step for planned in plan.to_build)
     )
     fetched = sum(file.size for file in missing)
-    return Room(fetched, files * (100 + MARGIN) // 100)
+    return BuildSpace(fetched, files * (100 + MARGIN) // 100)
 
 
 def installed_size(file: Locked) -> int:

@@ -28,7 +28,7 @@ RED, GREEN, YELLOW, PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"
 CLEAR_LINE = "\r\x1b[K"
 
 
-class Step:
+class StepLine:
     """A running step; `remark()` adds a few words to the line it ends with."""
 
     def __init__(self, title: str, *, cleaning: bool) -> None:
@@ -71,7 +71,7 @@ class Ui:
         self.interactive = interactive
         self.colour = colour
         self._lock = threading.RLock()
-        self._running: list[Step] = []
+        self._running: list[StepLine] = []
         self._bars: list[tqdm[NoReturn]] = []
 
     @classmethod
@@ -86,9 +86,9 @@ class Ui:
         return Ui(self.stream, verbose=verbose, interactive=self.interactive, colour=self.colour)
 
     @contextmanager
-    def step(self, title: str) -> Iterator[Step]:
+    def step(self, title: str) -> Iterator[StepLine]:
         """One line with the step's time when it ends, however it ends."""
-        step = Step(title, cleaning=is_unwinding())
+        step = StepLine(title, cleaning=is_unwinding())
         with self._lock, lossy():
             self._running.append(step)
             self._draw_running()
@@ -116,7 +116,7 @@ class Ui:
     def bar(self, total: int, what: str, unit: str = "B") -> Iterator[Bar]:
         """A bar up to `total` (0: unknown) on a terminal, and everywhere a line when it ends."""
         counter = Counter(self._open_bar(total, what, unit) if self.interactive else None)
-        step = Step(what, cleaning=is_unwinding())
+        step = StepLine(what, cleaning=is_unwinding())
         try:
             yield counter
         except BaseException as error:
@@ -127,7 +127,7 @@ class Ui:
         step.remark(format_amount(counter.done, unit))
         self._end(step, "")
 
-    def _end(self, step: Step, failed: str) -> None:
+    def _end(self, step: StepLine, failed: str) -> None:
         """Write the line of a step that is over; `failed` is empty or `failed`, `interrupted`."""
         time_taken = format_duration(time.monotonic() - step.started)
         with self._lock:
@@ -135,7 +135,7 @@ class Ui:
                 self._running.remove(step)
             self._write(self._end_line(step, failed, time_taken))
 
-    def _end_line(self, step: Step, failed: str, time_taken: str) -> str:
+    def _end_line(self, step: StepLine, failed: str, time_taken: str) -> str:
         if step.cleaning:
             how = f"{failed} after {time_taken}" if failed else time_taken
             return f"({step.title}: {how})"

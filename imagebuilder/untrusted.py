@@ -32,14 +32,14 @@ OURS = re.compile(r"(\n|\t|\x1b\[(?:0|3[1-6])m)")
 
 
 @dataclass(frozen=True)
-class Request:
+class WebRequest:
     """What somebody asked the web server for; of a word that comes twice, the last counts."""
 
     path: str
     words: Mapping[str, str]
 
 
-def parse_request(uri: str) -> Request:
+def parse_request(uri: str) -> WebRequest:
     """The path and the words of the URI in a request, whatever is in it.
 
     The standard library's urlsplit() looks for a host and raises ValueError at `//[`.  Here
@@ -48,7 +48,7 @@ def parse_request(uri: str) -> Request:
     uri = uri[:MOST_REQUEST].partition("#")[0]
     path, _, query = uri.partition("?")
     pairs = "&".join(query.split("&", MOST_WORDS)[:MOST_WORDS])
-    return Request(path, {key: fit(value) for key, value in parse_qsl(pairs)})
+    return WebRequest(path, {key: fit(value) for key, value in parse_qsl(pairs)})
 
 
 def fit(text: str, most: int = MOST) -> str:

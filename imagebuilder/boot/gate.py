@@ -51,7 +51,7 @@ TOOLS = (
 
 
 @dataclass(frozen=True)
-class Options:
+class GateOptions:
     """What the person typed.
 
     `firmware` is uefi, bios or both, `root` a kind of root, both (nfs and http), all, or "" for the
@@ -84,7 +84,7 @@ def try_release(
     tree: Tree,
     name: str,
     overlays: Mapping[str, Path],
-    options: Options,
+    options: GateOptions,
     ui: Ui,
     *,
     afterwards: Callable[[Stand, Sequence[Machine]], None] | None = None,
@@ -148,7 +148,9 @@ def keep_report(tree: Tree, report: Report, staged: Path) -> None:
     save_report(tree, report, staged)
 
 
-def decide(tree: Tree, release: ReleaseName, overlays: Mapping[str, Path], options: Options) -> Job:
+def decide(
+    tree: Tree, release: ReleaseName, overlays: Mapping[str, Path], options: GateOptions
+) -> Job:
     """What to do; everything that can be wrong with the request is wrong here.
 
     Raises InputError, and DamagedError when the release is not what was published.

@@ -42,7 +42,7 @@ HINT = "journalctl --unit llama-server on the node has all of it"
 MOUNT_HINT = "the models disk starts it: systemctl status models.mount, lsblk --fs"
 
 
-class Login(Protocol):
+class RootShell(Protocol):
     """Runs a shell script on a node as root."""
 
     def __call__(self, script: str, *, stdin: bytes = b"", check: bool = True) -> Completed:
@@ -69,12 +69,12 @@ class Answered:
     seconds: float
 
 
-def watch_load(login: Login) -> None:
+def watch_load(login: RootShell) -> None:
     """Make llama-server.service log where it puts a model, from its next start on."""
     login(WATCH)
 
 
-def infer(login: Login, *, node: str, timeout: float) -> Inference:
+def infer(login: RootShell, *, node: str, timeout: float) -> Inference:
     """Ask the node's llama-server; `timeout` are the seconds for it to start and answer.
 
     The models disk is plugged in, and starts the service by itself.  Raises InferenceError.
@@ -89,7 +89,7 @@ def infer(login: Login, *, node: str, timeout: float) -> Inference:
     return conclude(stack, said, over=(node,), refused=refused)
 
 
-def infer_over(first: Login, second: Login, address: str, *, timeout: float) -> Inference:
+def infer_over(first: RootShell, second: RootShell, address: str, *, timeout: float) -> Inference:
     """Ask a server on the first node that computes on the second, which is at `address`.
 
     The second one lends its processor, also where the image is for GPUs.  Raises InferenceError.
@@ -116,7 +116,7 @@ def infer_over(first: Login, second: Login, address: str, *, timeout: float) -> 
     return conclude(stack, said, over=over, lender=address, refused=by_hand)
 
 
-def look(login: Login, node: str) -> Stack:
+def look(login: RootShell, node: str) -> Stack:
     """What the node's image declares.  Raises InferenceError."""
     stack = read_stack(follow(login, node, LOOK))
     if stack is None:
@@ -128,12 +128,12 @@ def look(login: Login, node: str) -> Stack:
     return stack
 
 
-def ask(login: Login, stack: Stack, script: str) -> Said:
+def ask(login: RootShell, stack: Stack, script: str) -> Said:
     """What a script that follows a server finds.  Raises InferenceError."""
     return read_said(follow(login, stack.node, script, ASK.read_bytes()))
 
 
-def lend(second: Login, stack: Stack, timeout: float, *, by_hand: bool) -> bool:
+def lend(second: RootShell, stack: Stack, timeout: float, *, by_hand: bool) -> bool:
     """Start the RPC server; returns whether it ran before.  Raises InferenceError."""
     found = follow(second, stack.node, lend_script(stack, timeout, by_hand=by_hand))
     if "ready" not in found:
@@ -146,7 +146,7 @@ def lend(second: Login, stack: Stack, timeout: float, *, by_hand: bool) -> bool:
     return found.get("was", "").strip() == "active"
 
 
-def follow(login: Login, node: str, script: str, stdin: bytes = b"") -> dict[str, str]:
+def follow(login: RootShell, node: str, script: str, stdin: bytes = b"") -> dict[str, str]:
     """The parts of what a script prints.  Raises InferenceError when it did not come to its end."""
     done = login(script, stdin=stdin, check=False)
     found = sections(done.stdout)

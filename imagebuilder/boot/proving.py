@@ -31,7 +31,7 @@ from imagebuilder.boot.watch import Watch
 from imagebuilder.checks.facts import NodeFacts
 from imagebuilder.checks.run import NothingSelectedError, run_boot
 from imagebuilder.errors import WorkError
-from imagebuilder.report.types import Machine as MachineReport
+from imagebuilder.report.types import MachineReport as MachineReport
 from imagebuilder.report.types import Outcome, Reached, Stage, Trial, Verdict
 from imagebuilder.ui import format_count
 

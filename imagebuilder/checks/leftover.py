@@ -35,7 +35,7 @@ REMOVE = "remove it in the script or package that makes it"
 
 
 @dataclass(frozen=True)
-class Kind:
+class Secret:
     """A kind of secret: files at `path` that hold `holds`, or that are not empty."""
 
     name: str
@@ -46,82 +46,83 @@ class Kind:
 
 KINDS = (
     # Keys of machines and people.
-    Kind("ssh host key", r".*/ssh_host_[^/]*key"),
-    Kind("ssh user key", HOME + r"/\.ssh/.*", PRIVATE),
-    Kind("private key", r".*", PRIVATE),
-    Kind("GnuPG private key", r".*/(private-keys-v1\.d/[^/]+\.key|secring\.gpg)"),
-    Kind("self-signed key", r"/etc/ssl/private/ssl-cert-snakeoil\.key", todo=REMOVE),
-    Kind("DKMS signing key", r"/var/lib/(dkms/mok\.key|shim-signed/mok/[^/]+\.priv)", todo=REMOVE),
-    Kind("munge key", r"(/etc/munge|/var/lib/munge)/munge\.key"),
-    Kind("Kerberos keytab", r"/etc/([^/]+/)*[^/]*\.keytab"),
-    Kind("disk key", r"/etc/(cryptsetup-keys\.d/.+|luks/.+\.key)"),
-    Kind("systemd credential", r"/etc/credstore(\.encrypted)?/.+"),
+    Secret("ssh host key", r".*/ssh_host_[^/]*key"),
+    Secret("ssh user key", HOME + r"/\.ssh/.*", PRIVATE),
+    Secret("private key", r".*", PRIVATE),
+    Secret("GnuPG private key", r".*/(private-keys-v1\.d/[^/]+\.key|secring\.gpg)"),
+    Secret("self-signed key", r"/etc/ssl/private/ssl-cert-snakeoil\.key", todo=REMOVE),
+    Secret("DKMS signing key", r"/var/lib/(dkms/mok\.key|shim-signed/mok/[^/]+\.priv)",
+         todo=REMOVE),
+    Secret("munge key", r"(/etc/munge|/var/lib/munge)/munge\.key"),
+    Secret("Kerberos keytab", r"/etc/([^/]+/)*[^/]*\.keytab"),
+    Secret("disk key", r"/etc/(cryptsetup-keys\.d/.+|luks/.+\.key)"),
+    Secret("systemd credential", r"/etc/credstore(\.encrypted)?/.+"),
     # Networks.
-    Kind("WireGuard key", r"/etc/(wireguard/.+|systemd/network/.+\.netdev)",
+    Secret("WireGuard key", r"/etc/(wireguard/.+|systemd/network/.+\.netdev)",
          rb"(?mi)^\s*(PrivateKey|PresharedKey)\s*=\s*\S"),
-    Kind("Wi-Fi password", r"/etc/(wpa_supplicant/.+|hostapd/.+|netplan/.+)|/var/lib/iwd/.+",
+    Secret("Wi-Fi password", r"/etc/(wpa_supplicant/.+|hostapd/.+|netplan/.+)|/var/lib/iwd/.+",
          rb"(?mi)^\s*(psk|sae_password|wpa_passphrase|password|Passphrase)\s*[=:]\s*\S"),
-    Kind("NetworkManager secret",
+    Secret("NetworkManager secret",
          r"/etc/NetworkManager/system-connections/.+",
          rb"(?mi)^\s*(psk|password|private-key|leap-password|wep-key\d)\s*=\s*\S"),
-    Kind("NetworkManager identity", r"/var/lib/NetworkManager/(secret_key|seen-bssids)",
+    Secret("NetworkManager identity", r"/var/lib/NetworkManager/(secret_key|seen-bssids)",
          todo=REMOVE),
-    Kind("Tailscale state", r"/var/lib/tailscale/.+\.state"),
+    Secret("Tailscale state", r"/var/lib/tailscale/.+\.state"),
     # Package managers and repositories.
-    Kind("netrc", HOME + r"/\.netrc|/etc/netrc"),
-    Kind("git credentials", HOME + r"/(\.git-credentials|\.config/git/credentials)"),
-    Kind("git token in an address", HOME + r"/\.gitconfig|/etc/gitconfig|.*/\.git/config",
+    Secret("netrc", HOME + r"/\.netrc|/etc/netrc"),
+    Secret("git credentials", HOME + r"/(\.git-credentials|\.config/git/credentials)"),
+    Secret("git token in an address", HOME + r"/\.gitconfig|/etc/gitconfig|.*/\.git/config",
          IN_ADDRESS),
-    Kind("GitHub token", HOME + r"/\.config/(gh/hosts\.yml|hub)", rb"oauth_token:\s*\S"),
-    Kind("apt password", r"/etc/apt/auth\.conf(\.d/.+)?", rb"(?m)^\s*[^#\s]"),
-    Kind("apt proxy password", r"/etc/apt/apt\.conf(\.d/.+)?", IN_ADDRESS),
-    Kind("apt source password", r"/etc/apt/sources\.list(\.d/.+)?", IN_ADDRESS),
-    Kind("pip index password",
+    Secret("GitHub token", HOME + r"/\.config/(gh/hosts\.yml|hub)", rb"oauth_token:\s*\S"),
+    Secret("apt password", r"/etc/apt/auth\.conf(\.d/.+)?", rb"(?m)^\s*[^#\s]"),
+    Secret("apt proxy password", r"/etc/apt/apt\.conf(\.d/.+)?", IN_ADDRESS),
+    Secret("apt source password", r"/etc/apt/sources\.list(\.d/.+)?", IN_ADDRESS),
+    Secret("pip index password",
          HOME + r"/(\.pip/pip\.conf|\.config/pip/pip\.conf)|/etc/(xdg/pip/)?pip\.conf", IN_ADDRESS),
-    Kind("PyPI token", HOME + r"/\.pypirc", rb"(?m)^\s*password\s*[=:]\s*\S"),
-    Kind("npm token", HOME + r"/\.npmrc|/etc/npmrc", rb"(_authToken|_password|_auth)\s*=\s*\S"),
+    Secret("PyPI token", HOME + r"/\.pypirc", rb"(?m)^\s*password\s*[=:]\s*\S"),
+    Secret("npm token", HOME + r"/\.npmrc|/etc/npmrc", rb"(_authToken|_password|_auth)\s*=\s*\S"),
     # Clouds and clusters.
-    Kind("container registry login", HOME + r"/\.docker/config\.json|"
+    Secret("container registry login", HOME + r"/\.docker/config\.json|"
          r"(/etc|/root/\.config|/home/[^/]+/\.config)/containers/auth\.json",
          rb'"(auth|identitytoken)"\s*:\s*"[^"]'),
-    Kind("Kubernetes credentials", HOME + r"/\.kube/.+|/etc/(kubernetes|rancher)/.+|"
+    Secret("Kubernetes credentials", HOME + r"/\.kube/.+|/etc/(kubernetes|rancher)/.+|"
          r"/var/lib/rancher/.+",
          rb"(client-key-data|token|password)\s*:\s*\S"),
-    Kind("AWS credentials", HOME + r"/\.aws/.+",
+    Secret("AWS credentials", HOME + r"/\.aws/.+",
          rb"(?i)(secret_access_key|session_token)\s*=\s*\S"),
-    Kind("Google credentials", HOME + r"/\.config/gcloud/(credentials\.db|.*credentials\.json)|"
+    Secret("Google credentials", HOME + r"/\.config/gcloud/(credentials\.db|.*credentials\.json)|"
          r".*\.json", rb'"(private_key|refresh_token)"\s*:\s*"[^"]'),
-    Kind("Azure token", HOME + r"/\.azure/(accessTokens|msal_token_cache|service_principal).*"),
-    Kind("Hugging Face token",
+    Secret("Azure token", HOME + r"/\.azure/(accessTokens|msal_token_cache|service_principal).*"),
+    Secret("Hugging Face token",
          HOME + r"/(\.cache/huggingface|\.huggingface)/(token|stored_tokens)"),
-    Kind("rclone password", HOME + r"/\.config/rclone/rclone\.conf",
+    Secret("rclone password", HOME + r"/\.config/rclone/rclone\.conf",
          rb"(?m)^\s*(pass|token|secret_access_key)\s*=\s*\S"),
-    Kind("Ansible vault password", HOME + r"/\.(ansible_)?vault[^/]*|"
+    Secret("Ansible vault password", HOME + r"/\.(ansible_)?vault[^/]*|"
          r"/etc/ansible/[^/]*vault[^/]*", todo=REMOVE),
-    Kind("Ansible leftovers", HOME + r"/\.ansible/tmp/.+", todo=REMOVE),
-    Kind("cloud-init state", r"/var/lib/cloud/.+", todo=REMOVE),
+    Secret("Ansible leftovers", HOME + r"/\.ansible/tmp/.+", todo=REMOVE),
+    Secret("cloud-init state", r"/var/lib/cloud/.+", todo=REMOVE),
     # Identity of a machine that storage servers know.
-    Kind("iSCSI initiator name", r"/etc/iscsi/initiatorname\.iscsi", rb"(?m)^InitiatorName=\S"),
-    Kind("NVMe host name", r"/etc/nvme/host(nqn|id)"),
+    Secret("iSCSI initiator name", r"/etc/iscsi/initiatorname\.iscsi", rb"(?m)^InitiatorName=\S"),
+    Secret("NVMe host name", r"/etc/nvme/host(nqn|id)"),
     # Passwords.
-    Kind("password hash", r"/etc/(shadow|gshadow)-?", rb"(?m)^[^:#]+:[^:!*]",
+    Secret("password hash", r"/etc/(shadow|gshadow)-?", rb"(?m)^[^:#]+:[^:!*]",
          "log in with keys; a node's own password is a node's own file"),
-    Kind("empty password", r"/etc/shadow-?", rb"(?m)^[^:#]+::", "lock the account: passwd -l"),
-    Kind("password of a file server", HOME + r"/\.smbcredentials|/etc/([^/]+/)?[^/]*cred[^/]*",
+    Secret("empty password", r"/etc/shadow-?", rb"(?m)^[^:#]+::", "lock the account: passwd -l"),
+    Secret("password of a file server", HOME + r"/\.smbcredentials|/etc/([^/]+/)?[^/]*cred[^/]*",
          rb"(?mi)^\s*password\s*=\s*\S"),
-    Kind("database password", HOME + r"/\.(my\.cnf|pgpass)|/etc/mysql/debian\.cnf",
+    Secret("database password", HOME + r"/\.(my\.cnf|pgpass)|/etc/mysql/debian\.cnf",
          rb"(?mi)^\s*(password\s*=\s*\S|[^#\s:]+:[^:]+:[^:]+:[^:]+:\S)"),
-    Kind("Samba secrets", r"/var/lib/samba/private/secrets\.[tl]db"),
-    Kind("VNC password", HOME + r"/\.vnc/passwd"),
+    Secret("Samba secrets", r"/var/lib/samba/private/secrets\.[tl]db"),
+    Secret("VNC password", HOME + r"/\.vnc/passwd"),
     # What builds and people leave.
-    Kind("shell history", HOME + r"/\.[a-z_]*(history|hst)", todo=REMOVE),
-    Kind("secret in the environment",
+    Secret("shell history", HOME + r"/\.[a-z_]*(history|hst)", todo=REMOVE),
+    Secret("secret in the environment",
          r"/etc/(environment|environment\.d/.+|default/.+|profile\.d/.+|sysconfig/.+)|"
          + HOME + r"/\.(profile|bashrc|bash_profile|zshrc|env)", SETTING),
-    Kind("secret in a unit", r"/etc/systemd/(system|user)/.+\.(service|conf)",
+    Secret("secret in a unit", r"/etc/systemd/(system|user)/.+\.(service|conf)",
          rb"(?mi)^\s*Environment=.*(PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY)[A-Z0-9_]*=[^\s\"']"),
-    Kind("build log with an environment", r"/var/log/.+|/tmp/.+|/var/tmp/.+|/var/lib/dkms/.+\.log",
-         SETTING, REMOVE),
+    Secret("build log with an environment",
+         r"/var/log/.+|/tmp/.+|/var/tmp/.+|/var/lib/dkms/.+\.log", SETTING, REMOVE),
 )  # fmt: skip
 
 

@@ -139,7 +139,7 @@ def doctor(
     Example: imagebuilder doctor --serve --interface enp3s0
     """
     from imagebuilder.doctor import (
-        Level,
+        Health,
         examine,
         examine_boot,
         examine_serve,
@@ -162,5 +162,5 @@ def doctor(
         )
     else:
         print_text(render_findings(findings))
-    if any(f.level is Level.PROBLEM for f in findings):
+    if any(f.level is Health.PROBLEM for f in findings):
         raise typer.Exit(3)

@@ -66,16 +66,20 @@ def serve(
 
     Example: imagebuilder serve --interface enp3s0
     """
-    from imagebuilder.serve.action import Action, act
+    from imagebuilder.serve.action import ServeAction, act
 
     given: Context = context.obj
     options = Options(
         interface, address, dhcp, pool, nfs, http_port, domain, gateway, dns, ipxe
     )  # fmt: skip
-    flags = {Action.CHECK: check, Action.INSTALL: install, Action.UNINSTALL: uninstall}
-    chosen = [action for action, asked in (flags | {Action.REFRESH: refresh}).items() if asked]
+    flags = {
+        ServeAction.CHECK: check,
+        ServeAction.INSTALL: install,
+        ServeAction.UNINSTALL: uninstall,
+    }
+    chosen = [action for action, asked in (flags | {ServeAction.REFRESH: refresh}).items() if asked]
     if len(chosen) > 1:
         raise typer.BadParameter(f"choose one of {', '.join(f'--{one}' for one in chosen)}")
-    said = act(chosen[0] if chosen else Action.SERVE, options, tree, root, given.ui)
+    said = act(chosen[0] if chosen else ServeAction.SERVE, options, tree, root, given.ui)
     if said:
         print_text(said)

@@ -58,13 +58,13 @@ def test(
 
     Example: imagebuilder test rx7600xt
     """
-    from imagebuilder.boot.gate import Options, try_release
+    from imagebuilder.boot.gate import GateOptions, try_release
     from imagebuilder.publish.find import ReleaseName as PublishedName
     from imagebuilder.publish.find import open_tree
     from imagebuilder.publish.standing import release_standing
 
     given: Context = context.obj
-    options = Options(firmware, root, nodes, select, timeout)
+    options = GateOptions(firmware, root, nodes, select, timeout)
 
     def wait(stand: Stand, machines: Sequence[Machine]) -> None:
         if keep:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from imagebuilder.doctor.boot import examine_boot
-from imagebuilder.doctor.finding import Finding, Level
+from imagebuilder.doctor.finding import Health, HostFinding
 from imagebuilder.doctor.host import (
     SERVE_GROUPS,
     examine_ansible,
@@ -32,10 +32,10 @@ from imagebuilder.steps.bootstrap.dib import DIB
 from imagebuilder.steps.bootstrap.mkosi import MKOSI
 from imagebuilder.ui import table
 
-__all__ = ["Finding", "Level", "examine", "examine_boot", "examine_serve", "render_findings"]
+__all__ = ["Health", "HostFinding", "examine", "examine_boot", "examine_serve", "render_findings"]
 
 
-def examine(settings: Settings, env: Mapping[str, str]) -> tuple[Finding, ...]:
+def examine(settings: Settings, env: Mapping[str, str]) -> tuple[HostFinding, ...]:
     """Everything that can be known before the first step; waits at most for the mirrors (5 s)."""
     is_root = os.geteuid() == 0
     path = base_environment()["PATH"]
@@ -56,9 +56,9 @@ def examine(settings: Settings, env: Mapping[str, str]) -> tuple[Finding, ...]:
     )
 
 
-def render_findings(findings: Sequence[Finding]) -> str:
+def render_findings(findings: Sequence[HostFinding]) -> str:
     """The findings for people, the worst last, each that is not ok with what mends it."""
-    order = tuple(Level)
+    order = tuple(Health)
     rows: list[tuple[str, str, str]] = []
     for finding in sorted(findings, key=lambda finding: order.index(finding.level)):
         rows.append((str(finding.level), finding.subject, finding.what))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from imagebuilder.boot.acceleration import probe
 from imagebuilder.boot.machine import MEMORY_MIB
-from imagebuilder.doctor.finding import Finding, Level
+from imagebuilder.doctor.finding import Health, HostFinding
 from imagebuilder.doctor.host import (
     examine_kernel,
     examine_kvm,
@@ -29,7 +29,7 @@ MIB = 1 << 20
 KVM = Path("/dev/kvm")
 
 
-def examine_boot(tree: Tree) -> tuple[Finding, ...]:
+def examine_boot(tree: Tree) -> tuple[HostFinding, ...]:
     """Everything a boot test needs; tries KVM with a kernel of the tree, if it has one."""
     path, is_root = base_environment()["PATH"], os.geteuid() == 0
     needs = [
@@ -48,21 +48,23 @@ def examine_boot(tree: Tree) -> tuple[Finding, ...]:
     )
 
 
-def examine_free(meminfo: str) -> Finding:
+def examine_free(meminfo: str) -> HostFinding:
     """Whether there is memory for a machine now, from the text of /proc/meminfo (proc(5))."""
     lines = (line.split() for line in meminfo.splitlines())
     free = next((int(words[1]) * 1024 for words in lines if words[0] == "MemAvailable:"), 0)
     what = f"{format_size(free)} available, a machine has {format_size(MEMORY_MIB * MIB)}"
     if free < MEMORY_MIB * MIB:
-        return Finding("memory", Level.WARNING, what, "end what takes memory, or test elsewhere")
-    return Finding("memory", Level.OK, what)
+        return HostFinding(
+            "memory", Health.WARNING, what, "end what takes memory, or test elsewhere"
+        )
+    return HostFinding("memory", Health.OK, what)
 
 
-def examine_acceleration(kernel: Path | None, path: str, *, is_root: bool) -> Finding:
+def examine_acceleration(kernel: Path | None, path: str, *, is_root: bool) -> HostFinding:
     """Whether machines are run by KVM; neither is a fault, one is just slower."""
     if kernel is None or not is_root or not is_present("qemu-system-x86_64", path):
         return examine_kvm(KVM)
     with tempfile.TemporaryDirectory(prefix="imagebuilder-doctor-") as work:
         found = probe(kernel, Path(work))
     slower = "" if found.kind == "kvm" else ": machines are emulated, which is slower"
-    return Finding("kvm", Level.OK, f"{found.why}{slower}")
+    return HostFinding("kvm", Health.OK, f"{found.why}{slower}")

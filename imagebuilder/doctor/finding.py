@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Level(StrEnum):
+class Health(StrEnum):
     """How bad it is: a warning may bite later, with a problem some build fails."""
 
     OK = "ok"
@@ -16,15 +16,15 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True)
-class Finding:
+class HostFinding:
     """One thing that was looked at; `mend` is a command to paste, or words where none helps."""
 
     subject: str
-    level: Level
+    level: Health
     what: str
     mend: str = ""
 
     @property
     def ok(self) -> bool:
         """Whether there is nothing to mend."""
-        return self.level is Level.OK
+        return self.level is Health.OK

@@ -13,7 +13,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.doctor.finding import Finding, Level
+from imagebuilder.doctor.finding import Health, HostFinding
 from imagebuilder.errors import HostError
 from imagebuilder.files import scratch
 from imagebuilder.process import run
@@ -71,60 +71,64 @@ def load_needs() -> tuple[Need, ...]:
     return tuple(need for need in needs if not (INSTALLED and need.group in CLONE_GROUPS))
 
 
-def examine_python(version: tuple[int, ...]) -> Finding:
+def examine_python(version: tuple[int, ...]) -> HostFinding:
     """The interpreter this runs in."""
     text = ".".join(map(str, version))
     if version < OLDEST_PYTHON:
-        return Finding("python", Level.PROBLEM, f"{text} is too old", "use Python 3.11 or newer")
-    return Finding("python", Level.OK, text)
+        return HostFinding(
+            "python", Health.PROBLEM, f"{text} is too old", "use Python 3.11 or newer"
+        )
+    return HostFinding("python", Health.OK, text)
 
 
-def examine_need(need: Need, path: str, *, required: bool = False) -> Finding:
+def examine_need(need: Need, path: str, *, required: bool = False) -> HostFinding:
     """Whether one tool is there, and new enough; only those of a build are `required` always."""
-    level = Level.PROBLEM if required or need.group in ("build", "clone") else Level.WARNING
+    level = Health.PROBLEM if required or need.group in ("build", "clone") else Health.WARNING
     mend = HOST_SETUP[need.group]
     subject = need.package if need.tool.startswith(("/", "module:")) else need.tool
     if not is_present(need.tool, path):
-        return Finding(subject, level, f"is not installed: {need.purpose}", mend)
+        return HostFinding(subject, level, f"is not installed: {need.purpose}", mend)
     if need.least == "-" or not is_present("setpriv", path):  # nothing runs without setpriv
-        return Finding(subject, Level.OK, need.purpose)
+        return HostFinding(subject, Health.OK, need.purpose)
     version = find_tool_version(need.tool)
     if version is None:
-        return Finding(subject, Level.WARNING, "does not tell its version", mend)
+        return HostFinding(subject, Health.WARNING, "does not tell its version", mend)
     if numbers(version) < numbers(need.least):
-        return Finding(
+        return HostFinding(
             subject, level, f"{version} is older than {need.least}, the oldest that was tried",
             "update the distribution to Debian 12 or Ubuntu 24.04, or newer",
         )  # fmt: skip
-    return Finding(subject, Level.OK, f"{version}: {need.purpose}")
+    return HostFinding(subject, Health.OK, f"{version}: {need.purpose}")
 
 
-def examine_ansible() -> Finding:
+def examine_ansible() -> HostFinding:
     """Ansible, without which only recipes that have playbooks cannot be built."""
     try:
         find_ansible()
     except HostError as error:
         what = "is not installed, and only recipes with playbooks need it"
-        return Finding("ansible", Level.OK, f"{what}: {error.faults[0].hint}")
+        return HostFinding("ansible", Health.OK, f"{what}: {error.faults[0].hint}")
     try:
-        return Finding("ansible", Level.OK, f"{check_ansible()}: runs recipes' playbooks")
+        return HostFinding("ansible", Health.OK, f"{check_ansible()}: runs recipes' playbooks")
     except HostError as error:
         fault = error.faults[0]
-        return Finding("ansible", Level.WARNING, fault.what, fault.hint)
+        return HostFinding("ansible", Health.WARNING, fault.what, fault.hint)
 
 
-def examine_engine(tool: Tool) -> Finding:
+def examine_engine(tool: Tool) -> HostFinding:
     """The program behind an engine that only some bases name: without it only they cannot build."""
     try:
         find_tool(tool)
     except HostError:
         what = f"is not installed, and only bases with `engine: {tool.engine}` need it"
-        return Finding(tool.program, Level.OK, f"{what}: {tool.install}")
+        return HostFinding(tool.program, Health.OK, f"{what}: {tool.install}")
     try:
-        return Finding(tool.program, Level.OK, f"{check_tool(tool)}: makes first layers, if asked")
+        return HostFinding(
+            tool.program, Health.OK, f"{check_tool(tool)}: makes first layers, if asked"
+        )
     except HostError as error:
         fault = error.faults[0]
-        return Finding(tool.program, Level.WARNING, fault.what, fault.hint)
+        return HostFinding(tool.program, Health.WARNING, fault.what, fault.hint)
 
 
 def is_present(tool: str, path: str) -> bool:
@@ -150,22 +154,22 @@ def numbers(version: str) -> tuple[int, ...]:
     return tuple(map(int, version.split(".")))
 
 
-def examine_root(path: str, *, is_root: bool) -> Finding:
+def examine_root(path: str, *, is_root: bool) -> HostFinding:
     """Whether the steps that need root can have it."""
     if is_root:
-        return Finding("root", Level.OK, "this is root")
+        return HostFinding("root", Health.OK, "this is root")
     if is_present("sudo", path):
-        return Finding("root", Level.OK, "sudo is there for the steps that need root")
-    return Finding(
-        "root", Level.PROBLEM, "not root, and sudo is not installed", "su -c 'imagebuilder …'"
+        return HostFinding("root", Health.OK, "sudo is there for the steps that need root")
+    return HostFinding(
+        "root", Health.PROBLEM, "not root, and sudo is not installed", "su -c 'imagebuilder …'"
     )
 
 
-def examine_kernel(path: str, *, is_root: bool) -> tuple[Finding, ...]:
+def examine_kernel(path: str, *, is_root: bool) -> tuple[HostFinding, ...]:
     """Whether the kernel lets us have namespaces and overlays, by trying both."""
     if not is_root:
         text = "not tried: only root can"
-        return Finding("namespaces", Level.OK, text), Finding("overlayfs", Level.OK, text)
+        return HostFinding("namespaces", Health.OK, text), HostFinding("overlayfs", Health.OK, text)
     if not (is_present("unshare", path) and is_present("setpriv", path)):
         return ()  # said by examine_need
     namespaces = examine_probe("namespaces", ("true",), "allow mount, pid, ipc and uts namespaces")
@@ -174,30 +178,30 @@ def examine_kernel(path: str, *, is_root: bool) -> tuple[Finding, ...]:
     return namespaces, examine_probe("overlayfs", ("sh", "-euc", OVERLAY_PROBE), "modprobe overlay")
 
 
-def examine_probe(subject: str, argv: tuple[str, ...], mend: str) -> Finding:
+def examine_probe(subject: str, argv: tuple[str, ...], mend: str) -> HostFinding:
     """The outcome of a command in its own namespaces."""
     done = run([*NAMESPACES, *argv], check=False)
     if done.status == 0:
-        return Finding(subject, Level.OK, "tried, works")
+        return HostFinding(subject, Health.OK, "tried, works")
     said = done.stderr.strip().splitlines()
-    return Finding(subject, Level.PROBLEM, said[-1] if said else f"status {done.status}", mend)
+    return HostFinding(subject, Health.PROBLEM, said[-1] if said else f"status {done.status}", mend)
 
 
-def examine_sandbox(state: Path, path: str, *, is_root: bool) -> Finding:
+def examine_sandbox(state: Path, path: str, *, is_root: bool) -> HostFinding:
     """Whether a sandbox starts, with everything that keeps it from the host."""
     if not is_root:
-        return Finding("sandbox", Level.OK, "not tried: only root can")
+        return HostFinding("sandbox", Health.OK, "not tried: only root can")
     if not (is_present("unshare", path) and is_present("setpriv", path)):
-        return Finding("sandbox", Level.PROBLEM, "not tried: unshare or setpriv is missing")
+        return HostFinding("sandbox", Health.PROBLEM, "not tried: unshare or setpriv is missing")
     try:
         check_sandbox(state)
     except HostError as error:
         fault = error.faults[0]
-        return Finding("sandbox", Level.PROBLEM, fault.what, fault.hint)
-    return Finding("sandbox", Level.OK, "tried: its root is nobody on this host")
+        return HostFinding("sandbox", Health.PROBLEM, fault.what, fault.hint)
+    return HostFinding("sandbox", Health.OK, "tried: its root is nobody on this host")
 
 
-def examine_state(state: Path, *, is_root: bool) -> tuple[Finding, ...]:
+def examine_state(state: Path, *, is_root: bool) -> tuple[HostFinding, ...]:
     """The file system that holds, or will hold, the store and the package pool."""
     there = nearest_folder(state)
     kind = type_of_mount(there.resolve(), Path("/proc/self/mountinfo").read_text())
@@ -213,31 +217,31 @@ def nearest_folder(path: Path) -> Path:
     return next(p for p in (path, *path.parents) if os.path.isdir(p))  # noqa: PTH112 - never raises
 
 
-def examine_space(free: int, folder: Path) -> Finding:
+def examine_space(free: int, folder: Path) -> HostFinding:
     """Room for roots and packages; `free` in bytes."""
     what = f"{format_size(free)} free in {folder}"
     if free >= SPACE_LOW:
-        return Finding("space", Level.OK, what)
-    level = Level.WARNING if free >= SPACE_NONE else Level.PROBLEM
-    return Finding(
+        return HostFinding("space", Health.OK, what)
+    level = Health.WARNING if free >= SPACE_NONE else Health.PROBLEM
+    return HostFinding(
         "space", level, f"{what}, a large image takes {format_size(SPACE_LOW)}",
         "imagebuilder gc, or set IMAGEBUILDER_STATE to a larger disk",
     )  # fmt: skip
 
 
-def examine_type(kind: str, folder: Path) -> Finding:
+def examine_type(kind: str, folder: Path) -> HostFinding:
     """Whether a file system of this type can hold the state directory."""
     mend = "set IMAGEBUILDER_STATE to a folder on ext4, xfs or btrfs"
     if kind in UNFIT_TYPES or kind.startswith("fuse."):
-        return Finding(
-            "state", Level.PROBLEM, f"{folder} is on {kind}, which cannot hold overlays", mend
+        return HostFinding(
+            "state", Health.PROBLEM, f"{folder} is on {kind}, which cannot hold overlays", mend
         )
     if kind in ("tmpfs", "ramfs"):
-        return Finding("state", Level.WARNING, f"{folder} is in memory ({kind})", mend)
-    return Finding("state", Level.OK, f"{folder} is on {kind}")
+        return HostFinding("state", Health.WARNING, f"{folder} is in memory ({kind})", mend)
+    return HostFinding("state", Health.OK, f"{folder} is on {kind}")
 
 
-def examine_features(folder: Path, kind: str, *, is_root: bool) -> Finding:
+def examine_features(folder: Path, kind: str, *, is_root: bool) -> HostFinding:
     """Whether hard links and extended attributes work in `folder`, by trying them."""
     names = ("user.imagebuilder", "trusted.imagebuilder") if is_root else ("user.imagebuilder",)
     doing = "write"
@@ -251,11 +255,11 @@ def examine_features(folder: Path, kind: str, *, is_root: bool) -> Finding:
             for name in names:
                 os.setxattr(file, name, b"1")
     except OSError as error:
-        return Finding(
-            "state", Level.PROBLEM, f"cannot {doing} in {folder} ({kind}): {error.strerror}",
+        return HostFinding(
+            "state", Health.PROBLEM, f"cannot {doing} in {folder} ({kind}): {error.strerror}",
             "set IMAGEBUILDER_STATE to a folder on ext4, xfs or btrfs",
         )  # fmt: skip
-    return Finding("state", Level.OK, f"{folder} is on {kind}: hard links and attributes work")
+    return HostFinding("state", Health.OK, f"{folder} is on {kind}: hard links and attributes work")
 
 
 def type_of_mount(folder: Path, mountinfo: str) -> str:
@@ -274,20 +278,22 @@ def unescape(text: str) -> str:
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
 
 
-def examine_memory(meminfo: str) -> Finding:
+def examine_memory(meminfo: str) -> HostFinding:
     """Memory, from the text of /proc/meminfo (kB there are units of 1024 bytes)."""
     found = re.search(r"^MemTotal:\s+(\d+) kB$", meminfo, re.MULTILINE)
     total = int(found[1]) * 1024 if found else 0
     if total < MEMORY_LOW:
-        return Finding(
-            "memory", Level.WARNING, f"{format_size(total)} in all, packing images may not fit",
+        return HostFinding(
+            "memory", Health.WARNING, f"{format_size(total)} in all, packing images may not fit",
             f"build on a machine with {format_size(MEMORY_LOW)} or more",
         )  # fmt: skip
-    return Finding("memory", Level.OK, f"{format_size(total)} in all")
+    return HostFinding("memory", Health.OK, f"{format_size(total)} in all")
 
 
-def examine_kvm(device: Path) -> Finding:
+def examine_kvm(device: Path) -> HostFinding:
     """For information only: a device that is there may still not run a kernel."""
     if device.exists():
-        return Finding("kvm", Level.OK, f"{device} is there; whether it works a machine will show")
-    return Finding("kvm", Level.OK, f"no {device}: machines are emulated, which is slower")
+        return HostFinding(
+            "kvm", Health.OK, f"{device} is there; whether it works a machine will show"
+        )
+    return HostFinding("kvm", Health.OK, f"no {device}: machines are emulated, which is slower")

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import requests
 
-from imagebuilder.doctor.finding import Finding, Level
+from imagebuilder.doctor.finding import Health, HostFinding
 from imagebuilder.errors import Fault, ImagebuilderError, InputError
 from imagebuilder.lock.apt import keyring_package
 from imagebuilder.lock.mirrors import DEFAULTS, find_mirrors
@@ -34,18 +34,18 @@ class Probe:
 
     mirror: str
     suite: str
-    level: Level
+    level: Health
     what: str
     skew: float | None = None
 
 
-def examine_inputs(settings: Settings, env: Mapping[str, str]) -> tuple[Finding, ...]:
+def examine_inputs(settings: Settings, env: Mapping[str, str]) -> tuple[HostFinding, ...]:
     """The mirrors, keyrings and clock that the bases of this project depend on."""
     site, _ = load_site(settings.site)  # its faults are examine_site's
     try:
         mirrors = find_mirrors(site.mirrors if site else {}, env)
     except ImagebuilderError as error:
-        return tuple(Finding("mirrors", Level.PROBLEM, f.what, f.hint) for f in error.faults)
+        return tuple(HostFinding("mirrors", Health.PROBLEM, f.what, f.hint) for f in error.faults)
     every = load_archives(settings.find_bases().values())
     archives = tuple(archive for archive in every if not is_foreign(archive, mirrors))
     probes = run_probes(mirrors, archives)
@@ -67,13 +67,13 @@ def is_foreign(archive: ArchiveModel, mirrors: Mapping[str, str]) -> bool:
 
 def examine_foreign(
     archives: Sequence[ArchiveModel], mirrors: Mapping[str, str]
-) -> tuple[Finding, ...]:
+) -> tuple[HostFinding, ...]:
     """What bases of other distributions would want, for those who build on them."""
     foreign = {archive.keyring for archive in archives if is_foreign(archive, mirrors)}
     return tuple(
-        Finding(
+        HostFinding(
             Path(keyring).name,
-            Level.OK,
+            Health.OK,
             f"{keyring} is not there, which only the bases of that distribution want: "
             f"apt install {keyring_package(Path(keyring))}",
         )
@@ -134,22 +134,22 @@ def run_probe(mirror: str, suite: str, root: str) -> Probe:
     if root.startswith("file:"):
         there = Path(urlsplit(root).path, "dists", suite, "InRelease").is_file()
         what = f"{shown} has {suite}" if there else f"{shown} has no {suite}"
-        return Probe(mirror, suite, Level.OK if there else Level.WARNING, what)
+        return Probe(mirror, suite, Health.OK if there else Health.WARNING, what)
     try:
         answer = requests.head(
             f"{root}/dists/{suite}/InRelease", timeout=TIMEOUT, allow_redirects=True
         )
     except requests.Timeout:
         return Probe(
-            mirror, suite, Level.PROBLEM, f"{shown} does not answer within {TIMEOUT:.0f} s"
+            mirror, suite, Health.PROBLEM, f"{shown} does not answer within {TIMEOUT:.0f} s"
         )
     except (requests.RequestException, ValueError) as error:
-        return Probe(mirror, suite, Level.PROBLEM, f"{shown} is not reachable: {why(error)}")
+        return Probe(mirror, suite, Health.PROBLEM, f"{shown} is not reachable: {why(error)}")
     skew = find_skew(answer.headers.get("Date", ""), time.time())
     if not answer.ok:
         what = f"{shown} answers {answer.status_code} for {suite}"
-        return Probe(mirror, suite, Level.WARNING, what, skew)
-    return Probe(mirror, suite, Level.OK, f"{shown} has {suite}", skew)
+        return Probe(mirror, suite, Health.WARNING, what, skew)
+    return Probe(mirror, suite, Health.OK, f"{shown} has {suite}", skew)
 
 
 def without_secret(address: str) -> str:
@@ -175,55 +175,57 @@ def find_skew(date: str, now: float) -> float | None:
 
 def examine_mirrors(
     mirrors: Mapping[str, str], archives: Sequence[ArchiveModel], probes: Sequence[Probe]
-) -> tuple[Finding, ...]:
+) -> tuple[HostFinding, ...]:
     """One finding for each suite, and one for each mirror that nobody has named."""
     unknown = sorted({archive.mirror for archive in archives} - set(mirrors) - set(DEFAULTS))
     missing = (
-        Finding(name, Level.PROBLEM, "this host's apt sources have no such mirror", MIRROR_MEND)
+        HostFinding(
+            name, Health.PROBLEM, "this host's apt sources have no such mirror", MIRROR_MEND
+        )
         for name in unknown
     )
     answered = (
-        Finding(p.mirror, p.level, p.what, "" if p.level is Level.OK else MIRROR_MEND)
+        HostFinding(p.mirror, p.level, p.what, "" if p.level is Health.OK else MIRROR_MEND)
         for p in probes
     )
     return *missing, *answered
 
 
-def examine_clock(probes: Sequence[Probe]) -> tuple[Finding, ...]:
+def examine_clock(probes: Sequence[Probe]) -> tuple[HostFinding, ...]:
     """Our clock against those of the mirrors: the smallest difference, as a mirror can be off."""
     skews = [probe.skew for probe in probes if probe.skew is not None]
     if not skews:
         return ()
     skew = min(skews, key=abs)
     if abs(skew) <= SKEW:
-        return (Finding("clock", Level.OK, "agrees with the mirrors"),)
+        return (HostFinding("clock", Health.OK, "agrees with the mirrors"),)
     where = "ahead of" if skew > 0 else "behind"
     what = f"{abs(skew) / 60:.0f} min {where} the mirrors: signatures will not verify"
-    return (Finding("clock", Level.WARNING, what, "timedatectl set-ntp true"),)
+    return (HostFinding("clock", Health.WARNING, what, "timedatectl set-ntp true"),)
 
 
-def examine_keyrings(archives: Sequence[ArchiveModel]) -> tuple[Finding, ...]:
+def examine_keyrings(archives: Sequence[ArchiveModel]) -> tuple[HostFinding, ...]:
     """The keyrings that verify the archives of the bases."""
     return tuple(
-        Finding(Path(keyring).name, Level.OK, keyring)
+        HostFinding(Path(keyring).name, Health.OK, keyring)
         if Path(keyring).is_file()
-        else Finding(
-            Path(keyring).name, Level.PROBLEM, f"{keyring} is not there", "imagebuilder setup"
+        else HostFinding(
+            Path(keyring).name, Health.PROBLEM, f"{keyring} is not there", "imagebuilder setup"
         )
         for keyring in sorted({archive.keyring for archive in archives})
     )
 
 
-def examine_site(path: Path, home: Path) -> Finding:
+def examine_site(path: Path, home: Path) -> HostFinding:
     """Whether somebody will be able to log in to the nodes."""
     site, faults = load_site(path)
     if site is None:
         first = faults[0]
-        return Finding("site", Level.PROBLEM, f"{first.where}: {first.what}", f"edit {path}")
+        return HostFinding("site", Health.PROBLEM, f"{first.where}: {first.what}", f"edit {path}")
     if site.ssh_keys:
-        return Finding("site", Level.OK, f"{path} names ssh keys: {len(site.ssh_keys)}")
+        return HostFinding("site", Health.OK, f"{path} names ssh keys: {len(site.ssh_keys)}")
     if own := sorted(home.glob(".ssh/id_*.pub")):
-        return Finding("site", Level.OK, f"no ssh keys in {path}: {own[0]} is there")
-    return Finding(
-        "site", Level.WARNING, "no ssh key: nobody can log in to a node", "imagebuilder setup"
+        return HostFinding("site", Health.OK, f"no ssh keys in {path}: {own[0]} is there")
+    return HostFinding(
+        "site", Health.WARNING, "no ssh key: nobody can log in to a node", "imagebuilder setup"
     )

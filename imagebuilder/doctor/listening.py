@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from imagebuilder.doctor.finding import Finding, Level
+from imagebuilder.doctor.finding import Health, HostFinding
 from imagebuilder.process import run
 from imagebuilder.publish.usage import NFS_PORT
 from imagebuilder.serve.nfs import RPCBIND_PORT, is_installed
@@ -71,7 +71,7 @@ def find_place(holder: Holder, wire: Wire) -> Place | None:
 
 def examine_listeners(
     wire: Wire, holders: Sequence[Holder], services: Mapping[Service, str]
-) -> tuple[Finding, ...]:
+) -> tuple[HostFinding, ...]:
     """A finding for each port of `services` that is open: whether only nodes reach it."""
     places: dict[Service, set[Place]] = {}
     programs: dict[Service, str] = {}
@@ -82,7 +82,7 @@ def examine_listeners(
             places.setdefault(service, set()).add(place)
             programs[service] = holder.program or programs.get(service, "")
     if not places:
-        return (Finding("listening", Level.OK, "nothing that serves nodes listens"),)
+        return (HostFinding("listening", Health.OK, "nothing that serves nodes listens"),)
     order = sorted(places, key=lambda service: (service[1], service[0]))
     groups: dict[tuple[object, ...], list[Service]] = {}
     for service in order:
@@ -98,21 +98,21 @@ def examine_listeners(
 
 def listener(
     wire: Wire, group: Sequence[Service], purpose: str, program: str, places: set[Place]
-) -> Finding:
+) -> HostFinding:
     """The finding for ports of one purpose."""
     name = name_ports(group)
     where = ", ".join(sorted({place.words for place in places}))
     who = f" ({program})" if program and program != purpose else ""
     what = f"{name}, {purpose}{who}: listens on {where}"
     if not any(place.is_wide for place in places):
-        return Finding("listening", Level.OK, what)
+        return HostFinding("listening", Health.OK, what)
     mend = FIREWALL.format(wire=wire.name, service=name)
     if purpose == "NFS":
         mend = f"host={wire.server} below [nfsd] in /etc/nfs.conf, or {mend}"
     elif purpose in ("mountd", "lockd", "statd"):
         mend = f"{mend}, {VERSION_4}"
-    return Finding(
-        "listening", Level.WARNING, f"{what}: networks other than {wire.network} reach it", mend
+    return HostFinding(
+        "listening", Health.WARNING, f"{what}: networks other than {wire.network} reach it", mend
     )
 
 

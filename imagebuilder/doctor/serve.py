@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from imagebuilder.doctor.finding import Finding, Level
+from imagebuilder.doctor.finding import Health, HostFinding
 from imagebuilder.doctor.host import SERVE_GROUPS, examine_need, load_needs, nearest_folder
 from imagebuilder.doctor.listening import examine_listeners, find_rpc_services
 from imagebuilder.errors import Fault, ImagebuilderError
@@ -37,7 +37,7 @@ from imagebuilder.tree import Tree
 UFW = Path("/etc/ufw/ufw.conf")
 
 
-def examine_serve(tree: Tree, interface: str) -> tuple[Finding, ...]:
+def examine_serve(tree: Tree, interface: str) -> tuple[HostFinding, ...]:
     """Everything `serve` needs; without an `interface` nothing is said of the wire."""
     path = base_environment()["PATH"]
     needs = [need for need in load_needs() if need.group in SERVE_GROUPS]
@@ -51,57 +51,57 @@ def examine_serve(tree: Tree, interface: str) -> tuple[Finding, ...]:
     )
 
 
-def examine_ipxe() -> Finding:
+def examine_ipxe() -> HostFinding:
     """iPXE for which firmware."""
     boot_files = choose_boot_files(tuple(find_binaries(FOLDERS)))
     mend = "imagebuilder setup --serve"
     if not boot_files:
-        return Finding("ipxe", Level.PROBLEM, "no iPXE binaries on this host", mend)
+        return HostFinding("ipxe", Health.PROBLEM, "no iPXE binaries on this host", mend)
     titles = ", ".join(file.architecture.title for file in boot_files)
     lacking = ", ".join(missing_architectures(boot_files))
     without = f"; not for {lacking}, which few machines are" if lacking else ""
-    return Finding("ipxe", Level.OK, f"for {titles}{without}")
+    return HostFinding("ipxe", Health.OK, f"for {titles}{without}")
 
 
-def examine_nfs(*, running: bool | None) -> Finding:
+def examine_nfs(*, running: bool | None) -> HostFinding:
     """Which NFS server there is; `running` says whether the kernel's does, None for not known."""
     if running is None:
-        return Finding("nfs", Level.OK, "could not look whether the kernel's NFS server runs: "
+        return HostFinding("nfs", Health.OK, "could not look whether the kernel's NFS server runs: "
                        "only root can")  # fmt: skip
     if running and is_installed("exportfs"):
-        return Finding("nfs", Level.OK, "the kernel's NFS server runs")
+        return HostFinding("nfs", Health.OK, "the kernel's NFS server runs")
     if has_ganesha():
-        return Finding("nfs", Level.OK, "nfs-ganesha, as the kernel's NFS server does not run")
-    return Finding(
-        "nfs", Level.PROBLEM, "no NFS server on this host",
+        return HostFinding("nfs", Health.OK, "nfs-ganesha, as the kernel's NFS server does not run")
+    return HostFinding(
+        "nfs", Health.PROBLEM, "no NFS server on this host",
         "imagebuilder setup --serve, or sudo apt-get install nfs-ganesha-vfs nfs-ganesha rpcbind",
     )  # fmt: skip
 
 
-def examine_wire(tree: Tree, interface: str) -> tuple[Finding, ...]:
+def examine_wire(tree: Tree, interface: str) -> tuple[HostFinding, ...]:
     """The interface, its ports, and who else gives addresses on it."""
     if not interface:
         mend = "imagebuilder doctor --serve --interface …"
-        return (Finding("wire", Level.WARNING, "no interface was named", mend),)
+        return (HostFinding("wire", Health.WARNING, "no interface was named", mend),)
     try:
         wire = find_wire(interface)
     except ImagebuilderError as error:
         return tuple(problem("wire", fault) for fault in error.faults)
     carrier = "" if wire.has_carrier else ", but has no carrier: is the cable in?"
-    level = Level.OK if wire.has_carrier else Level.WARNING
+    level = Health.OK if wire.has_carrier else Health.WARNING
     return (
-        Finding("wire", level, f"{wire.name} has {wire.address}{carrier}"),
+        HostFinding("wire", level, f"{wire.name} has {wire.address}{carrier}"),
         *examine_ports(tree, wire),
         examine_servers(wire, is_root=os.geteuid() == 0),
     )
 
 
-def problem(subject: str, fault: Fault) -> Finding:
+def problem(subject: str, fault: Fault) -> HostFinding:
     """A fault as the doctor says it."""
-    return Finding(subject, Level.PROBLEM, f"{fault.where}: {fault.what}", fault.hint)
+    return HostFinding(subject, Health.PROBLEM, f"{fault.where}: {fault.what}", fault.hint)
 
 
-def examine_ports(tree: Tree, wire: Wire) -> tuple[Finding, ...]:
+def examine_ports(tree: Tree, wire: Wire) -> tuple[HostFinding, ...]:
     """Who has a port that serve would want with full DHCP, and who can reach what listens."""
     nfs = Nfs.GANESHA if kernel_serves() is False else Nfs.KERNEL
     anything = (IPv4Address(1), IPv4Address(2))  # the ports do not depend on the pool
@@ -121,38 +121,40 @@ def examine_ports(tree: Tree, wire: Wire) -> tuple[Finding, ...]:
     numbers = ", ".join(sorted({str(port.number) for port in config.ports}, key=int))
     served = describe_own(tree)
     free = f"are free, or held by {served}, which serves this tree," if served else "are free"
-    return (Finding("ports", Level.OK, f"{numbers} {free} at {config.server}"), *listening)
+    return (HostFinding("ports", Health.OK, f"{numbers} {free} at {config.server}"), *listening)
 
 
-def examine_servers(wire: Wire, *, is_root: bool) -> Finding:
+def examine_servers(wire: Wire, *, is_root: bool) -> HostFinding:
     """Other DHCP servers on the wire."""
     if not is_root:
-        return Finding("dhcp", Level.OK, "not asked who else gives addresses: only root can")
+        return HostFinding("dhcp", Health.OK, "not asked who else gives addresses: only root can")
     servers = find_dhcp_servers(wire)
     if servers:
         what = f"{describe(servers)} gives addresses on {wire.name}"
-        return Finding("dhcp", Level.WARNING, what, f"serve --dhcp {Dhcp.PROXY} works beside it")
-    return Finding("dhcp", Level.OK, f"nobody else gives addresses on {wire.name}")
+        return HostFinding(
+            "dhcp", Health.WARNING, what, f"serve --dhcp {Dhcp.PROXY} works beside it"
+        )
+    return HostFinding("dhcp", Health.OK, f"nobody else gives addresses on {wire.name}")
 
 
-def examine_tree(tree: Tree, *, is_root: bool) -> tuple[Finding, ...]:
+def examine_tree(tree: Tree, *, is_root: bool) -> tuple[HostFinding, ...]:
     """Whether the daemons' users can read the tree, and what an export of it opens."""
     there = nearest_folder(tree.http)
     user = find_user(WEB_USERS)
     closed = find_closed(user, there) if is_root else ""
     if closed:
-        readable = Finding(
-            "tree", Level.PROBLEM, f"{closed} cannot be entered by user {user}",
+        readable = HostFinding(
+            "tree", Health.PROBLEM, f"{closed} cannot be entered by user {user}",
             f"sudo chmod a+x {closed}",
         )  # fmt: skip
     else:
         said = f"user {user} can read it" if is_root else "only root can try who may read it"
-        readable = Finding("tree", Level.OK, f"{tree.path}: {said}")
+        readable = HostFinding("tree", Health.OK, f"{tree.path}: {said}")
     if tree.path in (there, *there.parents) and not is_on_its_own(tree.path):
         # exports(5), "Subdirectory Exports": handles can be guessed.
         what = "shares its file system with other files: a forged NFS handle could name those"
         mend = f"a file system of its own for {tree.path}, where nodes are not trusted"
-        return readable, Finding("export", Level.OK, f"{what}; {mend}")
+        return readable, HostFinding("export", Health.OK, f"{what}; {mend}")
     return (readable,)
 
 
@@ -171,12 +173,14 @@ def read_ufw(path: Path) -> str | None:
         return None
 
 
-def examine_firewall(ufw: str | None) -> Iterable[Finding]:
+def examine_firewall(ufw: str | None) -> Iterable[HostFinding]:
     """What a firewall that we know keeps out; `ufw` is what read_ufw() says."""
     if ufw is None:
-        yield Finding("firewall", Level.OK, "could not look at ufw's configuration: only root can")
+        yield HostFinding(
+            "firewall", Health.OK, "could not look at ufw's configuration: only root can"
+        )
     elif re.search(r"^ENABLED=yes", ufw, re.MULTILINE):
-        yield Finding(
-            "firewall", Level.WARNING, "ufw is on: nodes reach nothing here unless it lets them",
+        yield HostFinding(
+            "firewall", Health.WARNING, "ufw is on: nodes reach nothing here unless it lets them",
             "sudo ufw allow in on INTERFACE",
         )  # fmt: skip

@@ -21,7 +21,7 @@ from imagebuilder.ui import Ui
 
 
 @dataclass(frozen=True)
-class Answer:
+class DriftAnswer:
     """The answers for nodes and profiles; `strangers` are machines that no node entry knows."""
 
     nodes: tuple[NodeDrift, ...]
@@ -43,7 +43,7 @@ class Answer:
         }
 
 
-def answer(tree: Tree, settings: Settings, names: Sequence[str], ui: Ui) -> Answer:
+def answer(tree: Tree, settings: Settings, names: Sequence[str], ui: Ui) -> DriftAnswer:
     """The answer for everything that `names` name, or for all.
 
     Raises InputError for a name that is unknown and a nodes.yaml with faults, HostError when we may
@@ -63,7 +63,7 @@ def answer(tree: Tree, settings: Settings, names: Sequence[str], ui: Ui) -> Answ
             f"not in nodes.yaml, so a person or the menu decides what they boot: "
             f"{list_names(strangers)}"
         )
-    return Answer(
+    return DriftAnswer(
         nodes=tuple(drift_of_nodes(tree, nodes, chosen.nodes)),
         profiles=tuple(drift_of_profile(tree, settings, profile) for profile in chosen.profiles),
         strangers=strangers,

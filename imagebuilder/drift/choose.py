@@ -16,21 +16,21 @@ from imagebuilder.tree import Tree
 
 
 @dataclass(frozen=True)
-class Chosen:
+class DriftChoice:
     """Nodes in the order of nodes.yaml, and profiles by name."""
 
     nodes: tuple[Node, ...]
     profiles: tuple[str, ...]
 
 
-def choose(tree: Tree, settings: Settings, nodes: Nodes, names: Sequence[str]) -> Chosen:
+def choose(tree: Tree, settings: Settings, nodes: Nodes, names: Sequence[str]) -> DriftChoice:
     """What `names` are: nodes, or profiles, each with its nodes; no names are all that there is.
 
     Raises InputError for every name that is neither.
     """
     published = find_profiles(tree)
     if not names:
-        return Chosen(nodes.nodes, published)
+        return DriftChoice(nodes.nodes, published)
     built = Store(settings.state / "store").images()
     profiles = {*published, *settings.find_recipes(), *(image.profile for image in built)}
     profiles |= {node.profile for node in nodes.nodes}
@@ -40,7 +40,7 @@ def choose(tree: Tree, settings: Settings, nodes: Nodes, names: Sequence[str]) -
             Fault("", f"no node and no profile named {quote(name)}", hint_for(name, known))
             for name in wrong
         )
-    return Chosen(
+    return DriftChoice(
         tuple(node for node in nodes.nodes if {node.name, node.profile} & {*names}),
         tuple(sorted(profiles & {*names})),
     )

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from imagebuilder.drift.types import SAME, Boot, Content, Part, State
+from imagebuilder.drift.types import SAME, BootContent, DriftPart, DriftState, NodeBoot
 from imagebuilder.nodes.given import Given
 from imagebuilder.ui import format_count
 
 MOST = 3  # packages that are named; `diff` names all
 
 
-def compare_boots(old: Boot, new: Boot) -> dict[str, Part]:
+def compare_boots(old: NodeBoot, new: NodeBoot) -> dict[str, DriftPart]:
     """What of `old` a boot of `new` would change, by part."""
     return {
         "kernel": compare_kernels(old, new),
@@ -22,17 +22,19 @@ def compare_boots(old: Boot, new: Boot) -> dict[str, Part]:
     }
 
 
-def unknown(boot: Boot) -> Part:
+def unknown(boot: NodeBoot) -> DriftPart:
     """The part of a boot whose release cannot be read."""
-    return Part(State.UNKNOWN, (f"{boot.release} is not in this tree any more, or damaged",))
+    return DriftPart(
+        DriftState.UNKNOWN, (f"{boot.release} is not in this tree any more, or damaged",)
+    )
 
 
-def changes(*why: str) -> Part:
+def changes(*why: str) -> DriftPart:
     """A part that a reboot would change."""
-    return Part(State.CHANGES, why)
+    return DriftPart(DriftState.CHANGES, why)
 
 
-def compare_kernels(old: Boot, new: Boot) -> Part:
+def compare_kernels(old: NodeBoot, new: NodeBoot) -> DriftPart:
     """Kernel and initrd."""
     if old.release == new.release:
         return SAME
@@ -45,7 +47,7 @@ def compare_kernels(old: Boot, new: Boot) -> Part:
     return changes(*told) if told else SAME
 
 
-def kernel_differences(old: Content, new: Content) -> list[str]:
+def kernel_differences(old: BootContent, new: BootContent) -> list[str]:
     """How the boot pair differs, in words."""
     found: list[str] = []
     if old.vmlinuz != new.vmlinuz:
@@ -56,7 +58,7 @@ def kernel_differences(old: Content, new: Content) -> list[str]:
     return found
 
 
-def compare_roots(old: Boot, new: Boot) -> Part:
+def compare_roots(old: NodeBoot, new: NodeBoot) -> DriftPart:
     """The root's content."""
     if old.release == new.release:
         return SAME
@@ -69,7 +71,7 @@ def compare_roots(old: Boot, new: Boot) -> Part:
     return changes(*told) if told else SAME
 
 
-def root_differences(old: Content, new: Content) -> list[str]:
+def root_differences(old: BootContent, new: BootContent) -> list[str]:
     """How two roots differ, in words: by their packages as far as those do."""
     if old.root == new.root:
         return []
@@ -83,7 +85,7 @@ def root_differences(old: Content, new: Content) -> list[str]:
     return [f"root: {count}: {', '.join(told[:MOST])}{more}"]
 
 
-def compare_words(old: Boot, new: Boot) -> Part:
+def compare_words(old: NodeBoot, new: NodeBoot) -> DriftPart:
     """The kernel's command line, word by word and in order.
 
     It is the release's words, the way to the root, the node's words: all three must be the same.
@@ -105,7 +107,7 @@ def compare_words(old: Boot, new: Boot) -> Part:
     return changes(*told) if told else SAME
 
 
-def kind_of(boot: Boot, given: Given) -> str:
+def kind_of(boot: NodeBoot, given: Given) -> str:
     """How a boot gets its root."""
     return given.root or (boot.content.kind if boot.content else "what its release says")
 
@@ -120,12 +122,14 @@ def word_differences(old: Sequence[str], new: Sequence[str]) -> list[str]:
     return told or [f"in another order: {' '.join(new)}"]
 
 
-def ungiven(old: Boot, new: Boot) -> Part:
+def ungiven(old: NodeBoot, new: NodeBoot) -> DriftPart:
     """The part that is unknown because a record is missing."""
-    return Part(State.UNKNOWN, tuple(dict.fromkeys(b.ungiven for b in (old, new) if not b.given)))
+    return DriftPart(
+        DriftState.UNKNOWN, tuple(dict.fromkeys(b.ungiven for b in (old, new) if not b.given))
+    )
 
 
-def compare_files(old: Boot, new: Boot) -> Part:
+def compare_files(old: NodeBoot, new: NodeBoot) -> DriftPart:
     """The node's own files: by path, content, mode, owner."""
     if old.given is None or new.given is None:
         return ungiven(old, new)
@@ -153,7 +157,7 @@ def how_changed(before: str | None, after: str | None) -> str:
     return ", ".join(told)
 
 
-def differences(old: Content, new: Content) -> tuple[str, ...]:
+def differences(old: BootContent, new: BootContent) -> tuple[str, ...]:
     """In what two releases or images differ, in words; nothing when they are the same."""
     told = [*kernel_differences(old, new), *root_differences(old, new)]
     told += [f"command line {each}" for each in word_differences(old.words, new.words)]

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from imagebuilder.drift.types import Content
+from imagebuilder.drift.types import BootContent
 from imagebuilder.errors import WorkError
 from imagebuilder.publish.content import release_digests
 from imagebuilder.publish.find import ReleaseName
@@ -18,7 +18,7 @@ from imagebuilder.tree import Tree
 SUM = "ContentChecksum:"
 
 
-def release_content(tree: Tree, release: ReleaseName) -> Content | None:
+def release_content(tree: Tree, release: ReleaseName) -> BootContent | None:
     """What nodes boot of a release; None when it is not there, or damaged."""
     digests = release_digests(tree, release.profile, release.version)
     try:
@@ -29,7 +29,7 @@ def release_content(tree: Tree, release: ReleaseName) -> Content | None:
         return None
 
 
-def image_content(store: Store, image: ImageRef) -> Content | None:
+def image_content(store: Store, image: ImageRef) -> BootContent | None:
     """What nodes would boot of an image if it was published; None when it is damaged."""
     try:
         manifest: Mapping[str, Any] = store.manifest(image)
@@ -40,10 +40,10 @@ def image_content(store: Store, image: ImageRef) -> Content | None:
         return None
 
 
-def make_content(manifest: Mapping[str, Any], pair: tuple[str, str], root: str) -> Content:
+def make_content(manifest: Mapping[str, Any], pair: tuple[str, str], root: str) -> BootContent:
     """The content by its parts.  Raises KeyError and others for a manifest that is none."""
     packages = manifest.get("packages", ())
-    return Content(
+    return BootContent(
         vmlinuz=pair[0],
         initrd=pair[1],
         root=root,

@@ -9,7 +9,7 @@ from functools import cache
 
 from imagebuilder.drift.compare import compare_boots, kind_of
 from imagebuilder.drift.content import release_content
-from imagebuilder.drift.types import PARTS, Boot, Content, NodeDrift, Part, State
+from imagebuilder.drift.types import PARTS, BootContent, DriftPart, DriftState, NodeBoot, NodeDrift
 from imagebuilder.errors import ImagebuilderError
 from imagebuilder.files import read_text
 from imagebuilder.nodes.given import Served, describe_given, read_given, read_served
@@ -24,7 +24,7 @@ from imagebuilder.publish.seen import Seen, read_seen
 from imagebuilder.rootkind import FORMAT_OF, IN_MEMORY, packed_file
 from imagebuilder.tree import Tree
 
-Contents = Callable[[ReleaseName], Content | None]
+Contents = Callable[[ReleaseName], BootContent | None]
 
 NEVER = "never reported a boot to this tree"
 UNTOLD = "booted before nodes told what they were given; the next boot tells"
@@ -37,7 +37,7 @@ def drift_of_nodes(tree: Tree, nodes: Nodes, chosen: Sequence[Node]) -> list[Nod
     """The answer for each of the `chosen` nodes.  Raises HostError when we may not look."""
 
     @cache
-    def content_of(release: ReleaseName) -> Content | None:
+    def content_of(release: ReleaseName) -> BootContent | None:
         return release_content(tree, release)
 
     return [drift_of_node(tree, nodes, node, content_of) for node in chosen]
@@ -51,12 +51,12 @@ def drift_of_node(tree: Tree, nodes: Nodes, node: Node, content_of: Contents) ->
     following = find_next(tree, served) if served else None
     notes = tuple(find_notes(tree, nodes, node, mac, seen))
     if seen is None:
-        parts = all_parts(State.UNKNOWN, NEVER)
+        parts = all_parts(DriftState.UNKNOWN, NEVER)
     elif served is None:
-        parts = all_parts(State.UNKNOWN, f"nothing is served for {mac} yet: {APPLY}")
+        parts = all_parts(DriftState.UNKNOWN, f"nothing is served for {mac} yet: {APPLY}")
     elif following is None:
         where = served.version or served.channel
-        parts = all_parts(State.CHANGES, f"there is no {served.profile}/{where} to boot")
+        parts = all_parts(DriftState.CHANGES, f"there is no {served.profile}/{where} to boot")
     else:
         new = next_boot(tree, following, served, content_of)
         parts = compare_boots(last_boot(tree, seen, content_of), new)
@@ -65,21 +65,21 @@ def drift_of_node(tree: Tree, nodes: Nodes, node: Node, content_of: Contents) ->
     return NodeDrift(node.name, running, seen.first if seen else "", following, parts, notes)
 
 
-def last_boot(tree: Tree, seen: Seen, content_of: Contents) -> Boot:
+def last_boot(tree: Tree, seen: Seen, content_of: Contents) -> NodeBoot:
     """What a node booted last."""
     ungiven = LOST if seen.given else UNTOLD
-    return Boot(seen.release, content_of(seen.release), read_given(tree, seen.given), ungiven)
+    return NodeBoot(seen.release, content_of(seen.release), read_given(tree, seen.given), ungiven)
 
 
-def next_boot(tree: Tree, release: ReleaseName, served: Served, content_of: Contents) -> Boot:
+def next_boot(tree: Tree, release: ReleaseName, served: Served, content_of: Contents) -> NodeBoot:
     """What it would boot now: `release`, by the script that is `served`."""
     given = read_given(tree, served.given)
-    return Boot(release, content_of(release), given, f"{OLD_SCRIPT}: {APPLY}")
+    return NodeBoot(release, content_of(release), given, f"{OLD_SCRIPT}: {APPLY}")
 
 
-def all_parts(state: State, why: str) -> dict[str, Part]:
+def all_parts(state: DriftState, why: str) -> dict[str, DriftPart]:
     """The same answer, for the same reason, for every part."""
-    return dict.fromkeys(PARTS, Part(state, (why,)))
+    return dict.fromkeys(PARTS, DriftPart(state, (why,)))
 
 
 def find_seen(tree: Tree, node: Node) -> Seen | None:
@@ -107,7 +107,7 @@ def find_notes(tree: Tree, nodes: Nodes, node: Node, mac: str, seen: Seen | None
         yield f"nodes.yaml or its files were changed and it is not served so yet: {APPLY}"
 
 
-def find_lack(tree: Tree, boot: Boot) -> Iterator[str]:
+def find_lack(tree: Tree, boot: NodeBoot) -> Iterator[str]:
     """The packed root that a boot is to get and its release does not have."""
     kind = kind_of(boot, boot.given) if boot.given else ""
     if kind not in FORMAT_OF:

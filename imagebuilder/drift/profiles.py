@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from imagebuilder.drift.compare import differences
 from imagebuilder.drift.content import image_content, release_content
-from imagebuilder.drift.types import Content, Other, ProfileDrift
+from imagebuilder.drift.types import BootContent, Other, ProfileDrift
 from imagebuilder.errors import ImagebuilderError
 from imagebuilder.nodes.references import find_version
 from imagebuilder.pipeline import plan_of
@@ -24,7 +24,7 @@ DAMAGED = "it cannot be read"
 
 
 @dataclass(frozen=True)
-class Recipe:
+class RecipeState:
     """What the recipe and its lock build now: a version, why it is no image yet, or a problem."""
 
     builds: str = ""
@@ -56,7 +56,7 @@ def drift_of_profile(tree: Tree, settings: Settings, profile: str) -> ProfileDri
     )
 
 
-def tell(base: Content | None, other: Content | None) -> tuple[str, ...]:
+def tell(base: BootContent | None, other: BootContent | None) -> tuple[str, ...]:
     """In what `other` differs from `base`, which may not be there."""
     if other is None:
         return (DAMAGED,)
@@ -69,14 +69,16 @@ def newest_image(store: Store, profile: str) -> ImageRef | None:
     return max(own, key=store.made_at, default=None)
 
 
-def find_recipe(tree: Tree, profile: str, settings: Settings) -> Recipe:
+def find_recipe(tree: Tree, profile: str, settings: Settings) -> RecipeState:
     """What a build with the lock as it is would make.  Nothing is built or fetched."""
     try:
         plan = plan_of(profile, settings)
     except ImagebuilderError as error:
-        return Recipe(problem="; ".join(f"{f.where}: {f.what}".lstrip(": ") for f in error.faults))
+        return RecipeState(
+            problem="; ".join(f"{f.where}: {f.what}".lstrip(": ") for f in error.faults)
+        )
     there = plan.ready or tree.release(profile, plan.version).is_dir()
-    return Recipe(f"{profile}@{plan.version}", () if there else reasons_of(plan))
+    return RecipeState(f"{profile}@{plan.version}", () if there else reasons_of(plan))
 
 
 def reasons_of(plan: Plan) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from imagebuilder.drift.types import PARTS, NodeDrift, Other, ProfileDrift, State
+from imagebuilder.drift.types import PARTS, DriftState, NodeDrift, Other, ProfileDrift
 from imagebuilder.ui import table
 
 HEADERS = ("node", "running", "would boot", *PARTS, "reboot")
@@ -34,7 +34,7 @@ def row(node: NodeDrift) -> tuple[str, ...]:
 
 def tell_node(node: NodeDrift) -> Iterator[str]:
     """Why, part by part; a reason that holds for all parts is told once."""
-    reasons = {name: part.why for name, part in node.parts.items() if part.state != State.SAME}
+    reasons = {name: part.why for name, part in node.parts.items() if part.state != DriftState.SAME}
     if not reasons and not node.notes:
         return
     if len(reasons) == len(PARTS) and len(set(reasons.values())) == 1:

@@ -14,7 +14,7 @@ from imagebuilder.publish.find import ReleaseName
 PARTS = ("kernel", "root", "cmdline", "files")
 
 
-class State(StrEnum):
+class DriftState(StrEnum):
     """Whether a part of what a node booted is what it would boot now."""
 
     SAME = "same"
@@ -31,7 +31,7 @@ class Reboot(StrEnum):
 
 
 @dataclass(frozen=True)
-class Content:
+class BootContent:
     """What a release or an image is, whatever it is called.
 
     `vmlinuz` and `initrd` are sha256; `root` is the checksum of the tree, which is the same for
@@ -50,27 +50,27 @@ class Content:
 
 
 @dataclass(frozen=True)
-class Boot:
+class NodeBoot:
     """A boot: a release and what was given with it; None for what nobody knows (any more).
 
     `ungiven` is why nobody knows what was given.
     """
 
     release: ReleaseName
-    content: Content | None
+    content: BootContent | None
     given: Given | None
     ungiven: str = ""
 
 
 @dataclass(frozen=True)
-class Part:
+class DriftPart:
     """One part of the comparison; `why` are reasons, for `same` none."""
 
-    state: State
+    state: DriftState
     why: tuple[str, ...] = ()
 
 
-SAME = Part(State.SAME)
+SAME = DriftPart(DriftState.SAME)
 
 
 @dataclass(frozen=True)
@@ -86,16 +86,16 @@ class NodeDrift:
     running: ReleaseName | None
     since: str
     next: ReleaseName | None
-    parts: Mapping[str, Part]
+    parts: Mapping[str, DriftPart]
     notes: tuple[str, ...] = ()
 
     @property
     def reboot(self) -> Reboot:
         """One change is enough for yes; what is unknown leaves no `no`."""
         states = {part.state for part in self.parts.values()}
-        if State.CHANGES in states:
+        if DriftState.CHANGES in states:
             return Reboot.YES
-        return Reboot.UNKNOWN if State.UNKNOWN in states else Reboot.NO
+        return Reboot.UNKNOWN if DriftState.UNKNOWN in states else Reboot.NO
 
     def as_json(self) -> dict[str, Json]:
         """For programs: a stable contract."""

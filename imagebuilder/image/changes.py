@@ -13,14 +13,14 @@ from fnmatch import fnmatchcase
 
 from imagebuilder.digest import Json
 from imagebuilder.image.diff import format_growth
-from imagebuilder.image.files import Change, File, Root, compare_roots, tell
+from imagebuilder.image.files import Change, CommittedRoot, File, compare_roots, tell
 from imagebuilder.ui import table
 
 MOST = 200  # single files that people are shown; --json has all
 
 
 @dataclass(frozen=True)
-class Group:
+class PackageChanges:
     """What differs in the files of a package: how many, and bytes more."""
 
     package: str
@@ -47,12 +47,14 @@ class Single:
 class FileDiff:
     """All that differs: in numbers, by package, and one by one."""
 
-    total: Group
-    groups: tuple[Group, ...]
+    total: PackageChanges
+    groups: tuple[PackageChanges, ...]
     singles: tuple[Single, ...]
 
 
-def diff_files(old: Root, new: Root, packages: Iterable[str], *, glob: str = "") -> FileDiff:
+def diff_files(
+    old: CommittedRoot, new: CommittedRoot, packages: Iterable[str], *, glob: str = ""
+) -> FileDiff:
     """Compare two roots.
 
     `packages` are the names, as `name:architecture`, of packages whose versions differ.  With
@@ -72,10 +74,10 @@ def diff_files(old: Root, new: Root, packages: Iterable[str], *, glob: str = "")
     return FileDiff(count("", changes), groups, tuple(singles))
 
 
-def count(package: str, changes: Sequence[Change]) -> Group:
+def count(package: str, changes: Sequence[Change]) -> PackageChanges:
     """How many there are of each kind."""
     hows = [change.how for change in changes]
-    return Group(
+    return PackageChanges(
         package,
         added=hows.count("added"),
         removed=hows.count("removed"),
@@ -127,7 +129,7 @@ def files_json(found: FileDiff) -> Mapping[str, Json]:
     }
 
 
-def group_json(group: Group) -> dict[str, Json]:
+def group_json(group: PackageChanges) -> dict[str, Json]:
     """The counts for programs."""
     return {
         "added": group.added,

@@ -41,7 +41,7 @@ class File:
 
 
 @dataclass(frozen=True)
-class Root:
+class CommittedRoot:
     """A root: the repository that has it, and everything in it by path."""
 
     repo: Store
@@ -79,9 +79,9 @@ def size_of(file: File | None) -> int:
     return file.size if file and file.kind == "-" else 0
 
 
-def read_root(repo: Store, commit: str) -> Root:
+def read_root(repo: Store, commit: str) -> CommittedRoot:
     """Everything in the root `commit`.  Raises WorkError."""
-    return Root(repo, dict(parse_listing(repo.ostree("ls", "-R", "-C", commit, "/"))))
+    return CommittedRoot(repo, dict(parse_listing(repo.ostree("ls", "-R", "-C", commit, "/"))))
 
 
 def parse_listing(text: str) -> Iterator[tuple[str, File]]:
@@ -94,7 +94,7 @@ def parse_listing(text: str) -> Iterator[tuple[str, File]]:
         yield path, File(kind, mode, f"{owner}:{group}", int(size), second or first, target)
 
 
-def compare_roots(old: Root, new: Root) -> list[Change]:
+def compare_roots(old: CommittedRoot, new: CommittedRoot) -> list[Change]:
     """Every path that differs, sorted."""
     paths = sorted(
         path for path in {*old.files, *new.files} if old.files.get(path) != new.files.get(path)
@@ -114,7 +114,7 @@ def original(path: str) -> str:
     return f"{match[1]}/{match[2]}.py" if match else path.removesuffix("/__pycache__")
 
 
-def find_owners(root: Root) -> dict[str, str]:
+def find_owners(root: CommittedRoot) -> dict[str, str]:
     """The package of every path as dpkg has it, its own records of the package included."""
     found: dict[str, str] = {}
     for path, file in root.files.items():
@@ -128,14 +128,14 @@ def find_owners(root: Root) -> dict[str, str]:
     return found
 
 
-def real_path(root: Root, path: str) -> str:
+def real_path(root: CommittedRoot, path: str) -> str:
     """A path with the symlink that its first folder may be resolved: /lib is /usr/lib."""
     first, _, rest = path.removeprefix("/").partition("/")
     top = root.files.get(f"/{first}")
     return f"/{top.target.strip('/')}/{rest}" if rest and top and top.kind == "l" else path
 
 
-def tell(change: Change, old: Root, new: Root) -> str:
+def tell(change: Change, old: CommittedRoot, new: CommittedRoot) -> str:
     """How a path differs, in words."""
     before, after = change.old, change.new
     if before is None or after is None:

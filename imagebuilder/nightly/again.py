@@ -14,7 +14,7 @@ from dataclasses import replace
 from imagebuilder.errors import FullError
 from imagebuilder.files import is_disk_full
 from imagebuilder.nightly.faults import in_a_line
-from imagebuilder.nightly.types import Ending, ProfileNight, Stage
+from imagebuilder.nightly.types import Ending, NightStage, ProfileNight
 
 # Seconds between the rounds of a night: most mirrors are back after minutes, an update of one takes
 # a quarter of an hour, and an hour after the timer the night shall be over where nothing helps.
@@ -52,7 +52,7 @@ def merged(first: ProfileNight, later: ProfileNight) -> ProfileNight:
         told,
         seconds={
             stage: round(first.seconds.get(stage, 0.0) + later.seconds.get(stage, 0.0), 3)
-            for stage in Stage
+            for stage in NightStage
             if stage in first.seconds or stage in later.seconds
         },
         previous=first.previous,

@@ -39,7 +39,7 @@ Seen = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Chosen:
+class LockChoice:
     """The lock to go on with.
 
     `file` is what the lock file holds, None where there is none; `fallback` is the same where the
@@ -59,7 +59,7 @@ class Chosen:
         return self.lock != self.file
 
 
-def choose_lock(recipe: Recipe, settings: Settings, upstream: Upstream, ui: Ui) -> Chosen:
+def choose_lock(recipe: Recipe, settings: Settings, upstream: Upstream, ui: Ui) -> LockChoice:
     """The newest lock of `recipe` that can be had; no lock file is written.
 
     Raises what resolve() raises where there is no lock that the recipe can be built with instead,
@@ -71,21 +71,21 @@ def choose_lock(recipe: Recipe, settings: Settings, upstream: Upstream, ui: Ui) 
     try:
         seen = seen_in(upstream.releases(recipe))
         if fallback and seen in (locked_in(fallback), read_memo(settings, fallback)):
-            return Chosen(fallback, there, fallback)
+            return LockChoice(fallback, there, fallback)
         if stale:
             ui.note(f"the recipe changed since its lock: {'; '.join(stale)}")
         siblings = find_siblings(settings.lock_file(recipe.profile), ui.detail)
         lock = resolve(recipe, settings, ui, previous=there, siblings=siblings)
         if fallback and same_choice(lock, fallback):
             write_memo(settings, fallback, locked_in(lock))
-            return Chosen(fallback, there, fallback)
+            return LockChoice(fallback, there, fallback)
         ask = suites_in(recipe, upstream.mirrors, settings.cache)
         changes = find_changes(there, lock, recipe, ask) if there else ()
-        return Chosen(lock, there, fallback, changes)
+        return LockChoice(lock, there, fallback, changes)
     except TROUBLES as error:
         if fallback is None:
             raise
-        return Chosen(fallback, there, fallback, error=error)
+        return LockChoice(fallback, there, fallback, error=error)
 
 
 def same_choice(one: Lock, other: Lock) -> bool:

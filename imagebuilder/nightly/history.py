@@ -25,7 +25,7 @@ SUFFIX = ".json"
 ID = re.compile(r"\d{8}T\d{6}Z-\d{1,10}")
 
 
-class Kind(StrEnum):
+class CellKind(StrEnum):
     """What became of a profile in a night: an ending, or why there is none."""
 
     UNCHANGED = "unchanged"
@@ -37,8 +37,8 @@ class Kind(StrEnum):
     ABSENT = "not run"
 
 
-GOOD = frozenset({Kind.UNCHANGED, Kind.FRESH, Kind.PROMOTED})
-BAD = frozenset({Kind.FAILED, Kind.CUT_OFF})
+GOOD = frozenset({CellKind.UNCHANGED, CellKind.FRESH, CellKind.PROMOTED})
+BAD = frozenset({CellKind.FAILED, CellKind.CUT_OFF})
 
 
 @dataclass(frozen=True)
@@ -47,13 +47,13 @@ class Cell:
 
     night: Night
     profile: str
-    kind: Kind
+    kind: CellKind
     number: int = 0
     done: ProfileNight | None = None
 
 
 @dataclass(frozen=True)
-class Record:
+class ProfileHistory:
     """A profile over the nights, `cells` newest first.
 
     `streak` nights without another kind of outcome end with the newest, and `well` says which.
@@ -72,7 +72,7 @@ class Record:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundNights:
     """Nights, oldest first, and what is wrong with those that cannot be read."""
 
     nights: tuple[Night, ...]
@@ -95,7 +95,7 @@ def month_of(id: str) -> str:  # noqa: A002
     return f"{id[:4]}-{id[4:6]}"
 
 
-def read_nights(folder: Path, ids: Sequence[str]) -> Found:
+def read_nights(folder: Path, ids: Sequence[str]) -> FoundNights:
     """These nights of a folder."""
     nights: list[Night] = []
     faults: list[Fault] = []
@@ -104,7 +104,7 @@ def read_nights(folder: Path, ids: Sequence[str]) -> Found:
             nights.append(load_night(folder / NIGHTS / f"{each}{SUFFIX}"))
         except InputError as error:
             faults.extend(error.faults)
-    return Found(tuple(nights), tuple(faults))
+    return FoundNights(tuple(nights), tuple(faults))
 
 
 def load_nights(folder: Path) -> list[Night]:
@@ -146,18 +146,18 @@ def find_cell(night: Night, profile: str, *, runs: bool) -> Cell:
     """A profile in a night; `runs` says that an unfinished night is under way, not cut off."""
     for number, done in enumerate(night.profiles):
         if done.profile == profile:
-            return Cell(night, profile, Kind(done.ending), number, done)
+            return Cell(night, profile, CellKind(done.ending), number, done)
     if night.finished or profile not in night.planned:
-        return Cell(night, profile, Kind.ABSENT)
-    return Cell(night, profile, Kind.WAITING if runs else Kind.CUT_OFF)
+        return Cell(night, profile, CellKind.ABSENT)
+    return Cell(night, profile, CellKind.WAITING if runs else CellKind.CUT_OFF)
 
 
-def find_records(nights: Sequence[Night], *, runs: bool) -> tuple[Record, ...]:
+def find_records(nights: Sequence[Night], *, runs: bool) -> tuple[ProfileHistory, ...]:
     """Every profile of these nights, newest first; `runs` says that the first is under way."""
     return tuple(find_record(nights, profile, runs=runs) for profile in profiles_of(nights))
 
 
-def find_record(nights: Sequence[Night], profile: str, *, runs: bool) -> Record:
+def find_record(nights: Sequence[Night], profile: str, *, runs: bool) -> ProfileHistory:
     """One profile."""
     cells = tuple(
         find_cell(night, profile, runs=runs and number == 0) for number, night in enumerate(nights)
@@ -166,7 +166,7 @@ def find_record(nights: Sequence[Night], profile: str, *, runs: bool) -> Record:
     well = bool(told) and told[0].kind in GOOD
     good = [number for number, cell in enumerate(told) if cell.kind in GOOD]
     stable, moved = find_move([cell for cell in cells if cell.done])
-    return Record(
+    return ProfileHistory(
         profile=profile,
         cells=cells,
         streak=sum(1 for _ in same(told, well=well)),

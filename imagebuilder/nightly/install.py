@@ -16,7 +16,7 @@ from imagebuilder.process import SBIN, base_environment, run
 from imagebuilder.serve.render import render_template
 from imagebuilder.serve.units import (
     UNITS,
-    Unit,
+    UnitFile,
     exec_line,
     find_units,
     is_live,
@@ -97,7 +97,9 @@ def check_calendar(calendar: str) -> None:
         )
 
 
-def make_units(options: TimerOptions, settings: Settings, tree: Tree, ui: Ui) -> tuple[Unit, Unit]:
+def make_units(
+    options: TimerOptions, settings: Settings, tree: Tree, ui: Ui
+) -> tuple[UnitFile, UnitFile]:
     """The service and its timer."""
     command = exec_line([sys.executable, "-m", "imagebuilder.cli.main", COMMAND, *options.words])
     written = (settings.project, settings.state, settings.cache, tree.path)
@@ -112,8 +114,10 @@ def make_units(options: TimerOptions, settings: Settings, tree: Tree, ui: Ui) ->
     )
     timer = render_template("nightly.timer.j2", calendar=options.calendar.replace("%", "%%"))
     return (
-        Unit(UNITS / f"{NAME}.service", service, "a night, whenever it is started", starts=False),
-        Unit(UNITS / f"{NAME}.timer", timer, f"starts it: {options.calendar}"),
+        UnitFile(
+            UNITS / f"{NAME}.service", service, "a night, whenever it is started", starts=False
+        ),
+        UnitFile(UNITS / f"{NAME}.timer", timer, f"starts it: {options.calendar}"),
     )
 
 

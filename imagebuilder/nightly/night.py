@@ -30,9 +30,9 @@ from imagebuilder.nightly.types import (
     Ending,
     Night,
     NightOptions,
+    NightStage,
     ProfileNight,
     Pruned,
-    Stage,
 )
 from imagebuilder.nightly.upstream import Upstream
 from imagebuilder.nightly.walk import go
@@ -79,7 +79,7 @@ def run_night(
             tool=__version__,
             planned=options.profiles,
         )
-        record = Record(night, options.folder, tree, ui)
+        record = NightRecord(night, options.folder, tree, ui)
         upstream = Upstream(find_archives(settings, record), settings.cache, ui)
         boot = boot or boot_test(settings.find_overlays())
         world = World(options, settings, tree, ui, boot, upstream, id, wait)
@@ -94,7 +94,7 @@ def run_night(
     return record.night
 
 
-class Record:
+class NightRecord:
     """A night as it goes; what is known is on the disk, as far as the disk takes it."""
 
     def __init__(self, night: Night, folder: Path, tree: Tree, ui: Ui) -> None:
@@ -131,7 +131,8 @@ class Record:
         done = {profile.profile for profile in self.night.profiles}
         left = [
             with_channels(
-                ProfileNight(profile, Ending.FAILED, Stage.LOCK, fault=fault_of(error)), self._tree
+                ProfileNight(profile, Ending.FAILED, NightStage.LOCK, fault=fault_of(error)),
+                self._tree,
             )
             for profile in self.night.planned
             if profile not in done
@@ -145,7 +146,7 @@ class Record:
         self.save()
 
 
-def spend(record: Record, world: World) -> None:
+def spend(record: NightRecord, world: World) -> None:
     """What a night consists of, in order."""
     settings, options = world.settings, world.options
     before = find_latest(options.folder)
@@ -180,7 +181,7 @@ def spend(record: Record, world: World) -> None:
             record.night = replace(record.night, committed=commit)
 
 
-def prune_after(record: Record, world: World) -> None:
+def prune_after(record: NightRecord, world: World) -> None:
     """Remove what is old, once all profiles had their turn."""
     options = world.options
     with guarded(record, "nothing was removed"):
@@ -196,7 +197,7 @@ def prune_after(record: Record, world: World) -> None:
 
 
 @contextlib.contextmanager
-def guarded(record: Record, what: str) -> Iterator[None]:
+def guarded(record: NightRecord, what: str) -> Iterator[None]:
     """What goes wrong in here is a warning of the night, which has done its work."""
     try:
         yield
@@ -204,7 +205,7 @@ def guarded(record: Record, what: str) -> Iterator[None]:
         record.warn(f"{what}: {in_a_line(fault_of(error))}")
 
 
-def spend_on(profile: str, record: Record, world: World) -> bool:
+def spend_on(profile: str, record: NightRecord, world: World) -> bool:
     """One profile's turn; whether another one later in the night may bring it further.
 
     Whatever goes wrong is in the record.  Raises KeyboardInterrupt, which is in it too.
@@ -248,7 +249,7 @@ def write_log(world: World, profile: str, text: str) -> str:
     return os.fspath(path)
 
 
-def find_archives(settings: Settings, record: Record) -> Mapping[str, str]:
+def find_archives(settings: Settings, record: NightRecord) -> Mapping[str, str]:
     """The archives this host reaches; none where the site file is not sound, as recipes say too."""
     try:
         return mirrors_of(settings)
@@ -261,9 +262,9 @@ def boot_test(overlays: Mapping[str, Path]) -> Boot:
     """The boot test as `imagebuilder test` makes it, with the checks of these overlays."""
 
     def boot(tree: Tree, release: ReleaseName, ui: Ui) -> Report:
-        from imagebuilder.boot.gate import Options, try_release  # slow to import
+        from imagebuilder.boot.gate import GateOptions, try_release  # slow to import
 
-        return try_release(tree, str(release), overlays, Options(), ui)
+        return try_release(tree, str(release), overlays, GateOptions(), ui)
 
     return boot
 

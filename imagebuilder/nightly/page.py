@@ -20,16 +20,16 @@ from imagebuilder.lock.changes import PackageChange
 from imagebuilder.nightly.history import (
     NIGHTS,
     Cell,
-    Kind,
-    Record,
+    CellKind,
+    ProfileHistory,
     count_security,
     find_cell,
     find_records,
     profiles_of,
 )
 from imagebuilder.nightly.message import headline, night_of
-from imagebuilder.nightly.types import Ending, Night, ProfileNight, Stage
-from imagebuilder.report.page import Log, Tile, show_log
+from imagebuilder.nightly.types import Ending, Night, NightStage, ProfileNight
+from imagebuilder.report.page import LogEnd, Tile, show_log
 from imagebuilder.ui import format_count, format_duration, format_size
 from imagebuilder.untrusted import clean_lines
 
@@ -39,36 +39,36 @@ STEP = 4  # from one bar to the next
 
 
 @dataclass(frozen=True)
-class Look:
+class EndingStyle:
     """How an ending is shown: never by its colour alone."""
 
     mark: str
     tone: str
 
 
-LOOKS: Mapping[Kind, Look] = {
-    Kind.UNCHANGED: Look("=", "calm"),
-    Kind.FRESH: Look("✓", "passed"),
-    Kind.PROMOTED: Look("▲", "passed"),
-    Kind.FAILED: Look("✗", "failed"),
-    Kind.CUT_OFF: Look("!", "degraded"),
-    Kind.WAITING: Look("…", "calm"),
-    Kind.ABSENT: Look("–", "absent"),  # noqa: RUF001
+LOOKS: Mapping[CellKind, EndingStyle] = {
+    CellKind.UNCHANGED: EndingStyle("=", "calm"),
+    CellKind.FRESH: EndingStyle("✓", "passed"),
+    CellKind.PROMOTED: EndingStyle("▲", "passed"),
+    CellKind.FAILED: EndingStyle("✗", "failed"),
+    CellKind.CUT_OFF: EndingStyle("!", "degraded"),
+    CellKind.WAITING: EndingStyle("…", "calm"),
+    CellKind.ABSENT: EndingStyle("–", "absent"),  # noqa: RUF001
 }
-MEANINGS: Mapping[Kind, str] = {
-    Kind.UNCHANGED: "nothing new, and the newest image is released and tested",
-    Kind.FRESH: "a new release passed its boot test",
-    Kind.PROMOTED: "it is stable now",
-    Kind.FAILED: "stable is what it was",
-    Kind.CUT_OFF: "the night ended before its turn was over",
+MEANINGS: Mapping[CellKind, str] = {
+    CellKind.UNCHANGED: "nothing new, and the newest image is released and tested",
+    CellKind.FRESH: "a new release passed its boot test",
+    CellKind.PROMOTED: "it is stable now",
+    CellKind.FAILED: "stable is what it was",
+    CellKind.CUT_OFF: "the night ended before its turn was over",
 }
 
 
 @dataclass(frozen=True)
-class Span:
+class StageSpan:
     """A stage of a profile; `left` and `width` of its bar are percent of all of them."""
 
-    stage: Stage
+    stage: NightStage
     seconds: float
     left: float
     width: float
@@ -81,10 +81,10 @@ class Card:
 
     cell: Cell
     done: ProfileNight
-    spans: tuple[Span, ...]
+    spans: tuple[StageSpan, ...]
     security: tuple[PackageChange, ...]
     others: tuple[PackageChange, ...]
-    log: Log | None
+    log: LogEnd | None
     log_file: str
     boot: str
 
@@ -103,7 +103,7 @@ class Bars:
 class Row:
     """A profile in the history."""
 
-    record: Record
+    record: ProfileHistory
     seconds: Bars
     bytes: Bars
 
@@ -265,21 +265,23 @@ def show_card(
     )
 
 
-def show_spans(done: ProfileNight) -> tuple[Span, ...]:
+def show_spans(done: ProfileNight) -> tuple[StageSpan, ...]:
     """The stages one after the other."""
     whole = sum(done.seconds.values()) or 1.0
-    spans: list[Span] = []
+    spans: list[StageSpan] = []
     before = 0.0
-    for stage in Stage:
+    for stage in NightStage:
         if stage in done.seconds:
             seconds = done.seconds[stage]
             left, width = round(before * 100 / whole, 2), round(seconds * 100 / whole, 2)
-            spans.append(Span(stage, seconds, left, width, done.failed and stage is done.stage))
+            spans.append(
+                StageSpan(stage, seconds, left, width, done.failed and stage is done.stage)
+            )
             before += seconds
     return tuple(spans)
 
 
-def show_row(record: Record) -> Row:
+def show_row(record: ProfileHistory) -> Row:
     """A profile in the history."""
     cells = record.cells
     times = [sum(cell.done.seconds.values()) if cell.done else 0.0 for cell in cells]

@@ -42,7 +42,7 @@ SMTP_PORT = 25
 
 
 @dataclass(frozen=True)
-class Patience:
+class WebhookPatience:
     """How long to wait for an answer, how often to try a webhook, how long before it again (s)."""
 
     answer: float = 15.0
@@ -51,7 +51,11 @@ class Patience:
 
 
 def tell(
-    night: Night, folder: Path, site: NightlyModel, ui: Ui, patience: Patience = Patience()
+    night: Night,
+    folder: Path,
+    site: NightlyModel,
+    ui: Ui,
+    patience: WebhookPatience = WebhookPatience(),
 ) -> tuple[str, ...]:
     """Tell of a night whose report is in `folder` where the site wants it.
 
@@ -87,7 +91,7 @@ def was_cut_off(night: Night, folder: Path) -> bool:
     return any(not each.finished for each in read_nights(folder, ids[-1:]).nights)
 
 
-def tell_webhook(night: Night, page: Path, site: NightlyModel, patience: Patience) -> None:
+def tell_webhook(night: Night, page: Path, site: NightlyModel, patience: WebhookPatience) -> None:
     """Post the night.  Raises WorkError."""
     if address := find_webhook(site, os.environ):
         post(address, webhook_json(night, page), patience)
@@ -117,7 +121,7 @@ def read_secret(path: Path) -> str:
         raise WorkError(f"cannot be read: {what}", where=os.fspath(path)) from None
 
 
-def post(address: str, value: Json, patience: Patience) -> None:
+def post(address: str, value: Json, patience: WebhookPatience) -> None:
     """Post JSON, again if the other side was not there or in trouble.
 
     Raises WorkError without `from`: what is behind it shows the address.
@@ -181,7 +185,7 @@ def silent(name: str) -> Iterator[None]:
         logger.setLevel(before)
 
 
-def tell_mail(night: Night, page: Path, mail: MailModel | None, patience: Patience) -> None:
+def tell_mail(night: Night, page: Path, mail: MailModel | None, patience: WebhookPatience) -> None:
     """Send the night to the mailboxes.  Raises ImagebuilderError."""
     if mail is None:
         return

@@ -12,7 +12,7 @@ from imagebuilder.errors import Fault
 from imagebuilder.lock.changes import PackageChange
 
 
-class Stage(StrEnum):
+class NightStage(StrEnum):
     """What a profile goes through, in this order."""
 
     LOCK = "lock"
@@ -53,8 +53,8 @@ class ProfileNight:
 
     profile: str
     ending: Ending
-    stage: Stage
-    seconds: Mapping[Stage, float] = field(default_factory=dict)
+    stage: NightStage
+    seconds: Mapping[NightStage, float] = field(default_factory=dict)
     fault: Fault | None = None
     log: str = ""
     version: str = ""

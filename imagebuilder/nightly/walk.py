@@ -23,11 +23,11 @@ from imagebuilder.lock.file import find_lock, make_lock_file, render_lock
 from imagebuilder.lock.pool import fetch
 from imagebuilder.lock.types import Lock
 from imagebuilder.locks import held
-from imagebuilder.nightly.choose import Chosen, choose_lock
+from imagebuilder.nightly.choose import LockChoice, choose_lock
 from imagebuilder.nightly.faults import TROUBLES, fault_of, in_a_line
 from imagebuilder.nightly.held import find_hold
 from imagebuilder.nightly.space import check_room
-from imagebuilder.nightly.types import Ending, Stage
+from imagebuilder.nightly.types import Ending, NightStage
 from imagebuilder.nightly.weigh import weigh_tree
 from imagebuilder.nightly.world import Walk, World
 from imagebuilder.nodes.references import find_version
@@ -60,7 +60,7 @@ def go(walk: Walk, world: World) -> None:
 
     Raises what ended it, of TROUBLES.
     """
-    with walk.at(Stage.LOCK):
+    with walk.at(NightStage.LOCK):
         recipe = load_recipe(walk.profile, world.settings)
         with archives(walk):
             chosen = choose_lock(recipe, world.settings, world.upstream, world.ui)
@@ -98,7 +98,7 @@ def archives(walk: Walk) -> Iterator[None]:
         raise
 
 
-def go_without(walk: Walk, world: World, recipe: Recipe, chosen: Chosen) -> None:
+def go_without(walk: Walk, world: World, recipe: Recipe, chosen: LockChoice) -> None:
     """Go with the lock there is, if it leads to anything new; else raise why there is no other."""
     assert chosen.error is not None
     if is_done(world, plan_with(world, recipe, chosen.lock)):
@@ -108,13 +108,13 @@ def go_without(walk: Walk, world: World, recipe: Recipe, chosen: Chosen) -> None
     walk.end(release_with(walk, world, recipe, chosen.lock, chosen))
 
 
-def is_the_locks(stage: Stage, error: Exception) -> bool:
+def is_the_locks(stage: NightStage, error: Exception) -> bool:
     """Whether what went wrong may go well with another lock: not a full tree, a test without QEMU.
 
     A mirror that went away while packages came is the lock's: what is in the pool needs none.
     """
-    return stage in (Stage.BUILD, Stage.PROVE) or (
-        stage is Stage.TEST and isinstance(error, WorkError)
+    return stage in (NightStage.BUILD, NightStage.PROVE) or (
+        stage is NightStage.TEST and isinstance(error, WorkError)
     )
 
 
@@ -138,9 +138,11 @@ def is_done(world: World, plan: Plan) -> bool:
     return stable or not world.options.promote or bool(find_hold(tree, release))
 
 
-def release_with(walk: Walk, world: World, recipe: Recipe, lock: Lock, chosen: Chosen) -> Ending:
+def release_with(
+    walk: Walk, world: World, recipe: Recipe, lock: Lock, chosen: LockChoice
+) -> Ending:
     """From a lock to the channels.  Raises what ends it."""
-    with walk.at(Stage.PLAN):
+    with walk.at(NightStage.PLAN):
         plan = plan_with(world, recipe, lock)
         release = ReleaseName(plan.profile, plan.version)
         walk.known = replace(walk.known, version=plan.version)
@@ -178,9 +180,9 @@ def image_of(walk: Walk, world: World, recipe: Recipe, lock: Lock, plan: Plan) -
     elif plan.ready and not plan.to_build:
         source = world.store
     else:
-        with walk.at(Stage.BUILD):
+        with walk.at(NightStage.BUILD):
             source = build_image(walk, world, recipe, lock, plan)
-    with walk.at(Stage.PROVE):
+    with walk.at(NightStage.PROVE):
         manifest = source.manifest(source.image(name))
         root, proof = manifest["root"], parse_proof(manifest)
         assert isinstance(root, dict)
@@ -213,14 +215,14 @@ def build_image(walk: Walk, world: World, recipe: Recipe, lock: Lock, plan: Plan
     )
     # The proof is made within the build: its time belongs to the next stage.
     proving = sum(answer.seconds for answer in proof.answers)
-    walk.spend(Stage.PROVE, proving)
-    walk.spend(Stage.BUILD, -proving)
+    walk.spend(NightStage.PROVE, proving)
+    walk.spend(NightStage.BUILD, -proving)
     return store
 
 
 def publish_image(walk: Walk, world: World, source: Store, release: ReleaseName) -> None:
     """Make the release, if it is not there, and let `candidate` lead to it."""
-    with walk.at(Stage.PUBLISH):
+    with walk.at(NightStage.PUBLISH):
         before = weigh_tree(world.tree)
         image = source.image(str(release))
         done = publish(source, image, world.tree, world.ui, channel=CANDIDATE)
@@ -230,7 +232,7 @@ def publish_image(walk: Walk, world: World, source: Store, release: ReleaseName)
 
 def test_release(walk: Walk, world: World, release: ReleaseName) -> None:
     """See to it that a boot test of these bytes has passed.  Raises WorkError when none does."""
-    with walk.at(Stage.TEST):
+    with walk.at(NightStage.TEST):
         standing = standing_of(world, release)
         if standing.state is State.FAILED:
             walk.explain(f"it failed before and is tested again: {standing.why}")
@@ -276,7 +278,7 @@ def promote_release(walk: Walk, world: World, release: ReleaseName) -> Ending:
     """Make it stable where that was asked for, and nobody has taken it back."""
     if not world.options.promote or tell_hold(walk, world, release):
         return Ending.FRESH
-    with walk.at(Stage.PROMOTE):
+    with walk.at(NightStage.PROMOTE):
         moved = promote(world.tree, str(release), world.ui)
         world.ui.note(moved.render())
     return Ending.PROMOTED
@@ -290,7 +292,7 @@ def tell_hold(walk: Walk, world: World, release: ReleaseName) -> bool:
     return bool(hold)
 
 
-def accept(walk: Walk, world: World, lock: Lock, chosen: Chosen) -> None:
+def accept(walk: Walk, world: World, lock: Lock, chosen: LockChoice) -> None:
     """Let the lock file follow: the image of this lock has booted."""
     if lock == chosen.file:
         return

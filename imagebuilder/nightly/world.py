@@ -12,7 +12,7 @@ from time import monotonic
 from imagebuilder.nightly.again import is_full
 from imagebuilder.nightly.faults import fault_of
 from imagebuilder.nightly.history import NIGHTS
-from imagebuilder.nightly.types import Ending, NightOptions, ProfileNight, Stage
+from imagebuilder.nightly.types import Ending, NightOptions, NightStage, ProfileNight
 from imagebuilder.nightly.upstream import Upstream
 from imagebuilder.publish.find import ReleaseName
 from imagebuilder.report.types import Report
@@ -54,7 +54,7 @@ class Walk:
     """
 
     def __init__(self, profile: str, ui: Ui) -> None:
-        self.known = ProfileNight(profile, Ending.FAILED, Stage.LOCK)
+        self.known = ProfileNight(profile, Ending.FAILED, NightStage.LOCK)
         self.again = False
         self._ui = ui
 
@@ -63,7 +63,7 @@ class Walk:
         return self.known.profile
 
     @contextmanager
-    def at(self, stage: Stage) -> Iterator[None]:
+    def at(self, stage: NightStage) -> Iterator[None]:
         """What is done here is that stage; its time is added up."""
         self.known = replace(self.known, stage=stage)
         start = monotonic()
@@ -72,7 +72,7 @@ class Walk:
         finally:
             self.spend(stage, monotonic() - start)
 
-    def spend(self, stage: Stage, seconds: float) -> None:
+    def spend(self, stage: NightStage, seconds: float) -> None:
         """Add to the time of a stage."""
         spent = {**self.known.seconds}
         spent[stage] = round(spent.get(stage, 0.0) + seconds, 3)

@@ -43,7 +43,7 @@ Value = bool | str | list[str]
 
 
 @dataclass(frozen=True)
-class Change:
+class NodeEdit:
     """What is to change of one node: keys as in nodes.yaml, vars by name, keys to take out.
 
     `unset` may name a var as `vars.NAME`.
@@ -65,13 +65,13 @@ class Edited:
 
 def parse_change(
     keys: Mapping[str, Value | None], variables: Sequence[str] = (), unset: Sequence[str] = ()
-) -> Change:
+) -> NodeEdit:
     """A Change from what was typed: keys that are empty were not given.  Raises InputError."""
     known = [field.alias or name for name, field in NodeModel.model_fields.items()]
     for key in unset:
         if key not in known and not key.startswith("vars."):
             raise InputError(f"no key named {quote(key)}", hint=suggest(key, known))
-    return Change(
+    return NodeEdit(
         {key: value for key, value in keys.items() if value not in (None, "", [])},
         dict(map(parse_variable, variables)),
         tuple(unset),
@@ -89,12 +89,12 @@ def parse_variable(text: str) -> tuple[str, Json]:
         return name, value
 
 
-def add_node(tree: Tree, name: str, change: Change) -> Edited:
+def add_node(tree: Tree, name: str, change: NodeEdit) -> Edited:
     """Add a node.  Raises InputError: it is there, or something is wrong with it."""
     return edit(tree, name, change, new=True)
 
 
-def set_node(tree: Tree, name: str, change: Change) -> Edited:
+def set_node(tree: Tree, name: str, change: NodeEdit) -> Edited:
     """Change a node.  Raises InputError."""
     return edit(tree, name, change, new=False)
 
@@ -111,7 +111,7 @@ class Written:
         return self.text.splitlines(keepends=True)
 
 
-def edit(tree: Tree, name: str, change: Change, *, new: bool) -> Edited:
+def edit(tree: Tree, name: str, change: NodeEdit, *, new: bool) -> Edited:
     """Write the node `name` with `change`, and all that follows from it."""
     if new and (problem := name_problem(name)):
         raise InputError(problem)
@@ -192,13 +192,13 @@ def put(tree: Tree, name: str, before: Nodes, new: Written) -> Edited:
     return Edited(nodes, before.find(name), after)
 
 
-def with_node(old: Written, name: str, change: Change, *, new: bool) -> Written:
+def with_node(old: Written, name: str, change: NodeEdit, *, new: bool) -> Written:
     """nodes.yaml with the node changed or added: only its lines, else all of it written anew."""
     part = added_part(old, name, change) if new else changed_part(old, name, change)
     return (written(part) if part else None) or whole(old, name, change)
 
 
-def added_part(old: Written, name: str, change: Change) -> str:
+def added_part(old: Written, name: str, change: NodeEdit) -> str:
     """nodes.yaml with the node behind the last one; empty when there is no such place."""
     lines = old.lines
     at = insertion_line(old.document, lines, "nodes") if old.document else None
@@ -210,7 +210,7 @@ def added_part(old: Written, name: str, change: Change) -> str:
     return "".join((*ended(lines[:line]), chunk, *lines[line:]))
 
 
-def changed_part(old: Written, name: str, change: Change) -> str:
+def changed_part(old: Written, name: str, change: NodeEdit) -> str:
     """nodes.yaml with the node's lines changed; empty when they cannot be read by themselves."""
     lines = old.lines
     place = find_lines(old.document, lines, ("nodes", name)) if old.document else None
@@ -232,7 +232,7 @@ def without_node(old: Written, name: str) -> Written:
     return anew(dump(data))
 
 
-def whole(old: Written, name: str, change: Change) -> Written:
+def whole(old: Written, name: str, change: NodeEdit) -> Written:
     """All of nodes.yaml written anew: the node is not on lines of its own, or the first."""
     if old.document is None:
         head = "".join(ended(old.lines)) or HEADER
@@ -258,7 +258,7 @@ def written(text: str) -> Written | None:
         return None
 
 
-def changed_chunk(chunk: str, name: str, change: Change) -> str:
+def changed_chunk(chunk: str, name: str, change: NodeEdit) -> str:
     """The lines of one node with the change; empty when they cannot be read by themselves."""
     indent = re.match(" *", chunk)
     margin = indent[0] if indent else ""
@@ -274,7 +274,7 @@ def changed_chunk(chunk: str, name: str, change: Change) -> str:
     return indented(dump(data, len(step[1]) if step else INDENT), margin)
 
 
-def apply(node: CommentedMap, change: Change) -> CommentedMap:
+def apply(node: CommentedMap, change: NodeEdit) -> CommentedMap:
     """The node's mapping with the change in it; it is changed in place."""
     for key in change.unset:
         within, _, name = key.rpartition(".")

@@ -38,14 +38,14 @@ def find_versions(tree: Tree, profile: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Pointer:
+class Target:
     """Where a channel leads: a version of its own profile, or what is wrong with it, or neither."""
 
     version: str = ""
     fault: Fault | None = None
 
 
-def read_channel(tree: Tree, profile: str, channel: str) -> Pointer:
+def read_channel(tree: Tree, profile: str, channel: str) -> Target:
     """The one reading of a channel: a link to ../../http/releases/PROFILE/VERSION, nothing else."""
     link = tree.channel(profile, channel)
     move = (
@@ -56,15 +56,15 @@ def read_channel(tree: Tree, profile: str, channel: str) -> Pointer:
     try:
         target = link.readlink()
     except FileNotFoundError:
-        return Pointer()
+        return Target()
     except OSError:
         hint = f"move it away, then {move} makes the link"
-        return Pointer(fault=Fault(os.fspath(link), "is not a link", hint))
+        return Target(fault=Fault(os.fspath(link), "is not a link", hint))
     release = tree.release(profile, target.name)
     if os.fspath(target) != f"../../http/releases/{profile}/{target.name}" or not release.is_dir():
         what = f"does not lead to a release of {profile}: it leads to {os.fspath(target)!r}"
-        return Pointer(fault=Fault(os.fspath(link), what, f"{move} points it to a release"))
-    return Pointer(target.name)
+        return Target(fault=Fault(os.fspath(link), what, f"{move} points it to a release"))
+    return Target(target.name)
 
 
 def find_version(tree: Tree, profile: str, channel: str) -> str:

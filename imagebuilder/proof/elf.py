@@ -158,7 +158,7 @@ def string_at(strings: bytes, start: int) -> str:
 
 
 @dataclass(frozen=True)
-class Segment:
+class LoadSegment:
     """A PT_LOAD: `size` bytes of the file from `offset` are at `address`."""
 
     address: int
@@ -167,7 +167,7 @@ class Segment:
 
 
 @dataclass(frozen=True)
-class Section:
+class MappedSection:
     """A section's range of addresses.  Whether the file holds it, its segments say: after slimming
     a section may be one of several pieces, with holes between.
     """
@@ -185,15 +185,15 @@ class Opened:
 
     data: mmap.mmap
     elf: ELFFile
-    segments: tuple[Segment, ...]
-    sections: tuple[Section, ...]
+    segments: tuple[LoadSegment, ...]
+    sections: tuple[MappedSection, ...]
 
     @property
     def machine(self) -> int:
         """e_machine."""
         return int(struct.unpack_from("<H", self.data, 18)[0])
 
-    def named(self, name: str) -> list[Section]:
+    def named(self, name: str) -> list[MappedSection]:
         """The sections with a name."""
         return [section for section in self.sections if section.name == name]
 
@@ -209,7 +209,7 @@ class Opened:
         place = self.offset(address, size)
         return b"" if place is None else self.data[place : place + size]
 
-    def held(self, section: Section) -> Iterator[tuple[int, int, int]]:
+    def held(self, section: MappedSection) -> Iterator[tuple[int, int, int]]:
         """The parts of a section that the file holds: (address, offset, size)."""
         if not section.address:
             if section.in_file:
@@ -240,14 +240,14 @@ def understand(data: mmap.mmap, size: int) -> Opened | None:
         # A mapping reads and seeks as a file does.
         elf = ELFFile(cast("IO[bytes]", data))
         segments = tuple(
-            Segment(
+            LoadSegment(
                 one["p_vaddr"], one["p_offset"], min(one["p_filesz"], size - one["p_offset"])
             )
             for one in elf.iter_segments("PT_LOAD")
             if one["p_offset"] < size
         )  # fmt: skip
         sections = tuple(
-            Section(
+            MappedSection(
                 one.name,
                 one["sh_addr"],
                 one["sh_size"],

@@ -39,7 +39,7 @@ PACKAGES = {
 
 
 @dataclass(frozen=True)
-class Files:
+class FirmwareFiles:
     """The firmware of a root as the kernel `release` looks for it: drivers/base/firmware_loader."""
 
     root: Root
@@ -97,7 +97,7 @@ def prove_firmware(subject: Subject) -> Iterator[Finding]:
     """Every finding about firmware; none for a profile without devices that asks for none."""
     if not subject.hardware and not subject.expectations.firmware:
         return
-    files = Files(subject.root, subject.kernel)
+    files = FirmwareFiles(subject.root, subject.kernel)
     drivers = drivers_of(subject)
     for device in subject.hardware:
         chip = find_chip(device.pci)
@@ -117,7 +117,9 @@ def unknown(device: Hardware, *, told: bool) -> Finding:
     return SAY.warning(what, hint=hint)
 
 
-def prove_chip(device: Hardware, chip: Chip, drivers: Drivers, files: Files) -> Iterator[Finding]:
+def prove_chip(
+    device: Hardware, chip: Chip, drivers: Drivers, files: FirmwareFiles
+) -> Iterator[Finding]:
     """Findings about the firmware of one device that we know."""
     whose = f"{chip.pci} ({device.name})"
     paths = [p for m in drivers.of(chip) if (p := drivers.kernel.by_name.get(m))]
@@ -157,7 +159,7 @@ def prove_chip(device: Hardware, chip: Chip, drivers: Drivers, files: Files) -> 
         yield SAY.fact(what, *(Evidence(path) for path in found))
 
 
-def wanted_by(chip: Chip, modules: Sequence[Module], files: Files) -> Wanted:
+def wanted_by(chip: Chip, modules: Sequence[Module], files: FirmwareFiles) -> Wanted:
     """What the modules may ask for on this chip; without a list of theirs, what is known of it."""
     listed = {n: m.path for m in modules for n in m.info.get("firmware", ())}
     if listed:
@@ -173,7 +175,7 @@ def wanted_by(chip: Chip, modules: Sequence[Module], files: Files) -> Wanted:
     return Wanted(names, tuple(glob for glob, matches in found.items() if not matches))
 
 
-def stand_in(name: str, wanted: Wanted, files: Files) -> str:
+def stand_in(name: str, wanted: Wanted, files: FirmwareFiles) -> str:
     """The file that is there and that the driver takes as well in place of `name`, "" for none."""
     for pair in STAND_INS:
         for ending, other in (pair, pair[::-1]):
@@ -191,7 +193,7 @@ def asked(name: str, module: str) -> Evidence:
     return Evidence(f"{FOLDER}/{name}")
 
 
-def where_from(chip: Chip, files: Files) -> str:
+def where_from(chip: Chip, files: FirmwareFiles) -> str:
     """The hint for files that are missing."""
     top = chip.firmware[0].partition("/")[0]
     hint = f"install {PACKAGES.get(top, 'the package that has them')}, and let nothing prune them"
@@ -201,7 +203,7 @@ def where_from(chip: Chip, files: Files) -> str:
     return hint
 
 
-def prove_globs(globs: Sequence[str], files: Files) -> Iterator[Finding]:
+def prove_globs(globs: Sequence[str], files: FirmwareFiles) -> Iterator[Finding]:
     """Findings about what overlays ask for: each glob matches."""
     for glob in globs:
         found = files.glob(glob)

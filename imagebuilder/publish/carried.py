@@ -49,7 +49,7 @@ class Carried:
 
 
 @dataclass(frozen=True)
-class Kept:
+class KeptReports:
     """The ids of the reports that were kept, and why others were not."""
 
     kept: tuple[str, ...]
@@ -83,7 +83,7 @@ def pack_reports(tree: Tree, reports: Sequence[Report]) -> bytes:
     return "".join(f"{json.dumps(one)}\n" for one in carried).encode()
 
 
-def take_reports(tree: Tree, name: str, stream: IO[bytes], ui: Ui) -> Kept:
+def take_reports(tree: Tree, name: str, stream: IO[bytes], ui: Ui) -> KeptReports:
     """Keep the reports in `stream` that are about the bytes of `profile@version` in this tree.
 
     Raises InputError when there is no release of that name, or for lines that are no reports.
@@ -99,7 +99,7 @@ def take_reports(tree: Tree, name: str, stream: IO[bytes], ui: Ui) -> Kept:
                 refused.append(f"boot test {report.id!r} was not taken: {why}")
             elif keep(tree, report, carried.logs):
                 kept.append(report.id)
-    return Kept(tuple(kept), tuple(refused))
+    return KeptReports(tuple(kept), tuple(refused))
 
 
 def find_objection(tree: Tree, release: ReleaseName, report: Report, logs: Collection[str]) -> str:

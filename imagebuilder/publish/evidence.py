@@ -28,7 +28,7 @@ class Doubt:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class UseEvidence:
     """All records: files of `nodes`, there may be a few of nodes that are gone; what `strangers`
     told; and what may say anything.
 
@@ -53,7 +53,7 @@ class Evidence:
         return tuple(found)
 
 
-def read_evidence(tree: Tree, nodes: Nodes | None) -> Evidence:
+def read_evidence(tree: Tree, nodes: Nodes | None) -> UseEvidence:
     """Every record; `nodes` None (they are not known) reads those of all MACs, up to a number."""
     folder = tree.path / "seen"
     names = [entry.name for entry in os.scandir(folder)]
@@ -77,4 +77,4 @@ def read_evidence(tree: Tree, nodes: Nodes | None) -> Evidence:
     except DamagedRecordError:
         damaged.append(tree.strangers)
         strangers = ()
-    return Evidence(tuple(found), strangers, tuple(damaged), len(unread))
+    return UseEvidence(tuple(found), strangers, tuple(damaged), len(unread))

@@ -27,7 +27,7 @@ from imagebuilder.ui import Ui, format_size
 
 
 @dataclass(frozen=True)
-class Listed:
+class ListedRelease:
     """One release; `published` in seconds since 1970, sizes in bytes.
 
     `size` is the root's, `files` what a web server may send of it, `formats` what its root is
@@ -105,7 +105,7 @@ TESTED = {
 HEADERS = ("release", "channels", "published", "root", "http", "tested", "kept", "in use by")
 
 
-def list_releases(tree: Tree, profile: str = "", usage: Usage | None = None) -> list[Listed]:
+def list_releases(tree: Tree, profile: str = "", usage: Usage | None = None) -> list[ListedRelease]:
     """Every release of a profile or of all, oldest first, and who uses it (`usage`, or as now)."""
     usage = usage or find_usage(tree)
     forced = find_forced(tree)
@@ -127,7 +127,7 @@ def find_forced(tree: Tree) -> dict[ReleaseName, Event]:
     return {release: move for release, move in found.items() if move.reason}
 
 
-def tell_forced(listed: Sequence[Listed], ui: Ui) -> None:
+def tell_forced(listed: Sequence[ListedRelease], ui: Ui) -> None:
     """Warn of every release that is stable untested: a person may have forgotten it."""
     for release in listed:
         if STABLE in release.channels and release.is_forced and release.forced:
@@ -138,10 +138,10 @@ def tell_forced(listed: Sequence[Listed], ui: Ui) -> None:
 
 def describe(
     tree: Tree, release: ReleaseName, nodes: tuple[str, ...], forced: Event | None
-) -> Listed:
+) -> ListedRelease:
     """One release.  A damaged manifest has a root of 0 bytes here; promote says what is wrong."""
     folder = tree.release(release.profile, release.version)
-    return Listed(
+    return ListedRelease(
         release=release,
         channels=find_channels(tree, release),
         published=int(tree.published(release.profile, release.version)),

@@ -28,7 +28,7 @@ from imagebuilder.errors import Fault, HostError, ImagebuilderError, InputError,
 from imagebuilder.image.manifest import SCHEMA
 from imagebuilder.locks import held
 from imagebuilder.process import Completed, check_tools, run
-from imagebuilder.publish.carried import Kept, find_carried, pack_reports
+from imagebuilder.publish.carried import KeptReports, find_carried, pack_reports
 from imagebuilder.publish.channel import check_channel
 from imagebuilder.publish.gate import check_reason
 from imagebuilder.publish.objects import list_objects, object_path
@@ -191,7 +191,7 @@ def send_reports(
     assert tested is not None
     with ui.step(f"send reports of {image.name}"):
         answer = ask(remote, "--reports", image.name, stdin=pack_reports(tested, found))
-    told = decode_box(Kept, answer, remote.host, hint=OTHER)
+    told = decode_box(KeptReports, answer, remote.host, hint=OTHER)
     for why in told.refused:
         ui.warn(f"{remote.host}: {why}")
     return told.kept

@@ -43,7 +43,7 @@ BOOT_MINUTES = 10
 
 
 @dataclass(frozen=True)
-class Collected:
+class CollectedReleases:
     """What gc removed or would: releases, what is left of others; and why the others stay."""
 
     releases: tuple[ReleaseName, ...]
@@ -108,7 +108,7 @@ def unpublish(tree: Tree, name: str, ui: Ui, caution: Caution) -> ReleaseName:
 
 def collect_releases(
     tree: Tree, ui: Ui, caution: Caution, *, keep: int, dry_run: bool
-) -> Collected:
+) -> CollectedReleases:
     """Remove all but the newest `keep` releases of each profile and those with a reason to stay.
 
     Raises InputError when nodes.yaml, which may pin releases, cannot be understood.
@@ -127,7 +127,7 @@ def collect_releases(
                 remove_releases(tree, going, loose)
                 drop_unshared(tree)
     kept = tuple((release, reasons[release].what) for release in old if release in reasons)
-    return Collected(tuple(going), tuple(loose), kept)
+    return CollectedReleases(tuple(going), tuple(loose), kept)
 
 
 def beyond(releases: Sequence[ReleaseName], keep: int) -> list[ReleaseName]:

@@ -47,32 +47,32 @@ WITH_TICKET = re.compile(rb"/report/(" + SECRET.encode() + rb")/")
 
 
 @dataclass(frozen=True)
-class Mark:
+class LogMark:
     """How far the log was read."""
 
     inode: int = 0
     offset: int = 0
 
 
-def read_mark(path: Path) -> Mark:
+def read_mark(path: Path) -> LogMark:
     """The place in a file; the start of everything when there is none, or it is damaged."""
     try:
         value = parse_record(read_bounded(path, 200) or b"")
     except DamagedRecordError:
-        return Mark()
+        return LogMark()
     if isinstance(value, list) and len(value) == 2:
         inode, offset = value
         if isinstance(inode, int) and isinstance(offset, int) and offset >= 0:
-            return Mark(inode, offset)
-    return Mark()
+            return LogMark(inode, offset)
+    return LogMark()
 
 
-def write_mark(path: Path, mark: Mark) -> None:
+def write_mark(path: Path, mark: LogMark) -> None:
     """Write a place down."""
     place_file(path, json.dumps([mark.inode, mark.offset]).encode())
 
 
-def read_piece(log: Path, mark: Mark) -> tuple[list[bytes], Mark]:
+def read_piece(log: Path, mark: LogMark) -> tuple[list[bytes], LogMark]:
     """The next whole lines behind a mark, at most PIECE bytes, and the mark behind them.
 
     A log that was set aside (serve/rotate.py) is read to its end first, and is at its end when the
@@ -85,7 +85,7 @@ def read_piece(log: Path, mark: Mark) -> tuple[list[bytes], Mark]:
     return read_file(log, mark)
 
 
-def read_file(path: Path, mark: Mark) -> tuple[list[bytes], Mark]:
+def read_file(path: Path, mark: LogMark) -> tuple[list[bytes], LogMark]:
     """The next whole lines of one file.
 
     A piece without a line end is no line of the web server's, which are shorter: it is passed over.
@@ -101,8 +101,8 @@ def read_file(path: Path, mark: Mark) -> tuple[list[bytes], Mark]:
         return [], mark
     end = content.rfind(b"\n") + 1
     if not end and len(content) == PIECE:
-        return [], Mark(info.st_ino, start + PIECE)
-    return content[:end].splitlines(), Mark(info.st_ino, start + end)
+        return [], LogMark(info.st_ino, start + PIECE)
+    return content[:end].splitlines(), LogMark(info.st_ino, start + end)
 
 
 def old_log(log: Path) -> Path:

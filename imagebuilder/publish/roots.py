@@ -23,7 +23,7 @@ from imagebuilder.publish.objects import (
 )
 from imagebuilder.publish.repo import check_out
 from imagebuilder.publish.stage import Facts
-from imagebuilder.publish.verify import Change, How, file_sum, find_changes
+from imagebuilder.publish.verify import DamagedPath, How, file_sum, find_changes
 from imagebuilder.store.repository import Store
 from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.tree import Tree
@@ -75,7 +75,7 @@ def is_folder(root: Path) -> bool:
 
 
 def restore(
-    source: Store, repo: Store, commit: str, root: Path, change: Change, work: Path
+    source: Store, repo: Store, commit: str, root: Path, change: DamagedPath, work: Path
 ) -> None:
     """Make one path as it was; `work` is an empty folder on the same file system."""
     path = root / change.path

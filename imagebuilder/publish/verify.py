@@ -47,7 +47,7 @@ class How(StrEnum):
 
 
 @dataclass(frozen=True)
-class Change:
+class DamagedPath:
     """A path below the top that is not as the commit has it; the top itself is "."."""
 
     path: str
@@ -58,7 +58,7 @@ class Change:
         return f"{self.how}: {self.detail}" if self.detail else str(self.how)
 
 
-def find_changes(repo: Path, commit: str, top: Path) -> list[Change]:
+def find_changes(repo: Path, commit: str, top: Path) -> list[DamagedPath]:
     """Everything below `top` that differs from `commit` of the repository `repo`, sorted by path.
 
     Reads every byte, with a thread for each processor.  Times are not compared.
@@ -66,8 +66,8 @@ def find_changes(repo: Path, commit: str, top: Path) -> list[Change]:
     try:
         tree, meta = read_commit(repo, commit)
     except DamagedObjectError as error:
-        return [Change(".", How.OBJECT, told(error))]
-    changes: list[Change] = []
+        return [DamagedPath(".", How.OBJECT, told(error))]
+    changes: list[DamagedPath] = []
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = []
         for batch in batches(walk(repo, top, tree, meta, changes)):
@@ -91,7 +91,9 @@ def batches(wanted: Iterator[Wanted]) -> Iterator[list[Wanted]]:
     yield batch
 
 
-def walk(repo: Path, top: Path, tree: str, meta: str, changes: list[Change]) -> Iterator[Wanted]:
+def walk(
+    repo: Path, top: Path, tree: str, meta: str, changes: list[DamagedPath]
+) -> Iterator[Wanted]:
     """The files that both sides have; what only one has, and other folders, go to `changes`."""
     todo = [("", tree, meta)]
     while todo:
@@ -100,11 +102,11 @@ def walk(repo: Path, top: Path, tree: str, meta: str, changes: list[Change]) -> 
         try:
             wanted = read_folder(repo, tree)
         except DamagedObjectError as error:
-            changes.append(Change(path or ".", How.OBJECT, told(error)))
+            changes.append(DamagedPath(path or ".", How.OBJECT, told(error)))
             continue
         try:
             if dirmeta_sum(here) != meta:
-                changes.append(Change(path or ".", How.META))
+                changes.append(DamagedPath(path or ".", How.META))
             there = {entry.name: entry for entry in os.scandir(here)}
         except OSError as error:
             changes.append(unreadable(path or ".", error))
@@ -121,27 +123,27 @@ def walk(repo: Path, top: Path, tree: str, meta: str, changes: list[Change]) -> 
 
 def differing_names(
     path: str, wanted: Folder, there: dict[str, os.DirEntry[str]]
-) -> Iterator[Change]:
+) -> Iterator[DamagedPath]:
     """Names of one folder that only one side has, or that are folders on one side only."""
     for name in sorted({*wanted.files, *wanted.folders} - there.keys()):
-        yield Change(below(path, name), How.MISSING)
+        yield DamagedPath(below(path, name), How.MISSING)
     for name, entry in there.items():
         where, is_folder = below(path, name), entry.is_dir(follow_symlinks=False)
         if name not in wanted.files and name not in wanted.folders:
-            yield Change(where, How.ADDED)
+            yield DamagedPath(where, How.ADDED)
         elif is_folder != (name in wanted.folders) or not (
             is_folder or entry.is_file(follow_symlinks=False) or entry.is_symlink()
         ):
-            yield Change(where, How.KIND)
+            yield DamagedPath(where, How.KIND)
 
 
-def check_files(top: Path, wanted: Sequence[Wanted]) -> list[Change]:
+def check_files(top: Path, wanted: Sequence[Wanted]) -> list[DamagedPath]:
     """Those of `wanted` that differ."""
     changes, hasher = [], Hasher()
     for path, checksum in wanted:
         try:
             if file_sum(f"{top}/{path}", hasher) != checksum:
-                changes.append(Change(path, How.CHANGED))
+                changes.append(DamagedPath(path, How.CHANGED))
         except OSError as error:
             changes.append(unreadable(path, error))
     return changes
@@ -177,6 +179,6 @@ def told(error: DamagedObjectError) -> str:
     return f"{error.faults[0].where} {error.faults[0].what}"
 
 
-def unreadable(path: str, error: OSError) -> Change:
+def unreadable(path: str, error: OSError) -> DamagedPath:
     """What the system said of a path."""
-    return Change(path, How.UNREADABLE, error.strerror or str(error))
+    return DamagedPath(path, How.UNREADABLE, error.strerror or str(error))

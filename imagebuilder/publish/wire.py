@@ -67,7 +67,7 @@ def pack(folder: Path, names: Sequence[str], out: int) -> tuple[Piped, Piped]:
     )
 
 
-class Counter:
+class PipeCounter:
     """Carries bytes from one pipe to another in a thread and counts them.
 
     `broken` means that nobody reads the other end any more.
@@ -103,7 +103,7 @@ def stream_objects(
     packed, packing = os.pipe()
     wire, sending = os.pipe()
     with ui.bar(0, f"send {format_count(len(names), 'object')}") as bar:
-        packers, counter = pack(folder, names, packing), Counter(packed, sending, bar)
+        packers, counter = pack(folder, names, packing), PipeCounter(packed, sending, bar)
         threads = [threading.Thread(target=part.run) for part in (*packers, counter)]
         with ExitStack() as stack:
             for thread in threads:

@@ -20,14 +20,14 @@ from imagebuilder.recipe.places import load_places
 from imagebuilder.recipe.positions import Origin
 from imagebuilder.recipe.read import (
     OVERLAY_FILE,
-    Site,
+    LoadedSite,
     choose_base,
     load_chain,
     load_parts,
     load_site,
 )
 from imagebuilder.recipe.render import BASE_NAMES, Renderer, Scope
-from imagebuilder.recipe.resolve import Merged, Setting, merge_chain
+from imagebuilder.recipe.resolve import Merged, VarSetting, merge_chain
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.recipe.variables import (
@@ -140,7 +140,7 @@ def resolve_recipe(
 
 
 def scopes_of(
-    parts: Mapping[str, Part], merged: Merged, chosen: Mapping[str, Setting], scope: Scope
+    parts: Mapping[str, Part], merged: Merged, chosen: Mapping[str, VarSetting], scope: Scope
 ) -> dict[str, Scope]:
     """The scope of each overlay: what lists it, and where the vars were set that somebody set."""
     listed = dict(merged.overlays)
@@ -167,7 +167,7 @@ def choose_kernel(merged: Merged, name: str, base: BaseFile, faults: list[Fault]
 
 
 def undeclared_faults(
-    merged: Merged, declared: Mapping[str, Declared], site: Site, settings: Settings
+    merged: Merged, declared: Mapping[str, Declared], site: LoadedSite, settings: Settings
 ) -> list[Fault]:
     """A fault for each var of the recipe or the site that no overlay declares."""
     unknown = merged.settings.keys() - declared.keys()
@@ -179,12 +179,12 @@ def undeclared_faults(
     return faults + check_declared(of_site, declared, spare, "no overlay declares this var")
 
 
-def site_vars(site: Site) -> dict[str, Setting]:
+def site_vars(site: LoadedSite) -> dict[str, VarSetting]:
     """The vars of the site file as settings."""
     if site.document is None:
         return {}
     return {
-        name: Setting(value, Origin(site.document, ("vars", name)))
+        name: VarSetting(value, Origin(site.document, ("vars", name)))
         for name, value in site.file.vars.items()
     }
 
@@ -209,10 +209,10 @@ def declared_in(
     )
 
 
-def person_keys(site: Site, declared: Declared, faults: list[Fault]) -> dict[str, Setting]:
+def person_keys(site: LoadedSite, declared: Declared, faults: list[Fault]) -> dict[str, VarSetting]:
     """The ssh keys of the site or the person as a setting; none if there are no keys."""
     before = len(faults)
     keys = load_site_keys(site.document, site.file.ssh_keys, site.home, faults)
     if len(faults) > before:  # reported where they are written; a stand-in avoids a second fault
-        return {KEYS_VAR: Setting(["-"] * max(1, declared.model.min_items), None)}
-    return {KEYS_VAR: Setting(keys, None)} if keys else {}
+        return {KEYS_VAR: VarSetting(["-"] * max(1, declared.model.min_items), None)}
+    return {KEYS_VAR: VarSetting(keys, None)} if keys else {}

@@ -13,13 +13,13 @@ from imagebuilder.recipe.keys import find_fingerprints
 from imagebuilder.recipe.model import SiteSourceModel
 from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.positions import Document, KeyPath, Yaml, load_document
-from imagebuilder.recipe.read import OVERLAY_FILE, Site
+from imagebuilder.recipe.read import OVERLAY_FILE, LoadedSite
 from imagebuilder.recipe.validate import listing, quote, suggest
 from imagebuilder.settings import Settings
 
 
 def load_places(
-    site: Site, parts: Mapping[str, Part], settings: Settings, faults: list[Fault]
+    site: LoadedSite, parts: Mapping[str, Part], settings: Settings, faults: list[Fault]
 ) -> dict[str, SiteSourceModel]:
     """The site's places by the name of the source, the path of each key made absolute.
 

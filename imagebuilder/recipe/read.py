@@ -14,7 +14,7 @@ from imagebuilder.errors import Fault, InputError
 from imagebuilder.recipe.model import BaseFile, OverlayFile, RecipeFile, SiteFile
 from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.positions import Document, Origin, load_document
-from imagebuilder.recipe.resolve import Link, Merged
+from imagebuilder.recipe.resolve import Merged, RecipeLink
 from imagebuilder.recipe.validate import parse_model, quote, suggest
 from imagebuilder.settings import Settings
 
@@ -24,7 +24,7 @@ OVERLAY_FILE = "overlay.yaml"
 
 
 @dataclass(frozen=True)
-class Site:
+class LoadedSite:
     """The site file, its document (None when there is no file), and the person's home.
 
     Not `sound` means that there is a file which cannot be used: nobody knows what it would set.
@@ -66,13 +66,13 @@ def read_file(
 
 def load_chain(
     recipe: str, settings: Settings, faults: list[Fault]
-) -> tuple[tuple[Link, ...], bool]:
+) -> tuple[tuple[RecipeLink, ...], bool]:
     """The file of a recipe that there is after those it extends, and whether that is all."""
     recipes = settings.find_recipes()
-    chain: list[Link] = []
+    chain: list[RecipeLink] = []
     whole, name = True, recipe
     while read := read_file(RecipeFile, recipes[name], settings, faults):
-        chain.insert(0, Link(name, read.document, read.file))
+        chain.insert(0, RecipeLink(name, read.document, read.file))
         whole = whole and read.sound
         extends = read.file.extends
         if extends is None:
@@ -85,7 +85,7 @@ def load_chain(
 
 
 def extends_problem(
-    extends: str, chain: Sequence[Link], names: Sequence[str]
+    extends: str, chain: Sequence[RecipeLink], names: Sequence[str]
 ) -> tuple[str, str] | None:
     """What and hint if the first file of `chain` cannot extend this profile."""
     if extends not in names:
@@ -143,11 +143,11 @@ def load_parts(
     return parts, whole
 
 
-def load_site(settings: Settings, home: Path, faults: list[Fault]) -> Site:
+def load_site(settings: Settings, home: Path, faults: list[Fault]) -> LoadedSite:
     """The site file; the defaults when there is none."""
     if not settings.site.exists():
-        return Site(None, SiteFile(), home)
+        return LoadedSite(None, SiteFile(), home)
     read = read_file(SiteFile, settings.site, settings, faults)
     if read is None:
-        return Site(None, SiteFile(), home, sound=False)
-    return Site(read.document, read.file, home, read.sound)
+        return LoadedSite(None, SiteFile(), home, sound=False)
+    return LoadedSite(read.document, read.file, home, read.sound)

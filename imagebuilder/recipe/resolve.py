@@ -15,7 +15,7 @@ from imagebuilder.recipe.validate import quote, suggest
 
 
 @dataclass(frozen=True)
-class Link:
+class RecipeLink:
     """One recipe file of an `extends` chain."""
 
     name: str
@@ -24,7 +24,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Setting:
+class VarSetting:
     """A value for a var and where it was written; `origin` is None for keys of the person."""
 
     value: VarValue
@@ -41,12 +41,12 @@ class Merged:
     kernel: tuple[str, Origin] | None
     overlays: tuple[tuple[str, Origin], ...]
     removed: Mapping[str, Origin]
-    settings: Mapping[str, Setting]
+    settings: Mapping[str, VarSetting]
     hardware: tuple[Hardware, ...]
     boot: Boot
 
 
-def merge_chain(chain: Sequence[Link], faults: list[Fault]) -> Merged:
+def merge_chain(chain: Sequence[RecipeLink], faults: list[Fault]) -> Merged:
     """Merge recipe files, the most basic first.
 
     Overlays are appended to those of the extended profile after `without` took some away; vars and
@@ -60,7 +60,7 @@ def merge_chain(chain: Sequence[Link], faults: list[Fault]) -> Merged:
     bases = [(n.file.base, Origin(n.document, ("base",))) for n in chain if n.file.base]
     kernels = [(n.file.kernel, Origin(n.document, ("kernel",))) for n in chain if n.file.kernel]
     settings = {
-        name: Setting(value, Origin(link.document, ("vars", name)))
+        name: VarSetting(value, Origin(link.document, ("vars", name)))
         for link in chain
         for name, value in link.file.vars.items()
     }
@@ -80,7 +80,7 @@ def merge_chain(chain: Sequence[Link], faults: list[Fault]) -> Merged:
 
 
 def remove_overlays(
-    link: Link, overlays: list[tuple[str, Origin]], faults: list[Fault]
+    link: RecipeLink, overlays: list[tuple[str, Origin]], faults: list[Fault]
 ) -> dict[str, Origin]:
     """Take `without` out of `overlays`; returns what was removed, with where that is written."""
     names = [name for name, _ in overlays]
@@ -96,7 +96,7 @@ def remove_overlays(
     }
 
 
-def add_overlays(link: Link, overlays: list[tuple[str, Origin]], faults: list[Fault]) -> None:
+def add_overlays(link: RecipeLink, overlays: list[tuple[str, Origin]], faults: list[Fault]) -> None:
     """Append the overlays of one file."""
     for index, name in enumerate(link.file.overlays):
         origin = Origin(link.document, ("overlays", index))
@@ -108,7 +108,7 @@ def add_overlays(link: Link, overlays: list[tuple[str, Origin]], faults: list[Fa
         faults.append(origin.fault(f"{quote(name)} is already listed{place}"))
 
 
-def merge_boot(chain: Sequence[Link]) -> Boot:
+def merge_boot(chain: Sequence[RecipeLink]) -> Boot:
     """The boot settings, key by key."""
     boot = Boot("nfs", ("tty0", "ttyS0,115200"), ())
     for model in (link.file.boot for link in chain):

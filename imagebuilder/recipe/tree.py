@@ -32,7 +32,7 @@ KINDS = (
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundFile:
     """Something below files/: where it is, its path in the root as written, and lstat(2)'s mode."""
 
     path: Path
@@ -73,7 +73,7 @@ def load_tree(
     return tuple(sorted((file for file in loaded if file), key=lambda file: file.target))
 
 
-def walk(folder: Path, target: str) -> Iterator[Found]:
+def walk(folder: Path, target: str) -> Iterator[FoundFile]:
     """Everything below `folder` that is not a folder, in order; symlinks are not followed."""
     with os.scandir(folder) as entries:
         listed = sorted(entries, key=lambda entry: entry.name)
@@ -82,10 +82,10 @@ def walk(folder: Path, target: str) -> Iterator[Found]:
         if entry.is_dir(follow_symlinks=False):
             yield from walk(Path(entry.path), inside)
         else:
-            yield Found(Path(entry.path), inside, entry.stat(follow_symlinks=False).st_mode)
+            yield FoundFile(Path(entry.path), inside, entry.stat(follow_symlinks=False).st_mode)
 
 
-def check_found(found: Found, shown: str, faults: list[Fault]) -> bool:
+def check_found(found: FoundFile, shown: str, faults: list[Fault]) -> bool:
     """Whether an entry may go into a root; why not is added to `faults`."""
     where = f"{shown}/files{printable(found.target)}"
     if printable(found.target) != found.target:
@@ -97,7 +97,7 @@ def check_found(found: Found, shown: str, faults: list[Fault]) -> bool:
     return True
 
 
-def kind_problem(found: Found) -> tuple[str, str] | None:
+def kind_problem(found: FoundFile) -> tuple[str, str] | None:
     """What and hint if this kind of file does not belong into an overlay."""
     for is_kind, name in KINDS:
         if is_kind(found.mode):
@@ -152,7 +152,7 @@ def check_rule(scope: Scope, target: str, rule: FileRule, landed: set[str]) -> N
         scope.fault((*path, "mode"), "setuid and setgid are refused", "let a package bring it")
 
 
-def check_twins(found: list[Found], shown: str, faults: list[Fault]) -> None:
+def check_twins(found: list[FoundFile], shown: str, faults: list[Fault]) -> None:
     """`X` and `X.j2` beside each other are one file too many."""
     plain = {entry.target for entry in found if not entry.is_template}
     for entry in found:
@@ -162,7 +162,7 @@ def check_twins(found: list[Found], shown: str, faults: list[Fault]) -> None:
 
 
 def load_file(
-    scope: Scope, found: Found, shown: str, rule: FileRule, owner_rule: Rule
+    scope: Scope, found: FoundFile, shown: str, rule: FileRule, owner_rule: Rule
 ) -> TreeFile | None:
     """One file as it lands; None when its rule leaves it out or it is at fault."""
     path = ("files", found.lands)
@@ -191,7 +191,7 @@ def load_file(
     return TreeFile(found.lands, digest_of_bytes(content), mode, owner, group, content=content)
 
 
-def render_file(scope: Scope, found: Found, shown: str) -> bytes | None:
+def render_file(scope: Scope, found: FoundFile, shown: str) -> bytes | None:
     """The rendered template; None when it is at fault.  Raises OSError."""
     where = f"{shown}/files{found.target}"
     try:

@@ -14,7 +14,7 @@ from imagebuilder.recipe.model_words import VarValue
 from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.positions import Origin
 from imagebuilder.recipe.render import RESERVED
-from imagebuilder.recipe.resolve import Merged, Setting
+from imagebuilder.recipe.resolve import Merged, VarSetting
 from imagebuilder.recipe.validate import found_words, listing, quote, suggest
 
 PYTHON_TYPES: Mapping[str, type] = {"string": str, "integer": int, "boolean": bool, "list": list}
@@ -37,9 +37,9 @@ class Declared:
     sound: bool
 
     @property
-    def default(self) -> Setting | None:
+    def default(self) -> VarSetting | None:
         """The default as a setting that was written nowhere in particular."""
-        return None if self.model.default is None else Setting(self.model.default, None)
+        return None if self.model.default is None else VarSetting(self.model.default, None)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def value_problem(model: VarModel, value: VarValue) -> str:
 
 def choose_values(
     declared: Mapping[str, Declared],
-    settings: Mapping[str, Setting],
+    settings: Mapping[str, VarSetting],
     merged: Merged,
     faults: list[Fault],
     *,
@@ -132,7 +132,7 @@ def choose_values(
 
 
 def find_fault(
-    name: str, declaration: Declared, setting: Setting | None, merged: Merged, site_file: str
+    name: str, declaration: Declared, setting: VarSetting | None, merged: Merged, site_file: str
 ) -> Fault | None:
     """What is wrong with the value of a var: where it was set, else where its overlay is listed."""
     if not declaration.sound:
@@ -163,7 +163,7 @@ def place_of(overlay: str, merged: Merged) -> Origin:
 
 
 def check_declared(
-    settings: Mapping[str, Setting],
+    settings: Mapping[str, VarSetting],
     declared: Mapping[str, Declared],
     spare: frozenset[str],
     what: str,

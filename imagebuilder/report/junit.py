@@ -7,7 +7,7 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from imagebuilder.report.timeline import find_failed, find_spans
-from imagebuilder.report.types import Check, Machine, Outcome, Report, Stage, Trial, Verdict
+from imagebuilder.report.types import Check, MachineReport, Outcome, Report, Stage, Trial, Verdict
 from imagebuilder.report.words import headline
 from imagebuilder.untrusted import clean_lines
 
@@ -72,7 +72,7 @@ def suite(
     return part
 
 
-def add_stages(part: ElementTree.Element, trial: Trial, machine: Machine | None) -> None:
+def add_stages(part: ElementTree.Element, trial: Trial, machine: MachineReport | None) -> None:
     """A case for each stage that was passed and for the one that was not."""
     spans = find_spans(machine) if machine else ()
     failed = not trial.verdict.passed and (machine is None or machine in find_failed(trial))

@@ -18,7 +18,7 @@ from imagebuilder.report.types import (
     ORDER,
     Check,
     Inference,
-    Machine,
+    MachineReport,
     Outcome,
     Report,
     Stage,
@@ -50,7 +50,7 @@ PHASES = (
 
 
 @dataclass(frozen=True)
-class Row:
+class StageRow:
     """A stage of the timeline; `left` and `width` of its bar are percent of the whole."""
 
     span: Span
@@ -60,13 +60,13 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Shown:
+class MachinePage:
     """A machine with its timeline; `ssh` in seconds after power-on."""
 
     name: str
     mac: str
     address: str
-    rows: tuple[Row, ...]
+    rows: tuple[StageRow, ...]
     ssh: float | None
 
 
@@ -77,11 +77,11 @@ class ShownTrial:
     name: str
     verdict: Verdict
     seconds: float
-    machines: tuple[Shown, ...]
+    machines: tuple[MachinePage, ...]
 
 
 @dataclass(frozen=True)
-class Log:
+class LogEnd:
     """The end of a log: `shown` of its `lines`."""
 
     anchor: str
@@ -95,7 +95,7 @@ class Log:
 
 
 @dataclass(frozen=True)
-class Part:
+class PagePart:
     """Something of a trial or machine, under its name."""
 
     name: str
@@ -117,7 +117,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class File:
+class BootedFile:
     """One of the booted files."""
 
     name: str
@@ -147,7 +147,7 @@ def render_page(report: Report, logs: Mapping[str, str]) -> str:
         trials=[show_trial(trial) for trial in report.trials],
         checked=list(machine_checks(report)),
         counted=counted(all_checks(report)),
-        inferences=[Part(t.name, inference=t.inference) for t in report.trials if t.inference],
+        inferences=[PagePart(t.name, inference=t.inference) for t in report.trials if t.inference],
         facts=facts(report),
         files=list(files(report)),
         logs=show_logs(logs),
@@ -162,13 +162,13 @@ def tone(report: Report) -> str:
     return "degraded" if report.degraded or not report.complete else "passed"
 
 
-def find_failures(report: Report) -> Iterator[Part]:
+def find_failures(report: Report) -> Iterator[PagePart]:
     """What failed, by name: the static checks, then ways to boot."""
     if report.failure and report.failure.stage is Stage.STATIC:
-        yield Part("The tree", report.failure)
+        yield PagePart("The tree", report.failure)
     for trial in report.trials:
         if not trial.verdict.passed:
-            yield Part(trial.name, trial.verdict)
+            yield PagePart(trial.name, trial.verdict)
 
 
 def tiles(report: Report) -> Iterator[Tile]:
@@ -195,13 +195,13 @@ def all_checks(report: Report) -> tuple[Check, ...]:
     return (*report.static, *(c for trial in report.trials for c in trial_checks(trial)))
 
 
-def machine_checks(report: Report) -> Iterator[Part]:
+def machine_checks(report: Report) -> Iterator[PagePart]:
     """The boot checks of each machine."""
     for trial in report.trials:
         for machine in trial.machines:
             if machine.checks:
                 name = f"{machine.name}, {trial.firmware}+{trial.root}, over ssh"
-                yield Part(name, checks=machine.checks)
+                yield PagePart(name, checks=machine.checks)
 
 
 def show_trial(trial: Trial) -> ShownTrial:
@@ -215,16 +215,16 @@ def show_trial(trial: Trial) -> ShownTrial:
     return ShownTrial(trial.name, trial.verdict, trial.seconds, tuple(machines))
 
 
-def show_machine(machine: Machine, spans: tuple[Span, ...], whole: float) -> Shown:
+def show_machine(machine: MachineReport, spans: tuple[Span, ...], whole: float) -> MachinePage:
     """A machine on a scale of `whole` seconds."""
     rows = tuple(show_span(span, whole) for span in spans)
-    return Shown(machine.name, machine.mac, machine.address, rows, ssh_after(machine))
+    return MachinePage(machine.name, machine.mac, machine.address, rows, ssh_after(machine))
 
 
-def show_span(span: Span, whole: float) -> Row:
+def show_span(span: Span, whole: float) -> StageRow:
     """A stage on that scale."""
     scale = 100 / whole if whole else 0.0
-    return Row(
+    return StageRow(
         span, phase(span.stage), round(span.start * scale, 2), round(span.seconds * scale, 2)
     )
 
@@ -253,14 +253,14 @@ def facts(report: Report) -> list[tuple[str, str]]:
     return [*found, ("Selection", f"-k {report.selection}")] if report.selection else found
 
 
-def files(report: Report) -> Iterator[File]:
+def files(report: Report) -> Iterator[BootedFile]:
     """What was booted: name, size, digest."""
     for name in dict.fromkeys([*report.sizes, *report.digests]):
         size = format_size(report.sizes[name]) if name in report.sizes else ""
-        yield File(name, size, report.digests.get(name, ""))
+        yield BootedFile(name, size, report.digests.get(name, ""))
 
 
-def show_logs(logs: Mapping[str, str]) -> dict[str, Log]:
+def show_logs(logs: Mapping[str, str]) -> dict[str, LogEnd]:
     """The ends of logs, by name; the anchor is a number, for names are a machine's."""
     return {
         name: show_log(f"log-{number}", clean_lines(text).splitlines())
@@ -268,7 +268,7 @@ def show_logs(logs: Mapping[str, str]) -> dict[str, Log]:
     }
 
 
-def show_log(anchor: str, lines: list[str], most: int = LINES) -> Log:
+def show_log(anchor: str, lines: list[str], most: int = LINES) -> LogEnd:
     """The end of a log, `most` lines of it."""
     shown = [line[:WIDTH] for line in lines[-most:]]
-    return Log(anchor, "\n".join(shown), len(lines), len(shown))
+    return LogEnd(anchor, "\n".join(shown), len(lines), len(shown))

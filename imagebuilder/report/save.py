@@ -124,7 +124,7 @@ def find_kept(reports: Sequence[Report]) -> set[str]:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundReports:
     """The reports of a release, oldest first, and what is wrong with those that cannot be read."""
 
     reports: tuple[Report, ...]
@@ -139,7 +139,7 @@ def names(path: Path) -> list[str]:
         return []
 
 
-def read_reports(top: Path) -> Found:
+def read_reports(top: Path) -> FoundReports:
     """All reports in the folder of a release."""
     reports: list[Report] = []
     faults: list[Fault] = []
@@ -149,7 +149,7 @@ def read_reports(top: Path) -> Found:
         except InputError as error:
             if (top / name).is_dir():  # else it was just removed
                 faults.extend(error.faults)
-    return Found(tuple(sorted(reports, key=lambda report: report.id)), tuple(faults))
+    return FoundReports(tuple(sorted(reports, key=lambda report: report.id)), tuple(faults))
 
 
 def load_report(folder: Path) -> Report:
@@ -170,7 +170,7 @@ def find_reports(tree: Tree, profile: str, version: str) -> tuple[Report, ...]:
     return read_reports(tree.reports(profile, version)).reports
 
 
-def list_reports(tree: Tree, name: str) -> Found:
+def list_reports(tree: Tree, name: str) -> FoundReports:
     """The reports of PROFILE or PROFILE@VERSION (a part that fits one is enough), oldest first.
 
     Raises InputError that says what there is when there are none.
@@ -190,7 +190,7 @@ def list_reports(tree: Tree, name: str) -> Found:
             else f"imagebuilder test {profile} makes one",
         )
     found = [read_reports(tree.reports(profile, version)) for version in fitting]
-    return Found(
+    return FoundReports(
         tuple(sorted((r for f in found for r in f.reports), key=lambda r: (when(r), r.id))),
         tuple(fault for f in found for fault in f.faults),
     )

@@ -50,7 +50,7 @@ class Standing:
 
 
 @dataclass(frozen=True)
-class Result:
+class BootResult:
     """The newest complete result of one way to boot, or of the static checks."""
 
     report: Report
@@ -99,15 +99,15 @@ def find_standing(reports: Sequence[Report], digests: Mapping[str, str], root: s
     return Standing(State.UNTESTED, "there is no report of it")
 
 
-def find_newest(reports: Sequence[Report], digests: Mapping[str, str]) -> dict[object, Result]:
+def find_newest(reports: Sequence[Report], digests: Mapping[str, str]) -> dict[object, BootResult]:
     """The newest result for these bytes, by way to boot, and by None that of the static checks."""
-    newest: dict[object, Result] = {}
+    newest: dict[object, BootResult] = {}
     for report in reports:
         if same_bytes(report, digests, CHECKED):
-            newest[None] = Result(report, static_verdict(report))
+            newest[None] = BootResult(report, static_verdict(report))
         for trial in report.trials:
             if same_bytes(report, digests, BOOTED.get(trial.root, tuple(report.digests))):
-                newest[trial.way] = Result(report, trial.verdict, trial)
+                newest[trial.way] = BootResult(report, trial.verdict, trial)
     return newest
 
 
@@ -134,13 +134,13 @@ def static_verdict(report: Report) -> Verdict:
     return Verdict(passed=True, stage=Stage.STATIC)
 
 
-def rest_on(result: Result, state: State, why: str) -> Standing:
+def rest_on(result: BootResult, state: State, why: str) -> Standing:
     """The standing that a result gives."""
     report = result.report
     return Standing(state, why, report.id, result.verdict, clean(report.machine), report.started)
 
 
-def failed(result: Result) -> Standing:
+def failed(result: BootResult) -> Standing:
     """The standing after a result that did not pass."""
     verdict = result.verdict
     where = f" in stage {verdict.stage}" if verdict.stage and result.trial else ""
@@ -149,7 +149,7 @@ def failed(result: Result) -> Standing:
     return rest_on(result, State.FAILED, why)
 
 
-def passed_how(results: Sequence[Result], last: Result) -> str:
+def passed_how(results: Sequence[BootResult], last: BootResult) -> str:
     """Which ways passed, and whether an accelerator took part."""
     ways = ", ".join(result.name for result in results)
     less = degradation(last.report)

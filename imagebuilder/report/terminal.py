@@ -12,7 +12,7 @@ from imagebuilder.report.types import (
     ORDER,
     Check,
     Inference,
-    Machine,
+    MachineReport,
     Outcome,
     Report,
     Stage,
@@ -137,12 +137,12 @@ def stages(report: Report) -> list[str]:
     return table(rows, ("stage", *heads, "")).splitlines()
 
 
-def failed_stage(trial: Trial, machine: Machine) -> Stage | None:
+def failed_stage(trial: Trial, machine: MachineReport) -> Stage | None:
     """The stage that failed on a machine."""
     return trial.verdict.stage if machine in find_failed(trial) else None
 
 
-def title(trial: Trial, machine: Machine) -> str:
+def title(trial: Trial, machine: MachineReport) -> str:
     """The head of a machine's column."""
     way = f"{trial.firmware}+{trial.root}"
     return f"{way} {machine.name}" if len(trial.machines) > 1 else way

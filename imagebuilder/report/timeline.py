@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from imagebuilder.report.types import Machine, Stage, Trial
+from imagebuilder.report.types import MachineReport, Stage, Trial
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,13 @@ class Span:
         return self.start + self.seconds
 
 
-def ssh_after(machine: Machine) -> float | None:
+def ssh_after(machine: MachineReport) -> float | None:
     """Seconds from power-on until somebody could log in; None if nobody could."""
     found = (reached.seconds for reached in machine.stages if reached.stage is Stage.SSH)
     return next(found, None)
 
 
-def find_spans(machine: Machine) -> tuple[Span, ...]:
+def find_spans(machine: MachineReport) -> tuple[Span, ...]:
     """The stages a machine passed.
 
     Stages are seen in several logs, so one may be noticed a moment before the one that led to it:
@@ -53,7 +53,7 @@ def find_spans(machine: Machine) -> tuple[Span, ...]:
     return tuple(spans)
 
 
-def find_timeline(trial: Trial, machine: Machine) -> tuple[Span, ...]:
+def find_timeline(trial: Trial, machine: MachineReport) -> tuple[Span, ...]:
     """The stages a machine passed and the one that failed on it.
 
     That one ends with the trial, or, where things went on after it (checks that fail), when it did.
@@ -67,7 +67,7 @@ def find_timeline(trial: Trial, machine: Machine) -> tuple[Span, ...]:
     return (*spans, Span(bad, now, max(0.0, trial.seconds - now), reached=False))
 
 
-def find_failed(trial: Trial) -> tuple[Machine, ...]:
+def find_failed(trial: Trial) -> tuple[MachineReport, ...]:
     """The machines that a failed verdict is about: the one whose console it cites, else those that
     did not reach the stage, else all."""
     verdict = trial.verdict

@@ -127,7 +127,7 @@ class Inference:
 
 
 @dataclass(frozen=True)
-class Machine:
+class MachineReport:
     """One machine of a trial; `console` is a file of the report, one line an event, with times."""
 
     name: str
@@ -144,7 +144,7 @@ class Trial:
 
     firmware: str
     root: str
-    machines: tuple[Machine, ...]
+    machines: tuple[MachineReport, ...]
     verdict: Verdict
     seconds: float
     inference: Inference | None = None

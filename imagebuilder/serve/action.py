@@ -25,7 +25,7 @@ from imagebuilder.tree import make_tree
 from imagebuilder.ui import Ui
 
 
-class Action(StrEnum):
+class ServeAction(StrEnum):
     """One of these at a time."""
 
     SERVE = "serve"
@@ -35,25 +35,25 @@ class Action(StrEnum):
     REFRESH = "refresh"
 
 
-def act(action: Action, options: Options, place: Path, root: Path, ui: Ui) -> str:
+def act(action: ServeAction, options: Options, place: Path, root: Path, ui: Ui) -> str:
     """Do it on the tree at `place`; returns what to print.  Raises every ImagebuilderError."""
     check_root("serving nodes")
-    if action is Action.UNINSTALL:
+    if action is ServeAction.UNINSTALL:
         return uninstall(root, live=is_live(root))
     check_host()
     if not options.interface:
         raise InputError("is missing", where="--interface", hint="ip -brief address lists them")
     tree = make_tree(place)
     nodes = load_nodes(tree)
-    if action is Action.SERVE:
+    if action is ServeAction.SERVE:
         foreground.serve(prepare(options, tree, nodes, FOREGROUND), nodes, ui)
         return ""
-    if action is Action.CHECK:
+    if action is ServeAction.CHECK:
         config = foreground.check(prepare(options, tree, nodes, CHECKED), nodes, ui)
         served = describe_own(config.tree)
         how = f"is served by {served}" if served else "can be served"
         return f"{options.interface} {how}: everything that was looked at is in order"
-    if action is Action.REFRESH:
+    if action is ServeAction.REFRESH:
         return refresh(prepare(options, tree, nodes, INSTALLED, pinned=True), nodes)
     prepared = prepare(options, tree, nodes, INSTALLED)
     return install(prepared, nodes, options, root, ui)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from imagebuilder.publish.usage import NFS_PORT
 from imagebuilder.serve.capacity import SMALLEST, Capacity
-from imagebuilder.serve.ipxe import BootFile
+from imagebuilder.serve.ipxe import IpxeFile
 from imagebuilder.serve.ports import Port
 from imagebuilder.serve.wire import Pool, Wire
 from imagebuilder.tree import Tree
@@ -65,7 +65,7 @@ class ServeConfig:
     wire: Wire
     folder: Path
     nfs: Nfs
-    boot_files: tuple[BootFile, ...]
+    boot_files: tuple[IpxeFile, ...]
     pool: Pool | None = None
     http_port: int = 80
     domain: str = "nodes"

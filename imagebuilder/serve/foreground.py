@@ -32,7 +32,7 @@ from imagebuilder.serve.prepare import Prepared, check_alone, check_nodes, check
 from imagebuilder.serve.remembered import Remembered
 from imagebuilder.serve.rotate import rotate_reports
 from imagebuilder.serve.show import Screen
-from imagebuilder.serve.stages import Progress
+from imagebuilder.serve.stages import BootWatch
 from imagebuilder.ui import Ui, format_count
 
 DNSMASQ_CONF = "dnsmasq.conf"
@@ -57,7 +57,7 @@ class Running:
 
 
 @dataclass
-class Room:
+class RunningDaemons:
     """What runs: the daemons that were started, and the lines they say."""
 
     config: ServeConfig
@@ -71,7 +71,7 @@ class Room:
     told: Remembered[None] = field(default_factory=lambda: Remembered(MOST_TOLD))
 
     def __post_init__(self) -> None:
-        self.progress = Progress(time.monotonic, self.screen.is_node)
+        self.progress = BootWatch(time.monotonic, self.screen.is_node)
 
     def warn_once(self, key: str, text: str) -> None:
         """Warn, unless that was done."""
@@ -126,7 +126,7 @@ def run_daemons(prepared: Prepared, nodes: Nodes, ui: Ui) -> None:
             stamp = None  # changed while we looked at other things: looked at again
         make_entry(config.tree, config.server, config.http_port)
     with ExitStack() as stack:
-        room = Room(config, ui, Screen(ui, nodes), stamp=stamp)
+        room = RunningDaemons(config, ui, Screen(ui, nodes), stamp=stamp)
         if config.nfs is Nfs.KERNEL:
             stack.enter_context(kernel_export(config))
         for daemon in daemons(config, with_rpcbind=wants_rpcbind(config, find_holders())):
@@ -135,7 +135,7 @@ def run_daemons(prepared: Prepared, nodes: Nodes, ui: Ui) -> None:
         watch(room)
 
 
-def start(room: Room, daemon: Daemon, stack: ExitStack) -> None:
+def start(room: RunningDaemons, daemon: Daemon, stack: ExitStack) -> None:
     """Start a daemon and wait until it is ready; it ends with `stack`."""
     log = room.config.tree.serve / "logs" / f"{daemon.name}.log"
     set_aside(log)
@@ -179,7 +179,7 @@ def tell_ready(config: ServeConfig, nodes: Nodes, ui: Ui) -> None:
     )
 
 
-def watch(room: Room) -> None:
+def watch(room: RunningDaemons) -> None:
     """Show what happens, until a daemon ends or we are interrupted."""
     while True:
         until = time.monotonic() + TICK
@@ -195,7 +195,7 @@ def watch(room: Room) -> None:
         ask_ssh(room)
 
 
-def hear(room: Room, daemon: str, line: str) -> None:
+def hear(room: RunningDaemons, daemon: str, line: str) -> None:
     """A line of a daemon: shown, and understood.  No line raises: see serve/stages.py."""
     room.screen.line(daemon, line)
     for event in room.progress.hear(line):
@@ -204,7 +204,7 @@ def hear(room: Room, daemon: str, line: str) -> None:
     tell_unknown(room)
 
 
-def tell_unknown(room: Room) -> None:
+def tell_unknown(room: RunningDaemons) -> None:
     """Warn once of each machine that we have no boot file for."""
     if not room.progress.asked:
         return
@@ -219,7 +219,7 @@ def tell_unknown(room: Room) -> None:
     room.progress.asked.clear()
 
 
-def check_alive(room: Room) -> None:
+def check_alive(room: RunningDaemons) -> None:
     """Raise WorkError when a daemon has ended, with its last lines."""
     for running in room.running.values():
         status = running.program.status
@@ -227,7 +227,7 @@ def check_alive(room: Room) -> None:
             raise running.program.complaint(f"has ended by itself (exit status {status})")
 
 
-def look_at_nodes(room: Room) -> None:
+def look_at_nodes(room: RunningDaemons) -> None:
     """Take a changed nodes.yaml over; one that is wrong is told of and changes nothing."""
     stamp = stamp_of(room.config)
     if stamp == room.stamp:
@@ -253,14 +253,14 @@ def look_at_nodes(room: Room) -> None:
     )
 
 
-def restart(room: Room, name: str) -> None:
+def restart(room: RunningDaemons, name: str) -> None:
     """End a daemon and start it again."""
     running = room.running[name]
     running.stack.close()
     start(room, running.daemon, running.stack)
 
 
-def take_in_reports(room: Room) -> None:
+def take_in_reports(room: RunningDaemons) -> None:
     """Note what nodes run; where that fails, such as on a full disk, nodes are served still."""
     try:
         rotate_reports(room.config)
@@ -290,7 +290,7 @@ def stamp_of(config: ServeConfig) -> object:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def ask_ssh(room: Room) -> None:
+def ask_ssh(room: RunningDaemons) -> None:
     """See which of the nodes that should have sshd soon have it."""
     waiting = {boot.address: boot.node for boot in room.progress.awaiting_ssh()}
     for address in room.doors.find_open(waiting):

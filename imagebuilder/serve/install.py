@@ -37,7 +37,7 @@ from imagebuilder.serve.render import render_exports, render_template
 from imagebuilder.serve.rotate import rotate_reports
 from imagebuilder.serve.units import (
     UNITS,
-    Unit,
+    UnitFile,
     exec_line,
     find_units,
     is_live,
@@ -95,7 +95,7 @@ def leftovers(root: Path) -> set[Path]:
     return find_units(root, COMMAND) | exports | find_nfs_files(root)
 
 
-def commands(units: Sequence[Unit]) -> list[str]:
+def commands(units: Sequence[UnitFile]) -> list[str]:
     """What a person types next."""
     started = " ".join(unit.path.name for unit in units if unit.starts)
     exporting = any(unit.path == EXPORTS for unit in units)
@@ -156,7 +156,7 @@ def refresh(prepared: Prepared, nodes: Nodes) -> str:
     return f"changed: {', '.join(changed) or 'nothing'}"
 
 
-def system_files(config: ServeConfig, options: Options) -> tuple[Unit, ...]:
+def system_files(config: ServeConfig, options: Options) -> tuple[UnitFile, ...]:
     """Everything that the system is given."""
     served = daemons(config, with_rpcbind=False)
     units = [daemon_unit(config, daemon) for daemon in reversed(served)]
@@ -167,14 +167,14 @@ def system_files(config: ServeConfig, options: Options) -> tuple[Unit, ...]:
         ("timer", "starts it every few minutes, for the menu and the record of what nodes run"),
     ):
         text = render_template(f"nodes.{kind}.j2", config=config, command=command)
-        units.append(Unit(UNITS / f"{NODES}.{kind}", text, why, starts=kind != "service"))
+        units.append(UnitFile(UNITS / f"{NODES}.{kind}", text, why, starts=kind != "service"))
     if config.nfs is Nfs.KERNEL:
         why = "roots over NFS, to the nodes' subnet"
-        units.append(Unit(EXPORTS, render_exports(config), why, starts=False))
+        units.append(UnitFile(EXPORTS, render_exports(config), why, starts=False))
     return tuple(units)
 
 
-def daemon_unit(config: ServeConfig, daemon: Daemon) -> Unit:
+def daemon_unit(config: ServeConfig, daemon: Daemon) -> UnitFile:
     """The service of one daemon."""
     text = render_template(
         "daemon.service.j2",
@@ -187,7 +187,7 @@ def daemon_unit(config: ServeConfig, daemon: Daemon) -> Unit:
         nfs=daemon.name == "ganesha",
         router=daemon.name == "radvd",
     )
-    return Unit(UNITS / f"imagebuilder-{daemon.name}.service", text, daemon.purpose)
+    return UnitFile(UNITS / f"imagebuilder-{daemon.name}.service", text, daemon.purpose)
 
 
 def words(options: Options, config: ServeConfig) -> list[str]:

@@ -62,7 +62,7 @@ ARCHITECTURES = (
 
 
 @dataclass(frozen=True)
-class BootFile:
+class IpxeFile:
     """What an architecture is given: names below TREE/tftp; both are there."""
 
     architecture: Architecture
@@ -81,20 +81,20 @@ def find_binaries(folders: Sequence[Path]) -> dict[str, Path]:
     return found
 
 
-def choose_boot_files(names: Sequence[str]) -> tuple[BootFile, ...]:
+def choose_boot_files(names: Sequence[str]) -> tuple[IpxeFile, ...]:
     """What each architecture gets of binaries with these names; one without any is left out.
 
     A binary stands in for the other of its kind: one of both boots most NICs.
     """
-    chosen: list[BootFile] = []
+    chosen: list[IpxeFile] = []
     for architecture in ARCHITECTURES:
         both = [name for name in (architecture.ipxe, architecture.snponly) if name in names]
         if both:
-            chosen.append(BootFile(architecture, both[0], both[-1]))
+            chosen.append(IpxeFile(architecture, both[0], both[-1]))
     return tuple(chosen)
 
 
-def missing_architectures(boot_files: Sequence[BootFile]) -> list[str]:
+def missing_architectures(boot_files: Sequence[IpxeFile]) -> list[str]:
     """Titles of the architectures that cannot boot here."""
     there = {file.architecture.tag for file in boot_files}
     return [kind.title for kind in ARCHITECTURES if kind.tag not in there]

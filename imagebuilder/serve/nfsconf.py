@@ -14,21 +14,21 @@ from pathlib import Path
 
 from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.render import render_template
-from imagebuilder.serve.units import UNITS, Unit, is_ours
+from imagebuilder.serve.units import UNITS, UnitFile, is_ours
 
 NFS_CONF = Path("etc/nfs.conf.d/imagebuilder.conf")
 RETRY = UNITS / "nfs-server.service.d/imagebuilder.conf"
 COMMAND = "serve"
 
 
-def nfs_server_files(config: ServeConfig) -> tuple[Unit, ...]:
+def nfs_server_files(config: ServeConfig) -> tuple[UnitFile, ...]:
     """What makes the kernel's NFS server listen on the nodes' interface alone."""
     return (
-        Unit(
+        UnitFile(
             NFS_CONF, render_template("nfs.conf.j2", config=config),
             f"the NFS server listens on {config.server} alone", starts=False,
         ),
-        Unit(
+        UnitFile(
             RETRY, render_template("nfs-server.conf.j2"),
             "it is started again until that address is there", starts=False,
         ),

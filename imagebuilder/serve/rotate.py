@@ -15,7 +15,7 @@ from pathlib import Path
 
 from imagebuilder.files import set_aside
 from imagebuilder.locks import held
-from imagebuilder.publish.reports import Mark, inode_of, old_log, read_mark, write_mark
+from imagebuilder.publish.reports import LogMark, inode_of, old_log, read_mark, write_mark
 from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.daemons import send
 from imagebuilder.tree import Tree
@@ -51,7 +51,7 @@ def rotate_reports(config: ServeConfig, most: int = MOST_REPORTS) -> bool:
 def skip_unread(tree: Tree) -> None:
     """Begin with what is set aside now, where the log before it was not read to its end."""
     if read_mark(tree.reports_mark).inode == inode_of(old_log(tree.reports_log)):
-        write_mark(tree.reports_mark, Mark(inode_of(tree.reports_log)))
+        write_mark(tree.reports_mark, LogMark(inode_of(tree.reports_log)))
 
 
 def is_too_large(tree: Tree, most: int) -> bool:

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from imagebuilder.nodes.types import Nodes
-from imagebuilder.serve.stages import STAGES, Event, Stage
+from imagebuilder.serve.stages import STAGES, NodeStage, StageEvent
 from imagebuilder.ui import GREEN, PLAIN, RED, Ui, format_duration
 from imagebuilder.untrusted import fit
 
@@ -80,7 +80,7 @@ class Screen:
             prefix = self.paint(f"{daemon:<{NAME_WIDTH}}|", COLOURS[daemon])
             self.ui.note(f"{prefix} {fit(text, MOST_SHOWN)}")
 
-    def event(self, event: Event, times: dict[Stage, float]) -> None:
+    def event(self, event: StageEvent, times: dict[NodeStage, float]) -> None:
         """A stage that a node has reached; with ssh, all its times once more."""
         if not self.is_node(event.node) and not self.may_show():
             return
@@ -91,9 +91,9 @@ class Screen:
             self.ui.note(f"{name:<18} {words} after {after}; its console says why")
             return
         title = event.stage.title
-        shown = self.paint(f"{title:<9}", GREEN) if event.stage is Stage.SSH else f"{title:<9}"
+        shown = self.paint(f"{title:<9}", GREEN) if event.stage is NodeStage.SSH else f"{title:<9}"
         detail = fit(event.detail)
-        if event.stage is Stage.SSH:
+        if event.stage is NodeStage.SSH:
             detail = ", ".join(f"{STAGES[s]} {format_duration(t)}" for s, t in times.items())
         self.ui.note(f"{name:<18} {shown} {after:>9}  {detail}".rstrip())
 

@@ -41,7 +41,7 @@ MOST_STRANGERS = 50  # of the machines that ssh is tried on
 SSH_GIVEN_UP = 900.0  # seconds after the start of a boot
 
 
-class Stage(IntEnum):
+class NodeStage(IntEnum):
     """The stages in their order; STAGES has their names."""
 
     DHCP = 0
@@ -57,28 +57,28 @@ class Stage(IntEnum):
 
 
 @dataclass(frozen=True)
-class Event:
+class StageEvent:
     """A stage a node has reached, `seconds` into its boot; or `failed`, what it said it failed at.
 
     `node` is its MAC address, or its address where that is all we know.
     """
 
     node: str
-    stage: Stage
+    stage: NodeStage
     seconds: float
     detail: str = ""
     failed: str = ""
 
 
 @dataclass
-class Boot:
+class BootProgress:
     """One boot of one node."""
 
     node: str
     start: float
-    stage: Stage = Stage.DHCP
+    stage: NodeStage = NodeStage.DHCP
     address: str = ""
-    times: dict[Stage, float] = field(default_factory=dict)
+    times: dict[NodeStage, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -99,7 +99,7 @@ class Talk:
         return int(found[1]) if found else None
 
 
-class Progress:
+class BootWatch:
     """Takes the daemons' lines and gives events; `clock` tells seconds.
 
     `is_node` tells whether a MAC address is one of nodes.yaml.
@@ -110,24 +110,24 @@ class Progress:
     ) -> None:
         self.clock = clock
         self.is_node = is_node
-        self.boots = Remembered[Boot](MOST_BOOTS, lambda mac, _: is_node(mac))
+        self.boots = Remembered[BootProgress](MOST_BOOTS, lambda mac, _: is_node(mac))
         # Address -> MAC
         self.owners = Remembered[str](MOST_OWNERS, lambda _, mac: is_node(mac))
         self.talks = Remembered[Talk](MOST_TALKS)
         # MAC -> architecture; whoever reads it clears it
         self.asked = Remembered[int](MOST_ASKED, lambda mac, _: is_node(mac))
 
-    def hear(self, line: str) -> list[Event]:
+    def hear(self, line: str) -> list[StageEvent]:
         """What a line of dnsmasq or nginx tells."""
         if talk := DHCP_LINE.match(line):
             return self.hear_dhcp(talk[1], talk[2])
         if sent := SENT.match(line):
-            return self.reach(self.owner(sent[2]), Stage.FIRMWARE, sent[1])
+            return self.reach(self.owner(sent[2]), NodeStage.FIRMWARE, sent[1])
         if request := REQUEST.match(line):
             return self.hear_request(request[1], int(request[2]), request[3])
         return []
 
-    def hear_dhcp(self, number: str, words: str) -> list[Event]:
+    def hear_dhcp(self, number: str, words: str) -> list[StageEvent]:
         """A line of a DHCP transaction; what a client says of itself comes before its question."""
         talk = self.talks.setdefault(number, Talk())
         if told := TOLD.match(words):
@@ -142,28 +142,28 @@ class Progress:
             return self.hear_question(asked[2], asked[1] or "", talk)
         return []
 
-    def hear_question(self, mac: str, address: str, talk: Talk) -> list[Event]:
+    def hear_question(self, mac: str, address: str, talk: Talk) -> list[StageEvent]:
         """A client asks; a boot begins with the first question of its firmware."""
         if talk.architecture is None:
             return []
         if address:
             self.own(address, mac)
         boot = self.boots.get(mac)
-        again = Stage.KERNEL if talk.is_ipxe else Stage.FIRMWARE
+        again = NodeStage.KERNEL if talk.is_ipxe else NodeStage.FIRMWARE
         if boot is None or boot.stage >= again:
             self.begin(mac)
         if not talk.is_ipxe:
             self.asked[mac] = talk.architecture
         return []
 
-    def hear_ack(self, mac: str, address: str, talk: Talk) -> list[Event]:
+    def hear_ack(self, mac: str, address: str, talk: Talk) -> list[StageEvent]:
         """A client has an address."""
         self.own(address, mac)
         if talk.architecture is None or mac not in self.boots:
             return []
-        return self.reach(mac, Stage.DHCP, address)
+        return self.reach(mac, NodeStage.DHCP, address)
 
-    def hear_request(self, address: str, status: int, uri: str) -> list[Event]:
+    def hear_request(self, address: str, status: int, uri: str) -> list[StageEvent]:
         """A request that nginx has answered."""
         request = parse_request(uri)
         path = request.path
@@ -175,15 +175,15 @@ class Progress:
         if owner := re.match(rf"/nodes/({MAC})/", path):
             self.own(address, owner[1].replace("-", ":"))
         if path == "/boot.ipxe":
-            return self.reach(self.owner(address), Stage.IPXE, address)
+            return self.reach(self.owner(address), NodeStage.IPXE, address)
         if path.startswith("/ipxe/"):
-            return self.reach(self.owner(address), Stage.FIRMWARE, path.removeprefix("/ipxe/"))
+            return self.reach(self.owner(address), NodeStage.FIRMWARE, path.removeprefix("/ipxe/"))
         if path.endswith("/vmlinuz"):
             release = path.removesuffix("/vmlinuz").removeprefix("/releases/")
-            return self.reach(self.owner(address), Stage.KERNEL, release)
+            return self.reach(self.owner(address), NodeStage.KERNEL, release)
         return []
 
-    def hear_report(self, address: str, told: Mapping[str, str]) -> list[Event]:
+    def hear_report(self, address: str, told: Mapping[str, str]) -> list[StageEvent]:
         """A stage that a node's initrd reports, as in docs/netboot-root.md."""
         stage = told.get("stage", "")
         mac = told.get("node", "").lower()
@@ -191,16 +191,16 @@ class Progress:
             self.own(address, mac.replace("-", ":"))
         node = self.owner(address)
         if stage == "switch-root":
-            return self.reach(node, Stage.ROOT)
+            return self.reach(node, NodeStage.ROOT)
         if stage == "failed" and is_host(node):
             boot = self.boots.get(node) or self.begin(node)
             at = told.get("at", "?")
-            return [Event(node, boot.stage, self.clock() - boot.start, failed=at)]
+            return [StageEvent(node, boot.stage, self.clock() - boot.start, failed=at)]
         return []
 
-    def logged_in(self, node: str) -> list[Event]:
+    def logged_in(self, node: str) -> list[StageEvent]:
         """ssh answered."""
-        return self.reach(node, Stage.SSH)
+        return self.reach(node, NodeStage.SSH)
 
     def own(self, address: str, mac: str) -> None:
         """An address belongs to a MAC; what the address did so far, the MAC did."""
@@ -218,27 +218,27 @@ class Progress:
     def owner(self, address: str) -> str:
         return self.owners.get(address, address)
 
-    def begin(self, node: str) -> Boot:
+    def begin(self, node: str) -> BootProgress:
         """A boot starts now."""
         self.boots.pop(node, None)
-        boot = Boot(node, self.clock(), address="" if ":" in node else node)
+        boot = BootProgress(node, self.clock(), address="" if ":" in node else node)
         self.boots[node] = boot
         return boot
 
-    def reach(self, node: str, stage: Stage, detail: str = "") -> list[Event]:
+    def reach(self, node: str, stage: NodeStage, detail: str = "") -> list[StageEvent]:
         """A node is at a stage: an event if it is the first time in this boot."""
         if not is_host(node):
             return []
         boot = self.boots.get(node)
-        if boot is None or (stage is Stage.IPXE and boot.stage >= Stage.KERNEL):
+        if boot is None or (stage is NodeStage.IPXE and boot.stage >= NodeStage.KERNEL):
             boot = self.begin(node)
         if stage in boot.times or stage < boot.stage:
             return []
         boot.stage = stage
         boot.times[stage] = self.clock() - boot.start
-        return [Event(node, stage, boot.times[stage], detail)]
+        return [StageEvent(node, stage, boot.times[stage], detail)]
 
-    def awaiting_ssh(self) -> list[Boot]:
+    def awaiting_ssh(self) -> list[BootProgress]:
         """Boots that have their root and an address, and may soon be open to ssh.
 
         All of nodes.yaml, and of others no more than we can afford to be lied to about.
@@ -246,7 +246,7 @@ class Progress:
         waiting = [
             boot
             for boot in self.boots.values()
-            if boot.stage is Stage.ROOT
+            if boot.stage is NodeStage.ROOT
             and boot.address
             and self.clock() - boot.start < SSH_GIVEN_UP
         ]

@@ -19,7 +19,7 @@ RUNNING = Path("/run/systemd/system")  # sd_booted(3)
 
 
 @dataclass(frozen=True)
-class Unit:
+class UnitFile:
     """A file for the system: where (below the root), what it says, and why it is there.
 
     `starts` is whether a person enables it: what a path or timer starts is not enabled by itself.
@@ -31,13 +31,13 @@ class Unit:
     starts: bool = True
 
 
-def place_units(root: Path, units: Sequence[Unit]) -> list[str]:
+def place_units(root: Path, units: Sequence[UnitFile]) -> list[str]:
     """Write what is not there or differs; a line about each.  Raises RootError and WorkError."""
     check_writable(root / UNITS)
     return [told(root, unit, changed=place_unit(root, unit)) for unit in units]
 
 
-def place_unit(root: Path, unit: Unit) -> bool:
+def place_unit(root: Path, unit: UnitFile) -> bool:
     """Write one file; whether that was needed."""
     place = root / unit.path
     try:
@@ -47,7 +47,7 @@ def place_unit(root: Path, unit: Unit) -> bool:
         raise WorkError(f"cannot be written: {error.strerror}", where=os.fspath(place)) from error
 
 
-def told(root: Path, unit: Unit, *, changed: bool) -> str:
+def told(root: Path, unit: UnitFile, *, changed: bool) -> str:
     """The line about one file."""
     return f"{'wrote' if changed else 'unchanged':<10} {root / unit.path}: {unit.why}"
 

@@ -18,7 +18,7 @@ from imagebuilder.root import Root
 from imagebuilder.slim.code import slim_code
 from imagebuilder.slim.firmware import slim_firmware
 from imagebuilder.slim.modules import slim_modules
-from imagebuilder.slim.types import FAULT, REPLACED, Change, Kind, Order, SlimError, Told
+from imagebuilder.slim.types import FAULT, REPLACED, Kind, Order, SlimChange, SlimError, Told
 from imagebuilder.slim.unlinked import slim_unlinked
 from imagebuilder.ui import format_size
 
@@ -26,11 +26,11 @@ from imagebuilder.ui import format_size
 def main() -> int:
     """Read the order, slim, tell."""
     order = TypeAdapter(Order).validate_json(Path(sys.argv[2]).read_bytes())
-    changes: list[Change] = []
+    changes: list[SlimChange] = []
     try:
         for told in slim(Root(Path(sys.argv[1])), order):
             print(told, flush=True)
-            changes.extend([told] if isinstance(told, Change) else [])
+            changes.extend([told] if isinstance(told, SlimChange) else [])
     except SlimError as error:
         print(FAULT + json.dumps([error.what, error.hint]))
         return 1
@@ -47,7 +47,7 @@ def slim(root: Root, order: Order) -> Iterator[Told]:
     yield from slim_unlinked(root, order)
 
 
-def facts_of(changes: Sequence[Change]) -> Mapping[str, int]:
+def facts_of(changes: Sequence[SlimChange]) -> Mapping[str, int]:
     """Bytes that went by kind, and files; see REPLACED as well."""
     found = {REPLACED: sum(each.before for each in changes)} if changes else {}
     for kind in Kind:
@@ -58,7 +58,7 @@ def facts_of(changes: Sequence[Change]) -> Mapping[str, int]:
     return found
 
 
-def tell_sum(changes: Sequence[Change]) -> str:
+def tell_sum(changes: Sequence[SlimChange]) -> str:
     """One line about all of it."""
     facts = facts_of(changes)
     total = sum(each.before - each.after for each in changes)

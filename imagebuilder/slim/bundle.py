@@ -28,7 +28,7 @@ TARGET = re.compile(r"gfx[0-9]+(?:-[0-9]+)*-generic|gfx[0-9]+[0-9a-f]{2}(?![0-9a
 
 
 @dataclass(frozen=True)
-class Entry:
+class BundleEntry:
     """A code object: where it lies in its bundle."""
 
     offset: int
@@ -55,7 +55,7 @@ def serves(target: str, wanted: Sequence[str]) -> bool:
     return any(name.startswith("gfx") and name[3:-2] == generation for name in wanted)
 
 
-def read_bundle(data: memoryview) -> tuple[Entry, ...]:
+def read_bundle(data: memoryview) -> tuple[BundleEntry, ...]:
     """The entries of the bundle that `data` begins with.  Raises ValueError."""
     if data[: len(MAGIC)] != MAGIC:
         raise ValueError("no bundle of code objects")
@@ -69,7 +69,9 @@ def read_bundle(data: memoryview) -> tuple[Entry, ...]:
             if length > MOST_ID or offset + size > len(data):
                 raise ValueError("a code object beyond the end of its bundle")
             place += 24
-            found.append(Entry(offset, size, bytes(data[place : place + length]).decode("ascii")))
+            found.append(
+                BundleEntry(offset, size, bytes(data[place : place + length]).decode("ascii"))
+            )
             place += length
     except struct.error as error:
         raise ValueError("a bundle that ends early") from error
@@ -77,10 +79,10 @@ def read_bundle(data: memoryview) -> tuple[Entry, ...]:
 
 
 @dataclass(frozen=True)
-class Moved:
+class MovedEntry:
     """An entry that stays: as it was, and its new offset."""
 
-    entry: Entry
+    entry: BundleEntry
     offset: int
 
 
@@ -89,11 +91,11 @@ class Slimmed:
     """A bundle of what stays: its header, its entries in their old order, and its length."""
 
     header: bytes
-    entries: tuple[Moved, ...]
+    entries: tuple[MovedEntry, ...]
     size: int
 
 
-def slim_bundle(entries: Sequence[Entry], wanted: Sequence[str]) -> Slimmed:
+def slim_bundle(entries: Sequence[BundleEntry], wanted: Sequence[str]) -> Slimmed:
     """The same bundle with the code for `wanted` (and what is no device code) only."""
     stay = [e for e in entries if not e.target or serves(e.target, wanted)]
     length = len(MAGIC) + 8 + sum(24 + len(e.id) for e in stay)
@@ -101,7 +103,7 @@ def slim_bundle(entries: Sequence[Entry], wanted: Sequence[str]) -> Slimmed:
     moved = []
     for entry in stay:
         offset = align(end, PAGE)
-        moved.append(Moved(entry, offset))
+        moved.append(MovedEntry(entry, offset))
         end = offset + entry.size
     rows = (
         struct.pack("<QQQ", m.offset, m.entry.size, len(m.entry.id)) + m.entry.id.encode()

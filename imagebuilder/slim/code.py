@@ -17,7 +17,7 @@ from imagebuilder.slim.compact import plan_layout, write_compact
 from imagebuilder.slim.compare import differences
 from imagebuilder.slim.elf import Elf, read_elf
 from imagebuilder.slim.fatbin import Fatbin, LeaveAloneError, read_fatbin
-from imagebuilder.slim.types import Change, Kept, Kind, Order, SlimError, Told, place_of, remove
+from imagebuilder.slim.types import Kept, Kind, Order, SlimChange, SlimError, Told, place_of, remove
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def slim_library(root: Root, name: str, wanted: Sequence[str], stays: str) -> It
             made.unlink(missing_ok=True)
             raise
         take_place(made, place)
-    yield Change(Kind.CODE, name, before, place.stat().st_size, stays)
+    yield SlimChange(Kind.CODE, name, before, place.stat().st_size, stays)
 
 
 def check_same(name: str, old: Elf, new: Elf | None, was: Fatbin, wanted: Sequence[str]) -> None:

@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from imagebuilder.slim.bundle import COMPRESSED, Entry, read_bundle
+from imagebuilder.slim.bundle import COMPRESSED, BundleEntry, read_bundle
 from imagebuilder.slim.elf import (
     DYN,
     DYNSYM,
@@ -45,7 +45,7 @@ class Bundle:
 
     start: int
     room: int
-    entries: tuple[Entry, ...]
+    entries: tuple[BundleEntry, ...]
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Change:
+class SlimChange:
     """A file that is gone or smaller: sizes in bytes, and in words what stays of it."""
 
     kind: Kind
@@ -94,7 +94,7 @@ class Unmatched:
         return f"nothing matches {self.glob}"
 
 
-Told = Change | Kept | Unmatched
+Told = SlimChange | Kept | Unmatched
 
 
 def place_of(root: Root, name: str) -> Path:
@@ -105,12 +105,12 @@ def place_of(root: Root, name: str) -> Path:
     return folder / posixpath.basename(name)
 
 
-def remove(root: Root, name: str, kind: Kind) -> Change:
+def remove(root: Root, name: str, kind: Kind) -> SlimChange:
     """Remove a file or symlink."""
     place = place_of(root, name)
     size = place.lstat().st_size
     place.unlink()
-    return Change(kind, name, size)
+    return SlimChange(kind, name, size)
 
 
 def remove_empty(root: Root, folder: str) -> None:

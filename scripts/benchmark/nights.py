@@ -27,7 +27,7 @@ from imagebuilder.publish.find import ReleaseName, find_profile
 from imagebuilder.report.save import begin_report, save_report
 from imagebuilder.report.types import (
     Check,
-    Machine,
+    MachineReport,
     Outcome,
     Reached,
     Report,
@@ -184,7 +184,9 @@ def plant_report(tree: Tree, release: ReleaseName) -> None:
     root = str(find(read_manifest(tree, release), ("boot", "root")))
     stages = tuple(Reached(stage, float(number)) for number, stage in enumerate(Stage))
     check = Check("common", "test_planted", "boot", Outcome.PASSED, 0.0)
-    machine = Machine("gate-1", "52:54:00:9a:7e:01", "10.77.0.11", stages, (check,), "console.log")
+    machine = MachineReport(
+        "gate-1", "52:54:00:9a:7e:01", "10.77.0.11", stages, (check,), "console.log"
+    )
     report = Report(
         id="20000101T000000Z-1",
         profile=release.profile,

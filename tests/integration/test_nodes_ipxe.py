@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.nodes.edit import Change, add_node
+from imagebuilder.nodes.edit import NodeEdit, add_node
 from imagebuilder.nodes.files import make_entry, update_nodes
 from imagebuilder.nodes.given import read_served
 from imagebuilder.process import Word
@@ -90,7 +90,7 @@ def test_a_node_is_given_what_is_its_own(tree: Tree) -> None:
         "macs": [MAC1], "profile": "generic", "address": "10.0.2.15", "static": True,
         "root": "http", "cmdline": ["memmap=4K$0x100"],
     }  # fmt: skip
-    add_node(tree, "node1", Change(keys))
+    add_node(tree, "node1", NodeEdit(keys))
     with ipxe(tree, MAC1) as machine:
         assert machine.wait(SECONDS) == 0
     text = said(machine)
@@ -116,7 +116,7 @@ def test_a_stranger_gets_the_menu_and_after_a_while_its_default(tree: Tree) -> N
 
 
 def test_a_nic_without_a_cable_is_passed_over(tree: Tree) -> None:
-    add_node(tree, "node1", Change({"macs": [MAC1], "profile": "generic"}))
+    add_node(tree, "node1", NodeEdit({"macs": [MAC1], "profile": "generic"}))
     with ipxe(tree, MAC1, MAC2) as machine:
         assert machine.wait(SECONDS) == 0
     text = said(machine)
@@ -126,7 +126,7 @@ def test_a_nic_without_a_cable_is_passed_over(tree: Tree) -> None:
 
 
 def test_a_channel_that_is_gone_is_named_on_the_failure_screen(tree: Tree) -> None:
-    add_node(tree, "node1", Change({"macs": [MAC1], "profile": "generic"}))
+    add_node(tree, "node1", NodeEdit({"macs": [MAC1], "profile": "generic"}))
     tree.channel("generic", "stable").unlink()
     with ipxe(tree, MAC1) as machine:
         machine.wait_for(r"BOOT FAILED in stage release: no generic/stable that boots", SECONDS)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError
-from imagebuilder.nodes.edit import Change, add_node, set_node
+from imagebuilder.nodes.edit import NodeEdit, add_node, set_node
 from imagebuilder.nodes.files import update_nodes
 from imagebuilder.nodes.identity import KEY, MACHINE_ID, PUBLIC
 from imagebuilder.nodes.load import load_nodes
@@ -65,7 +65,7 @@ def check_whole(tree: Tree) -> None:
 
 def test_a_change_that_is_killed_is_done_or_not(tmp_path: Path) -> None:
     tree = node_tree(tmp_path)
-    add_node(tree, "node1", Change({"macs": [MAC1], "profile": "generic"}))
+    add_node(tree, "node1", NodeEdit({"macs": [MAC1], "profile": "generic"}))
     key = (tree.kept_node("node1") / KEY).read_bytes()
     chance = random.Random(7)
     killed = 0
@@ -110,16 +110,16 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", folder])
     try:
         tree = node_tree(folder)
-        add_node(tree, "node1", Change({"macs": [MAC1], "profile": "generic"}))
+        add_node(tree, "node1", NodeEdit({"macs": [MAC1], "profile": "generic"}))
         before = tree.nodes_file.read_bytes()
         own = tree.path / "own"
         own.mkdir()
         with pytest.raises(OSError, match="No space left"):
             (own / "large").write_bytes(bytes(1024**2))
         with pytest.raises(HostError, match=r"nodes.yaml: .*No space left.*as it was"):
-            set_node(tree, "node1", Change({"version": "v2", "cmdline": ["a=" + "x" * 200] * 4}))
+            set_node(tree, "node1", NodeEdit({"version": "v2", "cmdline": ["a=" + "x" * 200] * 4}))
         assert tree.nodes_file.read_bytes() == before
         (own / "large").unlink()
-        set_node(tree, "node1", Change({"version": "v2"}))
+        set_node(tree, "node1", NodeEdit({"version": "v2"}))
     finally:
         run(["umount", folder])

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.publish.verify import Change, How, find_changes
+from imagebuilder.publish.verify import DamagedPath, How, find_changes
 from imagebuilder.store.repository import Store, make_store
 
 pytestmark = pytest.mark.root
@@ -85,7 +85,7 @@ def test_every_kind_of_change_is_found_by_name(store: Store, root: Path) -> None
     assert find_changes(store.path, name, copy) == []
     for path, (change, _) in CHANGES.items():
         change(copy / path)
-    expected = [Change(path, how) for path, (_, how) in sorted(CHANGES.items())]
+    expected = [DamagedPath(path, how) for path, (_, how) in sorted(CHANGES.items())]
     assert find_changes(store.path, name, copy) == expected
 
 
@@ -97,7 +97,7 @@ def test_a_change_through_a_hard_link_is_found_although_the_repository_has_it_to
     store.checkout(name, linked)
     with (linked / "etc/large").open("r+b") as stream:
         stream.write(b"changed")
-    assert find_changes(store.path, name, linked) == [Change("etc/large", How.CHANGED)]
+    assert find_changes(store.path, name, linked) == [DamagedPath("etc/large", How.CHANGED)]
 
 
 @pytest.mark.parametrize("kind", ["commit", "dirtree"])

@@ -11,7 +11,7 @@ from imagebuilder.report.save import begin_report, save_report
 from imagebuilder.report.types import (
     ORDER,
     Check,
-    Machine,
+    MachineReport,
     Outcome,
     Reached,
     Report,
@@ -48,7 +48,7 @@ def make_report(
         for index in range(checks)
     )
     stages = tuple(Reached(stage, float(index)) for index, stage in enumerate(ORDER))
-    machine = Machine("gate-1", "52:54:00:77:00:01", "10.77.0.11", stages, ran, NO_ROOT.log)
+    machine = MachineReport("gate-1", "52:54:00:77:00:01", "10.77.0.11", stages, ran, NO_ROOT.log)
     return Report(
         id=f"20261121T1000{number:02}Z",
         profile=profile,

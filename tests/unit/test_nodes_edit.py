@@ -12,8 +12,8 @@ import pytest
 from imagebuilder.errors import ImagebuilderError, InputError
 from imagebuilder.locks import is_held
 from imagebuilder.nodes.edit import (
-    Change,
     Edited,
+    NodeEdit,
     add_node,
     parse_change,
     remove_node,
@@ -53,8 +53,8 @@ def tree(tmp_path: Path) -> Tree:
     return tree
 
 
-def change(**keys: bool | str | list[str]) -> Change:
-    return Change(keys)
+def change(**keys: bool | str | list[str]) -> NodeEdit:
+    return NodeEdit(keys)
 
 
 def test_a_new_node_comes_behind_the_last_one(tree: Tree) -> None:
@@ -160,7 +160,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("given", "said"), list(BAD.values())[:-1], ids=list(BAD)[:-1])
-def test_nothing_is_lost_on_bad_input(tree: Tree, given: Change, said: str) -> None:
+def test_nothing_is_lost_on_bad_input(tree: Tree, given: NodeEdit, said: str) -> None:
     before = sorted(map(os.fspath, tree.path.rglob("*")))
     with pytest.raises(InputError) as caught:
         add_node(tree, "node3", given)
@@ -182,8 +182,8 @@ def test_nothing_is_lost_on_bad_input(tree: Tree, given: Change, said: str) -> N
         (lambda tree: remove_node(tree, "../roots", forget=True), "no node named"),
         (lambda _: parse_change({}, ["a"]), "is not NAME=VALUE"),
         (lambda _: parse_change({}, [], ["adress"]), 'did you mean "address"?'),
-        (lambda tree: set_node(tree, "node1", Change(variables={"a": {"b": 1}})), "vars.a"),
-        (lambda tree: set_node(tree, "node1", Change(unset=("macs",))), '"macs" is missing'),
+        (lambda tree: set_node(tree, "node1", NodeEdit(variables={"a": {"b": 1}})), "vars.a"),
+        (lambda tree: set_node(tree, "node1", NodeEdit(unset=("macs",))), '"macs" is missing'),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_said(tree: Tree, call: object, said: str) -> None:

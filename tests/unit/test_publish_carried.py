@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import InputError, WorkError
-from imagebuilder.publish.carried import Kept, find_carried, list_ids, pack_reports, take_reports
+from imagebuilder.publish.carried import (
+    KeptReports,
+    find_carried,
+    list_ids,
+    pack_reports,
+    take_reports,
+)
 from imagebuilder.publish.channel import promote
 from imagebuilder.report.as_json import report_json
 from imagebuilder.report.save import find_reports
@@ -43,7 +49,7 @@ def node(tmp_path: Path) -> Tree:
     return tree
 
 
-def take(tree: Tree, name: str, content: bytes) -> Kept:
+def take(tree: Tree, name: str, content: bytes) -> KeptReports:
     """What the far end does with what came."""
     return take_reports(tree, name, io.BytesIO(content), QUIET)
 
@@ -67,8 +73,8 @@ def test_a_report_of_the_same_bytes_opens_the_gate_and_keeps_its_logs(
     assert list_ids(node, NEW) == []
     (report,) = find_carried(builder, "rx", "20260102-bb", ())
     packed = pack_reports(builder, [report])
-    assert take(node, NEW, packed) == Kept((report.id,), ())
-    assert take(node, NEW, packed) == Kept((), ()), "the same report once more"
+    assert take(node, NEW, packed) == KeptReports((report.id,), ())
+    assert take(node, NEW, packed) == KeptReports((), ()), "the same report once more"
     assert find_reports(node, *NEW.split("@")) == (report,)
     log = node.reports(*NEW.split("@")) / report.id / NO_ROOT.log
     assert "Linux version 7.0" in log.read_text()

@@ -20,7 +20,7 @@ from imagebuilder.publish.content import DamagedError, release_digests, render_s
 from imagebuilder.publish.find import ReleaseName
 from imagebuilder.publish.gate import MACHINE, is_under_test, under_test
 from imagebuilder.publish.journal import Event, read_tail
-from imagebuilder.publish.listing import Listed, list_releases, tell_forced
+from imagebuilder.publish.listing import ListedRelease, list_releases, tell_forced
 from imagebuilder.publish.removal import Caution, collect_releases, unpublish
 from imagebuilder.publish.standing import MEMO, release_standing
 from imagebuilder.report.as_json import report_json
@@ -330,7 +330,7 @@ def test_an_attempt_that_died_before_it_happened_opens_nothing(tree: Tree, perso
     assert person.rollback().version == "20260101-aa"
 
 
-def rows(tree: Tree) -> dict[str, Listed]:
+def rows(tree: Tree) -> dict[str, ListedRelease]:
     return {listed.release.version: listed for listed in list_releases(tree)}
 
 

@@ -12,7 +12,7 @@ from imagebuilder.serve.config import Nfs
 from imagebuilder.serve.install import EXPORTS, leftovers, uninstall
 from imagebuilder.serve.nfsconf import NFS_CONF, RETRY, find_other_use, nfs_server_files
 from imagebuilder.serve.render import render_exports
-from imagebuilder.serve.units import Unit, place_units
+from imagebuilder.serve.units import UnitFile, place_units
 from tests.unit.test_serve_render import FULL
 
 KERNEL = replace(FULL, nfs=Nfs.KERNEL)
@@ -46,7 +46,7 @@ def test_the_server_is_ours_if_nobody_else_uses_it(
 
 
 def test_what_we_wrote_is_no_other_use_and_is_removed(tmp_path: Path) -> None:
-    export = Unit(EXPORTS, render_exports(KERNEL), "roots")
+    export = UnitFile(EXPORTS, render_exports(KERNEL), "roots")
     place_units(tmp_path, (export, *nfs_server_files(KERNEL)))
     assert find_other_use(tmp_path) == ""
     assert leftovers(tmp_path) == {tmp_path / path for path in (EXPORTS, NFS_CONF, RETRY)}

@@ -15,9 +15,9 @@ from imagebuilder.serve.stages import (
     MOST_OWNERS,
     MOST_STRANGERS,
     MOST_TALKS,
-    Event,
-    Progress,
-    Stage,
+    BootWatch,
+    NodeStage,
+    StageEvent,
     is_host,
 )
 from imagebuilder.ui import Ui
@@ -63,25 +63,25 @@ class Clock:
         return self.now
 
 
-def hear(progress: Progress, lines: list[str]) -> list[Event]:
+def hear(progress: BootWatch, lines: list[str]) -> list[StageEvent]:
     """The events of many lines."""
     return [event for line in lines for event in progress.hear(line)]
 
 
 def test_a_question_after_another_nic_that_is_nobodys_changes_nothing() -> None:
-    progress = Progress(Clock())
+    progress = BootWatch(Clock())
     asked = f"{ADDRESS} 404 146 0.000 /nodes/52-54-00-77-00-02/boot.ipxe"
     events = hear(progress, [*FIRMWARE, *IPXE[:-1], asked, *SYSTEM])
     assert {event.node for event in events} == {MAC}
 
 
 def test_a_boot_goes_through_its_stages_in_order() -> None:
-    progress = Progress(Clock())
+    progress = BootWatch(Clock())
     events = hear(progress, FIRMWARE + IPXE + SYSTEM)
     (boot,) = progress.awaiting_ssh()
     assert boot.address == ADDRESS
     events += progress.logged_in(boot.node)
-    assert [event.stage for event in events] == list(Stage)
+    assert [event.stage for event in events] == list(NodeStage)
     assert {event.node for event in events} == {MAC}
     assert [event.seconds for event in events] == sorted(event.seconds for event in events)
     assert events[1].detail == "ipxe.efi"
@@ -90,14 +90,14 @@ def test_a_boot_goes_through_its_stages_in_order() -> None:
 
 
 def test_a_nic_with_ipxe_in_it_has_no_firmware_stage() -> None:
-    events = hear(Progress(Clock()), IPXE + SYSTEM)
+    events = hear(BootWatch(Clock()), IPXE + SYSTEM)
     assert [event.stage for event in events] == [
-        Stage.DHCP, Stage.IPXE, Stage.KERNEL, Stage.ROOT,
+        NodeStage.DHCP, NodeStage.IPXE, NodeStage.KERNEL, NodeStage.ROOT,
     ]  # fmt: skip
 
 
 def test_the_next_boot_begins_anew() -> None:
-    progress = Progress(Clock())
+    progress = BootWatch(Clock())
     first = hear(progress, FIRMWARE + IPXE + SYSTEM)
     second = hear(progress, FIRMWARE + IPXE + SYSTEM)
     assert [event.stage for event in second] == [event.stage for event in first]
@@ -105,9 +105,12 @@ def test_the_next_boot_begins_anew() -> None:
 
 
 def test_a_boot_that_is_given_up_begins_anew_too() -> None:
-    progress = Progress(Clock())
+    progress = BootWatch(Clock())
     hear(progress, FIRMWARE)
-    assert [event.stage for event in hear(progress, FIRMWARE)] == [Stage.DHCP, Stage.FIRMWARE]
+    assert [event.stage for event in hear(progress, FIRMWARE)] == [
+        NodeStage.DHCP,
+        NodeStage.FIRMWARE,
+    ]
 
 
 def test_beside_a_router_a_nodes_files_tell_whose_address_it_is() -> None:
@@ -118,16 +121,16 @@ def test_beside_a_router_a_nodes_files_tell_whose_address_it_is() -> None:
         *IPXE[-2:],
         *SYSTEM,
     ]
-    events = hear(Progress(Clock()), lines)
-    assert [event.stage for event in events][-2:] == [Stage.KERNEL, Stage.ROOT]
+    events = hear(BootWatch(Clock()), lines)
+    assert [event.stage for event in events][-2:] == [NodeStage.KERNEL, NodeStage.ROOT]
     assert events[-1].node == MAC
 
 
 def test_a_failure_says_where() -> None:
-    progress = Progress(Clock())
+    progress = BootWatch(Clock())
     hear(progress, FIRMWARE + IPXE + SYSTEM[:2])
     (event,) = progress.hear(f"{ADDRESS} 204 0 0.0 /report/g/7?stage=failed&at=root&node={MAC}")
-    assert (event.node, event.failed, event.stage) == (MAC, "root", Stage.KERNEL)
+    assert (event.node, event.failed, event.stage) == (MAC, "root", NodeStage.KERNEL)
 
 
 def test_a_laptop_on_the_wire_is_no_node() -> None:
@@ -136,13 +139,13 @@ def test_a_laptop_on_the_wire_is_no_node() -> None:
         f"dnsmasq-dhcp[7]: 5 DHCPDISCOVER(br0) {MAC}",
         f"dnsmasq-dhcp[7]: 5 DHCPACK(br0) {ADDRESS} {MAC} laptop",
     ]
-    progress = Progress(Clock())
+    progress = BootWatch(Clock())
     assert hear(progress, lines) == []
     assert progress.boots == {}
 
 
 def test_what_asks_for_a_file_is_known_by_its_architecture() -> None:
-    progress = Progress(Clock())
+    progress = BootWatch(Clock())
     hear(progress, FIRMWARE)
     assert progress.asked == {MAC: 7}
 
@@ -191,7 +194,7 @@ def flood(many: int, dice: random.Random) -> Iterator[str]:
 def test_no_line_ends_the_watch_and_memory_has_an_end() -> None:
     stream = io.StringIO()
     screen = Screen(Ui(stream, verbose=True), Nodes(nodes=(Node("n1", (MAC,), "generic"),)))
-    progress = Progress(lambda: 0.0, screen.is_node)
+    progress = BootWatch(lambda: 0.0, screen.is_node)
     hear(progress, FIRMWARE + IPXE + SYSTEM)
     most_asked = 0
     for number, line in enumerate(flood(LINES, random.Random(12))):
@@ -212,7 +215,7 @@ def test_no_line_ends_the_watch_and_memory_has_an_end() -> None:
 
 
 def test_of_strangers_only_some_are_asked_for_ssh() -> None:
-    progress = Progress(Clock(), {MAC}.__contains__)
+    progress = BootWatch(Clock(), {MAC}.__contains__)
     hear(progress, FIRMWARE + IPXE + SYSTEM)
     for number in range(300):
         address = f"10.77.1.{number}" if number < 256 else f"10.77.2.{number - 256}"
@@ -223,7 +226,7 @@ def test_of_strangers_only_some_are_asked_for_ssh() -> None:
 
 
 def test_what_another_daemon_quotes_is_not_taken_for_dnsmasqs() -> None:
-    progress = Progress(Clock(), {MAC}.__contains__)
+    progress = BootWatch(Clock(), {MAC}.__contains__)
     error = '2026/11/22 19:00:00 [error] 7#7: *1 "GET /{}" failed'
     quoted = [error.format(line) for line in FIRMWARE + IPXE + SYSTEM]
     assert hear(progress, quoted) == []
@@ -231,7 +234,7 @@ def test_what_another_daemon_quotes_is_not_taken_for_dnsmasqs() -> None:
 
 
 def test_no_address_is_taken_that_no_machine_has() -> None:
-    progress = Progress(Clock())
+    progress = BootWatch(Clock())
     for address in (
         "1.2.3.4.5",
         "1..2",
@@ -252,10 +255,10 @@ def test_a_person_sees_names_and_times_and_no_escapes() -> None:
     stream = io.StringIO()
     node = Node("n1", (MAC,), "generic")
     screen = Screen(Ui(stream), Nodes(nodes=(node,)))
-    progress = Progress(Clock())
+    progress = BootWatch(Clock())
     for event in [*hear(progress, FIRMWARE + IPXE + SYSTEM), *progress.logged_in(MAC)]:
         screen.event(event, progress.boots[event.node].times)
-    screen.event(Event(MAC, Stage.ROOT, 3.0, failed="\x1b[2Jroot"), {})
+    screen.event(StageEvent(MAC, NodeStage.ROOT, 3.0, failed="\x1b[2Jroot"), {})
     for line in FIRMWARE:
         screen.line("dnsmasq", line)
     screen.line("dnsmasq", "dnsmasq: failed to \x1b[31mread")

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from imagebuilder.untrusted import MOST, Request, clean, fit, parse_request
+from imagebuilder.untrusted import MOST, WebRequest, clean, fit, parse_request
 
 ALPHABET = "abn/:?#[]@!$&'()*+,;=%.~-_ \t\n\r\0\x1b\x7f\x9b\u202e\u2028\u200b\ud800\ufffeéß字🐧"
 
@@ -15,17 +15,20 @@ ALPHABET = "abn/:?#[]@!$&'()*+,;=%.~-_ \t\n\r\0\x1b\x7f\x9b\u202e\u2028\u200b\ud
 @pytest.mark.parametrize(
     ("uri", "request_"),
     [
-        ("//[", Request("//[", {})),
-        ("//[::1", Request("//[::1", {})),
-        ("/report/g/7?stage=root&node=a", Request("/report/g/7", {"stage": "root", "node": "a"})),
-        ("/report?a=1&a=2", Request("/report", {"a": "2"})),
-        ("/a#/report?a=1", Request("/a", {})),
-        ("?a=%1b[2J%0ahost", Request("", {"a": r"\x1b[2J\nhost"})),
-        ("/a%2fb?a", Request("/a%2fb", {})),
-        ("", Request("", {})),
+        ("//[", WebRequest("//[", {})),
+        ("//[::1", WebRequest("//[::1", {})),
+        (
+            "/report/g/7?stage=root&node=a",
+            WebRequest("/report/g/7", {"stage": "root", "node": "a"}),
+        ),
+        ("/report?a=1&a=2", WebRequest("/report", {"a": "2"})),
+        ("/a#/report?a=1", WebRequest("/a", {})),
+        ("?a=%1b[2J%0ahost", WebRequest("", {"a": r"\x1b[2J\nhost"})),
+        ("/a%2fb?a", WebRequest("/a%2fb", {})),
+        ("", WebRequest("", {})),
     ],
 )
-def test_a_request_is_taken_apart(uri: str, request_: Request) -> None:
+def test_a_request_is_taken_apart(uri: str, request_: WebRequest) -> None:
     assert parse_request(uri) == request_
 
 

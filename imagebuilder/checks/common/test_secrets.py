@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.checks.facts import Facts
-from imagebuilder.checks.leftover import KINDS, Kind, find_leftovers
+from imagebuilder.checks.leftover import KINDS, Secret, find_leftovers
 from imagebuilder.checks.walk import walk
 
 MOST_PATHS = 5
@@ -31,7 +31,7 @@ def leftovers(tree: Path) -> Mapping[str, tuple[str, ...]]:
 
 @pytest.mark.static
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name.replace(" ", "-"))
-def test_no_secret_is_in_the_image(kind: Kind, leftovers: Mapping[str, tuple[str, ...]]) -> None:
+def test_no_secret_is_in_the_image(kind: Secret, leftovers: Mapping[str, tuple[str, ...]]) -> None:
     paths = leftovers.get(kind.name, ())
     shown = ", ".join(paths[:MOST_PATHS])
     more = f" and {len(paths) - MOST_PATHS} more" if len(paths) > MOST_PATHS else ""

@@ -39,7 +39,7 @@ NVREG = re.compile(r"\bNVreg_DeviceFile(GID|Mode)=(\w+)")
 
 
 @dataclass(frozen=True)
-class Node:
+class DeviceAccess:
     """The group and the mode that a device node gets, and the file that says so ("": none does).
 
     `group` is a name or an id as it is written; "root" where nothing gives another.
@@ -66,7 +66,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Rule:
+class UdevRule:
     """One rule: its parts as (key, attribute, operator, value)."""
 
     path: str
@@ -95,12 +95,12 @@ def matches(value: str, pattern: str) -> bool:
     return any(fnmatch.fnmatchcase(value, each) for each in pattern.split("|"))
 
 
-def node_of(root: Root, path: str, cmdline: Iterable[str] = ()) -> Node:
+def node_of(root: Root, path: str, cmdline: Iterable[str] = ()) -> DeviceAccess:
     """Who may use the device `path` (or glob), as far as it can be known without the device."""
     if path.startswith(NVIDIA):
         return nvidia_node(root, cmdline)
     subsystem, name = kernel_names(path)
-    node = Node()
+    node = DeviceAccess()
     skip_to, final = "", False
     grouped = moded = False
     for rule in read_rules(root):
@@ -130,9 +130,9 @@ def kernel_names(path: str) -> tuple[str, str]:
     return subsystem, path.rpartition("/")[2].replace("*", number)
 
 
-def nvidia_node(root: Root, cmdline: Iterable[str]) -> Node:
+def nvidia_node(root: Root, cmdline: Iterable[str]) -> DeviceAccess:
     """NVIDIA's nodes: no rule makes them, the driver's options say whose they are."""
-    node = Node("root", EVERYBODY)
+    node = DeviceAccess("root", EVERYBODY)
     lines = [(path, line) for path, line in config_lines(root) if line.startswith("options nvidia")]
     lines += [("/proc/cmdline", word) for word in cmdline if word.startswith("nvidia.")]
     for path, line in lines:
@@ -146,7 +146,7 @@ def nvidia_node(root: Root, cmdline: Iterable[str]) -> Node:
     return node
 
 
-def read_rules(root: Root) -> Iterator[Rule]:
+def read_rules(root: Root) -> Iterator[UdevRule]:
     """Every rule in effect, in udev's order: by the names of the files, wherever they are."""
     chosen: dict[str, str] = {}
     for folder in FOLDERS:
@@ -158,4 +158,4 @@ def read_rules(root: Root) -> Iterator[Rule]:
         for line in root.text(path).replace("\\\n", " ").splitlines():
             if line.strip() and not line.lstrip().startswith("#"):
                 parts = ((k, a.strip("{}"), op, v) for k, a, op, v in PART.findall(line))
-                yield Rule(path, tuple(parts))
+                yield UdevRule(path, tuple(parts))

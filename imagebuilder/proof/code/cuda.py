@@ -19,7 +19,7 @@ import struct
 from collections.abc import Iterator
 
 from imagebuilder.proof.code.types import CodeObject, Form
-from imagebuilder.proof.elf import CUDA, MAGIC, Opened, Section
+from imagebuilder.proof.elf import CUDA, MAGIC, MappedSection, Opened
 
 LINKED, UNLINKED = ".nv_fatbin", "__nv_relfatbin"
 CONTAINER = struct.Struct("<IHHQ")
@@ -78,7 +78,7 @@ def cubin_target(head: bytes) -> str:
     return f"sm_{number}{'a' if specific else ''}"
 
 
-def read_section(file: Opened, section: Section) -> Iterator[CodeObject]:
+def read_section(file: Opened, section: MappedSection) -> Iterator[CodeObject]:
     """The entries of all containers in a section."""
     number = 0
     for _, offset, size in file.held(section):

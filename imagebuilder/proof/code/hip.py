@@ -20,7 +20,7 @@ from mmap import mmap
 import zstandard
 
 from imagebuilder.proof.code.types import CodeObject, Form, Reader
-from imagebuilder.proof.elf import AMDGPU, MAGIC, PT_LOAD, Opened, Section
+from imagebuilder.proof.elf import AMDGPU, MAGIC, PT_LOAD, MappedSection, Opened
 
 SECTION, WRAPPERS, RELOCATIONS = ".hip_fatbin", ".hipFatBinSegment", ".rela.dyn"
 BUNDLE, COMPRESSED = b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB"
@@ -87,7 +87,7 @@ def read_hip(file: Opened, wanted: str = "") -> list[CodeObject]:
     return found
 
 
-def bundles_of(file: Opened, section: Section) -> list[int]:
+def bundles_of(file: Opened, section: MappedSection) -> list[int]:
     """The addresses of the bundles in a section, in order."""
     end = section.address + section.size
     pointed = {
@@ -116,7 +116,7 @@ def pointers(file: Opened) -> Iterator[int]:
                 yield addends.get(section.address + start + 8, pointer)
 
 
-def scan(file: Opened, section: Section) -> Iterator[int]:
+def scan(file: Opened, section: MappedSection) -> Iterator[int]:
     """The bundles in a section without wrappers (an object file): what begins as one does."""
     for address, offset, size in file.held(section):
         place, end = offset, offset + size

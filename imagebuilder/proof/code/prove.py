@@ -91,7 +91,7 @@ INTEL = Maker(
 
 
 @dataclass(frozen=True)
-class Content:
+class CodeFile:
     """A file and the device code in it; `whole`: it is nothing but device code."""
 
     path: str
@@ -128,7 +128,7 @@ def maker_of(target: str) -> Maker:
 def prove_expected(root: Root, expected: Code) -> Iterator[Finding]:
     """One entry of an overlay's `code:`."""
     maker = maker_of(expected.target)
-    contents: dict[str, Content] = {}
+    contents: dict[str, CodeFile] = {}
     for glob in expected.files:
         paths = [path for path in root.glob(glob) if root.is_file(path)]
         if not paths:
@@ -155,27 +155,27 @@ def is_data(paths: list[str]) -> bool:
     return all(path.endswith(".dat") for path in paths)
 
 
-def read_content(root: Root, path: str, target: str, maker: Maker) -> Content:
+def read_content(root: Root, path: str, target: str, maker: Maker) -> CodeFile:
     """The device code in a file, of this maker's."""
     place = root.host(path)
     assert place is not None
     with opened(place) as file:
         if file is not None:
             objects = tuple(maker.read(file, target))
-            return Content(path, objects, any(not o.section for o in objects))
+            return CodeFile(path, objects, any(not o.section for o in objects))
     if maker is HIP:
         with place.open("rb") as plain:
             if plain.read(4) in (hip.BUNDLE[:4], hip.COMPRESSED):
                 with mmap.mmap(plain.fileno(), 0, prot=mmap.PROT_READ) as data:
                     at = hip.reader(data)
                     objects = tuple(hip.read_bundle(at, 0, wanted=target))
-                    return Content(path, objects, whole=True)
+                    return CodeFile(path, objects, whole=True)
         if path.endswith(hip.KERNELS):
             cut = CodeObject("", Form.NATIVE, 0, "", problem="is no whole ELF file and no bundle")
-            return Content(path, (cut,), whole=True)
+            return CodeFile(path, (cut,), whole=True)
     if maker is INTEL:
-        return Content(path, tuple(level_zero.read_module(place.read_bytes())), whole=True)
-    return Content(path, (), whole=False)
+        return CodeFile(path, tuple(level_zero.read_module(place.read_bytes())), whole=True)
+    return CodeFile(path, (), whole=False)
 
 
 def no_file(root: Root, glob: str, target: str, maker: Maker) -> Finding:
@@ -214,7 +214,7 @@ def fault(what: str, evidence: tuple[Evidence, ...], hint: str) -> Finding:
     return Finding(Question.CODE, Level.FAULT, what, evidence, hint)
 
 
-def prove_library(content: Content, expected: Code, maker: Maker) -> Finding:
+def prove_library(content: CodeFile, expected: Code, maker: Maker) -> Finding:
     """A library or program: code of all its parts in one file."""
     target, name = expected.target, content.name
     served = [(o, form) for o in content.objects if (form := maker.serves(o, target))]
@@ -246,7 +246,7 @@ def prove_library(content: Content, expected: Code, maker: Maker) -> Finding:
     )
 
 
-def amount(native: list[CodeObject], content: Content, maker: Maker) -> str:
+def amount(native: list[CodeObject], content: CodeFile, maker: Maker) -> str:
     """`140 code objects, 138 MiB`, and in how many bundles if not in all."""
     said = format_count(len(native), maker.code)
     size = sum(o.size for o in native)
@@ -259,7 +259,7 @@ def amount(native: list[CodeObject], content: Content, maker: Maker) -> str:
 
 
 def forward_only(
-    content: Content, expected: Code, maker: Maker, evidence: tuple[Evidence, ...]
+    content: CodeFile, expected: Code, maker: Maker, evidence: tuple[Evidence, ...]
 ) -> Finding:
     """There is no code for the target, but what its driver makes some of."""
     what = f"{maker.forward} only: {content.name} has no native code for {expected.target}"
@@ -278,7 +278,7 @@ def forward_only(
     )
 
 
-def prove_kernel_files(contents: list[Content], expected: Code, maker: Maker) -> Iterator[Finding]:
+def prove_kernel_files(contents: list[CodeFile], expected: Code, maker: Maker) -> Iterator[Finding]:
     """Files that are one code object each, such as rocBLAS's: those of the target as one."""
     target = expected.target
     good, size = [], 0
@@ -334,7 +334,7 @@ def prove_tensile(root: Root, files: list[str], target: str) -> Iterator[Finding
 
 
 def prove_compiler(
-    root: Root, contents: list[Content], target: str, maker: Maker
+    root: Root, contents: list[CodeFile], target: str, maker: Maker
 ) -> Iterator[Finding]:
     """What is compiled for the target at first use needs the compiler that the driver opens."""
     ways = [{maker.serves(o, target) for o in content.objects} for content in contents]

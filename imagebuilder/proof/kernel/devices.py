@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from imagebuilder.chips import Chip, find_chip
 from imagebuilder.proof.kernel.modules import Kernel, module_name
-from imagebuilder.proof.kernel.settings import CMDLINE, Settings, read_settings
+from imagebuilder.proof.kernel.settings import CMDLINE, ModuleSettings, read_settings
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.types import Evidence, Finding, Question
@@ -27,7 +27,7 @@ class Drivers:
     """The modules of a kernel, together with what is configured about them."""
 
     kernel: Kernel
-    settings: Settings
+    settings: ModuleSettings
 
     def find(self, name: str) -> str | None:
         """The module that is loaded for `name`, None when the image has it not at all."""

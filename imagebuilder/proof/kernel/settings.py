@@ -27,7 +27,7 @@ def plain(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Settings:
+class ModuleSettings:
     """What is said of modules by name: where each is blacklisted, replaced by nothing (`never`) or
     by another module (`instead`), or told not to drive anything (`off`, by `modeset=0`).
 
@@ -53,7 +53,7 @@ class Settings:
         return self.instead.get(plain(name), plain(name))
 
 
-def read_settings(root: Root, cmdline: Iterable[str]) -> Settings:
+def read_settings(root: Root, cmdline: Iterable[str]) -> ModuleSettings:
     """What the root and the command line say of modules."""
     blacklisted: dict[str, Evidence] = {}
     never: dict[str, Evidence] = {}
@@ -86,7 +86,7 @@ def read_settings(root: Root, cmdline: Iterable[str]) -> Settings:
             never |= {name: where for name in names}
         elif key.endswith(".modeset") and value == "0":
             off[plain(key.removesuffix(".modeset"))] = where
-    return Settings(blacklisted, never, instead, off, "nomodeset" in words)
+    return ModuleSettings(blacklisted, never, instead, off, "nomodeset" in words)
 
 
 def config_lines(root: Root) -> Iterator[tuple[str, str]]:

@@ -45,7 +45,7 @@ PACKAGES = re.compile(r"nvidia-cuda-runtime(?:-cu\d+)?")
 
 
 @dataclass(frozen=True)
-class Part:
+class DriverPart:
     """A part of the driver and the version it is of."""
 
     what: str
@@ -60,7 +60,9 @@ def prove_driver(subject: Subject) -> Iterator[Finding]:
         return
     parts = [*libraries_of(subject.root), *firmware_of(subject.root)]
     modules = list(modules_of(subject.root, subject.kernel))
-    parts += [Part("nvidia.ko", m.path, m.first("version")) for m in modules if m.first("version")]
+    parts += [
+        DriverPart("nvidia.ko", m.path, m.first("version")) for m in modules if m.first("version")
+    ]
     if not parts:
         if wanted:
             yield no_driver(wanted)
@@ -110,7 +112,7 @@ def cuda_wanted(subject: Subject) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def libraries_of(root: Root) -> Iterator[Part]:
+def libraries_of(root: Root) -> Iterator[DriverPart]:
     """The driver's libraries by their names, which end in the version."""
     seen = set()
     for folder in FOLDERS:
@@ -119,14 +121,14 @@ def libraries_of(root: Root) -> Iterator[Part]:
                 version = posixpath.basename(path).removeprefix(f"{library}.so.")
                 if NUMBERS.fullmatch(version) and root.is_file(path) and path not in seen:
                     seen.add(path)
-                    yield Part(library, path, version)
+                    yield DriverPart(library, path, version)
 
 
-def firmware_of(root: Root) -> Iterator[Part]:
+def firmware_of(root: Root) -> Iterator[DriverPart]:
     """The GSP firmware of NVIDIA's driver: a folder a version.  (nouveau's are named by chip.)"""
     for name in root.names(FIRMWARE):
         if NUMBERS.fullmatch(name):
-            yield Part("GSP firmware", f"{FIRMWARE}/{name}", name)
+            yield DriverPart("GSP firmware", f"{FIRMWARE}/{name}", name)
 
 
 def modules_of(root: Root, kernel: str) -> Iterator[Module]:
@@ -138,7 +140,7 @@ def modules_of(root: Root, kernel: str) -> Iterator[Module]:
             yield read_module(root, path)
 
 
-def first_of_each(parts: Iterable[Part]) -> list[Part]:
+def first_of_each(parts: Iterable[DriverPart]) -> list[DriverPart]:
     """One part of each kind and version."""
     return list({(part.what, part.version): part for part in parts}.values())
 

@@ -45,7 +45,7 @@ class Torch:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class EnginePlatform:
     """What an engine chooses without a device: its platform and kind of device ("": none)."""
 
     platform: str = ""
@@ -63,7 +63,7 @@ class Environment:
     python: str = ""
     modules: dict[str, Imported] = field(default_factory=dict)
     torch: Torch | None = None
-    platforms: dict[str, Chosen] = field(default_factory=dict)
+    platforms: dict[str, EnginePlatform] = field(default_factory=dict)
     failure: str = ""
 
 

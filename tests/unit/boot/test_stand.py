@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.boot.gate import Options, choose_firmwares, choose_release, choose_roots
+from imagebuilder.boot.gate import GateOptions, choose_firmwares, choose_release, choose_roots
 from imagebuilder.boot.machine import Firmware
 from imagebuilder.boot.stand import guests_of, make_view
 from imagebuilder.checks.facts import Facts
@@ -67,5 +67,5 @@ def test_ways_are_chosen_or_refused() -> None:
 
 
 def test_the_default_is_how_nodes_boot() -> None:
-    options = Options()
+    options = GateOptions()
     assert (options.firmware, options.root, options.nodes, options.selection) == ("uefi", "", 1, "")

@@ -7,7 +7,7 @@ import io
 import json
 
 from imagebuilder.report.types import Check, Outcome
-from imagebuilder.static import Checked, telling
+from imagebuilder.static import StaticResult, telling
 from imagebuilder.ui import Ui
 
 GOOD = Check("common", "test_root_is_good", "static", Outcome.PASSED, 0.1)
@@ -16,21 +16,21 @@ BAD = Check("ssh", "test_no_host_key", "static", Outcome.FAILED, 0.2, "a key\nre
 
 
 def test_the_result_shows_what_did_not_pass_and_why() -> None:
-    assert Checked("p@1", (GOOD, BAD, SKIPPED)).render() == (
+    assert StaticResult("p@1", (GOOD, BAD, SKIPPED)).render() == (
         "SKIPPED ssh: keys\n    not at hand\n"
         "FAILED ssh: no host key\n    a key\n    remove it\n"
         "p@1: 1 passed, 1 failed, 1 skipped"
     )
-    assert Checked("p@1", (GOOD,)).render() == "p@1: 1 passed"
+    assert StaticResult("p@1", (GOOD,)).render() == "p@1: 1 passed"
 
 
 def test_skipped_is_no_failure() -> None:
-    assert Checked("p@1", (GOOD, SKIPPED)).passed
-    assert not Checked("p@1", (GOOD, BAD)).passed
+    assert StaticResult("p@1", (GOOD, SKIPPED)).passed
+    assert not StaticResult("p@1", (GOOD, BAD)).passed
 
 
 def test_json_has_every_check() -> None:
-    told = json.loads(json.dumps(Checked("p@1", (GOOD, BAD)).as_json()))
+    told = json.loads(json.dumps(StaticResult("p@1", (GOOD, BAD)).as_json()))
     assert (told["image"], told["ok"]) == ("p@1", False)
     assert told["checks"][1] == {
         "group": "ssh", "name": "test_no_host_key", "kind": "static", "outcome": "failed",

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from imagebuilder.cli.main import run as run_program
-from imagebuilder.drift.answer import Answer, answer
+from imagebuilder.drift.answer import DriftAnswer, answer
 from imagebuilder.drift.types import Reboot
 from imagebuilder.errors import InputError
 from imagebuilder.nodes.files import update_nodes
@@ -47,7 +47,7 @@ def world(built: World) -> World:
     return built
 
 
-def ask(world: World, *names: str) -> Answer:
+def ask(world: World, *names: str) -> DriftAnswer:
     return answer(world.tree, world.settings, names, quiet())
 
 

@@ -7,21 +7,23 @@ from dataclasses import replace
 
 from imagebuilder.drift.compare import compare_boots, differences
 from imagebuilder.drift.show import render_drift
-from imagebuilder.drift.types import PARTS, Boot, Content, NodeDrift, Reboot, State
+from imagebuilder.drift.types import PARTS, BootContent, DriftState, NodeBoot, NodeDrift, Reboot
 from imagebuilder.nodes.given import Given
 from imagebuilder.publish.find import ReleaseName
 
 ONE, TWO = ReleaseName("demo", "1"), ReleaseName("demo", "2")
-CONTENT = Content("k1", "i1", "r1", "nfs", ("ip=dhcp", "quiet"), "6.12.1", {"libc6:amd64": "2.43"})
+CONTENT = BootContent(
+    "k1", "i1", "r1", "nfs", ("ip=dhcp", "quiet"), "6.12.1", {"libc6:amd64": "2.43"}
+)
 GIVEN = Given(("console=tty0", "debug"), "", {"/etc/hostname": "-0644 0:0 aa"})
-OLD = Boot(ONE, CONTENT, GIVEN)
-NEW = Boot(TWO, CONTENT, GIVEN)
+OLD = NodeBoot(ONE, CONTENT, GIVEN)
+NEW = NodeBoot(TWO, CONTENT, GIVEN)
 
 
-def why(old: Boot, new: Boot) -> dict[str, tuple[str, ...]]:
+def why(old: NodeBoot, new: NodeBoot) -> dict[str, tuple[str, ...]]:
     """The reasons of every part that is not the same."""
     parts = compare_boots(old, new)
-    return {name: parts[name].why for name in PARTS if parts[name].state != State.SAME}
+    return {name: parts[name].why for name in PARTS if parts[name].state != DriftState.SAME}
 
 
 def test_another_name_of_the_same_content_is_no_change() -> None:
@@ -86,18 +88,21 @@ def test_what_a_node_never_told_is_unknown_and_never_the_same() -> None:
     # The release's part of the command line is known all the same.
     other = replace(NEW, content=replace(CONTENT, words=()))
     parts = compare_boots(old, other)
-    assert (parts["cmdline"].state, parts["files"].state) == (State.CHANGES, State.UNKNOWN)
+    assert (parts["cmdline"].state, parts["files"].state) == (
+        DriftState.CHANGES,
+        DriftState.UNKNOWN,
+    )
 
 
 def test_a_release_that_is_gone_is_unknown_unless_it_is_the_same() -> None:
     gone = replace(OLD, content=None)
     parts = compare_boots(gone, NEW)
     states = [parts[name].state for name in PARTS]
-    assert states == [State.UNKNOWN, State.UNKNOWN, State.UNKNOWN, State.SAME]
+    assert states == [DriftState.UNKNOWN, DriftState.UNKNOWN, DriftState.UNKNOWN, DriftState.SAME]
     assert why(gone, replace(gone, given=GIVEN)) == {}
 
 
-def drift(old: Boot, new: Boot) -> NodeDrift:
+def drift(old: NodeBoot, new: NodeBoot) -> NodeDrift:
     """The answer for a node of that name."""
     return NodeDrift("n1", old.release, "", new.release, compare_boots(old, new))
 

@@ -19,12 +19,12 @@ from imagebuilder.drift.profiles import find_recipe
 from imagebuilder.drift.types import (
     PARTS,
     SAME,
-    Boot,
-    Content,
+    BootContent,
+    DriftPart,
+    DriftState,
+    NodeBoot,
     NodeDrift,
-    Part,
     Reboot,
-    State,
 )
 from imagebuilder.nodes.given import Given, read_served
 from imagebuilder.nodes.types import Node
@@ -48,20 +48,20 @@ IMAGES: Mapping[str, Made] = {
     "demo@b-http": Made(root="http"),
     "other@1-same-bytes": Made(),
 }
-Wrong = Callable[[Boot, Boot], Mapping[str, Part]]
+Wrong = Callable[[NodeBoot, NodeBoot], Mapping[str, DriftPart]]
 Published = tuple[World, Mapping[str, ImageRef]]
 
 
-def by_name(old: Boot, new: Boot) -> Mapping[str, Part]:
+def by_name(old: NodeBoot, new: NodeBoot) -> Mapping[str, DriftPart]:
     """Releases are told apart by their names."""
-    other = Part(State.CHANGES) if old.release != new.release else SAME
+    other = DriftPart(DriftState.CHANGES) if old.release != new.release else SAME
     return {**compare_boots(old, new), "kernel": other, "root": other}
 
 
 def with_content(name: str) -> Wrong:
     """Something of a release does not count."""
 
-    def plain(boot: Boot) -> Boot:
+    def plain(boot: NodeBoot) -> NodeBoot:
         if boot.content is None:
             return boot
         content = replace(
@@ -78,7 +78,7 @@ def with_content(name: str) -> Wrong:
 def with_given(change: Callable[[Given], Given]) -> Wrong:
     """Something of what nodes are given does not count."""
 
-    def plain(boot: Boot) -> Boot:
+    def plain(boot: NodeBoot) -> NodeBoot:
         return replace(boot, given=change(boot.given) if boot.given else None)
 
     return lambda old, new: compare_boots(plain(old), plain(new))
@@ -117,17 +117,17 @@ class Run:
             report(self.desk.world.tree, mac, fetched, second)
             self.booted[mac] = (second, fetched)
 
-    def truth(self, name: str) -> Mapping[str, State]:
+    def truth(self, name: str) -> Mapping[str, DriftState]:
         """What the bytes say, by part."""
         macs = [mac for mac in self.desk.spec["nodes"][name]["macs"] if mac in self.booted]
         if not macs:
-            return dict.fromkeys(PARTS, State.UNKNOWN)
+            return dict.fromkeys(PARTS, DriftState.UNKNOWN)
         mac = max(macs, key=lambda each: self.booted[each][0])
         before, now = self.booted[mac][1], fetch(self.desk.world.tree, mac)
         if now is None:
-            return dict.fromkeys(PARTS, State.CHANGES)
+            return dict.fromkeys(PARTS, DriftState.CHANGES)
         return {
-            part: State.SAME if value == now.parts[part] else State.CHANGES
+            part: DriftState.SAME if value == now.parts[part] else DriftState.CHANGES
             for part, value in before.parts.items()
         }
 
@@ -181,7 +181,7 @@ def test_drift_says_what_the_bytes_say(published: Published) -> None:
                 continue  # nothing is left to compare with: of that is another test
             truth = started.truth(node.node)
             assert states(node.parts) == truth, f"{what}: {node.as_json()}"
-            assert all(part.why for part in node.parts.values() if part.state != State.SAME)
+            assert all(part.why for part in node.parts.values() if part.state != DriftState.SAME)
             assert bool(node.notes) == started.lacks_root(node.node), f"{what}: {node.notes}"
             lacking += len(node.notes)
             counted[node.reboot] += 1
@@ -196,12 +196,12 @@ def test_drift_says_what_the_bytes_say(published: Published) -> None:
     assert not unnoticed
 
 
-def states(parts: Mapping[str, Part]) -> Mapping[str, State]:
+def states(parts: Mapping[str, DriftPart]) -> Mapping[str, DriftState]:
     """The states of parts, without the reasons."""
     return {name: part.state for name, part in parts.items()}
 
 
-def find_boots(world: World, node: Node | None) -> tuple[Boot, Boot] | None:
+def find_boots(world: World, node: Node | None) -> tuple[NodeBoot, NodeBoot] | None:
     """What drift compares for a node; None when it compares nothing."""
     seen = find_seen(world.tree, node) if node else None
     served = read_served(world.tree, seen.mac) if seen else None
@@ -209,7 +209,7 @@ def find_boots(world: World, node: Node | None) -> tuple[Boot, Boot] | None:
     if not (seen and served and following):
         return None
 
-    def content_of(release: ReleaseName) -> Content | None:
+    def content_of(release: ReleaseName) -> BootContent | None:
         return release_content(world.tree, release)
 
     return (

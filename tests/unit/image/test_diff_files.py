@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.image.changes import diff_files, files_json, render_files
-from imagebuilder.image.files import Root, parse_listing, read_root
+from imagebuilder.image.files import CommittedRoot, parse_listing, read_root
 from imagebuilder.store.repository import Store, make_store
 from tests.integration.published import memory_folder
 
@@ -33,12 +33,12 @@ def store() -> Iterator[Store]:
 
 
 @pytest.fixture(scope="module")
-def base(store: Store) -> Root:
+def base(store: Store) -> CommittedRoot:
     """The root with FILES as they are."""
     return commit(store, lambda _: None)
 
 
-def commit(store: Store, change: Callable[[Path], object]) -> Root:
+def commit(store: Store, change: Callable[[Path], object]) -> CommittedRoot:
     """A root with FILES and a change."""
     top = store.path.parent / "root"
     for name, text in FILES.items():
@@ -81,7 +81,7 @@ PLANTED: tuple[tuple[str, Callable[[Path], object], str], ...] = (
 
 @pytest.mark.parametrize(("path", "change", "told"), PLANTED, ids=[told for *_, told in PLANTED])
 def test_a_difference_is_told(
-    store: Store, base: Root, path: str, change: Callable[[Path], object], told: str
+    store: Store, base: CommittedRoot, path: str, change: Callable[[Path], object], told: str
 ) -> None:
     found = diff_files(base, commit(store, change), ())
     mine = f", owner {os.getuid()}:{os.getgid()}"  # said unless it is root's
@@ -91,7 +91,9 @@ def test_a_difference_is_told(
 
 
 @pytest.mark.root
-def test_an_owner_and_an_attribute_are_told(store: Store, base: Root, tmp_path: Path) -> None:
+def test_an_owner_and_an_attribute_are_told(
+    store: Store, base: CommittedRoot, tmp_path: Path
+) -> None:
     try:
         os.setxattr(tmp_path, "trusted.test", b"x")
     except OSError:
@@ -107,7 +109,7 @@ def test_an_owner_and_an_attribute_are_told(store: Store, base: Root, tmp_path: 
     ]  # fmt: skip
 
 
-def test_equal_roots_are_the_same(base: Root) -> None:
+def test_equal_roots_are_the_same(base: CommittedRoot) -> None:
     found = diff_files(base, base, ())
     assert render_files(found) == "files: the same"
 
@@ -123,7 +125,7 @@ def upgrade(top: Path) -> None:
     (top / "etc/motd").write_text("one\n")
 
 
-def test_files_of_a_changed_package_are_one_line(store: Store, base: Root) -> None:
+def test_files_of_a_changed_package_are_one_line(store: Store, base: CommittedRoot) -> None:
     found = diff_files(base, commit(store, upgrade), ("app:all", "libfoo:amd64"))
     groups = [(g.package, g.added, g.changed, g.growth) for g in found.groups]
     assert groups == [("app", 1, 3, 22), ("libfoo:amd64", 0, 1, 0)]
@@ -136,7 +138,7 @@ def test_files_of_a_changed_package_are_one_line(store: Store, base: Root) -> No
 
 
 def test_a_file_that_differs_although_its_package_is_the_same_is_told(
-    store: Store, base: Root
+    store: Store, base: CommittedRoot
 ) -> None:
     found = diff_files(base, commit(store, upgrade), ("app:all",))
     told = {single.change.path: single.change.package for single in found.singles}
@@ -144,7 +146,7 @@ def test_a_file_that_differs_although_its_package_is_the_same_is_told(
     assert "/usr/lib/libfoo.so (of libfoo:amd64)" in render_files(found)
 
 
-def test_a_glob_tells_every_file_of_it(store: Store, base: Root) -> None:
+def test_a_glob_tells_every_file_of_it(store: Store, base: CommittedRoot) -> None:
     found = diff_files(base, commit(store, upgrade), ("app:all",), glob="/usr/lib/app/*")
     assert [single.change.path for single in found.singles] == [
         "/usr/lib/app/__pycache__/code.cpython-313.pyc",
@@ -154,7 +156,7 @@ def test_a_glob_tells_every_file_of_it(store: Store, base: Root) -> None:
     assert found.groups == ()
 
 
-def test_programs_get_both_sides(store: Store, base: Root) -> None:
+def test_programs_get_both_sides(store: Store, base: CommittedRoot) -> None:
     value = files_json(diff_files(base, commit(store, upgrade), ("app", "libfoo:amd64")))
     assert isinstance(value["files"], list)
     (motd,) = value["files"]

@@ -14,7 +14,7 @@ import pytest
 
 from imagebuilder.lock.file import make_lock_file
 from imagebuilder.lock.types import Lock
-from imagebuilder.nightly.choose import Chosen, choose_lock
+from imagebuilder.nightly.choose import LockChoice, choose_lock
 from imagebuilder.nightly.upstream import Upstream
 from imagebuilder.recipe.types import Base, Boot, Overlay, Recipe, Source
 from imagebuilder.settings import Settings
@@ -81,7 +81,7 @@ class Project:
                 suite=suite, date=date, valid_until=valid_until, says=says,
             )  # fmt: skip
 
-    def choose(self, recipe: Recipe | None = None) -> Chosen:
+    def choose(self, recipe: Recipe | None = None) -> LockChoice:
         """What a night would choose; a new night each time."""
         self.said.truncate(0)
         ui = Ui(self.said)

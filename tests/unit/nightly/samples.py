@@ -8,7 +8,7 @@ from random import Random
 
 from imagebuilder.errors import Fault
 from imagebuilder.lock.changes import PackageChange
-from imagebuilder.nightly.types import Ending, Night, ProfileNight, Pruned, Stage
+from imagebuilder.nightly.types import Ending, Night, NightStage, ProfileNight, Pruned
 
 PROFILES = (
     "minimal", "generic", "rx7600xt", "ryzen-ai-max", "arc-b580", "rtx5090", "slurm-controller",
@@ -16,18 +16,20 @@ PROFILES = (
 )  # fmt: skip
 FIRST = datetime(2026, 10, 24, 2, 30, tzinfo=UTC)
 FAULTS = {
-    Stage.LOCK: Fault(
+    NightStage.LOCK: Fault(
         "debian-security",
         "the mirror does not answer: Connection refused",
         "imagebuilder doctor asks every mirror; builds go on with the lock of the night before",
     ),
-    Stage.BUILD: Fault(
+    NightStage.BUILD: Fault(
         "overlays/llama-cpp/scripts/10-link",
         "10-link failed (exit status 1)\n    ln: failed to create symbolic link: File exists",
         "the command was: sh scripts/10-link",
     ),
-    Stage.PROVE: Fault("rx7600xt@20261118024101-0badc0de", "no code object for gfx1102 in libggml"),
-    Stage.TEST: Fault(
+    NightStage.PROVE: Fault(
+        "rx7600xt@20261118024101-0badc0de", "no code object for gfx1102 in libggml"
+    ),
+    NightStage.TEST: Fault(
         "rx7600xt@20261119024101-1c2d3e4f",
         "failed in stage root: mount.nfs4: mounting 10.77.0.1:/root/rx7600xt failed: "
         "No such file or directory",
@@ -64,7 +66,7 @@ def changes(random: Random, many: int) -> tuple[PackageChange, ...]:
 def unchanged(profile: str = "generic", stable: str = "20261101023000-aaaaaaaa") -> ProfileNight:
     """Nothing new."""
     return ProfileNight(
-        profile, Ending.UNCHANGED, Stage.PLAN, {Stage.LOCK: 2.1, Stage.PLAN: 0.4},
+        profile, Ending.UNCHANGED, NightStage.PLAN, {NightStage.LOCK: 2.1, NightStage.PLAN: 0.4},
         version=stable, previous=stable, candidate=stable, stable=stable, size=966_000_000,
     )  # fmt: skip
 
@@ -76,22 +78,23 @@ def fresh(
     version = version_of(started, len(profile))
     seconds = {
         stage: round(random.uniform(0.7, 1.3) * time, 1)
-        for stage, time in zip(Stage, (9.0, 0.5, 312.0, 41.0, 24.0, 181.0, 0.6), strict=True)
+        for stage, time in zip(NightStage, (9.0, 0.5, 312.0, 41.0, 24.0, 181.0, 0.6), strict=True)
     }
     stable = version if promote else before
     return ProfileNight(
         profile, Ending.PROMOTED if promote else Ending.FRESH,
-        Stage.PROMOTE if promote else Stage.TEST, seconds, version=version, previous=before,
-        candidate=version, stable=stable, changes=changes(random, random.randint(1, 30)),
+        NightStage.PROMOTE if promote else NightStage.TEST, seconds,
+        version=version, previous=before, candidate=version, stable=stable,
+        changes=changes(random, random.randint(1, 30)),
         reasons=("the lock changed: 12 packages",), published=random.randint(20, 900) * 1_000_000,
         size=6_401_234_567, proof="proved for gfx1102: 41 answers, no fault",
         report=f"{started:%Y%m%dT%H%M%SZ}-812",
     )  # fmt: skip
 
 
-def failed(profile: str, stage: Stage, *, stable: str = "", log: str = "") -> ProfileNight:
+def failed(profile: str, stage: NightStage, *, stable: str = "", log: str = "") -> ProfileNight:
     """It ended badly in `stage`."""
-    seconds = {one: 11.5 for one in list(Stage)[: list(Stage).index(stage) + 1]}
+    seconds = {one: 11.5 for one in list(NightStage)[: list(NightStage).index(stage) + 1]}
     return ProfileNight(
         profile, Ending.FAILED, stage, seconds, fault=FAULTS[stage], log=log,
         previous=stable, candidate=stable, stable=stable,
@@ -132,7 +135,7 @@ def make_nights(
             luck = random.random()
             trouble = place == 2 and count - 9 < number < count - 2
             if trouble or luck < 0.03:
-                stage = Stage.TEST if trouble else random.choice(list(FAULTS))
+                stage = NightStage.TEST if trouble else random.choice(list(FAULTS))
                 one = failed(profile, stage, stable=stables[profile], log=log)
             elif luck < 0.25 + 0.5 * (number % 6 == 0):
                 promote = random.random() < 0.8

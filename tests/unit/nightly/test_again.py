@@ -10,14 +10,14 @@ import pytest
 
 from imagebuilder.errors import Fault, FullError, HostError, InputError, WorkError
 from imagebuilder.nightly.again import find_waits, is_full, merged
-from imagebuilder.nightly.types import Ending, ProfileNight, Stage
+from imagebuilder.nightly.types import Ending, NightStage, ProfileNight
 
 AWAY = ProfileNight(
-    "rx", Ending.FAILED, Stage.LOCK, {Stage.LOCK: 1.0}, Fault("debian", "mirror is not reachable"),
-    previous="1", stable="1",
+    "rx", Ending.FAILED, NightStage.LOCK, {NightStage.LOCK: 1.0},
+    Fault("debian", "mirror is not reachable"), previous="1", stable="1",
 )  # fmt: skip
 OLD = replace(
-    AWAY, ending=Ending.PROMOTED, stage=Stage.PROMOTE, fault=None, version="2", stable="2",
+    AWAY, ending=Ending.PROMOTED, stage=NightStage.PROMOTE, fault=None, version="2", stable="2",
     published=10, reasons=("a file changed",), warnings=("the lock was not refreshed",),
 )  # fmt: skip
 NEW = replace(
@@ -54,7 +54,7 @@ def test_what_went_well_the_second_time_is_told_with_the_first() -> None:
     told = merged(AWAY, NEW)
     assert (told.ending, told.version, told.previous) == (Ending.PROMOTED, "3", "1")
     assert told.warnings == ("tried again, after debian: mirror is not reachable",)
-    assert told.seconds[Stage.LOCK] == 2.0
+    assert told.seconds[NightStage.LOCK] == 2.0
 
 
 def test_two_releases_in_one_night() -> None:
@@ -73,7 +73,7 @@ def test_nothing_is_taken_back(later: ProfileNight) -> None:
 
 
 def test_two_failures_are_the_second() -> None:
-    later = replace(AWAY, stage=Stage.BUILD, fault=Fault("", "script failed"))
+    later = replace(AWAY, stage=NightStage.BUILD, fault=Fault("", "script failed"))
     told = merged(AWAY, later)
-    assert (told.ending, told.stage, told.fault) == (Ending.FAILED, Stage.BUILD, later.fault)
+    assert (told.ending, told.stage, told.fault) == (Ending.FAILED, NightStage.BUILD, later.fault)
     assert told.warnings == ()

@@ -15,7 +15,7 @@ from imagebuilder.errors import Fault
 from imagebuilder.lock.changes import PackageChange
 from imagebuilder.nightly.history import find_records
 from imagebuilder.nightly.page import render_index, render_month, render_night_page
-from imagebuilder.nightly.types import Ending, Night, Stage
+from imagebuilder.nightly.types import Ending, Night, NightStage
 from tests.unit.nightly.samples import (
     FIRST,
     HOSTILE,
@@ -87,7 +87,7 @@ def every_page(one: Night) -> list[str]:
 
 def hostile() -> Night:
     """Every text of it tries to be more than text."""
-    done = failed("rx7600xt", Stage.TEST)
+    done = failed("rx7600xt", NightStage.TEST)
     for each in fields(done):
         if each.type == "str":
             object.__setattr__(done, each.name, HOSTILE)
@@ -132,7 +132,7 @@ def test_an_ending_is_told_in_words_and_in_colour() -> None:
         for ending in Ending
         if ending is not Ending.FAILED
     ]
-    text = index([night(*done, failed("broken", Stage.PROVE), finished=False, planned=1)])
+    text = index([night(*done, failed("broken", NightStage.PROVE), finished=False, planned=1)])
     text = without_legend(text)
     for mark, word, tone in (
         ("=", "unchanged", "calm"),
@@ -145,7 +145,7 @@ def test_an_ending_is_told_in_words_and_in_colour() -> None:
 
 
 def test_a_night_that_runs_and_one_that_was_cut_off() -> None:
-    one = night(unchanged(), failed("rx7600xt", Stage.BUILD), finished=False, planned=3)
+    one = night(unchanged(), failed("rx7600xt", NightStage.BUILD), finished=False, planned=3)
     runs, cut = Outline(page(one, runs=True)).text, Outline(page(one)).text
     assert "running: 2 of 5 profiles done, 1 failed" in runs
     assert "waiting" in runs
@@ -161,7 +161,7 @@ def test_a_night_that_runs_and_one_that_was_cut_off() -> None:
 
 
 def test_a_failure_is_told_with_where_what_hint_and_the_end_of_its_log() -> None:
-    one = night(failed("rx7600xt", Stage.BUILD, stable="20261101-aa", log="/logs/1/build.log"))
+    one = night(failed("rx7600xt", NightStage.BUILD, stable="20261101-aa", log="/logs/1/build.log"))
     log = "".join(f"line {number}\n" for number in range(300)) + "ln: File exists\n"
     text = Outline(page(one, logs={0: log})).text
     for part in (
@@ -215,7 +215,7 @@ def days(*endings: str, stables: str = "") -> list[Night]:
         started = FIRST + timedelta(days=number)
         stable = stables[number] if stables else "1"
         if letter == "x":
-            made.append(night(failed("generic", Stage.BUILD, stable=stable), started=started))
+            made.append(night(failed("generic", NightStage.BUILD, stable=stable), started=started))
         elif letter == "c":
             cut = night(started=started, finished=False)
             made.append(replace(cut, planned=("generic",)))

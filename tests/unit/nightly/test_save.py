@@ -18,7 +18,7 @@ from imagebuilder.errors import HostError, InputError
 from imagebuilder.nightly.as_json import night_json, parse_night
 from imagebuilder.nightly.history import find_ids, load_nights, read_nights
 from imagebuilder.nightly.save import KEPT, save_night
-from imagebuilder.nightly.types import Ending, Night, Stage
+from imagebuilder.nightly.types import Ending, Night, NightStage
 from imagebuilder.report.save import begin_report, save_report
 from imagebuilder.tree import make_tree
 from tests.unit.nightly.samples import FIRST, failed, make_nights, night, unchanged, with_pruning
@@ -54,7 +54,7 @@ def test_a_night_is_read_as_it_was_written(one: Night) -> None:
 def test_a_damaged_night_is_refused_by_file_and_key(
     change: Callable[[dict[str, Any]], object], said: str
 ) -> None:
-    value = json.loads(json.dumps(night_json(night(unchanged(), failed("x", Stage.TEST)))))
+    value = json.loads(json.dumps(night_json(night(unchanged(), failed("x", NightStage.TEST)))))
     change(value)
     with pytest.raises(InputError, match=said) as caught:
         parse_night(value, "there.json")
@@ -78,7 +78,7 @@ def texts(folder: Path) -> dict[str, str]:
 
 
 def test_a_night_is_there_from_its_beginning_to_its_end(tmp_path: Path) -> None:
-    one = night(unchanged("a"), failed("b", Stage.LOCK), unchanged("c"))
+    one = night(unchanged("a"), failed("b", NightStage.LOCK), unchanged("c"))
     for done in range(4):
         now = replace(one, finished=False, profiles=one.profiles[:done])
         page = save_night(now, tmp_path)
@@ -171,7 +171,7 @@ def test_the_history_shows_sixty_nights_and_months_have_the_others(tmp_path: Pat
 def test_a_clock_that_jumped_hides_no_night(tmp_path: Path) -> None:
     ahead = night(unchanged(), started=FIRST + 4000 * DAY)
     save_night(ahead, tmp_path)
-    now = night(failed("generic", Stage.LOCK), started=FIRST)
+    now = night(failed("generic", NightStage.LOCK), started=FIRST)
     save_night(now, tmp_path)
     text = (tmp_path / "index.html").read_text()
     assert "<h1>Night of 2026-10-24</h1>" in text
@@ -211,7 +211,7 @@ def test_the_boot_test_of_a_release_is_kept_with_the_night(tmp_path: Path) -> No
 
 
 def test_a_log_beside_the_record_is_shown_and_linked(tmp_path: Path) -> None:
-    one = night(failed("generic", Stage.BUILD))
+    one = night(failed("generic", NightStage.BUILD))
     log = tmp_path / "nights" / f"{one.id}.generic.log"
     log.parent.mkdir()
     log.write_text("<b>what it said</b>\n")

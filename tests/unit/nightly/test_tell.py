@@ -24,8 +24,8 @@ from imagebuilder.errors import InputError
 from imagebuilder.nightly.message import headline
 from imagebuilder.nightly.save import save_night
 from imagebuilder.nightly.site import find_report_folder, in_home, load_nightly
-from imagebuilder.nightly.tell import Patience, find_webhook, is_wanted, tell
-from imagebuilder.nightly.types import Ending, Night, Stage
+from imagebuilder.nightly.tell import WebhookPatience, find_webhook, is_wanted, tell
+from imagebuilder.nightly.types import Ending, Night, NightStage
 from imagebuilder.recipe.model import SiteFile
 from imagebuilder.recipe.model_nightly import MailModel, NightlyModel
 from imagebuilder.recipe.positions import load_document
@@ -35,8 +35,8 @@ from imagebuilder.ui import Ui
 from tests.unit.nightly.samples import FIRST, HOSTILE, failed, make_nights, night, unchanged
 
 TOKEN = "T0KEN-nobody-may-see"
-QUICK = Patience(answer=0.3, tries=3, pause=0.01)
-FAILED = night(unchanged(), failed("rx7600xt", Stage.TEST, stable="1"))
+QUICK = WebhookPatience(answer=0.3, tries=3, pause=0.01)
+FAILED = night(unchanged(), failed("rx7600xt", NightStage.TEST, stable="1"))
 
 
 @dataclass
@@ -177,7 +177,7 @@ def test_a_night_that_was_cut_off_is_told_of_by_the_next(tmp_path: Path) -> None
 
 
 def test_headlines() -> None:
-    done = [failed(name, Stage.LOCK) for name in "abcde"]
+    done = [failed(name, NightStage.LOCK) for name in "abcde"]
     for one, said in (
         (FAILED, "1 of 2 profiles failed (rx7600xt at test)"),
         (night(*done), "5 of 5 profiles failed (a at lock, b at lock, c at lock, 2 more)"),

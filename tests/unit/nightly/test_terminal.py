@@ -9,15 +9,15 @@ from pathlib import Path
 from imagebuilder.errors import Fault
 from imagebuilder.lock.changes import PackageChange
 from imagebuilder.nightly.terminal import render_lines
-from imagebuilder.nightly.types import Ending, Night, ProfileNight, Pruned, Stage
+from imagebuilder.nightly.types import Ending, Night, NightStage, ProfileNight, Pruned
 
 GOOD = ProfileNight(
-    "rx", Ending.PROMOTED, Stage.PROMOTE, {Stage.BUILD: 61.0}, version="2", previous="1",
+    "rx", Ending.PROMOTED, NightStage.PROMOTE, {NightStage.BUILD: 61.0}, version="2", previous="1",
     changes=(PackageChange("a", "1", "2", security=True), PackageChange("b", "1", "2")),
     published=12_000_000,
 )  # fmt: skip
 BAD = ProfileNight(
-    "l40s", Ending.FAILED, Stage.TEST, version="3",
+    "l40s", Ending.FAILED, NightStage.TEST, version="3",
     fault=Fault("l40s@3", "did not boot\nmore", "look at the console"),
 )  # fmt: skip
 NIGHT = Night("20261122T023000Z-1", "2026-11-22T02:30:00+00:00", "here", "0", 70.0, finished=True)
@@ -48,7 +48,7 @@ def test_a_line_a_profile_and_what_needs_a_person() -> None:
 
 
 def test_a_night_without_news() -> None:
-    same = ProfileNight("rx", Ending.UNCHANGED, Stage.PLAN, version="2", previous="2")
+    same = ProfileNight("rx", Ending.UNCHANGED, NightStage.PLAN, version="2", previous="2")
     assert said(replace(NIGHT, profiles=(same,)))[1:3] == [
         "rx unchanged 2 - - 0.0 s",
         "nothing changed upstream or in the recipes: 1 min 10 s",

@@ -10,7 +10,7 @@ from imagebuilder.report.types import (
     ORDER,
     Check,
     Inference,
-    Machine,
+    MachineReport,
     Outcome,
     Reached,
     Report,
@@ -95,11 +95,11 @@ STATIC_CHECKS = tuple(
 )
 
 
-def machine(number: int = 1, upto: Stage = Stage.REBOOT, *, faster: float = 1.0) -> Machine:
+def machine(number: int = 1, upto: Stage = Stage.REBOOT, *, faster: float = 1.0) -> MachineReport:
     """A machine that passed every stage before `upto` and that one."""
     stages = [Reached(s, round(t * faster, 1)) for s, t in zip(ORDER[1:], TIMES, strict=True)]
     got = ORDER.index(upto)
-    return Machine(
+    return MachineReport(
         name=f"gate-{number}",
         mac=f"52:54:00:77:00:{number:02x}",
         address=f"10.77.0.{100 + number}",

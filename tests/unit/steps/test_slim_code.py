@@ -17,7 +17,7 @@ from imagebuilder.slim.compact import plan_layout, write_compact
 from imagebuilder.slim.compare import differences
 from imagebuilder.slim.elf import Elf, read_elf
 from imagebuilder.slim.fatbin import Fatbin, read_fatbin
-from imagebuilder.slim.types import Change, Kept, Order, SlimError
+from imagebuilder.slim.types import Kept, Order, SlimChange, SlimError
 from tests.fixtures.elf import compress_bundle
 from tests.unit.proof.trees import Link, make_tree
 from tests.unit.steps.hip_library import BEHIND, RODATA, Faults, bundle_of, make_hip_library
@@ -150,7 +150,7 @@ def test_what_is_not_understood_is_left_whole(tmp_path: Path, content: bytes, wh
     root = make_tree(tmp_path, {LIBRARY: content, "/usr/lib/libok.so": make_hip_library()})
     order = Order(code=("gfx1102",), code_in=("/usr/lib/lib*",))
     told = list(slim_code(root, order))
-    assert [type(one) for one in told] == [Kept, Change]
+    assert [type(one) for one in told] == [Kept, SlimChange]
     assert why in str(told[0])
     assert (tmp_path / LIBRARY[1:]).read_bytes() == content
 
@@ -219,7 +219,7 @@ def named_files() -> dict[str, bytes | str | Link]:
 def test_files_named_by_other_targets_go(tmp_path: Path) -> None:
     root = make_tree(tmp_path, named_files())
     order = Order(code=("gfx1102",), code_in=(f"{KERNELS}/*", f"{KERNELS}/*/*"))
-    gone = [told.path for told in slim_code(root, order) if isinstance(told, Change)]
+    gone = [told.path for told in slim_code(root, order) if isinstance(told, SlimChange)]
     assert sorted(gone) == [
         f"{KERNELS}/Kernels.so-000-gfx90a-xnack+.hsaco", f"{KERNELS}/T_gfx1100.co",
         f"{KERNELS}/gfx942/T.co",

@@ -10,7 +10,7 @@ import pytest
 from imagebuilder.root import Root
 from imagebuilder.slim.firmware import slim_firmware
 from imagebuilder.slim.modules import slim_modules
-from imagebuilder.slim.types import Change, Kept, Order, SlimError
+from imagebuilder.slim.types import Kept, Order, SlimChange, SlimError
 from imagebuilder.slim.unlinked import slim_unlinked
 from tests.fixtures.elf import make_elf
 from tests.unit.proof.trees import Link, make_tree
@@ -111,7 +111,7 @@ def test_modules_go_but_for_what_others_need(tmp_path: Path) -> None:
 def test_a_single_module_goes(tmp_path: Path) -> None:
     root = modules_tree(tmp_path)
     told = list(slim_modules(root, Order(modules=("kernel/drivers/*/e1000.ko*",), kernel=KERNEL)))
-    assert [type(one) for one in told] == [Change]
+    assert [type(one) for one in told] == [SlimChange]
     assert root.names(f"{MODULES}/kernel/drivers") == ["gpu", "media", "net"]
 
 
@@ -165,7 +165,7 @@ def test_libraries_that_nothing_links_go(tmp_path: Path) -> None:
         f"{LIB}/libcudnn.so.9": "/usr/bin/serve needs it",
         f"{LIB}/libcublasLt.so.12": f"{LIB}/libcublas.so.12 needs it",
     }
-    assert [one.path for one in told if isinstance(one, Change)] == [
+    assert [one.path for one in told if isinstance(one, SlimChange)] == [
         f"{LIB}/libcufft.so", f"{LIB}/libcufft.so.11", f"{LIB}/libcufftw.so.11",
     ]  # fmt: skip
     assert root.names(LIB) == ["libcublas.so.12", "libcublasLt.so.12", "libcudnn.so.9"]

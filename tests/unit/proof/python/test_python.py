@@ -12,7 +12,7 @@ import pytest
 
 from imagebuilder.process import Completed, Word, run
 from imagebuilder.proof.python.ask import MARK
-from imagebuilder.proof.python.environment import PROGRAM, Chosen, read_environment
+from imagebuilder.proof.python.environment import PROGRAM, EnginePlatform, read_environment
 from imagebuilder.proof.python.prove import prove_python, runs_forward, runs_natively
 from imagebuilder.proof.types import Finding
 from imagebuilder.recipe.expectations import Expectations, PythonWorks
@@ -246,8 +246,9 @@ def test_the_program_says_what_an_environment_is(tmp_path: Path) -> None:
     assert told.torch is not None
     assert (told.torch.cuda, told.torch.hip, told.torch.flags) == ("12.8", "", ("sm_90", "sm_120"))
     assert told.platforms == {
-        "vllm": Chosen("UnspecifiedPlatform", ""), "silent": Chosen(error="SystemExit: 3"),
-    }  # fmt: skip
+        "vllm": EnginePlatform("UnspecifiedPlatform", ""),
+        "silent": EnginePlatform(error="SystemExit: 3"),
+    }
     assert told.modules["vllm"].version == "0.19.1"
     assert told.modules["ends"].error == "SystemExit: no GPU"
     assert told.modules["ends"].path == str(tmp_path / "ends/__init__.py")
