@@ -16,17 +16,20 @@ def check(
     context: typer.Context,
     image: ImageName,
     select: Annotated[
-        str, typer.Option("-k", metavar="EXPR", help="Only checks that fit (pytest -k).")
+        str, typer.Option("-k", metavar="EXPR", help="Run only checks that match (pytest -k).")
     ] = "",
     published: Annotated[
-        bool, typer.Option("--published", help="A release of the netboot tree, not the store's.")
+        bool,
+        typer.Option(
+            "--published", help="Check the published release instead of the image in the store."
+        ),
     ] = False,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Check an image without booting it: the static checks of its overlays and the common ones.
+    """Run the static checks on an image, without booting it.
 
-    They run in a sandbox on the image; nothing of it is changed.  It needs root.
+    The checks run in a sandbox and do not change the image.
 
     Example: imagebuilder check rx7600xt
     """

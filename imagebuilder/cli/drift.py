@@ -36,18 +36,18 @@ def drift(
         typer.Argument(
             metavar="NODE|PROFILE",
             autocompletion=complete_name,
-            help="Nodes, or profiles with their nodes; all if none is named.",
+            help="Nodes, or profiles with their nodes. [default: all]",
         ),
     ] = None,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="Exit 1 when a reboot would change a node.")
+        bool, typer.Option("--exit-code", help="Exit with 1 if a reboot would change a node.")
     ] = False,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Say whether a reboot would change nodes: kernel, root, command line, own files, by content.
+    """Say whether a reboot would change nodes: kernel, root, command line, own files.
 
-    A profile is told with what was published, built and typed since its stable release.
+    For a profile, it also compares the stable release with what is newer: releases, images, recipe.
 
     Example: imagebuilder drift node1 generic
     """

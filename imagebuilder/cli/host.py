@@ -21,11 +21,14 @@ INTERFACE = "IMAGEBUILDER_INTERFACE"
 def profiles(
     context: typer.Context,
     proof: Annotated[
-        bool, typer.Option("--proof", help="What the newest image of each was proved to be.")
+        bool,
+        typer.Option(
+            "--proof", help="Show what the newest image of each profile was proved to be."
+        ),
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """List what can be built; with --proof the matrix of profiles and questions.
+    """List the profiles; with --proof, what each was proved to be.
 
     Example: imagebuilder profiles --proof
     """
@@ -80,11 +83,11 @@ def schema() -> None:
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or an empty one.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty folder.")],
 ) -> None:
-    """Make a project: a recipe, an overlay, a README and a workflow for CI.
+    """Create a project with a recipe, an overlay, a README and a CI workflow.
 
-    The recipes and overlays that come with imagebuilder are found by name from it.
+    Shipped recipes and overlays are found from it by name.
 
     Example: imagebuilder init my-nodes
     """
@@ -96,22 +99,24 @@ def init(
 
 
 def setup(
-    build: Annotated[bool, typer.Option("--build", help="For building: the default.")] = False,
-    serve: Annotated[bool, typer.Option("--serve", help="For serving nodes.")] = False,
+    build: Annotated[
+        bool, typer.Option("--build", help="Install what builds need (the default).")
+    ] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Install what serving nodes needs.")
+    ] = False,
     boot: Annotated[
-        bool, typer.Option("--boot", help="For booting releases in machines (test).")
+        bool, typer.Option("--boot", help="Install what boot tests in QEMU need.")
     ] = False,
     engines: Annotated[
-        bool, typer.Option("--engines", help="For bases with `engine: mkosi`.")
+        bool, typer.Option("--engines", help="Install mkosi, for bases with `engine: mkosi`.")
     ] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="List what is missing; install nothing.")
-    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only list what is missing.")] = False,
 ) -> None:
-    """Install the host packages that imagebuilder needs (Debian, Ubuntu); sudo is asked if needed.
+    """Install the host packages that imagebuilder needs (Debian, Ubuntu), with sudo.
 
-    Only what the options name is installed. With --build, a person without an ssh key and a site
-    file gets both. Ends with 3 if something is missing that was not or cannot be installed.
+    Installs only what the options name. --build also creates an ssh key and a site file, if you
+    have none. Exits with 3 if something is still missing.
 
     Example: imagebuilder setup --serve
     """
@@ -122,19 +127,24 @@ def setup(
 
 def doctor(
     context: typer.Context,
-    serve: Annotated[bool, typer.Option("--serve", help="Fit to serve nodes, instead?")] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Check whether this host can serve nodes.")
+    ] = False,
     test: Annotated[
-        bool, typer.Option("--test", help="Fit to boot releases in machines, instead?")
+        bool, typer.Option("--test", help="Check whether this host can boot releases in QEMU.")
     ] = False,
     interface: Annotated[
-        str, typer.Option("--interface", "-i", envvar=INTERFACE, help="With --serve: their wire.")
+        str,
+        typer.Option(
+            "--interface", "-i", envvar=INTERFACE, help="With --serve: the interface of the nodes."
+        ),
     ] = "",
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Say whether this host is fit to build; each finding comes with what mends it.
+    """Check whether this host is fit to build, and suggest a fix for every finding.
 
-    Ends with 3 when something must be mended first.
+    Exits with 3 if something must be fixed first.
 
     Example: imagebuilder doctor --serve --interface enp3s0
     """

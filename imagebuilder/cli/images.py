@@ -33,7 +33,7 @@ Side = Annotated[
     str,
     typer.Argument(
         autocompletion=complete_side,
-        help="PROFILE, PROFILE@VERSION, or PROFILE/stable and PROFILE/candidate of the tree.",
+        help="PROFILE, PROFILE@VERSION, PROFILE/stable or PROFILE/candidate.",
     ),
 ]
 
@@ -62,7 +62,7 @@ def show(
     engine: ByEngine = "",
     json: AsJson = False,
 ) -> None:
-    """Show an image: kernel, command line, layers, largest packages; --json is its manifest.
+    """Show an image: kernel, command line, layers, largest packages. --json prints its manifest.
 
     Example: imagebuilder show rx7600xt
     """
@@ -81,7 +81,7 @@ def show(
 def sbom(
     context: typer.Context, image: ImageName, base: OnBase = "", engine: ByEngine = ""
 ) -> None:
-    """Print the SBOM of an image: SPDX 2.3, every package and what it was built from.
+    """Print the SBOM of an image (SPDX 2.3, JSON).
 
     Example: imagebuilder sbom rx7600xt > rx7600xt.spdx.json
     """
@@ -106,15 +106,15 @@ def diff(
     old: Side,
     new: Side,
     files: Annotated[
-        bool, typer.Option("--files", help="Compare every file; packages a line each.")
+        bool, typer.Option("--files", help="Compare every file; changed packages are summed up.")
     ] = False,
     path: Annotated[
-        str, typer.Option(metavar="GLOB", help="Only files with such a path, each told.")
+        str, typer.Option(metavar="GLOB", help="List every changed file whose path matches.")
     ] = "",
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Say what differs between two images or releases: packages, kernel, command line, size, files.
+    """Compare two images or releases: packages, kernel, command line, size, files.
 
     Example: imagebuilder diff rx7600xt/stable rx7600xt --files
     """
@@ -135,12 +135,13 @@ def diff(
 def export(
     context: typer.Context,
     image: ImageName,
-    folder: Annotated[Path, typer.Argument(help="Folder to make; must not exist.")],
+    folder: Annotated[Path, typer.Argument(help="Folder to create; it must not exist.")],
     packed: Annotated[
-        Format | None, typer.Option("--format", help="The root as one file, not as a tree.")
+        Format | None,
+        typer.Option("--format", help="Write the root as one file instead of a tree."),
     ] = None,
 ) -> None:
-    """Write an image's files into a folder: kernel, initrd, command line, manifest, SBOM, root.
+    """Export an image to a folder: kernel, initrd, command line, manifest, SBOM, root.
 
     Example: imagebuilder export generic /srv/generic --format squashfs
     """
@@ -159,16 +160,17 @@ def shell(
         str, typer.Argument(autocompletion=complete_image, help="PROFILE or PROFILE@VERSION.")
     ] = "",
     failed: Annotated[
-        str, typer.Option(help="A build that --keep-failed kept, instead of an image.")
+        str, typer.Option(help="Use a tree kept by --keep-failed instead of an image.")
     ] = "",
     command: Annotated[
-        str, typer.Option("--command", "-c", help="Run this with sh and end, instead of a shell.")
+        str, typer.Option("--command", "-c", help="Run this command with sh instead of a shell.")
     ] = "",
     network: Annotated[
-        bool, typer.Option("--network", help="Give it the network and the names of this host.")
+        bool,
+        typer.Option("--network", help="Use the network and the name resolution of this host."),
     ] = False,
 ) -> None:
-    """Open a shell on top of an image, in a sandbox; changes are thrown away.
+    """Open a shell in an image, in a sandbox. Changes are thrown away.
 
     Example: imagebuilder shell rx7600xt -c 'dpkg -l | grep rocm'
     """
@@ -184,23 +186,26 @@ def shell(
 
 def gc(
     context: typer.Context,
-    keep: Annotated[
-        int, typer.Option(min=1, help="Images, or releases, of each profile to keep.")
-    ] = 5,
+    keep: Annotated[int, typer.Option(min=1, help="Images or releases to keep per profile.")] = 5,
     releases: Annotated[
-        bool, typer.Option("--releases", help="Of the netboot tree, not of the store.")
+        bool,
+        typer.Option(
+            "--releases", help="Remove releases from the netboot tree, not images from the store."
+        ),
     ] = False,
     tree: TreeOption = DEFAULT_TREE,
     days: Days = 30,
     ignore_unknown_clients: IgnoreClients = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only list what would be removed.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
-    """Remove old images, layers and packages that nothing needs, and failed builds.
+    """Remove old images, unused layers and packages, and failed builds.
 
-    What a failed build finished stays for 30 days: the next build of its profile reuses it.
+    Finished layers of failed builds are kept for 30 days, because the next build reuses them.
 
-    With --releases: old releases, but none that is in a channel, kept, or in use.
+    With --releases, it removes releases that are in no channel, not kept and not in use.
 
     Example: imagebuilder gc --keep 3
     """
@@ -234,16 +239,17 @@ def fsck(
         ),
     ] = DEFAULT_TREE,
     tree: Annotated[
-        bool, typer.Option("--tree", help="Verify the netboot tree too: releases, roots, channels.")
+        bool,
+        typer.Option("--tree", help="Also verify the netboot tree: releases, roots, channels."),
     ] = False,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Fetch, restore or drop what is damaged.")
+        bool, typer.Option("--repair", help="Download, restore or drop damaged content.")
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Verify every object, layer and image of the store and every file of the package pool.
+    """Verify every object, layer and image in the store and every file in the package pool.
 
-    Ends with 0 when all is whole or was repaired, and with 1 when damage is left.
+    Exits with 0 if everything is intact or was repaired, and with 1 if damage remains.
 
     Example: imagebuilder fsck --tree --repair
     """

@@ -14,7 +14,7 @@ from imagebuilder.tree import DEFAULT_TREE
 
 live_app = typer.Typer(
     name="live",
-    help="Distributions' live ISOs as boot entries: into memory, nothing written to a disk.",
+    help="Add, list and remove live ISOs of distributions as boot entries.",
     no_args_is_help=True,
 )
 
@@ -22,20 +22,22 @@ live_app = typer.Typer(
 @live_app.command("add")
 def live_add(
     context: typer.Context,
-    iso: Annotated[Path, typer.Argument(help="Ubuntu's live server ISO, or Debian's live ISO.")],
+    iso: Annotated[
+        Path, typer.Argument(help="A live server ISO of Ubuntu, or a live ISO of Debian.")
+    ],
     tree: TreeOption = DEFAULT_TREE,
-    name: Annotated[str, typer.Option(help="Name in the menu; the file's name otherwise.")] = "",
+    name: Annotated[str, typer.Option(help="Name in the menu. [default: the file's name]")] = "",
     autoinstall: Annotated[
         Path | None,
-        typer.Option(help="cloud-config with `autoinstall:`: install to the disk, unattended."),
+        typer.Option(help="cloud-config with `autoinstall:`; installs to the disk without asking."),
     ] = None,
     ssh_key: Annotated[
         Path | None,
-        typer.Option(help="Public key that may log in; those of the site file otherwise."),
+        typer.Option(help="Public key that may log in. [default: those of the site file]"),
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Make a boot entry of a live ISO: it runs in the node's memory and answers to ssh.
+    """Add a live ISO as a boot entry. It runs in the node's memory and accepts ssh.
 
     Example: imagebuilder live add ubuntu-22.04.5-live-server-amd64.iso
     """
@@ -63,7 +65,7 @@ def live_add(
 def live_list(
     context: typer.Context, tree: TreeOption = DEFAULT_TREE, json: AsJson = False
 ) -> None:
-    """List the live systems of the tree.
+    """List the live systems in the netboot tree.
 
     Example: imagebuilder live list
     """
@@ -84,10 +86,10 @@ def live_list(
 @live_app.command("remove")
 def live_remove(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="A name of `imagebuilder live list`.")],
+    name: Annotated[str, typer.Argument(help="A name from `imagebuilder live list`.")],
     tree: TreeOption = DEFAULT_TREE,
 ) -> None:
-    """Remove a live system from the tree; nodes that run it run on.
+    """Remove a live system from the netboot tree. Nodes that run it keep running.
 
     Example: imagebuilder live remove ubuntu-22.04.5-live-server-amd64
     """

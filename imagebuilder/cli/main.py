@@ -63,7 +63,7 @@ UNFIT = {
 
 app = typer.Typer(
     name="imagebuilder",
-    help="Golden root filesystems for GPU and NPU nodes: locked, layered, proved, netbooted.",
+    help="Build, prove, publish and boot-test root filesystems for GPU and NPU nodes.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
@@ -93,7 +93,7 @@ def options(
         typer.Option(
             envvar="IMAGEBUILDER_STATE",
             readable=False,  # whether it is, its use will tell
-            help="Where layers, images and logs live.",
+            help="Folder for layers, images and logs.",
         ),
     ] = None,
     project: Annotated[
@@ -104,9 +104,10 @@ def options(
             help="Folder with recipes/ and overlays/.",
         ),
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show every detail.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print more details.")] = False,
     version: Annotated[
-        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Say which.")
+        bool,
+        typer.Option("--version", callback=show_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     """Options that every command has."""

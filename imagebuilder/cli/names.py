@@ -74,7 +74,7 @@ Profile = Annotated[
     typer.Argument(
         autocompletion=complete_profile,
         envvar="PROFILE",
-        help="A recipe of recipes/, by name; NAME.BASE, NAME.ENGINE or NAME.BASE.ENGINE is that "
+        help="The name of a recipe; NAME.BASE, NAME.ENGINE or NAME.BASE.ENGINE is that "
         "recipe on another base or by another engine.",
     ),
 ]
@@ -88,7 +88,7 @@ OnBase = Annotated[
         "--base",
         autocompletion=complete_base,
         metavar="BASE",
-        help="On another base of recipes/bases/: the same as PROFILE.BASE.",
+        help="Use another base from recipes/bases/; the same as PROFILE.BASE.",
     ),
 ]
 ByEngine = Annotated[
@@ -97,17 +97,17 @@ ByEngine = Annotated[
         "--engine",
         autocompletion=complete_engine,
         metavar="ENGINE",
-        help="First layer by another engine: the same as PROFILE.ENGINE.",
+        help="Build the first layer with another engine; the same as PROFILE.ENGINE.",
     ),
 ]
 Formats = Annotated[
     list[Format] | None,
     typer.Option(
         "--format",
-        help="With the root as one file of that format too, also if no node needs it; repeatable.",
+        help="Also pack the root in this format, even if no node needs it. Repeatable.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, a stable contract.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON (a stable format).")]
 ReleaseName = Annotated[
     str,
     typer.Argument(autocompletion=complete_release, help="PROFILE or PROFILE@VERSION."),
@@ -125,14 +125,19 @@ Untested = Annotated[
     str,
     typer.Option(
         metavar="REASON",
-        help="Although the proof or a boot test is missing or failed; recorded for ever.",
+        help="Proceed even if proof or boot test is missing or failed; the reason is recorded.",
     ),
 ]
-Days = Annotated[int, typer.Option(min=1, help="A node counts so long after its last sign.")]
+Days = Annotated[
+    int,
+    typer.Option(
+        min=1, help="Days after its last sign of life for which a node counts as running."
+    ),
+]
 IgnoreClients = Annotated[
     bool,
     typer.Option(
         "--ignore-unknown-clients",
-        help="NFS clients that never reported a release use other exports.",
+        help="Ignore NFS clients that never reported a release.",
     ),
 ]

@@ -24,31 +24,31 @@ Profiles = Annotated[
     typer.Argument(
         metavar="PROFILE",
         autocompletion=complete_profile,
-        help="Recipes by name; without any, every recipe and every profile with a lock.",
+        help="Profiles. [default: every recipe, and every profile with a lock]",
     ),
 ]
 Promote = Annotated[
     bool | None,
-    typer.Option("--promote/--no-promote", help="Make stable what passed its boot test."),
+    typer.Option("--promote/--no-promote", help="Promote what passed its boot test."),
 ]
 ReportFolder = Annotated[
     Path | None,
     typer.Option(
         envvar="IMAGEBUILDER_REPORT",
         metavar="DIR",
-        help="Where the history of nights is; default: nightly/ of the state.",
+        help="Folder for reports. [default: nightly/ in the state folder]",
     ),
 ]
 Keep = Annotated[
-    int | None, typer.Option(min=1, help="Images and releases of each that stay; default 5.")
+    int | None, typer.Option(min=1, help="Images and releases to keep per profile. [default: 5]")
 ]
 Commit = Annotated[
     bool | None,
-    typer.Option("--commit/--no-commit", help="Commit with git the locks that passed."),
+    typer.Option("--commit/--no-commit", help="Commit the locks that passed to git."),
 ]
 Patience = Annotated[
     int,
-    typer.Option(min=0, metavar="MINUTES", help="How long to wait for an archive that is away."),
+    typer.Option(min=0, metavar="MINUTES", help="How long to wait for an unreachable archive."),
 ]
 
 
@@ -61,23 +61,23 @@ def nightly(
     commit: Commit = None,
     patience: Patience = PATIENCE_MIN,
     install: Annotated[
-        bool, typer.Option("--install", help="Write a systemd timer with these options instead.")
+        bool, typer.Option("--install", help="Install a systemd timer with these options.")
     ] = False,
-    uninstall: Annotated[bool, typer.Option("--uninstall", help="Remove that timer.")] = False,
+    uninstall: Annotated[bool, typer.Option("--uninstall", help="Remove the timer.")] = False,
     calendar: Annotated[
-        str, typer.Option(metavar="TIME", help="With --install: when (systemd.time(7)).")
+        str, typer.Option(metavar="TIME", help="With --install: when it runs (systemd.time(7)).")
     ] = CALENDAR,
     root: Annotated[
-        Path, typer.Option(envvar="DESTDIR", help="Where --install writes; for packagers.")
+        Path, typer.Option(envvar="DESTDIR", help="Root folder for --install; for packagers.")
     ] = Path("/"),
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Refresh locks, rebuild what changed, prove, publish as candidate, boot-test, and promote.
+    """Refresh locks, rebuild what changed, prove, publish, boot-test and promote it.
 
-    Nothing changed: it says so and does nothing more.  Where one profile fails the others go on,
-    and stable stays.  It ends with 1 when one has failed.  What no option says is as `nightly` of
-    the site file has it.
+    If nothing changed, it says so and does nothing. If a profile fails, its stable release stays,
+    and the other profiles continue. Exits with 1 if one failed. `nightly:` in the site file sets
+    defaults for the options.
 
     Example: imagebuilder nightly --promote --commit
     """

@@ -17,35 +17,36 @@ if TYPE_CHECKING:
 
 nodes_app = typer.Typer(
     name="nodes",
-    help="Machines that boot: name, MAC addresses, what they boot.",
+    help="Add, change, list, show and remove nodes.",
     no_args_is_help=True,
 )
 
 HEADERS = ("node", "boots", "address", "MAC addresses", "group")
 NodeName = Annotated[str, typer.Argument(help="Host name: lower-case letters, digits, hyphens.")]
 Macs = Annotated[
-    list[str], typer.Option("--mac", help="MAC address, the boot NIC's first; may be repeated.")
+    list[str], typer.Option("--mac", help="MAC address, the boot NIC's first. Repeatable.")
 ]
-Profile = Annotated[str, typer.Option(help="What it boots.")]
-Channel = Annotated[str, typer.Option(help="Channel it follows: stable or candidate.")]
-Version = Annotated[str, typer.Option(help="Version it is pinned to, instead of a channel.")]
-Address = Annotated[str, typer.Option(help="IPv4 address it always gets.")]
+Profile = Annotated[str, typer.Option(help="Profile to boot.")]
+Channel = Annotated[str, typer.Option(help="Channel to follow: stable or candidate.")]
+Version = Annotated[str, typer.Option(help="Version to pin it to, instead of following a channel.")]
+Address = Annotated[str, typer.Option(help="Fixed IPv4 address.")]
 Static = Annotated[
-    bool | None, typer.Option("--static/--dhcp", help="Let the kernel take the address itself.")
+    bool | None,
+    typer.Option(
+        "--static/--dhcp", help="Set the address on the kernel command line instead of by DHCP."
+    ),
 ]
-Group = Annotated[str, typer.Option(help="Group of nodes.yaml that it takes values from.")]
-Root = Annotated[
-    str, typer.Option(help="How it gets its root: nfs, nfs-squashfs, http or http-erofs.")
-]
-Console = Annotated[list[str], typer.Option(help="Console, such as ttyS0,115200; may be repeated.")]
-Cmdline = Annotated[
-    list[str], typer.Option(help="Word of the kernel's command line; may be repeated.")
-]
+Group = Annotated[str, typer.Option(help="Group in nodes.yaml whose values it inherits.")]
+Root = Annotated[str, typer.Option(help="Kind of root: nfs, nfs-squashfs, http or http-erofs.")]
+Console = Annotated[list[str], typer.Option(help="Console, such as ttyS0,115200. Repeatable.")]
+Cmdline = Annotated[list[str], typer.Option(help="Kernel parameter. Repeatable.")]
 Ipxe = Annotated[str, typer.Option(help="Boot file under UEFI: ipxe.efi or snponly.efi.")]
 Var = Annotated[
-    list[str], typer.Option(help="NAME=VALUE for what runs on it; JSON or text; may be repeated.")
+    list[str], typer.Option(help="NAME=VALUE for software on the node; JSON or text. Repeatable.")
 ]
-Files = Annotated[str, typer.Option(help="Folder of more files of its own, below the tree.")]
+Files = Annotated[
+    str, typer.Option(help="Folder with additional files for this node, below the tree.")
+]
 
 
 @nodes_app.command()
@@ -68,7 +69,7 @@ def add(
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Add a node; it gets its host key and boots so from its next boot on.
+    """Add a node and generate its host key. It takes effect at the next boot.
 
     Example: imagebuilder nodes add node1 --mac 52:54:00:77:00:01 --profile rx7600xt
     """
@@ -99,12 +100,12 @@ def set_(
     var: Var = [],  # noqa: B006
     files: Files = "",
     unset: Annotated[
-        list[str], typer.Option(help="Key to take out, such as address or vars.rank.")
+        list[str], typer.Option(help="Key to remove, such as address or vars.rank.")
     ] = [],  # noqa: B006
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Change a node and show the difference; a list that is given replaces the old one.
+    """Change a node and show the difference. A list replaces the old one.
 
     Example: imagebuilder nodes set node1 --channel candidate --unset address
     """
@@ -139,7 +140,7 @@ def list_(context: typer.Context, tree: TreeOption = DEFAULT_TREE, json: AsJson 
 
 @nodes_app.command()
 def show(name: NodeName, tree: TreeOption = DEFAULT_TREE, json: AsJson = False) -> None:
-    """Show a node: what it would boot now, its kernel's command line, what it booted last.
+    """Show a node: what it would boot now, its command line, what it booted last.
 
     Example: imagebuilder nodes show node1
     """
@@ -161,12 +162,12 @@ def remove(
     context: typer.Context,
     name: NodeName,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Delete its host key and machine-id too.")
+        bool, typer.Option("--forget", help="Also delete its host key and machine-id.")
     ] = False,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Remove a node; its keys are kept, unless they are to be forgotten.
+    """Remove a node. Its keys are kept unless you add --forget.
 
     Example: imagebuilder nodes remove node1
     """

@@ -15,14 +15,14 @@ def prove(
     context: typer.Context,
     image: ImageName,
     evidence: Annotated[
-        bool, typer.Option("--evidence", help="Show the evidence of every finding, facts too.")
+        bool, typer.Option("--evidence", help="Show the evidence of every finding.")
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Say whether an image's accelerator stack can work on its card, without the card, and why not.
+    """Check, without the card, whether an image's accelerator stack can work on it.
 
-    Seven questions to the bytes of the image: kernel, firmware, code objects, libraries, Python,
-    access, silent fallback. It ends with 1 when one of them fails. It needs root.
+    Seven checks of the files in the image: kernel, firmware, code objects, libraries, Python,
+    access, silent fallback. Exits with 1 if one of them fails.
 
     Example: imagebuilder prove rx7600xt
     """

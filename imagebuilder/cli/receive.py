@@ -14,21 +14,21 @@ from imagebuilder.tree import DEFAULT_TREE
 
 def receive(
     context: typer.Context,
-    image: Annotated[str, typer.Argument(help="PROFILE@VERSION that comes.")] = "",
+    image: Annotated[str, typer.Argument(help="PROFILE@VERSION to receive.")] = "",
     commit: Annotated[str, typer.Argument(help="Its commit.")] = "",
     tree: TreeOption = DEFAULT_TREE,
     channel: Annotated[str, typer.Option(help="Channel to point to it.")] = "candidate",
     formats: Formats = None,
     untested: Untested = "",
-    have: Annotated[bool, typer.Option("--have", help="Only say what the tree has.")] = False,
+    have: Annotated[bool, typer.Option("--have", help="Only list what the tree contains.")] = False,
     objects: Annotated[
         bool, typer.Option("--objects", help="With --have: name every object.")
     ] = False,
     reports: Annotated[
-        bool, typer.Option("--reports", help="Take boot tests of it in, from stdin.")
+        bool, typer.Option("--reports", help="Read reports of its boot tests from stdin.")
     ] = False,
 ) -> None:
-    """Take a release in from another machine: objects on stdin, the result as JSON on stdout.
+    """Receive a release from another machine: objects on stdin, the result as JSON on stdout.
 
     Example: imagebuilder receive --have
     """

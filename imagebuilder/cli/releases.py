@@ -25,23 +25,23 @@ from imagebuilder.tree import CANDIDATE, DEFAULT_TREE
 def publish(
     context: typer.Context,
     image: ImageName,
-    channel: Annotated[str, typer.Option(help="Channel to point to it.")] = CANDIDATE,
+    channel: Annotated[str, typer.Option(help="Channel to move to the release.")] = CANDIDATE,
     tree: TreeOption = DEFAULT_TREE,
     to: Annotated[
-        str, typer.Option(metavar="ssh://HOST/DIR", help="A tree on another host, instead.")
+        str, typer.Option(metavar="ssh://HOST/DIR", help="Publish to a tree on another host.")
     ] = "",
     remote_command: Annotated[
         str,
         typer.Option(
             envvar="IMAGEBUILDER_REMOTE",
-            help="With --to: what runs imagebuilder there, such as `sudo imagebuilder`.",
+            help="With --to: command that runs imagebuilder there, such as `sudo imagebuilder`.",
         ),
     ] = "",
     formats: Formats = None,
     untested: Untested = "",
     json: AsJson = False,
 ) -> None:
-    """Publish an image: an immutable release in the netboot tree, and a channel that points to it.
+    """Publish an image to the netboot tree as an immutable release, and move a channel to it.
 
     Example: imagebuilder publish rx7600xt
     """
@@ -74,9 +74,9 @@ def promote(
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Make a release stable: the one named, or the profile's candidate.
+    """Promote a release, or the profile's candidate, to stable.
 
-    A boot test of it must have passed (imagebuilder test).
+    The release must have passed its boot test (imagebuilder test).
 
     Example: imagebuilder promote rx7600xt
     """
@@ -91,12 +91,12 @@ def promote(
 def rollback(
     context: typer.Context,
     profile: Profile,
-    to: Annotated[str, typer.Option(metavar="VERSION", help="To this one.")] = "",
+    to: Annotated[str, typer.Option(metavar="VERSION", help="Move stable to this version.")] = "",
     untested: Untested = "",
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Let stable be what it was before; again, and it goes further back.
+    """Move stable back to the previous release. Repeat to go further back.
 
     Example: imagebuilder rollback rx7600xt
     """
@@ -110,10 +110,10 @@ def rollback(
 
 def releases(
     context: typer.Context,
-    profile: Annotated[str, typer.Argument(help="Only those of this profile.")] = "",
+    profile: Annotated[str, typer.Argument(help="Only releases of this profile.")] = "",
     tree: TreeOption = DEFAULT_TREE,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Read every byte of them and their roots.")
+        bool, typer.Option("--verify", help="Verify every byte of the releases and their roots.")
     ] = False,
     json: AsJson = False,
 ) -> None:
@@ -151,11 +151,11 @@ def releases(
 def keep(
     context: typer.Context,
     release: ReleaseName,
-    off: Annotated[bool, typer.Option("--off", help="Keep it no longer.")] = False,
+    off: Annotated[bool, typer.Option("--off", help="Remove the mark.")] = False,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Mark a release so that gc and unpublish leave it.
+    """Mark a release so that gc and unpublish do not remove it.
 
     Example: imagebuilder keep rx7600xt@20261030080801-1c2d3e4f
     """
@@ -176,7 +176,7 @@ def unpublish(
     ignore_unknown_clients: IgnoreClients = False,
     json: AsJson = False,
 ) -> None:
-    """Remove a release that no channel points to, nobody keeps, and no node runs or is pinned to.
+    """Remove a release that is in no channel, not kept, and not used by a node.
 
     Example: imagebuilder unpublish rx7600xt@20261030080801-1c2d3e4f
     """

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 
 STDOUT = Path("-")
 HtmlOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write a page that needs no other file.")
+    Path | None,
+    typer.Option(metavar="FILE", help="Write a self-contained HTML page; - for stdout."),
 ]
 JunitOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write JUnit XML, for continuous integration.")
+    Path | None, typer.Option(metavar="FILE", help="Write JUnit XML; - for stdout.")
 ]
 
 
@@ -30,17 +31,22 @@ def report(
     context: typer.Context,
     release: ReleaseName,
     identity: Annotated[
-        str, typer.Option("--id", metavar="ID", help="This one, not the newest; a part is enough.")
+        str,
+        typer.Option(
+            "--id",
+            metavar="ID",
+            help="Show this report instead of the newest; a unique part is enough.",
+        ),
     ] = "",
-    every: Annotated[bool, typer.Option("--all", help="List all reports of it.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="List all reports.")] = False,
     html: HtmlOption = None,
     junit: JunitOption = None,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Show what the last boot test of a profile or release found; FILE may be - for stdout.
+    """Show the report of the last boot test of a profile or release.
 
-    It ends with 0 whatever was found: imagebuilder test is what fails.
+    Exits with 0 whatever the result; only imagebuilder test exits with 1 after a failure.
 
     Example: imagebuilder report rx7600xt --html report.html
     """

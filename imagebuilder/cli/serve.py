@@ -30,39 +30,46 @@ def serve(
             "-i",
             autocompletion=complete_interface,
             envvar="IMAGEBUILDER_INTERFACE",
-            help="The interface that nodes are on.",
+            help="The network interface of the nodes.",
         ),
     ] = "",
     dhcp: Annotated[
-        Dhcp, typer.Option(help="full: we give addresses; proxy: a router does.")
+        Dhcp, typer.Option(help="full: assign addresses; proxy: a router assigns them.")
     ] = Dhcp.FULL,
     pool: Annotated[
-        str, typer.Option("--range", metavar="A,B", help="Addresses to give; default: upper half.")
+        str,
+        typer.Option(
+            "--range",
+            metavar="A,B",
+            help="Addresses to assign. [default: upper half of the network]",
+        ),
     ] = "",
-    nfs: Annotated[Nfs, typer.Option(help="Which NFS server.")] = Nfs.AUTO,
+    nfs: Annotated[Nfs, typer.Option(help="NFS server.")] = Nfs.AUTO,
     http_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the web server.")] = 80,
     domain: Annotated[str, typer.Option(help="Domain of the nodes' names.")] = "nodes",
-    address: Annotated[str, typer.Option(help="Which of the interface's addresses.")] = "",
-    gateway: Annotated[str, typer.Option(help="Router that nodes are told of.")] = "",
-    dns: Annotated[bool, typer.Option("--dns/--no-dns", help="Answer names of nodes.")] = True,
+    address: Annotated[str, typer.Option(help="Address of the interface, if it has several.")] = "",
+    gateway: Annotated[str, typer.Option(help="Gateway to announce to nodes.")] = "",
+    dns: Annotated[bool, typer.Option("--dns/--no-dns", help="Resolve the names of nodes.")] = True,
     ipxe: Annotated[Path | None, typer.Option(help="Folder with other iPXE binaries.")] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Only look whether it would work.")
+        bool, typer.Option("--check", help="Only check whether it would work.")
     ] = False,
     install: Annotated[
-        bool, typer.Option("--install", help="Write systemd units instead of serving.")
+        bool, typer.Option("--install", help="Install systemd units instead of serving.")
     ] = False,
-    uninstall: Annotated[bool, typer.Option("--uninstall", help="Remove those units.")] = False,
+    uninstall: Annotated[
+        bool, typer.Option("--uninstall", help="Remove the installed units.")
+    ] = False,
     refresh: Annotated[
-        bool, typer.Option("--refresh", help="Write the installed units' files again.")
+        bool, typer.Option("--refresh", help="Rewrite the files of the installed units.")
     ] = False,
     root: Annotated[
-        Path, typer.Option(envvar="DESTDIR", help="Where --install writes; for packagers.")
+        Path, typer.Option(envvar="DESTDIR", help="Root folder for --install; for packagers.")
     ] = Path("/"),
 ) -> None:
-    """Be the boot server of one wire: DHCP, TFTP, HTTP and NFS, until Ctrl-C.
+    """Run a boot server on one network interface: DHCP, TFTP, HTTP and NFS, until Ctrl-C.
 
-    Everything is checked first: the interface, who has a port, other DHCP servers.
+    It first checks the interface, the ports, and whether there is another DHCP server.
 
     Example: imagebuilder serve --interface enp3s0
     """

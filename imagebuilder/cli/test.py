@@ -23,38 +23,46 @@ if TYPE_CHECKING:
 def test(
     context: typer.Context,
     release: ReleaseName,
-    firmware: Annotated[str, typer.Option(help="What machines start with: uefi, bios, both.")] = (
+    firmware: Annotated[str, typer.Option(help="Firmware of the machines: uefi, bios, both.")] = (
         "uefi"
     ),
     root: Annotated[
         str,
         typer.Option(
-            help="How machines get their root: nfs, nfs-squashfs, http, http-erofs, both (nfs and "
-            "http), all; default: as nodes have it."
+            help="Kind of root: nfs, nfs-squashfs, http, http-erofs, both (nfs and http), all. "
+            "[default: the one that nodes use]"
         ),
     ] = "",
     nodes: Annotated[
-        int, typer.Option(min=1, max=8, help="How many machines boot; two compute together.")
+        int, typer.Option(min=1, max=8, help="Number of machines; two compute together.")
     ] = 1,
     select: Annotated[
         str,
-        typer.Option("-k", metavar="EXPR", help="Only checks that fit (pytest -k); opens no gate."),
+        typer.Option(
+            "-k",
+            metavar="EXPR",
+            help="Run only checks that match (pytest -k); does not count for promotion.",
+        ),
     ] = "",
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave the machines running until Ctrl-C.")
+        bool, typer.Option("--keep", help="Keep the machines running until Ctrl-C.")
     ] = False,
     timeout: Annotated[
-        float, typer.Option(min=0, help="Seconds to ssh; default: 200 under KVM, 600 emulated.")
+        float,
+        typer.Option(
+            min=0,
+            help="Limit from power-on to ssh, in seconds. [default: 200 with KVM, 600 emulated]",
+        ),
     ] = 0.0,
     html: HtmlOption = None,
     junit: JunitOption = None,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Boot a published release in QEMU as nodes boot, check it, and say PASS or which stage failed.
+    """Boot a release in QEMU the way nodes boot, and report PASS or the stage that failed.
 
-    Firmware, DHCP, iPXE, kernel, initrd, network root, ssh, checks, an answer of llama.cpp, and a
-    reboot, in a network of its own: nothing of this host's network is touched.  It needs root.
+    Firmware, DHCP, iPXE, kernel, initrd, network root, ssh, checks, an answer from llama.cpp, and a
+    reboot. The machine has a network of its own and does not touch this host's network.
 
     Example: imagebuilder test rx7600xt
     """

@@ -25,19 +25,21 @@ def lock(
     engine: ByEngine = "",
     allow_older: Annotated[
         bool,
-        typer.Option("--allow-older", help="Accept Release files older than those of the lock."),
+        typer.Option("--allow-older", help="Accept Release files older than those in the lock."),
     ] = False,
     add_packages: Annotated[
         bool,
-        typer.Option("--add-packages", help="Add to its overlays what their playbooks ask for."),
+        typer.Option(
+            "--add-packages", help="Add the packages that playbooks install to their overlays."
+        ),
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Resolve a profile against the mirrors, write its lock file, and say what changed.
+    """Choose exact packages from the mirrors, write the lock file, and show what changed.
 
-    The file is recipes/locks/PROFILE.lock; one that is damaged is replaced.  A Release file of
-    another suite, or one older than the lock's, is refused.  Packages that tasks of a playbook ask
-    for and the lock does not have are listed, each with its task.
+    The file is recipes/locks/PROFILE.lock; a damaged one is replaced. A Release file of another
+    suite, or one older than the lock's, is refused. If tasks of a playbook install packages that
+    are not in the lock, they are listed.
 
     Example: imagebuilder lock rx7600xt
     """
@@ -63,7 +65,7 @@ def plan(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Say what a build would do: every step, BUILD or REUSE, and why.
+    """Show what a build would do: BUILD or REUSE for every step, and why.
 
     Example: imagebuilder plan rx7600xt --explain
     """
@@ -95,23 +97,27 @@ def build(
     base: OnBase = "",
     engine: ByEngine = "",
     locked: Annotated[
-        bool, typer.Option("--locked", help="Refuse a missing or stale lock; show the difference.")
+        bool,
+        typer.Option(
+            "--locked", help="Fail if the lock is missing or outdated, and show the difference."
+        ),
     ] = False,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Use the lock and the package pool, no network.")
+        bool,
+        typer.Option("--offline", help="Use only the lock and the package pool, without network."),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan and stop.")] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Show what every step says.")
+        bool, typer.Option("--verbose", "-v", help="Show the output of every step.")
     ] = False,
     keep_failed: Annotated[
-        bool, typer.Option("--keep-failed", help="Keep the tree of a step that failed.")
+        bool, typer.Option("--keep-failed", help="Keep the tree of a failed step.")
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Build the image of a profile, and prove it; layers that the store has are reused.
+    """Build the image of a profile and prove it. Layers in the store are reused.
 
-    An image that is not proved stays in the store to be looked at, and the exit status is 1.
+    An image that is not proved stays in the store for inspection, and the exit status is 1.
 
     Example: imagebuilder build rx7600xt --locked
     """
