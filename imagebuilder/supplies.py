@@ -13,6 +13,7 @@ from imagebuilder.lock.pool import fetch, missing_packages, missing_wheels
 from imagebuilder.lock.storage import check_free
 from imagebuilder.lock.types import Lock, LockedWheel
 from imagebuilder.lock.verified import Locked, Pool, name_of
+from imagebuilder.named import check_named
 from imagebuilder.plan import Plan
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.settings import Settings
@@ -66,6 +67,7 @@ def supplies(
     with Pool(debs, wheels, again=again, fetched=get()) as pool:
         for planned in plan.to_build:
             pool.expect(planned.step.takes)
+        check_named(recipe, lock, plan, debs)
         yield pool
 
 

@@ -13,7 +13,8 @@ from imagebuilder.errors import ImagebuilderError
 from imagebuilder.fsck.types import Checked, Damage
 from imagebuilder.lock.builds import environments, every_package
 from imagebuilder.lock.file import load_lock
-from imagebuilder.lock.pool import fetch, find_control, is_right
+from imagebuilder.lock.kept import CONTROL, NAMES, find_kept
+from imagebuilder.lock.pool import fetch, is_right
 from imagebuilder.lock.types import Lock
 from imagebuilder.pipeline import mirrors_of
 from imagebuilder.recipe.load import load_recipe
@@ -22,11 +23,12 @@ from imagebuilder.supplies import pool_folders
 from imagebuilder.ui import PoolProgress, Ui
 
 OTHER = "does not have the content that its name says"
+KEPT = (CONTROL, NAMES)
 Names = dict[str, str]  # what a person calls a file of the pool, by sha256
 
 
 def check_pool(settings: Settings, ui: Ui, *, repair: bool) -> Checked:
-    """Verify every package, wheel, source and control record.  The caller holds the lock of gc."""
+    """Verify every package, wheel, source and record.  The caller holds the lock of gc."""
     debs, wheels = pool_folders(settings.state)
     locks = find_locks(settings)
     files = list(pool_files(debs, wheels))
@@ -36,7 +38,7 @@ def check_pool(settings: Settings, ui: Ui, *, repair: bool) -> Checked:
     wrong = [file for file, is_fine in zip(files, right, strict=True) if not is_fine]
     damage = [
         Damage(
-            f"{'control record' if path.suffix == '.control' else 'file'} of the pool",
+            f"{'record' if path.suffix in KEPT else 'file'} of the pool",
             OTHER,
             os.fspath(path),
             (names.get(sha256, "no lock names it"),),
@@ -73,8 +75,8 @@ def pool_files(debs: Path, wheels: Path) -> Iterator[tuple[Path, str]]:
 
 def is_whole(path: Path, sha256: str) -> bool:
     """Whether a file of the pool is what its name says."""
-    if path.suffix == ".control":
-        return find_control(path) is not None
+    if path.suffix in KEPT:
+        return find_kept(path) is not None
     return is_right(path, sha256)
 
 
@@ -118,7 +120,7 @@ def repaired(
     damage: Damage, path: Path, sha256: str, fetched: Mapping[str, str], names: Names
 ) -> Damage:
     """What became of a damaged file."""
-    if path.suffix == ".control" or sha256 not in names:
+    if path.suffix in KEPT or sha256 not in names:
         path.unlink(missing_ok=True)
         return damage.fixed("removed, the next build makes or fetches it")
     if is_whole(path, sha256):

@@ -2,7 +2,7 @@
 """The package pool: every file by its sha256, fetched by apt's and pip's own transports.
 
 debs/<sha256>.deb              verified, complete or absent
-debs/<sha256>.control          its control record, once somebody has read it, below its digest
+debs/<sha256>.control, .names  what was read of it (kept.py)
 debs/<sha256>.src              a file of a source package
 wheels/<sha256>/<file name>    verified, complete or absent
 */.unfinished/                 what the next fetch continues, a file by its sha256
@@ -18,9 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from imagebuilder.digest import digest_of_bytes, digest_of_file
+from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import InputError, WorkError
-from imagebuilder.files import keep_file, keep_files, make_folder, write_file
+from imagebuilder.files import keep_file, keep_files, make_folder
 from imagebuilder.lock.apt import Apt, make_apt
 from imagebuilder.lock.builds import SOURCE_ARCHITECTURE, environments, every_package
 from imagebuilder.lock.fetching import Download, fetch_debs
@@ -28,7 +28,6 @@ from imagebuilder.lock.patience import PATIENCE, Patience, Progress, size_below,
 from imagebuilder.lock.storage import check_free, storing
 from imagebuilder.lock.types import Lock, LockedPackage, LockedWheel
 from imagebuilder.locks import folder_held
-from imagebuilder.process import run
 from imagebuilder.recipe.types import Source
 from imagebuilder.ui import format_count
 
@@ -57,30 +56,6 @@ def package_path(debs: Path, package: LockedPackage) -> Path:
 def wheel_path(wheels: Path, wheel: LockedWheel) -> Path:
     """Where a wheel lies in the pool."""
     return wheels / wheel.sha256 / wheel.filename
-
-
-def control(debs: Path, package: LockedPackage) -> str:
-    """The control record of a package of the pool.  Raises WorkError when it is not there."""
-    kept = control_path(debs, package.sha256)
-    if (known := find_control(kept)) is not None:
-        return known
-    text = run(["dpkg-deb", "--field", deb_path(debs, package.sha256)]).stdout
-    write_file(kept, f"{digest_of_bytes(text.encode())}\n{text}".encode())
-    return text
-
-
-def control_path(debs: Path, sha256: str) -> Path:
-    """Where the control record of a package is kept."""
-    return debs / f"{sha256}.control"
-
-
-def find_control(kept: Path) -> str | None:
-    """A control record that was kept; None when there is none, or it does not match its digest."""
-    try:
-        digest, _, text = kept.read_text(errors="replace").partition("\n")
-    except OSError:
-        return None
-    return text if digest == digest_of_bytes(text.encode()) else None
 
 
 def fetch(

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from email.utils import formatdate
 from pathlib import Path
 
-from imagebuilder.lock.pool import control
+from imagebuilder.lock.kept import control
 from imagebuilder.lock.types import LockedPackage
 from imagebuilder.lock.verified import Pool
 

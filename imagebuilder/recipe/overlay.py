@@ -29,7 +29,7 @@ from imagebuilder.recipe.part import (
     check_runs,
     find_inside,
 )
-from imagebuilder.recipe.positions import KeyPath
+from imagebuilder.recipe.positions import KeyPath, Origin
 from imagebuilder.recipe.render import Scope
 from imagebuilder.recipe.rules import (
     ACCOUNT,
@@ -60,10 +60,13 @@ from imagebuilder.recipe.types import (
     ExpiredRelease,
     Group,
     Modules,
+    Named,
+    NameKind,
     Overlay,
     PythonEnv,
     Script,
     Source,
+    TreeFile,
     Units,
     User,
 )
@@ -150,13 +153,14 @@ def render_overlay(
         key: scope.entries(("units", key), getattr(file.units, key), UNIT)
         for key in ("enable", "disable", "mask")
     }
+    files = load_tree(scope, part.folder, part.shown, file.files, ACCOUNT)
     return Overlay(
         name=part.name,
         path=part.folder,
         packages=names.of(scope.entries(("packages",), file.packages, PACKAGE)),
         components=scope.entries(("components",), file.components, WORD),
         sources=tuple(render_sources(part, scope, consents, places)),
-        files=load_tree(scope, part.folder, part.shown, file.files, ACCOUNT),
+        files=files,
         scripts=tuple(render_scripts(part, scope)),
         python=tuple(render_python(part, scope)),
         units=Units(**enabled),
@@ -174,7 +178,23 @@ def render_overlay(
         slim=render_slim(file.slim, scope),
         expectations=render_expectations(file.proof, scope),
         engine=file.engine,
+        named=tuple(find_named(part, scope, files)),
     )
+
+
+def find_named(part: Part, scope: Scope, files: Sequence[TreeFile]) -> Iterator[Named]:
+    """The units, groups and users that an overlay names, with where it does."""
+    enable: KeyPath = ("units", "enable")
+    for unit, origin in scope.located(enable, part.file.units.enable, UNIT).items():
+        yield Named(NameKind.UNIT, unit, origin)
+    for index, user in enumerate(part.file.users):
+        path = ("users", index, "groups")
+        for group, origin in scope.located(path, user.groups, ACCOUNT).items():
+            yield Named(NameKind.GROUP, group, origin)
+    for file in files:
+        rule: KeyPath = ("files", file.target)
+        yield Named(NameKind.USER, file.owner, Origin(scope.document, (*rule, "owner")))
+        yield Named(NameKind.GROUP, file.group, Origin(scope.document, (*rule, "group")))
 
 
 def render_modules(part: Part, scope: Scope) -> Modules:

@@ -197,8 +197,15 @@ class Scope:
 
     def entries(self, path: KeyPath, entries: Sequence[Entry], rule: Rule) -> tuple[str, ...]:
         """The list at `path` with `when` decided; what renders to nothing is left out."""
-        rendered = (self.entry((*path, index), entry, rule) for index, entry in enumerate(entries))
-        return unique(text for text in rendered if text)
+        return tuple(self.located(path, entries, rule))
+
+    def located(self, path: KeyPath, entries: Sequence[Entry], rule: Rule) -> dict[str, Origin]:
+        """The same with where each entry is written first."""
+        found: dict[str, Origin] = {}
+        for index, entry in enumerate(entries):
+            if text := self.entry((*path, index), entry, rule):
+                found.setdefault(text, Origin(self.document, (*path, index)))
+        return found
 
     def entry(self, path: KeyPath, entry: Entry, rule: Rule) -> str | None:
         """One entry of a list, or None if it does not count."""

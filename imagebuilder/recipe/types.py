@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 from imagebuilder.digest import Json
 from imagebuilder.recipe.expectations import Expectations, joined
 from imagebuilder.recipe.model_engine import EngineModel
+from imagebuilder.recipe.positions import Origin
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,23 @@ class Units:
     mask: tuple[str, ...] = ()
 
 
+class NameKind(StrEnum):
+    """What an overlay calls by a name that something else must bring."""
+
+    UNIT = "unit"
+    GROUP = "group"
+    USER = "user"
+
+
+@dataclass(frozen=True)
+class Named:
+    """A name that the root must know when an overlay is configured, and where it is written."""
+
+    kind: NameKind
+    name: str
+    origin: Origin
+
+
 @dataclass(frozen=True)
 class Modules:
     """Kernel modules to load at boot, to keep out, and their options."""
@@ -216,6 +235,7 @@ class Overlay:
     slim: Slim = Slim()
     expectations: Expectations = field(default_factory=Expectations)
     engine: EngineModel | None = None
+    named: tuple[Named, ...] = field(default=(), compare=False)
 
 
 @dataclass(frozen=True)

@@ -216,31 +216,37 @@ def test_planted_link_does_not_lead_to_the_host(shop: Workshop, *, made: bool) -
         assert list(Path(name).iterdir()) == [canary]
 
 
-def test_unknown_unit(shop: Workshop) -> None:
-    change_overlay(shop.project, "llama-cpp", units={"enable": ["lama-server.service"]})
-    assert_fails(
-        build(shop), 1, r"error: configure llama-cpp: systemctl failed",
-        r"lama-server.service does not exist",
-    )  # fmt: skip
-
-
-def test_unknown_group(shop: Workshop) -> None:
-    change_overlay(shop.project, "llama-cpp", users=[{"name": "tester", "groups": ["wheels"]}])
-    assert_fails(
-        build(shop), 1,
-        "error: configure llama-cpp: user tester is to be in group wheels, which the root does not",
-        "hint: declare it under `groups:`",
-    )  # fmt: skip
-
-
-def test_unknown_owner(shop: Workshop) -> None:
+def test_names_that_nothing_brings_are_told_before_anything_is_built(shop: Workshop) -> None:
     add_file(shop.project, "llama-cpp", "etc/owned", "x")
-    change_overlay(shop.project, "llama-cpp", files={"/etc/owned": {"owner": "nobody-here"}})
+    change_overlay(
+        shop.project,
+        "llama-cpp",
+        units={"enable": ["lama-server.service"]},
+        users=[{"name": "tester", "groups": ["wheels"]}],
+        files={"/etc/owned": {"owner": "nobody-here"}},
+    )
+    done = build(shop)
     assert_fails(
-        build(shop), 1,
-        "configure llama-cpp: files belong to nobody-here, which is not in the root's passwd",
-        "hint: declare it under",
+        done, 2,
+        r'llama-cpp/overlay.yaml:\d+:\d+: units.enable\[0\]: .* the unit "lama-server.service"\n'
+        '  hint: did you mean "llama-server.service"',
+        r'users\[0\].groups\[0\]: no package makes the group "wheels"',
+        r'files\["/etc/owned"\].owner: no package makes the user "nobody-here"',
     )  # fmt: skip
+    assert "configure" not in done.stderr
+
+
+def test_what_a_script_may_make_is_told_where_it_is_missing(shop: Workshop) -> None:
+    add_script(shop.project, "ssh", "true")
+    name = "configure llama-cpp: "
+    for changes, told in (
+        ({"units": {"enable": ["x.service"]}}, "systemctl failed(?s:.*)x.service does not exist"),
+        ({"files": {"/etc/owned": {"owner": "z"}}}, "files belong to z, which is not in the root"),
+        ({"users": [{"name": "x", "groups": ["y"]}]}, "user x is to be in group y, which the root"),
+    ):
+        add_file(shop.project, "llama-cpp", "etc/owned", "x")
+        change_overlay(shop.project, "llama-cpp", **changes)
+        assert_fails(build(shop), 1, f"error: {name}{told}")
 
 
 def test_prune_rule_that_matches_nothing(shop: Workshop) -> None:

@@ -307,16 +307,16 @@ def test_files_of_the_pool(world: World) -> None:
     names = (debs / f"{digest}.deb", debs / f"{digest}.src", wheels / digest / "x-1-py3.whl")
     for path in names:
         path.write_bytes(PROGRAM)
-    record = "Package: x\n"
-    control = debs / f"{digest}.control"
-    control.write_text(f"{hashlib.sha256(record.encode()).hexdigest()}\n{record}")
+    records = (debs / f"{digest}.control", debs / f"{digest}.names")
+    for record in records:
+        record.write_text(f"{hashlib.sha256(b'Package: x').hexdigest()}\nPackage: x")
     done = world.fsck()
-    assert (done.whole, done.counts["pool-files"]) == (True, 4)
-    for path in (*names, control):
+    assert (done.whole, done.counts["pool-files"]) == (True, 5)
+    for path in (*names, *records):
         flip_byte(path)
-    assert {d.where for d in world.fsck().damage} == {os.fspath(p) for p in (*names, control)}
+    assert {d.where for d in world.fsck().damage} == {os.fspath(p) for p in (*names, *records)}
     assert world.fsck(repair=True).whole
-    assert not any(path.exists() for path in (*names, control))
+    assert not any(path.exists() for path in (*names, *records))
 
 
 def test_a_release_is_restored_from_the_trees_repository(world: World, tmp_path: Path) -> None:

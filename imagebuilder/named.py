@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the root will have the units, users and groups that overlays name, before it is built.
+
+Only what is certain is a fault: a script of an overlay that runs before, and a build, can make
+anything, and a package whatever its maintainer scripts name.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.errors import Fault, InputError, WorkError
+from imagebuilder.lock.deb import Names, aliases_in
+from imagebuilder.lock.kept import names_of
+from imagebuilder.lock.types import Lock
+from imagebuilder.plan import Plan
+from imagebuilder.recipe.load import sorted_faults
+from imagebuilder.recipe.types import Named, NameKind, Overlay, Recipe, TreeFile
+from imagebuilder.recipe.validate import quote, suggest
+from imagebuilder.steps.config import ConfigStep
+
+DECLARE = {NameKind.GROUP: "groups", NameKind.USER: "users"}
+
+
+@dataclass(frozen=True)
+class Brought:
+    """What packages and overlays bring into a root."""
+
+    units: frozenset[str]
+    accounts: frozenset[str]
+    words: frozenset[str]
+
+    def has(self, named: Named) -> bool:
+        """Whether something brings the name, or may."""
+        if named.kind is NameKind.UNIT:
+            template = re.sub(r"@.+\.", "@.", named.name)
+            return any(name in self.units or name in self.words for name in (named.name, template))
+        if named.name in self.accounts:
+            return True
+        # A word may be an option (`-gadm`), or part of a file's name (`adm.conf`).
+        near = (word for word in self.words if named.name in word)
+        as_word = re.compile(rf"(^|^-+\w?|[.:@\\]){re.escape(named.name)}($|[.:@\\])")
+        return any(map(as_word.search, near))
+
+
+def check_named(recipe: Recipe, lock: Lock, plan: Plan, debs: Path) -> None:
+    """Raise InputError for every name of an overlay to be configured that nothing can bring.
+
+    Nothing is certain, and so nothing raised, where a package that was installed earlier is not in
+    the pool any more.
+    """
+    built = {s.step.overlay for s in plan.to_build if isinstance(s.step, ConfigStep)}
+    for whole in (False, True):  # what packages' files say is read only if it matters
+        try:
+            names = names_of(debs, lock.packages, whole=whole)
+        except WorkError:
+            return
+        faults = sorted_faults(find_faults(recipe, built, lock, names))
+        if not faults:
+            return
+    raise InputError.of(faults)
+
+
+def find_faults(
+    recipe: Recipe, built: Iterable[str], lock: Lock, packages: Sequence[Names]
+) -> Iterator[Fault]:
+    """A fault for each name that neither these packages nor the overlays bring."""
+    if any(overlay.builds for overlay in recipe.overlays):
+        return
+    units = set[str]().union(*(names.units for names in packages))
+    accounts = {"root"}.union(*(names.accounts for names in packages))
+    # Maintainer scripts may also make what is called as their package.
+    called = {package.name for package in lock.packages}
+    words = frozenset(called.union(*(names.words for names in packages)))
+    scripted = False
+    for index, overlay in enumerate(recipe.overlays):
+        units |= units_of(overlay.files)
+        accounts |= accounts_of(overlay)
+        brought = Brought(frozenset(units), frozenset(accounts), words)
+        for named in overlay.named if overlay.name in built else ():
+            # Scripts run after the accounts are made and before the units are enabled.
+            free = scripted or (named.kind is NameKind.UNIT and overlay.scripts)
+            if not free and not brought.has(named):
+                yield fault_of(named, brought, recipe.overlays[index + 1 :])
+        scripted = scripted or bool(overlay.scripts)
+
+
+def units_of(files: Sequence[TreeFile]) -> set[str]:
+    """The units that an overlay's files are, and their aliases."""
+    units = {posixpath.basename(file.target) for file in files if "/systemd/" in file.target}
+    for file in files:
+        if "/systemd/" in file.target and file.link is None:
+            content = file.source.read_bytes() if file.source else file.content or b""
+            units |= aliases_in(content)
+    return units
+
+
+def accounts_of(overlay: Overlay) -> set[str]:
+    """The groups and users of an overlay; each user has a group of its own name."""
+    return {group.name for group in overlay.groups} | {user.name for user in overlay.users}
+
+
+def fault_of(named: Named, brought: Brought, later: Sequence[Overlay]) -> Fault:
+    """The fault of a name, with the likeliest way out; `later` are the overlays that follow."""
+    if named.kind is NameKind.UNIT:
+        what = f"no package and no overlay brings the unit {quote(named.name)}"
+        return named.origin.fault(what, suggest(named.name, brought.units, closest=True))
+    kind = named.kind.value
+    what = f"no package makes the {kind} {quote(named.name)}, and no overlay declares it in time"
+    after = [overlay.name for overlay in later if named.name in accounts_of(overlay)]
+    hint = f"the overlay {quote(after[0])} declares it: list that one before" if after else ""
+    near = suggest(named.name, brought.accounts, closest=True)
+    return named.origin.fault(
+        what, hint or near or f"declare it under `{DECLARE[named.kind]}:` of the overlay"
+    )
