@@ -22,6 +22,7 @@ from io import BufferedReader
 from itertools import islice
 from pathlib import Path
 
+from imagebuilder.errors import FullError
 from imagebuilder.locks import take_lock
 
 AT_FDCWD = -100
@@ -35,6 +36,26 @@ TOGETHER = 64  # files are open at a time
 def is_disk_full(error: OSError) -> bool:
     """Whether nothing more can be written, for lack of space or by a quota."""
     return error.errno in FULL
+
+
+@contextmanager
+def filling(folder: Path, hint: str, what: str = "no space left") -> Iterator[None]:
+    """A block that writes below `folder`: a full disk becomes a FullError that names the folder.
+
+    The system names no file, or the one that was read; a program may fill any disk.
+    """
+    try:
+        yield
+    except FullError as error:
+        fault = error.faults[0]
+        if fault.where:
+            raise
+        first, _, _ = fault.what.partition("\n")
+        raise FullError(f"{what}: {first}", where=os.fspath(folder), hint=hint) from error
+    except OSError as error:
+        if not is_disk_full(error):
+            raise
+        raise FullError(what, where=os.fspath(folder), hint=hint) from error
 
 
 @contextmanager

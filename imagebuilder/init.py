@@ -10,7 +10,7 @@ import shutil
 from pathlib import Path
 
 from imagebuilder.errors import InputError
-from imagebuilder.files import move_in, scratch, sync_filesystem
+from imagebuilder.files import filling, move_in, scratch, sync_filesystem
 from imagebuilder.reference import json_schema
 
 # What a new project has; `dot-` begins the name of what is hidden there.
@@ -21,10 +21,17 @@ SCHEMA = "imagebuilder.schema.json"
 def make_project(folder: Path) -> tuple[str, ...]:
     """Make the project `folder`; returns its files.
 
-    Raises InputError for a folder that is not empty, or is the current one.
+    Raises InputError for a folder that is not empty, or is the current one, and FullError for a
+    full disk.
     """
     place = folder.absolute()
     check_free(place)
+    with filling(place.parent, "free some space there, or name a folder on another disk"):
+        return write_project(place)
+
+
+def write_project(place: Path) -> tuple[str, ...]:
+    """The same once the place is known to be free."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with scratch(place.parent, ".imagebuilder-init-") as work:
         staged = work / "project"

@@ -140,6 +140,14 @@ def find_home(env: Mapping[str, str]) -> Path:
     return Path(env.get("HOME") or pwd.getpwuid(os.getuid()).pw_dir)
 
 
+def find_caller(env: Mapping[str, str]) -> tuple[int, int] | None:
+    """The uid and gid of whoever became root with sudo; None for everybody else."""
+    ids = env.get("SUDO_UID", ""), env.get("SUDO_GID", "")
+    if os.geteuid() != 0 or ids[0] in ("", "0") or not all(each.isdigit() for each in ids):
+        return None
+    return int(ids[0]), int(ids[1])
+
+
 def find_project(env: Mapping[str, str]) -> Path:
     """The nearest folder upwards that has recipes/, else what comes with the program."""
     if given := env.get("IMAGEBUILDER_PROJECT"):

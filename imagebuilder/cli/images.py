@@ -143,14 +143,20 @@ def export(
 ) -> None:
     """Export an image to a folder: kernel, initrd, command line, manifest, SBOM, root.
 
+    With --format everything belongs to who ran it, through sudo as well. A tree has setuid programs
+    in it: only root may enter its folder.
+
     Example: imagebuilder export generic /srv/generic --format squashfs
     """
+    import os
+
     from imagebuilder.image.formats import export_image
     from imagebuilder.inventory import open_store
+    from imagebuilder.settings import find_caller
 
     given: Context = context.obj
-    store = open_store(given.settings)
-    export_image(store, store.image(image), folder, given.ui, packed=packed)
+    store, owner = open_store(given.settings), find_caller(os.environ)
+    export_image(store, store.image(image), folder, given.ui, packed=packed, owner=owner)
     print_text(str(folder))
 
 

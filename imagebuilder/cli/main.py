@@ -46,7 +46,10 @@ COMMANDS = {
 }
 GROUPS = {"Nodes": (nodes_app, live_app)}
 
-NO_SPACE = "imagebuilder gc frees what no image needs, gc --releases old releases"
+NO_SPACE = (
+    "df -h shows which disk is full; of ours, imagebuilder gc frees what no image needs, and "
+    "gc --releases old releases"
+)
 NOT_YOURS = "name a place that is yours, or run it as root (sudo)"
 # What the system says when the host is not fit, and what to do.
 UNFIT = {
@@ -144,7 +147,9 @@ def run() -> int:
         return 1
     except OSError as error:
         hint = UNFIT.get(error.errno or 0, "")
-        fault = Fault(error.filename or "system", error.strerror or str(error), hint)
+        # Of two files, the second was written.
+        where = error.filename2 or error.filename or "system"
+        fault = Fault(where, error.strerror or str(error), hint)
         print(presentable(f"error: {fault}"), file=sys.stderr)
         return HostError.exit_code if hint else 1
 

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from imagebuilder.errors import InputError, WorkError
-from imagebuilder.files import close, move_in, sync_filesystem
+from imagebuilder.files import close, filling, move_in, sync_filesystem
+from imagebuilder.lock.storage import make_folder
 from imagebuilder.process import check_tools, run
 from imagebuilder.rootkind import Format, name_of
 from imagebuilder.store.repository import ImageRef, Store
@@ -27,14 +28,21 @@ PACKERS: Mapping[Format, str] = {Format.SQUASHFS: "mksquashfs", Format.EROFS: "m
 
 
 def export_image(
-    store: Store, image: ImageRef, folder: Path, ui: Ui, *, packed: Format | None = None
+    store: Store,
+    image: ImageRef,
+    folder: Path,
+    ui: Ui,
+    *,
+    packed: Format | None = None,
+    owner: tuple[int, int] | None = None,
 ) -> None:
     """Write the files of `image` into `folder`, which appears only when complete.
 
     The root is a tree, or one file where it is to be `packed`.
-    A tree has setuid programs in it: only root may enter its folder.
-    Hard links where the store is on the same filesystem: the files must not be edited.
-    Raises InputError when `folder` exists.
+    A tree has setuid programs in it: only root may enter its folder.  Packed, everything belongs to
+    `owner` (uid and gid).  Else there are hard links where the store is on the same filesystem: the
+    files must not be edited.
+    Raises InputError when `folder` exists, FullError for a full disk.
     """
     if folder.exists():
         raise InputError("exists already", where=os.fspath(folder), hint="name a new folder")
@@ -43,29 +51,38 @@ def export_image(
     root = store.manifest(image)["root"]
     assert isinstance(root, dict)
     partial = folder.with_name(f".{folder.name}.{os.getpid()}")
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(folder.parent)
     try:
-        with ui.step(f"export {image.name}"):
-            checkout(store, image.commit, partial)
-            close(partial)
-            checkout(store, root["commit"], partial / "root")
-        if packed:
-            target, epoch = partial / name_of(packed), image_epoch(store, image)
-            with ui.step(f"pack {target.name}"):
-                pack_root(partial / "root", target, packed, epoch=epoch, commit=root["commit"])
-                remove_tree(partial / "root")
-            partial.chmod(0o755)
-        sync_filesystem(partial)
-        move_in(partial, folder)
+        with filling(folder.parent, "free some space there, or name a folder on another disk"):
+            with ui.step(f"export {image.name}"):
+                checkout(store, image.commit, partial, copies=packed is not None)
+                close(partial)
+                checkout(store, root["commit"], partial / "root")
+            if packed:
+                target, epoch = partial / name_of(packed), image_epoch(store, image)
+                with ui.step(f"pack {target.name}"):
+                    pack_root(partial / "root", target, packed, epoch=epoch, commit=root["commit"])
+                    remove_tree(partial / "root")
+                give(partial, owner)
+            sync_filesystem(partial)
+            move_in(partial, folder)
     finally:
         if partial.exists():
             remove_tree(partial)
 
 
-def checkout(store: Store, commit: str, target: Path) -> None:
-    """Check `commit` out: hard links, or copies on another filesystem."""
+def checkout(store: Store, commit: str, target: Path, *, copies: bool = False) -> None:
+    """Check `commit` out: hard links, or copies, also where it is another filesystem."""
     same = target.parent.stat().st_dev == store.path.stat().st_dev
-    store.checkout(commit, target, links=same)
+    store.checkout(commit, target, links=same and not copies)
+
+
+def give(folder: Path, owner: tuple[int, int] | None) -> None:
+    """Open a folder to all, and give it and its files, none of which is the store's, away."""
+    folder.chmod(0o755)
+    if owner is not None:
+        for path in (folder, *folder.iterdir()):
+            os.chown(path, *owner, follow_symlinks=False)
 
 
 def image_epoch(store: Store, image: ImageRef) -> int:

@@ -10,23 +10,22 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from imagebuilder.errors import FullError, HostError
-from imagebuilder.files import is_disk_full
+from imagebuilder.files import filling
 from imagebuilder.ui import format_size
 
 
 @contextmanager
 def storing(folder: Path) -> Iterator[None]:
     """What is done here writes below `folder`: OSError becomes HostError, or FullError."""
+    another = "with IMAGEBUILDER_STATE or IMAGEBUILDER_CACHE"
     try:
-        yield
+        with filling(folder, f"free some, or choose another place {another}"):
+            yield
     except OSError as error:
-        full = is_disk_full(error)
-        raise (FullError if full else HostError)(
-            "no space left" if full else f"cannot write: {error.strerror or error}",
+        raise HostError(
+            f"cannot write: {error.strerror or error}",
             where=os.fspath(error.filename or folder),
-            hint="free some, or choose another place with IMAGEBUILDER_STATE or IMAGEBUILDER_CACHE"
-            if full
-            else "choose a place that is yours with IMAGEBUILDER_STATE or IMAGEBUILDER_CACHE",
+            hint=f"choose a place that is yours {another}",
         ) from error
 
 

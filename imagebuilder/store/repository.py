@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.digest import Json
-from imagebuilder.errors import FullError, HostError, InputError, WorkError
-from imagebuilder.files import close, is_disk_full, keep_file, make_folder, move_in, sync_all
+from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.files import close, filling, keep_file, make_folder, move_in, sync_all
 from imagebuilder.locks import held
 from imagebuilder.process import Word, run
 from imagebuilder.recipe.validate import suggest
@@ -232,26 +232,25 @@ def make_store(path: Path) -> Store:
     """
     store = Store(path)
     top = path.parent
+    another = "IMAGEBUILDER_STATE or --state names another place"
     try:
-        close(path)
-        if store.is_there():
-            return store
-        make_folder(top)
-        with held(top / "locks" / path.name):
-            if not store.is_there():
-                # Nothing can be renamed over a mount point, nor into it from beside it.
-                with workplace(path if path.is_mount() else top, new_id(path.name)) as work:
-                    run(["ostree", "init", f"--repo={work / path.name}", "--mode=bare"])
-                    close(work / path.name)
-                    put_in_place(work / path.name, path)
+        with filling(path, f"free some space; {another}"):
+            close(path)
+            if store.is_there():
+                return store
+            make_folder(top)
+            with held(top / "locks" / path.name):
+                if not store.is_there():
+                    # Nothing can be renamed over a mount point, nor into it from beside it.
+                    with workplace(path if path.is_mount() else top, new_id(path.name)) as work:
+                        run(["ostree", "init", f"--repo={work / path.name}", "--mode=bare"])
+                        close(work / path.name)
+                        put_in_place(work / path.name, path)
     except OSError as error:
-        full = is_disk_full(error)
-        raise (FullError if full else HostError)(
+        raise HostError(
             f"cannot make the store: {error.strerror}",
             where=os.fspath(path),
-            hint="free some space"
-            if full
-            else "build needs root; IMAGEBUILDER_STATE or --state names another place",
+            hint=f"build needs root; {another}",
         ) from error
     return store
 

@@ -133,6 +133,23 @@ def test_a_packed_export_is_for_everybody(place: Path, store: Store, image: Imag
     assert setuid_files(place / "exported") == []
 
 
+@pytest.mark.parametrize("packed", [None, *Format])
+def test_a_packed_export_is_the_callers_and_the_store_stays_roots(
+    place: Path, store: Store, image: ImageRef, packed: Format | None
+) -> None:
+    def owners(top: Path) -> set[tuple[int, int]]:
+        return {(p.lstat().st_uid, p.lstat().st_gid) for p in (top, *top.rglob("*"))}
+
+    before, folder = owners(store.path), place / "made/exported"
+    export_image(store, image, folder, quiet(), packed=packed, owner=(4321, 8765))
+    assert owners(store.path) == before
+    if packed:
+        assert owners(folder) == {(4321, 8765)}
+    else:
+        assert (4321, 8765) not in owners(folder)
+        assert mode(folder) == 0o700
+
+
 COMMANDS = (
     ["images"],
     ["show", "demo"],

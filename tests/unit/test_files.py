@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import threading
@@ -11,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from imagebuilder import files
+from imagebuilder.errors import Fault, FullError
 from imagebuilder.files import (
     TOGETHER,
     Content,
+    filling,
     keep_files,
     link_in,
     make_folder,
@@ -32,6 +35,26 @@ from imagebuilder.files import (
 def names(folder: Path) -> list[str]:
     """What is in a folder."""
     return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("error", "what"),
+    [
+        (OSError(errno.ENOSPC, "x", "/source", None, "/target"), "full"),
+        (FullError("cp failed\n    No space left"), "full: cp failed"),
+    ],
+)
+def test_a_full_disk_is_that_of_the_folder_that_is_filled(error: Exception, what: str) -> None:
+    with pytest.raises(FullError) as caught, filling(Path("/folder"), "make room", "full"):
+        raise error
+    assert caught.value.faults == (Fault("/folder", what, "make room"),)
+
+
+@pytest.mark.parametrize("error", [FullError("full", where="/x"), PermissionError(13, "no")])
+def test_other_errors_pass_a_folder_that_is_filled(error: Exception) -> None:
+    with pytest.raises(type(error)) as caught, filling(Path("/folder"), "make room"):
+        raise error
+    assert caught.value is error
 
 
 def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:

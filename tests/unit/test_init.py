@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.errors import InputError
+from imagebuilder.errors import FullError, InputError
 from imagebuilder.init import make_project
 from imagebuilder.nightly.profiles import choose_profiles
 from imagebuilder.recipe.find import find_profiles
@@ -17,6 +17,7 @@ from imagebuilder.recipe.load import load_recipe
 from imagebuilder.settings import Settings, load_settings
 from imagebuilder.share import SHARE
 from tests.faults.roots.shipped import SSH_KEY
+from tests.fixtures.full import file_size_limit
 from tests.unit.test_workflow import command_faults
 
 
@@ -41,6 +42,16 @@ def test_the_recipe_of_a_new_project_loads(settings: Settings) -> None:
     assert recipe.overlays[:-1] == shipped.overlays
     assert recipe.overlays[-1].name == "my-tools"
     assert [file.target for file in recipe.overlays[-1].files] == ["/etc/profile.d/my-tools.sh"]
+
+
+def test_a_full_disk_is_that_of_the_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "nodes"
+    with file_size_limit(600), pytest.raises(FullError) as caught:
+        make_project(folder)
+    (fault,) = caught.value.faults
+    assert (fault.where, fault.what) == (str(tmp_path), "no space left")
+    assert fault.hint == "free some space there, or name a folder on another disk"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_own_files_come_first_and_it_shows(settings: Settings) -> None:
@@ -128,13 +139,3 @@ def test_what_is_there_is_refused_and_stays(
     ):
         make_project(place)
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_a_failure_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(path: Path) -> None:
-        raise OSError(28, "No space left on device", os.fspath(path))
-
-    monkeypatch.setattr("imagebuilder.init.sync_filesystem", full)
-    with pytest.raises(OSError, match="No space"):
-        make_project(tmp_path / "nodes")
-    assert list(tmp_path.iterdir()) == []

@@ -4,11 +4,8 @@
 from __future__ import annotations
 
 import hashlib
-import resource
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +18,7 @@ from imagebuilder.lock.pool import UNFINISHED, fetch
 from imagebuilder.lock.types import Lock, LockedPackage
 from imagebuilder.recipe.types import Recipe
 from tests.fixtures.aptrepo import Plant, served
+from tests.fixtures.full import file_size_limit
 from tests.unit.lock.world import Shown, World, hello_recipe
 
 
@@ -175,17 +173,6 @@ def test_no_space_is_told_before_anything_is_fetched(
     with pytest.raises(HostError, match=r"no space left: 1\.0 PB needed to fetch"):
         fill(world, recipe, with_package(lock, huge))
     assert len(world.server.asked) == asked
-
-
-@contextmanager
-def file_size_limit(limit: int) -> Iterator[None]:
-    """Programs started meanwhile cannot write files beyond `limit`, as on a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_disk_that_fills_up_leaves_nothing_behind(
