@@ -16,6 +16,8 @@ from ruamel.yaml import YAML
 from typer.core import TyperGroup
 
 from imagebuilder.cli.main import app
+from imagebuilder.recipe.variant import find_variant
+from imagebuilder.settings import Settings
 
 # The program's commands, once: to make them takes as long as a hundred parses.
 program = functools.cache(functools.partial(typer.main.get_command, app))
@@ -33,6 +35,10 @@ OTHERS = {"sudo", "echo"}
 EXPRESSION = re.compile(r"\$\{\{ [^}]+ \}\}")
 # The value of an option does not matter here, but that it is one word.
 VALUE = "generic"
+# What takes names of profiles, or of images or releases, which begin with one.
+OF_PROFILES = {"profile", "profiles", "image", "release", "old", "new"}
+SHIPPED = Settings(CHECKOUT, CHECKOUT / "state", CHECKOUT / "cache", CHECKOUT / "site.yaml")
+NEW = {path.stem for path in (CHECKOUT / "imagebuilder/skeleton/recipes").glob("*.yaml")}
 # What follows the name in sentences.
 PROSE = {
     "are", "boot", "builds", "does", "holds", "is", "itself", "needs", "over", "reads", "that",
@@ -110,11 +116,13 @@ def make_faults(words: list[str]) -> list[str]:
         name, _, value = word.partition("=")
         if name == "OPTIONS":
             found += option_faults(["test", VALUE, *shlex.split(value)])
+        if name == "PROFILE":
+            found += profile_faults(value)
     return found
 
 
 def option_faults(words: list[str]) -> list[str]:
-    """Commands and options that imagebuilder does not have."""
+    """Commands and options that imagebuilder does not have, and profiles that do not ship."""
     command = program()
     path = ["imagebuilder"]
     while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
@@ -125,7 +133,23 @@ def option_faults(words: list[str]) -> list[str]:
         words = words[1:]
     known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
     given = [word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)]
-    return [f"{' '.join(path)}: no {word}" for word in given if word not in {*known, "--help"}]
+    found = [f"{' '.join(path)}: no {word}" for word in given if word not in {*known, "--help"}]
+    if found or isinstance(command, TyperGroup):
+        return found
+    values = command.make_context(path[-1], list(words), resilient_parsing=True).params
+    named = [values[name] for name in OF_PROFILES & values.keys() if values[name]]
+    listed = [name for each in named for name in ([each] if isinstance(each, str) else each)]
+    return [fault for name in listed for fault in profile_faults(name)]
+
+
+def profile_faults(name: str) -> list[str]:
+    """A profile, an image or a release whose profile neither ships nor is that of a new project.
+
+    Words in capitals stand for names.
+    """
+    profile = re.split("[@/]", name)[0]
+    known = re.search("[A-Z]", profile) or profile in NEW or find_variant(profile, SHIPPED)
+    return [] if known else [f"profile: {profile}"]
 
 
 def documented(text: str) -> Iterator[str]:
@@ -238,6 +262,13 @@ def test_a_message_with_a_command_that_does_not_exist_is_found(source: str) -> N
         "sudo scripts/fault --static",
         "sudo .venv/bin/imagebuilder images",
         "sudo imagebuilder images",
+        "imagebuilder build rx7600",
+        "imagebuilder show minimal.debian-wheezy",
+        "imagebuilder promote rx7600@VERSION",
+        "imagebuilder diff rx7600xt/stable rx7600/candidate",
+        "imagebuilder nightly generic rx7600",
+        "imagebuilder nodes add node0 --mac 02:00:00:00:00:01 --profile minimall",
+        "make image PROFILE=rx7600",
     ],
 )
 def test_a_page_with_a_command_that_does_not_exist_is_found(line: str) -> None:
