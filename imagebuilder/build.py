@@ -79,7 +79,7 @@ def build(
             draft = draft_image(recipe, lock, plan, settings.state, store, work)
             with ui.step("prove") as step:
                 tree, engines = finished_tree(plan, site), engines_of(recipe.overlays)
-                proof = prove_tree(draft.manifest, work, tree, engines)
+                proof = prove_tree(draft.image, work, tree, engines)
                 step.remark(headline(proof))
             facts = proof_json(proof, timed=False)
             return assemble_image(draft, plan, store, proof=facts), proof

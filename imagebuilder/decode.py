@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -22,6 +22,11 @@ from imagebuilder.errors import ImagebuilderError, InputError
 from imagebuilder.files import plain_file
 
 T = TypeVar("T")
+# A field that is kept as it is; whoever it belongs to knows its shape.
+if TYPE_CHECKING:
+    Opaque = Mapping[str, Json]
+else:  # pydantic does not resolve a type that contains itself
+    Opaque = dict[str, object]
 
 # A manifest of 3,000 packages has 1 MB and 8 levels.
 MAX_BYTES = 64 * 1024 * 1024
@@ -165,6 +170,13 @@ def decode_box(kind: type[T], value: object, where: str, *, hint: str = DAMAGED)
         at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
         what = f"is damaged: {at.lstrip('.')}: {first['msg']}".replace(": : ", ": ")
         raise InputError(what, where=where, hint=hint) from error
+
+
+def encode_box(box: object, *, nulls: bool = True) -> dict[str, Json]:
+    """A dataclass as the JSON object that decode_box() reads; without `nulls` no field is null."""
+    adapter = find_adapter(cast("Hashable", type(box)))
+    value = adapter.dump_python(box, mode="json", by_alias=True, exclude_none=not nulls)
+    return cast("dict[str, Json]", value)
 
 
 @contextmanager

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
-from imagebuilder.image.manifest import layer_records
+from imagebuilder.image.types import read_image
 from imagebuilder.lock.builds import environments, every_package
 from imagebuilder.lock.file import load_lock
 from imagebuilder.locks import held
@@ -110,13 +110,9 @@ def list_images(settings: Settings) -> list[Listed]:
     store = Store(settings.state / "store")
     listed: list[Listed] = []
     for image in store.images():
-        manifest = store.manifest(image)
-        root, kernel, packages = manifest["root"], manifest["kernel"], manifest["packages"]
-        assert isinstance(root, dict)
-        assert isinstance(kernel, dict)
-        assert isinstance(packages, list)
-        built = int(store.made_at(image)[0])
-        listed.append(Listed(image, built, root["size"], kernel["release"], len(packages)))
+        made = read_image(store, image)
+        built, many = int(store.made_at(image)[0]), len(made.packages)
+        listed.append(Listed(image, built, made.root.size, made.kernel.release, many))
     return listed
 
 
@@ -140,7 +136,7 @@ def collect_garbage(
     with held(state / "locks" / "gc", waiting=waiting):
         old = old_images(store, keep)
         kept = [image for image in store.images() if image not in old]
-        needed = {r.digest for image in kept for r in layer_records(store.manifest(image))}
+        needed = {r.digest for image in kept for r in read_image(store, image).layers}
         needed |= find_unfinished(state)
         layers = [digest for digest in store.layers() if digest not in needed]
         pool = unneeded_packages(settings, store, kept, locks)
@@ -182,12 +178,7 @@ def unneeded_packages(
     """Pool files that no kept image and no lock names."""
     needed: set[str] = set()
     for image in kept:
-        manifest = store.manifest(image)
-        for key in ("packages", "wheels"):
-            listed = manifest[key]
-            assert isinstance(listed, list)
-            needed.update(entry["sha256"] for entry in listed)
-        needed.update(built_from(manifest))
+        needed |= read_image(store, image).inputs
     for path in (*settings.locks.glob("*.lock"), *locks):
         lock = load_lock(path)
         needed.update(p.sha256 for p in every_package(lock))
@@ -199,15 +190,6 @@ def unneeded_packages(
         *(p for p in debs if p.name.split(".")[0] not in needed),
         *(p for p in wheels if p.parent.name not in needed),
     ]
-
-
-def built_from(manifest: Mapping[str, Json]) -> Iterator[str]:
-    """The sha256 of everything that layers of an image were built from, beside its root."""
-    builds = manifest.get("builds", [])
-    assert isinstance(builds, list)
-    for build in builds:
-        for key in ("packages", "sources", "wheels"):
-            yield from (entry["sha256"] for entry in build[key])
 
 
 def remove_old_logs(logs: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from imagebuilder.errors import InputError
+from imagebuilder.image.types import read_image
 from imagebuilder.inventory import open_store
 from imagebuilder.locks import held
 from imagebuilder.process import become
@@ -29,18 +30,14 @@ def look_at_image(settings: Settings, name: str, command: str, *, network: bool 
     """
     check_root("a shell in an image")
     store = open_store(settings)
-    image = store.image(name)
-    manifest = store.manifest(image)
-    root, epoch = manifest["root"], manifest["epoch"]
-    assert isinstance(root, dict)
-    assert isinstance(epoch, int)
+    image = read_image(store, store.image(name))
     with (
         held(settings.state / "locks" / "gc", shared=True),
         workplace(settings.state, new_id(f"shell-{image.profile}")) as work,
     ):
-        store.checkout(root["commit"], work / "root")
+        store.checkout(image.root.commit, work / "root")
         env = (("TERM", terminal_of([work / "root"])),)
-        sandbox = Sandbox(work, ("root",), "changes", epoch, network=network, env=env)
+        sandbox = Sandbox(work, ("root",), "changes", image.epoch, network=network, env=env)
         return become(shell_words(work / "root", command), sandbox=sandbox)
 
 

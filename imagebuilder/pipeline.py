@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.errors import Fault, InputError
-from imagebuilder.image.manifest import layer_records
+from imagebuilder.image.types import read_image
 from imagebuilder.lock.changes import PackageChange, counted, find_changes, suites_in
 from imagebuilder.lock.file import (
     find_lock,
@@ -77,7 +77,7 @@ def build_profile(profile: str, settings: Settings, ui: Ui, options: BuildOption
     if plan.ready and not plan.to_build:
         store = Store(settings.state / "store")
         there = store.image(f"{profile}@{plan.version}")
-        return Built(plan, there, new=False, proof=parse_proof(store.manifest(there)))
+        return Built(plan, there, new=False, proof=parse_proof(read_image(store, there)))
     check_root("building a root filesystem, which holds files of many owners,")
     make_state(settings.state)
     check_sandbox(settings.state)
@@ -112,7 +112,7 @@ def plan_against(store: Store, recipe: Recipe, lock: Lock) -> Plan:
         lock,
         layers=store.layers(),
         images=frozenset(image.name for image in images),
-        previous=layer_records(store.manifest(newest)) if newest else (),
+        previous=read_image(store, newest).layers if newest else (),
         compared_with=newest.version if newest else "",
     )
 

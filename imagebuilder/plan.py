@@ -19,7 +19,7 @@ from enum import StrEnum
 
 from imagebuilder.digest import Json, digest_of
 from imagebuilder.lock.types import Lock
-from imagebuilder.reasons import differences
+from imagebuilder.reasons import LayerRecord, differences
 from imagebuilder.recipe.expectations import plain
 from imagebuilder.recipe.types import Overlay, Recipe, TreeFile
 from imagebuilder.steps.ansible import playbook_steps
@@ -41,15 +41,6 @@ class Action(StrEnum):
 
     BUILD = "BUILD"
     REUSE = "REUSE"
-
-
-@dataclass(frozen=True)
-class LayerRecord:
-    """A layer as an image's manifest remembers it; what a new plan is compared with."""
-
-    title: str
-    digest: str
-    inputs: Mapping[str, Json]
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from imagebuilder.digest import Json
+from imagebuilder.image.types import read_image
 from imagebuilder.inventory import open_store
 from imagebuilder.locks import held
 from imagebuilder.proof.as_json import parse_proof
@@ -29,8 +28,7 @@ def prove_image(settings: Settings, name: str, ui: Ui) -> Proof:
     """
     check_root("proving an image, in a sandbox,")
     store = open_store(settings)
-    image = store.image(name)
-    manifest: Mapping[str, Any] = store.manifest(image)
+    image = read_image(store, store.image(name))
 
     def hear(answer: Answer) -> None:
         ui.detail(f"{answer.question}: {answer.result}")
@@ -40,9 +38,9 @@ def prove_image(settings: Settings, name: str, ui: Ui) -> Proof:
         workplace(settings.state, new_id(f"prove-{image.profile}")) as work,
         ui.step(f"Proving {image.name}"),
     ):
-        store.checkout(manifest["root"]["commit"], work / "root")
-        engines = load_engines(settings.find_overlays(), manifest["overlays"])
-        return prove_tree(manifest, work, "root", engines, on_answer=hear)
+        store.checkout(image.root.commit, work / "root")
+        engines = load_engines(settings.find_overlays(), image.overlays)
+        return prove_tree(image, work, "root", engines, on_answer=hear)
 
 
 @dataclass(frozen=True)
@@ -75,6 +73,6 @@ def list_proofs(settings: Settings) -> list[ProvedImage]:
     for profile in find_profiles(settings):
         own = [image for image in images if image.profile == profile.name]
         newest = max(own, key=store.made_at, default=None)
-        proof = parse_proof(store.manifest(newest)) if newest else None
+        proof = parse_proof(read_image(store, newest)) if newest else None
         listed.append(ProvedImage(profile.name, newest.version if newest else "", proof))
     return listed

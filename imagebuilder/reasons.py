@@ -4,9 +4,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeGuard
 
+from imagebuilder.decode import Opaque
 from imagebuilder.digest import Json
+
+
+@dataclass(frozen=True)
+class LayerRecord:
+    """A layer as an image's manifest remembers it; what a new plan is compared with."""
+
+    title: str
+    digest: str
+    inputs: Opaque
 
 
 def differences(old: Json, new: Json, name: str = "") -> tuple[str, ...]:

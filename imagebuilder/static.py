@@ -9,11 +9,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from imagebuilder.boot.gate import choose_release, read_facts, read_manifest
-from imagebuilder.checks.facts import facts_of
+from imagebuilder.boot.gate import choose_release, read_facts
+from imagebuilder.checks.facts import Facts
 from imagebuilder.checks.find import find_checks
 from imagebuilder.checks.run import run_static
 from imagebuilder.digest import Json
+from imagebuilder.image.types import read_image
 from imagebuilder.inventory import open_store
 from imagebuilder.locks import held
 from imagebuilder.process import check_tools
@@ -85,27 +86,30 @@ def check_image(settings: Settings, name: str, ui: Ui, *, selection: str = "") -
     """
     check_host()
     store = open_store(settings)
-    image = store.image(name)
-    manifest = store.manifest(image)
-    root, epoch = manifest["root"], manifest["epoch"]
-    assert isinstance(root, dict)
-    assert isinstance(epoch, int)
+    ref = store.image(name)
+    image = read_image(store, ref)
     with (
         held(settings.state / "locks" / "gc", shared=True),
         workplace(settings.state, new_id(f"check-{image.profile}")) as work,
     ):
         with ui.step("Checking out the image"):
-            store.checkout(image.commit, work / "image")
-            store.checkout(root["commit"], work / "root")
-        facts = facts_of(
-            manifest,
+            store.checkout(ref.commit, work / "image")
+            store.checkout(image.root.commit, work / "root")
+        facts = Facts(
+            image,
             vmlinuz=os.fspath(work / "image/vmlinuz"),
             initrd=os.fspath(work / "image/initrd.img"),
         )
-        files = find_checks(settings.find_overlays(), facts.overlays)
+        files = find_checks(settings.find_overlays(), facts.image.overlays)
         with telling(ui) as hear:
             checks = run_static(
-                work / "root", files, facts, work, epoch=epoch, selection=selection, on_check=hear
+                work / "root",
+                files,
+                facts,
+                work,
+                epoch=image.epoch,
+                selection=selection,
+                on_check=hear,
             )
     return StaticResult(image.name, checks)
 
@@ -124,9 +128,8 @@ def check_published(
         workplace(tree.path, new_id(f"check-{release.profile}")) as work,
     ):
         facts = read_facts(tree, release)
-        manifest = read_manifest(tree, release)
-        files = find_checks(settings.find_overlays(), facts.overlays)
-        root, epoch = Path(facts.release), manifest["epoch"]
+        files = find_checks(settings.find_overlays(), facts.image.overlays)
+        root, epoch = Path(facts.release), facts.image.epoch
         with telling(ui) as hear:
             checks = run_static(
                 root, files, facts, work, epoch=epoch, selection=selection, on_check=hear

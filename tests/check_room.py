@@ -3,20 +3,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
+from types import MappingProxyType
 
 from imagebuilder.checks.facts import Facts
 from imagebuilder.checks.find import CheckFile
-from imagebuilder.digest import digest_of_file
+from imagebuilder.digest import Json, digest_of_file
+from imagebuilder.image.types import ImageLayer
 from imagebuilder.report.types import Check, Outcome
+from tests.images import IMAGE
 
 HEAD = "from __future__ import annotations\nimport pytest\n"
 
 
-def make_facts() -> Facts:
-    """An image that declares next to nothing."""
-    return Facts("p", "v", "6.1", ("own",), "nfs", ("quiet",), (), ("22/tcp",), (), (), "", "")
+def make_facts(declared: Mapping[str, Json] = MappingProxyType({})) -> Facts:
+    """An image that declares this and next to nothing else."""
+    layer = ImageLayer("configure own", "l2", declared, 0, 0)
+    image = replace(
+        IMAGE, profile="p", version="v", overlays=("own",), listens=("22/tcp",), layers=(layer,)
+    )
+    return Facts(image)
 
 
 def make_file(folder: Path, body: str, name: str = "test_own.py", group: str = "own") -> CheckFile:

@@ -7,7 +7,6 @@ import hashlib
 import os
 from pathlib import Path
 
-from imagebuilder.digest import Json, digest_of_file
 from imagebuilder.publish.objects import SUM, dirmeta_sum, object_path
 from imagebuilder.tree import Tree
 
@@ -29,17 +28,6 @@ def plant_root(tree: Tree, profile: str, version: str) -> str:
     ref.parent.mkdir(parents=True, exist_ok=True)
     ref.write_text(f"{commit}\n")
     return commit
-
-
-def recorded(folder: Path, commit: str) -> dict[str, Json]:
-    """What the manifest of a release says of its kernel, initrd and root."""
-    return {
-        "root": {"commit": commit, "size": 0},
-        "kernel": {
-            key: {"sha256": digest_of_file(folder / name)}
-            for key, name in (("vmlinuz", "vmlinuz"), ("initrd", "initrd.img"))
-        },
-    }
 
 
 def write_object(repo: Path, content: bytes, kind: str) -> str:

@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from imagebuilder import __version__
 from imagebuilder.boot.acceleration import Acceleration, probe
@@ -23,10 +22,11 @@ from imagebuilder.boot.model import make_model
 from imagebuilder.boot.proving import run_trial
 from imagebuilder.boot.stand import Stand, stand
 from imagebuilder.boot.trial import Setting
-from imagebuilder.checks.facts import Facts, facts_of
+from imagebuilder.checks.facts import Facts
 from imagebuilder.checks.find import CheckFile, find_checks
 from imagebuilder.checks.run import NothingSelectedError, run_static
 from imagebuilder.errors import HostError, InputError
+from imagebuilder.image.types import load_image
 from imagebuilder.nodes.references import find_version
 from imagebuilder.process import check_tools
 from imagebuilder.publish.content import check_release, release_digests
@@ -36,7 +36,6 @@ from imagebuilder.report.save import begin_report, save_report
 from imagebuilder.report.types import Check, Outcome, Report, Trial
 from imagebuilder.rights import check_root
 from imagebuilder.rootkind import FORMAT_OF, IN_MEMORY, KINDS, Format, name_of, packed_file
-from imagebuilder.store.manifest import load_manifest
 from imagebuilder.store.workplace import workplace
 from imagebuilder.tree import CANDIDATE, Tree
 from imagebuilder.ui import Ui, format_count
@@ -132,7 +131,7 @@ def try_release(
             host=describe_host(),
             tool=__version__,
             selection=options.selection,
-            sizes=find_sizes(tree, release),
+            sizes=find_sizes(tree, release, job.facts),
             files={file.name: file.digest for file in job.files},
             static=checks,
             trials=tuple(trials),
@@ -161,7 +160,7 @@ def decide(
     ways = tuple(itertools.product(choose_firmwares(options.firmware), roots))
     check_roots(tree, release, ways)
     digests = release_digests(tree, release.profile, release.version)
-    return Job(release, facts, find_checks(overlays, facts.overlays), ways, digests)
+    return Job(release, facts, find_checks(overlays, facts.image.overlays), ways, digests)
 
 
 def check_host() -> None:
@@ -188,17 +187,12 @@ def choose_release(tree: Tree, name: str) -> ReleaseName:
 def read_facts(tree: Tree, release: ReleaseName) -> Facts:
     """What the release declares."""
     folder = tree.release(release.profile, release.version)
-    return facts_of(
-        read_manifest(tree, release),
+    return Facts(
+        load_image(folder),
         release=os.fspath(tree.root(release.profile, release.version)),
         vmlinuz=os.fspath(folder / "vmlinuz"),
         initrd=os.fspath(folder / "initrd.img"),
     )
-
-
-def read_manifest(tree: Tree, release: ReleaseName) -> dict[str, Any]:
-    """The manifest of a release whose files are whole."""
-    return dict[str, Any](load_manifest(tree.release(release.profile, release.version)))
 
 
 def choose_firmwares(asked: str) -> tuple[Firmware, ...]:
@@ -213,7 +207,11 @@ def choose_firmwares(asked: str) -> tuple[Firmware, ...]:
 
 def choose_roots(facts: Facts, asked: str) -> tuple[str, ...]:
     """The kinds of root to boot with.  Raises InputError."""
-    several: Mapping[str, tuple[str, ...]] = {"": (facts.root,), BOTH: ("nfs", "http"), ALL: KINDS}
+    several: Mapping[str, tuple[str, ...]] = {
+        "": (facts.image.boot.root,),
+        BOTH: ("nfs", "http"),
+        ALL: KINDS,
+    }
     if asked in KINDS:
         return (asked,)
     if asked not in several:
@@ -247,8 +245,7 @@ def check_static(tree: Tree, job: Job, work: Path, selection: str, ui: Ui) -> tu
     """The static checks on the root as it is exported."""
     release = job.release
     root = tree.root(release.profile, release.version)
-    epoch = read_manifest(tree, release)["epoch"]
-    place = work / "static"
+    epoch, place = job.facts.image.epoch, work / "static"
     place.mkdir()
     with ui.step("Checking the tree") as step:
         try:
@@ -295,7 +292,7 @@ def memory_for(tree: Tree, release: ReleaseName, root: str) -> int:
 
 def make_disk(tree: Tree, release: ReleaseName, facts: Facts, work: Path) -> Path | None:
     """A disk with a tiny model, as the image expects it; None without llama.cpp."""
-    if LLAMA not in facts.overlays:
+    if LLAMA not in facts.image.overlays:
         return None
     root = tree.root(release.profile, release.version)
     label = find_setting(root / "etc/systemd/system/models.mount", r"What=/dev/disk/by-label/(\S+)")
@@ -317,12 +314,12 @@ def find_setting(path: Path, pattern: str) -> str:
     return found[1] if found else ""
 
 
-def find_sizes(tree: Tree, release: ReleaseName) -> dict[str, int]:
+def find_sizes(tree: Tree, release: ReleaseName, facts: Facts) -> dict[str, int]:
     """Bytes of what nodes fetch, and of the root."""
     folder = tree.release(release.profile, release.version)
     names = ("vmlinuz", "initrd.img", *map(name_of, Format))
     sizes = {name: (folder / name).stat().st_size for name in names if (folder / name).exists()}
-    return {"root": read_manifest(tree, release)["root"]["size"], **sizes}
+    return {"root": facts.image.root.size, **sizes}
 
 
 def describe_host() -> str:

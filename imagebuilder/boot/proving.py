@@ -165,8 +165,9 @@ def check(course: Course, runner: Runner, enter: Login, selection: str, note: st
                 what="; ".join(f"{one.title}{note}" for one in broken),
                 evidence=tuple(line for one in broken for line in one.message.splitlines()),
                 log=log_name(course, f"console-{runner.guest.name}"),
-                hint=f"imagebuilder test {setting.facts.profile} -k {broken[0].name.split('[')[0]} "
-                "--keep leaves the machine running for you to look at",
+                hint=f"imagebuilder test {setting.release.profile} -k "
+                f"{broken[0].name.split('[')[0]} --keep leaves the machine running "
+                "for you to look at",
             )
         )
     if not note:
@@ -176,9 +177,9 @@ def check(course: Course, runner: Runner, enter: Login, selection: str, note: st
 def node_facts(course: Course, runner: Runner) -> NodeFacts:
     """What a check may know of the node."""
     guest, stand = runner.guest, course.stand
-    facts = course.setting.facts
-    export = f"{SERVER}:{VIEW}/roots/{facts.profile}"
-    sources = {"nfs": f"{export}/{facts.version}", "nfs-squashfs": export}
+    image = course.setting.facts.image
+    export = f"{SERVER}:{VIEW}/roots/{image.profile}"
+    sources = {"nfs": f"{export}/{image.version}", "nfs-squashfs": export}
     return NodeFacts(
         name=guest.name,
         address=guest.address,

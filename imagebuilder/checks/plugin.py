@@ -25,8 +25,8 @@ import pytest
 from testinfra.host import Host
 
 from imagebuilder.checks.backend import BOOT, STATIC, LostConnection, Reach, make_host
-from imagebuilder.checks.facts import Facts, facts_from_json
-from imagebuilder.decode import read_object
+from imagebuilder.checks.facts import Facts
+from imagebuilder.decode import decode_box, read_object
 
 CHECK, FAULT, LOST = "#check ", "#fault ", "#lost "
 KINDS = {
@@ -58,7 +58,7 @@ def load_work(path: Path) -> Work:
     return Work(
         kind=value["kind"],
         groups={Path(name): group for name, group in value["groups"].items()},
-        facts=facts_from_json(value["facts"]),
+        facts=decode_box(Facts, value["facts"], os.fspath(path)),
         reach=Reach(value["kind"], tuple(value["prefix"]), value["environment"]),
         tree=Path(value["tree"]),
     )

@@ -15,13 +15,13 @@ from imagebuilder.checks.backend import BOOT, STATIC, Reach
 from imagebuilder.checks.facts import Facts
 from imagebuilder.checks.find import CheckFile
 from imagebuilder.checks.plugin import CHECK, FAULT, LOST
-from imagebuilder.checks.room import staying
-from imagebuilder.decode import decode_box, parse_object
+from imagebuilder.decode import decode_box, encode_box, parse_object
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, InputError, WorkError
 from imagebuilder.process import Word, run
 from imagebuilder.report.types import Check
 from imagebuilder.sandbox import INSIDE, Bind, Sandbox
+from imagebuilder.sandbox_lasting import staying
 
 OnCheck = Callable[[Check], None]
 
@@ -140,7 +140,7 @@ def run_checks(
     work = {
         "kind": reach.kind,
         "groups": {os.fspath(file.path): file.group for file in files},
-        "facts": facts.as_json(),
+        "facts": encode_box(facts, nulls=False),
         "prefix": list(reach.prefix),
         "environment": reach.environment and dict(reach.environment),
         "tree": os.fspath(tree),

@@ -66,16 +66,14 @@ def show(
 
     Example: imagebuilder show rx7600xt
     """
-    from imagebuilder.cli.summary import render_manifest_summary
+    from imagebuilder.cli.summary import render_image
+    from imagebuilder.image.types import encode_image, read_image
     from imagebuilder.inventory import open_store
 
     given: Context = context.obj
     store = open_store(given.settings)
-    manifest = store.manifest(store.image(chosen_image(image, given, base, engine)))
-    if json:
-        print_json(manifest)
-    else:
-        print_text(render_manifest_summary(manifest))
+    found = read_image(store, store.image(chosen_image(image, given, base, engine)))
+    print_text(encode_image(found).rstrip("\n") if json else render_image(found))
 
 
 def sbom(
@@ -120,11 +118,11 @@ def diff(
     """
     from imagebuilder.drift.sides import compare_files, find_side
     from imagebuilder.image.changes import files_json, render_files
-    from imagebuilder.image.diff import diff_json, diff_manifests, render_diff
+    from imagebuilder.image.diff import diff_images, diff_json, render_diff
 
     given: Context = context.obj
     before, after = (find_side(name, given.settings, tree) for name in (old, new))
-    found = diff_manifests(before.manifest, after.manifest)
+    found = diff_images(before.image, after.image)
     listed = compare_files(before, after, found, path) if files or path else None
     if json:
         print_json(diff_json(found) | ({"files": files_json(listed)} if listed else {}))

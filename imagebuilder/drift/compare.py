@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from imagebuilder.drift.types import SAME, BootContent, DriftPart, DriftState, NodeBoot
+from imagebuilder.image.diff import versions
+from imagebuilder.image.types import Image
 from imagebuilder.nodes.given import Given
 from imagebuilder.ui import format_count
 
@@ -43,17 +45,19 @@ def compare_kernels(old: NodeBoot, new: NodeBoot) -> DriftPart:
             return unknown(boot)
     assert old.content
     assert new.content
-    told = kernel_differences(old.content, new.content)
+    told = kernel_differences(old.content.image, new.content.image)
     return changes(*told) if told else SAME
 
 
-def kernel_differences(old: BootContent, new: BootContent) -> list[str]:
+def kernel_differences(old: Image, new: Image) -> list[str]:
     """How the boot pair differs, in words."""
     found: list[str] = []
-    if old.vmlinuz != new.vmlinuz:
-        both = old.kernel and new.kernel and old.kernel != new.kernel
-        found.append(f"kernel {old.kernel} -> {new.kernel}" if both else "another vmlinuz")
-    if old.initrd != new.initrd:
+    before, after = old.kernel, new.kernel
+    if before.vmlinuz.sha256 != after.vmlinuz.sha256:
+        both = before.release and after.release and before.release != after.release
+        told = f"kernel {before.release} -> {after.release}"
+        found.append(told if both else "another vmlinuz")
+    if before.initrd.sha256 != after.initrd.sha256:
         found.append("another initrd.img")
     return found
 
@@ -75,9 +79,10 @@ def root_differences(old: BootContent, new: BootContent) -> list[str]:
     """How two roots differ, in words: by their packages as far as those do."""
     if old.root == new.root:
         return []
-    names = sorted({*old.packages, *new.packages})
-    pairs = [(name, old.packages.get(name, "-"), new.packages.get(name, "-")) for name in names]
-    told = [f"{name} {before} -> {after}" for name, before, after in pairs if before != after]
+    before, after = versions(old.image), versions(new.image)
+    names = sorted({*before, *after})
+    pairs = [(name, before.get(name, "-"), after.get(name, "-")) for name in names]
+    told = [f"{name} {one} -> {other}" for name, one, other in pairs if one != other]
     if not told:
         return ["root: the same packages, other files"]
     more = f" and {len(told) - MOST} more" if len(told) > MOST else ""
@@ -97,7 +102,7 @@ def compare_words(old: NodeBoot, new: NodeBoot) -> DriftPart:
                 return unknown(boot)
     told: list[str] = []
     if old.content and new.content:
-        told += word_differences(old.content.words, new.content.words)
+        told += word_differences(old.content.image.boot.cmdline, new.content.image.boot.cmdline)
     if old.given is None or new.given is None:
         return changes(*told) if told else ungiven(old, new)
     before, after = kind_of(old, old.given), kind_of(new, new.given)
@@ -109,7 +114,7 @@ def compare_words(old: NodeBoot, new: NodeBoot) -> DriftPart:
 
 def kind_of(boot: NodeBoot, given: Given) -> str:
     """How a boot gets its root."""
-    return given.root or (boot.content.kind if boot.content else "what its release says")
+    return given.root or (boot.content.image.boot.root if boot.content else "what its release says")
 
 
 def word_differences(old: Sequence[str], new: Sequence[str]) -> list[str]:
@@ -159,8 +164,9 @@ def how_changed(before: str | None, after: str | None) -> str:
 
 def differences(old: BootContent, new: BootContent) -> tuple[str, ...]:
     """In what two releases or images differ, in words; nothing when they are the same."""
-    told = [*kernel_differences(old, new), *root_differences(old, new)]
-    told += [f"command line {each}" for each in word_differences(old.words, new.words)]
-    if old.kind != new.kind:
-        told.append(f"root over {old.kind} -> {new.kind}")
+    told = [*kernel_differences(old.image, new.image), *root_differences(old, new)]
+    before, after = old.image.boot, new.image.boot
+    told += [f"command line {each}" for each in word_differences(before.cmdline, after.cmdline)]
+    if before.root != after.root:
+        told.append(f"root over {before.root} -> {after.root}")
     return tuple(told)

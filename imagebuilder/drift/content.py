@@ -3,15 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cache
-from typing import Any
 
 from imagebuilder.drift.types import BootContent
-from imagebuilder.errors import WorkError
+from imagebuilder.errors import InputError, WorkError
+from imagebuilder.image.types import Image, find_image, read_image
 from imagebuilder.publish.content import release_digests
 from imagebuilder.publish.find import ReleaseName
-from imagebuilder.publish.gate import load_manifest
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.tree import Tree
 
@@ -21,37 +19,27 @@ SUM = "ContentChecksum:"
 def release_content(tree: Tree, release: ReleaseName) -> BootContent | None:
     """What nodes boot of a release; None when it is not there, or damaged."""
     digests = release_digests(tree, release.profile, release.version)
-    try:
-        pair = digests["vmlinuz"], digests["initrd.img"]
-        root = find_tree_sum(Store(tree.repo), digests["root"])
-        return make_content(load_manifest(tree, release), pair, root)
-    except (KeyError, TypeError, AttributeError, WorkError):
+    image = find_image(tree.release(release.profile, release.version))
+    if image is None or not (image.sums | {"root": image.root.commit}).items() <= digests.items():
         return None
+    return find_content(Store(tree.repo), image)
 
 
-def image_content(store: Store, image: ImageRef) -> BootContent | None:
+def image_content(store: Store, ref: ImageRef) -> BootContent | None:
     """What nodes would boot of an image if it was published; None when it is damaged."""
     try:
-        manifest: Mapping[str, Any] = store.manifest(image)
-        kernel = manifest["kernel"]
-        pair = kernel["vmlinuz"]["sha256"], kernel["initrd"]["sha256"]
-        return make_content(manifest, pair, find_tree_sum(store, manifest["root"]["commit"]))
-    except (ValueError, KeyError, TypeError, AttributeError, WorkError):
+        image = read_image(store, ref)
+    except (InputError, WorkError):
         return None
+    return find_content(store, image)
 
 
-def make_content(manifest: Mapping[str, Any], pair: tuple[str, str], root: str) -> BootContent:
-    """The content by its parts.  Raises KeyError and others for a manifest that is none."""
-    packages = manifest.get("packages", ())
-    return BootContent(
-        vmlinuz=pair[0],
-        initrd=pair[1],
-        root=root,
-        kind=str(manifest["boot"]["root"]),
-        words=tuple(map(str, manifest["boot"]["cmdline"])),
-        kernel=str(manifest["kernel"].get("release", "")),
-        packages={f"{p['name']}:{p['architecture']}": str(p["version"]) for p in packages},
-    )
+def find_content(repo: Store, image: Image) -> BootContent | None:
+    """An image with the checksum of its root; None when `repo` does not have that."""
+    try:
+        return BootContent(image, find_tree_sum(repo, image.root.commit))
+    except WorkError:
+        return None
 
 
 @cache

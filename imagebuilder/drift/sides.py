@@ -3,19 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.image.changes import FileDiff, diff_files
 from imagebuilder.image.diff import ImageDiff
 from imagebuilder.image.files import read_root
+from imagebuilder.image.types import Image, find_image, read_image
 from imagebuilder.nodes.references import find_version
-from imagebuilder.publish.content import release_digests
+from imagebuilder.publish.anchors import read_commit_of
 from imagebuilder.publish.find import ReleaseName, find_release, find_releases
-from imagebuilder.publish.gate import load_manifest
 from imagebuilder.settings import Settings
 from imagebuilder.store.repository import Store
 from imagebuilder.tree import CHANNELS, Tree
@@ -23,11 +21,10 @@ from imagebuilder.tree import CHANNELS, Tree
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two: its manifest, and the repository that has its `root`, a commit."""
+    """One of the two, and the repository that has it."""
 
-    manifest: Mapping[str, Json]
+    image: Image
     repo: Store
-    root: str
 
 
 def find_side(name: str, settings: Settings, path: Path) -> Side:
@@ -43,15 +40,12 @@ def find_side(name: str, settings: Settings, path: Path) -> Side:
         return release_side(tree, of_channel(tree, profile, channel, name))
     profile, _, version = name.partition("@")
     try:
-        image = store.image(name)
+        ref = store.image(name)
     except InputError:
         if not find_releases(tree, profile):
             raise
     else:
-        manifest = store.manifest(image)
-        root = manifest["root"]
-        assert isinstance(root, Mapping)
-        return Side(manifest, store, str(root["commit"]))
+        return Side(read_image(store, ref), store)
     if version:
         return release_side(tree, find_release(tree, name))
     found = (find_version(tree, profile, each) for each in reversed(CHANNELS))
@@ -74,19 +68,18 @@ def of_channel(tree: Tree, profile: str, channel: str, name: str) -> ReleaseName
 
 def release_side(tree: Tree, release: ReleaseName) -> Side:
     """A release as a side.  Raises InputError when it is damaged."""
-    manifest = load_manifest(tree, release)
-    root = release_digests(tree, release.profile, release.version).get("root")
-    if not manifest or not root:
+    image = find_image(tree.release(release.profile, release.version))
+    if image is None or image.root.commit != read_commit_of(tree, release.profile, release.version):
         raise InputError(
             "is not whole",
             where=str(release),
             hint="imagebuilder releases --verify says what is wrong with it",
         )
-    return Side(manifest, Store(tree.repo), root)
+    return Side(image, Store(tree.repo))
 
 
 def compare_files(old: Side, new: Side, found: ImageDiff, glob: str) -> FileDiff:
     """The files that differ; those of packages that `found` has are told in a line."""
     names = (name for name, _, _ in found.packages)
-    roots = read_root(old.repo, old.root), read_root(new.repo, new.root)
-    return diff_files(*roots, names, glob=glob)
+    before, after = (read_root(side.repo, side.image.root.commit) for side in (old, new))
+    return diff_files(before, after, names, glob=glob)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from imagebuilder.digest import Json
+from imagebuilder.image.types import Image
 from imagebuilder.nodes.given import Given
 from imagebuilder.publish.find import ReleaseName
 
@@ -34,19 +35,11 @@ class Reboot(StrEnum):
 class BootContent:
     """What a release or an image is, whatever it is called.
 
-    `vmlinuz` and `initrd` are sha256; `root` is the checksum of the tree, which is the same for
-    equal trees of other commits; `kind` is how nodes get it unless they say otherwise; `words` are
-    its part of the command line.  `kernel` is the kernel's release and `packages` versions by
-    name, for the reasons.
+    `root` is the checksum of the tree, which is the same for equal trees of other commits.
     """
 
-    vmlinuz: str
-    initrd: str
+    image: Image
     root: str
-    kind: str
-    words: tuple[str, ...]
-    kernel: str
-    packages: Mapping[str, str]
 
 
 @dataclass(frozen=True)

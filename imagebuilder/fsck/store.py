@@ -11,7 +11,7 @@ from imagebuilder.errors import ImagebuilderError
 from imagebuilder.fsck.objects import Name, drop_objects, reachable
 from imagebuilder.fsck.repository import Holder, check_repository, describe, left, take_all
 from imagebuilder.fsck.types import Checked, Damage
-from imagebuilder.image.manifest import layer_records
+from imagebuilder.image.types import Image, ImageLayer, read_image
 from imagebuilder.store.records import find_record, record_file
 from imagebuilder.store.repository import LAYERS, ImageRef, Store
 
@@ -19,20 +19,20 @@ SHOWN = 12  # characters of a digest
 
 
 @dataclass(frozen=True)
-class Image:
-    """An image of the store with what its manifest says: its layers by digest and title, in order.
-
-    `root` and `root_layer` are the commit and the layer of its root.
-    """
+class Examined:
+    """An image of the store; `image` is None where its manifest cannot be read."""
 
     ref: ImageRef
-    layers: tuple[tuple[str, str], ...] = ()
-    root: str = ""
-    root_layer: str = ""
+    image: Image | None
 
     @property
     def label(self) -> str:
         return f"image {self.ref.name}"
+
+    @property
+    def layers(self) -> tuple[ImageLayer, ...]:
+        """Its layers in order, as far as it says."""
+        return self.image.layers if self.image else ()
 
 
 def check_store(store: Store, state: Path, *, repair: bool, donors: Sequence[Path]) -> Checked:
@@ -44,8 +44,8 @@ def check_store(store: Store, state: Path, *, repair: bool, donors: Sequence[Pat
     refs, layers = store.images(), store.layers()
     commits = [*layers.values(), *(ref.commit for ref in refs)]
     objects = check_repository(store.path, commits)
-    images = [read_image(store, ref) for ref in refs]
-    titles = dict(pair for image in images for pair in image.layers)
+    images = [examine(store, ref) for ref in refs]
+    titles = {layer.digest: layer.title for image in images for layer in image.layers}
     damage = describe(store.path, objects.wrong, holders(images, layers, titles))
     if repair:
         damage = take_all(store.path, damage, donors)
@@ -55,7 +55,7 @@ def check_store(store: Store, state: Path, *, repair: bool, donors: Sequence[Pat
     dropped: tuple[str, ...] = ()
     if repair and any(not each.repaired for each in found):
         wrong = left(damage)
-        images = [read_image(store, image.ref) for image in images]
+        images = [examine(store, image.ref) for image in images]
         doomed = Doomed(store, state, layers, images, wrong)
         dropped = tuple(doomed.drop({*links, *gone}, titles))
         found = [each if each.repaired else each.fixed("dropped") for each in found]
@@ -63,21 +63,12 @@ def check_store(store: Store, state: Path, *, repair: bool, donors: Sequence[Pat
     return Checked(counts, tuple(found), unknown, dropped)
 
 
-def read_image(store: Store, ref: ImageRef) -> Image:
-    """An image, as far as its manifest can be read."""
+def examine(store: Store, ref: ImageRef) -> Examined:
+    """An image, as far as it can be read."""
     try:
-        manifest = store.manifest(ref)
-        records = layer_records(manifest) if "layers" in manifest else ()
-    except (ImagebuilderError, KeyError, TypeError):
-        return Image(ref)
-    root = manifest.get("root")
-    said = root if isinstance(root, Mapping) else {}
-    return Image(
-        ref,
-        tuple((record.digest, record.title) for record in records),
-        str(said.get("commit", "")),
-        str(said.get("layer", "")),
-    )
+        return Examined(ref, read_image(store, ref))
+    except ImagebuilderError:
+        return Examined(ref, None)
 
 
 def layer_label(digest: str, titles: Mapping[str, str]) -> str:
@@ -87,19 +78,19 @@ def layer_label(digest: str, titles: Mapping[str, str]) -> str:
 
 
 def holders(
-    images: Sequence[Image], layers: Mapping[str, str], titles: Mapping[str, str]
+    images: Sequence[Examined], layers: Mapping[str, str], titles: Mapping[str, str]
 ) -> list[Holder]:
     """Every commit of the store, with what a person calls it."""
     found = [(layer_label(digest, titles), commit) for digest, commit in layers.items()]
     for image in images:
         found.append((image.label, image.ref.commit))
-        if image.root:
-            found.append((image.label, image.root))
+        if image.image:
+            found.append((image.label, image.image.root.commit))
     return found
 
 
 def check_links(
-    state: Path, layers: Mapping[str, str], images: Sequence[Image], titles: Mapping[str, str]
+    state: Path, layers: Mapping[str, str], images: Sequence[Examined], titles: Mapping[str, str]
 ) -> tuple[dict[str, Damage], tuple[str, ...]]:
     """Layers that do not lead to the commit they were made with; those of which nothing says it.
 
@@ -107,8 +98,8 @@ def check_links(
     """
     said: dict[str, set[str]] = {}
     for image in images:
-        if image.root and image.root_layer in layers:
-            said.setdefault(image.root_layer, set()).add(image.root)
+        if image.image and (root := image.image.root).layer in layers:
+            said.setdefault(root.layer, set()).add(root.commit)
     wrong: dict[str, Damage] = {}
     unknown: list[str] = []
     for digest, commit in layers.items():
@@ -123,18 +114,20 @@ def check_links(
         elif expected != {commit}:
             named = ", ".join(sorted(each[:SHOWN] for each in expected))
             how = f"leads to commit {commit[:SHOWN]}, but was made with {named}"
-            used = tuple(i.label for i in images if digest in dict(i.layers))
+            used = tuple(
+                i.label for i in images if any(layer.digest == digest for layer in i.layers)
+            )
             wrong[digest] = Damage(label, how, f"{LAYERS}/{digest}", used)
     return wrong, tuple(unknown)
 
 
-def check_layers(images: Sequence[Image], layers: Mapping[str, str]) -> dict[str, Damage]:
+def check_layers(images: Sequence[Examined], layers: Mapping[str, str]) -> dict[str, Damage]:
     """Layers that images name and the store has not."""
     gone: dict[str, Damage] = {}
     for image in images:
-        for digest, title in image.layers:
-            if digest not in layers:
-                label = f"layer {title} ({digest[:SHOWN]})"
+        for layer in image.layers:
+            if (digest := layer.digest) not in layers:
+                label = f"layer {layer.title} ({digest[:SHOWN]})"
                 gone[digest] = Damage(label, "is missing", f"{LAYERS}/{digest}", (image.label,))
     return gone
 
@@ -146,7 +139,7 @@ class Doomed:
     store: Store
     state: Path
     layers: Mapping[str, str]
-    images: Sequence[Image]
+    images: Sequence[Examined]
     wrong: Mapping[Name, str]
 
     def drop(self, links: set[str], titles: Mapping[str, str]) -> Iterator[str]:
@@ -169,14 +162,14 @@ class Doomed:
         return bool(bad) and not bad.isdisjoint(reachable(self.store.path, [commit]))
 
     def _with_dependents(
-        self, doomed: set[str], images: list[Image]
-    ) -> tuple[set[str], list[Image]]:
+        self, doomed: set[str], images: list[Examined]
+    ) -> tuple[set[str], list[Examined]]:
         """The same with the layers that images have above one of them, and those images."""
         gone = list(images)
         while True:
             before = len(doomed), len(gone)
             for image in self.images:
-                digests = [digest for digest, _ in image.layers]
+                digests = [layer.digest for layer in image.layers]
                 first = next((n for n, digest in enumerate(digests) if digest in doomed), None)
                 if first is not None:
                     doomed |= set(digests[first:])

@@ -7,14 +7,16 @@ import json
 import platform
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from imagebuilder import __version__
-from imagebuilder.digest import Json, digest_of_file
+from imagebuilder.decode import Opaque
+from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import WorkError
-from imagebuilder.image.manifest import BootPair, LayerSize, make_manifest, render_manifest
+from imagebuilder.image.make import LayerSize, make_image
 from imagebuilder.image.sbom import SbomSubject, render_sbom
+from imagebuilder.image.types import BootFile, Image, ImageKernel, encode_image
 from imagebuilder.lock.types import Lock
 from imagebuilder.plan import Plan, PlannedStep
 from imagebuilder.process import run
@@ -25,10 +27,10 @@ from imagebuilder.store.repository import ImageRef, Store
 
 @dataclass(frozen=True)
 class Draft:
-    """An image that is nearly one: its files are in `tree`, its manifest lacks the proof."""
+    """An image that is nearly one: its files are in `tree`, it lacks the proof."""
 
     tree: Path
-    manifest: dict[str, Json]
+    image: Image
     seconds: Mapping[str, float]
 
 
@@ -41,22 +43,20 @@ def draft_image(
     """
     tree = work / "image"
     store.checkout(commit_of(store, plan.leaf), tree)
-    pair = BootPair(
-        kernel=(tree / "kernel-version").read_text().strip(),
-        vmlinuz_sha256=digest_of_file(tree / "vmlinuz"),
-        vmlinuz_size=(tree / "vmlinuz").stat().st_size,
-        initrd_sha256=digest_of_file(tree / "initrd.img"),
-        initrd_size=(tree / "initrd.img").stat().st_size,
+    kernel = ImageKernel(
+        (tree / "kernel-version").read_text().strip(),
+        boot_file(tree / "vmlinuz"),
+        boot_file(tree / "initrd.img"),
     )
     found = ((s.digest, find_record(state, s.digest)) for s in plan.steps)
     records = {digest: record for digest, record in found if record is not None}
     facts = reported(plan, records)
-    manifest = make_manifest(
+    image = make_image(
         recipe,
         lock,
         plan,
         root=commit_of(store, plan.root),
-        pair=pair,
+        kernel=kernel,
         sizes={digest: LayerSize(r.size, r.files) for digest, r in records.items()},
         installed=facts.get("installed", {}),
         slimmed=facts.get("slimmed", {}),
@@ -73,7 +73,12 @@ def draft_image(
     )
     (tree / "cmdline").write_text(" ".join(plan.cmdline) + "\n")
     (tree / "sbom.spdx.json").write_text(render_sbom(subject, lock.packages, wheels, builds))
-    return Draft(tree, manifest, {r.title: r.seconds for r in records.values()})
+    return Draft(tree, image, {r.title: r.seconds for r in records.values()})
+
+
+def boot_file(path: Path) -> BootFile:
+    """The kernel or the initrd, read."""
+    return BootFile(digest_of_file(path), path.stat().st_size)
 
 
 def reported(plan: Plan, records: Mapping[str, Record]) -> Mapping[str, Mapping[str, int]]:
@@ -85,12 +90,12 @@ def reported(plan: Plan, records: Mapping[str, Record]) -> Mapping[str, Mapping[
     }
 
 
-def assemble_image(draft: Draft, plan: Plan, store: Store, *, proof: Json) -> ImageRef:
+def assemble_image(draft: Draft, plan: Plan, store: Store, *, proof: Opaque) -> ImageRef:
     """Record the image: the draft with manifest.json, which has its proof, and build.json with
     what is true of this build only.
     """
-    manifest = {**draft.manifest, "proof": proof}
-    (draft.tree / "manifest.json").write_text(render_manifest(manifest))
+    image = replace(draft.image, proof=proof)
+    (draft.tree / "manifest.json").write_text(encode_image(image))
     facts = {
         "built": int(time.time()),
         "imagebuilder": __version__,

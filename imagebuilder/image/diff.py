@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What differs between two images, told from their manifests."""
+"""What differs between two images, told from what their manifests say."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from imagebuilder.digest import Json
-from imagebuilder.image.manifest import layer_records
+from imagebuilder.image.types import Image
 from imagebuilder.reasons import differences
 from imagebuilder.ui import format_size, table
 
@@ -41,8 +41,8 @@ class ImageDiff:
         )
 
 
-def diff_manifests(old: Mapping[str, Json], new: Mapping[str, Json]) -> ImageDiff:
-    """Compare two manifests."""
+def diff_images(old: Image, new: Image) -> ImageDiff:
+    """Compare two images."""
     before, after = versions(old), versions(new)
     packages = tuple(
         (name, before.get(name, ""), after.get(name, ""))
@@ -50,74 +50,36 @@ def diff_manifests(old: Mapping[str, Json], new: Mapping[str, Json]) -> ImageDif
         if before.get(name) != after.get(name)
     )
     sizes, sizes_after = installed_sizes(old), installed_sizes(new)
-    layers = {r.title: r.inputs for r in layer_records(old)}
+    layers = {r.title: r.inputs for r in old.layers}
     inputs = tuple(
         f"{record.title}: {change}"
-        for record in layer_records(new)
+        for record in new.layers
         for change in differences(layers.get(record.title, {}), record.inputs)
         if not record.title.startswith(("packages ", "base "))
     )
     return ImageDiff(
-        old=f"{old['profile']}@{old['version']}",
-        new=f"{new['profile']}@{new['version']}",
+        old=old.name,
+        new=new.name,
         packages=packages,
-        kernel=(text(old, "kernel", "release"), text(new, "kernel", "release")),
-        initrd_changed=part(old, "kernel", "initrd") != part(new, "kernel", "initrd"),
-        cmdline=(words(old), words(new)),
-        root_changed=text(old, "root", "commit") != text(new, "root", "commit"),
-        size=(number(old, "root", "size"), number(new, "root", "size")),
+        kernel=(old.kernel.release, new.kernel.release),
+        initrd_changed=old.kernel.initrd != new.kernel.initrd,
+        cmdline=(old.cmdline, new.cmdline),
+        root_changed=old.root.commit != new.root.commit,
+        size=(old.root.size, new.root.size),
         inputs=inputs,
         grown={name: sizes_after.get(name, 0) - sizes.get(name, 0) for name, _, _ in packages},
-        kind=(root_kind(old), root_kind(new)),
+        kind=(old.boot.root, new.boot.root),
     )
 
 
-def part(manifest: Mapping[str, Json], *path: str) -> Json:
-    """The value at `path` of a manifest."""
-    value: Json = manifest
-    for key in path:
-        assert isinstance(value, Mapping)
-        value = value[key]
-    return value
-
-
-def text(manifest: Mapping[str, Json], *path: str) -> str:
-    """The string at `path`."""
-    return str(part(manifest, *path))
-
-
-def number(manifest: Mapping[str, Json], *path: str) -> int:
-    """The integer at `path`."""
-    value = part(manifest, *path)
-    assert isinstance(value, int)
-    return value
-
-
-def words(manifest: Mapping[str, Json]) -> str:
-    """The command line."""
-    value = part(manifest, "boot", "cmdline")
-    assert isinstance(value, Sequence)
-    return " ".join(map(str, value))
-
-
-def versions(manifest: Mapping[str, Json]) -> dict[str, str]:
+def versions(image: Image) -> dict[str, str]:
     """Version by `package:architecture`."""
-    listed = manifest["packages"]
-    assert isinstance(listed, list)
-    return {f"{p['name']}:{p['architecture']}": p["version"] for p in listed}
+    return {package.key: package.version for package in image.packages}
 
 
-def root_kind(manifest: Mapping[str, Json]) -> str:
-    """How nodes get the root unless they say otherwise."""
-    boot = part(manifest, "boot")
-    return str(boot.get("root", "nfs")) if isinstance(boot, Mapping) else ""
-
-
-def installed_sizes(manifest: Mapping[str, Json]) -> dict[str, int]:
+def installed_sizes(image: Image) -> dict[str, int]:
     """Installed bytes by `package:architecture`, as dpkg has them."""
-    listed = manifest["packages"]
-    assert isinstance(listed, list)
-    return {f"{p['name']}:{p['architecture']}": p.get("installed-size", 0) for p in listed}
+    return {package.key: package.installed for package in image.packages}
 
 
 def diff_json(found: ImageDiff) -> dict[str, Json]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.files import close, filling, move_in, sync_filesystem
+from imagebuilder.image.types import read_image
 from imagebuilder.lock.storage import make_folder
 from imagebuilder.process import check_tools, run
 from imagebuilder.rootkind import Format, name_of
@@ -48,8 +49,7 @@ def export_image(
         raise InputError("exists already", where=os.fspath(folder), hint="name a new folder")
     if packed:
         check_packer(packed)
-    root = store.manifest(image)["root"]
-    assert isinstance(root, dict)
+    made = read_image(store, image)
     partial = folder.with_name(f".{folder.name}.{os.getpid()}")
     make_folder(folder.parent)
     try:
@@ -57,11 +57,13 @@ def export_image(
             with ui.step(f"export {image.name}"):
                 checkout(store, image.commit, partial, copies=packed is not None)
                 close(partial)
-                checkout(store, root["commit"], partial / "root")
+                checkout(store, made.root.commit, partial / "root")
             if packed:
-                target, epoch = partial / name_of(packed), image_epoch(store, image)
+                target, epoch = partial / name_of(packed), made.epoch
                 with ui.step(f"pack {target.name}"):
-                    pack_root(partial / "root", target, packed, epoch=epoch, commit=root["commit"])
+                    pack_root(
+                        partial / "root", target, packed, epoch=epoch, commit=made.root.commit
+                    )
                     remove_tree(partial / "root")
                 give(partial, owner)
             sync_filesystem(partial)
@@ -83,13 +85,6 @@ def give(folder: Path, owner: tuple[int, int] | None) -> None:
     if owner is not None:
         for path in (folder, *folder.iterdir()):
             os.chown(path, *owner, follow_symlinks=False)
-
-
-def image_epoch(store: Store, image: ImageRef) -> int:
-    """SOURCE_DATE_EPOCH of an image."""
-    epoch = store.manifest(image)["epoch"]
-    assert isinstance(epoch, int)
-    return epoch
 
 
 def check_packer(packed: Format) -> None:

@@ -19,6 +19,7 @@ from dataclasses import replace
 
 from imagebuilder import build as building
 from imagebuilder.errors import WorkError
+from imagebuilder.image.types import read_image
 from imagebuilder.lock.file import find_lock, make_lock_file, render_lock
 from imagebuilder.lock.pool import fetch
 from imagebuilder.lock.types import Lock
@@ -183,10 +184,9 @@ def image_of(walk: Walk, world: World, recipe: Recipe, lock: Lock, plan: Plan) -
         with walk.at(NightStage.BUILD):
             source = build_image(walk, world, recipe, lock, plan)
     with walk.at(NightStage.PROVE):
-        manifest = source.manifest(source.image(name))
-        root, proof = manifest["root"], parse_proof(manifest)
-        assert isinstance(root, dict)
-        walk.known = replace(walk.known, size=root["size"])
+        image = read_image(source, source.image(name))
+        proof = parse_proof(image)
+        walk.known = replace(walk.known, size=image.root.size)
         if proof:
             walk.known = replace(walk.known, proof=headline(proof))
             check_proved(proof)

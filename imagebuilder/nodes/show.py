@@ -8,15 +8,14 @@ import json
 from dataclasses import dataclass
 
 from imagebuilder.digest import Json
-from imagebuilder.errors import InputError
 from imagebuilder.files import read_text
+from imagebuilder.image.types import find_image
 from imagebuilder.nodes.identity import MACHINE_ID
 from imagebuilder.nodes.references import find_version, find_versions
 from imagebuilder.nodes.scripts import node_words
 from imagebuilder.nodes.seen import DamagedRecordError, read_fields
 from imagebuilder.nodes.types import Node
 from imagebuilder.rootkind import FORMAT_OF, IN_MEMORY, packed_file
-from imagebuilder.store.manifest import load_manifest
 from imagebuilder.tree import SHARED, Tree
 from imagebuilder.ui import table
 
@@ -73,13 +72,11 @@ def find_release(tree: Tree, node: Node) -> str:
 
 def find_cmdline(tree: Tree, node: Node, version: str) -> tuple[str, ...]:
     """The words of the kernel's command line, as the release's script puts them together."""
-    boot = read_object(tree, node.profile, version).get("boot")
-    image = boot if isinstance(boot, dict) else {}
+    image = find_image(tree.release(node.profile, version))
     release = f"{node.profile}/{version}"
-    kind = node.root or str(image.get("root", "nfs"))
-    words = image.get("cmdline", [])
+    kind = node.root or (image.boot.root if image else "nfs")
     return (
-        *(map(str, words) if isinstance(words, list) else ()),
+        *(image.boot.cmdline if image else ()),
         f"root={root_word(tree, release, kind)}",
         f"imagebuilder.report={REPORT}/{release}",
         *node_words(node, find_machine_id(tree, node)),
@@ -100,14 +97,6 @@ def find_machine_id(tree: Tree, node: Node) -> str:
         return read_text(tree.kept_node(node.name) / MACHINE_ID).strip()
     except OSError:
         return "${machine-id}"
-
-
-def read_object(tree: Tree, profile: str, version: str) -> dict[str, Json]:
-    """The manifest of a release; empty when it has none that can be read."""
-    try:
-        return load_manifest(tree.release(profile, version))
-    except InputError:
-        return {}
 
 
 def find_seen(tree: Tree, node: Node) -> dict[str, Json]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from imagebuilder.decode import reading
 from imagebuilder.digest import Json
+from imagebuilder.image.types import Image
 from imagebuilder.proof.types import Answer, Evidence, Finding, Level, Proof, Question
 
 
@@ -39,12 +40,12 @@ def answer_json(answer: Answer, *, timed: bool) -> dict[str, Json]:
     }
 
 
-def parse_proof(manifest: Mapping[str, Any]) -> Proof | None:
-    """The proof in a manifest; None in one from before images were proved."""
-    given = manifest.get("proof")
+def parse_proof(image: Image) -> Proof | None:
+    """The proof of an image; None of one from before images were proved."""
+    given: Mapping[str, Any] | None = image.proof
     if given is None:
         return None
-    with reading("manifest.json: proof", "build the image again"):
+    with reading(f"{image.name}: proof", "build the image again"):
         answers = tuple(
             Answer(
                 Question(answer["question"]),
@@ -52,7 +53,7 @@ def parse_proof(manifest: Mapping[str, Any]) -> Proof | None:
             )
             for answer in given["answers"]
         )
-    return Proof(manifest["profile"], manifest["version"], answers)
+    return Proof(image.profile, image.version, answers)
 
 
 def parse_finding(question: Question, given: Mapping[str, Any]) -> Finding:

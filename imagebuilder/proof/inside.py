@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.checks.room import Inside, staying
 from imagebuilder.process import Completed, Word, dies_with_us, run
 from imagebuilder.proof.subject import Ask
 from imagebuilder.sandbox import Sandbox
+from imagebuilder.sandbox_lasting import Inside, staying
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
+from imagebuilder.image.types import Image
 from imagebuilder.process import check_tools
 from imagebuilder.proof.inside import asking
 from imagebuilder.proof.prove import hear_nothing, prove
@@ -17,19 +17,19 @@ from imagebuilder.root import Root
 
 
 def prove_tree(
-    manifest: Mapping[str, Any],
+    image: Image,
     work: Path,
     name: str,
     engines: Engines,
     *,
     on_answer: Callable[[Answer], None] = hear_nothing,
 ) -> Proof:
-    """Prove the image with this manifest; its root is the tree `name` below `work`.
+    """Prove `image`; its root is the tree `name` below `work`.
 
     `engines` are those that overlays describe.
 
     Raises HostError for missing tools, WorkError when the sandbox does not start.
     """
     check_tools("setpriv", "unshare", "nsenter", "timeout")
-    with asking(work, name, manifest["epoch"]) as ask:
-        return prove(subject_of(manifest, Root(work / name), ask, engines), on_answer)
+    with asking(work, name, image.epoch) as ask:
+        return prove(subject_of(image, Root(work / name), ask, engines), on_answer)

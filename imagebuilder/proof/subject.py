@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
-from imagebuilder.decode import decode_box, reading
+from imagebuilder.image.types import Image
 from imagebuilder.process import Completed
 from imagebuilder.recipe.engines import Engines
 from imagebuilder.recipe.expectations import Expectations
@@ -53,25 +53,22 @@ class Subject:
         return tuple(dict.fromkeys(h.target for h in self.hardware if h.target))
 
 
-@reading("manifest.json")
-def subject_of(manifest: Mapping[str, Any], root: Root, ask: Ask, engines: Engines) -> Subject:
-    """The image with this manifest, whose tree is `root`."""
+def subject_of(image: Image, root: Root, ask: Ask, engines: Engines) -> Subject:
+    """An image, whose tree is `root`."""
     wheels: dict[str, dict[str, str]] = {}
-    for wheel in manifest["wheels"]:
-        wheels.setdefault(wheel["path"], {})[wheel["name"]] = wheel["version"]
+    for wheel in image.wheels:
+        wheels.setdefault(wheel.path, {})[wheel.name] = wheel.version
     return Subject(
-        profile=manifest["profile"],
-        version=manifest["version"],
+        profile=image.profile,
+        version=image.version,
         root=root,
-        kernel=manifest["kernel"]["release"],
-        cmdline=tuple(manifest["boot"]["cmdline"]),
-        hardware=tuple(Hardware(h["pci"], h["name"], h["target"]) for h in manifest["hardware"]),
-        expectations=decode_box(
-            Expectations, manifest.get("expectations", {}), "manifest.json: expectations"
-        ),
-        packages={p["name"]: p["version"] for p in manifest["packages"]},
+        kernel=image.kernel.release,
+        cmdline=image.boot.cmdline,
+        hardware=image.hardware,
+        expectations=image.expectations or Expectations(),
+        packages={p.name: p.version for p in image.packages},
         wheels=wheels,
         ask=ask,
         engines=engines,
-        stand_ins={s["id"]: s["instead"] for s in manifest.get("sources", ()) if s.get("instead")},
+        stand_ins=image.replaced,
     )

@@ -9,19 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from imagebuilder.decode import find_object
-from imagebuilder.digest import Json, digest_of_file
+from imagebuilder.digest import digest_of_file
 from imagebuilder.files import read_text
+from imagebuilder.image.types import find_image
 from imagebuilder.publish.journal import PUBLISH, read_tail
 from imagebuilder.tree import Tree
 
 SUMS = "SHA256SUMS"
 ROOTS = "root"  # refs of the tree's repository below which the roots' commits are
-# Where manifest.json has the sha256 of a file.
-RECORDED = {
-    "vmlinuz": ("kernel", "vmlinuz", "sha256"),
-    "initrd.img": ("kernel", "initrd", "sha256"),
-}
 
 
 def find_unlisted(folder: Path, sums: Mapping[str, str]) -> Iterator[Path]:
@@ -36,9 +31,12 @@ def find_unbound(
 ) -> Iterator[tuple[Path, str]]:
     """What contradicts `sums`, with where; its manifest.json matches its own sum."""
     folder = tree.release(profile, version)
-    manifest = find_object(folder / "manifest.json")
-    for name, keys in RECORDED.items():
-        if sums.get(name) != (recorded := look_up(manifest, *keys)):
+    image = find_image(folder)
+    if image is None:
+        yield folder / "manifest.json", "is not the manifest of an image"
+        return
+    for name, recorded in image.sums.items():
+        if sums.get(name) != recorded:
             yield folder / SUMS, f"has {sums.get(name)} for {name}, manifest.json has {recorded}"
     written = {
         event.sums
@@ -48,16 +46,9 @@ def find_unbound(
     if written and digest_of_file(folder / SUMS) not in written:
         yield folder / SUMS, "is not what imagebuilder publish wrote"
     commit = read_commit_of(tree, profile, version)
-    if commit != (recorded := look_up(manifest, "root", "commit")):
-        what = f"has commit {commit or 'nothing'}, manifest.json has {recorded}"
+    if commit != image.root.commit:
+        what = f"has commit {commit or 'nothing'}, manifest.json has {image.root.commit}"
         yield ref_of(tree, profile, version), what
-
-
-def look_up(value: Json, *keys: str) -> Json:
-    """What objects inside each other have; None where one lacks its key."""
-    for key in keys:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value
 
 
 def ref_of(tree: Tree, profile: str, version: str) -> Path:

@@ -11,16 +11,17 @@ What was stable before may be again without one: a rollback must work at any tim
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from imagebuilder.errors import InputError, WorkError
+from imagebuilder.image.types import Image, find_image
 from imagebuilder.locks import held, is_held
 from imagebuilder.nodes.references import find_version
 from imagebuilder.process import base_environment
+from imagebuilder.proof.as_json import parse_proof
 from imagebuilder.publish.find import (
     ReleaseName,
     changing,
@@ -30,7 +31,6 @@ from imagebuilder.publish.journal import Event, find_moves
 from imagebuilder.publish.standing import judge, root_kind
 from imagebuilder.report.save import read_reports
 from imagebuilder.report.standing import Standing, State
-from imagebuilder.store.manifest import load_manifest as read_manifest
 from imagebuilder.tree import CANDIDATE, STABLE, Tree
 from imagebuilder.ui import Ui
 
@@ -74,23 +74,15 @@ def check_reason(reason: str) -> None:
         )
 
 
-def find_unproved(manifest: Mapping[str, Any]) -> str:
-    """What the proof in an image's manifest found wrong, in a line; "" for nothing.
+def find_unproved(image: Image | None) -> str:
+    """What the proof of an image found wrong, in a line; "" for nothing.
 
     An image from before images were proved has none, and nothing is held against it.
     """
-    answers = manifest.get("proof", {}).get("answers", ())
-    faults = [f["what"] for a in answers for f in a["findings"] if f["level"] == "fault"]
+    proof = parse_proof(image) if image else None
+    faults = proof.faults if proof else ()
     more = f" and {len(faults) - 1} more" if len(faults) > 1 else ""
-    return f"{faults[0]}{more}" if faults else ""
-
-
-def load_manifest(tree: Tree, release: ReleaseName) -> Mapping[str, Any]:
-    """The manifest of a release; empty where it is not in the tree, or not whole."""
-    try:
-        return read_manifest(tree.release(release.profile, release.version))
-    except InputError:
-        return {}  # whether its files are whole, check_release() has told
+    return f"{faults[0].what}{more}" if faults else ""
 
 
 def pass_gate(
@@ -100,18 +92,18 @@ def pass_gate(
     *,
     channel: str = STABLE,
     untested: str = "",
-    manifest: Mapping[str, Any] | None = None,
+    image: Image | None = None,
 ) -> Passage:
     """What lets a channel have a release.  Raises WorkError when nothing does.
 
-    A proof that failed keeps it from every channel; only stable asks for a boot test.  `manifest`
+    A proof that failed keeps it from every channel; only stable asks for a boot test.  `image`
     is that of a release which is not in the tree yet.  The caller has called check_reason(), and
     check_release() if the release is there.
     """
     if find_version(tree, release.profile, channel) == release.version:
         tell_unneeded(untested, f"it is {channel} already", ui)
         return NOT_ASKED
-    unproved = find_unproved(manifest or load_manifest(tree, release))
+    unproved = find_unproved(image or find_image(tree.release(release.profile, release.version)))
     if unproved and not untested:
         raise WorkError(
             f"is not proved: {unproved}",

@@ -8,11 +8,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import cast
 
 from imagebuilder.digest import Json
-from imagebuilder.errors import Fault, InputError
+from imagebuilder.errors import Fault
+from imagebuilder.image.types import find_image
 from imagebuilder.nodes.references import find_version
 from imagebuilder.publish.content import DamagedError, check_release
 from imagebuilder.publish.find import ReleaseName, find_channels, find_releases
@@ -21,7 +20,6 @@ from imagebuilder.publish.standing import release_standing
 from imagebuilder.publish.usage import Usage, find_usage, list_names
 from imagebuilder.report.standing import Standing, State
 from imagebuilder.rootkind import Format, name_of
-from imagebuilder.store.manifest import load_manifest
 from imagebuilder.tree import STABLE, Tree
 from imagebuilder.ui import Ui, format_size
 
@@ -141,11 +139,12 @@ def describe(
 ) -> ListedRelease:
     """One release.  A damaged manifest has a root of 0 bytes here; promote says what is wrong."""
     folder = tree.release(release.profile, release.version)
+    image = find_image(folder)
     return ListedRelease(
         release=release,
         channels=find_channels(tree, release),
         published=int(tree.published(release.profile, release.version)),
-        size=root_size(folder),
+        size=image.root.size if image else 0,
         files=sum(path.stat().st_size for path in folder.iterdir()),
         formats=tuple(packed for packed in Format if (folder / name_of(packed)).is_file()),
         kept=tree.kept(release.profile, release.version).exists(),
@@ -153,15 +152,6 @@ def describe(
         forced=forced,
         nodes=nodes,
     )
-
-
-def root_size(folder: Path) -> int:
-    """Bytes of the root as its manifest has them."""
-    try:
-        root = cast("dict[str, int]", load_manifest(folder)["root"])
-        return root["size"]
-    except InputError:
-        return 0
 
 
 def verify_releases(tree: Tree, ui: Ui, profile: str = "") -> int:

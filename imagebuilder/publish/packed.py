@@ -16,9 +16,9 @@ from pathlib import Path
 from imagebuilder.digest import digest_of_file
 from imagebuilder.files import link_in
 from imagebuilder.image.formats import check_packer, pack_root
+from imagebuilder.image.types import Image
 from imagebuilder.publish.content import SQUASHFS, is_shared
 from imagebuilder.publish.find import ReleaseName, folders
-from imagebuilder.publish.stage import Facts
 from imagebuilder.publish.usage import known_nodes
 from imagebuilder.rootkind import FORMAT_OF, Format, name_of
 from imagebuilder.store.workplace import new_id, workplace
@@ -26,13 +26,13 @@ from imagebuilder.tree import SHARED, Tree
 from imagebuilder.ui import Ui
 
 
-def needed_formats(tree: Tree, facts: Facts, asked: Iterable[Format]) -> tuple[Format, ...]:
+def needed_formats(tree: Tree, image: Image, asked: Iterable[Format]) -> tuple[Format, ...]:
     """The formats to pack a root in: those `asked` for, the image's own and its nodes'.
 
     Raises HostError when a program for one is missing.
     """
     nodes = known_nodes(tree).nodes
-    kinds = {facts.default, *(n.root for n in nodes if n.profile == facts.release.profile)}
+    kinds = {image.boot.root, *(n.root for n in nodes if n.profile == image.profile)}
     wanted = {*asked, *(FORMAT_OF[kind] for kind in kinds if kind in FORMAT_OF)}
     needed = tuple(packed for packed in Format if packed in wanted)
     for packed in needed:
@@ -41,14 +41,14 @@ def needed_formats(tree: Tree, facts: Facts, asked: Iterable[Format]) -> tuple[F
 
 
 def pack(
-    root: Path, staged: Path, facts: Facts, formats: Iterable[Format], ui: Ui
+    root: Path, staged: Path, image: Image, formats: Iterable[Format], ui: Ui
 ) -> dict[str, str]:
     """Pack `root` beside the other files, for all to read; names and sha256."""
     sums: dict[str, str] = {}
     for packed in formats:
         target = staged / name_of(packed)
         with ui.step(f"pack {target.name}"):
-            pack_root(root, target, packed, epoch=facts.epoch, commit=facts.root)
+            pack_root(root, target, packed, epoch=image.epoch, commit=image.root.commit)
             target.chmod(0o644)
             sums[target.name] = digest_of_file(target)
     return sums

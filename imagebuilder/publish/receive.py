@@ -12,13 +12,13 @@ from typing import IO
 from imagebuilder import __version__
 from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, InputError, WorkError
-from imagebuilder.image.manifest import SCHEMA
+from imagebuilder.image.types import SCHEMA, read_image
 from imagebuilder.process import check_tools
 from imagebuilder.publish.carried import list_ids
 from imagebuilder.publish.find import ReleaseName, changing
 from imagebuilder.publish.gate import check_reason, pass_gate
 from imagebuilder.publish.release import Published, drop_leftovers, publish
-from imagebuilder.publish.remote import PREFIX, PROTOCOL, find_root
+from imagebuilder.publish.remote import PREFIX, PROTOCOL
 from imagebuilder.publish.repo import make_scratch, open_repo, pull_verified
 from imagebuilder.publish.wire import unpack_objects
 from imagebuilder.rights import check_root
@@ -113,7 +113,7 @@ def verify(scratch: Store, repo: Store, image: ImageRef) -> None:
     """Bring an image and its root from `scratch` into `repo`, every object checked."""
     try:
         pull_verified(scratch, repo, image.commit)
-        pull_verified(scratch, repo, find_root(scratch, image))
+        pull_verified(scratch, repo, read_image(scratch, image).root.commit)
     except WorkError as error:
         raise WorkError(
             f"{image.name} did not arrive as it was sent; nothing was published\n"

@@ -16,13 +16,14 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.digest import Json, digest_of_file
 from imagebuilder.errors import HostError, ImagebuilderError, InputError
 from imagebuilder.files import exchange, make_folder, move_away, move_in, sync_filesystem
+from imagebuilder.image.types import Image, load_image, read_image
 from imagebuilder.lock.storage import check_free
 from imagebuilder.locks import held, is_held
 from imagebuilder.publish.anchors import SUMS
@@ -42,16 +43,13 @@ from imagebuilder.publish.repo import Commits, bring_root, check_out, drop_unnee
 from imagebuilder.publish.roots import restore_root
 from imagebuilder.publish.space import HINT, space_needed
 from imagebuilder.publish.stage import (
-    Facts,
+    check_cmdline,
     find_twins,
     link_files,
-    read_facts,
-    render_script,
     stage_files,
     write_sums,
 )
 from imagebuilder.rootkind import Format, name_of
-from imagebuilder.store.manifest import load_manifest
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.tree import Tree
@@ -92,7 +90,7 @@ class Published:
 
 def publish(
     source: Store,
-    image: ImageRef,
+    ref: ImageRef,
     tree: Tree,
     ui: Ui,
     *,
@@ -100,7 +98,7 @@ def publish(
     formats: Sequence[Format] = (),
     untested: str = "",
 ) -> Published:
-    """Publish `image` of the repository `source` and let `channel` point to it.
+    """Publish the image `ref` of the repository `source` and let `channel` point to it.
 
     `source` is a builder's store or any bare repository with the image's commit and its root's,
     the tree's own `repo` included.  The root is packed in `formats`, and as the image or a node of
@@ -110,7 +108,7 @@ def publish(
     """
     check_channel(channel)
     check_reason(untested)
-    release = ReleaseName(image.profile, image.version)
+    release = ReleaseName(ref.profile, ref.version)
 
     def waiting() -> None:
         ui.note(f"{release} is being published: waiting for it")
@@ -121,15 +119,15 @@ def publish(
                 held(tree.lock(f"release-{release}"), waiting=waiting),
                 held(source.path.parent / "locks" / "gc", shared=True),
             ):
-                manifest = source.manifest(image)
-                facts = read_facts(image, manifest)
-                packing = needed_formats(tree, facts, formats)
+                image = read_image(source, ref)
+                check_cmdline(image)
+                packing = needed_formats(tree, image, formats)
                 made = not tree.release(release.profile, release.version).is_dir()
                 if not made:
                     mend_share(tree, release, ui)
                     check_release(tree, release.profile, release.version, root=False)
-                    check_same(tree, release, manifest)
-                    restore_root(source, facts, tree, ui)
+                    check_same(tree, image)
+                    restore_root(source, image, tree, ui)
                     check_release(tree, release.profile, release.version)
                 passage = pass_gate(
                     tree,
@@ -137,12 +135,12 @@ def publish(
                     ui,
                     channel=channel,
                     untested=untested,
-                    manifest=manifest,
+                    image=image,
                 )
                 if made:
-                    packed = make_release(source, facts, tree, ui, packing=packing)
+                    packed = make_release(source, ref, image, tree, ui, packing=packing)
                 else:
-                    packed = complete_release(facts, tree, ui, packing=packing)
+                    packed = complete_release(image, tree, ui, packing=packing)
             with moving(tree, release.profile):
                 moved = point(tree, release, channel, SET, passage)
     except HostError:
@@ -153,27 +151,26 @@ def publish(
 
 
 def make_release(
-    source: Store, facts: Facts, tree: Tree, ui: Ui, *, packing: Sequence[Format]
+    source: Store, ref: ImageRef, image: Image, tree: Tree, ui: Ui, *, packing: Sequence[Format]
 ) -> tuple[str, ...]:
     """Stage, sync, verify and move in a release that is not there; the caller has its lock.
 
     Returns the names of its packed roots.
     """
-    release = facts.release
+    release = ReleaseName(image.profile, image.version)
     place = tree.release(release.profile, release.version)
     root = tree.root(release.profile, release.version)
-    script = render_script(facts)
     with workplace(tree.path, new_id(f"publish-{release.profile}")) as work:
-        check_space(facts, tree)
+        check_space(image, tree)
         for folder in (place.parent, root.parent):
             make_folder(folder)
         with ui.step(f"root of {release}"):
-            bring_root(source, tree, release, Commits(facts.image, facts.root), work)
+            bring_root(source, tree, release, Commits(ref.commit, image.root.commit), work)
         with ui.step("boot files"):
-            check_out(Store(tree.repo), facts.image, work / "image")
-            twins = find_twins(tree, facts)
-            sums = stage_files(work / "image", facts, script, work / "http", twins)
-        sums |= pack(work / "root", work / "http", facts, packing, ui)
+            check_out(Store(tree.repo), ref.commit, work / "image")
+            twins = find_twins(tree, image)
+            sums = stage_files(work / "image", image, work / "http", twins)
+        sums |= pack(work / "root", work / "http", image, packing, ui)
         with ui.step("sync and read back"):
             write_sums(work / "http", sums)
             sync_filesystem(work)
@@ -184,13 +181,13 @@ def make_release(
 
 
 def complete_release(
-    facts: Facts, tree: Tree, ui: Ui, *, packing: Sequence[Format]
+    image: Image, tree: Tree, ui: Ui, *, packing: Sequence[Format]
 ) -> tuple[str, ...]:
     """Add the packed roots that a release which was just checked lacks; their names.
 
     No file of it is touched: a folder of links to them and the new ones takes its place.
     """
-    release = facts.release
+    release = ReleaseName(image.profile, image.version)
     place = tree.release(release.profile, release.version)
     sums = read_sums(place)
     lacking = [packed for packed in packing if name_of(packed) not in sums]
@@ -200,7 +197,7 @@ def complete_release(
         staged = work / "http"
         link_files(place, staged)
         root = tree.root(release.profile, release.version)
-        sums |= pack(root, staged, facts, lacking, ui)
+        sums |= pack(root, staged, image, lacking, ui)
         with ui.step("sync and read back"):
             write_sums(staged, sums)
             shutil.copystat(place, staged)
@@ -239,22 +236,22 @@ def move_release_in(tree: Tree, release: ReleaseName, work: Path) -> None:
         raise
 
 
-def check_space(facts: Facts, tree: Tree) -> None:
+def check_space(image: Image, tree: Tree) -> None:
     """Refuse to begin what cannot end: a first root of a profile.
 
     What a later one shares with its predecessors only the pull finds out.
     """
-    if has_root_of(tree, facts.release.profile):
+    if has_root_of(tree, image.profile):
         return
-    check_free(tree.path, facts.size + SPARE, f"to publish {facts.release}", HINT)
+    check_free(tree.path, image.root.size + SPARE, f"to publish {image.name}", HINT)
 
 
-def check_same(tree: Tree, release: ReleaseName, manifest: Mapping[str, Json]) -> None:
+def check_same(tree: Tree, image: Image) -> None:
     """Raise InputError when another image is published under this name."""
-    if load_manifest(tree.release(release.profile, release.version)) != manifest:
+    if load_image(tree.release(image.profile, image.version)) != image:
         raise InputError(
             "another image is published under this name",
-            where=str(release),
+            where=image.name,
             hint="imagebuilder diff compares images; unpublish the release, or build a new version",
         )
 

@@ -25,7 +25,7 @@ from imagebuilder import __version__
 from imagebuilder.decode import decode_box, parse_object
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, HostError, ImagebuilderError, InputError, WorkError
-from imagebuilder.image.manifest import SCHEMA
+from imagebuilder.image.types import SCHEMA, read_image
 from imagebuilder.locks import held
 from imagebuilder.process import Completed, check_tools, run
 from imagebuilder.publish.carried import KeptReports, find_carried, pack_reports
@@ -202,7 +202,7 @@ def send(
 ) -> Sent:
     """publish_to() while nothing is removed from the store; `options` are those of receive."""
     with ui.step(f"list what {remote.host} lacks"):
-        objects = find_objects(store, [image.commit, find_root(store, image)])
+        objects = find_objects(store, [image.commit, read_image(store, image).root.commit])
         lacking = find_lacking(remote, store, image, objects, have)
         sizes = {name: size_on_disk(store.path / "objects" / name) for name in objects}
     needed = sum(sizes[name] for name in lacking)
@@ -306,13 +306,6 @@ def read_fault(remote: Remote, text: str) -> Fault:
     """A fault as the other side printed it: what, and after `hint:` what next."""
     what, _, hint = text.partition("\nhint: ")
     return Fault(remote.host, what.rstrip(), hint.partition("\n")[0])
-
-
-def find_root(store: Store, image: ImageRef) -> str:
-    """The commit of an image's root."""
-    root = store.manifest(image)["root"]
-    assert isinstance(root, dict)
-    return str(root["commit"])
 
 
 def find_objects(store: Store, commits: Iterable[str]) -> frozenset[str]:

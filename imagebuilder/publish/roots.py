@@ -12,6 +12,7 @@ from pathlib import Path
 
 from imagebuilder.errors import WorkError
 from imagebuilder.files import keep_file, move_away, move_in, sync_filesystem
+from imagebuilder.image.types import Image
 from imagebuilder.process import run
 from imagebuilder.publish.objects import (
     Folder,
@@ -22,7 +23,6 @@ from imagebuilder.publish.objects import (
     write_dirmeta,
 )
 from imagebuilder.publish.repo import check_out
-from imagebuilder.publish.stage import Facts
 from imagebuilder.publish.verify import DamagedPath, How, file_sum, find_changes
 from imagebuilder.store.repository import Store
 from imagebuilder.store.workplace import new_id, workplace
@@ -30,20 +30,20 @@ from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
 
 
-def restore_root(source: Store, facts: Facts, tree: Tree, ui: Ui) -> None:
+def restore_root(source: Store, image: Image, tree: Tree, ui: Ui) -> None:
     """Make a root as its commit again, with the objects of `source`.
 
     Raises WorkError when `source` is damaged too.
     """
-    root = tree.root(facts.release.profile, facts.release.version)
+    root = tree.root(image.profile, image.version)
     some = is_folder(root)
-    if some and not find_changes(tree.repo, facts.root, root):
+    if some and not find_changes(tree.repo, image.root.commit, root):
         return
     with (
-        ui.step(f"restore root of {facts.release}") as step,
-        workplace(tree.path, new_id(f"restore-{facts.release.profile}")) as work,
+        ui.step(f"restore root of {image.name}") as step,
+        workplace(tree.path, new_id(f"restore-{image.profile}")) as work,
     ):
-        number = restore_tree(source, tree, facts.root, root, work)
+        number = restore_tree(source, tree, image.root.commit, root, work)
         step.remark(f"{number} paths" if some else "all of it")
 
 

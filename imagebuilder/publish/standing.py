@@ -13,18 +13,17 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import cast
 
 from imagebuilder.decode import read_object, reading
 from imagebuilder.digest import Json, digest_of
 from imagebuilder.errors import InputError
 from imagebuilder.files import write_file
+from imagebuilder.image.types import find_image
 from imagebuilder.publish.content import identify, release_digests
 from imagebuilder.publish.find import ReleaseName, folders
 from imagebuilder.report.save import FILE, read_reports
 from imagebuilder.report.standing import Standing, State, find_standing
 from imagebuilder.report.types import SCHEMA, Report
-from imagebuilder.store.manifest import load_manifest
 from imagebuilder.tree import Tree
 
 MEMO = ".standing.json"
@@ -33,11 +32,8 @@ MEMO_FORMAT = 2
 
 def root_kind(tree: Tree, release: ReleaseName) -> str:
     """The kind of root that nodes get of a release by default."""
-    try:
-        boot = load_manifest(tree.release(release.profile, release.version))["boot"]
-        return cast("dict[str, str]", boot)["root"]
-    except InputError:
-        return "nfs"  # of a damaged release, which goes nowhere anyway
+    image = find_image(tree.release(release.profile, release.version))
+    return image.boot.root if image else "nfs"  # of a damaged release, which goes nowhere anyway
 
 
 def judge(tree: Tree, release: ReleaseName, reports: Sequence[Report]) -> Standing:

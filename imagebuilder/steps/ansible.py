@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import cast
 
-from imagebuilder.checks.room import Inside, staying
 from imagebuilder.decode import parse_object, read_or_say
 from imagebuilder.digest import Json, digest_of
 from imagebuilder.errors import HostError, WorkError
 from imagebuilder.process import MOST, Word, base_environment, run
 from imagebuilder.recipe.types import Playbook, Recipe
 from imagebuilder.sandbox import INSIDE, Bind
+from imagebuilder.sandbox_lasting import Inside, staying
 from imagebuilder.steps import clean
 from imagebuilder.steps.ansible_room.door import door
 from imagebuilder.steps.ansible_room.facts import OF_MACHINES

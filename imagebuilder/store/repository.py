@@ -18,14 +18,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.files import close, filling, keep_file, make_folder, move_in, sync_all
 from imagebuilder.locks import held
 from imagebuilder.process import Word, run
 from imagebuilder.recipe.validate import suggest
 from imagebuilder.rights import check_enterable
-from imagebuilder.store.manifest import parse_manifest
 from imagebuilder.store.upper import Changes, stage
 from imagebuilder.store.workplace import new_id, workplace
 
@@ -188,10 +186,6 @@ class Store:
         image = ImageRef(profile, version, self.commit(tree, epoch=epoch))
         self.bind(image.ref, image.commit)
         return image
-
-    def manifest(self, image: ImageRef) -> dict[str, Json]:
-        """The manifest of an image.  Raises InputError when it is damaged."""
-        return parse_manifest(self.read(image.commit, "/manifest.json"), image.name)
 
     def remove(self, ref: str) -> None:
         """Drop a ref; its objects go with the next prune()."""

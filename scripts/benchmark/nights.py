@@ -14,9 +14,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
 
-from imagebuilder.boot.gate import read_manifest
 from imagebuilder.digest import Json, digest_of_file
 from imagebuilder.errors import WorkError
+from imagebuilder.image.types import load_image
 from imagebuilder.lock.file import make_lock_file
 from imagebuilder.lock.pool import deb_path
 from imagebuilder.lock.types import Lock, LockedLayer
@@ -38,7 +38,6 @@ from imagebuilder.report.types import (
 from imagebuilder.store.workplace import remove_tree
 from imagebuilder.tree import Tree
 from scripts.benchmark.bed import Bed, Place
-from scripts.benchmark.compare import find
 from scripts.benchmark.record import Recorder
 
 QUIET, QUIET_BYTES, ONE_PACKAGE = "quiet", "quiet-bytes", "one-package"
@@ -134,9 +133,8 @@ def ending_of(said: Mapping[str, Json], profile: str) -> str:
 
 def image_size(tree: Tree, release: ReleaseName) -> int:
     """Bytes of a release: the files of its root, its kernel and initrd."""
-    manifest = read_manifest(tree, release)
-    files = (find(manifest, ("kernel", name, "size")) for name in ("vmlinuz", "initrd"))
-    return sum(int(str(size)) for size in (find(manifest, ("root", "size")), *files))
+    image = load_image(tree.release(release.profile, release.version))
+    return image.root.size + image.kernel.vmlinuz.size + image.kernel.initrd.size
 
 
 def renew(place: Place, profile: str, name: str) -> Lock:
@@ -181,7 +179,7 @@ def repack(deb: Path, folder: Path) -> Path:
 
 def plant_report(tree: Tree, release: ReleaseName) -> None:
     """A boot test that passed, without the boot: the night is to find nothing to do."""
-    root = str(find(read_manifest(tree, release), ("boot", "root")))
+    root = load_image(tree.release(release.profile, release.version)).boot.root
     stages = tuple(Reached(stage, float(number)) for number, stage in enumerate(Stage))
     check = Check("common", "test_planted", "boot", Outcome.PASSED, 0.0)
     machine = MachineReport(

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from imagebuilder.boot.stand import Stand, stand
 from imagebuilder.boot.trial import Course, FailedError, Setting, boot, switch_on
 from imagebuilder.checks.find import find_checks
 from imagebuilder.checks.run import run_static
+from imagebuilder.image.types import load_image
 from imagebuilder.process import run
 from imagebuilder.proof.prove import prove
 from imagebuilder.proof.subject import subject_of
@@ -83,7 +83,7 @@ def first_line(text: str) -> str:
 def catch_static(site: Site, work: Path, selection: str = "") -> Found:
     """`imagebuilder check`, with -k if that is wanted."""
     facts = read_facts(site.tree, site.release)
-    files = find_checks(SHIPPED_OVERLAYS, facts.overlays)
+    files = find_checks(SHIPPED_OVERLAYS, facts.image.overlays)
     return found_by(run_static(site.root, files, facts, work, epoch=0, selection=selection))
 
 
@@ -98,9 +98,9 @@ def found_by(checks: Sequence[Check]) -> Found:
 
 def catch_prove(site: Site, levels: Sequence[Level] = (Level.FAULT,)) -> Found:
     """A proof of a small root, whose programs answer what is written beside it."""
-    manifest = json.loads((site.folder / "manifest.json").read_text())
+    image = load_image(site.folder)
     ask = Answers.of(site.folder, site.root)
-    proof = prove(subject_of(manifest, Root(site.root), ask, ENGINES))
+    proof = prove(subject_of(image, Root(site.root), ask, ENGINES))
     bad = [f for answer in proof.answers for f in answer.findings if f.level in levels]
     said = "\n".join(
         f"{one.question}: {one.what}\n{evidence_of(one)}  hint: {one.hint}" for one in bad
@@ -132,7 +132,7 @@ def catch_boot(fault: Fault, site: Site, acceleration: Acceleration, work: Path)
     logs.mkdir()
     spoil: Callable[[Stand], None] | None = getattr(fault.code, "spoil", None)
     facts = read_facts(site.tree, site.release)
-    files = find_checks(SHIPPED_OVERLAYS, facts.overlays)
+    files = find_checks(SHIPPED_OVERLAYS, facts.image.overlays)
     words = (*acceleration.cmdline, *plan.words)
     place = work / "room"
     place.mkdir()

@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.checks.facts import facts_of
-from imagebuilder.cli.summary import render_manifest_summary
+from imagebuilder.checks.facts import Facts
+from imagebuilder.cli.summary import render_image
+from imagebuilder.decode import decode_box, encode_box
 from imagebuilder.digest import canonical_json
 from imagebuilder.errors import InputError
-from imagebuilder.image.diff import diff_manifests
-from imagebuilder.image.manifest import layer_records
-from imagebuilder.inventory import built_from
+from imagebuilder.image.diff import diff_images
+from imagebuilder.image.types import Image, decode_image, encode_image, find_image
 from imagebuilder.live.entries import load_live
 from imagebuilder.lock.claims import check_names, tell_old
 from imagebuilder.lock.deb822 import parse_release
@@ -26,7 +26,7 @@ from imagebuilder.lock.sources import locked_source
 from imagebuilder.nightly.history import load_night
 from imagebuilder.nodes.given import read_given
 from imagebuilder.nodes.load import load_nodes
-from imagebuilder.nodes.show import read_object, render_shown, show_node
+from imagebuilder.nodes.show import render_shown, show_node
 from imagebuilder.process import Completed
 from imagebuilder.proof.as_json import parse_proof
 from imagebuilder.proof.python.ask import MARK
@@ -35,9 +35,8 @@ from imagebuilder.proof.subject import subject_of
 from imagebuilder.publish.content import read_identities
 from imagebuilder.publish.evidence import read_evidence
 from imagebuilder.publish.find import ReleaseName
-from imagebuilder.publish.gate import find_unproved, load_manifest
+from imagebuilder.publish.gate import find_unproved
 from imagebuilder.publish.journal import find_history, read_tail
-from imagebuilder.publish.listing import root_size
 from imagebuilder.publish.remote import parse_answer, parse_remote
 from imagebuilder.publish.standing import read_memo, root_kind
 from imagebuilder.publish.tickets import read_leases, read_tickets
@@ -48,7 +47,6 @@ from imagebuilder.report.page import render_page
 from imagebuilder.report.save import load_report
 from imagebuilder.root import Root
 from imagebuilder.serve.wire import parse_links
-from imagebuilder.store.manifest import parse_manifest
 from imagebuilder.store.records import find_record, record_file
 from imagebuilder.tree import Tree
 from tests.fuzz import seeds
@@ -121,22 +119,24 @@ def begin_lock(place: Path) -> Load:
 
 def begin_manifest(place: Path) -> Load:
     """The manifest of an image, through everything that takes one apart."""
-    good = json.dumps(seeds.MANIFEST)
+    good = decode_image(json.dumps(seeds.MANIFEST), "good")
+    uses: tuple[Callable[[Image], object], ...] = (
+        encode_image,
+        parse_proof,
+        find_unproved,
+        lambda image: diff_images(good, image),
+        lambda image: render_image(image).encode(),
+        lambda image: (image.inputs, image.groups),
+        lambda image: (image.users, image.units),
+        lambda image: subject_of(image, Root(place), ask, {}),
+        lambda image: decode_box(Facts, encode_box(Facts(image), nulls=False), "facts"),
+    )
 
     def take_in(content: bytes) -> None:
-        uses: tuple[Callable[[Mapping[str, object]], object], ...] = (
-            lambda m: facts_of(m),
-            lambda m: layer_records(m),  # type: ignore[arg-type]
-            lambda m: parse_proof(m),
-            lambda m: find_unproved(m),
-            lambda m: diff_manifests(parse_manifest(good, "good"), m),  # type: ignore[arg-type]
-            lambda m: render_manifest_summary(m).encode(),  # type: ignore[arg-type]
-            lambda m: list(built_from(m)),  # type: ignore[arg-type]
-            lambda m: subject_of(m, Root(place), ask, {}),
-        )
+        image = decode_image(content, "manifest.json")
         for use in uses:
             try:
-                use(parse_manifest(content, "manifest.json"))
+                use(image)
             except InputError:
                 continue
 
@@ -156,10 +156,8 @@ def begin_release(place: Path) -> Load:
     folder = tree.release(PROFILE, VERSION)
 
     def load() -> None:
-        root_size(folder)
         root_kind(tree, release)
-        load_manifest(tree, release)
-        read_object(tree, PROFILE, VERSION)
+        find_image(folder)
 
     return writing(folder / "manifest.json", load)
 

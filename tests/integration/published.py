@@ -10,8 +10,10 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+from imagebuilder.image.types import ImageBoot, ImageRoot
 from imagebuilder.nodes.references import find_version
 from imagebuilder.process import run
 from imagebuilder.publish.content import read_sums
@@ -20,6 +22,7 @@ from imagebuilder.publish.removal import Caution
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.tree import CHANNELS, Tree
 from imagebuilder.ui import Ui
+from tests.images import IMAGE, put_manifest
 
 PROFILE = "demo"
 FILES = 100
@@ -79,18 +82,14 @@ def make_image(
     for name in ("vmlinuz", "initrd.img"):
         (files / name).write_bytes(f"{name} {pair or number}\n".encode() * size)
         (files / name).chmod(0o600)
-    manifest = {
-        "profile": profile,
-        "version": version,
-        "epoch": 1,
-        "boot": {"root": root, "cmdline": ["ip=dhcp", "console=ttyS0"]},
-        "root": {"commit": commit, "size": FILES * size},
-        "kernel": {
-            key: {"sha256": hashlib.sha256((files / name).read_bytes()).hexdigest()}
-            for key, name in (("vmlinuz", "vmlinuz"), ("initrd", "initrd.img"))
-        },
-    }
-    (files / "manifest.json").write_text(json.dumps(manifest))
+    made = replace(
+        IMAGE,
+        profile=profile,
+        version=version,
+        boot=ImageBoot(root, ("ip=dhcp", "console=ttyS0")),
+        root=ImageRoot(commit, "", FILES * size),
+    )
+    put_manifest(files, made)
     (files / "sbom.spdx.json").write_text("{}")
     (files / "cmdline").write_text("ip=dhcp console=ttyS0\n")
     (files / "build.json").write_text("{}")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.image.types import read_image
 from imagebuilder.store.repository import Store
 from tests.fixtures.aptrepo import SigningKey, keyring, make_key
 from tests.fixtures.ubuntu import (
@@ -78,9 +79,9 @@ def test_a_shipped_base_builds_from_an_archive_of_that_layout(
     # 2. So does the image: the layers are there, with the kernel and the names of this suite.
     store = Store(shop.state / "store")
     image = store.image(profile)
-    manifest = store.manifest(image)
-    assert manifest["kernel"]["release"] == RELEASES[suite]  # type: ignore[index,call-overload]
-    names = [p["name"] for p in manifest["packages"]]  # type: ignore[index,union-attr,call-overload]
+    made = read_image(store, image)
+    assert made.kernel.release == RELEASES[suite]
+    names = [package.name for package in made.packages]
     assert {FIRMWARE[suite], "only-universe"} <= set(names)
     assert ("systemd-resolved" in names) == (suite != "jammy")
 

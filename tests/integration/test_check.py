@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.checks.facts import Facts, facts_of
+from imagebuilder.checks.facts import Facts
 from imagebuilder.checks.find import find_checks
 from imagebuilder.checks.run import run_static
-from imagebuilder.digest import digest_of_file
+from imagebuilder.image.assemble import boot_file
+from imagebuilder.image.types import load_image
 from imagebuilder.nodes.initrd import Entry, render_cpio
 from imagebuilder.process import run
 from imagebuilder.report.types import Check, Outcome
@@ -49,14 +50,14 @@ class Built:
     @property
     def facts(self) -> Facts:
         pair = (os.fspath(self.folder / name) for name in ("vmlinuz", "initrd.img"))
-        return facts_of(self.manifest, vmlinuz=next(pair), initrd=next(pair))
+        return Facts(load_image(self.folder), vmlinuz=next(pair), initrd=next(pair))
 
     def check(
         self, work: Path, selection: str = "", facts: Facts | None = None
     ) -> tuple[Check, ...]:
         """Run its static checks with the shipped overlays."""
         facts = facts or self.facts
-        files = find_checks(SHIPPED_OVERLAYS, facts.overlays)
+        files = find_checks(SHIPPED_OVERLAYS, facts.image.overlays)
         return run_static(self.root, files, facts, work, epoch=1, selection=selection)
 
 
@@ -94,12 +95,12 @@ def test_a_good_image_passes(built: Built, tmp_path: Path) -> None:
     skipped = [check.title for check in found if check.outcome is Outcome.SKIPPED]
     assert skipped == []
     assert len(found) > 90
-    assert {check.group for check in found} == {"common", *built.facts.overlays}
+    assert {check.group for check in found} == {"common", *built.facts.image.overlays}
 
 
 def test_the_image_declares_its_ports(built: Built) -> None:
-    assert built.facts.listens is not None
-    assert "22/tcp" in built.facts.listens
+    assert built.facts.image.listens is not None
+    assert "22/tcp" in built.facts.image.listens
 
 
 # Faults in the tree, all at once: each is told by a check of its own.
@@ -118,7 +119,7 @@ def plant_module(root: Path, kernel: str) -> None:
 
 def plant_faults(built: Built) -> None:
     """Everything at once."""
-    root, kernel = built.root, built.facts.kernel
+    root, kernel = built.root, built.facts.image.kernel.release
     (root / "usr/lib/modules" / OTHER).mkdir()
     plant_module(root, kernel)
     next((root / "usr/lib/modules" / kernel).rglob("vxlan.ko.xz")).unlink()
@@ -172,7 +173,9 @@ NAMED: Mapping[str, tuple[str, ...]] = {
 def test_planted_faults_are_named(built: Built, tmp_path: Path) -> None:
     bad = copy_of(built, tmp_path / "bad")
     plant_faults(bad)
-    facts = replace(bad.facts, cmdline=(*bad.facts.cmdline, "luks.password=hidden"))
+    image = bad.facts.image
+    boot = replace(image.boot, cmdline=(*image.boot.cmdline, "luks.password=hidden"))
+    facts = replace(bad.facts, image=replace(image, boot=boot))
     found = failures(bad.check(tmp_path / "work", "common", facts))
     for name, words in NAMED.items():
         assert name in found, f"{name} has seen nothing"
@@ -227,8 +230,9 @@ def test_a_bad_initrd_is_named(
 ) -> None:
     bad = copy_of(built, tmp_path / "bad")
     initrd = bad.folder / "initrd.img"
-    rewrite(initrd, lambda real: make_bad_initrd(fault, real, bad.facts.kernel))
-    facts = replace(bad.facts, initrd_sha256=digest_of_file(initrd))
+    rewrite(initrd, lambda real: make_bad_initrd(fault, real, bad.facts.image.kernel.release))
+    kernel = replace(bad.facts.image.kernel, initrd=boot_file(initrd))
+    facts = replace(bad.facts, image=replace(bad.facts.image, kernel=kernel))
     found = failures(bad.check(tmp_path / "work", "initrd", facts))
     assert word in found[check]
     assert "test_kernel_and_initrd_are_those_of_the_manifest" not in found

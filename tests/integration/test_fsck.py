@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,6 +19,7 @@ from imagebuilder.digest import Json
 from imagebuilder.files import point_link
 from imagebuilder.fsck.check import check_all
 from imagebuilder.fsck.types import Checked
+from imagebuilder.image.types import ImageBoot, ImageLayer, ImageRoot
 from imagebuilder.lock.verified import Pool
 from imagebuilder.plan import Action, Plan, PlannedStep
 from imagebuilder.process import Completed, run
@@ -33,6 +34,7 @@ from imagebuilder.store.workplace import workplace
 from imagebuilder.tree import Tree, make_tree
 from imagebuilder.workspace import Workspace
 from tests.fixtures.damage import flip_byte
+from tests.images import IMAGE, put_manifest
 from tests.integration.published import UNTESTED, check_objects, memory_folder, quiet
 
 pytestmark = pytest.mark.root
@@ -83,20 +85,15 @@ def make_image(store: Store, state: Path) -> ImageRef:
     pair = {"vmlinuz": b"kernel\n" * 500, "initrd.img": b"initrd\n" * 500}
     for name, content in pair.items():
         (files / name).write_bytes(content)
-    kernel = {
-        key: {"sha256": hashlib.sha256(pair[name]).hexdigest(), "size": len(pair[name])}
-        for key, name in (("vmlinuz", "vmlinuz"), ("initrd", "initrd.img"))
-    }
-    layers = [
-        {"title": title, "digest": digest, "inputs": {}}
-        for title, digest in (("base small", BASE), ("packages app", APP))
-    ]
-    manifest = {
-        "profile": "demo", "version": VERSION, "epoch": 1, "layers": layers, "kernel": kernel,
-        "boot": {"root": "nfs", "cmdline": ["ip=dhcp", "console=ttyS0"]},
-        "root": {"commit": root, "layer": APP, "size": 20_000},
-    }  # fmt: skip
-    (files / "manifest.json").write_text(json.dumps(manifest))
+    layers = (("base small", BASE), ("packages app", APP))
+    made = replace(
+        IMAGE,
+        version=VERSION,
+        boot=ImageBoot("nfs", ("ip=dhcp", "console=ttyS0")),
+        root=ImageRoot(root, APP, 20_000),
+        layers=tuple(ImageLayer(title, digest, {}, 0, 0) for title, digest in layers),
+    )
+    put_manifest(files, made)
     for name in ("sbom.spdx.json", "build.json", "cmdline"):
         (files / name).write_text("{}\n")
     return store.commit_image("demo", VERSION, files, epoch=1)

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from imagebuilder.digest import digest_of_file
+from imagebuilder.image.types import decode_image, encode_image
 from imagebuilder.lock.file import load_lock
 from imagebuilder.lock.types import Lock
 from imagebuilder.process import run
@@ -105,6 +106,7 @@ def test_manifest_describes_the_files(manifest: dict[str, Any], image: Path) -> 
 
 def test_manifest_knows_nothing_of_the_builder(image: Path, workshop: Workshop) -> None:
     text = (image / "manifest.json").read_text()
+    assert encode_image(decode_image(text, "generic")) == text
     for word in (os.fspath(workshop.state), os.fspath(workshop.project), f'"{platform.node()}"'):
         assert word not in text
     facts = json.loads((image / "build.json").read_text())

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import InputError
+from imagebuilder.image.types import read_image
 from imagebuilder.lock.verified import Pool
 from imagebuilder.process import Completed, run
 from imagebuilder.steps.initrd import kernel_version
@@ -131,7 +132,7 @@ def test_fault_in_a_template(shop: Workshop) -> None:
 def test_kernel_that_is_not_the_only_one(shop: Workshop, tmp_path: Path) -> None:
     """Two kernels of one metapackage, planted with dpkg into the root that was built."""
     store = Store(shop.state / "store")
-    root = store.manifest(store.image("generic"))["root"]
+    root = read_image(store, store.image("generic")).root
     assert isinstance(root, dict)
     store.checkout(str(root["commit"]), tmp_path / "c")
     pool = tmp_path / "pool"

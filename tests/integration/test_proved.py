@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from imagebuilder import build
+from imagebuilder.image.types import Image
 from imagebuilder.pipeline import BuildOptions, build_profile
 from imagebuilder.proof.stand import prove_tree
 from imagebuilder.proof.types import Proof
@@ -42,12 +41,12 @@ def test_the_tree_that_is_proved_is_the_one_in_the_store(
     store = Store(shop.state / "store")
     proved: list[str] = []
 
-    def see(manifest: Mapping[str, Any], work: Path, name: str, engines: Engines) -> Proof:
+    def see(image: Image, work: Path, name: str, engines: Engines) -> Proof:
         proved.append(name)
-        store.checkout(manifest["root"]["commit"], tmp_path / "stored")
+        store.checkout(image.root.commit, tmp_path / "stored")
         assert (work / name / "usr/share/doc/dash").read_text() == "file\n"
         assert snapshot(work / name) == snapshot(tmp_path / "stored")
-        return prove_tree(manifest, work, name, engines)
+        return prove_tree(image, work, name, engines)
 
     monkeypatch.setattr(build, "prove_tree", see)
     settings = Settings(shop.project, shop.state, shop.cache, shop.site)

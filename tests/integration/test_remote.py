@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
-import json
 import os
 import shlex
 import socket
@@ -21,6 +20,7 @@ import pytest
 
 from imagebuilder import __version__
 from imagebuilder.errors import HostError, ImagebuilderError, InputError, WorkError
+from imagebuilder.image.types import ImageBoot, ImageRoot
 from imagebuilder.process import run
 from imagebuilder.program import program
 from imagebuilder.publish.channel import promote
@@ -33,6 +33,7 @@ from imagebuilder.report.save import find_reports
 from imagebuilder.store.repository import ImageRef, Store, make_store
 from imagebuilder.tree import Tree, make_tree
 from imagebuilder.ui import Ui
+from tests.images import IMAGE, put_manifest
 from tests.integration.started import start
 from tests.unit.planted_reports import NO_ROOT, make_report, plant
 
@@ -175,17 +176,14 @@ def make_image(store: Store, root: Path, version: str, profile: str = "small") -
     image.mkdir()
     for name, content in boot.items():
         (image / name).write_bytes(content)
-    parts = {
-        name.removesuffix(".img"): {"sha256": hashlib.sha256(c).hexdigest(), "size": len(c)}
-        for name, c in boot.items()
-    }
-    manifest = {
-        "schema": 1, "profile": profile, "version": version, "epoch": 1,
-        "boot": {"root": "nfs", "cmdline": ["console=ttyS0"]},
-        "root": {"commit": commit, "size": 1_000_000}, "kernel": parts, "packages": [],
-        "layers": [],
-    }  # fmt: skip
-    (image / "manifest.json").write_text(json.dumps(manifest))
+    made = replace(
+        IMAGE,
+        profile=profile,
+        version=version,
+        boot=ImageBoot("nfs", ("console=ttyS0",)),
+        root=ImageRoot(commit, "", 1_000_000),
+    )
+    put_manifest(image, made)
     (image / "cmdline").write_text("console=ttyS0\n")
     (image / "sbom.spdx.json").write_text("{}\n")
     return store.commit_image(profile, version, image, epoch=1)

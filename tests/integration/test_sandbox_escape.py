@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.checks.room import staying
 from imagebuilder.process import Word, run
 from imagebuilder.sandbox import Sandbox
+from imagebuilder.sandbox_lasting import staying
 from tests.integration.escapes import HARMLESS, OF_NETWORK, WAYS, call
 
 pytestmark = pytest.mark.root

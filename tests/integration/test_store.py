@@ -7,11 +7,13 @@ import os
 import shutil
 import stat
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from imagebuilder.errors import InputError, WorkError
+from imagebuilder.image.types import encode_image, read_image
 from imagebuilder.locks import held, is_held
 from imagebuilder.process import run
 from imagebuilder.sandbox import Sandbox
@@ -19,6 +21,7 @@ from imagebuilder.store.records import Record, drop_records, find_record, make_r
 from imagebuilder.store.repository import Store
 from imagebuilder.store.upper import OPAQUE, Changes, settle
 from imagebuilder.store.workplace import KEPT, keep, remove_tree, sweep, workplace
+from tests.images import IMAGE
 from tests.integration.changes import snapshot
 from tests.integration.published import check_objects
 
@@ -187,11 +190,12 @@ def test_image_names(busybox: Path, store: Store) -> None:
     for version in ("20260101000000-aaaaaaaa", "20260102000000-bbbbbbbb"):
         tree = busybox / "image"
         tree.mkdir()
-        (tree / "manifest.json").write_text(f'{{"version": "{version}"}}')
+        (tree / "manifest.json").write_text(encode_image(replace(IMAGE, version=version)))
         store.commit_image("demo", version, tree, epoch=1)
     assert store.image("demo@aaaaaaaa").version.endswith("aaaaaaaa")
     assert store.image("demo").version.endswith("bbbbbbbb")
-    assert store.manifest(store.image("demo@20260102")) == {"version": "20260102000000-bbbbbbbb"}
+    image = read_image(store, store.image("demo@20260102"))
+    assert image == replace(IMAGE, version="20260102000000-bbbbbbbb")
     with pytest.raises(InputError, match="more than one version of demo fits"):
         store.image("demo@2026010")
     with pytest.raises(InputError, match="no version of demo fits"):

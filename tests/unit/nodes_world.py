@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from imagebuilder.image.types import encode_image
 from imagebuilder.tree import Tree, make_tree
+from tests.images import IMAGE
 
 MAC1, MAC2 = "52:54:00:77:00:01", "52:54:00:77:00:02"
-BOOT = {"root": "nfs", "cmdline": ["ip=dhcp", "quiet"]}
 
 
 def node_tree(top: Path) -> Tree:
@@ -19,8 +19,8 @@ def node_tree(top: Path) -> Tree:
     tree = make_tree(top / "tree")
     for profile, version in (("generic", "v1"), ("generic", "v2"), ("rx", "v1")):
         tree.release(profile, version).mkdir(parents=True)
-        manifest = tree.release(profile, version) / "manifest.json"
-        manifest.write_text(json.dumps({"boot": BOOT}))
+        manifest = encode_image(replace(IMAGE, profile=profile, version=version))
+        (tree.release(profile, version) / "manifest.json").write_text(manifest)
     move_channel(tree, "generic", "stable", "v1")
     move_channel(tree, "generic", "candidate", "v2")
     (tree.http / "live/ubuntu").mkdir()

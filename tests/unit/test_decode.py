@@ -20,7 +20,6 @@ from imagebuilder.decode import (
     reading,
 )
 from imagebuilder.errors import InputError
-from imagebuilder.store.manifest import load_manifest, parse_manifest
 
 
 @dataclass(frozen=True)
@@ -105,32 +104,3 @@ def test_a_box() -> None:
 def test_taking_apart_what_has_another_shape(value: object) -> None:
     with pytest.raises(InputError, match="is damaged"), reading("f.json"):
         value["a"]["b"]  # type: ignore[index]
-
-
-@pytest.mark.parametrize(
-    "part",
-    [
-        '"root": 1', '"root": {"size": "1"}', '"root": {"size": -1}', '"root": null',
-        '"boot": {"cmdline": "quiet"}', '"packages": {}', '"packages": [1]',
-        '"layers": [{"inputs": []}]', '"layers": [{"inputs": {"users": {"a": [1]}}}]',
-        '"epoch": 1e3', '"epoch": 99999999999999', '"proof": []', '"proof": null',
-        '"proof": {"answers": [{"findings": 3}]}', '"listens": 3', '"overlays": [[]]',
-        '"kernel": {"vmlinuz": "x"}', '"builds": [{"wheels": null}]', '"wheels": [{"path": 7}]',
-        '"expectations": []', '"hardware": [null]', '"sources": ["debian"]',
-    ],
-)  # fmt: skip
-def test_a_manifest_with_a_part_of_another_kind(part: str, tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text("{" + part + "}")
-    with pytest.raises(InputError, match="is damaged") as caught:
-        load_manifest(tmp_path)
-    assert caught.value.faults[0].where == str(tmp_path / "manifest.json")
-
-
-def test_a_part_that_a_manifest_lacks_is_named_when_it_is_asked_for() -> None:
-    manifest = parse_manifest('{"root": {"commit": "ab"}}', "generic@1")
-    assert manifest.get("proof") is None
-    assert manifest["root"] == {"commit": "ab"}
-    with pytest.raises(InputError, match="generic@1: is damaged: the key 'boot' is missing"):
-        manifest["boot"]
-    with pytest.raises(InputError, match="the key 'size' is missing"):
-        manifest["root"]["size"]

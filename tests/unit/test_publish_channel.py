@@ -4,17 +4,18 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import re
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from imagebuilder.digest import Json, digest_of_file
+from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.files import exchange, make_folder, point_link
+from imagebuilder.image.types import ImageBoot, ImageRoot
 from imagebuilder.nodes.show import root_word
 from imagebuilder.publish.channel import Moved, promote, rollback
 from imagebuilder.publish.content import (
@@ -25,18 +26,18 @@ from imagebuilder.publish.content import (
     read_sums,
     render_sums,
 )
-from imagebuilder.publish.find import ReleaseName, find_release, find_releases, open_tree
+from imagebuilder.publish.find import find_release, find_releases, open_tree
 from imagebuilder.publish.gate import Passage
 from imagebuilder.publish.journal import KEEP, UNKEEP, read_tail
 from imagebuilder.publish.removal import keep_release
 from imagebuilder.publish.space import space_needed
-from imagebuilder.publish.stage import Facts, read_facts, render_script
-from imagebuilder.store.repository import ImageRef
+from imagebuilder.publish.stage import check_cmdline, render_script
 from imagebuilder.tree import FOLDERS, Tree, make_tree
 from imagebuilder.ui import Ui
-from tests.planted_roots import plant_root, recorded
+from tests.images import IMAGE, put_manifest
+from tests.planted_roots import plant_root
 
-FACTS = Facts(ReleaseName("demo", "20260101-aa"), "i", "c", 1, 1, "nfs", "ip=dhcp quiet", {})
+BOOTED = replace(IMAGE, version="20260101-aa")
 
 
 UNTESTED = "the gate is the affair of another test"
@@ -67,8 +68,8 @@ def make_release(tree: Tree, version: str, profile: str = "demo") -> None:
     names = ("vmlinuz", "initrd.img", "boot.ipxe", "manifest.json")
     for name in names[:-1]:
         (folder / name).write_text(f"{name} {version}")
-    manifest = recorded(folder, plant_root(tree, profile, version))
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    root = ImageRoot(plant_root(tree, profile, version), "", 0)
+    put_manifest(folder, replace(IMAGE, profile=profile, version=version, root=root))
     sums = {name: digest_of_file(folder / name) for name in names}
     (folder / "SHA256SUMS").write_text(render_sums(sums))
 
@@ -214,7 +215,7 @@ def test_a_full_disk_is_the_hosts_fault(tmp_path: Path) -> None:
 
 
 def test_a_script_names_its_version_and_no_channel() -> None:
-    text = render_script(FACTS)
+    text = render_script(BOOTED)
     assert text.startswith("#!ipxe\n")
     assert text.count("20260101-aa") >= 4
     assert "channels" not in text
@@ -251,7 +252,7 @@ def root_word_of(script: str, kind: str) -> str:
     ],
 )
 def test_the_script_and_what_is_shown_of_a_node_name_the_same_root(kind: str, word: str) -> None:
-    found = root_word_of(render_script(FACTS), kind)
+    found = root_word_of(render_script(BOOTED), kind)
     for name, value in (
         ("release-url", "${http}/releases/${release-path}"), ("release-path", "demo/20260101-aa")
     ):  # fmt: skip
@@ -263,19 +264,15 @@ def test_the_script_and_what_is_shown_of_a_node_name_the_same_root(kind: str, wo
 
 
 def test_every_label_of_the_script_exists() -> None:
-    text = render_script(FACTS)
+    text = render_script(BOOTED)
     labels = set(re.findall(r"^:(\w+)$", text, re.MULTILINE))
     assert set(re.findall(r"goto (\w+)", text)) == labels
 
 
 @pytest.mark.parametrize("word", ["a=${net0/mac}", "&&", "||"])
 def test_words_that_ipxe_would_change_are_refused(word: str) -> None:
-    manifest: dict[str, Json] = {
-        "boot": {"root": "nfs", "cmdline": [word]}, "root": {"commit": "c", "size": 1}, "epoch": 1,
-        "kernel": {"vmlinuz": {"sha256": "x"}, "initrd": {"sha256": "x"}},
-    }  # fmt: skip
     with pytest.raises(InputError, match="iPXE would not pass the word"):
-        read_facts(ImageRef("demo", "1", "i"), manifest)
+        check_cmdline(replace(IMAGE, boot=ImageBoot("nfs", (word,))))
 
 
 def test_many_who_keep_one_release_and_take_that_back_do_so_in_turn(tree: Tree) -> None:

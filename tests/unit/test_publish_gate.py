@@ -8,13 +8,18 @@ import json
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from imagebuilder.decode import Opaque
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import InputError, WorkError
+from imagebuilder.image.types import ImageBoot, ImageRoot
+from imagebuilder.proof.as_json import proof_json
+from imagebuilder.proof.types import Answer, Finding, Level, Proof, Question
 from imagebuilder.publish.channel import Moved, promote, rollback
 from imagebuilder.publish.content import DamagedError, release_digests, render_sums
 from imagebuilder.publish.find import ReleaseName
@@ -27,7 +32,8 @@ from imagebuilder.report.as_json import report_json
 from imagebuilder.report.standing import State
 from imagebuilder.tree import Tree, make_tree
 from imagebuilder.ui import Ui
-from tests.planted_roots import plant_root, recorded
+from tests.images import IMAGE, put_manifest
+from tests.planted_roots import plant_root
 from tests.unit.planted_reports import NO_ROOT, make_report, plant
 
 OLD, NEW = "rx@20260101-aa", "rx@20260102-bb"
@@ -56,29 +62,30 @@ def tree(tmp_path: Path) -> Tree:
     return tree
 
 
-UNPROVED = {
-    "answers": [
-        {"findings": [{"level": "fact", "what": "six targets"}]},
-        {"findings": [{"level": "fault", "what": "no code for gfx1151"}]},
-    ]
-}
+UNPROVED = proof_json(
+    Proof("rx", "1", (Answer(Question.CODE, (
+        Finding(Question.CODE, Level.FACT, "six targets"),
+        Finding(Question.CODE, Level.FAULT, "no code for gfx1151"),
+    )),))
+)  # fmt: skip
 
 
-def make_release(
-    tree: Tree, name: str, root: str = "nfs", proof: Mapping[str, object] | None = None
-) -> None:
+def make_release(tree: Tree, name: str, root: str = "nfs", proof: Opaque | None = None) -> None:
     """A release with the files every release has, and what names the commit of its root."""
     profile, _, version = name.partition("@")
     folder = tree.release(profile, version)
     folder.mkdir(parents=True)
     for file in ("vmlinuz", "initrd.img", "boot.ipxe", "root.squashfs"):
         (folder / file).write_text(f"{file} {version}")
-    manifest = {
-        **recorded(folder, plant_root(tree, profile, version)),
-        "boot": {"root": root},
-        "proof": proof or {},
-    }
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    made = replace(
+        IMAGE,
+        profile=profile,
+        version=version,
+        boot=ImageBoot(root, ()),
+        root=ImageRoot(plant_root(tree, profile, version), "", 0),
+        proof=proof,
+    )
+    put_manifest(folder, made)
     sums = {path.name: digest_of_file(path) for path in folder.iterdir()}
     (folder / "SHA256SUMS").write_text(render_sums(sums))
     tree.shared_squashfs(profile, version).hardlink_to(folder / "root.squashfs")

@@ -77,7 +77,7 @@ def initrd(host: Host, facts: Facts) -> Initrd:
 @pytest.fixture(scope="session")
 def modules(tree: Path, facts: Facts) -> frozenset[str]:
     """The modules of the image's kernel, as paths below its folder of modules."""
-    folder = f"/usr/lib/modules/{facts.kernel}/"
+    folder = f"/usr/lib/modules/{facts.image.kernel.release}/"
     return frozenset(
         file.path.removeprefix(folder)
         for file in walk(tree, folder.rstrip("/"))
@@ -87,7 +87,7 @@ def modules(tree: Path, facts: Facts) -> frozenset[str]:
 
 def builtin(tree: Path, facts: Facts) -> set[str]:
     """The drivers that are a part of the kernel itself."""
-    path = tree / "usr/lib/modules" / facts.kernel / "modules.builtin"
+    path = tree / "usr/lib/modules" / facts.image.kernel.release / "modules.builtin"
     return {driver_of(line) for line in path.read_text().split()} if path.is_file() else set()
 
 
@@ -95,39 +95,46 @@ def builtin(tree: Path, facts: Facts) -> set[str]:
 def test_there_is_one_kernel(tree: Path, facts: Facts) -> None:
     folder = tree / "usr/lib/modules"
     found = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
-    if found != [facts.kernel]:
+    if found != [facts.image.kernel.release]:
         pytest.fail(
             f"modules of {', '.join(found) or 'no kernel'} in /usr/lib/modules, the image boots "
-            f"{facts.kernel}\n{REBUILD}"
+            f"{facts.image.kernel.release}\n{REBUILD}"
         )
 
 
 @pytest.mark.static
 def test_modules_are_listed(tree: Path, facts: Facts, modules: frozenset[str]) -> None:
-    folder = tree / "usr/lib/modules" / facts.kernel
+    folder = tree / "usr/lib/modules" / facts.image.kernel.release
     missing = [name for name in INDEXES if not (folder / name).is_file()]
     if missing:
-        pytest.fail(f"{', '.join(missing)} missing in /usr/lib/modules/{facts.kernel}: depmod")
+        pytest.fail(
+            f"{', '.join(missing)} missing in /usr/lib/modules/{facts.image.kernel.release}: depmod"
+        )
     listed = {line.partition(":")[0] for line in (folder / "modules.dep").read_text().splitlines()}
     wrong = [f"{name} is not in modules.dep" for name in sorted(modules - listed)]
     wrong += [f"{name} is in modules.dep, but not there" for name in sorted(listed - modules)]
     if wrong:
         many = f" and {len(wrong) - MOST} more" if len(wrong) > MOST else ""
-        pytest.fail(f"{'; '.join(wrong[:MOST])}{many}\nrun depmod {facts.kernel} after the change")
+        depmod = f"depmod {facts.image.kernel.release}"
+        pytest.fail(f"{'; '.join(wrong[:MOST])}{many}\nrun {depmod} after the change")
 
 
 @pytest.mark.static
 def test_every_module_is_for_the_kernel(
     host: Host, tree: Path, facts: Facts, modules: frozenset[str]
 ) -> None:
-    shipped = shipped_sums(tree, facts.kernel)
+    shipped = shipped_sums(tree, facts.image.kernel.release)
     strange = sorted(name for name in modules if md5_of(tree, facts, name) != shipped.get(name))
     told = (row for part in parts(strange) for row in ask_modinfo(host, facts, part))
-    wrong = [f"{name} is for {said or 'none'}" for name, said in told if said != facts.kernel]
+    wrong = [
+        f"{name} is for {said or 'none'}"
+        for name, said in told
+        if said != facts.image.kernel.release
+    ]
     if wrong:
         many = f" and {len(wrong) - MOST} more" if len(wrong) > MOST else ""
         pytest.fail(
-            f"the kernel is {facts.kernel}, but {'; '.join(wrong[:MOST])}{many}\n"
+            f"the kernel is {facts.image.kernel.release}, but {'; '.join(wrong[:MOST])}{many}\n"
             "a module must be built for the kernel of the image, not for the running one "
             "(dkms -k, make KERNELRELEASE=)"
         )
@@ -148,7 +155,7 @@ def shipped_sums(tree: Path, kernel: str) -> dict[str, str]:
 
 def md5_of(tree: Path, facts: Facts, name: str) -> str:
     """The MD5 of one module."""
-    path = tree / "usr/lib/modules" / facts.kernel / name
+    path = tree / "usr/lib/modules" / facts.image.kernel.release / name
     return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
 
 
@@ -162,7 +169,7 @@ def ask_modinfo(host: Host, facts: Facts, names: Sequence[str]) -> Iterator[tupl
     """The kernel that each module says it is for; nothing for one that says none."""
     words = " ".join(shlex.quote(name) for name in names)
     asking = f'for m in {words}; do echo "$m $(modinfo -F vermagic "$m" 2> /dev/null)"; done'
-    said = host.run(f"cd /usr/lib/modules/{facts.kernel} && {asking}")
+    said = host.run(f"cd /usr/lib/modules/{facts.image.kernel.release} && {asking}")
     for line in said.stdout.splitlines():
         name, _, vermagic = line.partition(" ")
         yield name, vermagic.partition(" ")[0]
@@ -179,13 +186,18 @@ def test_kernel_is_the_one_of_the_modules(facts: Facts) -> None:
         pytest.fail("vmlinuz is not a bzImage: its header is damaged or of another processor")
     start = struct.unpack_from("<H", head, 0x20E)[0] + 0x200
     release = head[start : start + 256].split(b"\0")[0].split(b" ")[0].decode(errors="replace")
-    if release != facts.kernel:
-        pytest.fail(f"vmlinuz is {release}, the modules are for {facts.kernel}\n{REBUILD}")
+    if release != facts.image.kernel.release:
+        pytest.fail(
+            f"vmlinuz is {release}, the modules are for {facts.image.kernel.release}\n{REBUILD}"
+        )
 
 
 @pytest.mark.static
 def test_kernel_and_initrd_are_those_of_the_manifest(facts: Facts) -> None:
-    pairs = ((facts.vmlinuz, facts.vmlinuz_sha256), (facts.initrd, facts.initrd_sha256))
+    pairs = (
+        (facts.vmlinuz, facts.image.kernel.vmlinuz.sha256),
+        (facts.initrd, facts.image.kernel.initrd.sha256),
+    )
     if not all(path for path, _ in pairs):
         pytest.skip("kernel and initrd are not at hand")
     wrong = [Path(path).name for path, digest in pairs if digest_of_file(Path(path)) != digest]
@@ -215,9 +227,10 @@ def test_what_follows_the_initrd_is_found(facts: Facts) -> None:
 @pytest.mark.static
 def test_initrd_is_for_the_kernel(initrd: Initrd, facts: Facts) -> None:
     found = initrd.kernels()
-    if found != {facts.kernel}:
+    if found != {facts.image.kernel.release}:
         said = ", ".join(sorted(found)) or "no kernel"
-        pytest.fail(f"the initrd has modules of {said}, the image boots {facts.kernel}\n{REBUILD}")
+        boots = facts.image.kernel.release
+        pytest.fail(f"the initrd has modules of {said}, the image boots {boots}\n{REBUILD}")
 
 
 @pytest.mark.static
@@ -257,7 +270,7 @@ def test_initrd_has_the_drivers(
 @pytest.mark.static
 def test_initrd_has_the_firmware_of_its_nics(host: Host, facts: Facts, initrd: Initrd) -> None:
     drivers = " ".join(sorted(initrd.drivers() & set(NIC_DRIVERS)))
-    script = f"for d in {drivers}; do modinfo -k {facts.kernel} -F firmware $d; done"
+    script = f"for d in {drivers}; do modinfo -k {facts.image.kernel.release} -F firmware $d; done"
     named = sorted(set(host.run(script).stdout.split()))
     finding = f"cd /usr/lib/firmware && ls -d {' '.join(f'{n} {n}.xz {n}.zst' for n in named)}"
     there = host.run(f"{finding} 2> /dev/null").stdout.split() if named else []

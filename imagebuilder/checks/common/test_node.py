@@ -161,7 +161,7 @@ def test_root_is_the_release(told: Told, node: NodeFacts, facts: Facts) -> None:
         pytest.fail(f"the root comes from {export or source}, expected {node.source}")
     if "ro" not in options.split(","):
         pytest.fail(f"the release is mounted {options}: it must be read-only")
-    expected = (f"IMAGE_ID={facts.profile}", f"IMAGE_VERSION={facts.version}")
+    expected = (f"IMAGE_ID={facts.image.profile}", f"IMAGE_VERSION={facts.image.version}")
     if set(told["release"]) != set(expected):
         said = " ".join(told["release"]) or "without a name"
         pytest.fail(f"the root is {said}, expected {' '.join(expected)}")
@@ -175,7 +175,7 @@ def mount_of(told: Told, name: str) -> tuple[str, str, str]:
 
 @pytest.mark.boot
 def test_kernel_is_the_one_of_the_image(told: Told, facts: Facts) -> None:
-    assert told.one("kernel") == facts.kernel
+    assert told.one("kernel") == facts.image.kernel.release
 
 
 @pytest.mark.boot
@@ -216,16 +216,16 @@ def test_node_is_itself(told: Told, node: NodeFacts) -> None:
 
 @pytest.mark.boot
 def test_only_declared_ports_listen(told: Told, facts: Facts) -> None:
-    if facts.listens is None:
+    if facts.image.listens is None:
         pytest.skip("the image is from before `listens:`, build it again")
     found: dict[str, list[str]] = {}
     for one in find_listeners(told):
-        if one.port not in facts.listens:
+        if one.port not in facts.image.listens:
             found.setdefault(f"{one.port} ({one.program})", []).append(one.address)
     if found:
         said = "; ".join(f"{what} on {' and '.join(where)}" for what, where in found.items())
         pytest.fail(
-            f"listens: {said}; declared: {', '.join(facts.listens) or 'none'}\n"
+            f"listens: {said}; declared: {', '.join(facts.image.listens) or 'none'}\n"
             "switch it off, or declare it under `listens:` in the overlay that wants it"
         )
 
@@ -274,7 +274,7 @@ def test_modules_are_loaded(told: Told) -> None:
 
 @pytest.mark.boot
 def test_groups_are_there(told: Told, facts: Facts) -> None:
-    missing = sorted(set(facts.groups) - set(told["groups"]))
+    missing = sorted(set(facts.image.groups) - set(told["groups"]))
     if missing:
         pytest.fail(f"{', '.join(missing)}: no such group; was /etc/group replaced?")
 

@@ -65,7 +65,7 @@ def is_own_file(tree: Path, path: str) -> bool:
 
 @pytest.mark.static
 def test_command_line_has_no_secret(facts: Facts) -> None:
-    keys = [word.partition("=")[0] for word in facts.cmdline if "=" in word]
+    keys = [word.partition("=")[0] for word in facts.image.boot.cmdline if "=" in word]
     found = [name for name in keys if any(secret in name.lower() for secret in SECRET_WORDS)]
     if found:
         names = ", ".join(found)

@@ -95,7 +95,7 @@ def test_declared_units_are_enabled_or_masked(tree: Path, facts: Facts) -> None:
         if link.is_link and Path(link.path).parent.suffix in WANTS
     }
     found = []
-    for unit, verb in facts.units.items():
+    for unit, verb in facts.image.units.items():
         masked = is_masked(tree, unit)
         if verb == "enable" and (masked or unit not in wanted):
             found.append(f"{unit} is {'masked' if masked else 'not enabled'}")
@@ -125,8 +125,8 @@ def unit_of(path: str) -> str:
 def test_declared_groups_and_users_are_there(tree: Path, facts: Facts) -> None:
     groups = dict(rows(tree / "etc/group"))
     users = dict(rows(tree / "etc/passwd"))
-    found = [f"the group {name}" for name in facts.groups if name not in groups]
-    for user in facts.users:
+    found = [f"the group {name}" for name in facts.image.groups if name not in groups]
+    for user in facts.image.users:
         if user.name not in users:
             found.append(f"the user {user.name}")
             continue
@@ -150,7 +150,7 @@ def rows(path: Path) -> Iterator[tuple[str, list[str]]]:
 def test_nothing_needs_file_capabilities(
     tree: Path, facts: Facts, everything: tuple[Found, ...]
 ) -> None:
-    if facts.root != "nfs":
+    if facts.image.boot.root != "nfs":
         pytest.skip("nodes of this profile boot a packed root, which keeps them")
     text = "\n".join(p.read_text() for p in sysctl_files(tree))
     found = [
@@ -174,7 +174,7 @@ def sysctl_files(tree: Path) -> list[Path]:
 def test_nothing_has_access_control_lists(
     tree: Path, facts: Facts, everything: tuple[Found, ...]
 ) -> None:
-    if facts.root != "nfs":
+    if facts.image.boot.root != "nfs":
         pytest.skip("nodes of this profile boot a packed root")
     found = [
         file.path

@@ -72,7 +72,7 @@ def test_device_nodes_are_of_render_and_it_may_lock_memory(host: Host) -> None:
 @pytest.mark.static
 def test_the_iommu_stays_on(facts: Facts) -> None:
     # amdxdna shares the process's page tables with the NPU (SVA), which only the IOMMU can do.
-    assert not {"amd_iommu=off", "iommu=off"} & set(facts.cmdline)
+    assert not {"amd_iommu=off", "iommu=off"} & set(facts.image.boot.cmdline)
 
 
 @pytest.mark.boot

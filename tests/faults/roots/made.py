@@ -10,19 +10,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from imagebuilder.digest import Json
+from imagebuilder.image.types import ImageBoot, ImageWheel, encode_image
 from imagebuilder.process import Completed
 from imagebuilder.proof.libraries.prove import LOAD
 from imagebuilder.proof.python.ask import MARK
 from imagebuilder.publish.find import ReleaseName
-from imagebuilder.recipe.expectations import Expectations, plain
+from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.types import Hardware
 from imagebuilder.root import Root
 from imagebuilder.tree import Tree, make_tree
+from tests.images import IMAGE, packages_of
 
 PREFIX = "made-"
 VERSION = "20260101000000-00000000"
@@ -127,16 +129,17 @@ def make_site_of(tree: Tree, made: Made) -> tuple[ReleaseName, Path]:
     root = tree.root(release.profile, release.version)
     for place in (folder, root):
         place.mkdir(parents=True)
-    manifest: dict[str, Json] = {
-        "profile": release.profile,
-        "version": release.version,
-        "kernel": {"release": made.kernel},
-        "boot": {"root": "nfs", "cmdline": list(made.cmdline)},
-        "hardware": [{"pci": h.pci, "name": h.name, "target": h.target} for h in made.hardware],
-        "expectations": plain(made.expectations),
-        "packages": [{"name": name, "version": v} for name, v in made.packages.items()],
-        "wheels": [{"path": p, "name": name, "version": v} for p, name, v in made.wheels],
-    }
-    (folder / "manifest.json").write_text(json.dumps(manifest, indent=1))
+    image = replace(
+        IMAGE,
+        profile=release.profile,
+        version=release.version,
+        kernel=replace(IMAGE.kernel, release=made.kernel),
+        boot=ImageBoot("nfs", made.cmdline),
+        hardware=made.hardware,
+        expectations=made.expectations,
+        packages=packages_of(made.packages),
+        wheels=tuple(ImageWheel(name, version, "", path) for path, name, version in made.wheels),
+    )
+    (folder / "manifest.json").write_text(encode_image(image))
     (folder / ANSWERS).write_text(json.dumps(made.answers, indent=1))
     return release, root

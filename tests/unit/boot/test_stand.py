@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,9 +16,10 @@ from imagebuilder.errors import InputError
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.publish.find import ReleaseName
 from imagebuilder.tree import make_tree
+from tests.images import IMAGE
 
 OLD, NEW = ReleaseName("generic", "20260101-a"), ReleaseName("generic", "20260202-b")
-FACTS = Facts("generic", "20260101-a", "7.2", (), "nfs", (), (), (), (), (), "", "")
+FACTS = Facts(replace(IMAGE, profile="generic", version="20260101-a"))
 
 
 def test_the_view_has_the_release_as_candidate_and_nodes_that_boot_it(tmp_path: Path) -> None:

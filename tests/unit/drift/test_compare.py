@@ -3,18 +3,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from imagebuilder.drift.compare import compare_boots, differences
 from imagebuilder.drift.show import render_drift
 from imagebuilder.drift.types import PARTS, BootContent, DriftState, NodeBoot, NodeDrift, Reboot
+from imagebuilder.image.types import BootFile, ImageBoot, ImageKernel
 from imagebuilder.nodes.given import Given
 from imagebuilder.publish.find import ReleaseName
+from tests.images import IMAGE, packages_of
 
 ONE, TWO = ReleaseName("demo", "1"), ReleaseName("demo", "2")
-CONTENT = BootContent(
-    "k1", "i1", "r1", "nfs", ("ip=dhcp", "quiet"), "6.12.1", {"libc6:amd64": "2.43"}
-)
+CONTENT = BootContent(replace(IMAGE, packages=packages_of({"libc6": "2.43"})), "r1")
+
+
+def content(
+    root: str = "r1",
+    *,
+    pair: tuple[str, str] = ("k1", "i1"),
+    kernel: str = "6.12.1",
+    kind: str = "nfs",
+    words: tuple[str, ...] = ("ip=dhcp", "quiet"),
+    packages: Mapping[str, str] = MappingProxyType({"libc6": "2.43"}),
+) -> BootContent:
+    """CONTENT with other parts."""
+    vmlinuz, initrd = (BootFile(sha256, 1) for sha256 in pair)
+    image = replace(
+        IMAGE,
+        kernel=ImageKernel(kernel, vmlinuz, initrd),
+        boot=ImageBoot(kind, words),
+        packages=packages_of(packages),
+    )
+    return BootContent(image, root)
+
+
 GIVEN = Given(("console=tty0", "debug"), "", {"/etc/hostname": "-0644 0:0 aa"})
 OLD = NodeBoot(ONE, CONTENT, GIVEN)
 NEW = NodeBoot(TWO, CONTENT, GIVEN)
@@ -31,17 +55,17 @@ def test_another_name_of_the_same_content_is_no_change() -> None:
 
 
 def test_each_part_changes_by_itself() -> None:
-    kernel = replace(CONTENT, vmlinuz="k2", kernel="6.12.2")
+    kernel = content(pair=("k2", "i1"), kernel="6.12.2")
     assert why(OLD, replace(NEW, content=kernel)) == {"kernel": ("kernel 6.12.1 -> 6.12.2",)}
-    rebuilt = replace(CONTENT, vmlinuz="k2", initrd="i2")
+    rebuilt = content(pair=("k2", "i2"))
     assert why(OLD, replace(NEW, content=rebuilt)) == {
         "kernel": ("another vmlinuz", "another initrd.img")
     }
-    root = replace(CONTENT, root="r2")
+    root = content("r2")
     assert why(OLD, replace(NEW, content=root)) == {
         "root": ("root: the same packages, other files",)
     }
-    words = replace(CONTENT, words=("quiet", "ip=dhcp"))
+    words = content(words=("quiet", "ip=dhcp"))
     assert why(OLD, replace(NEW, content=words)) == {
         "cmdline": ("in another order: quiet ip=dhcp",)
     }
@@ -55,7 +79,7 @@ def test_each_part_changes_by_itself() -> None:
 
 def test_packages_tell_how_a_root_differs() -> None:
     more = {"libc6:amd64": "2.44", "a:all": "1", "b:all": "1", "c:all": "1"}
-    other = replace(CONTENT, root="r2", packages=more)
+    other = content("r2", packages=more)
     told = "root: 4 packages: a:all - -> 1, b:all - -> 1, c:all - -> 1 and 1 more"
     assert why(OLD, replace(NEW, content=other)) == {"root": (told,)}
 
@@ -86,7 +110,7 @@ def test_what_a_node_never_told_is_unknown_and_never_the_same() -> None:
     old = replace(OLD, given=None, ungiven="booted before")
     assert why(old, NEW) == {"cmdline": ("booted before",), "files": ("booted before",)}
     # The release's part of the command line is known all the same.
-    other = replace(NEW, content=replace(CONTENT, words=()))
+    other = replace(NEW, content=content(words=()))
     parts = compare_boots(old, other)
     assert (parts["cmdline"].state, parts["files"].state) == (
         DriftState.CHANGES,
@@ -111,11 +135,11 @@ def test_one_change_is_enough_and_one_doubt_leaves_no_no() -> None:
     assert drift(OLD, NEW).reboot is Reboot.NO
     doubt = replace(OLD, given=None)
     assert drift(doubt, NEW).reboot is Reboot.UNKNOWN
-    assert drift(doubt, replace(NEW, content=replace(CONTENT, root="r2"))).reboot is Reboot.YES
+    assert drift(doubt, replace(NEW, content=content("r2"))).reboot is Reboot.YES
 
 
 def test_a_person_sees_a_line_and_then_why() -> None:
-    changed = replace(NEW, content=replace(CONTENT, vmlinuz="k2", kernel="6.12.2"))
+    changed = replace(NEW, content=content(pair=("k2", "i1"), kernel="6.12.2"))
     said = render_drift([drift(OLD, changed), drift(OLD, OLD)], []).splitlines()
     assert said[0].split() == ["node", "running", "would", "boot", *PARTS, "reboot"]
     assert said[1].split() == ["n1", "demo@1", "demo@2", "changes", "same", "same", "same", "yes"]
@@ -125,6 +149,6 @@ def test_a_person_sees_a_line_and_then_why() -> None:
 
 def test_releases_differ_in_words() -> None:
     assert differences(CONTENT, CONTENT) == ()
-    assert differences(CONTENT, replace(CONTENT, kind="http", words=("ip=dhcp",))) == (
+    assert differences(CONTENT, content(kind="http", words=("ip=dhcp",))) == (
         "command line without quiet", "root over nfs -> http",
     )  # fmt: skip

@@ -26,6 +26,7 @@ from imagebuilder.drift.types import (
     NodeDrift,
     Reboot,
 )
+from imagebuilder.image.types import BootFile
 from imagebuilder.nodes.given import Given, read_served
 from imagebuilder.nodes.types import Node
 from imagebuilder.publish.find import ReleaseName
@@ -64,13 +65,12 @@ def with_content(name: str) -> Wrong:
     def plain(boot: NodeBoot) -> NodeBoot:
         if boot.content is None:
             return boot
-        content = replace(
-            boot.content,
-            vmlinuz="" if name == "vmlinuz" else boot.content.vmlinuz,
-            initrd="" if name == "initrd" else boot.content.initrd,
-            root="?" if name == "root" else boot.content.root,
-        )
-        return replace(boot, content=content)
+        if name == "root":
+            return replace(boot, content=replace(boot.content, root="?"))
+        image, none = boot.content.image, BootFile("", 0)
+        old = image.kernel
+        kernel = replace(old, vmlinuz=none) if name == "vmlinuz" else replace(old, initrd=none)
+        return replace(boot, content=replace(boot.content, image=replace(image, kernel=kernel)))
 
     return lambda old, new: compare_boots(plain(old), plain(new))
 

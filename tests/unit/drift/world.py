@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from imagebuilder.image.types import ImageBoot, ImageLayer, ImageRoot
 from imagebuilder.lock.file import make_lock_file
 from imagebuilder.lock.sources import asked_of
 from imagebuilder.lock.types import Lock, LockedLayer, LockedSource
@@ -21,6 +20,7 @@ from imagebuilder.settings import Settings
 from imagebuilder.store.repository import ImageRef, Store, make_store
 from imagebuilder.tree import CANDIDATE, Tree, make_tree
 from imagebuilder.ui import Ui
+from tests.images import IMAGE, packages_of, put_manifest
 from tests.unit.recipe.conftest import make_project
 
 EPOCH = 1_790_000_000
@@ -102,14 +102,13 @@ class World:
 
         One that is called planned-something has the layers of the recipe too.
         """
-        layers: list[Mapping[str, object]] = []
+        layers: tuple[ImageLayer, ...] = ()
         if not version or version.startswith("planned"):
             plan = plan_of(profile, self.settings)
             version = version or plan.version
-            layers = [
-                {"title": s.step.title, "digest": s.digest, "inputs": s.step.inputs()}
-                for s in plan.steps
-            ]
+            layers = tuple(
+                ImageLayer(s.step.title, s.digest, s.step.inputs(), 0, 0) for s in plan.steps
+            )
         work = self.top / "work" / f"{profile}-{version}"
         make_root(work / "root", made)
         root = self.store.commit(work / "root", epoch=made.epoch)
@@ -119,25 +118,18 @@ class World:
         pair = {"vmlinuz": made.kernel, "initrd.img": made.initrd}
         for name, text in pair.items():
             (files / name).write_text(text)
-        sums = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in pair.items()}
-        manifest = {
-            "profile": profile,
-            "version": version,
-            "epoch": made.epoch,
-            "boot": {"root": made.root, "cmdline": made.cmdline},
-            "root": {"commit": root, "size": 1000},
-            "kernel": {
-                "release": made.kernel,
-                "vmlinuz": {"sha256": sums["vmlinuz"]},
-                "initrd": {"sha256": sums["initrd.img"]},
-            },
-            "layers": layers,
-            "packages": [
-                {"name": name, "architecture": "amd64", "version": each, "installed-size": 1000}
-                for name, each in made.packages.items()
-            ],
-        }
-        (files / "manifest.json").write_text(json.dumps(manifest))
+        image = replace(
+            IMAGE,
+            profile=profile,
+            version=version,
+            epoch=made.epoch,
+            boot=ImageBoot(made.root, tuple(made.cmdline)),
+            root=ImageRoot(root, "", 1000),
+            kernel=replace(IMAGE.kernel, release=made.kernel),
+            layers=layers,
+            packages=packages_of(made.packages),
+        )
+        put_manifest(files, image)
         (files / "sbom.spdx.json").write_text("{}")
         (files / "cmdline").write_text(" ".join(made.cmdline) + "\n")
         return self.store.commit_image(profile, version, files, epoch=made.epoch)

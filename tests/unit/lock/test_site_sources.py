@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError, InputError, WorkError
-from imagebuilder.image.manifest import sources_json
+from imagebuilder.image.make import list_sources
 from imagebuilder.lock.difference import lock_differences
 from imagebuilder.lock.file import load_lock, make_lock_file
 from imagebuilder.lock.pool import fetch
@@ -152,7 +152,7 @@ def test_the_reason_is_told_at_every_lock_and_is_in_lock_and_manifest(
     make_lock_file(lock, tmp_path / "tested.lock")
     read = load_lock(tmp_path / "tested.lock")
     assert [source.instead for source in read.sources] == ["", BECAUSE]
-    assert [source["instead"] for source in sources_json(read)] == ["", BECAUSE]  # type: ignore[index,call-overload]
+    assert [source.instead for source in list_sources(read)] == ["", BECAUSE]
 
 
 def test_the_vendors_own_place_is_not_told(world: World, shop: Shop) -> None:

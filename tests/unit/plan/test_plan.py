@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from imagebuilder.plan import Action, LayerRecord, Plan, make_plan
+from imagebuilder.plan import Action, Plan, make_plan
+from imagebuilder.reasons import LayerRecord
 from tests.unit.plan.world import make_world
 
 CASES = Path(__file__).parent / "cases"

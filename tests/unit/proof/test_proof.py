@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -20,6 +21,7 @@ from imagebuilder.proof.types import (
     Result,
     check_proved,
 )
+from tests.images import IMAGE
 
 FACT = Finding(
     Question.KERNEL, Level.FACT, "one kernel", (Evidence("/usr/lib/modules/6.12", said="6.12"),)
@@ -61,13 +63,13 @@ def test_one_fault_and_the_image_is_not_proved() -> None:
 def test_a_manifest_gives_back_what_was_proved(proof: Proof) -> None:
     text = json.dumps(proof_json(proof, timed=False))
     assert "seconds" not in text
-    again = parse_proof({"profile": "p", "version": "1", "proof": json.loads(text)})
+    again = parse_proof(replace(IMAGE, profile="p", proof=json.loads(text)))
     assert again is not None
     assert proof_json(again, timed=False) == proof_json(proof, timed=False)
 
 
 def test_a_manifest_from_before_has_no_proof() -> None:
-    assert parse_proof({"profile": "p", "version": "1"}) is None
+    assert parse_proof(IMAGE) is None
 
 
 def test_text_has_the_fault_first_with_evidence_and_hint() -> None:

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.image.manifest import builds_json
+from imagebuilder.image.make import make_build
 from imagebuilder.image.sbom import SbomSubject, render_sbom
-from imagebuilder.inventory import built_from
 from imagebuilder.lock.builds import every_package
 from imagebuilder.lock.types import (
     LockedBuild,
@@ -27,6 +26,7 @@ from imagebuilder.recipe.types import Build, Script
 from imagebuilder.steps.build import BuildStep
 from imagebuilder.steps.dkms import last_error
 from imagebuilder.supplies import needed
+from tests.images import IMAGE
 from tests.unit.plan.world import World, make_world
 
 GCC = LockedPackage("gcc", "14.2", "amd64", "a" * 64, 10, "pool/gcc.deb", "debian")
@@ -117,12 +117,11 @@ def test_only_what_is_to_be_built_is_fetched() -> None:
 
 def test_the_manifest_tells_what_was_built_from_and_gc_keeps_it() -> None:
     world = with_build()
-    [build] = builds_json(world.lock)
-    assert isinstance(build, dict)
-    assert (build["name"], build["layer"]) == ("modules", "gpu")
-    sums = set(built_from({"builds": [build]}))
-    assert sums == {GCC.sha256, DSC.sha256, NVCC.sha256}
-    assert set(built_from({})) == set()  # images of before have no builds
+    [(layer, [locked])] = [(x.overlay, x.builds) for x in world.lock.layers if x.builds]
+    build = make_build(locked, layer)
+    assert (build.name, build.layer) == ("modules", "gpu")
+    assert replace(IMAGE, builds=(build,)).inputs == {GCC.sha256, DSC.sha256, NVCC.sha256}
+    assert IMAGE.inputs == set()  # images of before have no builds
 
 
 def test_the_sbom_tells_tools_and_sources_from_what_the_image_contains() -> None:
