@@ -20,19 +20,22 @@ def complete_interface(incomplete: str) -> list[str]:
     return sorted(name for name in names if name.startswith(incomplete) and name != "lo")
 
 
+InterfaceOption = Annotated[
+    str,
+    typer.Option(
+        "--interface",
+        "-i",
+        autocompletion=complete_interface,
+        envvar="IMAGEBUILDER_INTERFACE",
+        help="The network interface of the nodes.",
+    ),
+]
+
+
 def serve(
     context: typer.Context,
     tree: TreeOption = DEFAULT_TREE,
-    interface: Annotated[
-        str,
-        typer.Option(
-            "--interface",
-            "-i",
-            autocompletion=complete_interface,
-            envvar="IMAGEBUILDER_INTERFACE",
-            help="The network interface of the nodes.",
-        ),
-    ] = "",
+    interface: InterfaceOption = "",
     dhcp: Annotated[
         Dhcp, typer.Option(help="full: assign addresses; proxy: a router assigns them.")
     ] = Dhcp.FULL,
@@ -79,12 +82,8 @@ def serve(
     options = Options(
         interface, address, dhcp, pool, nfs, http_port, domain, gateway, dns, ipxe
     )  # fmt: skip
-    flags = {
-        ServeAction.CHECK: check,
-        ServeAction.INSTALL: install,
-        ServeAction.UNINSTALL: uninstall,
-    }
-    chosen = [action for action, asked in (flags | {ServeAction.REFRESH: refresh}).items() if asked]
+    flags = {"check": check, "install": install, "uninstall": uninstall, "refresh": refresh}
+    chosen = [ServeAction(name) for name, asked in flags.items() if asked]
     if len(chosen) > 1:
         raise typer.BadParameter(f"choose one of {', '.join(f'--{one}' for one in chosen)}")
     said = act(chosen[0] if chosen else ServeAction.SERVE, options, tree, root, given.ui)

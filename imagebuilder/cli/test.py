@@ -20,30 +20,34 @@ if TYPE_CHECKING:
     from imagebuilder.ui import Ui
 
 
+RootOption = Annotated[
+    str,
+    typer.Option(
+        help="Kind of root: nfs, nfs-squashfs, http, http-erofs, both (nfs and http), all. "
+        "[default: the one that nodes use]"
+    ),
+]
+SelectOption = Annotated[
+    str,
+    typer.Option(
+        "-k",
+        metavar="EXPR",
+        help="Run only checks that match (pytest -k); does not count for promotion.",
+    ),
+]
+
+
 def test(
     context: typer.Context,
     release: ReleaseName,
     firmware: Annotated[str, typer.Option(help="Firmware of the machines: uefi, bios, both.")] = (
         "uefi"
     ),
-    root: Annotated[
-        str,
-        typer.Option(
-            help="Kind of root: nfs, nfs-squashfs, http, http-erofs, both (nfs and http), all. "
-            "[default: the one that nodes use]"
-        ),
-    ] = "",
+    root: RootOption = "",
     nodes: Annotated[
         int, typer.Option(min=1, max=8, help="Number of machines; two compute together.")
     ] = 1,
-    select: Annotated[
-        str,
-        typer.Option(
-            "-k",
-            metavar="EXPR",
-            help="Run only checks that match (pytest -k); does not count for promotion.",
-        ),
-    ] = "",
+    select: SelectOption = "",
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the machines running until Ctrl-C.")
     ] = False,
