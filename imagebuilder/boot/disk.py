@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk with a model, as a node has one for /models."""
+"""A disk with models, as a node has one for /models."""
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,27 +15,26 @@ from imagebuilder.process import run
 UUID = "5f0e1d2c-3b4a-4596-8778-695a4b3c2d1e"
 EPOCH = 1
 MIB = 1 << 20
-# Room beside the model for ext4's own tables and a small journal.
+# Space beside the models for ext4's own tables and a small journal.
 SPARE = 8 * MIB
 
 
-def make_models_disk(
-    path: Path, model: Path, *, label: str = "models", name: str = "default.gguf"
-) -> None:
-    """Write an ext4 file system with `model` as its file `name`, which everybody may read.
+def make_models_disk(path: Path, models: Mapping[str, Path], *, label: str = "models") -> None:
+    """Write an ext4 file system with files of these names, which everybody may read.
 
-    `label` is what the image's compute-node calls it (models_label), at most 16 characters; `name`
+    `label` is what the image's compute-node calls it (models_label), at most 16 characters; names
     may have folders (`llm/tiny.gguf`).  Nothing is mounted.
     """
     with TemporaryDirectory(dir=path.parent) as scratch:
         top = Path(scratch) / "disk"
-        target = top / name
-        target.parent.mkdir(parents=True)
-        shutil.copyfile(model, target)
+        for name, model in models.items():
+            target = top / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(model, target)
         for made in (top, *top.rglob("*")):
             made.chmod(0o644 if made.is_file() else 0o755)
             os.utime(made, (EPOCH, EPOCH))
-        size = model.stat().st_size + SPARE
+        size = sum(model.stat().st_size for model in models.values()) + SPARE
         path.unlink(missing_ok=True)
         fixed = {"SOURCE_DATE_EPOCH": str(EPOCH), "E2FSPROGS_FAKE_TIME": str(EPOCH)}
         run(

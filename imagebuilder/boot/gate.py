@@ -7,6 +7,7 @@ import itertools
 import os
 import platform
 import re
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,8 +18,8 @@ from pathlib import Path
 from imagebuilder import __version__
 from imagebuilder.boot.acceleration import Acceleration, probe
 from imagebuilder.boot.disk import make_models_disk
+from imagebuilder.boot.engine import AskedEngine
 from imagebuilder.boot.machine import MEMORY_MIB, Firmware, Machine
-from imagebuilder.boot.model import make_model
 from imagebuilder.boot.proving import run_trial
 from imagebuilder.boot.stand import Stand, stand
 from imagebuilder.boot.trial import Setting
@@ -28,20 +29,21 @@ from imagebuilder.checks.run import NothingSelectedError, run_static
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.image.types import load_image
 from imagebuilder.nodes.references import find_version
-from imagebuilder.process import check_tools
+from imagebuilder.process import check_tools, run
 from imagebuilder.publish.content import check_release, release_digests
 from imagebuilder.publish.find import ReleaseName, check_channels, find_profile, find_release
 from imagebuilder.publish.gate import under_test
+from imagebuilder.recipe.engines import load_engines
 from imagebuilder.report.save import begin_report, save_report
 from imagebuilder.report.types import Check, Outcome, Report, Trial
 from imagebuilder.rights import check_root
+from imagebuilder.root import Root
 from imagebuilder.rootkind import FORMAT_OF, IN_MEMORY, KINDS, Format, name_of, packed_file
 from imagebuilder.store.workplace import workplace
 from imagebuilder.tree import CANDIDATE, Tree
 from imagebuilder.ui import Ui, format_count
 
 BOTH, ALL = "both", "all"
-LLAMA = "llama-cpp"
 MIB = 1 << 20
 TOOLS = (
     "qemu-system-x86_64", "ganesha.nfsd", "rpcbind", "dnsmasq", "nginx", "ip", "nsenter", "unshare",
@@ -75,6 +77,7 @@ class Job:
     release: ReleaseName
     facts: Facts
     files: tuple[CheckFile, ...]
+    engines: tuple[AskedEngine, ...]
     ways: tuple[tuple[Firmware, str], ...]
     digests: Mapping[str, str]
 
@@ -112,7 +115,7 @@ def try_release(
         static = pool.submit(check_static, tree, job, work, options.selection, ui)
         setting = Setting(
             release, job.files, job.facts, acceleration, staged, ui, options.selection,
-            options.timeout, make_disk(tree, release, job.facts, work),
+            options.timeout, make_disk(tree, release, job.engines, work), job.engines,
             stop=lambda: static.done() and has_failed(static.result()),
         )  # fmt: skip
         trials = [try_way(tree, setting, *way, options.nodes, work, afterwards) for way in job.ways]
@@ -160,7 +163,10 @@ def decide(
     ways = tuple(itertools.product(choose_firmwares(options.firmware), roots))
     check_roots(tree, release, ways)
     digests = release_digests(tree, release.profile, release.version)
-    return Job(release, facts, find_checks(overlays, facts.image.overlays), ways, digests)
+    files = find_checks(overlays, facts.image.overlays)
+    kinds = load_engines(overlays, facts.image.overlays).values()
+    engines = tuple(AskedEngine(kind, kind.model.boot) for kind in kinds if kind.model.boot)
+    return Job(release, facts, files, engines, ways, digests)
 
 
 def check_host() -> None:
@@ -290,27 +296,29 @@ def memory_for(tree: Tree, release: ReleaseName, root: str) -> int:
     return MEMORY_MIB + 2 * packed.stat().st_size // MIB
 
 
-def make_disk(tree: Tree, release: ReleaseName, facts: Facts, work: Path) -> Path | None:
-    """A disk with a tiny model, as the image expects it; None without llama.cpp."""
-    if LLAMA not in facts.image.overlays:
+def make_disk(
+    tree: Tree, release: ReleaseName, engines: Sequence[AskedEngine], work: Path
+) -> Path | None:
+    """A disk with a tiny model for each engine, as the image expects it; None without engines."""
+    if not engines:
         return None
-    root = tree.root(release.profile, release.version)
-    label = find_setting(root / "etc/systemd/system/models.mount", r"What=/dev/disk/by-label/(\S+)")
-    model = find_setting(root / "etc/default/llama-server", r"LLAMA_ARG_MODEL=/models/(\S+)")
-    make_model(work / "tiny.gguf")
+    root = Root(tree.root(release.profile, release.version))
+    models: dict[str, Path] = {}
+    for number, engine in enumerate(engines):
+        model, made = engine.boot.model, work / f"model-{number}"
+        run([sys.executable, "-I", engine.kind.program(model.program), made])
+        named = rf"{model.variable}=/models/(\S+)"
+        models[find_setting(root, model.settings, named) or made.name] = made
+    mount = "/etc/systemd/system/models.mount"
+    label = find_setting(root, mount, r"What=/dev/disk/by-label/(\S+)") or "models"
     disk = work / "models.img"
-    make_models_disk(
-        disk, work / "tiny.gguf", label=label or "models", name=model or "default.gguf"
-    )
+    make_models_disk(disk, models, label=label)
     return disk
 
 
-def find_setting(path: Path, pattern: str) -> str:
+def find_setting(root: Root, path: str, pattern: str) -> str:
     """The first group of the first line that fits, or nothing."""
-    try:
-        found = re.search(rf"^{pattern}$", path.read_text(), re.MULTILINE)
-    except OSError:
-        return ""
+    found = re.search(rf"^{pattern}$", root.text(path), re.MULTILINE)
     return found[1] if found else ""
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from imagebuilder.boot.inference import infer, infer_over, watch_load
+from imagebuilder.boot.engine import AskedEngine, EngineNode, infer, infer_over, prepare
 from imagebuilder.boot.lab import SERVER
 from imagebuilder.boot.login import Login, login
 from imagebuilder.boot.machine import Firmware, Machine
@@ -31,14 +31,20 @@ from imagebuilder.boot.watch import Watch
 from imagebuilder.checks.facts import NodeFacts
 from imagebuilder.checks.run import NothingSelectedError, run_boot
 from imagebuilder.errors import WorkError
-from imagebuilder.report.types import MachineReport as MachineReport
-from imagebuilder.report.types import Outcome, Reached, Stage, Trial, Verdict
+from imagebuilder.report.types import (
+    Inference,
+    MachineReport,
+    Outcome,
+    Reached,
+    Stage,
+    Trial,
+    Verdict,
+)
 from imagebuilder.ui import format_count
 
 DOWN_SECONDS = 30.0  # until a node that was told to reboot does, under KVM
+INFERENCE_SECONDS = 60.0  # for an engine to start and answer, under KVM
 DOWN = r"reboot: (Restarting system|machine restart)"
-# Checks that say something new once the disk with the models is there.
-WITH_DISK = "models or llama"
 
 
 def run_trial(
@@ -194,30 +200,48 @@ def node_facts(course: Course, runner: Runner) -> NodeFacts:
 
 
 def compute(course: Course, entered: Sequence[Login]) -> None:
-    """Plug the disk with the model in, and have llama.cpp answer.  Raises FailedError."""
-    if course.setting.models is None:
+    """Plug the disk with the models in, and have the engines answer.  Raises FailedError."""
+    engines = course.setting.engines
+    if not engines:
         return
     first = course.runners[0]
-    factor = course.setting.acceleration.factor
+    timeout = INFERENCE_SECONDS * course.setting.acceleration.factor
+    nodes = [
+        EngineNode(runner.guest.name, runner.guest.address, enter)
+        for runner, enter in zip(course.runners, entered, strict=True)
+    ]
     try:
         with course.setting.ui.step("Computing with a tiny model") as step:
-            watch_load(entered[0])
+            for engine in engines:
+                prepare(nodes[0], engine)
             first.machine.attach(DISK)
-            names = [runner.guest.name for runner in course.runners]
-            course.inference = infer(entered[0], node=names[0], timeout=60 * factor)
+            found = [infer(nodes[0], engine, timeout=timeout) for engine in engines]
+            course.inference = least_of(found)
             step.remark(f"on {course.inference.used}")
-        check(course, first, entered[0], WITH_DISK, " with the models disk")
-        if len(entered) > 1:
+        check(course, first, entered[0], checks_with_disk(engines), " with the models disk")
+        if len(nodes) > 1:
             with course.setting.ui.step("Computing over two nodes"):
-                course.inference = infer_over(
-                    entered[0], entered[1], course.runners[1].guest.address, timeout=60 * factor
-                )
+                found = [
+                    infer_over(nodes[0], nodes[1], engine, timeout=timeout) for engine in engines
+                ]
+                course.inference = least_of(found)
     except WorkError as error:
         raise FailedError(failure(course, first, Stage.INFERENCE, error)) from error
     finally:
         with contextlib.suppress(WorkError):  # a machine that is gone has no disk either
             first.machine.detach(DISK)
     reach(first, Stage.INFERENCE)
+
+
+def least_of(found: Sequence[Inference]) -> Inference:
+    """What a report keeps of the answers of several engines: a degraded one if there is any."""
+    return min(found, key=lambda one: not one.degraded)
+
+
+def checks_with_disk(engines: Sequence[AskedEngine]) -> str:
+    """The checks that say something new once the disk with the models is there."""
+    overlays = (engine.kind.folder.name.replace("-", "_") for engine in engines)
+    return " or ".join(("models", *overlays))
 
 
 def go_down(course: Course, runner: Runner, enter: Login) -> None:

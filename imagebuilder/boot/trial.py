@@ -11,6 +11,7 @@ from pathlib import Path
 
 from imagebuilder.boot.acceleration import Acceleration
 from imagebuilder.boot.console import Console, Tail
+from imagebuilder.boot.engine import AskedEngine
 from imagebuilder.boot.machine import MEMORY_MIB, Firmware, Machine, netbooting
 from imagebuilder.boot.stand import Guest, Stand
 from imagebuilder.boot.verdict import PATIENCE, give_verdict
@@ -39,9 +40,9 @@ class FailedError(Exception):
 class Setting:
     """What all trials of a test have in common.
 
-    `logs` is the folder of the report; `models` is a disk image for /models, or None where nothing
-    on the node wants one; `timeout` is in seconds, to ssh; `stop` tells that the test is lost
-    already.
+    `logs` is the folder of the report; `models` is a disk image for /models with what `engines`
+    compute with, or None where nothing on the node wants one; `timeout` is in seconds, to ssh;
+    `stop` tells that the test is lost already.
     """
 
     release: ReleaseName
@@ -53,6 +54,7 @@ class Setting:
     selection: str = ""
     timeout: float = 0.0
     models: Path | None = None
+    engines: tuple[AskedEngine, ...] = ()
     memory: int = MEMORY_MIB
     stop: Callable[[], bool] = lambda: False
 

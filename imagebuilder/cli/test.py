@@ -65,7 +65,7 @@ def test(
 ) -> None:
     """Boot a release in QEMU the way nodes boot, and report PASS or the stage that failed.
 
-    Firmware, DHCP, iPXE, kernel, initrd, network root, ssh, checks, an answer from llama.cpp, and a
+    Firmware, DHCP, iPXE, kernel, initrd, network root, ssh, checks, an answer of the engine, and a
     reboot. The machine has a network of its own and does not touch this host's network.
 
     Example: imagebuilder test rx7600xt

@@ -94,19 +94,21 @@ def check_engine_programs(part: Part, scope: Scope) -> None:
     """The programs that the description of an engine names are there, and can run."""
     engine = part.file.engine
     if engine and engine.platform:
-        path: KeyPath = ("engine", "platform", "program")
-        found = find_inside(part, scope, path, engine.platform.program)
-        if found:
-            check_program(part, scope, found)
+        check_python(part, scope, ("engine", "platform", "program"), engine.platform.program)
     if engine and engine.boot:
-        model = engine.boot.model
-        for path, name in (
-            (("engine", "boot", "program"), engine.boot.program),
-            (("engine", "boot", "model", "program"), model.program),
-        ):
-            found = find_inside(part, scope, path, name)
-            if found:
-                check_runs(scope, path, name, found)
+        path: KeyPath = ("engine", "boot", "program")
+        found = find_inside(part, scope, path, engine.boot.program)
+        if found:
+            check_runs(scope, path, engine.boot.program, found)
+        path = ("engine", "boot", "model", "program")
+        check_python(part, scope, path, engine.boot.model.program)
+
+
+def check_python(part: Part, scope: Scope, path: KeyPath, name: str) -> None:
+    """A fault if the overlay has no Python program of that name."""
+    found = find_inside(part, scope, path, name)
+    if found:
+        check_program(part, scope, found)
 
 
 def check_engines(parts: Mapping[str, Part], faults: list[Fault]) -> None:

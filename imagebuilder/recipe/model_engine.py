@@ -50,8 +50,8 @@ class TinyModelModel(Model):
     """A small model to compute with, which the boot test makes."""
 
     program: str = Field(
-        description="Program in the overlay, run on the builder: it writes the model to the file "
-        "that its argument names."
+        description="Python program in the overlay, run on the builder: it writes the model to the "
+        "file that its argument names."
     )
     settings: RootPath = Field(
         description="File in the root with lines NAME=VALUE that says which model is served."
@@ -66,8 +66,8 @@ class EngineBootModel(Model):
     """How the boot test has the engine answer."""
 
     program: str = Field(
-        description="Program in the overlay, run on the node as root: the page on engines has "
-        "its arguments and what it prints."
+        description="Program in the overlay, run on the node as root, with the files beside it: "
+        "the page on engines has its arguments and what it prints."
     )
     model: TinyModelModel = Field(description="The model that it computes with.")
     together: bool = Field(default=False, description="It can compute over two nodes.")

@@ -188,7 +188,7 @@ def unhappy(checks: Sequence[Check]) -> Iterator[str]:
 
 
 def inferences(report: Report) -> Iterator[str]:
-    """What llama.cpp did."""
+    """What inference engines did."""
     for trial in report.trials:
         if trial.inference:
             yield f"inference, {trial.name}: {clean_lines(told(trial.inference))}"

@@ -6,7 +6,7 @@ Report      one run of `imagebuilder test` on one release
   Trial     one way to boot: firmware and kind of root, with one node or more
     Machine   one machine of it: the stages it reached, its checks, its console
       Check   a check over ssh (kind "boot")
-    Inference what llama.cpp answered, and on what it computed
+    Inference what an engine answered, and on what it computed
     Verdict   passed, or the stage that failed, with evidence and hint
 """
 
@@ -37,7 +37,7 @@ class Stage(StrEnum):
     UNITS = "units"  # systemd of the root starts units
     SSH = "ssh"  # somebody can log in
     CHECKS = "checks"  # the boot checks passed
-    INFERENCE = "inference"  # llama.cpp has answered
+    INFERENCE = "inference"  # the inference engines have answered
     SHUTDOWN = "shutdown"  # the node went down in time
     REBOOT = "reboot"  # it came back as the same node
 
@@ -101,11 +101,11 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Inference:
-    """What llama.cpp did with a tiny model.
+    """What an engine did with a tiny model.
 
     `expected` is the backend that the profile is for (cpu, vulkan, rocm, cuda), `used` the one that
     computed.  `over` names the nodes that took part.  `tokens` were generated in `seconds`.
-    `placed` says where the layers are, as llama.cpp told it.
+    `placed` says where the layers are, as the engine told it.
     `refused` is set where the profile's own service refuses the processor, as it should, and the
     answer came from a server that was started by hand.
     """

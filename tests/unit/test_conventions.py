@@ -135,7 +135,7 @@ def missing_licence_lines(root: Path) -> list[str]:
         if path.suffix == ".py"
         and text.strip()
         and not {"cases", "skeleton"} & {*path.parts}
-        and not text.startswith("# SPDX-License-Identifier: Apache-2.0\n")
+        and not re.match(r"(#!.*\n)?# SPDX-License-Identifier: Apache-2\.0\n", text)
     ]
 
 

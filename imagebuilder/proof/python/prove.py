@@ -187,14 +187,14 @@ def prove_torch(works: PythonWorks, place: str, torch: Torch) -> Iterator[Findin
             f"torch {torch.version} is made for {shown}, the profile is for "
             f"{WORDS[works.platform]} {works.cuda}".rstrip(),
             where,
-            hint=f"take torch and vllm from requirements for {WORDS[works.platform]}",
+            hint=f"take torch from requirements for {WORDS[works.platform]}, and what needs it",
         )
         return
     if works.cuda and torch.cuda != works.cuda:
         yield SAY.fault(
             f"torch is made with CUDA {torch.cuda}, the profile is for CUDA {works.cuda}",
             where,
-            hint=f"pin the torch whose wheels need CUDA {works.cuda}, and vllm with it",
+            hint=f"pin the torch whose wheels need CUDA {works.cuda}, and what is built with it",
         )
         return
     yield SAY.fact(f"torch {torch.version} is made for {shown}", where)

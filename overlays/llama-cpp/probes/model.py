@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tiny language model that every llama.cpp loads: random weights, a vocabulary for any text.
 
+usage: python3 model.py FILE
+
 It talks nonsense in letters: what its vocabulary has for reading only (bytes, signs, control
 tokens) has no weight in its output, so a request for N tokens is answered with N of them.
 
@@ -206,3 +208,7 @@ def text(value: str) -> bytes:
     """A string: its length in bytes, then UTF-8."""
     data = value.encode()
     return struct.pack("<Q", len(data)) + data
+
+
+if __name__ == "__main__":
+    make_model(Path(sys.argv[1]))

@@ -5,14 +5,20 @@ from __future__ import annotations
 
 import hashlib
 import struct
+import sys
 from array import array
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from imagebuilder.boot.model import ALIGNMENT, BLOCKS, WIDTH, make_model
+from imagebuilder.process import run
+from tests.unit.probes import load_program
+from tests.workshop import SHIPPED_OVERLAYS
 
+PROGRAM = SHIPPED_OVERLAYS["llama-cpp"] / "probes/model.py"
+MODEL = load_program(PROGRAM)
+BLOCKS, WIDTH = MODEL.BLOCKS, MODEL.WIDTH
 MIB = 1 << 20
 SIZES = {4: "I", 5: "i", 6: "f", 7: "?"}
 STRING, ARRAY = 8, 9
@@ -69,12 +75,12 @@ def read_gguf(content: bytes) -> Gguf:
         shape = tuple(reader.count() for _ in range(reader.count("I")))
         assert reader.count("I") == 0, "32-bit floats"
         places[name] = (shape, reader.count())
-    start = -(-reader.at // ALIGNMENT) * ALIGNMENT
+    start = -(-reader.at // MODEL.ALIGNMENT) * MODEL.ALIGNMENT
     shapes = {name: shape for name, (shape, _) in places.items()}
     numbers: dict[str, list[float]] = {}
     end = 0
     for name, (shape, offset) in places.items():
-        assert offset % ALIGNMENT == 0
+        assert offset % MODEL.ALIGNMENT == 0
         assert offset >= end, "tensors do not overlap"
         many = shape[0] * (shape[1] if len(shape) > 1 else 1)
         end = offset + 4 * many
@@ -88,7 +94,7 @@ def read_gguf(content: bytes) -> Gguf:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("model") / "tiny.gguf"
-    make_model(path)
+    run([sys.executable, "-I", PROGRAM, path])
     return path
 
 

@@ -18,8 +18,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass
 
-from imagebuilder.report.types import CPU
-
+CPU = "cpu"
 LOADING = "loading model tensors"
 BUFFER = re.compile(r"(\S+) model buffer size = +([\d.]+) MiB")
 OFFLOADED = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
