@@ -107,13 +107,14 @@ def accounts_of(overlay: Overlay) -> set[str]:
 def fault_of(named: Named, brought: Brought, later: Sequence[Overlay]) -> Fault:
     """The fault of a name, with the likeliest way out; `later` are the overlays that follow."""
     if named.kind is NameKind.UNIT:
-        what = f"no package and no overlay brings the unit {quote(named.name)}"
-        return named.origin.fault(what, suggest(named.name, brought.units, closest=True))
+        what = f"{named.key}: no package and no overlay brings the unit {quote(named.name)}"
+        return Fault(named.where, what, suggest(named.name, brought.units, closest=True))
     kind = named.kind.value
-    what = f"no package makes the {kind} {quote(named.name)}, and no overlay declares it in time"
+    what = f"{named.key}: no package makes the {kind} {quote(named.name)}"
     after = [overlay.name for overlay in later if named.name in accounts_of(overlay)]
     hint = f"the overlay {quote(after[0])} declares it: list that one before" if after else ""
     near = suggest(named.name, brought.accounts, closest=True)
-    return named.origin.fault(
-        what, hint or near or f"declare it under `{DECLARE[named.kind]}:` of the overlay"
+    declare = f"declare it under `{DECLARE[named.kind]}:` of the overlay"
+    return Fault(
+        named.where, f"{what}, and no overlay declares it in time", hint or near or declare
     )

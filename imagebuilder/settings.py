@@ -61,9 +61,14 @@ class Settings:
         """Where a file or folder that was found comes from, for people."""
         if not path.is_relative_to(self.project):
             return "shipped"
-        shipped = self.shipped or self.project
-        replaced = shipped != self.project and (shipped / path.relative_to(self.project)).exists()
-        return REPLACED if replaced else "project"
+        return REPLACED if self.find_replaced(path) else "project"
+
+    def find_replaced(self, path: Path) -> Path | None:
+        """What ships under the name of a file or folder of the project."""
+        if self.shipped in (None, self.project) or not path.is_relative_to(self.project):
+            return None
+        found = (self.shipped or self.project) / path.relative_to(self.project)
+        return found if found.exists() else None
 
     def check_project(self) -> None:
         """Raise InputError where there is no project: nothing is written beside what ships."""

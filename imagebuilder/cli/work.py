@@ -11,7 +11,7 @@ import typer
 from imagebuilder.cli.context import Context, print_json, print_table, print_text
 from imagebuilder.cli.names import AsJson, ByEngine, OnBase, Profile
 from imagebuilder.digest import Json
-from imagebuilder.settings import REPLACED, Settings
+from imagebuilder.settings import Settings
 
 if TYPE_CHECKING:
     from imagebuilder.pipeline import Refreshed
@@ -73,22 +73,25 @@ def plan(
 
     given: Context = context.obj
     planned = plan_of(chosen(profile, given, base, engine), given.settings)
-    replaced = find_replaced(planned.profile, given.settings)
+    bases, overlays = find_replaced(planned.profile, given.settings)
     if json:
-        print_json({**plan_json(planned), "replaced": replaced})
+        print_json({**plan_json(planned), "replaced": overlays, "replaced-bases": bases})
         return
     print_plan(planned, explain=explain)
-    if replaced:
-        print_text(f"overlays of this project that replace shipped ones: {', '.join(replaced)}")
+    for what, names in (("bases", bases), ("overlays", overlays)):
+        if names:
+            print_text(f"{what} of this project that replace shipped ones: {', '.join(names)}")
 
 
-def find_replaced(profile: str, settings: Settings) -> list[str]:
-    """The profile's overlays that are the project's own, in place of what ships."""
+def find_replaced(profile: str, settings: Settings) -> tuple[list[str], list[str]]:
+    """The profile's base and overlays that are the project's own, in place of what ships."""
     from imagebuilder.recipe.load import load_recipe
 
-    folders = settings.find_overlays()
-    overlays = load_recipe(profile, settings).overlays
-    return [o.name for o in overlays if settings.origin(folders[o.name]) == REPLACED]
+    recipe = load_recipe(profile, settings)
+    files, folders = settings.find_bases(), settings.find_overlays()
+    bases = [name for name in [recipe.base.name] if settings.find_replaced(files[name])]
+    overlays = [o.name for o in recipe.overlays if settings.find_replaced(folders[o.name])]
+    return bases, overlays
 
 
 def build(

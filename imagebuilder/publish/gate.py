@@ -150,7 +150,7 @@ def next_step(tree: Tree, release: ReleaseName, standing: Standing) -> str:
         test += f" --root {root_kind(tree, release)}"
     if shutil.which(MACHINE, path=base_environment()["PATH"]) is None:
         test += " on the builder; then publish it from there again, which brings the report"
-    if not tree.release(release.profile, release.version).is_dir():
+    elif not tree.release(release.profile, release.version).is_dir():
         test = f"publish it as {CANDIDATE} first, then {test} and imagebuilder promote {name}"
     if standing.state is State.FAILED:
         test = f"imagebuilder report {name} shows it; once it is fixed, {test}"

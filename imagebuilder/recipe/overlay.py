@@ -29,7 +29,7 @@ from imagebuilder.recipe.part import (
     check_runs,
     find_inside,
 )
-from imagebuilder.recipe.positions import KeyPath, Origin
+from imagebuilder.recipe.positions import KeyPath, Origin, render_path
 from imagebuilder.recipe.render import Scope
 from imagebuilder.recipe.rules import (
     ACCOUNT,
@@ -186,15 +186,20 @@ def find_named(part: Part, scope: Scope, files: Sequence[TreeFile]) -> Iterator[
     """The units, groups and users that an overlay names, with where it does."""
     enable: KeyPath = ("units", "enable")
     for unit, origin in scope.located(enable, part.file.units.enable, UNIT).items():
-        yield Named(NameKind.UNIT, unit, origin)
+        yield named_at(NameKind.UNIT, unit, origin)
     for index, user in enumerate(part.file.users):
         path = ("users", index, "groups")
         for group, origin in scope.located(path, user.groups, ACCOUNT).items():
-            yield Named(NameKind.GROUP, group, origin)
+            yield named_at(NameKind.GROUP, group, origin)
     for file in files:
         rule: KeyPath = ("files", file.target)
-        yield Named(NameKind.USER, file.owner, Origin(scope.document, (*rule, "owner")))
-        yield Named(NameKind.GROUP, file.group, Origin(scope.document, (*rule, "group")))
+        yield named_at(NameKind.USER, file.owner, Origin(scope.document, (*rule, "owner")))
+        yield named_at(NameKind.GROUP, file.group, Origin(scope.document, (*rule, "group")))
+
+
+def named_at(kind: NameKind, name: str, origin: Origin) -> Named:
+    """A name with its place."""
+    return Named(kind, name, origin.where, render_path(origin.path))
 
 
 def render_modules(part: Part, scope: Scope) -> Modules:

@@ -70,27 +70,29 @@ def load_chain(
     """The file of a recipe that there is after those it extends, and whether that is all."""
     recipes = settings.find_recipes()
     chain: list[RecipeLink] = []
-    whole, name = True, recipe
-    while read := read_file(RecipeFile, recipes[name], settings, faults):
-        chain.insert(0, RecipeLink(name, read.document, read.file))
+    whole, path = True, recipes[recipe]
+    while read := read_file(RecipeFile, path, settings, faults):
+        chain.insert(0, RecipeLink(path.stem, read.document, read.file))
         whole = whole and read.sound
         extends = read.file.extends
         if extends is None:
             return tuple(chain), whole
-        if problem := extends_problem(extends, chain, list(recipes)):
+        # A recipe cannot extend itself: its own name means the one that it replaces.
+        replaced = settings.find_replaced(path) if extends == path.stem else None
+        above = [link.name for link in chain if replaced is None]
+        if problem := extends_problem(extends, above, list(recipes)):
             faults.append(read.document.fault(("extends",), *problem))
             break
-        name = extends
+        path = replaced or recipes[extends]
     return tuple(chain), False
 
 
 def extends_problem(
-    extends: str, chain: Sequence[RecipeLink], names: Sequence[str]
+    extends: str, above: Sequence[str], names: Sequence[str]
 ) -> tuple[str, str] | None:
-    """What and hint if the first file of `chain` cannot extend this profile."""
+    """What and hint if the first of the profiles `above` cannot extend this one."""
     if extends not in names:
         return f"no profile named {quote(extends)}", suggest(extends, names)
-    above = [link.name for link in chain]
     if extends in above:
         cycle = [*above[above.index(extends) :: -1], extends]
         return f"profiles extend each other: {' -> '.join(reversed(cycle))}", ""

@@ -16,7 +16,6 @@ from pathlib import Path
 from imagebuilder.digest import Json
 from imagebuilder.recipe.expectations import Expectations, joined
 from imagebuilder.recipe.model_engine import EngineModel
-from imagebuilder.recipe.positions import Origin
 
 
 @dataclass(frozen=True)
@@ -147,11 +146,15 @@ class NameKind(StrEnum):
 
 @dataclass(frozen=True)
 class Named:
-    """A name that the root must know when an overlay is configured, and where it is written."""
+    """A name that the root must know when an overlay is configured.
+
+    `where` is the place for people at which it is written, `key` the path of keys to it.
+    """
 
     kind: NameKind
     name: str
-    origin: Origin
+    where: str
+    key: str
 
 
 @dataclass(frozen=True)

@@ -320,18 +320,32 @@ def test_a_boot_test_of_the_same_bytes_comes_with_the_release(
     assert list_releases(there)[0].tested == "failed"
 
 
-def test_a_release_that_is_there_becomes_stable_by_the_report_that_comes(
+@pytest.mark.parametrize("there", [True, False], ids=["there", "new there"])
+def test_a_release_becomes_stable_by_the_report_that_comes_with_it(
+    far: Far, builder: Store, two: Two, tmp_path: Path, *, there: bool
+) -> None:
+    here = make_tree(tmp_path / "here")
+    publish(builder, two.new, here, Ui(io.StringIO()), channel="candidate")
+    plant(here, make_report(here, two.new.name, 1))
+    if there:
+        send(far.remote, builder, two.new)
+    sent = send(far.remote, builder, two.new, "stable", tested=here)
+    assert sent.published["report"] == "20261121T100001Z"
+    assert sent.reports == ("20261121T100001Z",)
+    assert bool(sent.sent) is not there
+    assert far.state()["stable"].endswith("small/2")
+
+
+def test_a_new_release_that_failed_here_is_refused_before_anything_comes(
     far: Far, builder: Store, two: Two, tmp_path: Path
 ) -> None:
     here = make_tree(tmp_path / "here")
     publish(builder, two.new, here, Ui(io.StringIO()), channel="candidate")
     plant(here, make_report(here, two.new.name, 1))
-    with pytest.raises(WorkError, match="publish it as candidate first"):
+    plant(here, make_report(here, two.new.name, 2, verdict=NO_ROOT))
+    with pytest.raises(WorkError, match="cannot become stable: there is no report"):
         send(far.remote, builder, two.new, "stable", tested=here)
-    send(far.remote, builder, two.new)
-    sent = send(far.remote, builder, two.new, "stable", tested=here)
-    assert sent.published["report"] == "20261121T100001Z"
-    assert far.state()["stable"].endswith("small/2")
+    assert not (far.tree / "repo").exists()
 
 
 def test_the_same_again_sends_nothing(far: Far, builder: Store, two: Two) -> None:

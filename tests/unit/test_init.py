@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.cli.work import find_replaced
 from imagebuilder.errors import FullError, InputError
 from imagebuilder.init import make_project
 from imagebuilder.nightly.profiles import choose_profiles
@@ -69,6 +70,49 @@ def test_own_files_come_first_and_it_shows(settings: Settings) -> None:
     assert origins["mynode"] == "project"
     assert origins["minimal"] == "project, replaces shipped"
     assert origins["generic"] == "shipped"
+
+
+def test_a_recipe_of_its_own_extends_the_one_that_it_replaces(settings: Settings) -> None:
+    shipped = load_recipe("generic", settings)
+    own = settings.project / "recipes/generic.yaml"
+    own.write_text("extends: generic\noverlays: [my-tools]\n")
+    (settings.project / "recipes/other.yaml").write_text("extends: generic\n")
+    for profile in ("generic", "other"):
+        recipe = load_recipe(profile, settings)
+        assert [o.name for o in recipe.overlays] == [
+            *(o.name for o in shipped.overlays),
+            "my-tools",
+        ]
+        assert recipe.base == shipped.base
+    (found,) = (each for each in find_profiles(settings) if each.name == "generic")
+    assert (found.fault, found.origin) == ("", "project, replaces shipped")
+
+
+@pytest.mark.parametrize(
+    "recipes",
+    [
+        {"alone": "extends: alone\n"},
+        {"generic": "extends: minimal\n", "minimal": "extends: generic\n"},
+    ],
+    ids=["nothing ships under its name", "two of its own"],
+)
+def test_recipes_that_extend_each_other_are_a_fault(
+    settings: Settings, recipes: dict[str, str]
+) -> None:
+    for name, text in recipes.items():
+        (settings.project / f"recipes/{name}.yaml").write_text(text)
+    with pytest.raises(InputError, match="profiles extend each other"):
+        load_recipe(next(iter(recipes)), settings)
+
+
+def test_a_plan_names_the_bases_and_overlays_that_are_replaced(settings: Settings) -> None:
+    assert find_replaced("minimal", settings) == ([], [])
+    for name in ("recipes/bases/debian-trixie.yaml", "overlays/ssh/overlay.yaml"):
+        own = settings.project / name
+        own.parent.mkdir(parents=True)
+        own.write_text((SHARE / name).read_text())
+    (settings.project / "overlays/ssh/overlay.yaml").write_text("description: My own ssh\n")
+    assert find_replaced("minimal", settings) == (["debian-trixie"], ["ssh"])
 
 
 def test_a_night_is_about_the_projects_own_profiles(settings: Settings) -> None:
