@@ -20,6 +20,7 @@ from imagebuilder.boot.lab import SERVER, Lab, plug
 from imagebuilder.boot.lab import lab as unplugged
 from imagebuilder.process import Word
 from imagebuilder.program import Program
+from tests.integration.started import PATIENCE
 
 ROUTER = "10.77.0.2"
 ABSENT = "10.77.0.99"
@@ -72,7 +73,7 @@ def dhcp_server(room: Lab, names: Sequence[tuple[str, str]] = ()) -> Iterator[Pr
         *(f"--dhcp-host={mac},{name}" for mac, name in names),
     ]  # fmt: skip
     with room.program("dnsmasq", argv) as started:
-        started.wait_for("DHCP, IP range", 10)
+        started.wait_for("DHCP, IP range", PATIENCE)
         yield started
 
 
@@ -90,11 +91,11 @@ def router(room: Lab) -> Iterator[Program]:
         room.work / "router-leases",
     ]
     with room.program("router", argv) as started:
-        pid = started.wait_for(r"^ready (\d+)$", 10)[1]
+        pid = started.wait_for(r"^ready (\d+)$", PATIENCE)[1]
         room.run(["ip", "link", "add", "lan", "master", "br0", "type", "veth",
                   "peer", "name", "wan", "netns", pid])  # fmt: skip
         room.run(["ip", "link", "set", "lan", "up"])
-        started.wait_for("DHCP, IP range", 10)
+        started.wait_for("DHCP, IP range", PATIENCE)
         yield started
 
 
@@ -103,7 +104,7 @@ def web_server(room: Lab, folder: Path) -> Iterator[Program]:
     """Python's http.server on port 80; its lines are the requests."""
     argv = [sys.executable, "-u", "-m", "http.server", "80", "--bind", SERVER]
     with room.program("http", [*argv, "--directory", folder]) as started:
-        started.wait_for("Serving HTTP", 10)
+        started.wait_for("Serving HTTP", PATIENCE)
         yield started
 
 
@@ -136,7 +137,7 @@ def nfs_server(room: Lab, exports: Sequence[tuple[str, Path]]) -> Iterator[Progr
         # ganesha ends when nobody takes its registration.
         room.run(["sh", "-euc", AWAIT_RPCBIND])
         with room.program("ganesha", argv) as started:
-            started.wait_for("NFS SERVER INITIALIZED", 30)
+            started.wait_for("NFS SERVER INITIALIZED", PATIENCE)
             yield started
 
 

@@ -22,7 +22,13 @@ import pytest
 from tests.boot.conftest import untouched_host
 from tests.boot.server import Published, copy_tree
 from tests.integration.changes import add_file, linked
-from tests.integration.started import find_descendants, orphans_are_ours, start, wait_until
+from tests.integration.started import (
+    PATIENCE,
+    find_descendants,
+    orphans_are_ours,
+    start,
+    wait_until,
+)
 from tests.sampling import ALL, times
 from tests.workshop import Workshop
 
@@ -148,8 +154,8 @@ def test_killed_at_any_moment_nothing_is_left(
             time.sleep(random.uniform(0.5, WITHIN))  # any moment will do
             assert running.find_end() is None, running.stderr
             running.send(signal.SIGKILL)
-            running.wait(10)
-            wait_until(lambda: not find_descendants(), 15, "processes of a killed test are left")
+            running.wait(PATIENCE)
+            wait_until(lambda: not find_descendants(), "processes of a killed test are left")
         assert processes_that_see(tree) == []
     # What it was working on is swept by the next one.
     workshop("test", "generic@nothing", check=False, IMAGEBUILDER_TREE=os.fspath(tree))

@@ -14,14 +14,17 @@ from imagebuilder.checks.run import NothingSelectedError, run_boot, run_static
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.report.types import Check, Outcome
 from tests.check_room import by_name, make_facts, make_file
-from tests.integration.started import find_descendants, orphans_are_ours, start, wait_until
+from tests.integration.started import (
+    PATIENCE,
+    find_descendants,
+    orphans_are_ours,
+    start,
+    wait_until,
+)
 
 pytestmark = pytest.mark.root
 
 PASSED, FAILED, SKIPPED = Outcome.PASSED, Outcome.FAILED, Outcome.SKIPPED
-# The sandbox ends at once, the shell that looks after it (program.py) when it has seen to that.
-ENDS_AFTER_A_KILL = 2.0
-KEEPER_ENDS_AFTER = 15.0
 
 
 def check_static(busybox: Path, body: str, selection: str = "") -> tuple[Check, ...]:
@@ -241,7 +244,7 @@ def test_nothing_runs_on_afterwards(busybox: Path) -> None:
                 host.check_output("sleep 1000 > /dev/null 2>&1 & echo started")
             """,
         )
-        wait_until(lambda: not find_descendants(), 2.0, f"run still: {find_descendants()}")
+        wait_until(lambda: not find_descendants(), f"run still: {find_descendants()}")
 
 
 def test_a_kill_leaves_nothing(busybox: Path, tmp_path: Path) -> None:
@@ -267,13 +270,11 @@ run_static(Path("{busybox}/c"), [CheckFile("own", Path("{file.path}"), "")], mak
         def sleeps() -> bool:
             return any("sleep 1000" in line for line in find_descendants().values())
 
-        wait_until(sleeps, 20.0, f"no check runs\n{started.stderr}")
+        wait_until(sleeps, f"no check runs\n{started.stderr}")
         started.send(signal.SIGKILL)
-        started.wait(5.0)
-        wait_until(lambda: not sleeps(), ENDS_AFTER_A_KILL, "the sandbox runs still")
-        wait_until(
-            lambda: not find_descendants(), KEEPER_ENDS_AFTER, f"run still: {find_descendants()}"
-        )
+        started.wait(PATIENCE)
+        wait_until(lambda: not sleeps(), "the sandbox runs still")
+        wait_until(lambda: not find_descendants(), f"run still: {find_descendants()}")
     assert Path("/proc/self/mountinfo").read_text() == mounts
 
 

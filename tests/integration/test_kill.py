@@ -23,6 +23,7 @@ import pytest
 
 from tests.integration.changes import change_overlay, leftovers, linked, make_quick, refs
 from tests.integration.started import (
+    PATIENCE,
     Started,
     find_descendants,
     host_state,
@@ -118,7 +119,7 @@ def _nothing_runs_on() -> Iterator[None]:
     before = host_state()
     with orphans_are_ours():
         yield
-        wait_until(lambda: not find_descendants(), 15, "processes of a stopped build are left")
+        wait_until(lambda: not find_descendants(), "processes of a stopped build are left")
     assert host_state() == before
 
 
@@ -137,16 +138,16 @@ def test_interrupted_build_cleans_up(rebuild: Rebuild, tmp_path: Path) -> None:
         rebuild.forget()
         rebuild.clear_logs()
         running = rebuild.start(tmp_path / str(number))
-        wait_until(partial(rebuild.is_at, step), 60, f"{step} did not start")
+        wait_until(partial(rebuild.is_at, step), f"{step} did not start")
         time.sleep(0.3)
         running.send(stop, group=group)
-        assert running.wait(30) == 130, running.stderr
+        assert running.wait(PATIENCE) == 130, running.stderr
         assert running.stderr.endswith("\ninterrupted\n")
         assert "Traceback" not in running.stderr
         assert running.stdout == ""
         assert leftovers(shop.state, store=False) == []
         assert rebuild.kept <= refs(shop.state).keys()
-        wait_until(lambda: not find_descendants(), 15, "processes of an interrupted build are left")
+        wait_until(lambda: not find_descendants(), "processes of an interrupted build are left")
     shop(*BUILD)
     assert leftovers(shop.state) == []
     assert root_of(shop) == rebuild.root
@@ -157,10 +158,10 @@ def test_killed_shell_leaves_nothing_running(rebuild: Rebuild, tmp_path: Path) -
     shop(*BUILD)
     words = shop.argv("shell", "generic", "-c", "echo ready; (setsid sleep 1000 &); sleep 1000")
     running = start(words, shop.env(), tmp_path)
-    wait_until(lambda: running.stdout == "ready\n", 30, "the shell did not start")
+    wait_until(lambda: running.stdout == "ready\n", "the shell did not start")
     running.send(signal.SIGKILL)
-    assert running.wait(15) == -signal.SIGKILL
-    wait_until(lambda: not find_descendants(), 15, "the shell runs on")
+    assert running.wait(PATIENCE) == -signal.SIGKILL
+    wait_until(lambda: not find_descendants(), "the shell runs on")
     assert shop("shell", "generic", "-c", "exit 3", check=False).status == 3
     assert leftovers(shop.state) == []
 
@@ -182,7 +183,7 @@ def test_kill_at_random_moments(
             steps["(it had ended)"] += 1
             continue
         killed(running, number)
-        wait_until(lambda: not find_descendants(), 15, f"processes are left of kill {number}")
+        wait_until(lambda: not find_descendants(), f"processes are left of kill {number}")
         assert host_state() == before
         steps[rebuild.steps_under_way(running.stderr)] += 1
     told = ", ".join(f"{step} {times}" for step, times in steps.most_common())
@@ -205,8 +206,8 @@ def killed(running: Started, number: int) -> None:
     if way == "a program" and programs:
         # As the kernel does when memory is short; the build must see it and end by itself.
         os.kill(min(programs), signal.SIGKILL)
-        assert running.wait(60) in (0, 1), running.stderr
+        assert running.wait(PATIENCE) in (0, 1), running.stderr
         assert "Traceback" not in running.stderr
     else:
         running.send(signal.SIGKILL, group=way == "group")
-        assert running.wait(15) == -signal.SIGKILL
+        assert running.wait(PATIENCE) == -signal.SIGKILL

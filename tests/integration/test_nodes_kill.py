@@ -18,7 +18,7 @@ from imagebuilder.nodes.identity import KEY, MACHINE_ID, PUBLIC
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.process import base_environment, run
 from imagebuilder.tree import Tree
-from tests.integration.started import Started, start
+from tests.integration.started import PATIENCE, Started, start
 from tests.sampling import times
 from tests.unit.nodes_world import MAC1, MAC2, node_tree
 
@@ -75,7 +75,7 @@ def test_a_change_that_is_killed_is_done_or_not(tmp_path: Path) -> None:
         time.sleep(chance.uniform(0, 0.08))
         if started.find_end() is None:
             started.send(signal.SIGKILL)
-            killed += started.wait(10) == -signal.SIGKILL
+            killed += started.wait(PATIENCE) == -signal.SIGKILL
         check_whole(tree)
     assert killed > KILLS // 4
     # 1. The next one finds its way, and 2. nothing is left of those before.
@@ -97,7 +97,7 @@ def test_changes_at_once_all_happen(tmp_path: Path) -> None:
         )
         for number, mac in enumerate(macs)
     ]  # fmt: skip
-    assert [each.wait(60) for each in started] == [0] * len(macs), started[0].stderr
+    assert [each.wait(PATIENCE) for each in started] == [0] * len(macs), started[0].stderr
     nodes = load_nodes(tree)
     assert {node.name for node in nodes.nodes} == {f"node{number}" for number in range(8)}
     assert all((tree.served_node(mac) / "boot.ipxe").exists() for mac in macs)

@@ -139,7 +139,7 @@ def test_killed_at_any_moment_the_state_is_the_old_or_the_new(ground: Ground) ->
             time.sleep(chance.random() * longest.get(name, 0.15))
             os.kill(pid, signal.SIGKILL)
             status = wait(pid)
-            wait_until(lambda: not find_descendants(), 5, "something outlived its parent")
+            wait_until(lambda: not find_descendants(), "something outlived its parent")
             assert status in (0, -signal.SIGKILL), name
             # How long an action takes is the machine's affair; most kills shall come before its
             # end.

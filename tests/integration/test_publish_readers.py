@@ -79,7 +79,7 @@ def web_server(tree: Tree, folder: Path) -> Iterator[Path]:
     (folder / "nginx.conf").write_text(NGINX.format(folder=folder, tree=tree.path))
     words: list[Word] = ["nginx", "-p", folder, "-c", folder / "nginx.conf", "-e", "stderr"]
     with program("nginx", words, folder / "log"):
-        wait_until((folder / "socket").exists, 10, "nginx does not listen")
+        wait_until((folder / "socket").exists, "nginx does not listen")
         yield folder / "socket"
 
 

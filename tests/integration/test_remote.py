@@ -34,7 +34,7 @@ from imagebuilder.store.repository import ImageRef, Store, make_store
 from imagebuilder.tree import Tree, make_tree
 from imagebuilder.ui import Ui
 from tests.images import IMAGE, put_manifest
-from tests.integration.started import start
+from tests.integration.started import PATIENCE, start
 from tests.unit.planted_reports import NO_ROOT, make_report, plant
 
 pytestmark = pytest.mark.root
@@ -131,7 +131,7 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Far]:
     Path("/run/sshd").mkdir(exist_ok=True)  # sshd(8), FILES
     argv = ["/usr/sbin/sshd", "-D", "-e", "-f", os.fspath(top / "sshd_config")]
     with program("sshd", argv, top / "sshd.log") as sshd:
-        sshd.wait_for("Server listening", 10)
+        sshd.wait_for("Server listening", PATIENCE)
         remote = Remote("root@127.0.0.1", port, os.fspath(top / "tree"), (os.fspath(there),))
         yield Far(top, remote)
 
@@ -476,7 +476,7 @@ def test_kill_of_the_sender(far: Far, builder: Store, two: Two, tmp_path: Path) 
                        tmp_path / f"sender{number}")  # fmt: skip
         time.sleep(seconds)
         os.kill(sender.pid, 9)
-        sender.wait(10)
+        sender.wait(PATIENCE)
         wait_until_quiet(far)
         state = far.state()
         if state != old:

@@ -133,7 +133,7 @@ def test_planted_link_in_place_of_a_mount_point_is_refused(
 
 def test_exit_status_and_orphans(busybox: Path) -> None:
     with pytest.raises(WorkError, match="exit status 7"):
-        inside(busybox, "(sleep 60 &) ; exit 7")
+        inside(busybox, "(sleep 1000 &) ; exit 7")
     with pytest.raises(WorkError, match="exit status 137"):
         inside(busybox, "kill -9 $$")
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.program import Program
-from tests.integration.started import find_descendants, wait_until
+from tests.integration.started import PATIENCE, find_descendants, wait_until
 from tests.integration.wire_room import CLIENT, MAC, ROUTER, SERVER, Room, wire_room
 
 pytestmark = pytest.mark.root
@@ -105,7 +105,7 @@ def test_an_architecture_without_a_binary_is_told_of_once(full: tuple[Room, Prog
     for _ in range(2):
         room.ask(6, mac=STRANGER)
     said = "asks for a boot file for 32-bit UEFI (6): there is none here"
-    started.wait_for(re.escape(said), 10)
+    started.wait_for(re.escape(said), PATIENCE)
     assert len(started.said(re.escape(f"{STRANGER} {said}"))) == 1
 
 
@@ -227,8 +227,8 @@ def test_a_report_counts_for_a_node_only_with_the_ticket_it_was_given(
     room, started = full
     ticket = find_ticket(boot_script(room))
     assert report(room, "generic/1", ticket=ticket).startswith("HTTP/1.1 204 ")
-    started.wait_for(r"^n1 +root +\d", 10)
-    wait_until(room.tree.seen(MAC).is_file, 10, "the release n1 runs is not recorded")
+    started.wait_for(r"^n1 +root +\d", PATIENCE)
+    wait_until(room.tree.seen(MAC).is_file, "the release n1 runs is not recorded")
     before = room.tree.seen(MAC).read_bytes()
     # From another address: without a ticket, with one of a node without an address, with that one.
     room.at_client("ip", "address", "add", "10.77.0.61/24", "dev", "wire1")
@@ -243,14 +243,14 @@ def test_a_report_counts_for_a_node_only_with_the_ticket_it_was_given(
     def told() -> bool:
         return room.tree.strangers.is_file() and OTHER_MAC in room.tree.strangers.read_text()
 
-    wait_until(told, 10, "what a stranger told is not recorded")
+    wait_until(told, "what a stranger told is not recorded")
     assert room.tree.seen(MAC).read_bytes() == before
     assert not room.tree.seen(OTHER_MAC).exists()
     # Its next boot is another release.
     newer = find_ticket(boot_script(room))
     report(room, "generic/3", ticket=ticket)
     report(room, "generic/3", ticket=newer)
-    wait_until(lambda: runs(room, "3"), 10, "not recorded")
+    wait_until(lambda: runs(room, "3"), "not recorded")
 
 
 def test_a_flood_of_reports_leaves_few_records_and_delays_no_node(
@@ -268,7 +268,7 @@ def test_a_flood_of_reports_leaves_few_records_and_delays_no_node(
             release += 1
             ticket, begun = find_ticket(boot_script(room)), time.monotonic()
             assert report(room, f"generic/{release}", ticket=ticket).startswith("HTTP/1.1 204 ")
-            wait_until(lambda version=str(release): runs(room, version), 30, "not recorded")  # type: ignore[misc]
+            wait_until(lambda version=str(release): runs(room, version), "not recorded")  # type: ignore[misc]
             delays.append(time.monotonic() - begun)
         flooding.wait_for(r"^\{.*'204': \d+", 60)
     print(f"delays of a node's record: {delays}; {flooding.lines[-1:]}")
@@ -284,7 +284,7 @@ def test_tickets_are_in_no_file_that_others_may_read(full: tuple[Room, Program])
     room, _ = full
     ticket = find_ticket(boot_script(room))[:32]
     report(room, "generic/3", ticket=ticket)
-    wait_until(lambda: ticket in room.tree.tickets.read_text(), 10, "the ticket is not noted")
+    wait_until(lambda: ticket in room.tree.tickets.read_text(), "the ticket is not noted")
     found = [path for path in room.tree.path.rglob("*") if path.is_file() and not path.is_socket()]
     having = {path for path in found if ticket.encode() in path.read_bytes()}
     assert having == {room.tree.reports_log, room.tree.tickets}
@@ -300,17 +300,14 @@ def test_a_changed_nodes_file_is_taken_over_and_a_wrong_one_is_not(
     assert int(offer["address"].rpartition(".")[2]) >= 128
     third = '  n3: {macs: ["52:54:00:77:00:03"], profile: generic, address: 10.77.0.53}\n'
     room.tree.nodes_file.write_text(NODES + third)
-    started.wait_for(r"^nodes.yaml: 3 nodes, dhcp-hosts, hosts, nginx.conf changed", 10)
-    wait_until(
-        lambda: room.ask(7, mac="52:54:00:77:00:03")[0]["address"] == "10.77.0.53", 20, "old"
-    )
+    started.wait_for(r"^nodes.yaml: 3 nodes, dhcp-hosts, hosts, nginx.conf changed", PATIENCE)
+    wait_until(lambda: room.ask(7, mac="52:54:00:77:00:03")[0]["address"] == "10.77.0.53", "old")
     assert (room.tree.served_node("52:54:00:77:00:03") / "boot.ipxe").is_file()
     for wrong in (third.replace("generic", "7 8"), third.replace("10.77.0.53", "10.9.9.9")):
         many = len(started.said("nodes.yaml is not taken over"))
         room.tree.nodes_file.write_text(NODES + wrong)
         wait_until(
             lambda many=many: len(started.said("nodes.yaml is not taken over")) > many,  # type: ignore[misc]
-            10,
             "nothing was said",
         )
         assert room.ask(7, mac="52:54:00:77:00:03")[0]["address"] == "10.77.0.53"
@@ -318,11 +315,11 @@ def test_a_changed_nodes_file_is_taken_over_and_a_wrong_one_is_not(
     room.tree.nodes_file.write_text(
         NODES + third.replace("profile:", "ipxe: snponly.efi, profile:")
     )
-    started.wait_for(r"^nodes.yaml: 3 nodes, dnsmasq.conf changed", 10)
+    started.wait_for(r"^nodes.yaml: 3 nodes, dnsmasq.conf changed", PATIENCE)
     (offer,) = room.ask(7, mac="52:54:00:77:00:03")
     assert (offer["address"], offer["file"]) == ("10.77.0.53", "snponly.efi")
     room.tree.nodes_file.write_text(NODES)
-    started.wait_for(r"^nodes.yaml: 2 nodes", 10)
+    started.wait_for(r"^nodes.yaml: 2 nodes", PATIENCE)
 
 
 def test_proxy_stands_beside_a_router(room: Room) -> None:
@@ -331,7 +328,7 @@ def test_proxy_stands_beside_a_router(room: Room) -> None:
               "--dhcp-range=10.77.0.200,10.77.0.210,1h", "--dhcp-leasefile=/run/leases",
               f"--dhcp-option=option:router,{ROUTER}")  # fmt: skip
     with room.beside("router", room.client, *router) as running:
-        running.wait_for("DHCP, IP range", 10)
+        running.wait_for("DHCP, IP range", PATIENCE)
         refused = room.try_serve()
         assert refused.status == 3
         assert "there is a DHCP server already: 10.77.0.50 (" in refused.stderr
@@ -425,9 +422,9 @@ def test_nodes_must_fit_the_wire(
 
 
 def test_whoever_has_a_port_is_named(room: Room) -> None:
-    listen = "import socket, time; s = socket.create_server(('', 80)); time.sleep(60)"
+    listen = "import socket, time; s = socket.create_server(('', 80)); time.sleep(1000)"
     with room.beside("web", room.server, "python3", "-c", listen):
-        wait_until(lambda: "80" in room.at_server("ss", "-Hlnt").stdout, 10, "not listening")
+        wait_until(lambda: "80" in room.at_server("ss", "-Hlnt").stdout, "not listening")
         done = room.try_serve()
     assert done.status == 3
     assert re.search(
@@ -449,7 +446,7 @@ def test_a_daemon_that_dies_ends_it_all_and_is_named(room: Room) -> None:
     with room.serving() as started:
         pid = int((room.tree.serve / "foreground/dnsmasq.pid").read_text())
         os.kill(pid, signal.SIGKILL)
-        assert started.wait(20) == 1
+        assert started.wait(PATIENCE) == 1
         assert started.said(r"error: dnsmasq has ended by itself \(exit status 137\)")
     assert room.at_server("ss", "-Hlnut").stdout == ""
 
@@ -464,8 +461,8 @@ def test_nothing_is_left_when_it_is_stopped(room: Room, how: signal.Signals) -> 
         theirs = {p for p in found if Path(f"/proc/{p}/comm").read_text().strip() in daemons}
         assert len(theirs) >= 5
         os.kill(pid, how)
-        assert started.wait(20) == (130 if how is not signal.SIGKILL else 137)
-        wait_until(lambda: not any(map(is_alive, theirs)), 15, "daemons run on")
+        assert started.wait(PATIENCE) == (130 if how is not signal.SIGKILL else 137)
+        wait_until(lambda: not any(map(is_alive, theirs)), "daemons run on")
     time.sleep(0.1)
     assert room.at_server("ss", "-Hlnut").stdout == ""
     assert set(find_descendants()) <= before

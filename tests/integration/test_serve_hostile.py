@@ -16,7 +16,7 @@ import pytest
 
 from imagebuilder.program import Program
 from imagebuilder.serve.rotate import MOST_REPORTS
-from tests.integration.started import wait_until
+from tests.integration.started import PATIENCE, wait_until
 from tests.integration.wire_room import CLIENT, MAC, SERVER, Room, wire_room
 
 pytestmark = pytest.mark.root
@@ -66,7 +66,7 @@ def test_no_request_ends_it_or_reaches_the_terminal(served: tuple[Room, Program]
     room, started = served
     send(room, *SPITE)
     send(room, f"GET /report/generic/1?stage=switch-root&node={MAC} HTTP/1.0".encode())
-    started.wait_for(r"^n1 +root ", 10)
+    started.wait_for(r"^n1 +root ", PATIENCE)
     assert started.status is None
     said = (room.work / "serve.log").read_bytes() + b"".join(
         path.read_bytes() for path in (room.tree.serve / "logs").iterdir()
@@ -89,16 +89,18 @@ def test_a_full_disk_ends_nothing_and_is_over_with_the_next_free_byte(
             with contextlib.suppress(OSError):
                 (inside / "ballast").write_bytes(bytes(4 << 20))
             send(room, *(f"GET /missing/{'x' * 3000}/{n} HTTP/1.0".encode() for n in range(50)))
-            started.wait_for(r"warning: .*/nginx.log cannot be written and lines are lost", 10)
+            started.wait_for(
+                r"warning: .*/nginx.log cannot be written and lines are lost", PATIENCE
+            )
             assert room.fetch("/boot.ipxe").stdout.startswith("HTTP/1.1 200 ")
             (inside / "ballast").unlink()
             send(room, report.format(7).encode())
-            started.wait_for(r"^n1 +root ", 10)
+            started.wait_for(r"^n1 +root ", PATIENCE)
             log = inside / "logs/nginx.log"
-            wait_until(lambda: b"/report/generic/7" in log.read_bytes(), 10, "not logged")
+            wait_until(lambda: b"/report/generic/7" in log.read_bytes(), "not logged")
             assert re.search(rb"\n\(\d+ lines could not be written\)\n", log.read_bytes())
             noted = room.tree.path / "seen/strangers.json"  # it comes without a ticket
-            wait_until(noted.is_file, 20, "the report is not noted")
+            wait_until(noted.is_file, "the report is not noted")
             assert len(started.said("cannot be written")) == 1
             assert started.status is None
 
@@ -106,7 +108,7 @@ def test_a_full_disk_ends_nothing_and_is_over_with_the_next_free_byte(
 def test_a_daemon_is_missed_though_its_workers_live_on(tmp_path: Path) -> None:
     with wire_room(tmp_path) as room, room.serving() as started:
         os.kill(int((room.tree.serve / "foreground/nginx.pid").read_text()), signal.SIGKILL)
-        assert started.wait(20) == 1
+        assert started.wait(PATIENCE) == 1
         assert started.said(r"error: nginx has ended by itself \(exit status 137\)")
         assert room.at_server("ss", "-Hlnt", "sport = 80").stdout == ""
 
@@ -121,7 +123,7 @@ def test_the_log_of_reports_is_rotated_and_none_is_lost(served: tuple[Room, Prog
     for n, uri in enumerate(uris):
         send(room, f"GET {uri} HTTP/1.0".encode())
         time.sleep(0.2 if n < 15 else 0)
-    wait_until(lambda: log.stat().st_size > 0, 10, "nothing is in the new log")
+    wait_until(lambda: log.stat().st_size > 0, "nothing is in the new log")
     assert old.stat().st_size >= MOST_REPORTS
     assert log.stat().st_size < 100_000
     assert [path.stat().st_mode & 0o777 for path in (old, log)] == [0o600, 0o600]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.started import wait_until
+from tests.integration.started import PATIENCE, wait_until
 from tests.integration.wire_room import COMMAND, Room, wire_room
 from tests.systemd import verify
 
@@ -130,8 +130,8 @@ def test_the_installed_daemons_run_and_are_refreshed(room: Room, tmp_path: Path)
         room.beside("dnsmasq", room.server, *command("dnsmasq")) as dnsmasq,
         room.beside("nginx", room.server, *command("nginx")) as nginx,
     ):
-        dnsmasq.wait_for("DHCP, IP range", 10)
-        nginx.wait_for("start worker process", 10)
+        dnsmasq.wait_for("DHCP, IP range", PATIENCE)
+        nginx.wait_for("start worker process", PATIENCE)
         again = room.try_serve("--install", "--root", tmp_path)
         assert again.status == 0, again.stderr  # its own daemons are not in its way
         check_healthy(room)
@@ -141,7 +141,7 @@ def test_the_installed_daemons_run_and_are_refreshed(room: Room, tmp_path: Path)
         refreshed = room.try_serve("--refresh")
         assert refreshed.status == 0, refreshed.stderr
         assert "changed: dhcp-hosts, hosts, nginx.conf" in refreshed.stdout
-        wait_until(lambda: room.ask(7)[0]["address"] == "10.77.0.77", 20, "not refreshed")
+        wait_until(lambda: room.ask(7)[0]["address"] == "10.77.0.77", "not refreshed")
         assert room.fetch("/nodes/52-54-00-77-00-01/node.img").stdout.startswith("HTTP/1.1 403 ")
         assert "changed: nothing" in room.try_serve("--refresh").stdout
     room.tree.nodes_file.unlink()
@@ -281,9 +281,9 @@ def test_the_doctor_beside_a_running_serve_tells_who_is_reached_from_where(room:
 
 
 def test_the_doctor_finds_an_nfs_server_that_listens_everywhere(room: Room) -> None:
-    wide = "import socket, time; s = socket.create_server(('', 2049)); time.sleep(60)"
+    wide = "import socket, time; s = socket.create_server(('', 2049)); time.sleep(1000)"
     with room.beside("rpc", room.server, "rpcbind", "-f"):
-        wait_until(lambda: "111" in room.at_server("ss", "-Hlnt").stdout, 10, "not listening")
+        wait_until(lambda: "111" in room.at_server("ss", "-Hlnt").stdout, "not listening")
         with (
             room.beside("nfsd", room.server, "python3", "-c", wide),
             room.beside("lockd", room.server, "python3", "-c", wide.replace("2049", "32769")),
@@ -301,11 +301,11 @@ def test_the_doctor_finds_an_nfs_server_that_listens_everywhere(room: Room) -> N
 
 
 def test_the_doctor_names_what_is_in_the_way(room: Room) -> None:
-    listen = "import socket, time; s = socket.create_server(('', 80)); time.sleep(60)"
+    listen = "import socket, time; s = socket.create_server(('', 80)); time.sleep(1000)"
     above = room.tree.path.parent
     above.chmod(0o700)
     with room.beside("web", room.server, "python3", "-c", listen):
-        wait_until(lambda: "80" in room.at_server("ss", "-Hlnt").stdout, 10, "not listening")
+        wait_until(lambda: "80" in room.at_server("ss", "-Hlnt").stdout, "not listening")
         found = doctor(room, "--interface", "wire0")
     above.chmod(0o755)
     problems = {f["subject"]: f["what"] for f in found if f["level"] == "problem"}

@@ -24,6 +24,7 @@ from imagebuilder.store.workplace import KEPT, keep, remove_tree, sweep, workpla
 from tests.images import IMAGE
 from tests.integration.changes import snapshot
 from tests.integration.published import check_objects
+from tests.integration.started import PATIENCE
 
 pytestmark = pytest.mark.root
 
@@ -251,7 +252,7 @@ def test_locks_exclude_and_tell(tmp_path: Path) -> None:
         assert is_held(path)
         thread = threading.Thread(target=second)
         thread.start()
-        assert waited.wait(10)
+        assert waited.wait(PATIENCE)
         order.append("first")
     thread.join(10)
     assert order == ["first", "second"]

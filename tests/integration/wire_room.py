@@ -21,6 +21,7 @@ from typing import Any
 from imagebuilder.process import Completed, Word, run
 from imagebuilder.program import Program, program
 from imagebuilder.tree import Tree, make_tree
+from tests.integration.started import PATIENCE
 
 CHECKOUT = Path(__file__).parent.parent.parent
 COMMAND = (sys.executable, "-m", "imagebuilder.cli.main", "--project", CHECKOUT)
@@ -99,7 +100,7 @@ def holder(name: str, work: Path) -> Iterator[int]:
     """An empty network and mount namespace, by the process that holds it."""
     argv = ["unshare", "--net", "--mount", "--propagation", "private", "--", "sh", "-euc", SET_UP]
     with program(name, argv, work / f"{name}.log") as started:
-        yield int(started.wait_for(r"^ready (\d+)$", 10)[1])
+        yield int(started.wait_for(r"^ready (\d+)$", PATIENCE)[1])
 
 
 @contextlib.contextmanager

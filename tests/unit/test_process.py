@@ -7,13 +7,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from imagebuilder.errors import HostError, WorkError
 from imagebuilder.process import run
+from tests.integration.started import wait_until
 
 
 def test_last_unterminated_line_is_kept() -> None:
@@ -114,19 +114,11 @@ def test_programs_die_with_us(tmp_path: Path) -> None:
     marker = tmp_path / "pid"
     code = (
         "from imagebuilder.process import run\n"
-        f"run(['sh', '-c', 'echo $$ > {marker}; exec sleep 60'])\n"
+        f"run(['sh', '-c', 'echo $$ > {marker}; exec sleep 1000'])\n"
     )
     pid = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", code])
-    wait_until(lambda: marker.exists() and marker.read_text().strip() != "")
+    wait_until(lambda: marker.exists() and marker.read_text().strip() != "", "did not start")
     child = int(marker.read_text())
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    wait_until(lambda: not Path(f"/proc/{child}").exists())
-
-
-def wait_until(holds: Callable[[], bool], seconds: float = 10) -> None:
-    """Wait for `holds()`; fail after `seconds`."""
-    end = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < end, "did not happen in time"
-        time.sleep(0.02)
+    wait_until(lambda: not Path(f"/proc/{child}").exists(), "the child lives on")

@@ -420,9 +420,9 @@ def test_many_long_reports_do_not_slow_the_list_down(tree: Tree) -> None:
             path.write_text(json.dumps(report_json(report), indent=1))
     assert path.stat().st_size > 150_000
     list_releases(tree)
-    start = time.monotonic()
+    start = time.process_time()  # of this process, however busy the machine is
     assert {listed.tested for listed in list_releases(tree)} == {"yes"}
-    assert time.monotonic() - start < 0.5, "they were read again"
+    assert time.process_time() - start < 0.5, "they were read again"
 
 
 def test_digests_are_those_of_what_nodes_fetch(tree: Tree) -> None:

@@ -125,7 +125,7 @@ def test_smoke_removes_what_kill_left_and_nobody_elses(smoke: Smoke) -> None:
 def find_smoke(smoke: Smoke, profile: str) -> int:
     """The process of the script that has just begun its test of a profile."""
     begun = f"test {profile} "
-    wait_until(lambda: any(line.startswith(begun) for line in smoke.checkout.said()), 10, "no test")
+    wait_until(lambda: any(line.startswith(begun) for line in smoke.checkout.said()), "no test")
     script = os.fspath(smoke.checkout.root / "scripts/smoke")
     listed = run(["pgrep", "--full", "--", f"^/bin/sh {script} {profile}$"]).stdout.split()
     return int(listed[0])
