@@ -15,6 +15,7 @@ from ipaddress import IPv4Address
 SSH_PORT = 22
 PATIENCE = 60.0  # seconds a connection may wait to be greeted
 PAUSE = 5.0  # seconds after one that came to nothing
+REFUSED = 1.0  # seconds after one that nobody took, which costs a node no process
 AT_ONCE = 200  # connections
 GREETING = b"SSH-"
 
@@ -63,7 +64,12 @@ class Doors:
             door.until = now + (PATIENCE if door.line else PAUSE)
         if door.line is None:
             return False
-        said = hear(door.line)
+        try:
+            said = hear(door.line)
+        except ConnectionRefusedError:
+            door.close()
+            door.until = now + REFUSED
+            return False
         if said == GREETING:
             door.close()
             return True
@@ -89,10 +95,12 @@ def knock(address: str, port: int) -> socket.socket | None:
 
 
 def hear(line: socket.socket) -> bytes | None:
-    """What came first: None for nothing yet, empty for an end."""
+    """What came first: None for nothing yet, empty for an end.  Raises ConnectionRefusedError."""
     try:
         return line.recv(len(GREETING))
     except BlockingIOError:
         return None
+    except ConnectionRefusedError:
+        raise
     except OSError:
         return b""

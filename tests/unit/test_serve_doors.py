@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from imagebuilder.serve.doors import PATIENCE, PAUSE, Doors
+from imagebuilder.serve.doors import PATIENCE, PAUSE, REFUSED, Doors
 
 HERE = "127.0.0.1"
 
@@ -70,7 +70,7 @@ def test_a_slow_server_is_waited_for_with_one_connection(
     assert not is_waiting(server)
 
 
-def test_a_closed_port_is_tried_again_after_a_pause(clock: Clock, server: socket.socket) -> None:
+def test_a_refused_connection_is_tried_again_soon(clock: Clock, server: socket.socket) -> None:
     port = server.getsockname()[1]
     server.close()
     doors = Doors(clock, port)
@@ -78,9 +78,23 @@ def test_a_closed_port_is_tried_again_after_a_pause(clock: Clock, server: socket
     with socket.create_server((HERE, port)) as opened:
         doors.find_open([HERE])
         assert not is_waiting(opened)
-        clock.now = PAUSE
+        clock.now = REFUSED
         doors.find_open([HERE])
         assert is_waiting(opened)
+    doors.find_open([])
+
+
+def test_who_hangs_up_is_asked_again_after_a_pause(clock: Clock, server: socket.socket) -> None:
+    doors = Doors(clock, server.getsockname()[1])
+    doors.find_open([HERE])
+    assert is_waiting(server)
+    assert soon(lambda: not doors.find_open([HERE]) and doors.doors[HERE].line is None)
+    clock.now = REFUSED
+    doors.find_open([HERE])
+    assert not is_waiting(server)
+    clock.now = PAUSE
+    doors.find_open([HERE])
+    assert is_waiting(server)
     doors.find_open([])
 
 
