@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is this host fit?  Findings, each with what mends it; all is looked at, nothing changed."""
+"""Is this host fit?  Findings, each with what fixes it; all is looked at, nothing changed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def examine(settings: Settings, env: Mapping[str, str]) -> tuple[HostFinding, ..
 
 
 def render_findings(findings: Sequence[HostFinding]) -> str:
-    """The findings for people, the worst last, each that is not ok with what mends it."""
+    """The findings for people, the worst last, each that is not ok with what fixes it."""
     order = tuple(Health)
     rows: list[tuple[str, str, str]] = []
     for finding in sorted(findings, key=lambda finding: order.index(finding.level)):

@@ -92,10 +92,10 @@ def examine_need(need: Need, path: str, *, required: bool = False) -> HostFindin
         return HostFinding(subject, Health.OK, need.purpose)
     version = find_tool_version(need.tool)
     if version is None:
-        return HostFinding(subject, Health.WARNING, "does not tell its version", mend)
+        return HostFinding(subject, Health.WARNING, "does not print its version", mend)
     if numbers(version) < numbers(need.least):
         return HostFinding(
-            subject, level, f"{version} is older than {need.least}, the oldest that was tried",
+            subject, level, f"{version} is older than {need.least}, the oldest version tested",
             "update the distribution to Debian 12 or Ubuntu 24.04, or newer",
         )  # fmt: skip
     return HostFinding(subject, Health.OK, f"{version}: {need.purpose}")
@@ -159,7 +159,7 @@ def examine_root(path: str, *, is_root: bool) -> HostFinding:
     if is_root:
         return HostFinding("root", Health.OK, "this is root")
     if is_present("sudo", path):
-        return HostFinding("root", Health.OK, "sudo is there for the steps that need root")
+        return HostFinding("root", Health.OK, "sudo is available for the steps that need root")
     return HostFinding(
         "root", Health.PROBLEM, "not root, and sudo is not installed", "su -c 'imagebuilder …'"
     )
@@ -168,7 +168,7 @@ def examine_root(path: str, *, is_root: bool) -> HostFinding:
 def examine_kernel(path: str, *, is_root: bool) -> tuple[HostFinding, ...]:
     """Whether the kernel lets us have namespaces and overlays, by trying both."""
     if not is_root:
-        text = "not tried: only root can"
+        text = "not tested: this needs root"
         return HostFinding("namespaces", Health.OK, text), HostFinding("overlayfs", Health.OK, text)
     if not (is_present("unshare", path) and is_present("setpriv", path)):
         return ()  # said by examine_need
@@ -190,7 +190,7 @@ def examine_probe(subject: str, argv: tuple[str, ...], mend: str) -> HostFinding
 def examine_sandbox(state: Path, path: str, *, is_root: bool) -> HostFinding:
     """Whether a sandbox starts, with everything that keeps it from the host."""
     if not is_root:
-        return HostFinding("sandbox", Health.OK, "not tried: only root can")
+        return HostFinding("sandbox", Health.OK, "not tested: this needs root")
     if not (is_present("unshare", path) and is_present("setpriv", path)):
         return HostFinding("sandbox", Health.PROBLEM, "not tried: unshare or setpriv is missing")
     try:
@@ -293,7 +293,5 @@ def examine_memory(meminfo: str) -> HostFinding:
 def examine_kvm(device: Path) -> HostFinding:
     """For information only: a device that is there may still not run a kernel."""
     if device.exists():
-        return HostFinding(
-            "kvm", Health.OK, f"{device} is there; whether it works a machine will show"
-        )
+        return HostFinding("kvm", Health.OK, f"{device} exists; a boot test shows whether it works")
     return HostFinding("kvm", Health.OK, f"no {device}: machines are emulated, which is slower")

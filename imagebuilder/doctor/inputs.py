@@ -74,7 +74,7 @@ def examine_foreign(
         HostFinding(
             Path(keyring).name,
             Health.OK,
-            f"{keyring} is not there, which only the bases of that distribution want: "
+            f"{keyring} does not exist; only bases of that distribution need it: "
             f"apt install {keyring_package(Path(keyring))}",
         )
         for keyring in sorted(foreign)
@@ -141,7 +141,7 @@ def run_probe(mirror: str, suite: str, root: str) -> Probe:
         )
     except requests.Timeout:
         return Probe(
-            mirror, suite, Health.PROBLEM, f"{shown} does not answer within {TIMEOUT:.0f} s"
+            mirror, suite, Health.PROBLEM, f"{shown} did not answer within {TIMEOUT:.0f} s"
         )
     except (requests.RequestException, ValueError) as error:
         return Probe(mirror, suite, Health.PROBLEM, f"{shown} is not reachable: {why(error)}")
@@ -179,9 +179,7 @@ def examine_mirrors(
     """One finding for each suite, and one for each mirror that nobody has named."""
     unknown = sorted({archive.mirror for archive in archives} - set(mirrors) - set(DEFAULTS))
     missing = (
-        HostFinding(
-            name, Health.PROBLEM, "this host's apt sources have no such mirror", MIRROR_MEND
-        )
+        HostFinding(name, Health.PROBLEM, "this host's apt sources do not contain it", MIRROR_MEND)
         for name in unknown
     )
     answered = (

@@ -82,7 +82,7 @@ def examine_listeners(
             places.setdefault(service, set()).add(place)
             programs[service] = holder.program or programs.get(service, "")
     if not places:
-        return (HostFinding("listening", Health.OK, "nothing that serves nodes listens"),)
+        return (HostFinding("listening", Health.OK, "no service for nodes is listening"),)
     order = sorted(places, key=lambda service: (service[1], service[0]))
     groups: dict[tuple[object, ...], list[Service]] = {}
     for service in order:

@@ -66,12 +66,14 @@ def examine_ipxe() -> HostFinding:
 def examine_nfs(*, running: bool | None) -> HostFinding:
     """Which NFS server there is; `running` says whether the kernel's does, None for not known."""
     if running is None:
-        return HostFinding("nfs", Health.OK, "could not look whether the kernel's NFS server runs: "
-                       "only root can")  # fmt: skip
+        what = "could not check whether the kernel's NFS server is running: this needs root"
+        return HostFinding("nfs", Health.OK, what)
     if running and is_installed("exportfs"):
-        return HostFinding("nfs", Health.OK, "the kernel's NFS server runs")
+        return HostFinding("nfs", Health.OK, "the kernel's NFS server is running")
     if has_ganesha():
-        return HostFinding("nfs", Health.OK, "nfs-ganesha, as the kernel's NFS server does not run")
+        return HostFinding(
+            "nfs", Health.OK, "nfs-ganesha, because the kernel's NFS server is not running"
+        )
     return HostFinding(
         "nfs", Health.PROBLEM, "no NFS server on this host",
         "imagebuilder setup --serve, or sudo apt-get install nfs-ganesha-vfs nfs-ganesha rpcbind",
@@ -87,7 +89,7 @@ def examine_wire(tree: Tree, interface: str) -> tuple[HostFinding, ...]:
         wire = find_wire(interface)
     except ImagebuilderError as error:
         return tuple(problem("wire", fault) for fault in error.faults)
-    carrier = "" if wire.has_carrier else ", but has no carrier: is the cable in?"
+    carrier = "" if wire.has_carrier else ", but has no carrier: is the cable plugged in?"
     level = Health.OK if wire.has_carrier else Health.WARNING
     return (
         HostFinding("wire", level, f"{wire.name} has {wire.address}{carrier}"),
@@ -127,14 +129,16 @@ def examine_ports(tree: Tree, wire: Wire) -> tuple[HostFinding, ...]:
 def examine_servers(wire: Wire, *, is_root: bool) -> HostFinding:
     """Other DHCP servers on the wire."""
     if not is_root:
-        return HostFinding("dhcp", Health.OK, "not asked who else gives addresses: only root can")
+        return HostFinding(
+            "dhcp", Health.OK, "could not check for other DHCP servers: this needs root"
+        )
     servers = find_dhcp_servers(wire)
     if servers:
         what = f"{describe(servers)} gives addresses on {wire.name}"
         return HostFinding(
             "dhcp", Health.WARNING, what, f"serve --dhcp {Dhcp.PROXY} works beside it"
         )
-    return HostFinding("dhcp", Health.OK, f"nobody else gives addresses on {wire.name}")
+    return HostFinding("dhcp", Health.OK, f"there is no other DHCP server on {wire.name}")
 
 
 def examine_tree(tree: Tree, *, is_root: bool) -> tuple[HostFinding, ...]:
@@ -148,7 +152,7 @@ def examine_tree(tree: Tree, *, is_root: bool) -> tuple[HostFinding, ...]:
             f"sudo chmod a+x {closed}",
         )  # fmt: skip
     else:
-        said = f"user {user} can read it" if is_root else "only root can try who may read it"
+        said = f"user {user} can read it" if is_root else "only root can test who may read it"
         readable = HostFinding("tree", Health.OK, f"{tree.path}: {said}")
     if tree.path in (there, *there.parents) and not is_on_its_own(tree.path):
         # exports(5), "Subdirectory Exports": handles can be guessed.
@@ -177,10 +181,10 @@ def examine_firewall(ufw: str | None) -> Iterable[HostFinding]:
     """What a firewall that we know keeps out; `ufw` is what read_ufw() says."""
     if ufw is None:
         yield HostFinding(
-            "firewall", Health.OK, "could not look at ufw's configuration: only root can"
+            "firewall", Health.OK, "could not read ufw's configuration: this needs root"
         )
     elif re.search(r"^ENABLED=yes", ufw, re.MULTILINE):
         yield HostFinding(
-            "firewall", Health.WARNING, "ufw is on: nodes reach nothing here unless it lets them",
+            "firewall", Health.WARNING, "ufw is active: nodes cannot connect unless it allows them",
             "sudo ufw allow in on INTERFACE",
         )  # fmt: skip

@@ -26,9 +26,7 @@ def compare_boots(old: NodeBoot, new: NodeBoot) -> dict[str, DriftPart]:
 
 def unknown(boot: NodeBoot) -> DriftPart:
     """The part of a boot whose release cannot be read."""
-    return DriftPart(
-        DriftState.UNKNOWN, (f"{boot.release} is not in this tree any more, or damaged",)
-    )
+    return DriftPart(DriftState.UNKNOWN, (f"{boot.release} is no longer in this tree, or damaged",))
 
 
 def changes(*why: str) -> DriftPart:

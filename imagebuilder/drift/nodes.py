@@ -27,10 +27,10 @@ from imagebuilder.tree import Tree
 Contents = Callable[[ReleaseName], BootContent | None]
 
 NEVER = "never reported a boot to this tree"
-UNTOLD = "booted before nodes told what they were given; the next boot tells"
-LOST = "what it was given at its last boot is not on record any more"
-OLD_SCRIPT = "its script is from before nodes told what they were given"
-APPLY = "serve brings it up to date, and so does any nodes set"
+UNTOLD = "its last boot did not report the ID of its files; the next one will"
+LOST = "the record of its last boot no longer exists"
+OLD_SCRIPT = "its boot script is from an older version"
+APPLY = "serve or nodes set updates it"
 
 
 def drift_of_nodes(tree: Tree, nodes: Nodes, chosen: Sequence[Node]) -> list[NodeDrift]:
@@ -104,7 +104,7 @@ def find_notes(tree: Tree, nodes: Nodes, node: Node, mac: str, seen: Seen | None
     if seen and seen.stage == "failed":
         yield f"its last boot of {seen.release} failed"
     if not is_applied(tree, nodes, node, mac):
-        yield f"nodes.yaml or its files were changed and it is not served so yet: {APPLY}"
+        yield f"nodes.yaml or its files changed and are not served yet: {APPLY}"
 
 
 def find_lack(tree: Tree, boot: NodeBoot) -> Iterator[str]:

@@ -59,14 +59,14 @@ def tell_profile(profile: ProfileDrift) -> Iterator[str]:
         if not same_as_candidate:
             yield from tell_other(f"newest image{where},", profile.image)
     if profile.problem:
-        yield f"  what the recipe builds now cannot be told: {profile.problem}"
+        yield f"  could not determine what the recipe builds now: {profile.problem}"
     elif profile.reasons:
         yield f"  the recipe builds another image, {profile.builds}:"
         yield from (f"    {reason}" for reason in profile.reasons[:MOST])
         if len(profile.reasons) > MOST:
             yield f"    {len(profile.reasons) - MOST} more; imagebuilder plan {profile.profile}"
     elif profile.builds == profile.stable:
-        yield "  the recipe builds that same image"
+        yield "  the recipe builds the same image"
     else:
         yield f"  the recipe builds {profile.builds}, which is there"
 

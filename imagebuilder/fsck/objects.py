@@ -25,7 +25,7 @@ Name = tuple[str, str]  # checksum and kind
 COMMIT, DIRTREE, DIRMETA, FILE = "commit", "dirtree", "dirmeta", "file"
 KINDS = (COMMIT, DIRTREE, DIRMETA, FILE)
 BATCH = 128  # objects that a thread takes at a time
-OTHER, MISSING = "does not have the content that its name says", "is missing"
+OTHER, MISSING = "does not match its digest", "is missing"
 
 
 def place_of(repo: Path, name: Name) -> Path:

@@ -22,7 +22,7 @@ from imagebuilder.settings import Settings
 from imagebuilder.supplies import pool_folders
 from imagebuilder.ui import PoolProgress, Ui
 
-OTHER = "does not have the content that its name says"
+OTHER = "does not match its digest"
 KEPT = (CONTROL, NAMES)
 Names = dict[str, str]  # what a person calls a file of the pool, by sha256
 
@@ -122,7 +122,7 @@ def repaired(
     """What became of a damaged file."""
     if path.suffix in KEPT or sha256 not in names:
         path.unlink(missing_ok=True)
-        return damage.fixed("removed, the next build makes or fetches it")
+        return damage.fixed("removed; the next build downloads or builds it again")
     if is_whole(path, sha256):
         return damage.fixed("fetched again")
     return replace(damage, hint=fetched.get(sha256) or damage.hint)

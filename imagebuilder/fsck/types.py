@@ -80,7 +80,7 @@ class Checked:
         """As text for people."""
         lines = [each.render() for each in self.damage]
         if self.dropped:
-            lines.append("dropped, the next build makes them again:")
+            lines.append("dropped; the next build builds them again:")
             lines += [f"    {name}" for name in self.dropped]
         if self.unknown:
             many = format_count(len(self.unknown), "layer")

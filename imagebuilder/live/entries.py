@@ -253,7 +253,7 @@ def render_boot_script(live: Live) -> str:
         loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, autoescape=False,
         keep_trailing_newline=True, lstrip_blocks=True,
     )  # fmt: skip
-    installs = "it INSTALLS to the disk and asks nothing"
+    installs = "it INSTALLS to the disk without asking"
     return environment.get_template("live.ipxe.j2").render(
         name=live.name,
         title=live.title,

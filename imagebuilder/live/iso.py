@@ -75,7 +75,7 @@ def read_descriptor(path: Path) -> tuple[str, int]:
     (blocks,) = struct.unpack_from("<I", sector, 80)
     (block,) = struct.unpack_from("<H", sector, 128)
     if length < blocks * block:
-        what = f"is cut off: {length} bytes of {blocks * block}"
+        what = f"is truncated: {length} bytes of {blocks * block}"
         raise InputError(what, where=where, hint=GET_ISO)
     title = sector[40:72].decode("ascii", errors="replace").strip()
     return re.sub(r"[^A-Za-z0-9 ._()+-]", "?", title), length

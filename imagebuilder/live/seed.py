@@ -54,7 +54,7 @@ def load_operator_keys(settings: Settings, key_file: Path | None, home: Path) ->
         raise InputError.of(faults)
     if not keys:
         raise InputError(
-            "there is no ssh key to let in: nobody could log in to the live system",
+            "no ssh key is configured: nobody could log in to the live system",
             where=str(key_file or settings.site),
             hint=NO_KEYS.format(site=settings.site),
         )

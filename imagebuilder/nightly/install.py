@@ -168,5 +168,5 @@ def uninstall_nightly(root: Path) -> str:
     """Stop and remove the units of install_nightly(); returns what was done."""
     found = find_units(root, COMMAND)
     if not found:
-        return "nothing of ours is installed"
+        return "no units of imagebuilder are installed"
     return "\n".join(remove_units(root, found, live=is_live(root)))

@@ -163,7 +163,7 @@ def try_post(address: str, value: Json, timeout: float) -> tuple[str, bool]:
         ):
             status = answer.status_code
     except requests.Timeout:
-        return f"does not answer within {timeout:.0f} s", True
+        return f"did not answer within {timeout:.0f} s", True
     except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError) as error:
         return f"is not reachable: {why(error)}", True
     except (requests.RequestException, HTTPError, OSError, ValueError) as error:
@@ -228,7 +228,7 @@ def send_to_relay(message: EmailMessage, relay: str, timeout: float) -> None:
         words = said.decode(errors="replace") if isinstance(said, bytes) else said
         raise WorkError(f"answers {error.smtp_code} {words}", where=relay) from error
     except TimeoutError as error:
-        raise WorkError(f"does not answer within {timeout:.0f} s", where=relay) from error
+        raise WorkError(f"did not answer within {timeout:.0f} s", where=relay) from error
     except (smtplib.SMTPException, OSError, ValueError) as error:
         what = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise WorkError(f"did not take it: {what}", where=relay) from error

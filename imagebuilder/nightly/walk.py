@@ -105,7 +105,7 @@ def go_without(walk: Walk, world: World, recipe: Recipe, chosen: LockChoice) -> 
     if is_done(world, plan_with(world, recipe, chosen.lock)):
         raise chosen.error
     why = in_a_line(fault_of(chosen.error))
-    walk.warn(f"the lock was not refreshed, the one there is is used: {why}")
+    walk.warn(f"could not refresh the lock; using the existing one: {why}")
     walk.end(release_with(walk, world, recipe, chosen.lock, chosen))
 
 

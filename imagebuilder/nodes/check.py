@@ -62,7 +62,7 @@ def check_level(document: Document, path: KeyPath, level: NodeDefaultsModel) -> 
         hint = "a version pins to one release, a channel follows promotions"
         yield document.fault((*path, "version"), what, hint, of_key=True)
     if not level.profile and not isinstance(level, NodeModel):
-        yield document.fault((*path, "version"), "a version wants its profile beside it")
+        yield document.fault((*path, "version"), "version requires profile")
 
 
 def length_of(level: NodeDefaultsModel) -> int:
@@ -99,16 +99,16 @@ def check_node(file: NodesFile, document: Document, name: str, node: NodeModel) 
     if node.address is not None and (what := address_problem(node.address)):
         yield document.fault((*path, "address"), what)
     if node.static and node.address is None:
-        yield document.fault((*path, "static"), "a static address wants `address`", of_key=True)
+        yield document.fault((*path, "static"), "static requires `address`", of_key=True)
     if ".." in (node.files or "").split("/"):
-        yield document.fault((*path, "files"), "must not leave the tree")
+        yield document.fault((*path, "files"), "must be inside the tree")
     groups = file.groups or {}
     if node.group is not None and node.group not in groups:
         what = f"no group named {quote(node.group)}"
         yield document.fault((*path, "group"), what, suggest(node.group, groups))
         return
     if not profile_of(file, node):
-        what = "nothing says what it boots: profile is missing"
+        what = "it has no profile"
         hint = "set profile here or in its group" if node.group else "set profile, or a group"
         yield document.fault(path, what, hint, of_key=True)
 

@@ -184,9 +184,9 @@ def put(tree: Tree, name: str, before: Nodes, new: Written) -> Edited:
         place_file(tree.nodes_file, new.text.encode(), mode)
     except OSError as error:
         raise HostError(
-            f"cannot be written: {error.strerror}; it is as it was",
+            f"cannot be written: {error.strerror}; it is unchanged",
             where=os.fspath(tree.nodes_file),
-            hint="df -h tells whether the disk is full; --tree names another tree",
+            hint="df -h shows whether the disk is full; --tree names another tree",
         ) from error
     make_node_files(tree, nodes)
     return Edited(nodes, before.find(name), after)

@@ -94,7 +94,7 @@ def make_node_files(tree: Tree, nodes: Nodes) -> None:
         raise HostError(
             f"cannot be written: {error.strerror}",
             where=os.fspath(error.filename or tree.path),
-            hint="df -h tells whether the disk is full; --tree names another tree",
+            hint="df -h shows whether the disk is full; --tree names another tree",
         ) from error
 
 

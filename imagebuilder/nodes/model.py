@@ -24,22 +24,22 @@ class NodeDefaultsModel(Model):
     """What holds for every node that does not say otherwise."""
 
     channel: Literal["candidate", "stable"] | None = Field(
-        default=None, description="Channel of its profile that it boots; `stable` if nobody says."
+        default=None, description="Channel to follow; `stable` by default."
     )
     root: RootKind | None = Field(
-        default=None, description="Where its root comes from; the release's way if nobody says."
+        default=None, description="Kind of root; that of the release by default."
     )
     console: list[Console] | None = Field(
-        default=None, description="Consoles; `tty0` and `ttyS0,115200` if nobody says."
+        default=None, description="Consoles; `tty0` and `ttyS0,115200` by default."
     )
     cmdline: list[str] | None = Field(
-        default=None, description="More words of the kernel's command line; all levels' add up."
+        default=None, description="Kernel parameters; those of all levels are combined."
     )
     ipxe: Literal["ipxe.efi", "snponly.efi"] | None = Field(
         default=None, description="Boot file under UEFI: iPXE's NIC drivers or the firmware's."
     )
     vars: dict[VarName, VarValue] | None = Field(
-        default=None, description="Values for what runs on the node; the nearest of a name counts."
+        default=None, description="Values for software on the node; the most specific level wins."
     )
 
 
@@ -47,20 +47,21 @@ class NodeGroupModel(NodeDefaultsModel):
     """What nodes of a group share."""
 
     profile: Name | None = Field(default=None, description="What they boot.")
-    version: Version | None = Field(default=None, description="Version they are pinned to.")
+    version: Version | None = Field(default=None, description="Version that pins them.")
 
 
 class NodeModel(NodeGroupModel):
     """One machine."""
 
-    macs: list[str] = Field(min_length=1, description="MAC addresses; its boot NIC's first.")
+    macs: list[str] = Field(min_length=1, description="MAC addresses, the boot NIC's first.")
     group: str | None = Field(default=None, description="Group it belongs to.")
-    address: str | None = Field(default=None, description="IPv4 address it always gets.")
+    address: str | None = Field(default=None, description="Fixed IPv4 address.")
     static: bool = Field(
-        default=False, description="Whether the kernel takes `address` without asking DHCP."
+        default=False, description="Whether the kernel uses `address` without DHCP."
     )
     files: Folder | None = Field(
-        default=None, description="Folder of more files of its own, relative to the tree."
+        default=None,
+        description="Folder with additional files for this node, relative to the tree.",
     )
 
 
@@ -69,14 +70,17 @@ class MenuModel(Model):
 
     default: str = Field(default="local", description="A profile, `live/NAME` or `local`.")
     timeout: int = Field(
-        default=30, ge=0, le=86_400, description="Seconds until the default; 0 waits for a person."
+        default=30,
+        ge=0,
+        le=86_400,
+        description="Seconds until the default starts; 0 waits for input.",
     )
 
 
 class NodesFile(Model):
     """TREE/nodes.yaml: the machines that boot; a key with nothing behind it is as good as none."""
 
-    menu: MenuModel | None = Field(default=None, description="Menu of unknown machines.")
+    menu: MenuModel | None = Field(default=None, description="Menu for unknown machines.")
     defaults: NodeDefaultsModel | None = Field(default=None, description="For every node.")
     groups: dict[Name, NodeGroupModel | None] | None = Field(default=None, description="By name.")
     nodes: dict[str, NodeModel] | None = Field(default=None, description="By host name.")

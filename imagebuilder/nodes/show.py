@@ -132,7 +132,7 @@ def render_shown(shown: Shown) -> str:
     elif shown.damaged:
         lines.append(("booted last", f"not known: {', '.join(shown.damaged)} is damaged"))
     else:
-        lines.append(("booted last", "never, as far as this tree knows"))
+        lines.append(("booted last", "never, according to this tree"))
     lines.append(("host key", f"ssh -o UserKnownHostsFile={shown.known_hosts} {node.name}"))
     told = "\n".join(f"  {word}" for word in shown.cmdline)
     return table(lines) + (f"\nkernel command line:\n{told}" if told else "")

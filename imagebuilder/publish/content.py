@@ -77,7 +77,7 @@ def check_staged(folder: Path, sums: Mapping[str, str]) -> None:
         drop_from_memory(folder / name)
         if digest_of_file(folder / name) != digest:
             raise WorkError(
-                "does not read back as the image has it",
+                "differs from the image after reading it back",
                 where=os.fspath(folder / name),
                 hint="imagebuilder fsck verifies the store; if it is whole, look at this disk and "
                 "the memory (dmesg, smartctl)",

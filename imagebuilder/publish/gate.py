@@ -68,7 +68,7 @@ def check_reason(reason: str) -> None:
         return
     if len(reason.strip()) not in REASON or not reason.isprintable():
         raise InputError(
-            "--untested wants the reason in words",
+            "--untested needs a reason",
             hint=f"{REASON.start} to {REASON.stop - 1} printable characters on one line, such as "
             f"{EXAMPLE}",
         )
@@ -115,7 +115,7 @@ def pass_gate(
         ui.warn(f"{release} becomes {channel} although it is not proved: {unproved}")
         return Passage(reason=untested)
     if channel != STABLE:
-        tell_unneeded(untested, f"{channel} wants no boot test", ui)
+        tell_unneeded(untested, f"{channel} needs no boot test", ui)
         return NOT_ASKED
     found = read_reports(tree.reports(release.profile, release.version))
     for fault in found.faults:

@@ -130,8 +130,8 @@ def tell_forced(listed: Sequence[ListedRelease], ui: Ui) -> None:
     for release in listed:
         if STABLE in release.channels and release.is_forced and release.forced:
             move = release.forced
-            ui.warn(f"{release.release} is stable untested since {move.time[:10]}: {move.reason} "
-                    f"({move.by})")  # fmt: skip
+            since = f"has been stable without a boot test since {move.time[:10]}"
+            ui.warn(f"{release.release} {since}: {move.reason} ({move.by})")
 
 
 def describe(

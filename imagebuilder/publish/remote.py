@@ -59,8 +59,8 @@ SSH_OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAl
 SSH_FAILED = 255  # ssh(1), EXIT STATUS
 # What ssh says (part of it), and what to do.
 SSH_HINTS = {
-    "Permission denied": "nobody is asked for a password here: let the key of the user who runs "
-    "this in with ssh-copy-id, or under sudo --preserve-env=SSH_AUTH_SOCK",
+    "Permission denied": "ssh cannot ask for a password here: authorize the key of the user who "
+    "runs this with ssh-copy-id, or under sudo --preserve-env=SSH_AUTH_SOCK",
     "Host key verification failed": "connect once by hand with ssh and compare the host's key",
     "": "check name, address and port, and try it by hand with ssh",
 }
@@ -140,7 +140,7 @@ def parse_remote(url: str, command: str = "") -> Remote:
     if parts.scheme != "ssh" or not plain or parts.password or parts.query or parts.fragment:
         raise InputError("is not a place to publish to", where=url, hint=URL_FORM)
     if not tree.startswith("/") or tree.rstrip("/") == "" or "\n" in tree:
-        raise InputError("names no folder for the tree", where=url, hint=URL_FORM)
+        raise InputError("does not name a folder for the tree", where=url, hint=URL_FORM)
     try:
         words = tuple(shlex.split(command)) or (COMMAND,)
     except ValueError as error:

@@ -41,7 +41,7 @@ def read_strangers(tree: Tree) -> dict[Key, Seen]:
         return {}
     value = parse_record(content)
     if not isinstance(value, list):
-        raise DamagedRecordError("is no list of records")
+        raise DamagedRecordError("is not a list of records")
     found = map(parse_seen, value)
     return {key_of(seen): seen for seen in found}
 

@@ -134,7 +134,7 @@ def unpack_objects(stream: IO[bytes], folder: Path) -> None:
         raise full_disk(folder) from error
     except WorkError as error:
         raise WorkError(
-            f"the objects did not arrive whole; nothing was published\n{error.faults[0].what}",
+            f"the objects arrived incomplete; nothing was published\n{error.faults[0].what}",
             hint="publish again: the connection broke, or the sender was stopped",
         ) from error
     for path in folder.rglob("*"):
@@ -142,4 +142,4 @@ def unpack_objects(stream: IO[bytes], folder: Path) -> None:
         if not path.is_symlink() and path.is_dir():
             continue
         if not OBJECT.fullmatch(name):
-            raise WorkError(f"{name!r} is no object of a repository; nothing was published")
+            raise WorkError(f"{name!r} is not an object of a repository; nothing was published")

@@ -183,7 +183,7 @@ def list_reports(tree: Tree, name: str) -> FoundReports:
     if not fitting or (version and len(fitting) > 1):
         there = versions or [p for p in tested if tested[p]]
         raise InputError(
-            "fits more than one version" if fitting else "there is no report of it",
+            "fits more than one version" if fitting else "it has no boot test report",
             where=name,
             hint=f"there are reports of: {', '.join(there)}"
             if there

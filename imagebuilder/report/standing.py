@@ -96,7 +96,7 @@ def find_standing(reports: Sequence[Report], digests: Mapping[str, str], root: s
         return Standing(State.OTHER_BYTES, why, booted[-1].id)
     if reports:
         return Standing(State.UNTESTED, unfinished(reports[-1]), reports[-1].id)
-    return Standing(State.UNTESTED, "there is no report of it")
+    return Standing(State.UNTESTED, "it has no boot test report")
 
 
 def find_newest(reports: Sequence[Report], digests: Mapping[str, str]) -> dict[object, BootResult]:

@@ -52,7 +52,7 @@ def act(action: ServeAction, options: Options, place: Path, root: Path, ui: Ui) 
         config = foreground.check(prepare(options, tree, nodes, CHECKED), nodes, ui)
         served = describe_own(config.tree)
         how = f"is served by {served}" if served else "can be served"
-        return f"{options.interface} {how}: everything that was looked at is in order"
+        return f"{options.interface} {how}: no problems found"
     if action is ServeAction.REFRESH:
         return refresh(prepare(options, tree, nodes, INSTALLED, pinned=True), nodes)
     prepared = prepare(options, tree, nodes, INSTALLED)

@@ -104,7 +104,7 @@ def serve(prepared: Prepared, nodes: Nodes, ui: Ui) -> None:
     with held(prepared.config.tree.lock("serve"), waiting=refuse):
         if served := describe_own(prepared.config.tree):
             stop = f"sudo systemctl stop {served.replace(',', '')}"
-            raise HostError(f"this tree is served already, by {served}", hint=stop)
+            raise HostError(f"this tree is already served by {served}", hint=stop)
         check(prepared, nodes, ui)
         run_daemons(prepared, nodes, ui)
 
@@ -112,7 +112,7 @@ def serve(prepared: Prepared, nodes: Nodes, ui: Ui) -> None:
 def refuse() -> NoReturn:
     """Somebody else serves this tree: the daemons' files are theirs."""
     raise HostError(
-        "another imagebuilder serve runs on this tree", hint="stop it, or name another --tree"
+        "another imagebuilder serve is running on this tree", hint="stop it, or name another --tree"
     )
 
 
@@ -175,7 +175,7 @@ def tell_ready(config: ServeConfig, nodes: Nodes, ui: Ui) -> None:
     given = f"addresses {config.pool[0]} to {config.pool[1]}" if config.pool else "beside a router"
     ui.note(
         f"Serving {config.tree.path} on {config.wire.name}, {config.http}, {given}, "
-        f"{format_count(len(nodes.nodes), 'node')}; Ctrl-C ends it"
+        f"{format_count(len(nodes.nodes), 'node')}; press Ctrl-C to stop"
     )
 
 
@@ -224,7 +224,7 @@ def check_alive(room: RunningDaemons) -> None:
     for running in room.running.values():
         status = running.program.status
         if status is not None:
-            raise running.program.complaint(f"has ended by itself (exit status {status})")
+            raise running.program.complaint(f"stopped unexpectedly (exit status {status})")
 
 
 def look_at_nodes(room: RunningDaemons) -> None:
@@ -238,10 +238,10 @@ def look_at_nodes(room: RunningDaemons) -> None:
             restart(room, "dnsmasq")
     except InputError as error:
         room.stamp = stamp
-        room.ui.warn(f"nodes.yaml is not taken over:\n{error}")
+        room.ui.warn(f"could not apply nodes.yaml:\n{error}")
         return
     except (ImagebuilderError, OSError) as error:  # such as a full disk: tried again
-        room.warn_once(f"{stamp} {error}", f"nodes.yaml is not taken over yet: {error}")
+        room.warn_once(f"{stamp} {error}", f"could not apply nodes.yaml yet: {error}")
         return
     room.stamp = stamp
     room.screen.know(nodes)
@@ -266,7 +266,7 @@ def take_in_reports(room: RunningDaemons) -> None:
         rotate_reports(room.config)
         note_reports(room.config.tree, room.screen.nodes, most=TURN, fold=FOLDED_AT_ONCE)
     except (ImagebuilderError, OSError) as error:
-        room.warn_once(str(error), f"what nodes run is not noted: {error}")
+        room.warn_once(str(error), f"could not record what nodes run: {error}")
 
 
 def take_over(config: ServeConfig) -> tuple[Nodes, list[str]]:

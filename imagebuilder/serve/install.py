@@ -83,7 +83,7 @@ def install(prepared: Prepared, nodes: Nodes, options: Options, root: Path, ui: 
     gone = leftovers(root) - {root / unit.path for unit in units}
     if gone:
         lines += [
-            f"{line}: not needed any more" for line in remove_units(root, gone, live=is_live(root))
+            f"{line}: no longer needed" for line in remove_units(root, gone, live=is_live(root))
         ]
     lines.append(f"the daemons' own files are in {config.folder}")
     return "\n".join([*lines, "", *commands(units)])
@@ -105,7 +105,7 @@ def commands(units: Sequence[UnitFile]) -> list[str]:
         *(("    sudo exportfs -ra",) if exporting else ()),
         *((RESTART_NFS,) if any(unit.path == NFS_CONF for unit in units) else ()),
         f"    sudo systemctl enable --now {started}",
-        f"    sudo systemctl restart {started}    # if they ran before",
+        f"    sudo systemctl restart {started}    # if they were running",
     ]
 
 
@@ -116,7 +116,7 @@ def uninstall(root: Path, *, live: bool) -> str:
     """
     found = leftovers(root)
     if not found:
-        return "nothing of ours is installed"
+        return "no units of imagebuilder are installed"
     tree = find_tree(root)
     lines = remove_units(root, found, live=live)
     if tree and (folder := tree.serve / INSTALLED).is_dir():
@@ -162,7 +162,7 @@ def system_files(config: ServeConfig, options: Options) -> tuple[UnitFile, ...]:
     units = [daemon_unit(config, daemon) for daemon in reversed(served)]
     command = exec_line([sys.executable, "-m", "imagebuilder.cli.main", *words(options, config)])
     for kind, why in (
-        ("service", "takes over nodes.yaml and what is published"),
+        ("service", "applies nodes.yaml and new releases"),
         ("path", "starts it when nodes.yaml changes"),
         ("timer", "starts it every few minutes, for the menu and the record of what nodes run"),
     ):

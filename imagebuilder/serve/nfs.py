@@ -29,7 +29,7 @@ def choose_nfs(wanted: Nfs) -> Nfs:
     kernel = "sudo apt-get install nfs-kernel-server, which starts the kernel's"
     ganesha = "sudo apt-get install nfs-ganesha nfs-ganesha-vfs rpcbind"
     what, hint = {
-        Nfs.KERNEL: ("the kernel's NFS server does not run", kernel),
+        Nfs.KERNEL: ("the kernel's NFS server is not running", kernel),
         Nfs.GANESHA: ("nfs-ganesha is not installed", ganesha),
         Nfs.AUTO: ("no NFS server on this host", f"{kernel}, or {ganesha}"),
     }[wanted]

@@ -30,7 +30,7 @@ def nfs_server_files(config: ServeConfig) -> tuple[UnitFile, ...]:
         ),
         UnitFile(
             RETRY, render_template("nfs-server.conf.j2"),
-            "it is started again until that address is there", starts=False,
+            "it is restarted until that address exists", starts=False,
         ),
     )  # fmt: skip
 
@@ -44,7 +44,7 @@ def find_other_use(root: Path) -> str:
     settings = [root / "etc/nfs.conf", *sorted((root / "etc/nfs.conf.d").glob("*.conf"))]
     for path in not_ours(settings):
         if names_host(path.read_text()):
-            return f"{path} sets host= already"
+            return f"{path} already sets host="
     return ""
 
 

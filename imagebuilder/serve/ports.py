@@ -104,7 +104,7 @@ def port_faults(
 def mend_for(holder: Holder) -> str:
     """What to do about a holder."""
     if not holder.pid:
-        return f"sudo ss -lnp 'sport = {holder.number}' tells whose it is"
+        return f"sudo ss -lnp 'sport = {holder.number}' shows which program it is"
     if unit := find_unit(holder.pid):
         return f"sudo systemctl disable --now {unit}, or let it listen elsewhere"
     return f"end process {holder.pid}, or let it listen elsewhere: ps -f {holder.pid} shows it"

@@ -72,7 +72,7 @@ def prepare(
     given = parse_pool(options.pool) if options.pool else None
     if given and not full:
         raise InputError(
-            "proxy DHCP gives no addresses", where=f"--range {options.pool}", hint="leave it out"
+            "proxy DHCP assigns no addresses", where=f"--range {options.pool}", hint="leave it out"
         )
     config = ServeConfig(
         tree=tree,
@@ -208,7 +208,7 @@ def check_alone(config: ServeConfig, ui: Ui) -> None:
     servers = find_dhcp_servers(config.wire)
     if config.dhcp is Dhcp.FULL and servers:
         raise HostError(
-            f"there is a DHCP server already: {describe(servers)}",
+            f"there is already a DHCP server: {describe(servers)}",
             where=config.wire.name,
             hint="--dhcp proxy works beside it; or turn it off there",
         )
@@ -226,9 +226,9 @@ def warn_of_gaps(config: ServeConfig, nodes: Nodes, ui: Ui) -> None:
     for fault in nodes.warnings:
         ui.warn(str(fault))
     if not config.wire.has_carrier:
-        ui.warn(f"{config.wire.name} has no carrier: is the cable in?")
+        ui.warn(f"{config.wire.name} has no carrier: is the cable plugged in?")
     for title in missing_architectures(config.boot_files):
-        ui.detail(f"no iPXE here for {title}: such machines get no boot file")
+        ui.detail(f"no iPXE binary for {title}: such machines get no boot file")
     if config.dhcp is Dhcp.PROXY:
         for node in nodes.nodes:
             if node.address:

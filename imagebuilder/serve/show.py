@@ -64,7 +64,7 @@ class Screen:
     def turn(self) -> None:
         """A turn is over: say how much was not shown in it."""
         if self.hidden:
-            self.ui.note(f"{self.hidden} more lines about strangers: TREE/serve/logs has them")
+            self.ui.note(f"{self.hidden} more lines about unknown machines: see TREE/serve/logs")
         self.shown = self.hidden = 0
 
     def may_show(self) -> bool:
@@ -88,7 +88,7 @@ class Screen:
         after = format_duration(event.seconds)
         if event.failed:
             words = self.paint(f"FAILED in {fit(event.failed)}", RED)
-            self.ui.note(f"{name:<18} {words} after {after}; its console says why")
+            self.ui.note(f"{name:<18} {words} after {after}; its console shows why")
             return
         title = event.stage.title
         shown = self.paint(f"{title:<9}", GREEN) if event.stage is NodeStage.SSH else f"{title:<9}"

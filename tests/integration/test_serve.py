@@ -331,7 +331,7 @@ def test_proxy_stands_beside_a_router(room: Room) -> None:
         running.wait_for("DHCP, IP range", PATIENCE)
         refused = room.try_serve()
         assert refused.status == 3
-        assert "there is a DHCP server already: 10.77.0.50 (" in refused.stderr
+        assert "there is already a DHCP server: 10.77.0.50 (" in refused.stderr
         assert "--dhcp proxy" in refused.stderr
         with room.serving("--dhcp", "proxy") as started:
             assert not started.said("no DHCP server")
@@ -358,7 +358,7 @@ def test_a_tree_is_served_once(full: tuple[Room, Program]) -> None:
     before = (room.tree.serve / "foreground/dnsmasq.conf").read_text()
     done = room.try_serve("--no-dns")
     assert done.status == 3
-    assert "another imagebuilder serve runs on this tree" in done.stderr
+    assert "another imagebuilder serve is running on this tree" in done.stderr
     done = room.try_serve("--no-dns", "--check")
     assert done.status == 0, done.stderr
     assert "wire0 is served by imagebuilder serve: everything" in done.stdout
@@ -382,7 +382,7 @@ def test_check_looks_and_starts_nothing(room: Room) -> None:
         (("--range", "10.77.0.1,10.77.0.9"), 2, "takes the address of this server, 10.77.0.1"),
         (("--gateway", "10.1.1.1"), 2, "is not in 10.77.0.0/24"),
         (("--domain", "a b"), 2, "is not a domain"),
-        (("--nfs", "kernel"), 3, "the kernel's NFS server does not run"),
+        (("--nfs", "kernel"), 3, "the kernel's NFS server is not running"),
         (("--ipxe", "/nonexistent"), 3, "no iPXE binaries"),
         (("--check", "--install"), 2, "choose one of --check, --install"),
     ],

@@ -111,7 +111,7 @@ def test_what_was_installed_can_be_removed(room: Room, tmp_path: Path) -> None:
     assert f"removed    {tmp_path / UNITS / 'imagebuilder-dnsmasq.service'}" in done.stdout
     assert done.stdout.splitlines()[-1] == f"kept       releases and nodes in {room.tree.path}"
     assert not (room.tree.serve / "installed").exists()
-    assert "nothing of ours" in room.try_serve("--uninstall", "--root", tmp_path).stdout
+    assert "no units of imagebuilder" in room.try_serve("--uninstall", "--root", tmp_path).stdout
 
 
 def test_the_installed_daemons_run_and_are_refreshed(room: Room, tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def check_healthy(room: Room) -> None:
     assert other.status == 0, "only what is taken by others is in the way"
     refused = room.try_serve()
     assert refused.status == 3
-    assert "this tree is served already, by what serve --install set up" in refused.stderr
+    assert "this tree is already served by what serve --install set up" in refused.stderr
     for become in ((), NOBODY):
         found = doctor(room, "--interface", "wire0", become=become)
         assert [f for f in found if f["level"] == "problem"] == []
@@ -252,7 +252,7 @@ def test_the_doctor_knows_a_wire_that_can_be_served(room: Room) -> None:
     what = found["ipxe"]["what"]  # Debian 13 has it for arm64 too
     assert {"BIOS", "UEFI", "UEFI HTTP boot"} <= set(re.split("for |, |; ", what))
     assert "not for 32-bit UEFI" in what
-    assert found["dhcp"]["what"] == "nobody else gives addresses on wire0"
+    assert found["dhcp"]["what"] == "there is no other DHCP server on wire0"
 
 
 def test_the_doctor_beside_a_running_serve_tells_who_is_reached_from_where(room: Room) -> None:

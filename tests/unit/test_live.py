@@ -135,7 +135,7 @@ def test_keys_come_from_the_option_the_site_or_the_home(tmp_path: Path) -> None:
 
 def test_no_key_and_private_keys_are_refused(tmp_path: Path) -> None:
     settings = Settings(tmp_path, tmp_path, tmp_path, tmp_path / "site.yaml")
-    with pytest.raises(InputError, match="no ssh key to let in") as caught:
+    with pytest.raises(InputError, match="no ssh key is configured") as caught:
         load_operator_keys(settings, None, tmp_path)
     assert "--ssh-key" in str(caught.value)
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", tmp_path / "id"])

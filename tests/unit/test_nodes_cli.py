@@ -58,7 +58,7 @@ def test_a_node_is_added_listed_shown_changed_and_removed(nodes: Call, tree: Tre
     ]
     shown = nodes("show", "node1").stdout
     assert "boots now    v1\n" in shown
-    assert "booted last  never, as far as this tree knows\n" in shown
+    assert "booted last  never, according to this tree\n" in shown
     assert f"ssh -o UserKnownHostsFile={tree.serve}/known_hosts node1\n" in shown
     changed = nodes("set", "node1", "--version", "v2", "--root", "http", "--unset", "address")
     assert changed.stdout == (

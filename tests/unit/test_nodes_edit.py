@@ -148,7 +148,7 @@ def test_a_removed_node_leaves_the_others_comments_alone(tree: Tree) -> None:
 BAD = {
     "MAC of another": (change(macs=[MAC2], profile="generic"), "the MAC address"),
     "malformed MAC": (change(macs=["zz"], profile="generic"), "is not a MAC address"),
-    "nothing to boot": (change(macs=[MAC3]), "profile is missing"),
+    "nothing to boot": (change(macs=[MAC3]), "it has no profile"),
     "no such profile": (change(macs=[MAC3], profile="genric"), 'did you mean "generic"?'),
     "no such version": (change(macs=[MAC3], profile="generic", version="v9"), "there are: v1, v2"),
     "no such channel": (change(macs=[MAC3], profile="rx"), "imagebuilder promote rx"),

@@ -112,9 +112,9 @@ FAULTS = {
              "6:5: nodes.node1.version: channel and version exclude each other\n"
              "  hint: a version pins to one release, a channel follows promotions"),
     "pin without profile": (one_node("", "groups: {g: {version: v1}}\n"),
-                            "1:23: groups.g.version: a version wants its profile beside it"),
+                            "1:23: groups.g.version: version requires profile"),
     "no profile": ("nodes:\n  n: {macs: ['52:54:00:77:00:01']}\n",
-                   "2:3: nodes.n: nothing says what it boots: profile is missing\n"
+                   "2:3: nodes.n: it has no profile\n"
                    "  hint: set profile, or a group"),
     "no such group": (one_node("    group: gpus\n", "groups: {gpu: {}}\n"),
                       '6:12: nodes.node1.group: no group named "gpus"\n'
@@ -123,14 +123,14 @@ FAULTS = {
                  '2:3: nodes.Node_1: "Node_1" is not a host name: lower-case letters, digits, '
                  'hyphens, at most 63\n  hint: did you mean "node-1"?'),
     "static without address": (one_node("    static: true\n"),
-                               "5:5: nodes.node1.static: a static address wants `address`"),
+                               "5:5: nodes.node1.static: static requires `address`"),
     "number for text": (one_node("    address: 10\n"),
                         '5:14: nodes.node1.address: expected text, found the number 10\n'
                         '  hint: quote it: "10"'),
     "word": (one_node("    cmdline: [ok, '${x}']\n"),
              '5:19: nodes.node1.cmdline[1]: "${x}": iPXE would expand ${'),
     "out of the tree": (one_node("    files: a/../../etc\n"),
-                        "5:12: nodes.node1.files: must not leave the tree"),
+                        "5:12: nodes.node1.files: must be inside the tree"),
     "twice the same key": (one_node("") + f"  node1: {{macs: ['{MAC2}'], profile: x}}\n",
                            "5:3: nodes.node1: the key is already in line 2"),
     "twice the same MAC": (one_node(f"  node2: {{macs: ['{MAC1.upper()}'], profile: generic}}\n"),

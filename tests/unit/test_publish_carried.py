@@ -100,7 +100,7 @@ def test_a_report_of_other_bytes_is_never_kept(builder: Tree, node: Tree) -> Non
     assert "does not give" in take(node, OLD, line(make_report(node, OLD, 6), **{"_x.log": ""}))\
         .refused[0]  # fmt: skip
     assert find_reports(node, profile, version) == ()
-    with pytest.raises(WorkError, match="cannot become stable: there is no report"):
+    with pytest.raises(WorkError, match="cannot become stable: it has no boot test report"):
         promote(node, OLD, QUIET)
 
 

@@ -48,7 +48,7 @@ def test_the_kernels_server_is_taken_where_it_runs(tools: Path) -> None:
     ("wanted", "said"),
     [
         (Nfs.AUTO, "no NFS server on this host"),
-        (Nfs.KERNEL, "the kernel's NFS server does not run"),
+        (Nfs.KERNEL, "the kernel's NFS server is not running"),
         (Nfs.GANESHA, "nfs-ganesha is not installed"),
     ],
 )

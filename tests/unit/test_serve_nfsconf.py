@@ -34,8 +34,8 @@ def write(root: Path, path: str, text: str) -> Path:
         ("etc/exports.d/data.exports", "/srv/data *(ro)\n", "exports something else"),
         ("etc/exports.d/data.disabled", "/srv/data *(ro)\n", ""),
         ("etc/nfs.conf", "[nfsd]\n# host=\nthreads=8\n[nfsdcld]\nhost=a\n", ""),
-        ("etc/nfs.conf", "[nfsd]\nthreads=8\n host = 10.9.0.1\n", "sets host= already"),
-        ("etc/nfs.conf.d/local.conf", "[ nfsd ]\nhost=10.9.0.1\n", "sets host= already"),
+        ("etc/nfs.conf", "[nfsd]\nthreads=8\n host = 10.9.0.1\n", "already sets host="),
+        ("etc/nfs.conf.d/local.conf", "[ nfsd ]\nhost=10.9.0.1\n", "already sets host="),
     ],
 )
 def test_the_server_is_ours_if_nobody_else_uses_it(

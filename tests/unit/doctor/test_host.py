@@ -79,7 +79,7 @@ def test_versions_are_compared_as_numbers(on_path: str, least: str) -> None:
 def test_a_tool_that_is_too_old_is_a_problem(on_path: str) -> None:
     finding = examine_need(replace(NEED, least="2.11"), on_path)
     assert (finding.level, finding.what) == (
-        Health.PROBLEM, "2.10.1 is older than 2.11, the oldest that was tried",
+        Health.PROBLEM, "2.10.1 is older than 2.11, the oldest version tested",
     )  # fmt: skip
 
 

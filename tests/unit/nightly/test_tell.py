@@ -214,7 +214,7 @@ def test_a_webhook_gets_the_night(tmp_path: Path) -> None:
         ((500,), "127.0.0.1: answers 500", 3),
         ((404,), "127.0.0.1: answers 404", 1),
         ((302,), "127.0.0.1: answers 302", 1),
-        ((0,), "127.0.0.1: does not answer within", 3),
+        ((0,), "127.0.0.1: did not answer within", 3),
         ((1,), "", 1),
     ],
     ids=["late", "broken", "gone", "elsewhere", "hanging", "malformed"],
