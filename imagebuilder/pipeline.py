@@ -19,7 +19,7 @@ from imagebuilder.lock.file import (
 )
 from imagebuilder.lock.types import Lock
 from imagebuilder.plan import Plan, make_plan
-from imagebuilder.playbook_packages import add_missing, survey_recipe, tell_missing
+from imagebuilder.playbook.missing_packages import add_missing, find_requests, tell_missing
 from imagebuilder.proof.as_json import parse_proof
 from imagebuilder.proof.types import Proof
 from imagebuilder.recipe.load import load_recipe
@@ -137,10 +137,10 @@ def refresh_lock(
     if damage:
         ui.note(f"note: {damage}; it is replaced, and compared with nothing")
     done = resolved_lock(recipe, settings, ui, previous, keep=False, allow_older=allow_older)
-    surveys = survey_recipe(recipe, done.lock, settings, ui)
+    requests = find_requests(recipe, done.lock, settings, ui)
     if not add_packages:
-        tell_missing(recipe, done.lock, surveys, settings, ui)
-    elif add_missing(done.lock, surveys, settings, ui):
+        tell_missing(recipe, done.lock, requests, settings, ui)
+    elif add_missing(done.lock, requests, settings, ui):
         amended = load_recipe(recipe.profile, settings)
         added = resolved_lock(amended, settings, ui, done.lock, keep=True)
         changes = (*done.changes, *added.changes) if previous else ()
@@ -171,8 +171,8 @@ def told_lock(
 ) -> Refreshed:
     """A new lock; says which packages playbooks miss in it before anything is built."""
     done = resolved_lock(recipe, settings, ui, previous, keep=keep)
-    surveys = survey_recipe(recipe, done.lock, settings, ui)
-    tell_missing(recipe, done.lock, surveys, settings, ui)
+    requests = find_requests(recipe, done.lock, settings, ui)
+    tell_missing(recipe, done.lock, requests, settings, ui)
     return done
 
 

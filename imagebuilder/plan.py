@@ -19,10 +19,10 @@ from enum import StrEnum
 
 from imagebuilder.digest import Json, digest_of
 from imagebuilder.lock.types import Lock
+from imagebuilder.playbook.step import playbook_steps
 from imagebuilder.reasons import LayerRecord, differences
 from imagebuilder.recipe.expectations import plain
 from imagebuilder.recipe.types import Overlay, Recipe, TreeFile
-from imagebuilder.steps.ansible import playbook_steps
 from imagebuilder.steps.bootstrap.step import BootstrapStep
 from imagebuilder.steps.build import BuildStep
 from imagebuilder.steps.config import ConfigStep

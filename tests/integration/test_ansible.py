@@ -17,9 +17,9 @@ import pytest
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import WorkError
 from imagebuilder.lock.verified import Pool
+from imagebuilder.playbook.step import AnsibleStep
 from imagebuilder.recipe.stages import digests_of_project
 from imagebuilder.recipe.types import Playbook
-from imagebuilder.steps.ansible import AnsibleStep
 from imagebuilder.store.repository import Store
 from imagebuilder.store.upper import settle, walk
 from imagebuilder.workspace import Workspace

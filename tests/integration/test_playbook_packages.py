@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 
 from imagebuilder.lock.types import Lock
+from imagebuilder.playbook.package_requests import PackageRequests, ask_playbook
 from imagebuilder.process import run
 from imagebuilder.recipe.stages import digests_of_project
 from imagebuilder.recipe.types import Base, Boot, Overlay, Playbook, Recipe
-from imagebuilder.steps.ansible_survey import Survey, survey
 from tests.workshop import CHECKOUT
 
 LOCK = Lock("demo", "amd64", "debian-trixie", 1_700_000_000, (), ())
@@ -49,13 +49,13 @@ SITE = """
 """
 
 
-def survey_of(project: Path, top: Path) -> Survey:
+def requests_of(project: Path, top: Path) -> PackageRequests:
     """What site.yml of a folder asks for."""
     files = digests_of_project(project) or {}
     overlay = Overlay("own", project, playbooks=(Playbook("site.yml", project, files, {}),))
     recipe = Recipe("demo", "d", BASE, (overlay,), {}, (), Boot("nfs", (), ()))
     top.mkdir()
-    return survey(recipe, LOCK, overlay, overlay.playbooks[0], top)
+    return ask_playbook(recipe, LOCK, overlay, overlay.playbooks[0], top)
 
 
 def test_every_way_to_ask_for_a_package(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_every_way_to_ask_for_a_package(tmp_path: Path) -> None:
     project.mkdir()
     (project / "site.yml").write_text(SITE)
     (project / "more.yml").write_text("- {name: M, ansible.builtin.package: {name: included}}\n")
-    found = survey_of(project, tmp_path / "top")
+    found = requests_of(project, tmp_path / "top")
     assert [asked.package for asked in found.asked] == [
         "tool-a", "tool-b", "python3-apt", "loop-a-3", "loop-b-3", "only-13", "included",
         "by-command", "python3-debian", "by-handler",
@@ -83,7 +83,7 @@ def test_every_way_to_ask_for_a_package(tmp_path: Path) -> None:
 
 
 def test_the_roles_that_people_have(tmp_path: Path) -> None:
-    found = survey_of(CHECKOUT / "tests/fixtures/playbooks", tmp_path / "top")
+    found = requests_of(CHECKOUT / "tests/fixtures/playbooks", tmp_path / "top")
     assert found.unknown == ()
     assert {asked.package for asked in found.asked} == {
         "podman", "crun", "python3-apt", "nfs-common", "nfs4-acl-tools", "nftables", "sudo",

@@ -10,10 +10,10 @@ import pytest
 
 from imagebuilder.errors import InputError
 from imagebuilder.lock.types import Lock, LockedLayer
-from imagebuilder.playbook_packages import add_missing, tell_missing
+from imagebuilder.playbook.missing_packages import add_missing, tell_missing
+from imagebuilder.playbook.package_requests import PackageRequest, PackageRequests
 from imagebuilder.recipe.types import Base, Boot, Overlay, Playbook, Recipe
 from imagebuilder.settings import Settings
-from imagebuilder.steps.ansible_survey import Asked, Survey
 from imagebuilder.ui import Ui
 
 BASE = Base("b", "debian", "trixie", "amd64", "e", "apt", (), "linux-image-amd64", ())
@@ -21,20 +21,23 @@ LOCK = Lock("p", "amd64", "b", 0, (), (LockedLayer("own", ("virtual",), (), (), 
 OVERLAY = "description: d\npackages: [python3]\nansible:\n  - playbook: %s\n"
 
 
-def make_survey(folder: Path, playbook: str) -> Survey:
+def make_requests(folder: Path, playbook: str) -> PackageRequests:
     """A playbook of an overlay in `folder` that asks for two packages; the lock has one."""
     folder.mkdir(parents=True)
     (folder / "overlay.yaml").write_text(OVERLAY % playbook)
-    asked = (Asked("nginx", f"{folder}/site.yml:7"), Asked("virtual", f"{folder}/site.yml:9"))
-    return Survey(Overlay("own", folder), Playbook("site.yml", folder, {}, {}), asked, ())
+    asked = (
+        PackageRequest("nginx", f"{folder}/site.yml:7"),
+        PackageRequest("virtual", f"{folder}/site.yml:9"),
+    )
+    return PackageRequests(Overlay("own", folder), Playbook("site.yml", folder, {}, {}), asked, ())
 
 
-def told(survey: Survey, project: Path) -> str:
+def told(request: PackageRequests, project: Path) -> str:
     """What a person reads."""
     stream = io.StringIO()
-    recipe = Recipe("p", "d", BASE, (survey.overlay,), {}, (), Boot("nfs", (), ()))
+    recipe = Recipe("p", "d", BASE, (request.overlay,), {}, (), Boot("nfs", (), ()))
     ui = Ui.for_stream(stream, {})
-    tell_missing(recipe, LOCK, [survey], settings_of(project), ui)
+    tell_missing(recipe, LOCK, [request], settings_of(project), ui)
     return stream.getvalue()
 
 
@@ -44,13 +47,13 @@ def settings_of(project: Path) -> Settings:
 
 
 def test_an_overlay_that_names_its_playbook_gets_the_packages(tmp_path: Path) -> None:
-    survey = make_survey(tmp_path / "overlays/own", "site.yml")
-    said = told(survey, tmp_path)
+    request = make_requests(tmp_path / "overlays/own", "site.yml")
+    said = told(request, tmp_path)
     assert "site.yml asks for 1 package that the lock does not have:" in said
     assert "  nginx (overlays/own/site.yml:7)\n" in said
     assert "imagebuilder lock p --add-packages adds them to overlays/own/overlay.yaml" in said
     ui = Ui.for_stream(io.StringIO(), {})
-    assert add_missing(LOCK, [survey], settings_of(tmp_path), ui)
+    assert add_missing(LOCK, [request], settings_of(tmp_path), ui)
     text = (tmp_path / "overlays/own/overlay.yaml").read_text()
     assert text == (OVERLAY % "site.yml").replace("[python3]", "[python3, nginx]")
     assert not add_missing(LOCK, [], settings_of(tmp_path), ui)
@@ -66,13 +69,13 @@ def test_an_overlay_that_names_its_playbook_gets_the_packages(tmp_path: Path) ->
 def test_what_is_not_the_projects_own_is_left_alone(
     tmp_path: Path, place: str, playbook: str, why: str
 ) -> None:
-    survey = make_survey(tmp_path / place, playbook)
+    request = make_requests(tmp_path / place, playbook)
     project = tmp_path / "project"
     todo = "list them under `packages:` of an overlay of your own in the recipe: [nginx]"
-    said = told(survey, project)
+    said = told(request, project)
     assert why in said
     assert todo in said
     with pytest.raises(InputError, match=why) as caught:
-        add_missing(LOCK, [survey], settings_of(project), Ui.for_stream(io.StringIO(), {}))
+        add_missing(LOCK, [request], settings_of(project), Ui.for_stream(io.StringIO(), {}))
     assert caught.value.faults[0].hint == todo
-    assert (survey.overlay.path / "overlay.yaml").read_text() == OVERLAY % playbook
+    assert (request.overlay.path / "overlay.yaml").read_text() == OVERLAY % playbook

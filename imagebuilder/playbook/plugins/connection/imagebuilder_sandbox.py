@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible's way into the root: each command goes through the door of its sandbox (door.py).
+"""Ansible's way into the root: each command goes to the socket of its sandbox (command_socket.py).
 
 Loaded by ansible-playbook.  Another host than the image (`delegate_to:`, `add_host:`, localhost)
 is refused: a build reaches the builder and other machines by no task.
@@ -16,12 +16,12 @@ from typing import IO, Any
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.connection import ConnectionBase
 
+from imagebuilder.playbook.command_socket import ask
+from imagebuilder.playbook.facts import image_facts, pins_of
 from imagebuilder.process import Completed
-from imagebuilder.steps.ansible_room.door import ask
-from imagebuilder.steps.ansible_room.facts import image_facts, pins_of
 
 DOCUMENTATION = """
-    name: imagebuilder_room
+    name: imagebuilder_sandbox
     short_description: into the root that imagebuilder builds
     description:
       - Runs each command in the sandbox on the root.
@@ -46,7 +46,7 @@ DOCUMENTATION = """
 class Connection(ConnectionBase):  # type: ignore[misc]
     """One task's connection; the same sandbox for all."""
 
-    transport = "imagebuilder_room"
+    transport = "imagebuilder_sandbox"
     has_pipelining = True
     has_tty = False
 
@@ -54,7 +54,7 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         told = Path(os.environ["IMAGEBUILDER_REACH"])
         reach = json.loads(told.read_text())
-        self.room = told.parent
+        self.controller = told.parent
         self.host: str = reach["host"]
         self.pins = pins_of(reach["host"], reach["kernel"], reach["epoch"])
 
@@ -81,7 +81,7 @@ class Connection(ConnectionBase):  # type: ignore[misc]
     def enter(self, argv: list[str], stdin: bytes | IO[bytes] | None = None) -> Completed:
         """Run `argv` in the root's sandbox."""
         try:
-            return ask(self.room, argv, stdin)
+            return ask(self.controller, argv, stdin)
         except OSError as error:
             raise AnsibleConnectionFailure(f"the root is not there any more: {error}") from error
 

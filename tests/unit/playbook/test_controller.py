@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The room of a playbook, and what is said when one fails."""
+"""Ansible's side of a playbook, and what is said when one fails."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import pytest
 
 from imagebuilder.errors import HostError
 from imagebuilder.lock.verified import Pool
-from imagebuilder.recipe.types import Playbook
-from imagebuilder.steps import ansible
-from imagebuilder.steps.ansible import AnsibleStep, hints, told_error
-from imagebuilder.steps.ansible_room.make import (
-    Room,
+from imagebuilder.playbook import step as ansible
+from imagebuilder.playbook.controller import (
+    Controller,
     inventory_of,
     link_vars,
     make_inside,
     render_settings,
 )
+from imagebuilder.playbook.step import AnsibleStep, hints, told_error
+from imagebuilder.recipe.types import Playbook
 from imagebuilder.workspace import Workspace
 
 
@@ -40,7 +40,7 @@ def test_the_projects_settings_count_as_far_as_they_are_harmless(tmp_path: Path)
         "[defaults]\nroles_path = ours:/shared\nhash_behaviour = merge\nremote_user = root\n"
         "callback_plugins = evil\nlog_path = /var/log/evil\n[ssh_connection]\nssh_args = -F evil\n"
     )
-    text = render_settings(tmp_path / "room", tmp_path, "imagebuilder_tell")
+    text = render_settings(tmp_path / "controller", tmp_path, "imagebuilder_tell")
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_string(text)
     told = parser["defaults"]
@@ -52,7 +52,7 @@ def test_the_projects_settings_count_as_far_as_they_are_harmless(tmp_path: Path)
 
 def test_a_broken_ansible_cfg_is_ansibles_business(tmp_path: Path) -> None:
     (tmp_path / "ansible.cfg").write_text("roles_path without a section\n")
-    text = render_settings(tmp_path / "room", tmp_path, "imagebuilder_tell")
+    text = render_settings(tmp_path / "controller", tmp_path, "imagebuilder_tell")
     assert f"roles_path = {tmp_path}/roles\n" in text
 
 
@@ -68,11 +68,11 @@ def test_inventory_has_one_host() -> None:
 def test_vars_beside_the_inventory_are_found(tmp_path: Path) -> None:
     (tmp_path / "inventory/group_vars").mkdir(parents=True)
     (tmp_path / "host_vars").mkdir()
-    room = tmp_path / "room"
-    room.mkdir()
-    link_vars(room, tmp_path)
-    assert (room / "group_vars").resolve() == tmp_path / "inventory/group_vars"
-    assert (room / "host_vars").resolve() == tmp_path / "host_vars"
+    controller = tmp_path / "controller"
+    controller.mkdir()
+    link_vars(controller, tmp_path)
+    assert (controller / "group_vars").resolve() == tmp_path / "inventory/group_vars"
+    assert (controller / "host_vars").resolve() == tmp_path / "host_vars"
 
 
 def test_what_lands_in_the_root_is_a_program(tmp_path: Path) -> None:
@@ -85,14 +85,14 @@ def test_what_lands_in_the_root_is_a_program(tmp_path: Path) -> None:
 
 
 def test_a_failed_task_is_told_with_its_place(tmp_path: Path) -> None:
-    room = Room(tmp_path, (), {})
+    controller = Controller(tmp_path, (), {})
     rows = [
         {"event": "failed", "play": "A", "task": "rescued", "where": "/x:1", "what": "no"},
         {"event": "failed", "play": "Nodes", "task": "Make it", "where": "/x/site.yml:7",
          "what": "'ansible_memtotal_mb' is undefined", "module": "debug"},
     ]  # fmt: skip
-    room.told.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    error = told_error(make_workspace(tmp_path), make_step(tmp_path), room, [])
+    controller.told.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    error = told_error(make_workspace(tmp_path), make_step(tmp_path), controller, [])
     assert error is not None
     fault = error.faults[0]
     assert fault.where == "/x/site.yml:7"
@@ -111,8 +111,8 @@ def test_a_failed_task_is_told_with_its_place(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_what_ansible_refuses_has_its_place(tmp_path: Path, lines: list[str], where: str) -> None:
-    room = Room(tmp_path, (), {})
-    error = told_error(make_workspace(tmp_path), make_step(tmp_path), room, lines)
+    controller = Controller(tmp_path, (), {})
+    error = told_error(make_workspace(tmp_path), make_step(tmp_path), controller, lines)
     assert error is not None
     assert error.faults[0].where == where
     assert "site.yml cannot run: " in error.faults[0].what

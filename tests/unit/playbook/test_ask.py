@@ -6,12 +6,12 @@ from __future__ import annotations
 import pytest
 
 from imagebuilder.lock.types import Lock
-from imagebuilder.recipe.types import Base
-from imagebuilder.steps.ansible_room.plugins.callback.imagebuilder_ask import (
+from imagebuilder.playbook.package_requests import facts_of
+from imagebuilder.playbook.plugins.callback.imagebuilder_ask import (
     packages_of,
     reason_of,
 )
-from imagebuilder.steps.ansible_survey import facts_of
+from imagebuilder.recipe.types import Base
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
 from imagebuilder.files import scratch
 from imagebuilder.lock.types import Lock
+from imagebuilder.playbook.controller import controller_sandbox, lay_out
+from imagebuilder.playbook.facts import pins_of
+from imagebuilder.playbook.step import find_ansible, read_told
 from imagebuilder.process import MOST, Word, run
 from imagebuilder.recipe.types import Base, Overlay, Playbook, Recipe
 from imagebuilder.sandbox_view import View
-from imagebuilder.steps.ansible import find_ansible, read_told
-from imagebuilder.steps.ansible_room.facts import pins_of
-from imagebuilder.steps.ansible_room.make import lay_out, outer_sandbox
 
 PREFIX = "ansible_"
 # What os-release(5) of a suite says; a suite that is not released yet has no version.
@@ -34,7 +34,7 @@ KERNEL = re.compile(r"linux-image-(?:unsigned-)?(\d.*)")
 
 
 @dataclass(frozen=True)
-class Asked:
+class PackageRequest:
     """A package, and the task that asks for it first."""
 
     package: str
@@ -42,41 +42,43 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Survey:
+class PackageRequests:
     """What one playbook asks for; `unknown` are tasks nobody can decide before the build."""
 
     overlay: Overlay
     playbook: Playbook
-    asked: tuple[Asked, ...]
+    asked: tuple[PackageRequest, ...]
     unknown: tuple[tuple[str, str], ...]
 
-    def missing(self, lock: Lock) -> tuple[Asked, ...]:
+    def missing(self, lock: Lock) -> tuple[PackageRequest, ...]:
         """The packages that `lock` does not have."""
         have = {package.name for package in lock.packages}
         have |= {name for layer in lock.layers for name in layer.requested}  # virtual ones
         return tuple(asked for asked in self.asked if asked.package not in have)
 
 
-def survey_playbooks(recipe: Recipe, lock: Lock, cache: Path) -> Iterator[Survey]:
+def find_package_requests(recipe: Recipe, lock: Lock, cache: Path) -> Iterator[PackageRequests]:
     """What each playbook of `recipe` asks for.  Raises HostError, WorkError."""
     for overlay in recipe.overlays:
         for playbook in overlay.playbooks:
             cache.mkdir(parents=True, exist_ok=True)
             with scratch(cache, ".playbook-") as top:
-                yield survey(recipe, lock, overlay, playbook, top)
+                yield ask_playbook(recipe, lock, overlay, playbook, top)
 
 
-def survey(recipe: Recipe, lock: Lock, overlay: Overlay, playbook: Playbook, top: Path) -> Survey:
+def ask_playbook(
+    recipe: Recipe, lock: Lock, overlay: Overlay, playbook: Playbook, top: Path
+) -> PackageRequests:
     """What one playbook asks for; `top` is a folder of its own.  Raises HostError, WorkError."""
     program = find_ansible()
     facts = facts_of(recipe.base, recipe.profile, lock)
     # The connection is for no host: nothing can be run.
     reach: dict[str, Json] = {"host": "", "kernel": "", "epoch": lock.epoch, "facts": facts}
-    room = lay_out(top, playbook, recipe.profile, program, reach, callback="imagebuilder_ask")
-    sandbox = outer_sandbox(room, playbook, lock.epoch, network=False)
-    argv: list[Word] = ["env", f"--chdir={playbook.project}", *room.argv]
+    controller = lay_out(top, playbook, recipe.profile, program, reach, callback="imagebuilder_ask")
+    sandbox = controller_sandbox(controller, playbook, lock.epoch, network=False)
+    argv: list[Word] = ["env", f"--chdir={playbook.project}", *controller.argv]
     done = run(argv, sandbox=sandbox if os.geteuid() == 0 else View(sandbox), check=False)
-    rows = read_told(room.told)
+    rows = read_told(controller.told)
     if not any(row["event"] == "stats" for row in rows):
         said = (done.stderr.strip() or done.stdout.strip())[-MOST:]
         raise WorkError(
@@ -84,7 +86,7 @@ def survey(recipe: Recipe, lock: Lock, overlay: Overlay, playbook: Playbook, top
             where=os.fspath(playbook.project),
             hint="correct the playbook; a build runs it, too",
         )
-    return Survey(
+    return PackageRequests(
         overlay,
         playbook,
         asked=tuple(first_of(rows)),
@@ -94,13 +96,13 @@ def survey(recipe: Recipe, lock: Lock, overlay: Overlay, playbook: Playbook, top
     )
 
 
-def first_of(rows: Iterable[Mapping[str, str]]) -> Iterator[Asked]:
+def first_of(rows: Iterable[Mapping[str, str]]) -> Iterator[PackageRequest]:
     """Each package once, where it is asked for first."""
     seen: set[str] = set()
     for row in rows:
         if row["event"] == "package" and row["package"] not in seen:
             seen.add(row["package"])
-            yield Asked(row["package"], row["where"])
+            yield PackageRequest(row["package"], row["where"])
 
 
 def facts_of(base: Base, host: str, lock: Lock) -> dict[str, Json]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything a playbook's run finds in its room: settings, inventory, vars, and its command."""
+"""Everything a playbook's run finds on the builder: settings, inventory, vars, and its command."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pathlib import Path
 import imagebuilder
 from imagebuilder.digest import Json
 from imagebuilder.errors import ImagebuilderError
+from imagebuilder.playbook.machine_files import MACHINE_ID
 from imagebuilder.process import SBIN
 from imagebuilder.recipe.types import Playbook
 from imagebuilder.sandbox import Bind, Sandbox, folders_of
-from imagebuilder.steps.ansible_room.throwaway import MACHINE_ID
 from imagebuilder.steps.initrd import kernel_version
 from imagebuilder.workspace import Workspace
 
 HERE = Path(__file__).parent
 # What a build pins over everything that a playbook or its vars say (extra vars win).
 PINNED: Mapping[str, Json] = {
-    "ansible_connection": "imagebuilder_room",
+    "ansible_connection": "imagebuilder_sandbox",
     "ansible_become_method": "imagebuilder_runuser",
     "ansible_python_interpreter": "/usr/bin/python3",
     "ansible_pipelining": True,
@@ -48,8 +48,8 @@ SHEBANG = "#!/usr/bin/python3 -IS\n"
 
 
 @dataclass(frozen=True)
-class Room:
-    """Where things are on the builder, and the command that runs there."""
+class Controller:
+    """Ansible's side: where things are on the builder, and the command that runs there."""
 
     top: Path
     argv: tuple[str, ...]
@@ -66,19 +66,19 @@ class Room:
         return self.top / "skipped"
 
 
-def make_room(
+def make_controller(
     workspace: Workspace, playbook: Playbook, host: str, kernel: str, program: Path
-) -> Room:
-    """The room for one playbook; `kernel` is the package that the image's kernel comes by."""
+) -> Controller:
+    """What runs one playbook; `kernel` is the package that the image's kernel comes by."""
     top = workspace.work / f"{workspace.upper}.ansible"
     release = find_release(workspace, kernel)
     reach: Mapping[str, Json] = {"host": host, "kernel": release, "epoch": workspace.epoch}
-    room = lay_out(top, playbook, host, program, reach, callback="imagebuilder_tell")
-    room.skipped.touch()
-    room.skipped.chmod(0o666)
+    controller = lay_out(top, playbook, host, program, reach, callback="imagebuilder_tell")
+    controller.skipped.touch()
+    controller.skipped.chmod(0o666)
     (top / "inside").mkdir()
     make_inside(top / "inside", host, release)
-    return room
+    return controller
 
 
 def lay_out(
@@ -89,7 +89,7 @@ def lay_out(
     reach: Mapping[str, Json],
     *,
     callback: str,
-) -> Room:
+) -> Controller:
     """What Ansible itself finds: settings, inventory, vars; `reach` is for our plugins."""
     for name in ("home", "tmp", "library"):
         (top / name).mkdir(parents=True)
@@ -105,21 +105,23 @@ def lay_out(
     vars_ = {**playbook.vars, "imagebuilder_profile": host, **PINNED}
     (top / "vars.json").write_text(json.dumps(vars_))
     (top / "reach.json").write_text(json.dumps(reach))
-    return Room(top, argv, environment(top, program.parent))
+    return Controller(top, argv, environment(top, program.parent))
 
 
-def outer_sandbox(room: Room, playbook: Playbook, epoch: int, *, network: bool) -> Sandbox:
+def controller_sandbox(
+    controller: Controller, playbook: Playbook, epoch: int, *, network: bool
+) -> Sandbox:
     """Where Ansible itself runs: it sees the project and programs of the builder, and no root."""
     return Sandbox(
-        work=room.top,
+        work=controller.top,
         lower=("empty",),
         upper="builder",
         epoch=epoch,
         binds=(Bind(playbook.project, playbook.project),),
         network=network,
         enter=False,
-        env=tuple(room.environment.items()),
-        view=folders_of(Path(room.argv[0])),
+        env=tuple(controller.environment.items()),
+        view=folders_of(Path(controller.argv[0])),
     )
 
 
@@ -165,7 +167,7 @@ def link_vars(top: Path, project: Path) -> None:
 
 
 def render_settings(top: Path, project: Path, callback: str) -> str:
-    """ansible.cfg of the room: ours, and what the project's own says of its files."""
+    """ansible.cfg: ours, and what the project's own says of its files."""
     plugins = HERE / "plugins"
     ours = {
         "connection_plugins": plugins / "connection",

@@ -22,11 +22,11 @@ from typing import IO
 
 from imagebuilder.process import Completed, Word, Wrapper, run
 
-NAME = "door"
+NAME = "commands"
 
 
 @contextmanager
-def place(folder: Path) -> Iterator[str]:
+def socket_address(folder: Path) -> Iterator[str]:
     """The address of the socket in `folder`, short enough for unix(7) however deep that is."""
     number = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
@@ -36,13 +36,13 @@ def place(folder: Path) -> Iterator[str]:
 
 
 @contextmanager
-def door(folder: Path, sandbox: Wrapper) -> Iterator[None]:
+def command_socket(folder: Path, sandbox: Wrapper) -> Iterator[None]:
     """Run the commands that come through the socket in `folder` in `sandbox`, one by one."""
     with (
         closing(socket.socket(socket.AF_UNIX)) as listening,
         ThreadPoolExecutor(1) as pool,
     ):
-        with place(folder) as address:
+        with socket_address(folder) as address:
             listening.bind(address)
         listening.listen()
         serving = pool.submit(serve, listening, sandbox)
@@ -77,7 +77,7 @@ def answer(connection: socket.socket, sandbox: Wrapper) -> None:
 def ask(folder: Path, argv: Sequence[Word], stdin: bytes | IO[bytes] | None = None) -> Completed:
     """What a command left that ran at the other side.  Raises OSError."""
     with closing(socket.socket(socket.AF_UNIX)) as connection:
-        with place(folder) as address:
+        with socket_address(folder) as address:
             connection.connect(address)
         connection.sendall(json.dumps([os.fspath(word) for word in argv]).encode() + b"\n")
         if isinstance(stdin, bytes):

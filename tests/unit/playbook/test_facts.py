@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 
 from imagebuilder.digest import Json
-from imagebuilder.steps.ansible_room.facts import OF_MACHINES, image_facts, pins_of
+from imagebuilder.playbook.facts import OF_MACHINES, image_facts, pins_of
 
 EPOCH = 1_700_000_000
 # Made up, in the form of ansible-core 2.19's own, each value one that only this builder has.

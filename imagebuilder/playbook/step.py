@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a playbook of Ansible's on the root: the same that people run on nodes over ssh.
 
-ansible-core is a program of the builder (ansible_room/ says how it is kept from the builder).  Its
+ansible-core is a program of the builder (the package says how it is kept from the builder).  Its
 version is no input: a layer is named by what a person and the lock decide, and the log says it.
 """
 
@@ -22,22 +22,22 @@ from typing import cast
 from imagebuilder.decode import parse_object, read_or_say
 from imagebuilder.digest import Json, digest_of
 from imagebuilder.errors import HostError, WorkError
+from imagebuilder.playbook.command_socket import command_socket
+from imagebuilder.playbook.controller import Controller, controller_sandbox, make_controller
+from imagebuilder.playbook.facts import OF_MACHINES
+from imagebuilder.playbook.machine_files import find_machine_words, make_machine_files
 from imagebuilder.process import MOST, Word, base_environment, run
 from imagebuilder.recipe.types import Playbook, Recipe
 from imagebuilder.sandbox import INSIDE, Bind
 from imagebuilder.sandbox_lasting import Inside, staying
 from imagebuilder.steps import clean
-from imagebuilder.steps.ansible_room.door import door
-from imagebuilder.steps.ansible_room.facts import OF_MACHINES
-from imagebuilder.steps.ansible_room.make import Room, make_room, outer_sandbox
-from imagebuilder.steps.ansible_room.throwaway import find_machine, make_machine
 from imagebuilder.steps.clean import run_clean
 from imagebuilder.steps.finalise import IDENTITY
 from imagebuilder.steps.generated import is_boot_file
 from imagebuilder.steps.step import Step
 from imagebuilder.workspace import Workspace
 
-# Also for what ansible_room/ does to a layer.
+# Also for what the rest of this package does to a layer.
 VERSION = 2
 # The oldest that this was tried with: it names what plugins return as the newer ones do.
 OLDEST = (2, 14)
@@ -115,9 +115,9 @@ class AnsibleStep(Step):
                 f"the root has no {PYTHON}, which every module of Ansible's needs",
                 hint="list python3 under `packages:` of an overlay",
             )
-        room = make_room(workspace, self.playbook, self.host, self.kernel, program)
-        run_playbook(workspace, self, room)
-        tell_skipped(workspace, room)
+        controller = make_controller(workspace, self.playbook, self.host, self.kernel, program)
+        run_playbook(workspace, self, controller)
+        tell_skipped(workspace, controller)
         run_clean(workspace)
         tidy(workspace)
 
@@ -163,7 +163,7 @@ def check_ansible() -> str:
     return version[0].removeprefix("core ")
 
 
-def run_playbook(workspace: Workspace, step: AnsibleStep, room: Room) -> None:
+def run_playbook(workspace: Workspace, step: AnsibleStep, controller: Controller) -> None:
     """Run it to its end.  Raises WorkError that says which task failed and why."""
     lines: list[str] = []
 
@@ -173,10 +173,10 @@ def run_playbook(workspace: Workspace, step: AnsibleStep, room: Room) -> None:
             workspace.on_line(line)
 
     try:
-        run_inside(workspace, step.playbook, room, see)
+        run_inside(workspace, step.playbook, controller, see)
     except WorkError as error:
-        raise told_error(workspace, step, room, lines) or error from error
-    told = read_told(room.told)
+        raise told_error(workspace, step, controller, lines) or error from error
+    told = read_told(controller.told)
     stats = next((row for row in told if row["event"] == "stats"), {})
     if not stats.get("ok"):
         raise WorkError(
@@ -185,28 +185,28 @@ def run_playbook(workspace: Workspace, step: AnsibleStep, room: Room) -> None:
             f"{', '.join(step.playbook.groups) or 'none'}; ansible_groups names others",
         )
     facts = {name: int(stats[name]) for name in ("ok", "changed")}
-    skipped = sum(row["kind"] == "service" for row in read_told(room.skipped))
+    skipped = sum(row["kind"] == "service" for row in read_told(controller.skipped))
     workspace.facts.write_text(json.dumps({**facts, "service-starts-skipped": skipped}))
 
 
 def run_inside(
-    workspace: Workspace, playbook: Playbook, room: Room, see: Callable[[str], None]
+    workspace: Workspace, playbook: Playbook, controller: Controller, see: Callable[[str], None]
 ) -> None:
     """Run Ansible in a sandbox of its own, and its commands in the root's.  Raises WorkError.
 
     A playbook may run code on Ansible's side (lookups, `pipe`): it sees the project and programs.
     """
-    network, top = playbook.network, room.top
+    network, top = playbook.network, controller.top
     given = Bind(top / "inside", INSIDE / "ansible")
-    skipped = Bind(room.skipped, INSIDE / "skipped", writable=True)
+    skipped = Bind(controller.skipped, INSIDE / "skipped", writable=True)
     root = workspace.sandbox(binds=(given, skipped), network=network, env=IN_ROOT)
-    outer = outer_sandbox(room, playbook, workspace.epoch, network=network)
-    argv: list[Word] = ["env", f"--chdir={playbook.project}", *room.argv]
-    with staying(root, top / "sandbox.log") as inside, door(top, inside), ended(inside):
-        words = make_machine(inside)
+    outer = controller_sandbox(controller, playbook, workspace.epoch, network=network)
+    argv: list[Word] = ["env", f"--chdir={playbook.project}", *controller.argv]
+    with staying(root, top / "sandbox.log") as inside, command_socket(top, inside), ended(inside):
+        words = make_machine_files(inside)
         run([PYTHON, "-IS", INSIDE / "ansible/prepare.py"], sandbox=inside)
         run(argv, sandbox=outer, log=workspace.log, on_line=see)
-    if place := find_machine(workspace.tree, list(written(workspace)), words):
+    if place := find_machine_words(workspace.tree, list(written(workspace)), words):
         raise WorkError(
             f"the playbook wrote a machine-id or an ssh host key into {place}",
             where=place,
@@ -227,11 +227,11 @@ def ended(inside: Inside) -> Iterator[None]:
 
 
 def told_error(
-    workspace: Workspace, step: AnsibleStep, room: Room, lines: Sequence[str]
+    workspace: Workspace, step: AnsibleStep, controller: Controller, lines: Sequence[str]
 ) -> WorkError | None:
     """The error for what the callback, or else Ansible itself, has told."""
     name = step.playbook.name
-    failed = [row for row in read_told(room.told) if row["event"] == "failed"]
+    failed = [row for row in read_told(controller.told) if row["event"] == "failed"]
     log = f"whole log: {workspace.log}"
     if failed:
         row = failed[-1]
@@ -278,9 +278,9 @@ def read_told(path: Path) -> list[dict[str, str]]:
     return [cast("dict[str, str]", parse_object(line, path.name, whole=True)) for line in lines]
 
 
-def tell_skipped(workspace: Workspace, room: Room) -> None:
+def tell_skipped(workspace: Workspace, controller: Controller) -> None:
     """Say what the playbook wanted of a running node, which an image is not."""
-    rows = read_told(room.skipped)
+    rows = read_told(controller.skipped)
     starts = unique(f"{r['what']} ({r['verb']})" for r in rows if r["kind"] == "service")
     others, reads, boots = (
         unique(r["what"] for r in rows if r["kind"] == kind) for kind in ("machine", "read", "boot")

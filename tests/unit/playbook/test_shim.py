@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.steps.ansible_room.inside import shim
+from imagebuilder.playbook.inside import shim
 
 Call = Callable[..., int]
 

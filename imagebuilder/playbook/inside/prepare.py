@@ -18,7 +18,7 @@ from pathlib import Path
 MS_BIND = 4096
 SHIM = Path("/run/imagebuilder/ansible/shim")
 REAL = Path("/run/imagebuilder/real")
-# Where modules lie while they run, whoever runs them (make.py pins it).
+# Where modules lie while they run, whoever runs them (controller.py pins it).
 FILES = Path("/tmp/.ansible")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 # The boot that the playbook finds; inside/shim.py counts it up when it skips a reboot.

@@ -8,16 +8,22 @@ from pathlib import Path
 
 from imagebuilder.errors import ImagebuilderError, InputError
 from imagebuilder.lock.types import Lock
+from imagebuilder.playbook.package_requests import (
+    PackageRequest,
+    PackageRequests,
+    find_package_requests,
+)
 from imagebuilder.recipe.amend import add_packages
 from imagebuilder.recipe.positions import load_document
 from imagebuilder.recipe.read import OVERLAY_FILE, shown_path
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.settings import Settings
-from imagebuilder.steps.ansible_survey import Asked, Survey, survey_playbooks
 from imagebuilder.ui import Ui, format_count
 
 
-def survey_recipe(recipe: Recipe, lock: Lock, settings: Settings, ui: Ui) -> tuple[Survey, ...]:
+def find_requests(
+    recipe: Recipe, lock: Lock, settings: Settings, ui: Ui
+) -> tuple[PackageRequests, ...]:
     """What the recipe's playbooks ask for; tells the tasks that only the build can decide.
 
     A playbook that cannot be looked at is said and left to the build.
@@ -26,63 +32,65 @@ def survey_recipe(recipe: Recipe, lock: Lock, settings: Settings, ui: Ui) -> tup
         return ()
     with ui.step(f"playbooks of {recipe.profile}") as step:
         try:
-            surveys = tuple(survey_playbooks(recipe, lock, settings.cache))
+            requests = tuple(find_package_requests(recipe, lock, settings.cache))
         except ImagebuilderError as error:
             ui.warn(f"the packages of the playbooks are not known before the build: {error}")
             return ()
-        count = len({asked.package for survey in surveys for asked in survey.asked})
+        count = len({asked.package for request in requests for asked in request.asked})
         step.remark(f"{format_count(count, 'package')} asked for")
-    for survey in surveys:
-        for where, why in survey.unknown:
+    for request in requests:
+        for where, why in request.unknown:
             ui.note(f"{shown_place(where, settings)}: the build decides about this task: {why}")
-    return surveys
+    return requests
 
 
 def tell_missing(
-    recipe: Recipe, lock: Lock, surveys: Sequence[Survey], settings: Settings, ui: Ui
+    recipe: Recipe, lock: Lock, requests: Sequence[PackageRequests], settings: Settings, ui: Ui
 ) -> None:
     """Say every package that is missing, each with its task, and what to do."""
-    for survey in surveys:
-        missing = survey.missing(lock)
+    for request in requests:
+        missing = request.missing(lock)
         if not missing:
             continue
         many = format_count(len(missing), "package")
-        ui.warn(f"{survey.playbook.name} asks for {many} that the lock does not have:")
+        ui.warn(f"{request.playbook.name} asks for {many} that the lock does not have:")
         for asked in missing:
             ui.note(f"  {asked.package} ({shown_place(asked.where, settings)})")
-        file = survey.overlay.path / OVERLAY_FILE
-        if problem := problem_of(survey, settings):
+        file = request.overlay.path / OVERLAY_FILE
+        if problem := problem_of(request, settings):
             ui.note(f"{problem}: {todo(missing)}")
         else:
             command = f"imagebuilder lock {recipe.profile} --add-packages"
             ui.note(f"{command} adds them to {shown_path(file, settings)}")
 
 
-def add_missing(lock: Lock, surveys: Sequence[Survey], settings: Settings, ui: Ui) -> bool:
+def add_missing(
+    lock: Lock, requests: Sequence[PackageRequests], settings: Settings, ui: Ui
+) -> bool:
     """Write the missing packages into the overlays; whether any was.  Raises InputError."""
-    waiting = [(survey, missing) for survey in surveys if (missing := survey.missing(lock))]
-    for survey, missing in waiting:
-        if problem := problem_of(survey, settings):
+    waiting = [(request, missing) for request in requests if (missing := request.missing(lock))]
+    for request, missing in waiting:
+        if problem := problem_of(request, settings):
             raise InputError(f"could not add packages: {problem}", hint=todo(missing))
-    for survey, missing in waiting:
-        file = survey.overlay.path / OVERLAY_FILE
+    for request, missing in waiting:
+        file = request.overlay.path / OVERLAY_FILE
         names = list(dict.fromkeys(asked.package for asked in missing))
         add_packages(file, shown_path(file, settings), names)
         ui.note(f"added to {shown_path(file, settings)}: {', '.join(names)}")
     return bool(waiting)
 
 
-def problem_of(survey: Survey, settings: Settings) -> str:
+def problem_of(request: PackageRequests, settings: Settings) -> str:
     """Why the packages cannot be written into the overlay; "" if they can.
 
     An overlay that takes its playbook from a variable serves other recipes too.
     """
-    file = survey.overlay.path / OVERLAY_FILE
+    file = request.overlay.path / OVERLAY_FILE
     shown = shown_path(file, settings)
     if not file.resolve().is_relative_to(settings.project):
         return f"{shown} is not a file of this project"
     written = list(playbooks_in(file, shown))
-    if not any(path.endswith(survey.playbook.name) and "{{" not in path for path in written):
+    if not any(path.endswith(request.playbook.name) and "{{" not in path for path in written):
         return f"{shown} takes its playbook from a variable, so other recipes may use it"
     return ""
 
@@ -95,7 +103,7 @@ def playbooks_in(file: Path, shown: str) -> Iterator[str]:
             yield str(entry.get("playbook"))
 
 
-def todo(missing: Sequence[Asked]) -> str:
+def todo(missing: Sequence[PackageRequest]) -> str:
     """What a person does where nothing can be written."""
     names = ", ".join(dict.fromkeys(asked.package for asked in missing))
     return f"list them under `packages:` of an overlay of your own in the recipe: [{names}]"

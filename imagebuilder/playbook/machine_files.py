@@ -30,13 +30,13 @@ true
 """
 
 
-def make_machine(inside: Inside) -> tuple[str, ...]:
+def make_machine_files(inside: Inside) -> tuple[str, ...]:
     """Make it in the root; the words that must not be in the layer."""
     said = run(["sh", "-c", MAKE], sandbox=inside).stdout.split()
     return (MACHINE_ID, *said)
 
 
-def find_machine(tree: Path, paths: Sequence[Path], words: Sequence[str]) -> str:
+def find_machine_words(tree: Path, paths: Sequence[Path], words: Sequence[str]) -> str:
     """The first of the files in which a playbook has written one of the words; "" for none."""
     for path in paths:
         place = f"/{path.relative_to(tree)}"
