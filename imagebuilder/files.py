@@ -343,7 +343,6 @@ def open_alone(path: Path) -> int:
 
 
 def is_at(descriptor: int, path: Path) -> bool:
-    """Whether `path` still is the name of an open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except FileNotFoundError:

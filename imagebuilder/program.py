@@ -72,7 +72,6 @@ class Program:
         self.forgotten += many
 
     def end(self, status: int) -> None:
-        """The program ended."""
         with self.news:
             self.status = status
             self.news.notify_all()

@@ -93,7 +93,6 @@ def render_reference() -> str:
 
 
 def render_model(model: type[BaseModel], title: str, level: str) -> str:
-    """A heading, what the model is, and the table of its keys."""
     about = " ".join((model.__doc__ or "").split()).split(": ", 1)
     text = about[-1] if level == "##" else ": ".join(about)
     rows = [

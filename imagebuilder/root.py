@@ -60,12 +60,10 @@ class Root:
         return None if found is None else Path(f"{self.path}{found}")
 
     def is_file(self, name: str) -> bool:
-        """Whether `name` leads to a regular file."""
         found = self.host(name)
         return found is not None and stat.S_ISREG(found.lstat().st_mode)
 
     def is_dir(self, name: str) -> bool:
-        """Whether `name` leads to a folder."""
         found = self.host(name)
         return found is not None and stat.S_ISDIR(found.lstat().st_mode)
 

@@ -18,8 +18,6 @@ KINDS: tuple[str, ...] = get_args(RootKind)
 
 
 class Format(StrEnum):
-    """How a root is packed into one file."""
-
     SQUASHFS = "squashfs"
     EROFS = "erofs"
 
@@ -34,7 +32,6 @@ IN_MEMORY = frozenset(("http", "http-erofs"))
 
 
 def name_of(packed: Format) -> str:
-    """The file of a root that was packed so."""
     return f"root.{packed}"
 
 

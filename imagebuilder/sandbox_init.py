@@ -224,7 +224,6 @@ class SandboxHolder:
         return word
 
     def go(self) -> None:
-        """Let it go on."""
         os.write(self.says, b"\n")
 
     def namespace(self, kind: str) -> int:

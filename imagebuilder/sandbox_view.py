@@ -96,7 +96,6 @@ def make_view(table: Table) -> None:
 
 
 def start() -> NoReturn:
-    """What `View` runs."""
     table: Table = json.loads(sys.argv[1])
     try:
         make_view(table)

@@ -34,7 +34,6 @@ class StaticResult:
     checks: tuple[Check, ...]
 
     def find(self, outcome: Outcome) -> list[Check]:
-        """The checks that ended so."""
         return [check for check in self.checks if check.outcome is outcome]
 
     @property

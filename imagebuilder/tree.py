@@ -97,7 +97,6 @@ class Tree:
         return self.path / "given"
 
     def release(self, profile: str, version: str) -> Path:
-        """The folder of a release's files."""
         return self.http / "releases" / profile / version
 
     def published(self, profile: str, version: str) -> float:
@@ -111,15 +110,12 @@ class Tree:
             return 0.0
 
     def root(self, profile: str, version: str) -> Path:
-        """The root of a release."""
         return self.roots / profile / version
 
     def shared_squashfs(self, profile: str, version: str) -> Path:
-        """The packed root of a release, for NFS."""
         return self.roots / profile / f"{version}{SHARED}"
 
     def channel(self, profile: str, channel: str) -> Path:
-        """The symlink that is a channel."""
         return self.path / "channels" / profile / channel
 
     def served_node(self, mac: str) -> Path:
@@ -127,7 +123,6 @@ class Tree:
         return self.http / "nodes" / hyphened(mac)
 
     def kept_node(self, name: str) -> Path:
-        """The folder of what a node keeps for ever."""
         return self.path / "nodes" / name
 
     def seen(self, mac: str) -> Path:
@@ -146,7 +141,6 @@ class Tree:
 
     @property
     def reports_mark(self) -> Path:
-        """How far that was read."""
         return self.serve / "reports.offset"
 
     @property
@@ -155,7 +149,6 @@ class Tree:
         return self.serve / "tickets.json"
 
     def reports(self, profile: str, version: str) -> Path:
-        """The folder of a release's reports."""
         return self.path / "reports" / profile / version
 
     def kept(self, profile: str, version: str) -> Path:
@@ -167,7 +160,6 @@ class Tree:
         return self.path / "verified" / profile / f"{version}.json"
 
     def lock(self, name: str) -> Path:
-        """The file of a lock."""
         return self.path / "locks" / name
 
 

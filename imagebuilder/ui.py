@@ -100,7 +100,6 @@ class Ui:
         self._end(step, "")
 
     def note(self, text: str) -> None:
-        """A line of its own."""
         self._write(f"({text})" if is_unwinding() else text)
 
     def detail(self, text: str) -> None:
@@ -228,7 +227,6 @@ class PoolProgress:
         self._bar: Bar | None = None
 
     def start(self, total_bytes: int, what: str) -> None:
-        """`total_bytes` of `what` are about to come."""
         self.done()
         self._bar = self._stack.enter_context(self._ui.bar(total_bytes, what))
 
@@ -254,7 +252,6 @@ def lossy() -> Iterator[None]:
 
 
 def flat(cell: str) -> str:
-    """A cell on one line."""
     return presentable(cell).replace("\n", r"\n").replace("\t", " ")
 
 

@@ -46,6 +46,5 @@ def find_checks(folders: Mapping[str, Path], overlays: Sequence[str]) -> tuple[C
 
 
 def files_of(group: str, folder: Path, pattern: str) -> Iterator[CheckFile]:
-    """The check files in one folder, by name."""
     for path in sorted(folder.glob(pattern)):
         yield CheckFile(group, path, digest_of_file(path))

@@ -53,7 +53,6 @@ MESSAGE = pytest.StashKey[dict[str, str]]()
 
 
 def load_work(path: Path) -> Work:
-    """The file that run.py wrote."""
     value: dict[str, Any] = dict(read_object(path))
     return Work(
         kind=value["kind"],

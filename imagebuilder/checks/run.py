@@ -99,8 +99,6 @@ FORGED = f"a check must not print lines that begin with {CHECK!r}, {FAULT!r} or 
 
 @dataclass
 class Heard:
-    """What pytest has told so far."""
-
     on_check: OnCheck | None
     checks: list[Check] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
@@ -136,7 +134,6 @@ def run_checks(
     selection: str,
     on_check: OnCheck | None,
 ) -> tuple[Check, ...]:
-    """Run the checks of one kind with pytest and hear what it tells."""
     work = {
         "kind": reach.kind,
         "groups": {os.fspath(file.path): file.group for file in files},

@@ -19,17 +19,14 @@ class Found:
 
     @property
     def mode(self) -> int:
-        """Type and permissions."""
         return self.info.st_mode
 
     @property
     def is_file(self) -> bool:
-        """Whether it is a regular file."""
         return stat.S_ISREG(self.info.st_mode)
 
     @property
     def is_link(self) -> bool:
-        """Whether it is a symlink."""
         return stat.S_ISLNK(self.info.st_mode)
 
 

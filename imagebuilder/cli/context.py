@@ -18,8 +18,6 @@ from imagebuilder.untrusted import presentable
 
 @dataclass(frozen=True)
 class Context:
-    """The global options, resolved."""
-
     settings: Settings
     ui: Ui
 

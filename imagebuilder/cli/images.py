@@ -25,7 +25,6 @@ from imagebuilder.tree import DEFAULT_TREE
 
 
 def complete_side(incomplete: str) -> list[str]:
-    """Images and releases that start so."""
     return sorted({*complete_image(incomplete), *complete_release(incomplete)})
 
 

@@ -82,7 +82,6 @@ app.command(hidden=True)(receive)  # publish --to runs it on the other machine
 
 
 def show_version(asked: bool) -> None:
-    """Print the version and end."""
     if asked:
         typer.echo(f"imagebuilder {__version__}")
         raise typer.Exit

@@ -14,7 +14,6 @@ from imagebuilder.tree import DEFAULT_TREE
 
 
 def complete_profile(incomplete: str) -> list[str]:
-    """Profiles of the project that start so."""
     from imagebuilder.errors import ImagebuilderError
     from imagebuilder.recipe.variant import offer_profiles
     from imagebuilder.settings import load_settings
@@ -26,7 +25,6 @@ def complete_profile(incomplete: str) -> list[str]:
 
 
 def complete_base(incomplete: str) -> list[str]:
-    """Bases of the project that start so."""
     from imagebuilder.errors import ImagebuilderError
     from imagebuilder.recipe.variant import find_bases
     from imagebuilder.settings import load_settings
@@ -39,7 +37,6 @@ def complete_base(incomplete: str) -> list[str]:
 
 
 def complete_engine(incomplete: str) -> list[str]:
-    """Engines that start so."""
     from imagebuilder.recipe.variant import ENGINES
 
     return [engine for engine in ENGINES if engine.startswith(incomplete)]

@@ -128,7 +128,6 @@ def install_timer(
 
 
 def have_night(given: Context, site: NightlyModel, options: NightOptions, tree: Path) -> Night:
-    """Run it, and tell who wants to know."""
     from imagebuilder.nightly.night import run_night
     from imagebuilder.nightly.tell import tell
     from imagebuilder.tree import make_tree

@@ -179,7 +179,6 @@ def remove(
 
 
 def row(node: Node) -> tuple[str, ...]:
-    """A node's line of the list."""
     return node.name, node.boots, node.address or "-", " ".join(node.macs), node.group or "-"
 
 

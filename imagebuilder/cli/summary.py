@@ -19,7 +19,6 @@ LARGEST = 10
 
 
 def render_summary(done: Built, settings: Settings) -> str:
-    """The result of a build."""
     assert done.image is not None
     if not done.new:
         return f"{done.image.name} is in the store: nothing changed"

@@ -189,7 +189,6 @@ def chosen(profile: str, given: Context, base: str, engine: str) -> str:
 
 
 def print_plan(planned: Plan, *, explain: bool) -> None:
-    """A plan for people."""
     rows: list[tuple[str, str, str]] = []
     for step in planned.steps:
         rows.append((step.action, step.step.title, step.reason))
@@ -202,7 +201,6 @@ def print_plan(planned: Plan, *, explain: bool) -> None:
 
 
 def plan_json(planned: Plan) -> dict[str, Json]:
-    """A plan for programs."""
     return {
         "profile": planned.profile,
         "version": planned.version,

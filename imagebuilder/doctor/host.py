@@ -72,7 +72,6 @@ def load_needs() -> tuple[Need, ...]:
 
 
 def examine_python(version: tuple[int, ...]) -> HostFinding:
-    """The interpreter this runs in."""
     text = ".".join(map(str, version))
     if version < OLDEST_PYTHON:
         return HostFinding(
@@ -142,7 +141,6 @@ def is_present(tool: str, path: str) -> bool:
 
 
 def find_tool_version(tool: str) -> str | None:
-    """The version a program tells of itself."""
     option = "-version" if tool == "mksquashfs" else "--version"
     done = run([tool, option], check=False)
     found = re.search(r"\d+(\.\d+)+", done.stdout + done.stderr)
@@ -155,7 +153,6 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def examine_root(path: str, *, is_root: bool) -> HostFinding:
-    """Whether the steps that need root can have it."""
     if is_root:
         return HostFinding("root", Health.OK, "this is root")
     if is_present("sudo", path):

@@ -176,7 +176,6 @@ def find_skew(date: str, now: float) -> float | None:
 def examine_mirrors(
     mirrors: Mapping[str, str], archives: Sequence[ArchiveModel], probes: Sequence[Probe]
 ) -> tuple[HostFinding, ...]:
-    """One finding for each suite, and one for each mirror that nobody has named."""
     unknown = sorted({archive.mirror for archive in archives} - set(mirrors) - set(DEFAULTS))
     missing = (
         HostFinding(name, Health.PROBLEM, "this host's apt sources do not contain it", MIRROR_MEND)
@@ -203,7 +202,6 @@ def examine_clock(probes: Sequence[Probe]) -> tuple[HostFinding, ...]:
 
 
 def examine_keyrings(archives: Sequence[ArchiveModel]) -> tuple[HostFinding, ...]:
-    """The keyrings that verify the archives of the bases."""
     return tuple(
         HostFinding(Path(keyring).name, Health.OK, keyring)
         if Path(keyring).is_file()

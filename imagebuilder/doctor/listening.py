@@ -99,7 +99,6 @@ def examine_listeners(
 def listener(
     wire: Wire, group: Sequence[Service], purpose: str, program: str, places: set[Place]
 ) -> HostFinding:
-    """The finding for ports of one purpose."""
     name = name_ports(group)
     where = ", ".join(sorted({place.words for place in places}))
     who = f" ({program})" if program and program != purpose else ""

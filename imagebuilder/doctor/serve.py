@@ -52,7 +52,6 @@ def examine_serve(tree: Tree, interface: str) -> tuple[HostFinding, ...]:
 
 
 def examine_ipxe() -> HostFinding:
-    """iPXE for which firmware."""
     boot_files = choose_boot_files(tuple(find_binaries(FOLDERS)))
     mend = "imagebuilder setup --serve"
     if not boot_files:

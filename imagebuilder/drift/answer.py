@@ -30,7 +30,6 @@ class DriftAnswer:
 
     @property
     def changes(self) -> bool:
-        """Whether a reboot would change one of the nodes."""
         return any(node.reboot is Reboot.YES for node in self.nodes)
 
     def as_json(self) -> dict[str, Json]:

@@ -47,5 +47,4 @@ def choose(tree: Tree, settings: Settings, nodes: Nodes, names: Sequence[str]) -
 
 
 def hint_for(name: str, known: set[str]) -> str:
-    """What to type instead."""
     return suggest(name, known) or "imagebuilder nodes list, imagebuilder profiles"

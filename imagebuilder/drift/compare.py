@@ -15,7 +15,6 @@ MOST = 3  # packages that are named; `diff` names all
 
 
 def compare_boots(old: NodeBoot, new: NodeBoot) -> dict[str, DriftPart]:
-    """What of `old` a boot of `new` would change, by part."""
     return {
         "kernel": compare_kernels(old, new),
         "root": compare_roots(old, new),
@@ -30,12 +29,10 @@ def unknown(boot: NodeBoot) -> DriftPart:
 
 
 def changes(*why: str) -> DriftPart:
-    """A part that a reboot would change."""
     return DriftPart(DriftState.CHANGES, why)
 
 
 def compare_kernels(old: NodeBoot, new: NodeBoot) -> DriftPart:
-    """Kernel and initrd."""
     if old.release == new.release:
         return SAME
     for boot in (old, new):
@@ -48,7 +45,6 @@ def compare_kernels(old: NodeBoot, new: NodeBoot) -> DriftPart:
 
 
 def kernel_differences(old: Image, new: Image) -> list[str]:
-    """How the boot pair differs, in words."""
     found: list[str] = []
     before, after = old.kernel, new.kernel
     if before.vmlinuz.sha256 != after.vmlinuz.sha256:
@@ -61,7 +57,6 @@ def kernel_differences(old: Image, new: Image) -> list[str]:
 
 
 def compare_roots(old: NodeBoot, new: NodeBoot) -> DriftPart:
-    """The root's content."""
     if old.release == new.release:
         return SAME
     for boot in (old, new):
@@ -111,7 +106,6 @@ def compare_words(old: NodeBoot, new: NodeBoot) -> DriftPart:
 
 
 def kind_of(boot: NodeBoot, given: Given) -> str:
-    """How a boot gets its root."""
     return given.root or (boot.content.image.boot.root if boot.content else "what its release says")
 
 

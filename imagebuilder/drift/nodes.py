@@ -44,7 +44,6 @@ def drift_of_nodes(tree: Tree, nodes: Nodes, chosen: Sequence[Node]) -> list[Nod
 
 
 def drift_of_node(tree: Tree, nodes: Nodes, node: Node, content_of: Contents) -> NodeDrift:
-    """The answer for one node."""
     seen = find_seen(tree, node)
     mac = seen.mac if seen else node.macs[0]
     served = read_served(tree, mac)
@@ -66,7 +65,6 @@ def drift_of_node(tree: Tree, nodes: Nodes, node: Node, content_of: Contents) ->
 
 
 def last_boot(tree: Tree, seen: Seen, content_of: Contents) -> NodeBoot:
-    """What a node booted last."""
     ungiven = LOST if seen.given else UNTOLD
     return NodeBoot(seen.release, content_of(seen.release), read_given(tree, seen.given), ungiven)
 

@@ -33,7 +33,6 @@ class RecipeState:
 
 
 def drift_of_profile(tree: Tree, settings: Settings, profile: str) -> ProfileDrift:
-    """The answer for a profile."""
     check_channels(tree, profile)
     stable, candidate = (find_version(tree, profile, name) for name in (STABLE, CANDIDATE))
     base = release_content(tree, ReleaseName(profile, stable)) if stable else None

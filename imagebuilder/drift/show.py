@@ -13,7 +13,6 @@ MOST = 8  # reasons of a part that are listed
 
 
 def render_drift(nodes: Sequence[NodeDrift], profiles: Sequence[ProfileDrift]) -> str:
-    """All of it."""
     blocks: list[str] = []
     if nodes:
         blocks.append(table([row(node) for node in nodes], HEADERS))
@@ -23,7 +22,6 @@ def render_drift(nodes: Sequence[NodeDrift], profiles: Sequence[ProfileDrift]) -
 
 
 def row(node: NodeDrift) -> tuple[str, ...]:
-    """A node's line of the table."""
     running = str(node.running) if node.running else "-"
     following = "nothing"
     if node.next:
@@ -49,7 +47,6 @@ def tell_node(node: NodeDrift) -> Iterator[str]:
 
 
 def tell_profile(profile: ProfileDrift) -> Iterator[str]:
-    """A profile in sentences."""
     yield f"{profile.profile}: nodes get {profile.stable or 'nothing, there is no stable release'}"
     if profile.candidate:
         yield from tell_other("candidate", profile.candidate)
@@ -72,7 +69,6 @@ def tell_profile(profile: ProfileDrift) -> Iterator[str]:
 
 
 def tell_other(what: str, other: Other) -> Iterator[str]:
-    """How something differs from stable."""
     if not other.differs:
         yield f"  {what} {other.name}: the same by content"
         return

@@ -21,8 +21,6 @@ from imagebuilder.tree import CHANNELS, Tree
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two, and the repository that has it."""
-
     image: Image
     repo: Store
 

@@ -24,8 +24,6 @@ class DriftState(StrEnum):
 
 
 class Reboot(StrEnum):
-    """Whether a reboot would change a node."""
-
     YES = "yes"
     NO = "no"
     UNKNOWN = "unknown"
@@ -114,7 +112,6 @@ class Other:
     differs: tuple[str, ...]
 
     def as_json(self) -> dict[str, Json]:
-        """For programs."""
         return {"name": self.name, "differs": list(self.differs)}
 
 

@@ -42,7 +42,6 @@ def check_all(settings: Settings, ui: Ui, place: Path, *, with_tree: bool, repai
 
 
 def check_state(settings: Settings, ui: Ui, tree: Tree, *, repair: bool) -> list[Checked]:
-    """Verify the store and the pool."""
     store = open_store(settings)
 
     def waiting() -> None:

@@ -55,7 +55,6 @@ def find_damaged(repo: Path, names: Sequence[Name]) -> dict[Name, str]:
 
 
 def check_objects(repo: Path, names: Iterable[Name]) -> dict[Name, str]:
-    """Those that are wrong."""
     hasher, wrong = Hasher(), {}
     for name in names:
         if how := find_fault(repo, name, hasher):

@@ -81,7 +81,6 @@ def is_whole(path: Path, sha256: str) -> bool:
 
 
 def names_of(lock: Lock) -> Names:
-    """What a person calls the files of a lock."""
     wheels = (w for layer in lock.layers for env in environments(layer) for w in env.wheels)
     return {
         **{package.sha256: f"{package.nevra} of {lock.profile}" for package in every_package(lock)},
@@ -119,7 +118,6 @@ def fetch_again(settings: Settings, ui: Ui, locks: list[Lock], wrong: set[str]) 
 def repaired(
     damage: Damage, path: Path, sha256: str, fetched: Mapping[str, str], names: Names
 ) -> Damage:
-    """What became of a damaged file."""
     if path.suffix in KEPT or sha256 not in names:
         path.unlink(missing_ok=True)
         return damage.fixed("removed; the next build downloads or builds it again")

@@ -27,8 +27,6 @@ Holder = tuple[str, str]  # what a person calls it, and its commit
 
 @dataclass(frozen=True)
 class Objects:
-    """How many objects a repository has, and those that are damaged with what is wrong."""
-
     count: int
     wrong: Mapping[Name, str]
 
@@ -44,7 +42,6 @@ def check_repository(repo: Path, commits: Sequence[str]) -> Objects:
 def describe(
     repo: Path, wrong: Mapping[Name, str], holders: Sequence[Holder], hint: str = REPAIR
 ) -> dict[Name, Damage]:
-    """Each damaged object with the files it is, and in what."""
     found: dict[Name, dict[str, list[str]]] = {name: {} for name in wrong}
     finder = Finder(repo, wrong)
     for label, commit in holders if wrong else ():
@@ -65,7 +62,6 @@ def describe(
 
 
 def tell(paths: Mapping[str, Sequence[str]], name: Name) -> list[str]:
-    """What an object is, a line for each path."""
     if not paths:
         return ["nothing needs it"]
     lines = [
@@ -90,5 +86,4 @@ def take_all(repo: Path, damage: dict[Name, Damage], donors: Sequence[Path]) -> 
 
 
 def left(damage: Mapping[Name, Damage]) -> dict[Name, str]:
-    """What is still wrong."""
     return {name: each.how for name, each in damage.items() if not each.repaired}

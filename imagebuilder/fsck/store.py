@@ -72,7 +72,6 @@ def examine(store: Store, ref: ImageRef) -> Examined:
 
 
 def layer_label(digest: str, titles: Mapping[str, str]) -> str:
-    """What a person calls a layer."""
     title = titles.get(digest, "")
     return f"layer {title} ({digest[:SHOWN]})" if title else f"layer {digest[:SHOWN]}"
 

@@ -30,15 +30,12 @@ class PackageChanges:
     growth: int
 
     def render(self) -> str:
-        """The counts in words."""
         counts = {"changed": self.changed, "added": self.added, "removed": self.removed}
         return ", ".join(f"{count} {how}" for how, count in counts.items() if count)
 
 
 @dataclass(frozen=True)
 class Single:
-    """One path that differs, with how in words."""
-
     change: Change
     told: str
 
@@ -75,7 +72,6 @@ def diff_files(
 
 
 def count(package: str, changes: Sequence[Change]) -> PackageChanges:
-    """How many there are of each kind."""
     hows = [change.how for change in changes]
     return PackageChanges(
         package,
@@ -87,7 +83,6 @@ def count(package: str, changes: Sequence[Change]) -> PackageChanges:
 
 
 def render_files(found: FileDiff) -> str:
-    """The differences for people."""
     if not (said := found.total.render()):
         return "files: the same"
     lines = [f"files: {said}"]
@@ -111,7 +106,6 @@ def path_of(change: Change) -> str:
 
 
 def files_json(found: FileDiff) -> Mapping[str, Json]:
-    """The differences for programs."""
     return {
         **group_json(found.total),
         "packages": [{"name": g.package, **group_json(g)} for g in found.groups],
@@ -130,7 +124,6 @@ def files_json(found: FileDiff) -> Mapping[str, Json]:
 
 
 def group_json(group: PackageChanges) -> dict[str, Json]:
-    """The counts for programs."""
     return {
         "added": group.added,
         "removed": group.removed,
@@ -140,7 +133,6 @@ def group_json(group: PackageChanges) -> dict[str, Json]:
 
 
 def file_json(file: File | None) -> Json:
-    """A side for programs."""
     if file is None:
         return None
     return {

@@ -42,7 +42,6 @@ class ImageDiff:
 
 
 def diff_images(old: Image, new: Image) -> ImageDiff:
-    """Compare two images."""
     before, after = versions(old), versions(new)
     packages = tuple(
         (name, before.get(name, ""), after.get(name, ""))
@@ -83,7 +82,6 @@ def installed_sizes(image: Image) -> dict[str, int]:
 
 
 def diff_json(found: ImageDiff) -> dict[str, Json]:
-    """The differences for programs."""
     return {
         "old": found.old,
         "new": found.new,
@@ -102,7 +100,6 @@ def diff_json(found: ImageDiff) -> dict[str, Json]:
 
 
 def render_diff(found: ImageDiff) -> str:
-    """The differences for people."""
     if found.same:
         return f"{found.old} and {found.new} are the same: root, kernel, initrd, command line"
     lines = [f"{found.old} -> {found.new}"]

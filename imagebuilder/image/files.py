@@ -63,7 +63,6 @@ class Change:
 
     @property
     def how(self) -> str:
-        """In one word."""
         if self.old is None or self.new is None:
             return "added" if self.old is None else "removed"
         return "changed"
@@ -157,7 +156,6 @@ def tell(change: Change, old: CommittedRoot, new: CommittedRoot) -> str:
 
 
 def describe(file: File) -> str:
-    """What there is, in words."""
     if file.kind == "l":
         return f"link -> {file.target}"
     size = f", {format_size(file.size)}" if file.kind == "-" else ""

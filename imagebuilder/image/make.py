@@ -136,7 +136,6 @@ def list_packages(lock: Lock, installed: Mapping[str, int]) -> tuple[ImagePackag
 
 
 def make_build(build: LockedBuild, layer: str) -> ImageBuild:
-    """What was built aside for a layer."""
     return ImageBuild(
         name=build.name,
         layer=layer,

@@ -152,7 +152,6 @@ def source_entry(source: LockedSourcePackage, subject: SbomSubject) -> dict[str,
 
 
 def wheel_entry(wheel: LockedWheel) -> dict[str, Json]:
-    """A Python wheel."""
     name = re.sub(r"[-_.]+", "-", wheel.name).lower()  # as PyPI normalises it
     url = f"pkg:pypi/{quote(name)}@{quote(wheel.version, safe='')}"
     return {
@@ -195,7 +194,6 @@ def purl(url: str) -> Json:
 
 
 def relationship(one: str, kind: str, other: str) -> Json:
-    """`one` stands in relation `kind` to `other`."""
     return {"spdxElementId": one, "relationshipType": kind, "relatedSpdxElement": other}
 
 
@@ -205,7 +203,6 @@ def package_id(package: LockedPackage) -> str:
 
 
 def source_id(source: LockedSourcePackage) -> str:
-    """The SPDX identifier of a source package."""
     return spdx_id("source", source.name, source.files[0].sha256)
 
 

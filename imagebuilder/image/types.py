@@ -35,8 +35,6 @@ Text = Annotated[str, StringConstraints(max_length=65536)]
 
 @dataclass(frozen=True)
 class Account:
-    """A user that an overlay declares, with supplementary groups."""
-
     name: str
     uid: int | None
     groups: tuple[str, ...]
@@ -132,8 +130,6 @@ class ImagePackage:
 
 @dataclass(frozen=True)
 class BuildWheel:
-    """A wheel that a build used."""
-
     name: Text
     version: Text
     sha256: Text
@@ -141,22 +137,16 @@ class BuildWheel:
 
 @dataclass(frozen=True)
 class ImageWheel(BuildWheel):
-    """A wheel in the environment at `path`."""
-
     path: Text
 
 
 @dataclass(frozen=True)
 class BuildPackage(BuildWheel):
-    """A package that a build used."""
-
     source: Text
 
 
 @dataclass(frozen=True)
 class BuildSource(BuildWheel):
-    """One file of a source package that was built."""
-
     file: Text
 
 

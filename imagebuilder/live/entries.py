@@ -64,7 +64,6 @@ class Live:
     added: str
 
     def as_json(self) -> dict[str, Json]:
-        """For --json, a stable contract, and for live.json."""
         return asdict(self)
 
     def row(self) -> tuple[str, ...]:

@@ -109,5 +109,4 @@ def render_meta_data(name: str) -> str:
 
 
 def render_hook(keys: Sequence[str]) -> str:
-    """The script for live-config."""
     return HOOK.format(keys=shlex.join(keys))

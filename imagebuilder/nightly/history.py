@@ -96,7 +96,6 @@ def month_of(id: str) -> str:  # noqa: A002
 
 
 def read_nights(folder: Path, ids: Sequence[str]) -> FoundNights:
-    """These nights of a folder."""
     nights: list[Night] = []
     faults: list[Fault] = []
     for each in ids:
@@ -158,7 +157,6 @@ def find_records(nights: Sequence[Night], *, runs: bool) -> tuple[ProfileHistory
 
 
 def find_record(nights: Sequence[Night], profile: str, *, runs: bool) -> ProfileHistory:
-    """One profile."""
     cells = tuple(
         find_cell(night, profile, runs=runs and number == 0) for number, night in enumerate(nights)
     )

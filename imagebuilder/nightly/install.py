@@ -100,7 +100,6 @@ def check_calendar(calendar: str) -> None:
 def make_units(
     options: TimerOptions, settings: Settings, tree: Tree, ui: Ui
 ) -> tuple[UnitFile, UnitFile]:
-    """The service and its timer."""
     command = exec_line([sys.executable, "-m", "imagebuilder.cli.main", COMMAND, *options.words])
     written = (settings.project, settings.state, settings.cache, tree.path)
     needed = (*written, settings.site, Path(sys.executable))
@@ -122,7 +121,6 @@ def make_units(
 
 
 def is_below(paths: Sequence[Path], places: Sequence[str]) -> bool:
-    """Whether any of the paths is in one of the places."""
     return any(path.is_relative_to(place) for path in paths for place in places)
 
 
@@ -138,7 +136,6 @@ def find_environment(settings: Settings, tree: Tree, ui: Ui) -> Iterator[tuple[s
 
 
 def find_carried(env: Mapping[str, str], ui: Ui) -> Iterator[tuple[str, str]]:
-    """Those of CARRIED that are set."""
     for name in CARRIED:
         value = env.get(name, "")
         if has_secret(value):
@@ -151,7 +148,6 @@ def find_carried(env: Mapping[str, str], ui: Ui) -> Iterator[tuple[str, str]]:
 
 
 def has_secret(value: str) -> bool:
-    """Whether a URL says who one is."""
     try:
         return "@" in urlsplit(value).netloc
     except ValueError:

@@ -38,7 +38,6 @@ def headline(night: Night) -> str:
 
 
 def one_line(text: str) -> str:
-    """Text of anybody on one line."""
     return " ".join(clean_lines(text).split())
 
 
@@ -48,7 +47,6 @@ def night_of(night: Night) -> str:
 
 
 def security_changes(night: Night) -> dict[str, tuple[PackageChange, ...]]:
-    """What came from a security pocket, by profile."""
     found = {
         done.profile: tuple(change for change in done.changes if change.security)
         for done in night.profiles

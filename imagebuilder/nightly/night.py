@@ -141,7 +141,6 @@ class NightRecord:
         self.warn("the night was interrupted")
 
     def finish(self) -> None:
-        """It came to its end."""
         self.night = replace(self.night, finished=True)
         self.save()
 

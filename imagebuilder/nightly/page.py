@@ -77,8 +77,6 @@ class StageSpan:
 
 @dataclass(frozen=True)
 class Card:
-    """A profile of a night with what its card shows."""
-
     cell: Cell
     done: ProfileNight
     spans: tuple[StageSpan, ...]
@@ -101,8 +99,6 @@ class Bars:
 
 @dataclass(frozen=True)
 class Row:
-    """A profile in the history."""
-
     record: ProfileHistory
     seconds: Bars
     bytes: Bars
@@ -133,7 +129,6 @@ def environment() -> Environment:
 
 
 def page_of(id: str) -> str:  # noqa: A002
-    """The file of a night's page."""
     return f"{id}.html"
 
 
@@ -143,7 +138,6 @@ def boot_page_of(id: str, number: int) -> str:  # noqa: A002
 
 
 def month_page_of(month: str) -> str:
-    """The file of a month."""
     return f"month-{month}.html"
 
 
@@ -209,7 +203,6 @@ def render_month(month: str, nights: Sequence[Night]) -> str:
 
 
 def state(night: Night, *, runs: bool) -> str:
-    """The badge of a night."""
     words = headline(night).partition(" (")[0]
     if night.finished:
         return words
@@ -220,7 +213,6 @@ def state(night: Night, *, runs: bool) -> str:
 
 
 def tone(night: Night, *, runs: bool) -> str:
-    """Its colour."""
     if any(done.failed for done in night.profiles):
         return "failed"
     if not night.finished:
@@ -229,7 +221,6 @@ def tone(night: Night, *, runs: bool) -> str:
 
 
 def tiles(night: Night) -> list[Tile]:
-    """The numbers at the top."""
     well = sum(not done.failed for done in night.profiles)
     return [
         Tile("profiles went well", f"{well} of {len(profiles_of([night]))}"),
@@ -249,7 +240,6 @@ def quiet_nights(nights: Sequence[Night]) -> int:
 def show_card(
     cell: Cell, done: ProfileNight, logs: Mapping[int, str], boots: Mapping[int, str]
 ) -> Card:
-    """A profile of a night."""
     log = logs.get(cell.number)
     beside = Path(done.log).name.startswith(f"{cell.night.id}.")
     changes = sorted(done.changes, key=lambda change: change.name)
@@ -282,7 +272,6 @@ def show_spans(done: ProfileNight) -> tuple[StageSpan, ...]:
 
 
 def show_row(record: ProfileHistory) -> Row:
-    """A profile in the history."""
     cells = record.cells
     times = [sum(cell.done.seconds.values()) if cell.done else 0.0 for cell in cells]
     sizes = [float(cell.done.published) if cell.done else 0.0 for cell in cells]

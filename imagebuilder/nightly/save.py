@@ -112,7 +112,6 @@ def sweep(folder: Path) -> None:
 
 
 def save_page(night: Night, folder: Path, *, runs: bool) -> Path:
-    """The page of a night."""
     logs = {number: text for number, text in read_logs_of(night)}
     boots = {
         number: name

@@ -29,7 +29,6 @@ def find_report_folder(site: NightlyModel, settings: Settings, env: Mapping[str,
 
 
 def find_webhook_file(site: NightlyModel, env: Mapping[str, str]) -> Path | None:
-    """The file with the webhook's address."""
     return in_home(site.webhook_file, env) if site.webhook_file else None
 
 

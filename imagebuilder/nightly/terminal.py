@@ -26,7 +26,6 @@ def render_lines(night: Night, page: Path, *, colour: bool) -> str:
 
 
 def row_of(profile: ProfileNight) -> tuple[str, ...]:
-    """One profile."""
     ending = f"FAILED in {profile.stage}" if profile.failed else str(profile.ending)
     same = profile.version == profile.previous
     return (
@@ -62,7 +61,6 @@ def remarks(night: Night) -> Iterator[str]:
 
 
 def counted(night: Night) -> str:
-    """How many releases and images went."""
     amounts = ((len(night.pruned.releases), "release"), (len(night.pruned.images), "image"))
     return " and ".join(format_count(n, noun) for n, noun in amounts if n)
 

@@ -40,7 +40,6 @@ class Upstream:
         )
 
     def releases_of(self, source: Source, architecture: str) -> tuple[Release, ...]:
-        """Those of one source."""
         key = (source, architecture)
         if key not in self.said:
             try:
@@ -53,7 +52,6 @@ class Upstream:
         return said
 
     def fetch(self, source: Source, architecture: str) -> tuple[Release, ...]:
-        """Ask the archive."""
         with storing(self.cache):
             apt = make_apt(
                 [source], self.mirrors, self.cache, architecture=architecture, with_packages=False

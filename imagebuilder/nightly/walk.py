@@ -120,7 +120,6 @@ def is_the_locks(stage: NightStage, error: Exception) -> bool:
 
 
 def plan_with(world: World, recipe: Recipe, lock: Lock) -> Plan:
-    """The plan of a recipe with a lock, against the store."""
     return plan_against(world.store, recipe, lock)
 
 

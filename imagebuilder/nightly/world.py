@@ -73,7 +73,6 @@ class Walk:
             self.spend(stage, monotonic() - start)
 
     def spend(self, stage: NightStage, seconds: float) -> None:
-        """Add to the time of a stage."""
         spent = {**self.known.seconds}
         spent[stage] = round(spent.get(stage, 0.0) + seconds, 3)
         self.known = replace(self.known, seconds=spent)
@@ -89,10 +88,8 @@ class Walk:
         self.known = replace(self.known, reasons=(*self.known.reasons, text))
 
     def end(self, ending: Ending) -> None:
-        """It went well."""
         self.known = replace(self.known, ending=ending)
 
     def fail(self, error: BaseException, log: str) -> None:
-        """It ended in the stage it is at."""
         self.again = self.again or is_full(error)
         self.known = replace(self.known, ending=Ending.FAILED, fault=fault_of(error), log=log)

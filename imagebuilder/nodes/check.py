@@ -48,7 +48,6 @@ def levels_of(file: NodesFile) -> Iterator[tuple[KeyPath, NodeDefaultsModel]]:
 
 
 def check_level(document: Document, path: KeyPath, level: NodeDefaultsModel) -> Iterator[Fault]:
-    """The faults of what defaults, groups and nodes have in common."""
     for index, word in enumerate(level.cmdline or ()):
         if what := word_problem(word):
             yield document.fault((*path, "cmdline", index), what)
@@ -87,7 +86,6 @@ def word_problem(word: str) -> str:
 
 
 def check_node(file: NodesFile, document: Document, name: str, node: NodeModel) -> Iterator[Fault]:
-    """The faults of one node by itself."""
     path: KeyPath = ("nodes", name)
     if what := name_problem(name):
         lower = name.lower().replace("_", "-")

@@ -112,7 +112,6 @@ class Written:
 
 
 def edit(tree: Tree, name: str, change: NodeEdit, *, new: bool) -> Edited:
-    """Write the node `name` with `change`, and all that follows from it."""
     if new and (problem := name_problem(name)):
         raise InputError(problem)
     with held(tree.lock(LOCK)):
@@ -293,7 +292,6 @@ def apply(node: CommentedMap, change: NodeEdit) -> CommentedMap:
 
 
 def flow(values: list[str]) -> CommentedSeq:
-    """A list that is written on one line."""
     made = CommentedSeq(values)
     made.fa.set_flow_style()
     return made
@@ -319,7 +317,6 @@ def yaml(step: int = INDENT) -> YAML:
 
 
 def load(text: str) -> Any:  # noqa: ANN401 - ruamel has no types
-    """The mapping in `text`, with its comments."""
     return yaml().load(text)
 
 

@@ -123,7 +123,6 @@ def render_known_hosts(nodes: Nodes, identities: Mapping[str, Identity]) -> str:
 
 
 def names_of(node: Node) -> str:
-    """What people call a node."""
     return f"{node.name},{node.address}" if node.address else node.name
 
 

@@ -64,7 +64,6 @@ class Given:
 
 
 def describe_given(node: Node, words: Sequence[str], entries: Sequence[Entry]) -> Given:
-    """What `node` is given with these words and these entries of its own archive."""
     files = {
         printable(entry.path.removeprefix(PLACE)): describe_entry(entry)
         for entry in complete(entries)

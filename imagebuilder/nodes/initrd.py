@@ -35,7 +35,6 @@ class Entry:
 
 
 def padded(data: bytes) -> bytes:
-    """Up to the next multiple of four."""
     return data + b"\0" * (-len(data) % 4)
 
 

@@ -51,7 +51,6 @@ class Shown:
 
 
 def show_node(tree: Tree, node: Node) -> Shown:
-    """All of it, as the tree is now."""
     version = find_release(tree, node)
     return Shown(
         node=node,
@@ -111,7 +110,6 @@ def find_seen(tree: Tree, node: Node) -> dict[str, Json]:
 
 
 def find_damaged(tree: Tree, node: Node) -> tuple[str, ...]:
-    """The files of a node's records that are damaged."""
     found: list[str] = []
     for mac in node.macs:
         try:
@@ -122,7 +120,6 @@ def find_damaged(tree: Tree, node: Node) -> tuple[str, ...]:
 
 
 def render_shown(shown: Shown) -> str:
-    """A node for people."""
     node, seen = shown.node, shown.seen
     lines = [(key, text_of(value)) for key, value in node.as_json().items() if value]
     lines.append(("boots now", shown.version or f"nothing: there is no {node.boots}"))
@@ -139,7 +136,6 @@ def render_shown(shown: Shown) -> str:
 
 
 def render_edited(name: str, before: Node | None, after: Node | None) -> str:
-    """What an edit changed, for people."""
     if after is None:
         return f"{name}: removed" if before else f"{name}: forgotten"
     old = before.as_json() if before else {}
@@ -156,7 +152,6 @@ def render_edited(name: str, before: Node | None, after: Node | None) -> str:
 
 
 def text_of(value: Json) -> str:
-    """A value on one line."""
     if isinstance(value, dict):
         return " ".join(f"{key}={text_of(item)}" for key, item in value.items())
     if isinstance(value, list):

@@ -91,7 +91,6 @@ class Nodes:
     warnings: tuple[Fault, ...] = ()
 
     def find(self, name: str) -> Node | None:
-        """The node of that name."""
         return next((node for node in self.nodes if node.name == name), None)
 
     def find_by_mac(self, mac: str) -> Node | None:

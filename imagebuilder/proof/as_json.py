@@ -23,7 +23,6 @@ def proof_json(proof: Proof, *, timed: bool = True) -> dict[str, Json]:
 
 
 def answer_json(answer: Answer, *, timed: bool) -> dict[str, Json]:
-    """One question with its findings."""
     return {
         "question": str(answer.question),
         "result": str(answer.result),
@@ -57,7 +56,6 @@ def parse_proof(image: Image) -> Proof | None:
 
 
 def parse_finding(question: Question, given: Mapping[str, Any]) -> Finding:
-    """One finding as it was."""
     return Finding(
         question,
         Level(given["level"]),

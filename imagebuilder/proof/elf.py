@@ -153,7 +153,6 @@ def part(file: BinaryIO, offset: int, size: int) -> bytes:
 
 
 def string_at(strings: bytes, start: int) -> str:
-    """A string of a string table."""
     return strings[start : strings.index(b"\0", start)].decode(errors="replace")
 
 
@@ -190,11 +189,9 @@ class Opened:
 
     @property
     def machine(self) -> int:
-        """e_machine."""
         return int(struct.unpack_from("<H", self.data, 18)[0])
 
     def named(self, name: str) -> list[MappedSection]:
-        """The sections with a name."""
         return [section for section in self.sections if section.name == name]
 
     def offset(self, address: int, size: int = 1) -> int | None:

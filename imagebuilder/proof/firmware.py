@@ -120,7 +120,6 @@ def unknown(device: Hardware, *, told: bool) -> Finding:
 def prove_chip(
     device: Hardware, chip: Chip, drivers: Drivers, files: FirmwareFiles
 ) -> Iterator[Finding]:
-    """Findings about the firmware of one device that we know."""
     whose = f"{chip.pci} ({device.name})"
     paths = [p for m in drivers.of(chip) if (p := drivers.kernel.by_name.get(m))]
     modules = [module for module in read_modules(drivers.kernel.root, paths) if module.info]
@@ -194,7 +193,6 @@ def asked(name: str, module: str) -> Evidence:
 
 
 def where_from(chip: Chip, files: FirmwareFiles) -> str:
-    """The hint for files that are missing."""
     top = chip.firmware[0].partition("/")[0]
     hint = f"install {PACKAGES.get(top, 'the package that has them')}, and let nothing prune them"
     others = [name.split("/")[1] for name in files.glob(chip.firmware[0])]

@@ -23,7 +23,6 @@ class Limited:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """The sandbox's."""
         return self.inside.environment
 
     def words(self, argv: Sequence[Word]) -> list[Word]:

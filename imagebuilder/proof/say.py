@@ -13,8 +13,6 @@ MOST_NAMES = 3
 
 @dataclass(frozen=True)
 class Say:
-    """Makes the findings of a question."""
-
     question: Question
 
     def fault(self, what: str, *evidence: Evidence, hint: str) -> Finding:

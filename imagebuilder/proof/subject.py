@@ -54,7 +54,6 @@ class Subject:
 
 
 def subject_of(image: Image, root: Root, ask: Ask, engines: Engines) -> Subject:
-    """An image, whose tree is `root`."""
     wheels: dict[str, dict[str, str]] = {}
     for wheel in image.wheels:
         wheels.setdefault(wheel.path, {})[wheel.name] = wheel.version

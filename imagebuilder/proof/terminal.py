@@ -35,7 +35,6 @@ def render_proof(proof: Proof, *, colour: bool, evidence: bool = False) -> str:
 
 
 def headline(proof: Proof) -> str:
-    """The proof in a few words."""
     warnings = sum(f.level is Level.WARNING for a in proof.answers for f in a.findings)
     asked = sum(answer.result is not Result.NOT_ASKED for answer in proof.answers)
     if proof.faults:
@@ -45,7 +44,6 @@ def headline(proof: Proof) -> str:
 
 
 def answer_lines(answer: Answer, *, colour: bool, evidence: bool) -> Iterator[str]:
-    """A question, its result and its findings."""
     result = str(answer.result)
     shade = SHADES[answer.result] if colour else ""
     took = f"  {answer.seconds:.1f} s" if answer.seconds >= 0.05 else ""

@@ -42,7 +42,6 @@ def is_as_wanted(text: str, added: str, packages: Sequence[str], shown: str) -> 
 
 
 def with_packages(text: str, packages: Sequence[str]) -> str:
-    """The text with more packages."""
     key, node = find_list(text)
     if isinstance(node, SequenceNode) and node.flow_style:
         end = end_of(node.value[-1]) if node.value else node.start_mark.index + 1

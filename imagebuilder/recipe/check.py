@@ -41,7 +41,6 @@ def check_relations(
 
 
 def check_names(part: Part, catalog: Sequence[str], faults: list[Fault]) -> None:
-    """What an overlay requires and conflicts with must exist."""
     for key, names in (("requires", part.file.requires), ("conflicts", part.file.conflicts)):
         for index, name in enumerate(names):
             if name not in catalog:

@@ -31,7 +31,6 @@ class EngineKind:
 
     @property
     def title(self) -> str:
-        """What people call it."""
         return self.model.title or self.name
 
     @property
@@ -45,12 +44,10 @@ class EngineKind:
         return tuple(g.replace("{backend}", backend) for g in plugins.files) if plugins else ()
 
     def package_of(self, backend: str) -> str:
-        """What brings the file of a backend."""
         named = self.model.plugins.package if self.model.plugins else ""
         return named.replace("{backend}", backend) or f"the backend {backend}"
 
     def program(self, name: str) -> Path:
-        """A program that the description names."""
         return self.folder / name
 
 
@@ -75,7 +72,6 @@ def load_engines(folders: Mapping[str, Path], overlays: Iterable[str]) -> Engine
 
 
 def engines_of(overlays: Iterable[Overlay]) -> Engines:
-    """The engines that the overlays of a recipe describe, by name."""
     return {o.engine.name: EngineKind(o.path, o.engine) for o in overlays if o.engine}
 
 

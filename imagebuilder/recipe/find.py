@@ -42,7 +42,6 @@ def find_profiles(settings: Settings) -> tuple[ProfileSummary, ...]:
 def summarise(
     path: Path, settings: Settings, bases: list[str], overlays: list[str]
 ) -> ProfileSummary:
-    """The summary of the profile in a file."""
     faults: list[Fault] = []
     name, origin = path.stem, settings.origin(path)
     check_file_name(path, settings, faults)

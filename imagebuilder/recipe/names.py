@@ -33,7 +33,6 @@ class PackageNames:
         return unique(name for package in packages for name in self.each(package))
 
     def each(self, package: str) -> Iterator[str]:
-        """The base's names of one package."""
         name, equals, version = package.partition("=")
         for other in self.names.get(name, (name,)):
             yield f"{other}{equals}{version}"
@@ -68,7 +67,6 @@ def load_names(part: Part, scope: Scope, settings: Settings) -> PackageNames:
 
 
 def render_names(path: KeyPath, others: str | Sequence[str], scope: Scope) -> tuple[str, ...]:
-    """The names that a package has elsewhere."""
     if isinstance(others, str):
         listed = [scope.text(path, others, PACKAGE)]
     else:

@@ -103,7 +103,6 @@ def render_base(
 
 
 def with_components(base: Base, overlays: Sequence[Overlay]) -> Base:
-    """The base with the components that its overlays ask for, in all its archives."""
     asked = tuple(dict.fromkeys(c for overlay in overlays for c in overlay.components))
     sources = (
         replace(source, components=tuple(dict.fromkeys((*source.components, *asked))))
@@ -113,7 +112,6 @@ def with_components(base: Base, overlays: Sequence[Overlay]) -> Base:
 
 
 def archive_source(archive: ArchiveModel, consents: Consents, keyrings: Keyrings) -> Source:
-    """The apt source of some suites of the distribution."""
     own = keyrings.get(archive.mirror)
     return Source(
         id=f"{archive.mirror}:{archive.suites[0]}",
@@ -203,7 +201,6 @@ def named_at(kind: NameKind, name: str, origin: Origin) -> Named:
 
 
 def render_modules(part: Part, scope: Scope) -> Modules:
-    """The kernel modules of an overlay."""
     modules = part.file.modules
     return Modules(
         load=scope.entries(("modules", "load"), modules.load, MODULE),
@@ -227,7 +224,6 @@ def render_pairs(
 
 
 def render_users(users: Sequence[UserModel], scope: Scope) -> Iterator[User]:
-    """The accounts whose texts are sound."""
     for index, user in enumerate(users):
         path = ("users", index)
         name = scope.text((*path, "name"), user.name, ACCOUNT)
@@ -277,7 +273,6 @@ def render_sources(
 
 
 def replaced(source: Source, place: SiteSourceModel | None) -> Source:
-    """The source, at the place that the site file gives it."""
     if place is None:
         return source
     return replace(
@@ -333,7 +328,6 @@ def check_fingerprints(scope: Scope, path: KeyPath, source: SourceModel, key_fil
 
 
 def render_scripts(part: Part, scope: Scope) -> Iterator[Script]:
-    """The scripts that apply."""
     for index, script in enumerate(part.file.scripts):
         path = ("scripts", index)
         if not scope.holds((*path, "when"), script.when):
@@ -344,7 +338,6 @@ def render_scripts(part: Part, scope: Scope) -> Iterator[Script]:
 
 
 def render_python(part: Part, scope: Scope) -> Iterator[PythonEnv]:
-    """The Python environments that apply."""
     for index, environment in enumerate(part.file.python):
         path = ("python", index)
         if not scope.holds((*path, "when"), environment.when):
@@ -360,7 +353,6 @@ def render_python(part: Part, scope: Scope) -> Iterator[PythonEnv]:
 
 
 def check_places(scope: Scope, path: KeyPath, environment: PythonModel) -> None:
-    """The environment lies at a place a root can have."""
     for key in ("path", "interpreter"):
         scope.text((*path, key), getattr(environment, key), PLACE)
     if problem := target_problem(environment.path):

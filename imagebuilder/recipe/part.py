@@ -26,7 +26,6 @@ class Part:
 
     @property
     def shown(self) -> str:
-        """The folder's name for people."""
         return self.document.shown.rpartition("/")[0]
 
 

@@ -54,7 +54,6 @@ def find_key_file(text: str, home: Path, site_file: Path) -> Path | None:
 def key_faults(
     document: Document, path: KeyPath, place: SiteSourceModel, key: Path
 ) -> Iterator[Fault]:
-    """What is wrong with the key file of a place."""
     if not key.is_file():
         yield document.fault((*path, "key"), f"no such file: {key}")
         return
@@ -89,7 +88,6 @@ def every_source(settings: Settings) -> Iterator[str]:
 
 
 def source_names(sources: Yaml) -> Iterator[str]:
-    """The names in what should be a list of sources."""
     for source in sources if isinstance(sources, Sequence) else ():
         if isinstance(source, Mapping) and isinstance(source.get("name"), str):
             yield str(source["name"])

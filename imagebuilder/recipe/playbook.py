@@ -40,12 +40,10 @@ class Reading:
     seen: set[Path] = field(default_factory=set)
 
     def fault(self, path: Path, node: CommentedMap, key: str, what: str, hint: str) -> None:
-        """Note a fault at a key of a file."""
         line, column = node.lc.key(key)
         self.faults.append(Fault(f"{self.place(path)}:{line + 1}:{column + 1}", what, hint))
 
     def place(self, path: Path) -> str:
-        """The file's name for people."""
         inside = path.is_relative_to(self.project)
         return f"{self.shown}/{path.relative_to(self.project)}" if inside else str(path)
 
@@ -86,7 +84,6 @@ def read_playbook(
 
 
 def read_plays(reading: Reading, path: Path) -> None:
-    """The plays of one file, with those it imports."""
     for play in reading.read_list(path):
         imported = text_of(play, "import_playbook", "ansible.builtin.import_playbook")
         if imported and not conditional(play):
@@ -142,7 +139,6 @@ def read_play(reading: Reading, path: Path, play: CommentedMap) -> None:
 
 
 def refuse_local(reading: Reading, path: Path, node: CommentedMap, key: str) -> None:
-    """A fault for what would run on the builder."""
     what = f"{key}: {node[key]} would run on the builder" if key == "connection" else (
         f"{key} would run on the builder")  # fmt: skip
     reading.fault(path, node, key, what, INSTEAD)

@@ -96,11 +96,9 @@ class Origin:
 
     @property
     def where(self) -> str:
-        """The place for people."""
         return self.fault("").where
 
     def fault(self, what: str, hint: str = "") -> Fault:
-        """A fault there."""
         return self.document.fault(self.path, what, hint)
 
 
@@ -217,7 +215,6 @@ class Builder:
         return self.mapping(events, path)
 
     def sequence(self, events: Iterator[Event], path: KeyPath) -> list[Yaml]:
-        """A list, up to its end."""
         items: list[Yaml] = []
         while not isinstance(event := next(events), SequenceEndEvent):
             items.append(self.node(event, events, (*path, len(items))))
@@ -279,6 +276,5 @@ class Builder:
             raise self.refusal(event, f"nested deeper than {MAX_DEPTH} levels")
 
     def refusal(self, event: Event, what: str, hint: str = "") -> InputError:
-        """An error at the start of `event`."""
         mark = event.start_mark
         return InputError(what, where=f"{self.shown}:{mark.line + 1}:{mark.column + 1}", hint=hint)

@@ -102,7 +102,6 @@ def extends_problem(
 def load_base(
     name: str, origin: Origin, settings: Settings, faults: list[Fault]
 ) -> tuple[str, Read[BaseFile]] | None:
-    """The base `name`, which `origin` asked for."""
     bases = settings.find_bases()
     if name not in bases:
         faults.append(origin.fault(f"no base named {quote(name)}", suggest(name, list(bases))))

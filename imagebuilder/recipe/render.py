@@ -166,7 +166,6 @@ class Scope:
         self.faults.append(origin.fault(what, hint))
 
     def fault(self, path: KeyPath, what: str, hint: str = "") -> None:
-        """Note a fault at `path`."""
         self.faults.append(self.document.fault(path, what, hint))
 
     def text(self, path: KeyPath, template: str, rule: Rule | None = None) -> str | None:

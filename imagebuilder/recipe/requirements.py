@@ -42,7 +42,6 @@ class Requirement:
 
     @property
     def hashed(self) -> str:
-        """The line with all its hashes."""
         return " ".join([self.pinned, *(f"--hash=sha256:{each}" for each in self.hashes)]) + "\n"
 
 

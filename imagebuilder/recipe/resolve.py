@@ -16,8 +16,6 @@ from imagebuilder.recipe.validate import quote, suggest
 
 @dataclass(frozen=True)
 class RecipeLink:
-    """One recipe file of an `extends` chain."""
-
     name: str
     document: Document
     file: RecipeFile
@@ -97,7 +95,6 @@ def remove_overlays(
 
 
 def add_overlays(link: RecipeLink, overlays: list[tuple[str, Origin]], faults: list[Fault]) -> None:
-    """Append the overlays of one file."""
     for index, name in enumerate(link.file.overlays):
         origin = Origin(link.document, ("overlays", index))
         earlier = next((origin for known, origin in overlays if known == name), None)
@@ -109,7 +106,6 @@ def add_overlays(link: RecipeLink, overlays: list[tuple[str, Origin]], faults: l
 
 
 def merge_boot(chain: Sequence[RecipeLink]) -> Boot:
-    """The boot settings, key by key."""
     boot = Boot("nfs", ("tty0", "ttyS0,115200"), ())
     for model in (link.file.boot for link in chain):
         if model is None:

@@ -21,7 +21,6 @@ class Rule:
 
 
 def rule(pattern: str, what: str) -> Rule:
-    """A rule from the text of its pattern."""
     return Rule(re.compile(pattern), what)
 
 

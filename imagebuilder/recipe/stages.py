@@ -57,7 +57,6 @@ def check_refusals(name: str, models: Sequence[RefusalModel], scope: Scope) -> N
 
 
 def render_builds(part: Part, scope: Scope, names: PackageNames) -> Iterator[Build]:
-    """The builds that apply."""
     for number, model in enumerate(part.file.builds):
         path: KeyPath = ("builds", number)
         if not scope.holds((*path, "when"), model.when):
@@ -97,7 +96,6 @@ def build_python(part: Part, scope: Scope, path: KeyPath, model: BuildModel) -> 
 
 
 def render_slim(model: SlimModel, scope: Scope) -> Slim:
-    """What is slimmed."""
     return Slim(
         code=scope.entries(("slim", "code"), model.code, TARGET),
         code_in=scope.entries(("slim", "code-in"), model.code_in, GLOB),
@@ -108,7 +106,6 @@ def render_slim(model: SlimModel, scope: Scope) -> Slim:
 
 
 def render_playbooks(part: Part, scope: Scope) -> Iterator[Playbook]:
-    """The playbooks that apply, each with the digests of its folder."""
     names: set[str] = set()
     for number, model in enumerate(part.file.ansible):
         path: KeyPath = ("ansible", number)
@@ -127,7 +124,6 @@ def render_playbooks(part: Part, scope: Scope) -> Iterator[Playbook]:
 def read_found(
     part: Part, scope: Scope, path: KeyPath, model: AnsibleModel, found: Path
 ) -> Playbook | None:
-    """The playbook at `found`, with the project that it belongs to."""
     project = project_of(found)
     files = digests_of_project(project)
     if files is None:
@@ -178,7 +174,6 @@ def find_playbook(part: Part, scope: Scope, path: KeyPath, model: AnsibleModel) 
 
 
 def render_values(scope: Scope, path: KeyPath, model: AnsibleModel) -> Mapping[str, Json]:
-    """The extra vars, texts rendered."""
     rendered: dict[str, Json] = {}
     for name, value in model.vars.items():
         rendered[name] = value

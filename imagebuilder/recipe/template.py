@@ -120,7 +120,6 @@ class Bound:
         return found
 
     def all_of(self, listed: Sequence[nodes.Node]) -> int:
-        """The costs of several."""
         return sum(map(self.cost, listed))
 
     def cost_inside(self, node: nodes.Node) -> int:

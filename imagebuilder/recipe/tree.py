@@ -41,13 +41,11 @@ class FoundFile:
 
     @property
     def is_template(self) -> bool:
-        """Whether it is to be rendered."""
         name = posixpath.basename(self.target)
         return stat.S_ISREG(self.mode) and name.endswith(TEMPLATE_SUFFIX) and name != ".j2"
 
     @property
     def lands(self) -> str:
-        """Its path in the root."""
         return self.target.removesuffix(TEMPLATE_SUFFIX) if self.is_template else self.target
 
 

@@ -53,8 +53,6 @@ class Source:
 
 @dataclass(frozen=True)
 class Base:
-    """The distribution part of a recipe."""
-
     name: str
     distribution: str
     suite: str
@@ -129,8 +127,6 @@ class Group:
 
 @dataclass(frozen=True)
 class Units:
-    """systemd units to enable, disable and mask."""
-
     enable: tuple[str, ...] = ()
     disable: tuple[str, ...] = ()
     mask: tuple[str, ...] = ()
@@ -159,8 +155,6 @@ class Named:
 
 @dataclass(frozen=True)
 class Modules:
-    """Kernel modules to load at boot, to keep out, and their options."""
-
     load: tuple[str, ...] = ()
     blacklist: tuple[str, ...] = ()
     options: tuple[tuple[str, str], ...] = ()
@@ -290,5 +284,4 @@ class Recipe:
 
     @property
     def expectations(self) -> Expectations:
-        """What all overlays expect of the image."""
         return joined(overlay.expectations for overlay in self.overlays)

@@ -117,7 +117,6 @@ def type_fault(document: Document, path: KeyPath, group: list[ErrorDetails]) -> 
 
 
 def found_words(value: object) -> str:
-    """A value in words."""
     if value is None:
         return "nothing"
     if isinstance(value, bool):
@@ -167,7 +166,6 @@ def known_keys(annotation: object, path: KeyPath) -> list[str]:
 
 
 def literal_values(annotation: object, path: KeyPath) -> tuple[object, ...]:
-    """The values of the Literal at `path`."""
     return tuple(value for part in annotations_at(annotation, path) for value in get_args(part))
 
 

@@ -108,7 +108,6 @@ def rest_problem(recipe: str, profile: str, settings: Settings) -> tuple[str, st
 
 
 def profile_hint(profile: str, recipes: Iterable[str]) -> str:
-    """The profile that was probably meant."""
     names = list(recipes)
     head, dot, rest = profile.partition(".")
     if dot and (near := suggest(head, names, closest=True)):

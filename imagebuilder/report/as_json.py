@@ -41,8 +41,6 @@ def parse_report(value: object, where: str = "report.json") -> Report:
 
 
 class OtherSchemaError(Exception):
-    """The report is of another time."""
-
     def __init__(self, schema: object) -> None:
         newer = isinstance(schema, int) and schema > SCHEMA
         self.hint = "use the imagebuilder that wrote it, or a newer one" if newer else AGAIN

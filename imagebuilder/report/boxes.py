@@ -27,7 +27,6 @@ class FaultyError(Exception):
 
 
 def encode_fields(box: object) -> dict[str, Json]:
-    """A dataclass by the names of its fields."""
     assert is_dataclass(box)
     return {field.name: encode(getattr(box, field.name)) for field in fields(box)}
 
@@ -96,7 +95,6 @@ def decode(kind: object, value: object, key: str) -> object:
 
 
 def decode_fields(kind: type, value: dict[str, object], key: str) -> object:
-    """The dataclass `kind` from the values of its fields."""
     shape = find_shape(kind)
     prefix = f"{key}." if key else ""
     for name in sorted(shape.needed - value.keys()):
@@ -109,7 +107,6 @@ def decode_fields(kind: type, value: dict[str, object], key: str) -> object:
 
 
 def decode_word(kind: type[Enum], value: str, key: str) -> Enum:
-    """One of a closed set of words."""
     try:
         return kind(value)
     except ValueError:
@@ -129,7 +126,6 @@ def decode_number(kind: type, value: object, key: str) -> int | float:
 
 
 def need(kind: type[T], value: object, key: str, what: str) -> T:
-    """`value`, which must be of this kind."""
     if not isinstance(value, kind):
         raise FaultyError(f"{key}: is not {what}")
     return value

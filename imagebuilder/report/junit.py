@@ -93,7 +93,6 @@ def add_failure(part: ElementTree.Element, verdict: Verdict) -> None:
 
 
 def add_checks(part: ElementTree.Element, checks: tuple[Check, ...]) -> None:
-    """A case for each check."""
     for check in checks:
         made = case(part, f"{check.kind}.{check.group}", check.name, check.seconds)
         first = check.message.partition("\n")[0]
@@ -112,7 +111,6 @@ def case(
 
 
 def close(part: ElementTree.Element) -> None:
-    """Count what a suite has."""
     part.set("tests", str(len(part.findall("testcase"))))
     part.set("failures", str(len(part.findall("testcase/failure"))))
     part.set("skipped", str(len(part.findall("testcase/skipped"))))

@@ -72,8 +72,6 @@ class MachinePage:
 
 @dataclass(frozen=True)
 class ShownTrial:
-    """A way to boot."""
-
     name: str
     verdict: Verdict
     seconds: float
@@ -110,16 +108,12 @@ class PagePart:
 
 @dataclass(frozen=True)
 class Tile:
-    """A number that one looks for."""
-
     name: str
     value: str
 
 
 @dataclass(frozen=True)
 class BootedFile:
-    """One of the booted files."""
-
     name: str
     size: str
     digest: str
@@ -172,7 +166,6 @@ def find_failures(report: Report) -> Iterator[PagePart]:
 
 
 def tiles(report: Report) -> Iterator[Tile]:
-    """The numbers at the top."""
     for trial in report.trials:
         times = [ssh_after(machine) for machine in trial.machines]
         there = [time for time in times if time is not None]
@@ -191,12 +184,10 @@ def tiles(report: Report) -> Iterator[Tile]:
 
 
 def all_checks(report: Report) -> tuple[Check, ...]:
-    """Static and boot checks."""
     return (*report.static, *(c for trial in report.trials for c in trial_checks(trial)))
 
 
 def machine_checks(report: Report) -> Iterator[PagePart]:
-    """The boot checks of each machine."""
     for trial in report.trials:
         for machine in trial.machines:
             if machine.checks:
@@ -222,7 +213,6 @@ def show_machine(machine: MachineReport, spans: tuple[Span, ...], whole: float) 
 
 
 def show_span(span: Span, whole: float) -> StageRow:
-    """A stage on that scale."""
     scale = 100 / whole if whole else 0.0
     return StageRow(
         span, phase(span.stage), round(span.start * scale, 2), round(span.seconds * scale, 2)
@@ -230,7 +220,6 @@ def show_span(span: Span, whole: float) -> StageRow:
 
 
 def phase(stage: Stage) -> str:
-    """What a stage belongs to."""
     number = ORDER.index(stage)
     return next(name for name, last in PHASES if number <= ORDER.index(last))
 
@@ -269,6 +258,5 @@ def show_logs(logs: Mapping[str, str]) -> dict[str, LogEnd]:
 
 
 def show_log(anchor: str, lines: list[str], most: int = LINES) -> LogEnd:
-    """The end of a log, `most` lines of it."""
     shown = [line[:WIDTH] for line in lines[-most:]]
     return LogEnd(anchor, "\n".join(shown), len(lines), len(shown))

@@ -140,7 +140,6 @@ def names(path: Path) -> list[str]:
 
 
 def read_reports(top: Path) -> FoundReports:
-    """All reports in the folder of a release."""
     reports: list[Report] = []
     faults: list[Fault] = []
     for name in names(top):

@@ -20,8 +20,6 @@ CHECKED = ("root",)  # and which bytes the static checks look at
 
 
 class State(StrEnum):
-    """What is known of a release."""
-
     PASSED = "passed"
     FAILED = "failed"
     UNTESTED = "untested"
@@ -127,7 +125,6 @@ def find_others(report: Report, digests: Mapping[str, str], root: str) -> Iterat
 
 
 def static_verdict(report: Report) -> Verdict:
-    """What the static checks of a report say."""
     if any(check.outcome is Outcome.FAILED for check in report.static):
         assert report.failure is not None  # failed static checks come first
         return report.failure
@@ -135,7 +132,6 @@ def static_verdict(report: Report) -> Verdict:
 
 
 def rest_on(result: BootResult, state: State, why: str) -> Standing:
-    """The standing that a result gives."""
     report = result.report
     return Standing(state, why, report.id, result.verdict, clean(report.machine), report.started)
 
@@ -150,7 +146,6 @@ def failed(result: BootResult) -> Standing:
 
 
 def passed_how(results: Sequence[BootResult], last: BootResult) -> str:
-    """Which ways passed, and whether an accelerator took part."""
     ways = ", ".join(result.name for result in results)
     less = degradation(last.report)
     return f"{ways} passed (report {last.report.id})" + (f"; degraded: {less}" if less else "")

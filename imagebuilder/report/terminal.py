@@ -43,14 +43,12 @@ def render_report(report: Report, *, colour: bool, place: Path | None = None) ->
 
 
 def shade(report: Report) -> str:
-    """The colour of the verdict."""
     if not report.passed:
         return RED
     return YELLOW if report.degraded or not report.complete else GREEN
 
 
 def paint(text: str, colour: str) -> str:
-    """`text` in a colour."""
     return f"{colour}{text}{PLAIN}"
 
 
@@ -88,7 +86,6 @@ def failure(name: str, verdict: Verdict) -> Iterator[str]:
 
 
 def ways(report: Report) -> list[str]:
-    """One line for each way it was booted."""
     rows = [
         (
             trial.name,
@@ -138,12 +135,10 @@ def stages(report: Report) -> list[str]:
 
 
 def failed_stage(trial: Trial, machine: MachineReport) -> Stage | None:
-    """The stage that failed on a machine."""
     return trial.verdict.stage if machine in find_failed(trial) else None
 
 
 def title(trial: Trial, machine: MachineReport) -> str:
-    """The head of a machine's column."""
     way = f"{trial.firmware}+{trial.root}"
     return f"{way} {machine.name}" if len(trial.machines) > 1 else way
 
@@ -178,7 +173,6 @@ def check_lines(report: Report) -> Iterator[str]:
 
 
 def unhappy(checks: Sequence[Check]) -> Iterator[str]:
-    """Checks that failed with their message, then those that were skipped."""
     for check in (check for check in checks if check.outcome is Outcome.FAILED):
         yield clean_lines(f"  FAILED  {check.title}")
         yield from (f"  | {line}" for line in clean_lines(check.message).splitlines())
@@ -188,7 +182,6 @@ def unhappy(checks: Sequence[Check]) -> Iterator[str]:
 
 
 def inferences(report: Report) -> Iterator[str]:
-    """What inference engines did."""
     for trial in report.trials:
         if trial.inference:
             yield f"inference, {trial.name}: {clean_lines(told(trial.inference))}"
@@ -197,7 +190,6 @@ def inferences(report: Report) -> Iterator[str]:
 
 
 def told(inference: Inference) -> str:
-    """One inference in words."""
     over = f" of {', '.join(inference.over)}" if len(inference.over) > 1 else ""
     less = f" (degraded: the profile is for {inference.expected})" if inference.degraded else ""
     much = f"{inference.tokens} tokens in {format_duration(inference.seconds)}"
@@ -206,14 +198,12 @@ def told(inference: Inference) -> str:
 
 
 def sizes(report: Report) -> Iterator[str]:
-    """Sizes and short digests of what was booted."""
     names = dict.fromkeys([*report.sizes, *report.digests])
     rows = [(n, size_of(report.sizes, n), report.digests.get(n, "")[:SHORT]) for n in names]
     yield from clean_lines(table(rows)).splitlines()
 
 
 def size_of(found: Mapping[str, int], name: str) -> str:
-    """A size for people, to the right."""
     return f"{format_size(found[name]) if name in found else '':>8}"
 
 

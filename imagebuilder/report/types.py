@@ -46,8 +46,6 @@ ORDER: tuple[Stage, ...] = tuple(Stage)
 
 
 class Outcome(StrEnum):
-    """What became of a check."""
-
     PASSED = "passed"
     FAILED = "failed"
     SKIPPED = "skipped"

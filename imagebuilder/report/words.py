@@ -47,10 +47,8 @@ def counted(checks: tuple[Check, ...]) -> str:
 
 
 def trial_checks(trial: Trial) -> tuple[Check, ...]:
-    """The boot checks of all machines of a trial."""
     return tuple(check for machine in trial.machines for check in machine.checks)
 
 
 def place_of(report: Report) -> str:
-    """The machine that a report was made on, and what it is."""
     return f"{report.machine} ({report.host})" if report.machine else report.host

@@ -26,8 +26,6 @@ from imagebuilder.ui import Ui
 
 
 class ServeAction(StrEnum):
-    """One of these at a time."""
-
     SERVE = "serve"
     CHECK = "check"
     INSTALL = "install"

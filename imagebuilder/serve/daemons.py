@@ -61,7 +61,6 @@ def dnsmasq(config: ServeConfig) -> Daemon:
 
 
 def nginx(config: ServeConfig) -> Daemon:
-    """The web server."""
     words = ("nginx", "-p", f"{config.folder}/nginx", "-e", "stderr")
     argv = (*words, "-c", config.folder / "nginx.conf")
     return Daemon(
@@ -106,7 +105,6 @@ def daemons(config: ServeConfig, *, with_rpcbind: bool) -> tuple[Daemon, ...]:
 
 
 def web_and_wire(config: ServeConfig) -> tuple[Daemon, ...]:
-    """Those that are there whatever the NFS server is."""
     return (nginx(config), *((radvd(config),) if config.announces else ()), dnsmasq(config))
 
 
@@ -137,7 +135,6 @@ def send(pid_file: Path, number: signal.Signals) -> None:
 
 
 def is_running(pid_file: Path) -> bool:
-    """Whether the daemon of a pid file runs."""
     return find_pid(pid_file) is not None
 
 

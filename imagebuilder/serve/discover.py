@@ -24,8 +24,6 @@ BROADCAST_MAC = b"\xff" * 6
 
 @dataclass(frozen=True)
 class Server:
-    """A DHCP server that answered, and the address it would have given."""
-
     address: IPv4Address
     mac: str
     offered: IPv4Address

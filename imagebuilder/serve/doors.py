@@ -28,7 +28,6 @@ class Door:
     until: float = 0.0
 
     def close(self) -> None:
-        """Hang up."""
         if self.line:
             self.line.close()
         self.line = None
@@ -55,7 +54,6 @@ class Doors:
         return [address for address, door in self.doors.items() if self.is_open(address, door)]
 
     def is_open(self, address: str, door: Door) -> bool:
-        """Go on with one address."""
         now = self.clock()
         if door.line is None and now < door.until:
             return False

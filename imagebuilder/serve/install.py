@@ -96,7 +96,6 @@ def leftovers(root: Path) -> set[Path]:
 
 
 def commands(units: Sequence[UnitFile]) -> list[str]:
-    """What a person types next."""
     started = " ".join(unit.path.name for unit in units if unit.starts)
     exporting = any(unit.path == EXPORTS for unit in units)
     return [
@@ -157,7 +156,6 @@ def refresh(prepared: Prepared, nodes: Nodes) -> str:
 
 
 def system_files(config: ServeConfig, options: Options) -> tuple[UnitFile, ...]:
-    """Everything that the system is given."""
     served = daemons(config, with_rpcbind=False)
     units = [daemon_unit(config, daemon) for daemon in reversed(served)]
     command = exec_line([sys.executable, "-m", "imagebuilder.cli.main", *words(options, config)])
@@ -175,7 +173,6 @@ def system_files(config: ServeConfig, options: Options) -> tuple[UnitFile, ...]:
 
 
 def daemon_unit(config: ServeConfig, daemon: Daemon) -> UnitFile:
-    """The service of one daemon."""
     text = render_template(
         "daemon.service.j2",
         config=config,

@@ -59,7 +59,6 @@ def has_threads(counts: Path) -> bool | None:
 
 
 def has_ganesha() -> bool:
-    """Whether nfs-ganesha could run."""
     return is_installed("ganesha.nfsd") and is_installed("rpcbind")
 
 
@@ -72,7 +71,6 @@ def find_ganesha_release() -> int:
 
 
 def is_installed(name: str) -> bool:
-    """Whether there is such a program."""
     return shutil.which(name, path=base_environment()["PATH"]) is not None
 
 

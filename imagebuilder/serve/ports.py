@@ -102,7 +102,6 @@ def port_faults(
 
 
 def mend_for(holder: Holder) -> str:
-    """What to do about a holder."""
     if not holder.pid:
         return f"sudo ss -lnp 'sport = {holder.number}' shows which program it is"
     if unit := find_unit(holder.pid):

@@ -46,8 +46,6 @@ PASSABLE = 'for path; do [ -x "$path" ] || { printf "%s" "$path"; exit 1; }; don
 
 @dataclass(frozen=True)
 class Prepared:
-    """What is to be served, and the iPXE binaries to serve it with."""
-
     config: ServeConfig
     binaries: dict[str, Path]
 
@@ -217,7 +215,6 @@ def check_alone(config: ServeConfig, ui: Ui) -> None:
 
 
 def describe(servers: Sequence[Server]) -> str:
-    """The servers for people."""
     return ", ".join(f"{server.address} ({server.mac})" for server in servers)
 
 

@@ -16,7 +16,6 @@ SNPONLY = "snponly.efi"
 
 
 def render_template(name: str, **names: object) -> str:
-    """A template of pxe/ with these names."""
     return environment().get_template(name).render(**names)
 
 
@@ -70,7 +69,6 @@ def render_exports(config: ServeConfig) -> str:
 
 
 def export_options(config: ServeConfig) -> str:
-    """The options of that line."""
     return f"ro,no_root_squash,no_subtree_check,fsid={config.export_id},sec=sys"
 
 

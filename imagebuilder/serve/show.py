@@ -53,12 +53,10 @@ class Screen:
         self.know(self.nodes)
 
     def know(self, nodes: Nodes) -> None:
-        """These are the nodes from now on."""
         self.nodes = nodes
         self.names = {mac: node.name for node in nodes.nodes for mac in node.macs}
 
     def is_node(self, mac: str) -> bool:
-        """Whether a MAC address is one of nodes.yaml."""
         return mac in self.names
 
     def turn(self) -> None:
@@ -74,7 +72,6 @@ class Screen:
         return self.shown <= MOST_A_TURN
 
     def line(self, daemon: str, text: str) -> None:
-        """A line of a daemon, behind its name."""
         usual = USUAL[daemon].match(text)
         if text.strip() and (self.ui.verbose or not usual) and self.may_show():
             prefix = self.paint(f"{daemon:<{NAME_WIDTH}}|", COLOURS[daemon])

@@ -72,8 +72,6 @@ class StageEvent:
 
 @dataclass
 class BootProgress:
-    """One boot of one node."""
-
     node: str
     start: float
     stage: NodeStage = NodeStage.DHCP
@@ -157,14 +155,12 @@ class BootWatch:
         return []
 
     def hear_ack(self, mac: str, address: str, talk: Talk) -> list[StageEvent]:
-        """A client has an address."""
         self.own(address, mac)
         if talk.architecture is None or mac not in self.boots:
             return []
         return self.reach(mac, NodeStage.DHCP, address)
 
     def hear_request(self, address: str, status: int, uri: str) -> list[StageEvent]:
-        """A request that nginx has answered."""
         request = parse_request(uri)
         path = request.path
         if path.startswith("/report"):
@@ -199,7 +195,6 @@ class BootWatch:
         return []
 
     def logged_in(self, node: str) -> list[StageEvent]:
-        """ssh answered."""
         return self.reach(node, NodeStage.SSH)
 
     def own(self, address: str, mac: str) -> None:
@@ -219,7 +214,6 @@ class BootWatch:
         return self.owners.get(address, address)
 
     def begin(self, node: str) -> BootProgress:
-        """A boot starts now."""
         self.boots.pop(node, None)
         boot = BootProgress(node, self.clock(), address="" if ":" in node else node)
         self.boots[node] = boot

@@ -48,7 +48,6 @@ def place_unit(root: Path, unit: UnitFile) -> bool:
 
 
 def told(root: Path, unit: UnitFile, *, changed: bool) -> str:
-    """The line about one file."""
     return f"{'wrote' if changed else 'unchanged':<10} {root / unit.path}: {unit.why}"
 
 
@@ -58,7 +57,6 @@ def find_units(root: Path, command: str) -> set[Path]:
 
 
 def is_ours(path: Path, command: str) -> bool:
-    """Whether a command of ours wrote a file."""
     return path.is_file() and path.read_text().startswith(f"# Made by imagebuilder {command}")
 
 

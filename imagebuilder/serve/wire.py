@@ -151,7 +151,6 @@ def longest_free(network: IPv4Network, taken: Collection[IPv4Address]) -> Pool:
 def pool_faults(
     wire: Wire, pool: Pool, reserved: Mapping[IPv4Address, str], *, needed: int
 ) -> list[Fault]:
-    """What is wrong with a pool."""
     first, last = pool
     where = f"--range {first},{last}"
     network = wire.network

@@ -59,7 +59,6 @@ def facts_of(changes: Sequence[SlimChange]) -> Mapping[str, int]:
 
 
 def tell_sum(changes: Sequence[SlimChange]) -> str:
-    """One line about all of it."""
     facts = facts_of(changes)
     total = sum(each.before - each.after for each in changes)
     parts = ", ".join(f"{kind} {format_size(facts[f'{kind}-bytes'])}" for kind in Kind

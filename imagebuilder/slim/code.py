@@ -61,7 +61,6 @@ def slim_code(root: Root, order: Order) -> Iterator[Told]:
 
 
 def has_code(carriers: Sequence[Carrier], target: str) -> bool:
-    """Whether one of them has code that runs on `target`."""
     return any(serves(one, [target]) for carrier in carriers for one in carrier.targets)
 
 
@@ -159,7 +158,6 @@ def read_checked(elf: Elf | None) -> Fatbin | None:
 
 
 def targets_of(fatbin: Fatbin) -> frozenset[str]:
-    """The targets a fat binary has code for."""
     return frozenset(e.target for b in fatbin.bundles for e in b.entries if e.target)
 
 

@@ -146,7 +146,6 @@ def write_compact(elf: Elf, fatbin: Fatbin, layout: Layout, out: IO[bytes]) -> N
 
 
 def pad_to(out: IO[bytes], place: int) -> None:
-    """Zeros up to `place`."""
     out.write(bytes(place - out.tell()))
 
 

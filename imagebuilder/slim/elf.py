@@ -37,8 +37,6 @@ class Header:
 
 @dataclass(frozen=True)
 class Segment:
-    """A program header."""
-
     type: int
     flags: int
     offset: int
@@ -126,5 +124,4 @@ def read_elf(data: memoryview) -> Elf | None:
 
 
 def name_at(texts: bytes, offset: int) -> str:
-    """The name at `offset` of the section of names."""
     return texts[offset : texts.index(b"\0", offset)].decode(errors="replace")

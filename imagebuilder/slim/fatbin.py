@@ -41,8 +41,6 @@ class LeaveAloneError(Exception):
 
 @dataclass(frozen=True)
 class Bundle:
-    """A bundle at `start` of the section, the entries in it, and the `room` up to the next."""
-
     start: int
     room: int
     entries: tuple[BundleEntry, ...]
@@ -116,12 +114,10 @@ class Relocation:
     place: int
 
     def into(self, section: Section) -> bool:
-        """Whether it points into `section`."""
         return section.addr <= self.addend < section.addr + section.size
 
 
 def relocations(elf: Elf, relative: int) -> Iterator[Relocation]:
-    """Every relative relocation."""
     size = struct.calcsize(RELOCATION)
     for section in elf.sections:
         if section.type != RELA:

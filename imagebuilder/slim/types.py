@@ -30,8 +30,6 @@ class SlimError(Exception):
 
 
 class Kind(StrEnum):
-    """What was removed."""
-
     CODE = "code"
     FIRMWARE = "firmware"
     MODULES = "modules"

@@ -74,7 +74,6 @@ def names_of(one: Library, links: dict[str, list[str]]) -> frozenset[str]:
 
 
 def find_links(root: Root, named: set[str]) -> dict[str, list[str]]:
-    """The symlinks beside each library that lead to it."""
     found: dict[str, list[str]] = {}
     for folder in sorted({posixpath.dirname(path) for path in named}):
         for name in root.names(folder):
@@ -103,7 +102,6 @@ def read_libraries(root: Root) -> Iterator[Library]:
 
 
 def read_library(path: str, elf: ELFFile) -> Library:
-    """One ELF file."""
     names, asks = {posixpath.basename(path)}, set()
     for section in elf.iter_sections():
         if isinstance(section, DynamicSection):
@@ -118,7 +116,6 @@ def read_library(path: str, elf: ELFFile) -> Library:
 
 
 def library_names(data: bytes) -> Iterator[str]:
-    """The names of libraries that stand in `data`."""
     for ending in ENDING.finditer(data):
         stem = STEM.search(data, max(0, ending.start() - MOST_STEM), ending.start())
         if stem:

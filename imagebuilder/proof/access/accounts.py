@@ -39,7 +39,6 @@ class Accounts:
 
 
 def read_accounts(root: Root) -> Accounts:
-    """The accounts of a root."""
     users = {f[0]: f[3] for f in fields(root, "/etc/passwd", 7)}
     listed = list(fields(root, "/etc/group", 4))
     members = {f[0]: frozenset(name for name in f[3].split(",") if name) for f in listed}

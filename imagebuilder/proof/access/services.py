@@ -155,7 +155,6 @@ def files(unit: Unit) -> tuple[Evidence, ...]:
 
 
 def groups_of(unit: Unit, user: str, accounts: Accounts, *, dynamic: bool) -> frozenset[str]:
-    """The groups that the service runs with."""
     own = frozenset() if dynamic else accounts.groups_of(user)
     named = (accounts.group(g) for g in (unit.last("Group"), *unit.words("SupplementaryGroups")))
     return own | frozenset(name for name in named if name)
@@ -189,7 +188,6 @@ def needed_by(subject: Subject, unit: Unit) -> list[Device]:
 
 
 def nodes(device: Device) -> tuple[str, ...]:
-    """The nodes that a device's path means."""
     if device.path.startswith("/dev/nvidia") and posixpath.basename(device.path) == "nvidia*":
         return ALL_NVIDIA
     return (device.path,)

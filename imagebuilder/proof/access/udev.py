@@ -91,7 +91,6 @@ class UdevRule:
 
 
 def matches(value: str, pattern: str) -> bool:
-    """Whether a value matches one of the alternatives of a pattern."""
     return any(fnmatch.fnmatchcase(value, each) for each in pattern.split("|"))
 
 

@@ -44,19 +44,15 @@ class Unit:
     settings: Mapping[str, tuple[str, ...]]
 
     def last(self, key: str, otherwise: str = "") -> str:
-        """The value that counts of a key that has one."""
         return (self.settings.get(key) or (otherwise,))[-1]
 
     def every(self, key: str) -> tuple[str, ...]:
-        """The values of a key that is a list."""
         return self.settings.get(key, ())
 
     def words(self, key: str) -> tuple[str, ...]:
-        """The words of all values of a key that is a list."""
         return tuple(word for value in self.every(key) for word in value.split())
 
     def true(self, key: str) -> bool:
-        """Whether a key is set to yes."""
         return self.last(key).lower() in TRUE
 
     @property

@@ -79,7 +79,6 @@ def cubin_target(head: bytes) -> str:
 
 
 def read_section(file: Opened, section: MappedSection) -> Iterator[CodeObject]:
-    """The entries of all containers in a section."""
     number = 0
     for _, offset, size in file.held(section):
         place, end = offset, offset + size

@@ -65,7 +65,6 @@ IN_NAME = re.compile(r"gfx(?:[0-9]+(?:-[0-9]+)?-generic|[0-9]+[0-9a-f]{2}(?![0-9
 
 
 def serves(code: CodeObject, target: str) -> bool:
-    """Whether a GPU that is `target` runs this code."""
     name = code.target.partition(":")[0]
     return name == target or target in FAMILIES.get(name, "").split()
 

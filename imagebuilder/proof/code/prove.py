@@ -44,12 +44,10 @@ class Maker:
 
 
 def read_cuda(file: Opened, _: str) -> list[CodeObject]:
-    """All of it."""
     return cuda.read_cuda(file)
 
 
 def read_level_zero(file: Opened, _: str) -> list[CodeObject]:
-    """All of it."""
     return level_zero.read_level_zero(file)
 
 
@@ -100,7 +98,6 @@ class CodeFile:
 
     @property
     def name(self) -> str:
-        """The file's name."""
         return posixpath.basename(self.path)
 
     @property
@@ -119,7 +116,6 @@ def prove_code(subject: Subject) -> Iterator[Finding]:
 
 
 def maker_of(target: str) -> Maker:
-    """Whose code a target runs."""
     if target.startswith("gfx"):
         return HIP
     return NVIDIA if target.startswith("sm_") else INTEL
@@ -156,7 +152,6 @@ def is_data(paths: list[str]) -> bool:
 
 
 def read_content(root: Root, path: str, target: str, maker: Maker) -> CodeFile:
-    """The device code in a file, of this maker's."""
     place = root.host(path)
     assert place is not None
     with opened(place) as file:
@@ -210,7 +205,6 @@ def no_code(glob: str, target: str, maker: Maker) -> Finding:
 
 
 def fault(what: str, evidence: tuple[Evidence, ...], hint: str) -> Finding:
-    """A fault of this question."""
     return Finding(Question.CODE, Level.FAULT, what, evidence, hint)
 
 
@@ -313,7 +307,6 @@ def prove_kernel_files(contents: list[CodeFile], expected: Code, maker: Maker) -
 
 
 def prove_tensile(root: Root, files: list[str], target: str) -> Iterator[Finding]:
-    """What the index of a folder of kernels names is there."""
     for kernels in find_kernels(root, files, target):
         index = f"{kernels.folder}/{kernels.index}"
         if kernels.missing:

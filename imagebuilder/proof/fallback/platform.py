@@ -72,5 +72,4 @@ def prove_platform(subject: Subject, engine: Engine, kind: EngineKind) -> Iterat
 
 
 def made_for(torch: Torch, backend: str) -> bool:
-    """Whether torch knows the devices of the backend."""
     return bool(getattr(torch, TORCH.get(backend, ""), ""))

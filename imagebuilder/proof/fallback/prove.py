@@ -103,6 +103,5 @@ def prove_guard(subject: Subject, engine: Engine) -> Iterator[Finding]:
 
 
 def shown(path: str, look: Look) -> Evidence:
-    """A guard of the unit at `path`, and how it ended."""
     said = f"{look.command}: exit status {look.status}" + (f", {look.said}" if look.said else "")
     return Evidence(path, section="[Service]", symbol=look.key, said=said)

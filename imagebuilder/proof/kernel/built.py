@@ -69,7 +69,6 @@ def wrong_release(release: str, other: str, modules: list[Module]) -> Finding:
 
 
 def built(kernel: Kernel, unread: int, read: list[Module]) -> Finding:
-    """The fact that all modules are the kernel's, and how that is known."""
     what = f"{format_count(len(kernel.files), 'module')} built for {kernel.release}"
     if unread:
         what += f": {unread:,} are byte for byte those of the kernel's package, {len(read):,} read"

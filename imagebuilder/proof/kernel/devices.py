@@ -24,8 +24,6 @@ UNBLOCK = "take that line away; a device that is not for this image does not bel
 
 @dataclass(frozen=True)
 class Drivers:
-    """The modules of a kernel, together with what is configured about them."""
-
     kernel: Kernel
     settings: ModuleSettings
 
@@ -62,7 +60,6 @@ class Drivers:
 
 
 def drivers_of(subject: Subject) -> Drivers:
-    """The modules of the kernel of an image, and what is configured about them."""
     settings = read_settings(subject.root, subject.cmdline)
     return Drivers(Kernel(subject.root, subject.kernel), settings)
 
@@ -78,7 +75,6 @@ def needed_files(subject: Subject, drivers: Drivers) -> tuple[str, ...]:
 
 
 def prove_devices(subject: Subject, drivers: Drivers) -> Iterator[Finding]:
-    """Findings about the devices of the profile, then about the modules that programs need."""
     needed: list[str] = []
     for device in subject.hardware:
         chip = find_chip(device.pci)
@@ -115,7 +111,6 @@ def unknown_device(device: Hardware, drivers: Drivers) -> Finding:
 
 
 def known_device(device: Hardware, chip: Chip, drivers: Drivers) -> Iterator[Finding]:
-    """Findings about a device that we know the drivers of."""
     claims = drivers.kernel.claims(chip.pci)
     whose = f"{chip.pci} ({device.name})"
     aliases = f"{drivers.kernel.folder}/modules.alias"

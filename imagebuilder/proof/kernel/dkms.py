@@ -118,7 +118,6 @@ def prove_signed(kernel: Kernel, cmdline: Sequence[str]) -> Iterator[Finding]:
 
 
 def signature(module: Module) -> Evidence:
-    """Whether a module carries a signature."""
     said = "signature appended" if module.signed else "no signature appended"
     return Evidence(module.path, said=said)
 

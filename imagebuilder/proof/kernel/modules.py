@@ -62,13 +62,11 @@ def module_name(path: str) -> str:
 
 
 def read_modules(root: Root, paths: Iterable[str]) -> list[Module]:
-    """What each of these files says."""
     with ThreadPoolExecutor(THREADS) as pool:
         return list(pool.map(lambda path: read_module(root, path), paths))
 
 
 def read_module(root: Root, path: str) -> Module:
-    """What a module's file says."""
     content = root.read(path)
     if content is None:
         return Module(path, problem="is not there")
@@ -109,7 +107,6 @@ class Kernel:
 
     @property
     def folder(self) -> str:
-        """Where they are."""
         return f"{FOLDER}/{self.release}"
 
     @cached_property

@@ -54,7 +54,6 @@ class ModuleSettings:
 
 
 def read_settings(root: Root, cmdline: Iterable[str]) -> ModuleSettings:
-    """What the root and the command line say of modules."""
     blacklisted: dict[str, Evidence] = {}
     never: dict[str, Evidence] = {}
     instead: dict[str, str] = {}

@@ -70,7 +70,6 @@ class Closure:
                     self.gaps.append(Gap(name, path))
 
     def reached(self, roots: Mapping[str, str]) -> dict[str, str]:
-        """All files that those in `roots` load, and for which of them."""
         found = dict(roots)
         todo = list(roots)
         while todo:

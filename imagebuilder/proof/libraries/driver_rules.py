@@ -46,8 +46,6 @@ PACKAGES = re.compile(r"nvidia-cuda-runtime(?:-cu\d+)?")
 
 @dataclass(frozen=True)
 class DriverPart:
-    """A part of the driver and the version it is of."""
-
     what: str
     path: str
     version: str
@@ -91,7 +89,6 @@ def prove_driver(subject: Subject) -> Iterator[Finding]:
 
 
 def fault(what: str, evidence: tuple[Evidence, ...], hint: str) -> Finding:
-    """A fault of this question."""
     return Finding(Question.LIBRARIES, Level.FAULT, what, evidence, hint)
 
 
@@ -113,7 +110,6 @@ def cuda_wanted(subject: Subject) -> tuple[str, ...]:
 
 
 def libraries_of(root: Root) -> Iterator[DriverPart]:
-    """The driver's libraries by their names, which end in the version."""
     seen = set()
     for folder in FOLDERS:
         for library in LIBRARIES:
@@ -141,7 +137,6 @@ def modules_of(root: Root, kernel: str) -> Iterator[Module]:
 
 
 def first_of_each(parts: Iterable[DriverPart]) -> list[DriverPart]:
-    """One part of each kind and version."""
     return list({(part.what, part.version): part for part in parts}.values())
 
 
@@ -177,7 +172,6 @@ def prove_blackwell(
 
 
 def prove_cuda(cuda: str, version: str, target: int, evidence: tuple[Evidence, ...]) -> Finding:
-    """Whether a driver serves a version of CUDA."""
     needs = NEEDS.get(cuda) or newest_before(cuda)
     if parse(version) >= parse(needs):
         said = f"driver {version} serves CUDA {cuda}, which needs {needs}"

@@ -50,7 +50,6 @@ class Icd:
 
 
 def find_icds(root: Root, search: Search) -> list[Icd]:
-    """All drivers that are announced in the root."""
     found = []
     for folder in VULKAN:
         for name in root.names(folder):
@@ -65,7 +64,6 @@ def find_icds(root: Root, search: Search) -> list[Icd]:
 
 
 def read_vulkan(root: Root, search: Search, path: str) -> Icd:
-    """One driver of Vulkan's."""
     try:
         with reading(path):
             icd = cast("dict[str, Json]", parse_object(root.text(path), path)["ICD"])
@@ -76,7 +74,6 @@ def read_vulkan(root: Root, search: Search, path: str) -> Icd:
 
 
 def find_library(search: Search, path: str, said: str) -> str:
-    """The library that an ICD file means."""
     if not said:
         return ""
     if "/" not in said:

@@ -27,7 +27,6 @@ MOST_SECONDS = 120
 
 
 def prove_libraries(subject: Subject) -> Iterator[Finding]:
-    """All of it."""
     files = read_files(subject.root)
     search = Search(files)
     icds = find_icds(subject.root, search)

@@ -139,7 +139,6 @@ class Search:
         return self.known[folder, name]
 
     def names(self, folder: str) -> frozenset[str]:
-        """The names in a folder."""
         if folder not in self.listed:
             self.listed[folder] = frozenset(self.files.root.names(folder))
         return self.listed[folder]

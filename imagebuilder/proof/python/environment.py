@@ -69,8 +69,6 @@ class Environment:
 
 @dataclass(frozen=True)
 class Distribution:
-    """An installed distribution, and its folder in the root."""
-
     name: str
     version: str
     path: str
@@ -96,7 +94,6 @@ def ask_environment(subject: Subject, path: str) -> Environment:
 
 
 def read_environment(done: Completed) -> Environment:
-    """What the program printed."""
     found = done.stdout.rpartition(MARK)[2] if MARK in done.stdout else ""
     if not found:
         lines = (done.stderr or done.stdout).strip().splitlines() or [""]
@@ -117,7 +114,6 @@ def site_packages(root: Root, path: str) -> str | None:
 
 
 def installed(root: Root, site: str) -> dict[str, Distribution]:
-    """The distributions of an environment by normalised name."""
     found: dict[str, Distribution] = {}
     for info in root.glob(f"{site}/*.dist-info"):
         said = dict(

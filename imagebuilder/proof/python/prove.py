@@ -73,7 +73,6 @@ def prove_interpreter(subject: Subject, path: str, site: str) -> Iterator[Findin
 def prove_locked(
     subject: Subject, path: str, there: Mapping[str, Distribution]
 ) -> Iterator[Finding]:
-    """What is installed is what was locked."""
     locked = subject.wheels.get(path)
     if locked is None:
         yield SAY.warning(
@@ -158,7 +157,6 @@ def prove_imports(works: PythonWorks, site: str, said: Environment) -> Iterator[
 
 
 def import_hint(error: str) -> str:
-    """What to do about an import that fails."""
     if "cannot open shared object file" in error:
         return "a package of the profile must bring that library; the question libraries has more"
     if error.startswith("ModuleNotFoundError"):
