@@ -26,8 +26,9 @@ from ruamel.yaml import YAML
 from imagebuilder.digest import Json
 from imagebuilder.errors import HostError
 from imagebuilder.lock.file import load_lock
+from imagebuilder.lock.kept import control
 from imagebuilder.lock.mirrors import find_mirrors
-from imagebuilder.lock.pool import control, fetch
+from imagebuilder.lock.pool import fetch
 from imagebuilder.lock.types import Lock, LockedPackage
 from imagebuilder.pipeline import settled_lock
 from imagebuilder.process import Completed, Word, run
