@@ -293,10 +293,14 @@ def shorten(line: str) -> str:
     return line if len(line) <= MOST else f"{line[:half]} … {line[-half:]}"
 
 
+def is_installed(name: str) -> bool:
+    """Whether this host has a program where run() finds it."""
+    return shutil.which(name, path=base_environment()["PATH"]) is not None
+
+
 def check_tools(*names: str) -> None:
     """Raise HostError that names every one of these programs which is not on this host."""
-    path = base_environment()["PATH"]
-    missing = [name for name in dict.fromkeys(names) if shutil.which(name, path=path) is None]
+    missing = [name for name in dict.fromkeys(names) if not is_installed(name)]
     if missing:
         raise HostError(
             f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed",

@@ -191,7 +191,7 @@ class Ui:
         return self._paint(self._symbol("✓"), GREEN)
 
     def _paint(self, text: str, colour: str) -> str:
-        return f"{colour}{text}{PLAIN}" if self.colour else text
+        return paint(text, colour if self.colour else "")
 
     def _symbol(self, symbol: str) -> str:
         """`symbol`, or what stands for it where the stream's encoding lacks it."""
@@ -277,6 +277,16 @@ def format_size(size: float) -> str:
 def format_amount(amount: int, unit: str) -> str:
     """An amount in a bar's unit: sizes for bytes, else the number and the unit."""
     return format_size(amount) if unit == "B" else f"{amount} {unit}".rstrip()
+
+
+def format_time(stamp: str, *, to_second: bool = False) -> str:
+    """A time in UTC, as isoformat() gives it, for people: `2026-11-23 02:21 UTC`."""
+    return f"{stamp[: 19 if to_second else 16].replace('T', ' ')} UTC"
+
+
+def paint(text: str, shade: str) -> str:
+    """`text` in a colour of the terminal; as it is if there is none."""
+    return f"{shade}{text}{PLAIN}" if shade else text
 
 
 def format_count(number: int, thing: str) -> str:

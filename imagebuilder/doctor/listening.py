@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.doctor.finding import Health, HostFinding
-from imagebuilder.process import run
+from imagebuilder.process import is_installed, run
 from imagebuilder.publish.usage import NFS_PORT
-from imagebuilder.serve.nfs import RPCBIND_PORT, is_installed
+from imagebuilder.serve.nfs import RPCBIND_PORT
 from imagebuilder.serve.ports import ANYWHERE, Holder
 from imagebuilder.serve.wire import Wire
 

@@ -13,7 +13,7 @@ from imagebuilder.doctor.finding import Health, HostFinding
 from imagebuilder.doctor.host import SERVE_GROUPS, examine_need, load_needs, nearest_folder
 from imagebuilder.doctor.listening import examine_listeners, find_rpc_services
 from imagebuilder.errors import Fault, ImagebuilderError
-from imagebuilder.process import base_environment
+from imagebuilder.process import base_environment, is_installed
 from imagebuilder.serve.config import Dhcp, Nfs, ServeConfig
 from imagebuilder.serve.discover import find_dhcp_servers
 from imagebuilder.serve.ipxe import (
@@ -22,7 +22,7 @@ from imagebuilder.serve.ipxe import (
     find_binaries,
     missing_architectures,
 )
-from imagebuilder.serve.nfs import has_ganesha, is_installed, kernel_serves
+from imagebuilder.serve.nfs import has_ganesha, kernel_serves
 from imagebuilder.serve.own import describe_own, find_own
 from imagebuilder.serve.ports import find_holders, port_faults
 from imagebuilder.serve.prepare import (

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from imagebuilder.errors import InputError
-from imagebuilder.process import SBIN, base_environment, run
+from imagebuilder.process import SBIN, is_installed, run
 from imagebuilder.serve.render import render_template
 from imagebuilder.serve.units import (
     UNITS,
@@ -85,7 +84,7 @@ def check_calendar(calendar: str) -> None:
     """Raise InputError unless systemd takes it; where there is no systemd, nobody knows."""
     if not calendar.isprintable() or not calendar.strip():
         raise InputError("is no time", where=repr(calendar), hint=f"such as '{CALENDAR}'")
-    if shutil.which("systemd-analyze", path=base_environment()["PATH"]) is None:
+    if not is_installed("systemd-analyze"):
         return
     done = run(["systemd-analyze", "calendar", "--", calendar], check=False)
     if done.status != 0:

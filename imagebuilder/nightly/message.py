@@ -10,7 +10,7 @@ from pathlib import Path
 from imagebuilder.digest import Json
 from imagebuilder.lock.changes import PackageChange
 from imagebuilder.nightly.types import Ending, Night, ProfileNight
-from imagebuilder.ui import format_count, format_duration, format_size
+from imagebuilder.ui import format_count, format_duration, format_size, format_time
 from imagebuilder.untrusted import clean_lines
 
 NAMED = 3  # profiles that failed are named in a headline, and how many more there are
@@ -43,7 +43,7 @@ def one_line(text: str) -> str:
 
 def night_of(night: Night) -> str:
     """When it began: `2026-11-22 02:41 UTC`."""
-    return f"{night.started[:16].replace('T', ' ')} UTC"
+    return format_time(night.started)
 
 
 def security_changes(night: Night) -> dict[str, tuple[PackageChange, ...]]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 
 import imagebuilder.report
 from imagebuilder.errors import Fault
@@ -30,6 +30,7 @@ from imagebuilder.nightly.history import (
 from imagebuilder.nightly.message import headline, night_of
 from imagebuilder.nightly.types import Ending, Night, NightStage, ProfileNight
 from imagebuilder.report.page import LogEnd, Tile, show_log
+from imagebuilder.templates import templates
 from imagebuilder.ui import format_count, format_duration, format_size
 from imagebuilder.untrusted import clean_lines
 
@@ -107,21 +108,9 @@ class Row:
 @cache
 def environment() -> Environment:
     """Where the templates come from; those of a boot test's report lend their style."""
-    places = [Path(__file__).parent, *map(Path, imagebuilder.report.__path__)]
-    made = Environment(
-        loader=FileSystemLoader(places),
-        autoescape=True,
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    made = templates(Path(__file__).parent, *map(Path, imagebuilder.report.__path__), html=True)
     made.filters |= {
-        "plain": clean_lines,
-        "duration": format_duration,
-        "size": format_size,
         "night": night_of,
-        "many": format_count,
         "security": count_security,
     }
     made.globals |= {"looks": LOOKS, "meanings": MEANINGS, "nights_folder": NIGHTS, "page": page_of}

@@ -9,7 +9,7 @@ from pathlib import Path
 from imagebuilder.lock.changes import PackageChange
 from imagebuilder.nightly.faults import in_a_line
 from imagebuilder.nightly.types import Ending, Night, ProfileNight
-from imagebuilder.ui import GREEN, PLAIN, RED, format_count, format_duration, format_size, table
+from imagebuilder.ui import GREEN, RED, format_count, format_duration, format_size, paint, table
 
 HEADERS = ("profile", "ending", "from", "to", "packages", "published", "time")
 SHADES = {Ending.FAILED: RED, Ending.UNCHANGED: "", Ending.FRESH: GREEN, Ending.PROMOTED: GREEN}
@@ -19,7 +19,7 @@ def render_lines(night: Night, page: Path, *, colour: bool) -> str:
     """The whole night; `page` is where the report is."""
     lines = table([row_of(profile) for profile in night.profiles], HEADERS).splitlines()
     shown = [lines[0], *(
-        painted(line, SHADES[profile.ending] if colour else "")
+        paint(line, SHADES[profile.ending] if colour else "")
         for line, profile in zip(lines[1:], night.profiles, strict=True)
     )] if lines else ["there was no profile"]  # fmt: skip
     return "\n".join([*shown, *remarks(night), f"report: {page}"])
@@ -63,8 +63,3 @@ def remarks(night: Night) -> Iterator[str]:
 def counted(night: Night) -> str:
     amounts = ((len(night.pruned.releases), "release"), (len(night.pruned.images), "image"))
     return " and ".join(format_count(n, noun) for n, noun in amounts if n)
-
-
-def painted(line: str, shade: str) -> str:
-    """A line in a colour, or as it is."""
-    return f"{shade}{line}{PLAIN}" if shade else line

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment
 
 from imagebuilder.nodes.given import TICKET
 from imagebuilder.nodes.types import LIVE, LOCAL, Menu, Node
 from imagebuilder.share import SHARE
+from imagebuilder.templates import templates
 from imagebuilder.tree import hyphened
 
 TEMPLATES = SHARE / "pxe"
@@ -28,14 +29,7 @@ BOOT_NIC = "boot0"  # what the NIC with a static address is called in the kernel
 @cache
 def environment() -> Environment:
     """Where the templates come from; a name that is not given is an error."""
-    return Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        undefined=StrictUndefined,
-        autoescape=False,
-        keep_trailing_newline=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    return templates(TEMPLATES)
 
 
 def render_entry(server: str, port: int, roots: Path) -> str:

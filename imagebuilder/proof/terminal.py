@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from imagebuilder.proof.types import Answer, Evidence, Finding, Level, Proof, Question, Result
-from imagebuilder.ui import GREEN, PLAIN, RED, YELLOW, format_count
+from imagebuilder.ui import GREEN, RED, YELLOW, format_count, paint
 
 SHADES = {
     Result.PROVED: GREEN,
@@ -47,7 +47,7 @@ def answer_lines(answer: Answer, *, colour: bool, evidence: bool) -> Iterator[st
     result = str(answer.result)
     shade = SHADES[answer.result] if colour else ""
     took = f"  {answer.seconds:.1f} s" if answer.seconds >= 0.05 else ""
-    yield f"{answer.question:<{WIDTH}}  {shade}{result}{PLAIN if shade else ''}{took}"
+    yield f"{answer.question:<{WIDTH}}  {paint(result, shade)}{took}"
     for level in ORDER:
         for finding in answer.findings:
             if finding.level is level:
@@ -58,7 +58,7 @@ def finding_lines(finding: Finding, *, colour: bool, evidence: bool) -> Iterator
     """A finding; evidence and hint below it."""
     shade = {Level.FAULT: RED, Level.WARNING: YELLOW}.get(finding.level, "") if colour else ""
     word = "" if finding.level is Level.FACT else f"{finding.level}: "
-    yield f"  {shade}{word}{PLAIN if shade else ''}{finding.what}"
+    yield f"  {paint(word, shade)}{finding.what}"
     if finding.level is Level.FACT and not evidence:
         return
     shown = finding.evidence if evidence else finding.evidence[:MOST_EVIDENCE]

@@ -10,7 +10,6 @@ What was stable before may be again without one: a rollback must work at any tim
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from imagebuilder.errors import InputError, WorkError
 from imagebuilder.image.types import Image, find_image
 from imagebuilder.locks import held, is_held
 from imagebuilder.nodes.references import find_version
-from imagebuilder.process import base_environment
+from imagebuilder.process import is_installed
 from imagebuilder.proof.as_json import parse_proof
 from imagebuilder.publish.find import (
     ReleaseName,
@@ -148,7 +147,7 @@ def next_step(tree: Tree, release: ReleaseName, standing: Standing) -> str:
     test = f"imagebuilder test {name}"
     if standing.state is State.OTHER_ROOT:
         test += f" --root {root_kind(tree, release)}"
-    if shutil.which(MACHINE, path=base_environment()["PATH"]) is None:
+    if not is_installed(MACHINE):
         test += " on the builder; then publish it from there again, which brings the report"
     elif not tree.release(release.profile, release.version).is_dir():
         test = f"publish it as {CANDIDATE} first, then {test} and imagebuilder promote {name}"

@@ -9,8 +9,6 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import InputError
 from imagebuilder.image.types import Image
@@ -18,6 +16,7 @@ from imagebuilder.publish.anchors import SUMS
 from imagebuilder.publish.content import read_sums, render_sums
 from imagebuilder.publish.find import find_releases
 from imagebuilder.share import SHARE
+from imagebuilder.templates import templates
 from imagebuilder.tree import Tree
 
 FILES = ("vmlinuz", "initrd.img", "cmdline", "manifest.json", "sbom.spdx.json")
@@ -38,17 +37,15 @@ def check_cmdline(image: Image) -> None:
 
 def render_script(image: Image) -> str:
     """The iPXE script that boots this release."""
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        undefined=StrictUndefined,
-        autoescape=False,  # no HTML
-        keep_trailing_newline=True,
-    )
-    return environment.get_template("release.ipxe.j2").render(
-        profile=image.profile,
-        version=image.version,
-        root=image.boot.root,
-        cmdline=image.cmdline,
+    return (
+        templates(TEMPLATES)
+        .get_template("release.ipxe.j2")
+        .render(
+            profile=image.profile,
+            version=image.version,
+            root=image.boot.root,
+            cmdline=image.cmdline,
+        )
     )
 
 

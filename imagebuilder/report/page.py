@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from imagebuilder.report.timeline import Span, find_timeline, ssh_after
 from imagebuilder.report.types import (
     ORDER,
@@ -33,7 +31,8 @@ from imagebuilder.report.words import (
     speed,
     trial_checks,
 )
-from imagebuilder.ui import format_duration, format_size
+from imagebuilder.templates import templates
+from imagebuilder.ui import format_duration, format_size, format_time
 from imagebuilder.untrusted import clean_lines
 
 TEMPLATE = "page.html.j2"
@@ -121,20 +120,14 @@ class BootedFile:
 
 def render_page(report: Report, logs: Mapping[str, str]) -> str:
     """The page; `logs` are texts by file name, as read_logs() gives them."""
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
-    )
-    environment.filters |= {"plain": clean_lines, "duration": format_duration}
     text, _, _ = headline(report).partition(":")
-    return environment.get_template(TEMPLATE).render(
+    page = templates(Path(__file__).parent, html=True).get_template(TEMPLATE)
+    return page.render(
         report=report,
         headline=headline(report),
         short=text,
         tone=tone(report),
-        started=f"{report.started[:16].replace('T', ' ')} UTC",
+        started=format_time(report.started),
         failures=list(find_failures(report)),
         degradation=degradation(report),
         tiles=list(tiles(report)),
@@ -229,7 +222,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
     found = [
         ("Profile", report.profile),
         ("Version", report.version),
-        ("Started", f"{report.started[:19].replace('T', ' ')} UTC"),
+        ("Started", format_time(report.started, to_second=True)),
         ("Took", format_duration(report.seconds)),
         (
             "Acceleration",

@@ -20,7 +20,16 @@ from imagebuilder.report.types import (
     Verdict,
 )
 from imagebuilder.report.words import backend, counted, headline, place_of, speed, trial_checks
-from imagebuilder.ui import GREEN, PLAIN, RED, YELLOW, format_duration, format_size, table
+from imagebuilder.ui import (
+    GREEN,
+    RED,
+    YELLOW,
+    format_duration,
+    format_size,
+    format_time,
+    paint,
+    table,
+)
 from imagebuilder.untrusted import MOST_LONG, clean, clean_lines
 
 BAR = 30  # characters that are the time to ssh
@@ -31,7 +40,7 @@ HEADERS = ("report", "release", "started", "took", "ways", "result")
 def render_report(report: Report, *, colour: bool, place: Path | None = None) -> str:
     """The whole report; `place` is the folder where it lies with its logs."""
     blocks = [
-        [paint(headline(report), shade(report)) if colour else headline(report), *facts(report)],
+        [paint(headline(report), shade(report) if colour else ""), *facts(report)],
         list(failures(report)),
         [*ways(report), "", *stages(report)] if report.trials else [],
         list(check_lines(report)),
@@ -48,16 +57,12 @@ def shade(report: Report) -> str:
     return YELLOW if report.degraded or not report.complete else GREEN
 
 
-def paint(text: str, colour: str) -> str:
-    return f"{colour}{text}{PLAIN}"
-
-
 def facts(report: Report) -> list[str]:
     """What was tested, when, where and how."""
-    when = report.started[:19].replace("T", " ")
+    when = format_time(report.started, to_second=True)
     how = f"{report.acceleration} ({report.why})" if report.why else report.acceleration
     return [
-        clean_lines(f"{report.name}, {when} UTC, took {format_duration(report.seconds)}"),
+        clean_lines(f"{report.name}, {when}, took {format_duration(report.seconds)}"),
         clean_lines(f"{how} on {place_of(report)}, imagebuilder {report.tool}"),
     ]
 
@@ -212,7 +217,7 @@ def report_row(report: Report) -> tuple[str, ...]:
     return (
         report.id,
         report.name,
-        f"{report.started[:16].replace('T', ' ')} UTC",
+        format_time(report.started),
         format_duration(report.seconds),
         "; ".join(trial.name for trial in report.trials) or "none",
         headline(report),

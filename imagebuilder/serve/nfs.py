@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from imagebuilder.errors import HostError
-from imagebuilder.process import base_environment, run
+from imagebuilder.process import is_installed, run
 from imagebuilder.serve.config import Nfs, ServeConfig
 from imagebuilder.serve.ports import Holder
 from imagebuilder.serve.render import export_options
@@ -68,10 +67,6 @@ def find_ganesha_release() -> int:
         return 0
     found = re.search(r"Release = V(\d+)", run(["ganesha.nfsd", "-v"], check=False).stdout)
     return int(found[1]) if found else 0
-
-
-def is_installed(name: str) -> bool:
-    return shutil.which(name, path=base_environment()["PATH"]) is not None
 
 
 def wants_rpcbind(config: ServeConfig, holders: tuple[Holder, ...]) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.nodes.types import Nodes
-from imagebuilder.process import run
+from imagebuilder.process import is_installed, run
 from imagebuilder.rights import check_root
 from imagebuilder.serve.capacity import find_capacity
 from imagebuilder.serve.config import Dhcp, Nfs, Options, ServeConfig
@@ -25,7 +25,7 @@ from imagebuilder.serve.ipxe import (
     find_binaries,
     missing_architectures,
 )
-from imagebuilder.serve.nfs import choose_nfs, is_installed
+from imagebuilder.serve.nfs import choose_nfs
 from imagebuilder.serve.ports import Holder, port_faults
 from imagebuilder.serve.wire import Wire, check_node_addresses, find_wire, parse_pool, plan_pool
 from imagebuilder.tree import Tree

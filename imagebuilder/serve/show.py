@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from imagebuilder.nodes.types import Nodes
 from imagebuilder.serve.stages import STAGES, NodeStage, StageEvent
-from imagebuilder.ui import GREEN, PLAIN, RED, Ui, format_duration
+from imagebuilder.ui import GREEN, RED, Ui, format_duration, paint
 from imagebuilder.untrusted import fit
 
 COLOURS = {
@@ -95,4 +95,4 @@ class Screen:
         self.ui.note(f"{name:<18} {shown} {after:>9}  {detail}".rstrip())
 
     def paint(self, text: str, colour: str) -> str:
-        return f"{colour}{text}{PLAIN}" if self.ui.colour else text
+        return paint(text, colour if self.ui.colour else "")
