@@ -15,6 +15,8 @@ from typing import cast
 
 from imagebuilder.decode import read_object
 from imagebuilder.errors import ImagebuilderError, WorkError
+from imagebuilder.families.protocol import Family
+from imagebuilder.families.registry import family_of
 from imagebuilder.image.assemble import assemble_image, commit_of, draft_image
 from imagebuilder.lock.types import Lock
 from imagebuilder.lock.verified import Pool
@@ -68,7 +70,8 @@ def build(
             unfinished(settings.state, plan.profile, layers),
             workplace(settings.state, name) as work,
         ):
-            site = Site(settings.state, store, ui, work, settings.state / "logs" / name, pool)
+            logs = settings.state / "logs" / name
+            site = Site(settings.state, store, ui, work, logs, pool, family_of(recipe.base))
             try:
                 make_layers(plan, site)
             except ImagebuilderError:
@@ -97,6 +100,7 @@ class Site:
     work: Path
     logs: Path
     pool: Pool
+    family: Family
     trees: dict[str, tuple[str, ...]] = field(default_factory=dict)
     changes: dict[str, Changes] = field(default_factory=dict)
 
@@ -179,6 +183,7 @@ def make_workspace(
         epoch=planned.step.epoch,
         log=log,
         pool=site.pool,
+        family=site.family,
     )
 
 

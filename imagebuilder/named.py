@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import Fault, InputError, WorkError
-from imagebuilder.lock.deb import Names, aliases_in
-from imagebuilder.lock.kept import names_of
+from imagebuilder.families.registry import family_of
+from imagebuilder.lock.kept import Names, aliases_in
 from imagebuilder.lock.types import Lock
 from imagebuilder.plan import Plan
 from imagebuilder.recipe.load import sorted_faults
@@ -56,7 +56,7 @@ def check_named(recipe: Recipe, lock: Lock, plan: Plan, debs: Path) -> None:
     built = {s.step.overlay for s in plan.to_build if isinstance(s.step, ConfigStep)}
     for whole in (False, True):  # what packages' files say is read only if it matters
         try:
-            names = names_of(debs, lock.packages, whole=whole)
+            names = family_of(recipe.base).names(debs, lock.packages, whole=whole)
         except WorkError:
             return
         faults = sorted_faults(find_faults(recipe, built, lock, names))

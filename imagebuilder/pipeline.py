@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from imagebuilder.errors import Fault, InputError
+from imagebuilder.families.protocol import Archives
+from imagebuilder.families.registry import families, family_of
 from imagebuilder.image.types import read_image
-from imagebuilder.lock.changes import PackageChange, counted, find_changes, suites_in
+from imagebuilder.lock.changes import PackageChange, Suites, counted, find_changes
 from imagebuilder.lock.file import (
     find_lock,
     find_siblings,
@@ -218,7 +221,7 @@ def resolved_lock(
     )
     changes: tuple[PackageChange, ...] = ()
     if previous and lock != previous:
-        ask = suites_in(recipe, mirrors_of(settings), settings.cache)
+        ask = suites_in(recipe, mirrors_of(settings), settings)
         changes = find_changes(previous, lock, recipe, ask)
     if lock != previous:
         make_lock_file(lock, path)
@@ -236,7 +239,7 @@ def resolve(
     allow_older: bool = False,
 ) -> Lock:
     """The lock of `recipe` against the mirrors of this host, as make_lock(); no file is written."""
-    from imagebuilder.lock.resolve import make_lock
+    from imagebuilder.resolve import make_lock
 
     with ui.step(f"lock {recipe.profile}") as step:
         lock = make_lock(
@@ -253,9 +256,18 @@ def resolve(
     return lock
 
 
-def mirrors_of(settings: Settings) -> Mapping[str, str]:
-    """The archives this host reaches: environment, site file, apt's own sources."""
-    from imagebuilder.lock.mirrors import find_mirrors
+def suites_in(
+    recipe: Recipe, mirrors: Mapping[str, str], settings: Settings
+) -> Callable[[Sequence[str]], Suites]:
+    """What tells the suites of packages from the indexes that `recipe` was just solved against."""
+    archives = Archives(mirrors, settings.cache)
+    return partial(family_of(recipe.base).find_suites, recipe, archives)
 
+
+def mirrors_of(settings: Settings) -> Mapping[str, str]:
+    """The archives this host reaches: environment, site file, the host's own sources."""
     site = load_site(settings, find_home(os.environ), []).file
-    return find_mirrors(site.mirrors, os.environ)
+    found: dict[str, str] = {}
+    for family in families():
+        found |= family.find_mirrors(site.mirrors, os.environ)
+    return found

@@ -18,12 +18,14 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from imagebuilder.digest import Json, digest_of
-from imagebuilder.lock.types import Lock
+from imagebuilder.families.protocol import Packages
+from imagebuilder.families.registry import family_of
+from imagebuilder.lock.types import Lock, LockedPackage
 from imagebuilder.playbook.step import playbook_steps
 from imagebuilder.reasons import LayerRecord, differences
 from imagebuilder.recipe.expectations import plain
-from imagebuilder.recipe.types import Overlay, Recipe, TreeFile
-from imagebuilder.steps.bootstrap.step import BootstrapStep
+from imagebuilder.recipe.types import Base, Overlay, Recipe, TreeFile
+from imagebuilder.steps.bootstrap import BootstrapStep
 from imagebuilder.steps.build import BuildStep
 from imagebuilder.steps.config import ConfigStep
 from imagebuilder.steps.finalise import FinaliseStep
@@ -182,10 +184,8 @@ def make_steps(recipe: Recipe, lock: Lock) -> list[Step]:
         BootstrapStep(
             base=base.name,
             engine=base.engine,
-            suite=base.suite,
-            architecture=base.architecture,
-            packages=lock.layer("").packages,
-            path_excludes=base.path_excludes,
+            family=family_of(base),
+            first=packages_of(base, lock.layer("").packages, lock.layer("").epoch),
             epoch=lock.layer("").epoch,
         )
     ]
@@ -218,7 +218,7 @@ def finalise_step(recipe: Recipe, lock: Lock) -> FinaliseStep:
     """The step that makes the root the image's."""
     return FinaliseStep(
         profile=recipe.profile,
-        packages={f"{p.name}:{p.architecture}": p.version for p in lock.packages},
+        packages={family_of(recipe.base).identity(p): p.version for p in lock.packages},
         cmdline=recipe.cmdline,
         listens=recipe.listens,
         expects=expects_of(recipe),
@@ -238,6 +238,11 @@ def initrd_reach(overlays: Sequence[Overlay]) -> int:
     return saying[-1] + 1 if saying else len(overlays)
 
 
+def packages_of(base: Base, packages: tuple[LockedPackage, ...], epoch: int) -> Packages:
+    """Packages to be installed in a root of `base`."""
+    return Packages(base.suite, base.architecture, packages, base.path_excludes, epoch)
+
+
 def packages_steps(recipe: Recipe, overlay: Overlay, lock: Lock) -> list[Step]:
     """The packages of one overlay; none when it adds none."""
     layer = lock.layer(overlay.name)
@@ -246,10 +251,8 @@ def packages_steps(recipe: Recipe, overlay: Overlay, lock: Lock) -> list[Step]:
     return [
         PackagesStep(
             overlay=overlay.name,
-            suite=recipe.base.suite,
-            architecture=recipe.base.architecture,
-            packages=layer.packages,
-            path_excludes=recipe.base.path_excludes,
+            family=family_of(recipe.base),
+            added=packages_of(recipe.base, layer.packages, layer.epoch),
             epoch=layer.epoch,
         )
     ]
@@ -261,14 +264,13 @@ def build_steps(recipe: Recipe, overlay: Overlay, lock: Lock, epoch: int) -> lis
     return [
         BuildStep(
             overlay=overlay.name,
-            suite=recipe.base.suite,
-            architecture=recipe.base.architecture,
+            family=family_of(recipe.base),
+            tools=packages_of(recipe.base, locked[build.name].packages, epoch),
             kernel=recipe.base.kernel,
             locked=locked[build.name],
             script=build.script,
             environment=build.env,
             python=build.python,
-            path_excludes=recipe.base.path_excludes,
             epoch=epoch,
         )
         for build in overlay.builds

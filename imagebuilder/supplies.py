@@ -8,8 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from imagebuilder.families.registry import family_of
+from imagebuilder.fetch import fetch
 from imagebuilder.lock.builds import SOURCE_ARCHITECTURE
-from imagebuilder.lock.pool import fetch, missing_packages, missing_wheels
+from imagebuilder.lock.pool import missing_packages, missing_wheels
 from imagebuilder.lock.storage import check_free
 from imagebuilder.lock.types import Lock, LockedWheel
 from imagebuilder.lock.verified import Locked, Pool, name_of
@@ -47,6 +49,7 @@ def supplies(
     def get(doubted: frozenset[str] = frozenset()) -> frozenset[str]:
         return fetch(
             lock,
+            family_of(recipe.base),
             mirrors,
             recipe.sources,
             debs,

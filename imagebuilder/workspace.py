@@ -7,21 +7,24 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 from imagebuilder.errors import WorkError
 from imagebuilder.lock.verified import Pool
 from imagebuilder.process import Completed, Word, run
 from imagebuilder.sandbox import Bind, Sandbox, folders_of
 
+if TYPE_CHECKING:  # it works in one of these
+    from imagebuilder.families.protocol import Family
+
 
 @dataclass(frozen=True)
 class Workspace:
     """The world of one step.
 
-    `lower` (topmost first) and `upper` are names below `work`; `pool` is what lock's fetch()
-    filled; `epoch` is SOURCE_DATE_EPOCH of the layer.  `on_line` sees each line of output,
-    `on_note` what the step has to tell the person at its end.
+    `lower` (topmost first) and `upper` are names below `work`; `pool` is what a fetch filled, and
+    `family` has made the packages in it.  `epoch` is SOURCE_DATE_EPOCH of the layer.  `on_line`
+    sees each line of output, `on_note` what the step has to tell the person at its end.
     """
 
     work: Path
@@ -30,6 +33,7 @@ class Workspace:
     epoch: int
     log: Path
     pool: Pool
+    family: Family
     on_line: Callable[[str], None] | None = field(default=None, compare=False)
     on_note: Callable[[str], None] | None = field(default=None, compare=False)
 

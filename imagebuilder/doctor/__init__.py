@@ -26,10 +26,10 @@ from imagebuilder.doctor.host import (
 )
 from imagebuilder.doctor.inputs import examine_inputs, examine_site
 from imagebuilder.doctor.serve import examine_serve
+from imagebuilder.families.apt.engines.dib import DIB
+from imagebuilder.families.apt.engines.mkosi import MKOSI
 from imagebuilder.process import base_environment
 from imagebuilder.settings import Settings, find_home
-from imagebuilder.steps.bootstrap.dib import DIB
-from imagebuilder.steps.bootstrap.mkosi import MKOSI
 from imagebuilder.ui import table
 
 __all__ = ["Health", "HostFinding", "examine", "examine_boot", "examine_serve", "render_findings"]

@@ -15,12 +15,12 @@ from pathlib import Path
 
 from imagebuilder.doctor.finding import Health, HostFinding
 from imagebuilder.errors import HostError
+from imagebuilder.families.tool import Tool, check_tool, find_tool
 from imagebuilder.files import scratch
 from imagebuilder.playbook.step import check_ansible, find_ansible
 from imagebuilder.process import run
 from imagebuilder.sandbox import check_sandbox
 from imagebuilder.share import INSTALLED, SHARE
-from imagebuilder.steps.bootstrap.tool import Tool, check_tool, find_tool
 from imagebuilder.ui import format_size
 
 OLDEST_PYTHON = (3, 11)

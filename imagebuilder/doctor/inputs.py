@@ -16,8 +16,8 @@ import requests
 
 from imagebuilder.doctor.finding import Health, HostFinding
 from imagebuilder.errors import Fault, ImagebuilderError, InputError
-from imagebuilder.lock.apt import keyring_package
-from imagebuilder.lock.mirrors import DEFAULTS, find_mirrors
+from imagebuilder.families.apt.apt import keyring_package
+from imagebuilder.families.apt.mirrors import DEFAULTS, find_mirrors
 from imagebuilder.recipe.model import ArchiveModel, BaseFile, SiteFile
 from imagebuilder.recipe.positions import load_document
 from imagebuilder.recipe.validate import ModelT, parse_model

@@ -10,11 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from imagebuilder.errors import ImagebuilderError
+from imagebuilder.families.registry import family_of
+from imagebuilder.fetch import fetch
 from imagebuilder.fsck.types import Checked, Damage
 from imagebuilder.lock.builds import environments, every_package
 from imagebuilder.lock.file import load_lock
 from imagebuilder.lock.kept import CONTROL, NAMES, find_kept
-from imagebuilder.lock.pool import fetch, is_right
+from imagebuilder.lock.pool import is_right
 from imagebuilder.lock.types import Lock
 from imagebuilder.pipeline import mirrors_of
 from imagebuilder.recipe.load import load_recipe
@@ -97,10 +99,12 @@ def fetch_again(settings: Settings, ui: Ui, locks: list[Lock], wrong: set[str]) 
         if not wanted:
             continue
         try:
+            recipe = load_recipe(lock.profile, settings)
             fetch(
                 lock,
+                family_of(recipe.base),
                 mirrors_of(settings),
-                load_recipe(lock.profile, settings).sources,
+                recipe.sources,
                 debs,
                 wheels,
                 settings.cache,

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from imagebuilder.lock.apt import in_use
 from imagebuilder.lock.builds import every_package
-from imagebuilder.lock.madison import Suites, find_suites
-from imagebuilder.lock.resolve import make_apt_of
 from imagebuilder.lock.types import Lock, LockedPackage
 from imagebuilder.recipe.types import Recipe, Source
 from imagebuilder.ui import format_count
+
+# Which suites have a package in a version, by (name, version).
+Suites = Mapping[tuple[str, str], Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -119,16 +118,3 @@ def is_mixed(source: Source | None) -> bool:
     if source is None:
         return False
     return len({is_security(suite) for suite in source.suites}) > 1
-
-
-def suites_in(
-    recipe: Recipe, mirrors: Mapping[str, str], cache: Path
-) -> Callable[[Sequence[str]], Suites]:
-    """What tells the suites of packages from the lists that `recipe` was just solved against."""
-
-    def ask(names: Sequence[str]) -> Suites:
-        apt = make_apt_of(recipe, mirrors, cache)
-        with in_use(apt):
-            return find_suites(apt, names)
-
-    return ask

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from imagebuilder.digest import Json, digest_of
 from imagebuilder.lock.builds import build_differences
-from imagebuilder.lock.sources import asked_of
 from imagebuilder.lock.types import Lock, LockedLayer
-from imagebuilder.recipe.types import Overlay, Recipe
+from imagebuilder.recipe.types import Overlay, Recipe, Source
 
 
 def lock_differences(recipe: Recipe, lock: Lock) -> tuple[str, ...]:
@@ -46,6 +46,23 @@ def source_differences(recipe: Recipe, lock: Lock) -> Iterator[str]:
     changed = {key[0] for key in now.keys() & then.keys() if now[key] != then[key]}
     for source in sorted(changed):
         yield f"source {source} changed (address, suites, components, key, pins or snapshot)"
+
+
+def asked_of(source: Source) -> str:
+    """The digest of everything the recipe says of a source that decides what is taken from it."""
+    pins: list[Json] = [list(source.pin_packages), source.pin_priority]
+    if source.pin_version:
+        pins.append(source.pin_version)
+    said: Json = {
+        "id": source.id,
+        "suites": list(source.suites),
+        "components": list(source.components),
+        "origin": source.mirror or source.uri,
+        "key": list(source.fingerprints) if source.uri else source.key.name,
+        "pins": pins,
+        "snapshot": source.snapshot,
+    }
+    return digest_of(said)
 
 
 def overlay_differences(recipe: Recipe, lock: Lock) -> Iterator[str]:

@@ -3,60 +3,46 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.digest import digest_of_bytes
-from imagebuilder.files import Content, write_files
-from imagebuilder.lock.deb import Names, parse_names, read_control, read_names
-from imagebuilder.lock.pool import deb_path
-from imagebuilder.lock.types import LockedPackage
+from imagebuilder.files import Content
 
 CONTROL, NAMES = ".control", ".names"
+ALIAS = re.compile(rb"^Alias[ \t]*=(.*)", re.M)
 
 
-def control(debs: Path, package: LockedPackage) -> str:
-    """The control record of a package of the pool.  Raises WorkError when it is not there."""
-    deb = deb_path(debs, package.sha256)
-    if (known := find_kept(deb.with_suffix(CONTROL))) is not None:
-        return known
-    record, _ = read_control(deb)
-    write_files([kept(deb, CONTROL, record)])
-    return record
+@dataclass(frozen=True)
+class Names:
+    """Names in a package: `units` are files, links and aliases, `accounts` are users and groups.
 
-
-def names_of(debs: Path, packages: Sequence[LockedPackage], *, whole: bool = False) -> list[Names]:
-    """The names in each package, with `whole` also those that only its files have.
-
-    Raises WorkError for a package that is not in the pool.
+    `words` are those of its maintainer scripts, which can make what they name.  Not `whole` means
+    that files which may bring more names were not read.
     """
-    paths = [deb_path(debs, package.sha256) for package in packages]
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        found = list(threads.map(partial(find_or_read, whole=whole), paths))
-    write_files(content for _, new in found for content in new)
-    return [names for names, _ in found]
+
+    units: frozenset[str]
+    accounts: frozenset[str]
+    words: frozenset[str]
+    whole: bool
+
+    def render(self) -> str:
+        """The text that parse_names() reads."""
+        sets = (self.units, self.accounts, self.words)
+        return "\n".join(["whole" if self.whole else "", *(" ".join(sorted(s)) for s in sets)])
 
 
-def find_or_read(deb: Path, *, whole: bool) -> tuple[Names, list[Content]]:
-    """The names in a package, and what of them is not kept yet."""
-    names, new = find_names(deb), []
-    if names is None:
-        record, names = read_control(deb)
-        new = [kept(deb, CONTROL, record)]
-    elif names.whole or not whole:
-        return names, []
-    if whole and not names.whole:
-        names = read_names(deb, names)
-    return names, [*new, kept(deb, NAMES, names.render())]
+def parse_names(text: str) -> Names:
+    """The names in a text.  Raises ValueError."""
+    whole, *sets = text.split("\n")
+    units, accounts, words = (frozenset(each.split()) for each in sets)
+    return Names(units, accounts, words, whole=whole == "whole")
 
 
-def find_names(deb: Path) -> Names | None:
-    """The names of a package that were kept."""
-    known = find_kept(deb.with_suffix(NAMES))
-    return None if known is None else parse_names(known)
+def aliases_in(unit: bytes) -> set[str]:
+    """The other names that a unit has once it is enabled."""
+    return {name for line in ALIAS.findall(unit) for name in line.decode(errors="replace").split()}
 
 
 def kept(deb: Path, suffix: str, text: str) -> Content:

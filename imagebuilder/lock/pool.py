@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The package pool: every file by its sha256, fetched by apt's and pip's own transports.
+"""The package pool: every file by its sha256.
 
-debs/<sha256>.deb              verified, complete or absent
+debs/<sha256>.deb              verified, complete or absent; the suffix is that of the package
 debs/<sha256>.control, .names  what was read of it (kept.py)
 debs/<sha256>.src              a file of a source package
 wheels/<sha256>/<file name>    verified, complete or absent
@@ -14,21 +14,18 @@ from __future__ import annotations
 import contextlib
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import InputError, WorkError
-from imagebuilder.files import keep_file, keep_files, make_folder
-from imagebuilder.lock.apt import Apt, make_apt
+from imagebuilder.files import keep_file, make_folder
 from imagebuilder.lock.builds import SOURCE_ARCHITECTURE, environments, every_package
-from imagebuilder.lock.fetching import Download, fetch_debs
-from imagebuilder.lock.patience import PATIENCE, Patience, Progress, size_below, watched
+from imagebuilder.lock.patience import Patience, Progress, size_below, watched
 from imagebuilder.lock.storage import check_free, storing
 from imagebuilder.lock.types import Lock, LockedPackage, LockedWheel
 from imagebuilder.locks import folder_held
-from imagebuilder.recipe.types import Source
 from imagebuilder.ui import format_count
 
 UNFINISHED = ".unfinished"
@@ -41,60 +38,16 @@ SPARE_BYTES = 64 << 20
 SHARE_BYTES = 50_000_000
 
 
-def deb_path(debs: Path, sha256: str) -> Path:
-    """Where a package lies in the pool."""
-    return debs / f"{sha256}.deb"
-
-
 def package_path(debs: Path, package: LockedPackage) -> Path:
     """Where a package, or a file of a source package, lies in the pool."""
     if package.architecture == SOURCE_ARCHITECTURE:
         return debs / f"{package.sha256}.src"
-    return deb_path(debs, package.sha256)
+    return debs / f"{package.sha256}{PurePosixPath(package.path).suffix}"
 
 
 def wheel_path(wheels: Path, wheel: LockedWheel) -> Path:
     """Where a wheel lies in the pool."""
     return wheels / wheel.sha256 / wheel.filename
-
-
-def fetch(
-    lock: Lock,
-    mirrors: Mapping[str, str],
-    recipe_sources: tuple[Source, ...],
-    debs: Path,
-    wheels: Path,
-    cache: Path,
-    *,
-    offline: bool,
-    progress: Progress,
-    only: frozenset[str] | None = None,
-    doubted: frozenset[str] = frozenset(),
-    patience: Patience = PATIENCE,
-) -> frozenset[str]:
-    """See to it that the pool has every package and wheel of `lock`, or those whose sha256 is in
-    `only`; the sha256 of those fetched.
-
-    What has the right size is taken to be there; of `doubted` the content is read as well.
-
-    Raises InputError when `offline` and something is missing, HostError for a full disk and for a
-    mirror that is not reachable or too slow, and WorkError for a file that is gone from the mirror
-    or is not what the lock says.  What was complete before an error stays, and what was not is
-    continued.
-    """
-    packages = missing_packages(lock, debs, doubted, only)
-    files = missing_wheels(lock, wheels, doubted, only)
-    if offline and (packages or files):
-        raise offline_error(packages, files)
-    if packages:
-        with adding(debs, sum(package.size for package in packages)) as folder:
-            wanted = missing_packages(lock, debs, doubted, only)
-            apt = make_apt(recipe_sources, mirrors, cache, architecture=lock.architecture)
-            add_packages(apt, wanted, folder, debs, progress, patience)
-    if files:
-        with adding(wheels, sum(wheel.size for wheel in files)) as folder:
-            add_wheels(lock, folder, wheels, progress, patience, doubted, only)
-    return frozenset([*(p.sha256 for p in packages), *(w.sha256 for w in files)])
 
 
 def missing_packages(
@@ -203,27 +156,9 @@ def remove(path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def add_packages(
-    apt: Apt,
-    packages: Sequence[LockedPackage],
-    folder: Path,
-    debs: Path,
-    progress: Progress,
-    patience: Patience,
-) -> None:
-    """Fetch packages into `folder` and rename each that is right into the pool."""
-
-    def keep(downloads: Sequence[Download]) -> None:
-        for download in downloads:
-            download.path.chmod(0o644)
-        if downloads:
-            keep_files([(each.path, package_path(debs, each.package)) for each in downloads])
-
-    fetch_debs(apt, packages, folder, progress, keep, patience)
-
-
 def add_wheels(
     lock: Lock,
+    glibc: int,
     folder: Path,
     pool: Path,
     progress: Progress,
@@ -232,7 +167,7 @@ def add_wheels(
     only: frozenset[str] | None,
 ) -> None:
     """Fetch the wheels that are missing, an environment at a time, and keep each share of them."""
-    from imagebuilder.lock.wheels import Python, download, glibc_of  # slow; `plan` never needs it
+    from imagebuilder.lock.wheels import Python, download  # slow; `plan` never needs it
 
     missing = {wheel.sha256 for wheel in missing_wheels(lock, pool, doubted, only)}
     for layer in lock.layers:
@@ -241,7 +176,7 @@ def add_wheels(
             if not wanted:
                 continue
             where = f"python environment {env.path}"
-            python = Python(env.python, glibc_of(lock.packages), lock.architecture)
+            python = Python(env.python, glibc, lock.architecture)
             size = sum(wheel.size for wheel in wanted)
             what = f"Fetching {format_count(len(wanted), 'wheel')}"
             with watched(folder, size, what, progress, patience) as pace:

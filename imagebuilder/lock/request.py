@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the layers of a profile ask apt for."""
+"""What the layers of a profile ask a package manager for."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-# What mmdebstrap's variant `apt` starts from.  debootstrap installs the packages of Priority
-# required as well, but only those the archive has: make_repository() gives it the locked ones.
-FIRST = ("?essential", "apt")
-
 
 @dataclass(frozen=True)
 class Request:
     """What one layer asks for; `overlay` is "" for the base.
 
-    With `build`, it is what that build's tree has on top of all layers.  `file` is where the
-    overlay writes its packages, by their names in Debian; `elsewhere` the suite of another
-    distribution, which may have them under others.
+    With `build`, it is what that build's tree has on top of all layers, and the `sources` that it
+    unpacks.  `file` is where the overlay writes its packages, by their names in Debian;
+    `elsewhere` the suite of another distribution, which may have them under others.
     """
 
     overlay: str
@@ -26,11 +22,7 @@ class Request:
     build: str = ""
     file: Path | None = None
     elsewhere: str = ""
-
-    @property
-    def words(self) -> tuple[str, ...]:
-        """What apt is told to install."""
-        return self.packages if self.overlay else (*FIRST, *self.packages)
+    sources: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:

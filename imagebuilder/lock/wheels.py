@@ -7,7 +7,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,7 +21,7 @@ from imagebuilder.digest import Json, digest_of_file
 from imagebuilder.errors import FullError, HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.files import scratch
 from imagebuilder.lock.patience import Pace, SlowError, paced
-from imagebuilder.lock.types import LockedPackage, LockedPython, LockedWheel
+from imagebuilder.lock.types import LockedPython, LockedWheel
 from imagebuilder.process import Completed, run
 from imagebuilder.recipe.requirements import Requirement, load_requirements
 from imagebuilder.recipe.types import PythonEnv
@@ -86,30 +86,29 @@ class Python:
         }
 
 
-def python_of(packages: Sequence[LockedPackage], architecture: str, env: PythonEnv) -> Python:
-    """The Python that `packages` bring for `env`.  Raises InputError when none does."""
-    versions = {package.name: package.version for package in packages}
+def python_of(version: str, glibc: str, architecture: str, env: PythonEnv) -> Python:
+    """The Python of a root whose packages bring `env`'s interpreter in `version`.
+
+    `glibc` is the version of its C library.  Raises InputError where either is "".
+    """
     name = Path(env.interpreter).name
-    wanted = next((each for each in (name, f"{name}-minimal") if each in versions), "")
-    if not wanted:
+    if not version:
         raise InputError(
             f"no package brings {env.interpreter}",
             where=f"python environment {env.path}",
             hint=f"add {name} to the packages of its overlay, or of one before it",
         )
-    upstream = versions[wanted].rpartition(":")[2].partition("-")[0]
-    number = re.match(r"3\.\d+(\.\d+)?", upstream)
+    number = re.match(r"3\.\d+(\.\d+)?", version)
     if not number:
-        raise WorkError(f"{wanted} {versions[wanted]} is not a Python 3")
-    return Python(number[0], glibc_of(packages), architecture)
+        raise WorkError(f"{name} {version} is not a Python 3")
+    return Python(number[0], glibc_of(glibc), architecture)
 
 
-def glibc_of(packages: Iterable[LockedPackage]) -> int:
-    """The minor number of the C library among `packages`.  Raises InputError when none is."""
-    version = next((package.version for package in packages if package.name == "libc6"), "")
+def glibc_of(version: str) -> int:
+    """The minor number of a C library of this version.  Raises InputError for "", which is none."""
     number = re.match(r"2\.(\d+)", version)
     if not number:
-        raise InputError("wheels need a root with libc6", hint="choose another base")
+        raise InputError("wheels need a root with the GNU C library", hint="choose another base")
     return int(number[1])
 
 

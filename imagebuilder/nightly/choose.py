@@ -22,14 +22,13 @@ from typing import cast
 from imagebuilder.decode import find_object
 from imagebuilder.digest import digest_of_bytes
 from imagebuilder.files import write_file
-from imagebuilder.lock.changes import PackageChange, find_changes, suites_in
+from imagebuilder.lock.changes import PackageChange, find_changes
 from imagebuilder.lock.file import find_lock, find_siblings, lock_differences, render_lock
-from imagebuilder.lock.release import Release
 from imagebuilder.lock.storage import make_folder
-from imagebuilder.lock.types import Lock
+from imagebuilder.lock.types import Lock, LockedSource
 from imagebuilder.nightly.faults import TROUBLES
 from imagebuilder.nightly.upstream import Upstream
-from imagebuilder.pipeline import resolve
+from imagebuilder.pipeline import resolve, suites_in
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.settings import Settings
 from imagebuilder.ui import Ui
@@ -69,17 +68,17 @@ def choose_lock(recipe: Recipe, settings: Settings, upstream: Upstream, ui: Ui) 
     stale = lock_differences(recipe, there) if there else ()
     fallback = None if stale else there
     try:
-        seen = seen_in(upstream.releases(recipe))
-        if fallback and seen in (locked_in(fallback), read_memo(settings, fallback)):
+        seen = seen_in(upstream.sources(recipe))
+        if fallback and seen in (seen_in(fallback.sources), read_memo(settings, fallback)):
             return LockChoice(fallback, there, fallback)
         if stale:
             ui.note(f"the recipe changed since its lock: {'; '.join(stale)}")
         siblings = find_siblings(settings.lock_file(recipe.profile), ui.detail)
         lock = resolve(recipe, settings, ui, previous=there, siblings=siblings)
         if fallback and same_choice(lock, fallback):
-            write_memo(settings, fallback, locked_in(lock))
+            write_memo(settings, fallback, seen_in(lock.sources))
             return LockChoice(fallback, there, fallback)
-        ask = suites_in(recipe, upstream.mirrors, settings.cache)
+        ask = suites_in(recipe, upstream.mirrors, settings)
         changes = find_changes(there, lock, recipe, ask) if there else ()
         return LockChoice(lock, there, fallback, changes)
     except TROUBLES as error:
@@ -93,14 +92,9 @@ def same_choice(one: Lock, other: Lock) -> bool:
     return replace(one, sources=()) == replace(other, sources=())
 
 
-def seen_in(releases: Sequence[Release]) -> Seen:
-    """What the archives say tonight."""
-    return {f"{release.source.id} {release.suite}": release.sha256 for release in releases}
-
-
-def locked_in(lock: Lock) -> Seen:
-    """What they said when the lock was made."""
-    return {f"{source.id} {source.suite}": source.release_sha256 for source in lock.sources}
+def seen_in(sources: Sequence[LockedSource]) -> Seen:
+    """What archives said, tonight or when a lock was made."""
+    return {f"{source.id} {source.suite}": source.release_sha256 for source in sources}
 
 
 def memo_file(settings: Settings, profile: str) -> Path:

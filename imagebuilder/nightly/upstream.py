@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sources of a night: the Release file of each is asked for once, whatever profile wants it.
+"""The sources of a night: what each says of itself is asked for once, whatever profile wants it.
 
-It is fetched and verified as apt does it, without any list of packages: a tenth of a second where
+It is fetched and verified without any list of packages: a tenth of a second where
 nothing changed.
 """
 
@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from imagebuilder.errors import ImagebuilderError
-from imagebuilder.lock.apt import in_use, make_apt
-from imagebuilder.lock.release import Release
+from imagebuilder.families.protocol import Archives
+from imagebuilder.families.registry import family_of
 from imagebuilder.lock.storage import storing
-from imagebuilder.lock.update import load_releases
-from imagebuilder.recipe.types import Recipe, Source
+from imagebuilder.lock.types import LockedSource
+from imagebuilder.recipe.types import Base, Recipe, Source
 from imagebuilder.ui import Ui
 
 
@@ -27,23 +27,21 @@ class Upstream:
     mirrors: Mapping[str, str]
     cache: Path
     ui: Ui
-    said: dict[tuple[Source, str], tuple[Release, ...] | ImagebuilderError] = field(
+    said: dict[tuple[Source, str], tuple[LockedSource, ...] | ImagebuilderError] = field(
         default_factory=dict
     )
 
-    def releases(self, recipe: Recipe) -> tuple[Release, ...]:
-        """The Release files of every source of `recipe`.  Raises as make_apt(), load_releases()."""
+    def sources(self, recipe: Recipe) -> tuple[LockedSource, ...]:
+        """What every source of `recipe` says of itself.  Raises as Family.read_sources()."""
         return tuple(
-            release
-            for source in recipe.sources
-            for release in self.releases_of(source, recipe.base.architecture)
+            said for source in recipe.sources for said in self.said_by(source, recipe.base)
         )
 
-    def releases_of(self, source: Source, architecture: str) -> tuple[Release, ...]:
-        key = (source, architecture)
+    def said_by(self, source: Source, base: Base) -> tuple[LockedSource, ...]:
+        key = (source, base.architecture)
         if key not in self.said:
             try:
-                self.said[key] = self.fetch(source, architecture)
+                self.said[key] = self.fetch(source, base)
             except ImagebuilderError as error:
                 self.said[key] = error
         said = self.said[key]
@@ -51,16 +49,15 @@ class Upstream:
             raise type(said).of(said.faults)
         return said
 
-    def fetch(self, source: Source, architecture: str) -> tuple[Release, ...]:
+    def fetch(self, source: Source, base: Base) -> tuple[LockedSource, ...]:
         with storing(self.cache):
-            apt = make_apt(
-                [source], self.mirrors, self.cache, architecture=architecture, with_packages=False
+            archives = Archives(self.mirrors, self.cache)
+            return family_of(base).read_sources(
+                [source], archives, base.architecture, self.ui.detail
             )
-            with in_use(apt):
-                return load_releases(apt, self.ui.detail)
 
     @property
     def newest(self) -> int:
         """The date of the newest Release file that came, seconds since 1970; 0 for none."""
         came = [said for said in self.said.values() if not isinstance(said, ImagebuilderError)]
-        return max((release.date for said in came for release in said), default=0)
+        return max((source.date for said in came for source in said), default=0)

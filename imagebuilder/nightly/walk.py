@@ -19,9 +19,10 @@ from dataclasses import replace
 
 from imagebuilder import build as building
 from imagebuilder.errors import WorkError
+from imagebuilder.families.registry import family_of
+from imagebuilder.fetch import fetch
 from imagebuilder.image.types import read_image
 from imagebuilder.lock.file import find_lock, make_lock_file, render_lock
-from imagebuilder.lock.pool import fetch
 from imagebuilder.lock.types import Lock
 from imagebuilder.locks import held
 from imagebuilder.nightly.choose import LockChoice, choose_lock
@@ -201,6 +202,7 @@ def build_image(walk: Walk, world: World, recipe: Recipe, lock: Lock, plan: Plan
     with archives(walk), held(state / "locks" / "gc", shared=True):
         fetch(
             lock,
+            family_of(recipe.base),
             world.upstream.mirrors,
             recipe.sources,
             *pool_folders(state),

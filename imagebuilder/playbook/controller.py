@@ -17,7 +17,6 @@ from imagebuilder.playbook.machine_files import MACHINE_ID
 from imagebuilder.process import SBIN
 from imagebuilder.recipe.types import Playbook
 from imagebuilder.sandbox import Bind, Sandbox, folders_of
-from imagebuilder.steps.initrd import kernel_version
 from imagebuilder.workspace import Workspace
 
 HERE = Path(__file__).parent
@@ -133,7 +132,7 @@ def limit(playbook: Playbook, host: str) -> list[str]:
 def find_release(workspace: Workspace, kernel: str) -> str:
     """The release of the image's kernel, "" for a root without one."""
     try:
-        return kernel_version(workspace, kernel)
+        return workspace.family.kernel_release(workspace, kernel)
     except ImagebuilderError:  # no kernel package, or no dpkg
         return ""
 

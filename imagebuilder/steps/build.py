@@ -19,23 +19,23 @@ from pathlib import Path, PurePosixPath
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
-from imagebuilder.lock.builds import files_of, source_files
-from imagebuilder.lock.types import LockedBuild, LockedPackage, LockedSourcePackage
+from imagebuilder.families.protocol import Family, Packages
+from imagebuilder.lock.builds import source_files
+from imagebuilder.lock.types import LockedBuild, LockedPackage
 from imagebuilder.lock.verified import Locked
 from imagebuilder.recipe.types import PythonEnv, Script
 from imagebuilder.sandbox import INSIDE, Bind
 from imagebuilder.steps import clean
 from imagebuilder.steps.clean import run_clean
 from imagebuilder.steps.dkms import find_dkms_failure
-from imagebuilder.steps.initrd import kernel_version
-from imagebuilder.steps.packages import PackagesStep, check_apt, inputs_of
+from imagebuilder.steps.packages import PackagesStep, inputs_of
 from imagebuilder.steps.python import PythonStep
 from imagebuilder.steps.step import Step
 from imagebuilder.store.upper import walk
 from imagebuilder.workspace import Workspace, check_places
 
 VERSION = 1
-OUT, SOURCES, FILES = INSIDE / "out", INSIDE / "source", INSIDE / "files"
+OUT, SOURCES = INSIDE / "out", INSIDE / "source"
 MODULES = PurePosixPath("usr/lib/modules")
 HEADERS = "linux-headers-"
 # dkms(8) would build as soon as it is installed, for whatever kernel it takes to be the right one.
@@ -55,17 +55,18 @@ def tools_upper(upper: str) -> str:
 
 @dataclass(frozen=True)
 class BuildStep(Step):
-    """One build of an overlay.  `kernel` is the package that brings the image's kernel."""
+    """One build of an overlay, made with `tools`.  `kernel` is the package that brings the image's
+    kernel.
+    """
 
     overlay: str
-    suite: str
-    architecture: str
+    family: Family
+    tools: Packages
     kernel: str
     locked: LockedBuild
     script: Script
     environment: tuple[tuple[str, str], ...]
     python: PythonEnv | None
-    path_excludes: tuple[str, ...]
 
     @property
     def title(self) -> str:
@@ -76,7 +77,7 @@ class BuildStep(Step):
         return {
             "step": f"build {VERSION}.{clean.VERSION}",
             "kernel": self.kernel,
-            "packages": inputs_of(self.locked.packages),
+            "packages": inputs_of(self.tools.packages),
             "sources": {
                 f"{package.name} {package.version} {file.name}": file.sha256
                 for package in self.locked.source_packages
@@ -85,7 +86,7 @@ class BuildStep(Step):
             "wheels": {w.filename: w.sha256 for w in python.wheels} if python else {},
             "script": f"{self.script.name} {self.script.digest}",
             "environment": dict(self.environment),
-            "path-excludes": list(self.path_excludes),
+            "path-excludes": list(self.tools.path_excludes),
             "epoch": self.epoch,
         }
 
@@ -93,19 +94,19 @@ class BuildStep(Step):
     def takes(self) -> tuple[Locked, ...]:
         python = self.locked.python
         wheels = python.wheels if python else ()
-        return (*self.locked.packages, *source_files(self.locked), *wheels)
+        return (*self.tools.packages, *source_files(self.locked), *wheels)
 
     @property
     def checks(self) -> tuple[Callable[[], object], ...]:
-        return (check_apt,)
+        return (self.family.check_host,)
 
     def apply(self, workspace: Workspace) -> None:
         tools = replace(workspace, upper=tools_upper(workspace.upper))
         tools.tree.mkdir()
         tools.tree.chmod(0o755)
-        kernel = kernel_version(tools, self.kernel)
+        kernel = tools.family.kernel_release(tools, self.kernel)
         self.furnish(tools)
-        check_headers(tools, kernel, self.locked.packages)
+        check_headers(tools, kernel, self.tools.packages)
         workspace.out.mkdir()
         workspace.out.chmod(0o755)
         try:
@@ -122,15 +123,8 @@ class BuildStep(Step):
     def furnish(self, tools: Workspace) -> None:
         """Install what the build needs in its tree."""
         tools.run(["sh", "-c", NO_AUTOINSTALL])
-        if self.locked.packages:
-            PackagesStep(
-                overlay=self.overlay,
-                suite=self.suite,
-                architecture=self.architecture,
-                packages=self.locked.packages,
-                path_excludes=self.path_excludes,
-                epoch=self.epoch,
-            ).apply(tools)
+        if self.tools.packages:
+            PackagesStep(self.overlay, self.family, self.tools, epoch=self.epoch).apply(tools)
         if self.python and self.locked.python:
             python = self.locked.python
             interpreter = self.python.interpreter
@@ -141,7 +135,7 @@ class BuildStep(Step):
         sources = tools.work / f"{tools.upper}.source"
         sources.mkdir()
         for package in self.locked.source_packages:
-            unpack(tools, package, sources)
+            tools.family.unpack_source(package, sources, tools)
         program = tools.work / f"{tools.upper}.script"
         program.write_bytes(self.script.source.read_bytes())
         program.chmod(0o755)
@@ -174,22 +168,6 @@ def check_headers(tools: Workspace, kernel: str, packages: tuple[LockedPackage, 
             f"the image's kernel is {kernel}, and {', '.join(named)} has no headers for it",
             hint="imagebuilder lock PROFILE takes kernel and headers anew, from one archive",
         )
-
-
-def unpack(tools: Workspace, package: LockedSourcePackage, sources: Path) -> None:
-    """Unpack one source package at `sources`/NAME.
-
-    What its files are the lock has vouched for; dpkg-source checks them against the .dsc again.
-    """
-    files = tools.work / f"{tools.upper}.files" / package.name
-    files.mkdir(parents=True)
-    for file, path in zip(package.files, tools.pool.take(files_of(package)), strict=True):
-        shutil.copyfile(path, files / file.name)
-    tools.run(
-        ["dpkg-source", "--extract", FILES / package.files[0].name, SOURCES / package.name],
-        binds=[Bind(files, FILES), Bind(sources, SOURCES, writable=True)],
-    )
-    shutil.rmtree(files)
 
 
 def check_result(workspace: Workspace, kernel: str) -> None:

@@ -30,20 +30,12 @@ IDENTITY = (
     "/loader/random-seed", "/boot/efi/loader/random-seed",
 )  # fmt: skip
 
-SOURCES = """\
-# This root is immutable: packages are added in its recipe, not on the node.
-# Its exact packages and the suites they are from are in the image's manifest.
-"""
-
-# Arguments: image id, image version, sources.list.  The link of /etc/resolv.conf is the resolver's
+# Arguments: image id, image version.  The link of /etc/resolv.conf is the resolver's
 # business when the root has one; a copy of a builder's file is nobody's.
 FINALISE = f"""\
-set -eu
 rm -rf -- {" ".join(IDENTITY)}
 : > /etc/machine-id
 [ -L /etc/resolv.conf ] || rm -f /etc/resolv.conf
-mkdir -p /etc/apt
-printf '%s' "$3" > /etc/apt/sources.list
 file=/usr/lib/os-release
 [ -f "$file" ] || file=/etc/os-release
 sed -i '/^IMAGE_ID=/d; /^IMAGE_VERSION=/d' "$file"
@@ -57,7 +49,7 @@ touch /etc/.updated /var/.updated
 
 @dataclass(frozen=True)
 class FinaliseStep(Step):
-    """The last layer.  `packages` is what dpkg must say is installed: name to version.
+    """The last layer.  `packages` is what must be installed: identity to version.
 
     The command line, the ports and what the image is judged by are not written into the root, but
     a part of what IMAGE_VERSION names.
@@ -83,21 +75,20 @@ class FinaliseStep(Step):
         }
 
     def apply(self, workspace: Workspace) -> None:
-        workspace.run(["sh", "-c", FINALISE, "sh", self.profile, self.version, SOURCES])
+        script = f"set -eu\n{workspace.family.finalise()}{FINALISE}"
+        workspace.run(["sh", "-c", script, "sh", self.profile, self.version])
         installed = check_installed(workspace, self.packages)
         workspace.facts.write_text(json.dumps(installed))
 
 
 def check_installed(workspace: Workspace, locked: Mapping[str, str]) -> dict[str, int]:
-    """The root's dpkg must list the locked packages, all configured, and no others.
+    """The root must list the locked packages as installed, all whole, and no others.
 
     Returns their installed sizes in bytes.  Raises WorkError with the difference.
     """
-    form = "${db:Status-Abbrev} ${Package}:${Architecture} ${Version} ${Installed-Size} .\\n"
-    said = workspace.ask(["dpkg-query", "--show", f"--showformat={form}"]).stdout
-    rows = [line.split() for line in said.splitlines()]
-    installed = {row[1]: row[2] for row in rows if row[0] == "ii"}
-    broken = [row[1] for row in rows if row[0] != "ii"]
+    found = workspace.family.installed(workspace)
+    installed = {name: one.version for name, one in found.items() if one.whole}
+    broken = [name for name, one in found.items() if not one.whole]
     wrong = [
         *(f"{n} is not configured" for n in broken),
         *(f"{n} {v} is missing" for n, v in locked.items() if installed.get(n) is None),
@@ -114,5 +105,4 @@ def check_installed(workspace: Workspace, locked: Mapping[str, str]) -> dict[str
             f"the root differs from its lock: {'; '.join(wrong[:5])}{more}",
             hint="a script of an overlay installs or removes packages: list them under `packages:`",
         )
-    # Installed-Size is in KiB and optional (deb-control(5)).
-    return {row[1]: int(row[3]) * 1024 if row[3].isdigit() else 0 for row in rows}
+    return {name: one.size for name, one in found.items()}

@@ -7,13 +7,11 @@ makes a new initrd, and dracut runs beside what follows.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from imagebuilder.digest import Json
-from imagebuilder.errors import InputError
 from imagebuilder.recipe.types import TreeFile
 from imagebuilder.sandbox import INSIDE, Bind
 from imagebuilder.steps.generated import files_input
@@ -25,8 +23,6 @@ VERSION = 2
 OUT = INSIDE / "out"
 # An initrd and all that it is packed from.
 INITRD_BYTES = 300_000_000
-# Where Debian's kernel packages have it: up to trixie, and since Linux 7 in forky.
-VMLINUZ = re.compile(r"^(?:/boot/vmlinuz-(\S+)|/usr/lib/modules/([^/\s]+)/vmlinuz)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -52,7 +48,7 @@ class InitrdStep(Step):
         }
 
     def apply(self, workspace: Workspace) -> None:
-        version = kernel_version(workspace, self.kernel)
+        version = workspace.family.kernel_release(workspace, self.kernel)
         run_place(workspace, self.files)
         workspace.out.mkdir()
         workspace.out.chmod(0o755)
@@ -73,33 +69,3 @@ class InitrdStep(Step):
             env={"SOURCE_DATE_EPOCH": "0"},
         )
         (workspace.out / "initrd.img").chmod(0o644)
-
-
-def kernel_version(workspace: Workspace, kernel: str) -> str:
-    """The release (`uname -r`) of the one kernel that the package `kernel` brings.
-
-    Follows the package's own metadata: a metapackage depends, over one or more others, on the
-    package that ships the kernel itself.  Never by file order (kairos #2522, warewulf #2199).
-    Raises InputError.
-    """
-    form = "${Package} ${Depends}\\n"
-    said = workspace.ask(["dpkg-query", "--show", f"--showformat={form}", "linux-*"]).stdout
-    depends = {words[0]: words[1:] for words in map(str.split, said.splitlines())}
-    listed = workspace.ask(["dpkg", "-L", *brought_by(kernel, depends)], check=False).stdout
-    found = sorted({one or other for one, other in VMLINUZ.findall(listed)})
-    if len(found) != 1:
-        raise InputError(
-            f"the package {kernel} brings {len(found)} kernels: {', '.join(found) or 'none'}",
-            hint="name one kernel package under `kernel:` of the base",
-        )
-    return str(found[0])
-
-
-def brought_by(package: str, depends: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """`package` and those it depends on, over any number of others, as far as `depends` knows."""
-    wanted, seen = [package], {package: None}
-    while wanted:
-        new = [name for name in depends.get(wanted.pop(), ()) if name in depends]
-        wanted.extend(name for name in new if name not in seen)
-        seen.update(dict.fromkeys(new))
-    return tuple(seen)

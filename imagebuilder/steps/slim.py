@@ -23,7 +23,6 @@ from imagebuilder.process import Word
 from imagebuilder.recipe.types import Recipe, Slim
 from imagebuilder.slim.types import FAULT, Order
 from imagebuilder.steps.clean import run_clean
-from imagebuilder.steps.initrd import kernel_version
 from imagebuilder.steps.step import Step
 from imagebuilder.workspace import Workspace
 
@@ -67,7 +66,7 @@ class SlimStep(Step):
             firmware=slim.firmware,
             wanted=self.firmware,
             modules=slim.modules,
-            kernel=kernel_version(workspace, self.kernel) if slim.modules else "",
+            kernel=workspace.family.kernel_release(workspace, self.kernel) if slim.modules else "",
             unlinked=slim.unlinked,
         )
         said = run_slim(workspace, order)

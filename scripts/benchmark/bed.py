@@ -25,10 +25,11 @@ from ruamel.yaml import YAML
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import HostError
+from imagebuilder.families.apt.kept import control
+from imagebuilder.families.apt.mirrors import find_mirrors
+from imagebuilder.families.registry import family_of
+from imagebuilder.fetch import fetch
 from imagebuilder.lock.file import load_lock
-from imagebuilder.lock.kept import control
-from imagebuilder.lock.mirrors import find_mirrors
-from imagebuilder.lock.pool import fetch
 from imagebuilder.lock.types import Lock, LockedPackage
 from imagebuilder.pipeline import settled_lock
 from imagebuilder.process import Completed, Word, run
@@ -288,10 +289,12 @@ def fill(place: Place, profile: str, pool: Path, progress: PoolProgress) -> None
     """
     settings, lock = place.settings, place.lock(profile)
     site = load_site(settings, find_home(os.environ), []).file
+    recipe = place.recipe(profile)
     fetch(
         lock,
+        family_of(recipe.base),
         find_mirrors(site.mirrors, os.environ),
-        place.recipe(profile).sources,
+        recipe.sources,
         pool / "debs",
         pool / "wheels",
         settings.cache,

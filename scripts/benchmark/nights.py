@@ -18,7 +18,6 @@ from imagebuilder.digest import Json, digest_of_file
 from imagebuilder.errors import WorkError
 from imagebuilder.image.types import load_image
 from imagebuilder.lock.file import make_lock_file
-from imagebuilder.lock.pool import deb_path
 from imagebuilder.lock.types import Lock, LockedLayer
 from imagebuilder.nightly.weigh import weigh_tree
 from imagebuilder.process import run
@@ -143,10 +142,10 @@ def renew(place: Place, profile: str, name: str) -> Lock:
     (old,) = [package for package in lock.packages if package.name == name]
     debs = place.state / "debs"
     with TemporaryDirectory(dir=place.state) as folder:
-        deb = repack(deb_path(debs, old.sha256), Path(folder))
+        deb = repack(debs / f"{old.sha256}.deb", Path(folder))
         sha256 = digest_of_file(deb)
         new = replace(old, version=old.version + SUFFIX, sha256=sha256, size=deb.stat().st_size)
-        deb.replace(deb_path(debs, sha256))
+        deb.replace(debs / f"{sha256}.deb")
     changed = False
     layers: list[LockedLayer] = []
     for layer in lock.layers:

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from imagebuilder.digest import digest_of
-from imagebuilder.lock.mirrors import find_mirrors
+from imagebuilder.families.apt.mirrors import find_mirrors
 from imagebuilder.process import Word, run
 from tests.workshop import CHECKOUT
 

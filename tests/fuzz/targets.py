@@ -14,15 +14,15 @@ from imagebuilder.cli.summary import render_image
 from imagebuilder.decode import decode_box, encode_box
 from imagebuilder.digest import canonical_json
 from imagebuilder.errors import InputError
+from imagebuilder.families.apt.claims import check_names, tell_old
+from imagebuilder.families.apt.deb822 import parse_release
+from imagebuilder.families.apt.mirrors import find_mirrors
+from imagebuilder.families.apt.release import Release, check_ends
+from imagebuilder.families.apt.sources import locked_source
 from imagebuilder.image.diff import diff_images
 from imagebuilder.image.types import Image, decode_image, encode_image, find_image
 from imagebuilder.live.entries import load_live
-from imagebuilder.lock.claims import check_names, tell_old
-from imagebuilder.lock.deb822 import parse_release
 from imagebuilder.lock.file import load_lock, render_lock
-from imagebuilder.lock.mirrors import find_mirrors
-from imagebuilder.lock.release import Release, check_ends
-from imagebuilder.lock.sources import locked_source
 from imagebuilder.nightly.history import load_night
 from imagebuilder.nodes.given import read_given
 from imagebuilder.nodes.load import load_nodes

@@ -16,6 +16,7 @@ import pytest
 
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import WorkError
+from imagebuilder.families.apt.family import APT
 from imagebuilder.lock.verified import Pool
 from imagebuilder.playbook.step import AnsibleStep
 from imagebuilder.recipe.stages import digests_of_project
@@ -79,6 +80,7 @@ class Builder:
             EPOCH,
             work / "log",
             Pool(work, work),
+            APT,
             on_note=self.notes.setdefault(name, []).append,
         )
 

@@ -13,6 +13,8 @@ import pytest
 
 from imagebuilder.digest import digest_of_bytes
 from imagebuilder.errors import InputError, WorkError
+from imagebuilder.families.apt.family import APT
+from imagebuilder.families.protocol import Packages
 from imagebuilder.lock.types import LockedBuild, LockedFile, LockedPackage, LockedSourcePackage
 from imagebuilder.lock.verified import Pool
 from imagebuilder.process import run
@@ -54,7 +56,13 @@ def tiny(busybox: Path, tmp_path: Path) -> Workspace:
         (root / "lib").symlink_to("usr/lib")
     (busybox / "u1").mkdir()
     return Workspace(
-        busybox, ("c",), "u1", 1_790_000_000, tmp_path / "log", Pool(tmp_path / "debs", tmp_path)
+        busybox,
+        ("c",),
+        "u1",
+        1_790_000_000,
+        tmp_path / "log",
+        Pool(tmp_path / "debs", tmp_path),
+        APT,
     )
 
 
@@ -84,14 +92,13 @@ def step(folder: Path, program: str, locked: LockedBuild = NOTHING) -> BuildStep
     script = Script("builds/modules", digest_of_bytes(path.read_bytes()), path)
     return BuildStep(
         overlay="gpu",
-        suite="test",
-        architecture="amd64",
+        family=APT,
+        tools=Packages("test", "amd64", locked.packages, (), 1_790_000_000),
         kernel="linux-image-amd64",
         locked=locked,
         script=script,
         environment=(("TARGET", "sm_89"),),
         python=None,
-        path_excludes=(),
         epoch=1_790_000_000,
     )
 

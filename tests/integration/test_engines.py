@@ -16,14 +16,16 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError
+from imagebuilder.families.apt.bootstrap import ENGINES
+from imagebuilder.families.apt.family import APT
+from imagebuilder.families.tool import check_tool
 from imagebuilder.lock.file import load_lock
 from imagebuilder.lock.verified import Pool
 from imagebuilder.plan import make_plan
 from imagebuilder.process import run
 from imagebuilder.recipe.load import load_recipe
 from imagebuilder.settings import load_settings
-from imagebuilder.steps.bootstrap.step import ENGINES, BootstrapStep
-from imagebuilder.steps.bootstrap.tool import check_tool
+from imagebuilder.steps.bootstrap import BootstrapStep
 from imagebuilder.store.repository import Store
 from imagebuilder.store.upper import settle, walk
 from imagebuilder.supplies import pool_folders
@@ -82,9 +84,8 @@ def base(workshop: Workshop) -> BootstrapStep:
     lock = load_lock(settings.lock_file("generic"))
     step = make_plan(load_recipe("generic", settings), lock, layers=()).steps[0].step
     assert isinstance(step, BootstrapStep)
-    return replace(
-        step, packages=tuple(p for p in step.packages if not p.name.startswith(LEFT_OUT))
-    )
+    packages = tuple(p for p in step.first.packages if not p.name.startswith(LEFT_OUT))
+    return replace(step, first=replace(step.first, packages=packages))
 
 
 def make(step: BootstrapStep, work: Path, workshop: Workshop) -> Path:
@@ -92,7 +93,7 @@ def make(step: BootstrapStep, work: Path, workshop: Workshop) -> Path:
     (work / "u").mkdir(parents=True)
     (work / "u").chmod(0o755)
     workspace = Workspace(
-        work, (), "u", step.epoch, work / "log", Pool(*pool_folders(workshop.state))
+        work, (), "u", step.epoch, work / "log", Pool(*pool_folders(workshop.state)), APT
     )
     step.apply(workspace)
     settle(workspace.tree, [])

@@ -16,6 +16,7 @@ import pytest
 
 from imagebuilder.build import Site, make_layers
 from imagebuilder.digest import Json
+from imagebuilder.families.apt.family import APT
 from imagebuilder.files import point_link
 from imagebuilder.fsck.check import check_all
 from imagebuilder.fsck.types import Checked
@@ -183,7 +184,7 @@ def test_a_build_records_the_commit_of_each_layer(world: World) -> None:
         for name, digest in made.items()
     )
     with workplace(state, "building") as work, Pool(state / "debs", state / "wheels") as pool:
-        site = Site(state, store, quiet(), work, state / "logs", pool)
+        site = Site(state, store, quiet(), work, state / "logs", pool, APT)
         make_layers(Plan("demo", VERSION, 1, (), steps, ready=False), site)
     for name, digest in made.items():
         record = find_record(state, digest)

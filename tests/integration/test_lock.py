@@ -8,14 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.families.apt.family import APT
+from imagebuilder.families.apt.mirrors import find_mirrors
+from imagebuilder.families.apt.repository import make_repository
+from imagebuilder.families.protocol import Packages
+from imagebuilder.fetch import fetch
 from imagebuilder.lock.file import load_lock, lock_differences, make_lock_file
-from imagebuilder.lock.mirrors import find_mirrors
-from imagebuilder.lock.pool import fetch
-from imagebuilder.lock.repository import make_repository
-from imagebuilder.lock.resolve import make_lock
 from imagebuilder.lock.verified import Pool
 from imagebuilder.process import run
 from imagebuilder.recipe.types import Base, Boot, ExpiredRelease, Overlay, Recipe, Source
+from imagebuilder.resolve import make_lock
 
 ARCHIVE = Source(
     "debian-forky", ("forky",), ("main",),
@@ -70,15 +72,14 @@ def test_the_real_archive_locks_fetches_and_installs(tmp_path: Path) -> None:
 
     debs, wheels, shown = tmp_path / "debs", tmp_path / "wheels", Counted()
     fetch(
-        lock, mirrors, RECIPE.sources, debs, wheels, cache, offline=False, progress=shown
+        lock, APT, mirrors, RECIPE.sources, debs, wheels, cache, offline=False, progress=shown
     )  # fmt: skip
     assert shown.count == shown.total == sum(package.size for package in lock.packages)
 
     base = lock.layer("").packages
     repository, root = tmp_path / "repository", tmp_path / "root"
-    make_repository(
-        base, Pool(debs, wheels), repository, suite="forky", architecture="amd64", epoch=lock.epoch
-    )  # fmt: skip
+    served = Packages("forky", "amd64", base, (), lock.epoch)
+    make_repository(served, Pool(debs, wheels), repository)
     run([
         "unshare", "--mount", "--pid", "--fork", "--kill-child",
         "mmdebstrap", "--quiet", "--mode=root", "--variant=apt", "--format=directory",

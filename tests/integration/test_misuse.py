@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import InputError
+from imagebuilder.families.apt.family import APT
 from imagebuilder.image.types import read_image
 from imagebuilder.lock.verified import Pool
 from imagebuilder.process import Completed, run
-from imagebuilder.steps.initrd import kernel_version
 from imagebuilder.store.repository import Store
 from imagebuilder.workspace import Workspace
 from tests.integration.changes import add_file, change_overlay, leftovers, refs
@@ -136,8 +136,8 @@ def test_kernel_that_is_not_the_only_one(shop: Workshop, tmp_path: Path) -> None
     assert isinstance(root, dict)
     store.checkout(str(root["commit"]), tmp_path / "c")
     pool = tmp_path / "pool"
-    workspace = Workspace(tmp_path, ("c",), "u", 1, tmp_path / "log", Pool(pool, pool))
-    release = kernel_version(workspace, "linux-image-amd64")
+    workspace = Workspace(tmp_path, ("c",), "u", 1, tmp_path / "log", Pool(pool, pool), APT)
+    release = APT.kernel_release(workspace, "linux-image-amd64")
     assert (tmp_path / "c/usr/lib/modules" / release).is_dir()
     plant = """
 for name in one two; do
@@ -153,10 +153,10 @@ done
 """
     workspace.run(["sh", "-euc", plant])
     with pytest.raises(InputError, match="linux-image-two brings 2 kernels: one, two"):
-        kernel_version(workspace, "linux-image-two")
+        APT.kernel_release(workspace, "linux-image-two")
     with pytest.raises(InputError, match="linux-image-three brings 0 kernels: none"):
-        kernel_version(workspace, "linux-image-three")
-    assert kernel_version(workspace, "linux-image-amd64") == release
+        APT.kernel_release(workspace, "linux-image-three")
+    assert APT.kernel_release(workspace, "linux-image-amd64") == release
 
 
 @pytest.mark.parametrize(

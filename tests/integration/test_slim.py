@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import WorkError
+from imagebuilder.families.apt.family import APT
 from imagebuilder.lock.verified import Pool
 from imagebuilder.recipe.types import Slim
 from imagebuilder.steps.slim import SlimStep
@@ -29,7 +30,7 @@ def workspace_of(work: Path) -> Workspace:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content)
     (work / "u").mkdir(mode=0o755)
-    return Workspace(work, ("c",), "u", 1, work / "log", Pool(work, work))
+    return Workspace(work, ("c",), "u", 1, work / "log", Pool(work, work), APT)
 
 
 def test_the_layer_has_what_is_left(busybox: Path) -> None:

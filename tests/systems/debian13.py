@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import HostError
-from imagebuilder.lock.mirrors import find_mirrors
+from imagebuilder.families.apt.mirrors import find_mirrors
 from imagebuilder.process import run
 
 ENTER = Path(__file__).parent / "enter"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import WorkError
-from imagebuilder.lock.repository import make_repository
+from imagebuilder.families.apt.repository import make_repository
 from imagebuilder.lock.types import Lock, LockedPackage
 from imagebuilder.lock.verified import Pool
-from imagebuilder.plan import make_steps
+from imagebuilder.plan import make_steps, packages_of
 from imagebuilder.process import run
 from imagebuilder.recipe.types import Recipe, TreeFile
 from imagebuilder.steps.generated import is_boot_file
@@ -44,14 +44,8 @@ def make_order(
     `more` are packages that the archive has besides those of the lock, the first of them the one
     that will be added.
     """
-    make_repository(
-        [*lock.packages, *more],
-        Pool(debs, debs.parent / "wheels"),
-        folder / "repository",
-        suite=recipe.base.suite,
-        architecture=recipe.base.architecture,
-        epoch=lock.epoch,
-    )
+    served = packages_of(recipe.base, (*lock.packages, *more), lock.epoch)
+    make_repository(served, Pool(debs, debs.parent / "wheels"), folder / "repository")
     boot = [f for s in make_steps(recipe, lock) if isinstance(s, InitrdStep) for f in s.files]
     make_archive(boot, folder / "boot.tar")
     make_archive(list(placed_files(recipe)), folder / "files.tar")

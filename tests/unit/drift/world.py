@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from imagebuilder.image.types import ImageBoot, ImageLayer, ImageRoot
+from imagebuilder.lock.difference import asked_of
 from imagebuilder.lock.file import make_lock_file
-from imagebuilder.lock.sources import asked_of
 from imagebuilder.lock.types import Lock, LockedLayer, LockedSource
 from imagebuilder.pipeline import plan_of
 from imagebuilder.publish.release import publish

@@ -12,10 +12,12 @@ import pytest
 
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import InputError, WorkError
+from imagebuilder.families.apt.family import APT
+from imagebuilder.fetch import fetch
 from imagebuilder.lock.builds import every_package
 from imagebuilder.lock.difference import lock_differences
 from imagebuilder.lock.file import load_lock, make_lock_file
-from imagebuilder.lock.pool import fetch, package_path
+from imagebuilder.lock.pool import package_path
 from imagebuilder.lock.types import Lock, LockedBuild
 from imagebuilder.recipe.types import Build, Overlay, Recipe, Script
 from tests.fixtures.aptrepo import DAY, Deb, Plant, SourcePackage, make_archive
@@ -157,7 +159,7 @@ def test_a_fetch_gets_toolchain_and_sources_and_verifies_them(world: World) -> N
 def take(world: World, recipe: Recipe, lock: Lock, *, offline: bool = False) -> None:
     """Fetch what the pool lacks."""
     fetch(
-        lock, world.mirrors, recipe.sources, world.debs, world.wheels, world.cache,
+        lock, APT, world.mirrors, recipe.sources, world.debs, world.wheels, world.cache,
         offline=offline, progress=Shown(),
     )  # fmt: skip
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.families.apt.madison import parse_offers
 from imagebuilder.lock.changes import is_mixed, is_security
-from imagebuilder.lock.madison import parse_offers
 from imagebuilder.recipe.types import Source
 
 SAID = """\

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import WorkError
-from imagebuilder.lock.claims import is_asked
+from imagebuilder.families.apt.claims import is_asked
+from imagebuilder.families.apt.release import Release, day_of, parse_date
 from imagebuilder.lock.file import parse_lock, render_lock
-from imagebuilder.lock.release import Release, day_of, parse_date
 from imagebuilder.lock.types import Lock
 from imagebuilder.recipe.types import Source
 from tests.fixtures.aptrepo import DAY, make_archive, make_flat_archive

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import WorkError
-from imagebuilder.lock.deb import read_control, read_names
+from imagebuilder.families.apt.deb import read_control, read_names
 from tests.fixtures.aptrepo import Deb, make_deb
 
 UNIT = "[Install]\nAlias=b.service\n"

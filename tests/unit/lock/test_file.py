@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import InputError
+from imagebuilder.lock.difference import asked_of
 from imagebuilder.lock.file import find_lock, load_lock, lock_differences, make_lock_file
-from imagebuilder.lock.sources import asked_of
 from imagebuilder.lock.types import (
     Lock,
     LockedLayer,

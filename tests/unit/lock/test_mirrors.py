@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError, InputError
-from imagebuilder.lock.mirrors import archive_uri, default_notes, find_mirrors
+from imagebuilder.families.apt.mirrors import archive_uri, default_notes, find_mirrors
 from imagebuilder.recipe.types import Source
 
 DEB822 = """\

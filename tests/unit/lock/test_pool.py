@@ -12,9 +12,11 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError, InputError, WorkError
-from imagebuilder.lock.kept import control
+from imagebuilder.families.apt.family import APT
+from imagebuilder.families.apt.kept import control
+from imagebuilder.fetch import fetch
 from imagebuilder.lock.patience import PATIENCE, Patience
-from imagebuilder.lock.pool import UNFINISHED, fetch
+from imagebuilder.lock.pool import UNFINISHED
 from imagebuilder.lock.types import Lock, LockedPackage
 from imagebuilder.recipe.types import Recipe
 from tests.fixtures.aptrepo import Plant, served
@@ -44,7 +46,7 @@ def fill(
     """Fetch into the pool; what the progress bar was told."""
     shown = Shown()
     fetch(
-        lock, {"test": mirror or world.server.uri}, recipe.sources, world.debs, world.wheels,
+        lock, APT, {"test": mirror or world.server.uri}, recipe.sources, world.debs, world.wheels,
         world.cache, offline=offline, progress=shown, patience=patience,
     )  # fmt: skip
     return shown

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import WorkError
-from imagebuilder.lock.deb822 import parse_release, parse_stanzas
-from imagebuilder.lock.pool import fetch
-from imagebuilder.lock.repository import make_repository
+from imagebuilder.families.apt.deb822 import parse_release, parse_stanzas
+from imagebuilder.families.apt.family import APT
+from imagebuilder.families.apt.repository import make_repository
+from imagebuilder.families.protocol import Packages
+from imagebuilder.fetch import fetch
 from imagebuilder.lock.types import Lock
 from imagebuilder.lock.verified import Pool
 from imagebuilder.process import run
@@ -21,21 +23,15 @@ from tests.unit.lock.world import Shown, World
 def lock(world: World, hello_lock: Lock) -> Lock:
     """A lock whose packages are in the pool."""
     fetch(
-        hello_lock, world.mirrors, (world.source,), world.debs, world.wheels, world.cache,
+        hello_lock, APT, world.mirrors, (world.source,), world.debs, world.wheels, world.cache,
         offline=False, progress=Shown(),
     )  # fmt: skip
     return hello_lock
 
 
 def build(world: World, lock: Lock, target: Path) -> None:
-    make_repository(
-        lock.packages,
-        Pool(world.debs, world.wheels),
-        target,
-        suite="test",
-        architecture="amd64",
-        epoch=lock.epoch,
-    )
+    served = Packages("test", "amd64", lock.packages, (), lock.epoch)
+    make_repository(served, Pool(world.debs, world.wheels), target)
 
 
 def test_it_links_to_the_pool_and_describes_each_file(

@@ -15,8 +15,8 @@ import pytest
 from imagebuilder.errors import FullError, HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.lock.difference import lock_differences
 from imagebuilder.lock.file import parse_lock, render_lock
-from imagebuilder.lock.resolve import make_lock
 from imagebuilder.recipe.types import Source
+from imagebuilder.resolve import make_lock
 from tests.fixtures.aptrepo import Deb, Plant, SigningKey, make_archive, served
 from tests.unit.lock.world import (
     DATE,

@@ -16,10 +16,13 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError, WorkError
+from imagebuilder.families.apt.family import APT
+from imagebuilder.families.apt.solving import make_apt_of
+from imagebuilder.families.apt.update import load_releases
+from imagebuilder.fetch import fetch
 from imagebuilder.lock.patience import Patience, size_below
 from imagebuilder.lock.pool import UNFINISHED, sweep_unfinished
 from imagebuilder.lock.types import Lock
-from imagebuilder.lock.update import load_releases
 from imagebuilder.ui import PoolProgress, Ui
 from tests.fixtures.aptrepo import Plant
 from tests.unit.lock.test_pool import check_pool, fill, package_of, wanted
@@ -31,12 +34,13 @@ SOON = Patience(rate=10_000, seconds=2.5)
 KILLED = """
 import sys
 from imagebuilder.lock.file import load_lock
-from imagebuilder.lock.pool import fetch
+from imagebuilder.families.registry import find_family
+from imagebuilder.fetch import fetch
 from pathlib import Path
 from tests.unit.lock.world import Shown
 from imagebuilder.recipe.types import Source
 lock, uri, debs, cache, key = sys.argv[1:]
-fetch(load_lock(Path(lock)), {"test": uri},
+fetch(load_lock(Path(lock)), find_family("apt"), {"test": uri},
       (Source("test", ("test",), ("main",), Path(key), mirror="test"),),
       Path(debs), Path(debs), Path(cache), offline=False, progress=Shown())
 """
@@ -179,13 +183,11 @@ def test_what_is_complete_but_has_no_name_yet_is_not_fetched_again(
 
 
 def test_a_failed_fetch_does_not_say_done(world: World, hello_lock: Lock) -> None:
-    from imagebuilder.lock.pool import fetch
-
     world.server.plant(BIG, Plant.MISSING)
     said = io.StringIO()
     with pytest.raises(WorkError, match="no longer has"):
         fetch(
-            hello_lock, {"test": world.server.uri}, hello_recipe(world).sources, world.debs,
+            hello_lock, APT, {"test": world.server.uri}, hello_recipe(world).sources, world.debs,
             world.wheels, world.cache, offline=False, progress=PoolProgress(Ui(said)),
         )  # fmt: skip
     assert "Fetching 7 packages: failed after" in said.getvalue()
@@ -193,8 +195,6 @@ def test_a_failed_fetch_does_not_say_done(world: World, hello_lock: Lock) -> Non
 
 
 def test_package_lists_that_do_not_come_are_given_up(world: World) -> None:
-    from imagebuilder.lock.resolve import make_apt_of
-
     apt = make_apt_of(world.recipe(), world.mirrors, world.cache)
     world.server.plant("dists/test/main/binary-amd64/Packages", Plant.STALLED)
     start = time.monotonic()

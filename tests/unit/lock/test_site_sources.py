@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.families.apt.family import APT
+from imagebuilder.fetch import fetch
 from imagebuilder.image.make import list_sources
 from imagebuilder.lock.difference import lock_differences
 from imagebuilder.lock.file import load_lock, make_lock_file
-from imagebuilder.lock.pool import fetch
 from imagebuilder.lock.types import Lock
 from imagebuilder.recipe.types import Overlay, Recipe, Source
 from tests.fixtures.aptrepo import ArchiveServer, SigningKey, served, sign_release
@@ -94,7 +95,7 @@ def pooled(world: World, recipe: Recipe, lock: Lock) -> Shown:
     """Fetch what `lock` lacks; the bar it showed."""
     shown = Shown()
     fetch(
-        lock, world.mirrors, recipe.sources, world.debs, world.wheels, world.cache,
+        lock, APT, world.mirrors, recipe.sources, world.debs, world.wheels, world.cache,
         offline=False, progress=shown,
     )  # fmt: skip
     return shown

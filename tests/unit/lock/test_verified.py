@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import WorkError
+from imagebuilder.families.apt.family import APT
+from imagebuilder.families.apt.repository import make_repository
+from imagebuilder.families.protocol import Packages
+from imagebuilder.fetch import fetch
 from imagebuilder.lock.builds import source_files
-from imagebuilder.lock.pool import fetch
-from imagebuilder.lock.repository import make_repository
 from imagebuilder.lock.types import Lock, LockedBuild, LockedFile, LockedSourcePackage, LockedWheel
 from imagebuilder.lock.verified import Pool
 from imagebuilder.recipe.types import Recipe
@@ -34,7 +36,7 @@ def get(
     world: World, recipe: Recipe, lock: Lock, doubted: frozenset[str] = frozenset()
 ) -> frozenset[str]:
     return fetch(
-        lock, world.mirrors, recipe.sources, world.debs, world.wheels, world.cache,
+        lock, APT, world.mirrors, recipe.sources, world.debs, world.wheels, world.cache,
         offline=False, progress=Shown(), doubted=doubted,
     )  # fmt: skip
 
@@ -48,9 +50,7 @@ def test_an_altered_package_does_not_leave_the_pool(
         Pool(world.debs, world.wheels) as pool,
         pytest.raises(WorkError, match=r"big=1\.0:all in the package pool is not what the lock"),
     ):
-        make_repository(
-            lock.packages, pool, tmp_path / "to", suite="test", architecture="amd64", epoch=1
-        )
+        make_repository(Packages("test", "amd64", lock.packages, (), 1), pool, tmp_path / "to")
     assert not list((tmp_path / "to").rglob("*.deb"))
 
 

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.families.apt.family import APT
+from imagebuilder.fetch import fetch
 from imagebuilder.lock.patience import PATIENCE, Patience
-from imagebuilder.lock.pool import SHARE_BYTES, fetch, shares_of
-from imagebuilder.lock.resolve import say_nothing
+from imagebuilder.lock.pool import SHARE_BYTES, shares_of
 from imagebuilder.lock.types import Lock, LockedPython, LockedWheel
 from imagebuilder.lock.wheels import Python, lock_python, python_of
 from imagebuilder.recipe.types import PythonEnv, Recipe
+from imagebuilder.resolve import say_nothing
 from tests.fixtures.aptrepo import Plant, served
 from tests.unit.lock.world import Shown, World, hello_recipe, overlay
 
@@ -75,7 +77,7 @@ def fill(
     patience: Patience = PATIENCE,
 ) -> None:
     fetch(
-        lock, world.mirrors, recipe.sources, world.debs, world.wheels, world.cache,
+        lock, APT, world.mirrors, recipe.sources, world.debs, world.wheels, world.cache,
         offline=offline, progress=Shown(), patience=patience,
     )  # fmt: skip
 
@@ -182,7 +184,7 @@ def test_an_index_that_does_not_answer(index: Index, monkeypatch: pytest.MonkeyP
 
 def test_a_root_without_the_interpreter(index: Index, hello_lock: Lock) -> None:
     with pytest.raises(InputError, match="no package brings /usr/bin/python3") as caught:
-        python_of(hello_lock.packages, "amd64", index.env())
+        python_of("", APT.glibc(hello_lock.packages), "amd64", index.env())
     assert "add python3 to the packages" in str(caught.value)
 
 

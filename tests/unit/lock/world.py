@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from imagebuilder.lock.resolve import make_lock
 from imagebuilder.lock.types import Lock
 from imagebuilder.recipe.types import Base, Boot, ExpiredRelease, Overlay, Recipe, Source
+from imagebuilder.resolve import make_lock
 from tests.fixtures.aptrepo import DAY, ArchiveServer, Deb, SigningKey, make_archive
 
 DATE = 1_760_000_000

@@ -141,16 +141,16 @@ def test_a_lock_that_is_not_the_recipes_is_no_fallback(locked: Project) -> None:
 def test_a_source_is_asked_once_a_night(project: Project) -> None:
     """Also when it is away: nine profiles do not wait nine times."""
     upstream = Upstream({"test": project.server.uri}, project.settings.cache, Ui(project.said))
-    upstream.releases(project.recipe)
+    upstream.sources(project.recipe)
     asked = len(project.server.asked)
     assert upstream.newest == DATE
-    upstream.releases(project.recipe)
+    upstream.sources(project.recipe)
     assert len(project.server.asked) == asked
     project.server.everywhere = Plant.UNAVAILABLE
     away = Upstream({"test": project.server.uri}, project.settings.cache, Ui(project.said))
     for _ in range(2):
         with pytest.raises(HostError):
-            away.releases(project.recipe)
+            away.sources(project.recipe)
     assert len(project.server.asked) - asked < 10
 
 

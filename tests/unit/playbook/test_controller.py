@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError
+from imagebuilder.families.apt.family import APT
 from imagebuilder.lock.verified import Pool
 from imagebuilder.playbook import step as ansible
 from imagebuilder.playbook.controller import (
@@ -32,7 +33,7 @@ def make_step(project: Path, **vars_: str) -> AnsibleStep:
 
 def make_workspace(work: Path) -> Workspace:
     """A workspace that nothing runs in."""
-    return Workspace(work, (), "u", 0, work / "log", Pool(work, work))
+    return Workspace(work, (), "u", 0, work / "log", Pool(work, work), APT)
 
 
 def test_the_projects_settings_count_as_far_as_they_are_harmless(tmp_path: Path) -> None:

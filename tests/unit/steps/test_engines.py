@@ -11,13 +11,16 @@ from typing import get_args
 import pytest
 
 from imagebuilder.errors import HostError
+from imagebuilder.families.apt.bootstrap import ENGINES, TRACES, remove_traces
+from imagebuilder.families.apt.engines.dib import ELEMENTS
+from imagebuilder.families.apt.engines.excluded import remove_excluded
+from imagebuilder.families.apt.family import APT
+from imagebuilder.families.protocol import Packages
+from imagebuilder.families.tool import Tool, check_path, check_tool, find_tool
 from imagebuilder.lock.verified import Pool
 from imagebuilder.process import run
 from imagebuilder.recipe.model import BaseFile
-from imagebuilder.steps.bootstrap.dib import ELEMENTS
-from imagebuilder.steps.bootstrap.excluded import remove_excluded
-from imagebuilder.steps.bootstrap.step import ENGINES, TRACES, BootstrapStep, remove_traces
-from imagebuilder.steps.bootstrap.tool import Tool, check_path, check_tool, find_tool
+from imagebuilder.steps.bootstrap import BootstrapStep
 from imagebuilder.workspace import Workspace
 
 TOOL = Tool("frob", "frobnicate", "apt-get install frob", least=24)
@@ -40,7 +43,7 @@ def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def workspace(tmp_path: Path) -> Workspace:
     """A workspace that nothing runs in."""
     (tmp_path / "u").mkdir()
-    return Workspace(tmp_path, (), "u", 0, tmp_path / "log", Pool(tmp_path, tmp_path))
+    return Workspace(tmp_path, (), "u", 0, tmp_path / "log", Pool(tmp_path, tmp_path), APT)
 
 
 def says(program: Path, words: str) -> None:
@@ -55,7 +58,7 @@ def test_a_base_may_name_exactly_the_engines_there_are() -> None:
 
 
 def test_the_engine_and_the_version_of_its_code_are_inputs() -> None:
-    step = BootstrapStep("debian-x", "mkosi", "x", "amd64", (), (), epoch=0)
+    step = BootstrapStep("debian-x", "mkosi", APT, Packages("x", "amd64", (), (), 0), epoch=0)
     for name, engine in ENGINES.items():
         told = name if engine.version == 1 else f"{name} {engine.version}"
         assert replace(step, engine=name).inputs() == {**step.inputs(), "engine": told}

@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A private apt: its own configuration, sources, lists and caches, blind to those of the host.
+
+cache/apt/<digest of the sources>/
+    apt.conf           what APT_CONFIG names
+    sources.list.d/    one file a source, named by its place in the recipe
+    keys/              vendors' certificates
+    lists/ archives/   apt's own
+    status/            dpkg status files, one a layer
+    lock               held while anything here is in use
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.digest import Json, digest_of, digest_of_bytes
+from imagebuilder.errors import HostError, InputError
+from imagebuilder.families.apt.mirrors import archive_uri
+from imagebuilder.files import place_file
+from imagebuilder.lock.keys import load_key
+from imagebuilder.lock.storage import make_folder
+from imagebuilder.locks import folder_held
+from imagebuilder.process import Completed, failure, run
+from imagebuilder.recipe.types import Source
+
+DEFAULT_PINS = (("*",), 500)
+HOST_ERRORS = (
+    errno.EIO, errno.ENOMEM, errno.ENFILE, errno.EMFILE, errno.EFBIG, errno.ENOSPC, errno.EROFS,
+    errno.EDQUOT,
+)  # fmt: skip
+# What of the host's apt configuration is needed to reach a mirror.
+HOST_OPTIONS = re.compile(
+    r"^Acquire::https?::(Proxy|ProxyAutoDetect|Proxy-Auto-Detect|CaInfo|CaPath|SslCert|SslKey)\b"
+)
+# How apt names an error of the system that no mirror and no package can cause.
+OF_THE_HOST = re.compile(rf"\((?:{'|'.join(map(str, HOST_ERRORS))}): ")
+# Lists of packages are not fetched (sources.list(5), "Targets").
+NO_PACKAGES = ('Acquire::IndexTargets::deb::Packages::DefaultEnabled "false";',)
+OPTIONS = {
+    "APT::Install-Recommends": "false",
+    "APT::Install-Suggests": "false",
+    # A request is a name, never a pattern of names.
+    "APT::Cmd::Pattern-Only": "true",
+    # Ubuntu phases updates by machine id; a lock must not depend on the builder's.
+    "APT::Get::Always-Include-Phased-Updates": "true",
+    # Which suite a Release file is of is compared by claims.py, which knows what was asked for; apt
+    # compares with its cache and would refuse the day on which testing becomes stable.
+    "Acquire::AllowReleaseInfoChange::Suite": "true",
+    "Acquire::AllowReleaseInfoChange::Codename": "true",
+    "Acquire::AllowReleaseInfoChange::Version": "true",
+    "Acquire::Languages": "none",
+    "Acquire::PDiffs": "false",
+    "Acquire::Retries": "2",
+    "Acquire::Retries::Delay": "false",
+    "Acquire::http::Timeout": "30",
+    "Acquire::https::Timeout": "30",
+}
+
+
+@dataclass(frozen=True)
+class Apt:
+    """A private apt below `root`; `uris` are the archives of `sources`, in the same order."""
+
+    root: Path
+    architecture: str
+    sources: tuple[Source, ...]
+    uris: tuple[str, ...]
+
+    @property
+    def config(self) -> Path:
+        return self.root / "apt.conf"
+
+    @property
+    def lists(self) -> Path:
+        return self.root / "lists"
+
+    def run(
+        self,
+        argv: Sequence[str | Path],
+        *,
+        ask: Callable[[], None] | None = None,
+        check: bool = True,
+    ) -> Completed:
+        """Run a program of apt's with this configuration.  Raises as process.run()."""
+        return run(argv, env={"APT_CONFIG": os.fspath(self.config)}, ask=ask, check=check)
+
+    def attempt(
+        self, argv: Sequence[str | Path], *, ask: Callable[[], None] | None = None
+    ) -> Completed:
+        """run() without check, for who explains a failure by what was asked for.
+
+        Raises FullError or WorkError where the host was at fault: a disk, or whoever killed it.
+        """
+        done = self.run(argv, ask=ask, check=False)
+        if done.status < 0 or (done.status > 0 and OF_THE_HOST.search(done.stderr)):
+            raise failure(argv, done, None)
+        return done
+
+
+def make_apt(
+    sources: Sequence[Source],
+    mirrors: Mapping[str, str],
+    cache: Path,
+    *,
+    architecture: str,
+    with_sources: bool = False,
+    with_packages: bool = True,
+) -> Apt:
+    """Prepare the private apt for `sources`; nothing is fetched.  It knows source packages too if
+    asked to; without packages it fetches and verifies Release files and nothing else.
+
+    Raises InputError for a key that is not what the overlay pins, HostError for a mirror or a
+    keyring the host does not have.
+    """
+    uris = tuple(archive_uri(source, mirrors) for source in sources)
+    keys = [load_key(source) if source.uri else b"" for source in sources]
+    for source in sources:
+        check_words(source)
+        check_keyring(source)
+    identity: Json = [architecture, *map(source_identity, sources, uris, keys)]
+    if with_sources:
+        identity = [identity, "deb-src"]
+    if not with_packages:
+        identity = [identity, "releases"]
+    root = make_home(cache) / digest_of(identity)[:32]
+    apt = Apt(root, architecture, tuple(sources), uris)
+    folders = ("lists/partial", "archives/partial", "sources.list.d", "keys", "status", "empty")
+    for folder in folders:
+        (root / folder).mkdir(parents=True, exist_ok=True)
+    for number, (source, key) in enumerate(zip(sources, keys, strict=True)):
+        if key:
+            place_file(key_path(apt, number), key, 0o600)
+        # Vendors' repositories have no source packages, and apt would fail for want of their list.
+        types = "deb deb-src" if with_sources and source.mirror else "deb"
+        stanza = render_source(source, uris[number], key_of(apt, number), architecture, types)
+        place_file(source_path(apt, number), stanza.encode(), 0o600)
+    lines = (*host_options(), *(() if with_packages else NO_PACKAGES))
+    place_file(apt.config, render_config(apt, lines).encode(), 0o600)
+    return apt
+
+
+def forget_lists(apt: Apt) -> None:
+    """Remove the lists: apt ignores a Release file that is older than the one it has."""
+    for path in (*apt.lists.iterdir(), *(apt.lists / "partial").iterdir()):
+        if path.is_file():
+            path.unlink()
+
+
+def make_home(cache: Path) -> Path:
+    """The folder of all private apts.
+
+    Root keeps its own when the cache is another's (under sudo), whose files must stay theirs.
+    """
+    owner = make_folder(cache)
+    folder = cache / ("apt" if owner == os.geteuid() else "apt-root")
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def in_use(apt: Apt) -> AbstractContextManager[None]:
+    """Wait until nobody else uses this apt, and keep it."""
+    return folder_held(apt.root)
+
+
+def source_identity(source: Source, uri: str, key: bytes) -> Json:
+    """What makes the lists of one source what they are."""
+    trusted = digest_of_bytes(key) if key else os.fspath(source.key)
+    accepts = source.expired_release is not None
+    return [uri, list(source.suites), list(source.components), trusted, accepts]
+
+
+def source_path(apt: Apt, number: int) -> Path:
+    """The .sources file of the source at that place."""
+    return apt.root / "sources.list.d" / f"{number:03}.sources"
+
+
+def key_path(apt: Apt, number: int) -> Path:
+    """Where a vendor's certificate is kept."""
+    return apt.root / "keys" / f"{number:03}.gpg"
+
+
+def key_of(apt: Apt, number: int) -> Path:
+    """The keyring apt trusts for the source at that place: the vendor's own, or the host's."""
+    source = apt.sources[number]
+    return key_path(apt, number) if source.uri else source.key
+
+
+def check_words(source: Source) -> None:
+    """Raise InputError when a field would break out of its line in a .sources file."""
+    for word in (source.uri, *source.suites, *source.components):
+        if re.search(r"[\s\x00]", word):
+            raise InputError(f"{word!r} has a blank in it", where=f"source {source.id}")
+
+
+def keyring_package(keyring: Path) -> str:
+    """The package that has the keyring of a distribution, in Debian and in Ubuntu."""
+    return "ubuntu-keyring" if keyring.name.startswith("ubuntu-") else "debian-archive-keyring"
+
+
+def check_keyring(source: Source) -> None:
+    """Raise HostError when the host lacks the keyring of a distribution's archive."""
+    if not source.uri and not os.access(source.key, os.R_OK):
+        raise HostError(
+            f"keyring {source.key} is not on this host",
+            where=f"source {source.id}",
+            hint=f"apt install {keyring_package(source.key)}",
+        )
+
+
+def render_source(source: Source, uri: str, key: Path, architecture: str, types: str) -> str:
+    """The deb822 stanza of a source (sources.list(5))."""
+    fields = {
+        "Types": types,
+        "URIs": uri,
+        "Suites": " ".join(source.suites),
+        "Components": " ".join(source.components),
+        "Architectures": architecture,
+        "Signed-By": os.fspath(key),
+        "Check-Valid-Until": "no" if source.snapshot or source.expired_release else "",
+    }
+    return "".join(f"{name}: {value}\n" for name, value in fields.items() if value)
+
+
+def render_config(apt: Apt, host: Sequence[str]) -> str:
+    """The apt.conf(5) that makes apt see nothing of the host but how to reach mirrors."""
+    root = apt.root
+    paths: dict[str, str | Path] = {
+        "Dir::Etc": root / "empty",
+        "Dir::Etc::main": "/dev/null",
+        "Dir::Etc::parts": root / "empty",
+        "Dir::Etc::sourcelist": "/dev/null",
+        "Dir::Etc::sourceparts": root / "sources.list.d",
+        "Dir::Etc::trusted": "/dev/null",
+        "Dir::Etc::trustedparts": root / "empty",
+        "Dir::Etc::preferences": root / "preferences",
+        "Dir::Etc::preferencesparts": root / "empty",
+        "Dir::State": root,
+        "Dir::State::lists": apt.lists,
+        "Dir::State::status": "/dev/null",
+        "Dir::State::extended_states": "/dev/null",
+        "Dir::Cache": root,
+        "Dir::Cache::archives": root / "archives",
+        "Dir::Log": root,
+    }
+    for option, path in (("netrc", "/etc/apt/auth.conf"), ("netrcparts", "/etc/apt/auth.conf.d")):
+        if os.access(path, os.R_OK):
+            paths[f"Dir::Etc::{option}"] = path
+    options = {
+        **{name: os.fspath(path) for name, path in paths.items()},
+        **OPTIONS,
+        "APT::Architecture": apt.architecture,
+    }
+    if os.geteuid() == 0:
+        # _apt cannot look into a private cache, and what is fetched is verified afterwards.
+        options["APT::Sandbox::User"] = "root"
+    lines = [f'{name} "{value}";' for name, value in options.items()]
+    lines.append(f'APT::Architectures {{ "{apt.architecture}"; }};')
+    return "\n".join([*lines, *host, ""])
+
+
+def host_options() -> list[str]:
+    """The lines of the host's apt configuration that say how to reach a mirror."""
+    shown = run(["apt-config", "dump"]).stdout.splitlines()
+    return [line for line in shown if HOST_OPTIONS.match(line)]

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The first layer: an engine turns the locked packages of the base into a root.
+
+An engine is a function `run_NAME(packages, workspace)` in engines/: it fills `workspace.merged`
+from an archive that holds exactly these packages.  What else it leaves behind (its sources list,
+its logs) is removed here, so engines stay interchangeable.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.families.apt.engines.debootstrap import run_debootstrap
+from imagebuilder.families.apt.engines.dib import DIB, run_dib
+from imagebuilder.families.apt.engines.mkosi import MKOSI, run_mkosi
+from imagebuilder.families.apt.engines.mmdebstrap import run_mmdebstrap
+from imagebuilder.families.apt.engines.request import BootstrapRequest
+from imagebuilder.families.apt.repository import make_repository
+from imagebuilder.families.protocol import Engine, Packages
+from imagebuilder.families.tool import Tool
+from imagebuilder.store.upper import remove
+from imagebuilder.workspace import Workspace
+
+
+@dataclass(frozen=True, kw_only=True)
+class AptEngine(Engine):
+    """An engine; `run` fills `workspace.merged`."""
+
+    run: Callable[[BootstrapRequest, Workspace], None]
+
+
+ENGINES: Mapping[str, AptEngine] = {
+    "mmdebstrap": AptEngine(
+        Tool("mmdebstrap", "mmdebstrap", "imagebuilder setup"), run=run_mmdebstrap
+    ),
+    "debootstrap": AptEngine(
+        Tool("debootstrap", "debootstrap", "imagebuilder setup"), version=2, run=run_debootstrap
+    ),
+    "mkosi": AptEngine(MKOSI, run=run_mkosi),
+    "dib": AptEngine(DIB, run=run_dib),
+}
+# What engines leave besides packages; the root's sources are written by finalise.
+TRACES = (
+    "etc/apt/sources.list", "etc/apt/sources.list.d", "etc/apt/apt.conf.d/99mmdebstrap",
+    "etc/dpkg/dpkg.cfg.d/99mmdebstrap", "etc/hostname",
+    "etc/.resolv.conf.systemd-resolved.bak",  # the builder's, which the package found in the root
+    "var/log/bootstrap.log", "debootstrap",
+    "var/lib/dbus/machine-id", "var/lib/dpkg/available", "var/lib/dpkg/cmethopt",  # debootstrap
+    "var/cache/debconf/tmp.ci",
+    "efi", "boot/loader",  # mkosi, for a boot loader
+)  # fmt: skip
+# Folders of other word sizes, which debootstrap and mkosi make whether a package fills them or not.
+NOBODY = 65534  # whom the kernel names for an owner that has no id in a sandbox
+WORD_SIZES = ("lib32", "libx32")
+
+
+def run_bootstrap(engine: str, first: Packages, workspace: Workspace) -> None:
+    """As Family.bootstrap()."""
+    repository = workspace.work / f"{workspace.upper}.repository"
+    make_repository(first, workspace.pool, repository)
+    request = BootstrapRequest(
+        suite=first.suite,
+        architecture=first.architecture,
+        packages=tuple(p.name for p in first.packages),
+        repository=repository,
+        path_excludes=first.path_excludes,
+    )
+    ENGINES[engine].run(request, workspace)
+    remove_traces(workspace.tree)
+
+
+def remove_traces(tree: Path) -> None:
+    """Drop what the engine left besides packages, also where every boot mounts something."""
+    for name in TRACES:
+        remove(tree / name)
+    for name in WORD_SIZES:
+        folder = tree / "usr" / name
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+            remove(tree / name)
+    machine_id = tree / "etc/machine-id"
+    if machine_id.exists():  # a root is of no machine, and its layer the same each time
+        machine_id.chmod(0o644)
+        machine_id.write_text("")
+    resolver = tree / "etc/resolv.conf"
+    if not resolver.is_symlink():  # a link is the resolver's own, a file is the builder's
+        remove(resolver)
+    for name in ("proc", "sys"):
+        # What is mounted there in a sandbox is nobody's, and an engine may have copied that.
+        if (tree / name).is_dir() and (tree / name).stat().st_uid == NOBODY:
+            os.chown(tree / name, 0, 0, follow_symlinks=False)
+    for name in ("dev", "run", "tmp"):
+        for entry in (tree / name).iterdir():
+            remove(entry)

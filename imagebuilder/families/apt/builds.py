@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a build takes beside packages: source packages, and headers of the root's kernel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from urllib.parse import unquote
+
+from imagebuilder.errors import InputError, WorkError
+from imagebuilder.families.apt.apt import Apt
+from imagebuilder.families.apt.solve import Offer, Solved, Stanza, relative, source_of
+from imagebuilder.lock.builds import SOURCE_ARCHITECTURE
+from imagebuilder.lock.request import Request
+from imagebuilder.lock.types import LockedFile, LockedPackage, LockedSourcePackage
+
+# `apt-get source --print-uris`: quoted address, file name, size, checksum.
+FILE = re.compile(r"'([^']+)' (\S+) (\d+) SHA256:([0-9a-f]{64})")
+SOURCE = re.compile(r"(\S+)(?: \((\S+)\))?")
+RELEASED = r"(\d\S*)"  # a package that is of one kernel has its release in its name
+IMAGE = re.compile(rf"linux-image-(?:unsigned-)?{RELEASED}")
+HEADERS = re.compile(rf"linux-headers-{RELEASED}")
+
+
+def check_headers(layers: Sequence[Solved], build: Solved) -> None:
+    """Raise InputError when a build brings headers, and none of them of a kernel of the root.
+
+    A module that is built with the headers of another release is not loaded (its vermagic differs).
+    """
+    kernels = {m[1] for p in packages_of(layers) if (m := IMAGE.fullmatch(p.name))}
+    headers = {m[1] for p in build.packages if (m := HEADERS.fullmatch(p.name))}
+    headers = {release for release in headers if not release.endswith("-common")}
+    if headers and kernels and not headers & kernels:
+        raise InputError(
+            f"the headers are of kernel {', '.join(sorted(headers))}, "
+            f"the image's is {', '.join(sorted(kernels))}",
+            where=build.request.name,
+            hint="take kernel and headers from one archive; after an update of it, "
+            "imagebuilder lock PROFILE takes both anew",
+        )
+
+
+def packages_of(layers: Iterable[Solved]) -> Iterator[LockedPackage]:
+    """Every package of some layers."""
+    return (package for layer in layers for package in layer.packages)
+
+
+def lock_source(
+    apt: Apt, word: str, stanzas: Sequence[Stanza], request: Request, preferences: Path
+) -> LockedSourcePackage:
+    """The source package `word` (`NAME` or `NAME=VERSION`), as one version of it is in a source.
+
+    Without a version it is the one that the locked binary packages were built from, and the newest
+    where none is locked.  Raises InputError when no source has it.
+    """
+    name, _, version = word.partition("=")
+    version = version or version_in(name, stanzas, request)
+    wanted = f"{name}={version}" if version else name
+    options = ["-o", f"Dir::Etc::preferences={preferences}", "-o", "Acquire::ForceHash=SHA256"]
+    asked = ["apt-get", *options, "source", "-qq", "--print-uris", "--only-source", "--", wanted]
+    done = apt.attempt(asked)
+    matches = [FILE.match(line) for line in done.stdout.splitlines()]
+    files = [match for match in matches if match]
+    if done.status != 0 or not files:
+        said = "\n    ".join(line for line in done.stderr.splitlines() if line.strip())
+        raise InputError(
+            f"no source has the source package {wanted}\n    {said}".rstrip(),
+            where=request.name,
+            hint="a source package has its own name: `apt-cache showsrc PACKAGE` on a machine of "
+            "this distribution tells it",
+        )
+    first = Offer(unquote(files[0][1]), name, version, SOURCE_ARCHITECTURE)
+    source = source_of(apt, first)
+    archive = dict(zip((each.id for each in apt.sources), apt.uris, strict=True))[source]
+    locked = [
+        LockedFile(
+            name=unquote(uri).rpartition("/")[2],
+            sha256=sha256,
+            size=int(size),
+            path=relative(unquote(uri).removeprefix(f"{unquote(archive)}/")),
+        )
+        for uri, _, size, sha256 in (match.groups() for match in files)
+    ]
+    locked.sort(key=lambda file: (not file.name.endswith(".dsc"), file.name))
+    return LockedSourcePackage(name, version or version_of(locked[0]), tuple(locked), source)
+
+
+def version_in(name: str, stanzas: Sequence[Stanza], request: Request) -> str:
+    """The version of source package `name` that binaries among `stanzas` are of; "" for none."""
+    found = set()
+    for stanza in stanzas:
+        match = SOURCE.fullmatch(stanza.get("Source", "") or stanza["Package"])
+        if match and match[1] == name:
+            found.add(match[2] or stanza["Version"])
+    if len(found) > 1:
+        raise InputError(
+            f"the packages of source package {name} have versions {', '.join(sorted(found))}",
+            where=request.name,
+            hint=f"say which: {name}=VERSION",
+        )
+    return found.pop() if found else ""
+
+
+def version_of(dsc: LockedFile) -> str:
+    """The version in the name of a .dsc file, which has no epoch (deb-version(7))."""
+    if not dsc.name.endswith(".dsc"):
+        raise WorkError(f"a source package without a .dsc file: {dsc.name}")
+    return dsc.name.removesuffix(".dsc").partition("_")[2]

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is in a package: its control record, and the units and accounts that it may bring.
+
+A control archive is read in 2 ms; to start dpkg-deb(1) for each of 200 packages took seconds.
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+import posixpath
+import re
+import tarfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import BinaryIO
+
+from imagebuilder.errors import WorkError
+from imagebuilder.lock.kept import Names, aliases_in
+from imagebuilder.process import run
+
+MAGIC = b"!<arch>\n"
+HEADER = 60  # bytes before each member of an ar(5) archive
+# Kinds of compression that Python knows, as they end the name of a member.
+KNOWN = ("", ".gz", ".xz", ".bz2")
+INIT = "etc/init.d/"
+UNIT = re.compile(
+    r"[A-Za-z0-9:_.\\@-]+\.(service|socket|timer|target|path|mount|automount|swap|slice|scope)"
+)
+WORD = re.compile(rb"[A-Za-z0-9_.:@\\-]{2,}")
+# Members of a control archive that are no scripts.
+NO_SCRIPTS = ("control", "md5sums", "conffiles", "shlibs", "symbols", "triggers")
+# A package with such a path may bring more than its control archive says.
+TELLING = re.compile(r"systemd/|sysusers\.d/|base-passwd/|etc/init\.d/")
+# sysusers.d(5), and what base-passwd makes /etc/passwd and /etc/group of.
+WITH_ACCOUNTS = re.compile(r"sysusers\.d/.*\.conf$|base-passwd/.*\.master$")
+ACCOUNT = re.compile(rb"^(?:[ugm][!-]*[ \t]+\"?)?([a-z_][a-z0-9_-]*)", re.M)
+
+
+def read_control(deb: Path) -> tuple[str, Names]:
+    """The control record of a package, and the names in its control archive.  Raises WorkError."""
+    with open_member(deb, "control") as archive:
+        files = {
+            posixpath.normpath(member.name): read_member(archive, member)
+            for member in archive
+            if member.isreg()
+        }
+    listed = decoded(files.get("md5sums", b"")).splitlines()
+    paths = [line.partition("  ")[2] for line in listed] + decoded(
+        files.get("conffiles", b"")
+    ).split()
+    scripts = (content for name, content in files.items() if name not in NO_SCRIPTS)
+    words = {decoded(word) for script in scripts for word in WORD.findall(script)}
+    whole = bool(listed) and not any(map(TELLING.search, paths))
+    return decoded(files["control"]), Names(units_at(paths), frozenset(), frozenset(words), whole)
+
+
+def read_names(deb: Path, control: Names) -> Names:
+    """`control`, made whole by what the package's files say.  Raises WorkError."""
+    units, accounts = set(control.units), set(control.accounts)
+    with open_member(deb, "data") as archive:
+        for member in archive:
+            path = posixpath.normpath(member.name)
+            units |= units_at([path])
+            if member.isreg() and WITH_ACCOUNTS.search(path):
+                accounts |= {
+                    decoded(name) for name in ACCOUNT.findall(read_member(archive, member))
+                }
+            elif member.isreg() and "systemd/" in path and is_unit(path):
+                units |= aliases_in(read_member(archive, member))
+    return replace(control, units=frozenset(units), accounts=frozenset(accounts), whole=True)
+
+
+def is_unit(path: str) -> bool:
+    """Whether a file of this name is a unit."""
+    return UNIT.fullmatch(posixpath.basename(path)) is not None
+
+
+def units_at(paths: Iterable[str]) -> frozenset[str]:
+    """The units that files of these paths are, wherever they lie, and those of init scripts."""
+    return frozenset(
+        posixpath.basename(path) + (".service" if INIT in path else "")
+        for path in paths
+        if INIT in path or is_unit(path)
+    )
+
+
+def decoded(found: bytes) -> str:
+    """Bytes of a package as text."""
+    return found.decode(errors="replace")
+
+
+def read_member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    """What a regular file of an archive holds."""
+    stream = archive.extractfile(member)
+    assert stream is not None
+    return stream.read()
+
+
+class Part(io.RawIOBase):
+    """The next `size` bytes of a file."""
+
+    def __init__(self, stream: BinaryIO, size: int) -> None:
+        self._stream, self._left = stream, size
+
+    def read(self, size: int = -1) -> bytes:
+        found = self._stream.read(min(size, self._left) if size >= 0 else self._left)
+        self._left -= len(found)
+        return found
+
+
+@contextmanager
+def open_member(deb: Path, name: str) -> Iterator[tarfile.TarFile]:
+    """The `control` or `data` archive of a package (deb(5)), to be read once from its beginning.
+
+    Raises WorkError for what is no package.
+    """
+    try:
+        with deb.open("rb") as stream:
+            kind, size = find_member(stream, f"{name}.tar")
+            if kind in KNOWN:
+                with tarfile.open(fileobj=Part(stream, size), mode="r|*") as archive:
+                    yield archive
+                return
+        with unpacked(deb, name) as path, tarfile.open(path) as archive:
+            yield archive
+    except (OSError, ValueError, EOFError, tarfile.TarError, lzma.LZMAError, zlib.error) as error:
+        raise WorkError(f"cannot be read as a package: {error}", where=str(deb)) from error
+
+
+def find_member(stream: BinaryIO, name: str) -> tuple[str, int]:
+    """How a member of an ar(5) archive is compressed, and its size; the stream is at its beginning.
+
+    Raises ValueError.
+    """
+    if stream.read(len(MAGIC)) != MAGIC:
+        raise ValueError("it does not begin as one")
+    while len(header := stream.read(HEADER)) == HEADER:
+        found, size = header[:16].decode().rstrip(" /"), int(header[48:58])
+        if found.startswith(name):
+            return found.removeprefix(name), size
+        stream.seek(size + size % 2, io.SEEK_CUR)
+    raise ValueError(f"it has no {name}")
+
+
+@contextmanager
+def unpacked(deb: Path, name: str) -> Iterator[Path]:
+    """The same archive as a file, from dpkg-deb(1), which knows more kinds of compression."""
+    option = "--ctrl-tarfile" if name == "control" else "--fsys-tarfile"
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "tar")
+        run(["sh", "-c", 'exec dpkg-deb "$1" "$2" > "$3"', "sh", option, deb, path])
+        yield path

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""debootstrap(8): the older engine, for those who trust nothing else."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+from imagebuilder.families.apt.engines.excluded import remove_excluded
+from imagebuilder.families.apt.engines.request import BootstrapRequest
+from imagebuilder.families.apt.install import NO_INITRD
+from imagebuilder.process import SBIN
+from imagebuilder.workspace import Workspace
+
+# Programs that engines find before the host's: they do what works in a sandbox.
+PROGRAMS = Path(__file__).with_name("elements") / "bin"
+# As in a container, debootstrap does not insist on a device that it has made itself.
+IN_SANDBOX = {"PATH": f"{PROGRAMS}:{SBIN}", "container": "lxc"}
+
+
+def run_debootstrap(request: BootstrapRequest, workspace: Workspace) -> None:
+    """Fill `workspace.merged`.  Raises WorkError.
+
+    The script of `sid` is named, because a builder's debootstrap may be older than the suite.
+    """
+    workspace.run_engine(
+        [
+            "debootstrap", "--no-check-gpg", "--variant=minbase", "--merged-usr",
+            f"--arch={request.architecture}", f"--include={','.join(request.packages)}",
+            request.suite, workspace.merged, f"file://{quote(os.fspath(request.repository))}",
+            "/usr/share/debootstrap/scripts/sid",
+        ],
+        env={**NO_INITRD, **IN_SANDBOX},
+    )  # fmt: skip
+    remove_excluded(workspace, request.path_excludes)

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Debian and Ubuntu as families/protocol.py asks; each method leads to the module that does it.
+
+What only a lock or a build needs is imported where it is needed: a plan is read in a moment.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from imagebuilder.families.apt.bootstrap import ENGINES, run_bootstrap
+from imagebuilder.families.apt.database import find_installed
+from imagebuilder.families.apt.finalise import FINALISE
+from imagebuilder.families.apt.install import SET_UP, check_apt, run_install
+from imagebuilder.families.apt.kernel import find_kernel_release
+from imagebuilder.families.apt.source import unpack
+from imagebuilder.families.protocol import (
+    Archives,
+    Engine,
+    Installed,
+    Keep,
+    Packages,
+    Solution,
+    Tell,
+)
+from imagebuilder.lock.changes import Suites
+from imagebuilder.lock.kept import Names
+from imagebuilder.lock.patience import Patience, Progress
+from imagebuilder.lock.request import Request
+from imagebuilder.lock.types import Lock, LockedPackage, LockedSource, LockedSourcePackage
+from imagebuilder.recipe.types import Recipe, Source
+from imagebuilder.workspace import Workspace
+
+if TYPE_CHECKING:
+    from imagebuilder.families.protocol import Family
+
+
+@dataclass(frozen=True)
+class AptFamily:
+    """apt and dpkg."""
+
+    name: str = "apt"
+    bootstrap_version: str = "2"
+    install_version: str = "1"
+
+    @property
+    def engines(self) -> Mapping[str, Engine]:
+        return ENGINES
+
+    @property
+    def set_up(self) -> re.Pattern[str]:
+        return SET_UP
+
+    def find_mirrors(self, site: Mapping[str, str], env: Mapping[str, str]) -> Mapping[str, str]:
+        from imagebuilder.families.apt.mirrors import find_mirrors
+
+        return find_mirrors(site, env)
+
+    def solve(
+        self,
+        recipe: Recipe,
+        requests: Sequence[Request],
+        archives: Archives,
+        *,
+        previous: Lock | None,
+        keep: bool,
+        allow_older: bool,
+        progress: Tell,
+    ) -> Solution:
+        from imagebuilder.families.apt.solving import solve_recipe
+
+        return solve_recipe(
+            recipe,
+            requests,
+            archives,
+            previous=previous,
+            keep=keep,
+            allow_older=allow_older,
+            progress=progress,
+        )
+
+    def read_sources(
+        self, sources: Sequence[Source], archives: Archives, architecture: str, progress: Tell
+    ) -> tuple[LockedSource, ...]:
+        from imagebuilder.families.apt.solving import read_sources
+
+        return read_sources(sources, archives, architecture, progress)
+
+    def find_suites(self, recipe: Recipe, archives: Archives, names: Sequence[str]) -> Suites:
+        from imagebuilder.families.apt.solving import suites_of
+
+        return suites_of(recipe, archives, names)
+
+    def fetch(
+        self,
+        packages: Sequence[LockedPackage],
+        sources: Sequence[Source],
+        archives: Archives,
+        folder: Path,
+        keep: Keep,
+        *,
+        architecture: str,
+        progress: Progress,
+        patience: Patience,
+    ) -> None:
+        from imagebuilder.families.apt.apt import make_apt
+        from imagebuilder.families.apt.fetching import fetch_debs
+
+        apt = make_apt(sources, archives.mirrors, archives.cache, architecture=architecture)
+        fetch_debs(apt, packages, folder, progress, keep, patience)
+
+    def glibc(self, packages: Iterable[LockedPackage]) -> str:
+        return next((package.version for package in packages if package.name == "libc6"), "")
+
+    def python(self, packages: Iterable[LockedPackage], interpreter: str) -> str:
+        versions = {package.name: package.version for package in packages}
+        names = (interpreter, f"{interpreter}-minimal")
+        version = next((versions[name] for name in names if name in versions), "")
+        return version.rpartition(":")[2].partition("-")[0]
+
+    def names(
+        self, folder: Path, packages: Sequence[LockedPackage], *, whole: bool
+    ) -> Sequence[Names]:
+        from imagebuilder.families.apt.kept import names_of
+
+        return names_of(folder, packages, whole=whole)
+
+    def check_host(self) -> None:
+        check_apt()
+
+    def bootstrap(self, engine: str, packages: Packages, workspace: Workspace) -> None:
+        run_bootstrap(engine, packages, workspace)
+
+    def install(self, packages: Packages, workspace: Workspace) -> None:
+        run_install(packages, workspace)
+
+    def unpack_source(
+        self, source: LockedSourcePackage, folder: Path, workspace: Workspace
+    ) -> None:
+        unpack(source, folder, workspace)
+
+    def installed(self, workspace: Workspace) -> Mapping[str, Installed]:
+        return find_installed(workspace)
+
+    def identity(self, package: LockedPackage) -> str:
+        return f"{package.name}:{package.architecture}"
+
+    def kernel_release(self, workspace: Workspace, package: str) -> str:
+        return find_kernel_release(workspace, package)
+
+    def finalise(self) -> str:
+        return FINALISE
+
+
+APT: Family = AptFamily()

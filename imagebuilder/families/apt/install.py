@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Add packages with apt, from a repository that holds nothing else."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from imagebuilder.families.apt.repository import make_repository
+from imagebuilder.families.protocol import Packages
+from imagebuilder.process import check_tools
+from imagebuilder.sandbox import INSIDE, Bind
+from imagebuilder.workspace import Workspace
+
+# What dpkg says of a package it sets up, and what debootstrap makes of that.
+SET_UP = re.compile(r"(?:Setting up|I: Configuring) ([^\s:]+?)(?::\w+)?(?: \(|\.\.\.)")
+
+# The root's own apt state stays untouched: lists, caches and sources are elsewhere.
+APT_CONF = f"""\
+Dir::Etc::sourcelist "{INSIDE}/sources.list";
+Dir::Etc::sourceparts "/dev/null";
+Dir::Etc::preferences "/dev/null";
+Dir::Etc::preferencesparts "/dev/null";
+Dir::State::lists "{INSIDE}/lists";
+Dir::State::extended_states "{INSIDE}/extended_states";
+Dir::Cache "{INSIDE}/cache";
+Dir::Log "{INSIDE}/log";
+APT::Install-Recommends "false";
+APT::Sandbox::User "root";
+APT::Get::AllowUnauthenticated "true";
+Acquire::Languages "none";
+DPkg::Use-Pty "false";
+DPkg::Options {{ "--force-unsafe-io"; "--force-confold"; %s }};
+"""
+
+# The kernel hooks of dracut and initramfs-tools leave the initrd alone when they see this: it is
+# made once, from the finished packages (steps/initrd.py), and not at every trigger.
+NO_INITRD = {"INITRD": "No"}
+
+
+def check_apt() -> None:
+    """Raise HostError unless the host has what packages are served with."""
+    check_tools("apt-get", "dpkg-deb")
+
+
+def run_install(added: Packages, workspace: Workspace) -> None:
+    """As Family.install()."""
+    given = workspace.work / f"{workspace.upper}.apt"
+    make_repository(added, workspace.pool, given / "repository")
+    make_apt_files(given, added.suite, added.path_excludes)
+    binds = [
+        Bind(given / name, INSIDE / name) for name in ("repository", "apt.conf", "sources.list")
+    ]
+    names = [f"{p.name}:{p.architecture}={p.version}" for p in added.packages]
+    script = (
+        f"mkdir -p {INSIDE}/lists/partial {INSIDE}/cache/archives/partial {INSIDE}/log && "
+        'apt-get update && exec apt-get install --yes "$@"'
+    )
+    workspace.run(
+        ["sh", "-c", script, "sh", *qualified(names)],
+        binds=binds,
+        env={"APT_CONFIG": f"{INSIDE}/apt.conf", **NO_INITRD},
+    )
+
+
+def render_excludes(globs: tuple[str, ...]) -> str:
+    """dpkg(1) --path-exclude options as entries of DPkg::Options."""
+    return " ".join(f'"--path-exclude={glob}";' for glob in globs)
+
+
+def qualified(names: list[str]) -> list[str]:
+    """apt's spelling: architecture `all` is not written."""
+    return [name.replace(":all=", "=") for name in names]
+
+
+def make_apt_files(folder: Path, suite: str, path_excludes: tuple[str, ...]) -> None:
+    """apt.conf and sources.list for the sandbox, in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "apt.conf").write_text(APT_CONF % render_excludes(path_excludes))
+    (folder / "sources.list").write_text(
+        f"deb [trusted=yes] file:{INSIDE}/repository {suite} main\n"
+    )

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the host gets packages from: mirrors by name, so that no recipe names one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
+
+from imagebuilder.errors import HostError, InputError
+from imagebuilder.families.apt.deb822 import parse_stanzas
+from imagebuilder.recipe.types import Source
+
+SNAPSHOT = "{snapshot}"
+SCHEMES = ("http://", "https://", "file:", "copy:", "tor+http://", "tor+https://")
+KEYRINGS = ("debian-archive-", "ubuntu-archive-")
+# A mirror's name by how the path of its address ends.
+ENDINGS = {
+    "/debian": "debian",
+    "/debian-security": "debian-security",
+    "/security": "debian-security",
+    "/ubuntu": "ubuntu",
+    "/ubuntu-ports": "ubuntu-ports",
+}
+# Ubuntu's own archives, for hosts that know of none, as those of Debian do.  amd64 is in the first
+# two, every other processor in the third.
+DEFAULTS = {
+    "ubuntu": "http://archive.ubuntu.com/ubuntu",
+    "ubuntu-security": "http://security.ubuntu.com/ubuntu",
+    "ubuntu-ports": "http://ports.ubuntu.com/ubuntu-ports",
+}
+
+
+def find_mirrors(
+    settings_site_mirrors: Mapping[str, str],
+    env: Mapping[str, str],
+    apt_root: Path = Path("/etc/apt"),
+) -> Mapping[str, str]:
+    """Archive addresses by name, without a trailing slash.
+
+    IMAGEBUILDER_MIRROR (`ubuntu` when its path ends so, else `debian`, and the security archive
+    beside it) goes before the site file, and that before the host's apt sources, whose first
+    address of each kind counts.
+    """
+    host: dict[str, str] = {}
+    # A vendor's archive may end in /debian too, so what is surely the distribution's goes first.
+    for entry in sorted(host_entries(apt_root), key=lambda entry: not entry.official):
+        if entry.name:
+            host.setdefault(entry.name, entry.uri)
+    site = {name: uri.rstrip("/") for name, uri in settings_site_mirrors.items()}
+    given = env.get("IMAGEBUILDER_MIRROR", "").rstrip("/")
+    asked = {"ubuntu" if given.endswith("/ubuntu") else "debian": given} if given else {}
+    mirrors: dict[str, str] = {}
+    for named in (host, site, asked):  # whoever names an archive names the security one with it
+        mirrors |= {**security_beside(named), **named}
+    return mirrors
+
+
+def security_beside(named: Mapping[str, str]) -> dict[str, str]:
+    """The security archives of those in `named`, as far as their addresses tell.
+
+    Debian's stands beside its archive; Ubuntu's pocket is in every whole mirror.
+    """
+    found: dict[str, str] = {}
+    if named.get("debian", "").endswith("/debian"):
+        found["debian-security"] = f"{named['debian']}-security"
+    if "ubuntu" in named:
+        found["ubuntu-security"] = named["ubuntu"]
+    return found
+
+
+def split_uri(uri: str) -> SplitResult:
+    """The parts of an address; an address that is none (`http://[`) has none."""
+    try:
+        return urlsplit(uri)
+    except ValueError:
+        return urlsplit("")
+
+
+@dataclass(frozen=True)
+class HostEntry:
+    """An archive in the host's apt sources; `text` is the line or the stanza that names it."""
+
+    uri: str
+    text: str
+
+    @property
+    def official(self) -> bool:
+        """Whether it is surely the distribution's: by its keyring, or by its path."""
+        return f"/{split_uri(self.uri).path.strip('/')}" in ENDINGS or any(
+            keyring in self.text for keyring in KEYRINGS
+        )
+
+    @property
+    def name(self) -> str:
+        """Which mirror it is, "" for none that a base can ask for."""
+        found = next((name for end, name in ENDINGS.items() if self.uri.endswith(end)), "")
+        security = found == "ubuntu" and (split_uri(self.uri).hostname or "").startswith(
+            "security."
+        )
+        return "ubuntu-security" if security else found
+
+
+def host_entries(apt_root: Path) -> Iterator[HostEntry]:
+    """The binary archives in the host's apt sources, one-line files first, as apt reads them."""
+    parts = apt_root / "sources.list.d"
+    for path in (apt_root / "sources.list", *sorted(parts.glob("*.list"))):
+        if path.is_file():
+            yield from one_line_entries(path.read_text(errors="replace"))
+    for path in sorted(parts.glob("*.sources")):
+        yield from deb822_entries(path.read_text(errors="replace"))
+
+
+def one_line_entries(text: str) -> Iterator[HostEntry]:
+    """The archives of `deb [options] URI SUITE ...` lines."""
+    for line in text.splitlines():
+        words = line.partition("#")[0].split()
+        uris = [word.rstrip("/") for word in words[1:] if word.startswith(SCHEMES)]
+        if words[:1] == ["deb"] and uris:
+            yield HostEntry(uris[0], line)
+
+
+def deb822_entries(text: str) -> Iterator[HostEntry]:
+    """The archives of the enabled `deb` stanzas of a .sources file."""
+    for stanza in parse_stanzas(text):
+        fields = {name.lower(): value for name, value in stanza.items()}
+        enabled = fields.get("enabled", "yes").lower() not in ("no", "false", "0", "off", "without")
+        if enabled and "deb" in fields.get("types", "").split():
+            for uri in fields.get("uris", "").split():
+                if uri.startswith(SCHEMES):
+                    yield HostEntry(uri.rstrip("/"), fields.get("signed-by", ""))
+
+
+def archive_uri(source: Source, mirrors: Mapping[str, str]) -> str:
+    """The address of the archive of `source` on this host.
+
+    Raises HostError when the host has no such mirror or it holds no snapshots, and InputError when
+    it holds nothing but snapshots and the recipe names none.
+    """
+    if source.uri:
+        uri = source.uri.rstrip("/")
+    elif source.mirror in mirrors:
+        uri = mirrors[source.mirror]
+    elif source.mirror in DEFAULTS:
+        uri = DEFAULTS[source.mirror]
+    else:
+        raise missing_mirror(source)
+    if source.snapshot and SNAPSHOT not in uri:
+        raise HostError(
+            f"mirror {source.mirror} holds no snapshots, such as {source.snapshot}",
+            where=f"source {source.id}",
+            hint=f"give the site file a mirror with {SNAPSHOT} in its address: "
+            f"mirrors: {{{source.mirror}: ADDRESS}}",
+        )
+    if SNAPSHOT in uri and not source.snapshot:
+        raise InputError(
+            f"mirror {source.mirror} holds snapshots, and {source.id} does not say which",
+            hint="set `snapshot: 20260101T000000Z` at the archive in the base",
+        )
+    return as_apt_writes(uri.replace(SNAPSHOT, source.snapshot))
+
+
+def default_notes(sources: Sequence[Source], mirrors: Mapping[str, str]) -> Iterator[str]:
+    """What a person should know of mirrors that are taken because nobody named one."""
+    names = dict.fromkeys(source.mirror for source in sources)
+    taken = [name for name in names if name in DEFAULTS and name not in mirrors]
+    if taken:
+        yield (
+            f"no mirror named {' or '.join(taken)} in the site file or in the host's apt sources: "
+            f"taking {' and '.join(DEFAULTS[name] for name in taken)}"
+        )
+
+
+def as_apt_writes(uri: str) -> str:
+    """An address of this host's files without an empty host, as apt prints it: `file:/srv`."""
+    return re.sub(r"^(file|copy):/+", r"\1:/", uri)
+
+
+def missing_mirror(source: Source) -> HostError:
+    """The error for a source whose mirror this host does not know."""
+    how = "set IMAGEBUILDER_MIRROR, or " if source.mirror == "debian" else ""
+    return HostError(
+        f"no mirror named {source.mirror} in the site file or in the host's apt sources",
+        where=f"source {source.id}",
+        hint=f"{how}give the site file one: mirrors: {{{source.mirror}: ADDRESS}}",
+    )

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packages that no source has, and what was perhaps meant."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Sequence
+
+from imagebuilder.errors import Fault
+from imagebuilder.families.apt.apt import Apt
+from imagebuilder.lock.request import Request
+
+UNKNOWN = re.compile(
+    r"^E: (?:Unable to locate package (\S+)"
+    r"|Package '([^']+)' has no installation candidate"
+    r"|Version '([^']+)' for '([^']+)' was not found)",
+    re.MULTILINE,
+)
+NEAREST = 3
+VERSIONS = 6
+
+
+def unknown_packages(apt: Apt, options: Sequence[str], requests: Sequence[Request]) -> list[Fault]:
+    """A fault for every package that no source has, of every layer."""
+    words = sorted({word for request in requests for word in request.packages})
+    if not words:
+        return []
+    simulate = ["apt-get", *options, "install", "--simulate", "--yes", "--", *words]
+    done = apt.attempt(simulate)
+    unknown: dict[str, str] = {}
+    for name, virtual, version, package in UNKNOWN.findall(done.stderr):
+        if version:
+            unknown[f"{package}={version}"] = f"no source has {package} at version {version}"
+        elif virtual:
+            unknown[virtual] = f"no source has a package that is {virtual}"
+        else:
+            unknown[name] = f"no source has a package named {name}"
+    if not unknown:
+        return []
+    names = apt.run(["apt-cache", *options, "pkgnames"]).stdout.split()
+    return [
+        Fault(
+            request.place_of(word.partition("=")[0]),
+            unknown[word],
+            nearest(apt, options, word.partition("=")[0], names) + mapping_hint(request, word),
+        )
+        for request in requests
+        for word in dict.fromkeys(request.packages)
+        if word in unknown
+    ]
+
+
+def mapping_hint(request: Request, word: str) -> str:
+    """Where to say what another distribution calls a package; nothing for Debian and bases."""
+    if not (request.overlay and request.elsewhere):
+        return ""
+    entry = f"package-names: {{{request.elsewhere}: {{{word.partition('=')[0]}: NAME}}}}"
+    return f"; {entry} in the overlay says what {request.elsewhere} calls it"
+
+
+def nearest(apt: Apt, options: Sequence[str], name: str, names: Sequence[str]) -> str:
+    """A hint with the versions of a package that is there, or with the names closest to `name`."""
+    if name not in names:
+        return nearest_names(name, names)
+    shown = apt.run(["apt-cache", *options, "madison", "--", name]).stdout
+    versions = dict.fromkeys(line.split("|")[1].strip() for line in shown.splitlines())
+    return f"the sources have {', '.join(list(versions)[:VERSIONS])}; ask for one of them"
+
+
+def nearest_names(name: str, names: Sequence[str]) -> str:
+    """A hint with the names closest to `name`, or what else may be the reason."""
+    near = [other for other in names if other[:1] == name[:1] and abs(len(other) - len(name)) < 6]
+    close = difflib.get_close_matches(name, near, NEAREST, 0.7)
+    parts = [other for other in names if name in other] if len(name) > 3 else []
+    found = [*close, *sorted(parts, key=len)][:NEAREST]
+    if found:
+        return f"the nearest names are: {', '.join(dict.fromkeys(found))}"
+    return "look for its suite and component on the distribution's package search"

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Release files: what they say, and whether they may still be believed."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+
+from imagebuilder.digest import digest_of_bytes
+from imagebuilder.errors import Fault, InputError, WorkError
+from imagebuilder.families.apt.apt import Apt
+from imagebuilder.families.apt.deb822 import parse_release
+from imagebuilder.recipe.types import ExpiredRelease, Source
+from imagebuilder.ui import format_count
+
+DAY = 86400
+
+
+@dataclass(frozen=True)
+class Release:
+    """The Release file of one suite of a source; `fields` are as it has them."""
+
+    source: Source
+    suite: str
+    fields: Mapping[str, str]
+    sha256: str
+
+    @property
+    def date(self) -> int:
+        """When it was made, seconds since 1970; 0 when it does not say."""
+        return parse_date(self.fields.get("Date", ""))
+
+    @property
+    def valid_until(self) -> int:
+        """When it ends, seconds since 1970; 0 when it never does."""
+        return parse_date(self.fields.get("Valid-Until", ""))
+
+
+def parse_date(text: str) -> int:
+    """An RFC 5322 date as seconds since 1970, 0 for none.  Raises WorkError when it is no date."""
+    if not text:
+        return 0
+    try:
+        return int(parsedate_to_datetime(text).timestamp())
+    except (ValueError, OverflowError) as error:
+        raise WorkError(f"a Release file has no readable date: {text}") from error
+
+
+def read_releases(apt: Apt) -> tuple[Release, ...]:
+    """The Release files that apt has verified and kept."""
+    wanted = "$(SOURCESENTRY)|$(RELEASE)|$(METAKEY)|$(FILENAME)"
+    shown = apt.run(["apt-get", "indextargets", "--format", wanted]).stdout
+    prefixes: dict[tuple[int, str], str] = {}
+    for line in shown.splitlines():
+        entry, suite, metakey, filename = line.split("|", 3)
+        number = int(Path(entry).name.partition(".")[0])
+        ending = metakey.replace("_", "%5f").replace("/", "_")
+        # An archive without dists/ (`Suites: /`) has no name for its release.
+        prefixes.setdefault((number, suite or "/"), filename[: filename.rindex(ending)])
+    # apt keeps no index that is empty, as those of a suite nobody has used yet: such a suite has
+    # no target above, only its Release.
+    for number, (uri, source) in enumerate(zip(apt.uris, apt.sources, strict=True)):
+        for suite in source.suites:
+            prefix = os.fspath(apt.lists / list_name(release_folder(uri, suite)))
+            prefixes.setdefault((number, suite), prefix)
+    return tuple(
+        read_release(source, suite, prefixes[number, suite])
+        for number, source in enumerate(apt.sources)
+        for suite in source.suites
+    )
+
+
+def release_folder(uri: str, suite: str) -> str:
+    """Where the Release file of a suite is: an exact path, where it ends in a slash, has no dists/
+    (sources.list(5)).
+    """
+    return f"{uri}/{suite.lstrip('./')}" if suite.endswith("/") else f"{uri}/dists/{suite}/"
+
+
+def list_name(uri: str) -> str:
+    """The name apt gives a file of the lists (URItoFileName() of apt-pkg/strutl.cc)."""
+    return re.sub(r"^[a-z+]+:(//)?", "", uri).replace("_", "%5f").replace("/", "_")
+
+
+def read_release(source: Source, suite: str, prefix: str) -> Release:
+    """The Release of a suite, from the list files that start with `prefix`."""
+    for ending in ("InRelease", "Release"):
+        path = Path(prefix + ending)
+        if path.exists():
+            content = path.read_bytes()
+            fields = parse_release(content.decode(errors="replace"))
+            return Release(source, suite, fields, digest_of_bytes(content))
+    raise WorkError(f"apt has kept no Release file of {suite}", where=f"source {source.id}")
+
+
+def check_ends(releases: tuple[Release, ...], now: int, progress: Callable[[str], None]) -> None:
+    """Tell `progress` of each expired Release that is accepted; raise InputError for the others."""
+    faults = []
+    accepted: dict[ExpiredRelease, list[str]] = {}
+    for release in releases:
+        late = (now - release.valid_until) // DAY if release.valid_until else -1
+        if late < 0:
+            continue
+        consent = release.source.expired_release
+        if release.source.snapshot:
+            progress(
+                f"note: {release.suite} is the snapshot of {release.source.snapshot}, whose "
+                "Release file is never checked for its end"
+            )
+        elif consent and late <= consent.accept_days:
+            ended = f"Release of {release.suite} ended {format_count(late, 'day')} ago"
+            accepted.setdefault(consent, []).append(ended)
+        else:
+            faults.append(expired(release.source, release.suite, late, release.valid_until))
+    for consent, ends in accepted.items():
+        progress(
+            f"note: {', '.join(ends)}; accepted for up to "
+            f"{format_count(consent.accept_days, 'day')} because {consent.because}; a mirror that "
+            "is up to date has newer security fixes"
+        )
+    if faults:
+        raise InputError.of(faults)
+
+
+def tell_places(releases: tuple[Release, ...], progress: Callable[[str], None]) -> None:
+    """Tell `progress` of each source whose place the site file has changed, and why."""
+    changed = {release.source.id: release.source for release in releases if release.source.instead}
+    for source in changed.values():
+        progress(f"note: source {source.id} is not the vendor's: {source.instead}")
+
+
+def day_of(seconds: int) -> str:
+    """The day of a moment, in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).date().isoformat()
+
+
+def expired(source: Source, suite: str, late: int, valid_until: int) -> Fault:
+    """The fault of a Release file past its end, with or without a consent that is too small."""
+    where = f"source {source.id}"
+    what = f"Release of {suite} ended {format_count(late, 'day')} ago ({day_of(valid_until)})"
+    if source.expired_release:
+        limit = format_count(source.expired_release.accept_days, "day")
+        return Fault(
+            where,
+            f"{what}, and at most {limit} are accepted",
+            "raise accept-days, or use a fresh mirror",
+        )
+    key = "expired-release"
+    name = source.id if source.uri else suite
+    own = "source in its overlay" if source.uri else "archive in the base"
+    where_to = f"in the site file, {key}: {{{name}: {{accept-days: {late + 30}, because: REASON}}}}"
+    return Fault(
+        where,
+        f"{what}: the mirror stands still, or somebody replays an old state of it",
+        f"use a fresh mirror, or accept it: at the {own}, {key}: "
+        f"{{accept-days: {late + 30}, because: REASON}}; or {where_to}",
+    )

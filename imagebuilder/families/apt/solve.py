@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""apt's solver, layer by layer: what each overlay adds to those before it.
+
+Every layer is solved against a dpkg status file that holds what the layers below have chosen, as if
+it were installed; apt may only add to it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import unquote
+
+from imagebuilder.errors import ImagebuilderError, InputError, WorkError
+from imagebuilder.families.apt.apt import Apt
+from imagebuilder.families.apt.deb822 import parse_stanzas
+from imagebuilder.families.apt.madison import find_suites
+from imagebuilder.families.apt.names import unknown_packages
+from imagebuilder.lock.request import Request
+from imagebuilder.lock.types import LockedPackage
+from imagebuilder.process import Completed
+from imagebuilder.recipe.rules import PACKAGE
+
+# What mmdebstrap's variant `apt` starts from.  debootstrap installs the packages of Priority
+# required as well, but only those the archive has: make_repository() gives it the locked ones.
+FIRST = ("?essential", "apt")
+LINE = re.compile(r"'([^']+)' (\S+) (\d+)")
+SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.:~_-]*")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+# The fields by which apt tells that an installed package is the one of the archive (VersionHash in
+# apt-pkg/deb/deblistparser.cc), or by which it solves.
+KEPT = (
+    "Package", "Version", "Architecture", "Essential", "Protected", "Multi-Arch", "Installed-Size",
+    "Pre-Depends", "Depends", "Recommends", "Suggests", "Enhances", "Conflicts", "Breaks",
+    "Replaces", "Provides",
+)  # fmt: skip
+
+Stanza = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Solved:
+    """What apt chose for one layer."""
+
+    request: Request
+    packages: tuple[LockedPackage, ...]
+    stanzas: tuple[Stanza, ...]
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A package that apt would fetch: where from, and what it is."""
+
+    uri: str
+    name: str
+    version: str
+    architecture: str
+
+
+def solve(apt: Apt, requests: Sequence[Request], preferences: Path) -> tuple[Solved, ...]:
+    """Solve every layer in turn, under the pins of `preferences`; builds stand after the layers.
+
+    Raises InputError: unknown packages (all at once), one that would remove what a layer below has
+    brought, or what apt cannot satisfy.
+    """
+    check_requests(requests)
+    below: tuple[Solved, ...] = ()
+    aside: tuple[Solved, ...] = ()
+    for request in requests:
+        solved = solve_layer(apt, requests, request, below, preferences)
+        if request.build:
+            aside = (*aside, solved)
+        else:
+            below = (*below, solved)
+    return (*below, *aside)
+
+
+def check_requests(requests: Sequence[Request]) -> None:
+    """Raise InputError when a request is not the name of a package."""
+    bad = [
+        (request, word)
+        for request in requests
+        for word in request.packages
+        if not PACKAGE.pattern.fullmatch(word)  # apt reads a trailing "-" as "remove"
+    ]
+    if bad:
+        request, word = bad[0]
+        raise InputError(f"{word!r} is not {PACKAGE.what}", where=request.name)
+
+
+def solve_layer(
+    apt: Apt,
+    requests: Sequence[Request],
+    request: Request,
+    below: tuple[Solved, ...],
+    preferences: Path,
+) -> Solved:
+    """What `request` adds to the layers `below`."""
+    if not words_of(request):
+        return Solved(request, (), ())
+    status = apt.root / "status" / str(len(below))
+    status.write_text(render_status(stanza for layer in below for stanza in layer.stanzas))
+    options = [
+        "-o", f"Dir::State::status={status}",
+        "-o", f"Dir::Etc::preferences={preferences}",
+    ]  # fmt: skip
+    install = ["apt-get", *options, "install", "--yes", "--no-remove"]
+    done = apt.attempt([*install, "-qq", "--print-uris", "--", *words_of(request)])
+    if done.status != 0:
+        raise solve_error(apt, options, requests, request, below)
+    offers = [offer for line in done.stdout.splitlines() if (offer := parse_offer(line))]
+    check_unchanged(offers, request, below)
+    stanzas = load_stanzas(apt, options, offers)
+    chosen = sorted(zip(offers, stanzas, strict=True), key=lambda pair: pair[0].name)
+    packages = [locked_package(apt, offer, stanza) for offer, stanza in chosen]
+    return Solved(
+        request,
+        in_their_pockets(apt, options, packages),
+        tuple(stanza for _, stanza in chosen),
+    )
+
+
+def words_of(request: Request) -> tuple[str, ...]:
+    """What apt is told to install."""
+    return request.packages if request.overlay else (*FIRST, *request.packages)
+
+
+def render_status(stanzas: Iterable[Stanza]) -> str:
+    """A dpkg status file that says all of `stanzas` are installed."""
+    return "".join(
+        "Status: install ok installed\n"
+        + "".join(f"{name}: {stanza[name]}\n" for name in KEPT if name in stanza)
+        + "\n"
+        for stanza in stanzas
+    )
+
+
+def parse_offer(line: str) -> Offer | None:
+    """A line of `apt-get --print-uris`: quoted address, NAME_VERSION_ARCH.deb, size, checksum."""
+    match = LINE.match(line)
+    if not match:
+        return None
+    name, version, rest = match[2].split("_", 2)
+    return Offer(unquote(match[1]), unquote(name), unquote(version), rest.removesuffix(".deb"))
+
+
+def check_unchanged(offers: Sequence[Offer], request: Request, below: Sequence[Solved]) -> None:
+    """Raise InputError when a layer wants another version of what one below it has brought."""
+    have = {package.name: (package, layer) for layer in below for package in layer.packages}
+    for offer in offers:
+        if offer.name in have:
+            package, layer = have[offer.name]
+            raise InputError(
+                f"needs {offer.name} {offer.version}, but {layer.request.name} has "
+                f"{package.version}",
+                where=request.name,
+                hint=f"ask for {offer.name}={offer.version} there, or pin its source",
+            )
+
+
+def load_stanzas(apt: Apt, options: Sequence[str], offers: Sequence[Offer]) -> list[Stanza]:
+    """The package records of `offers`, in their order."""
+    if not offers:
+        return []
+    words = [f"{offer.name}={offer.version}" for offer in offers]
+    shown = apt.run(["apt-cache", *options, "show", "--", *words]).stdout
+    records: dict[tuple[str, str], list[Stanza]] = {}
+    for stanza in parse_stanzas(shown):
+        key = (stanza.get("Package", ""), stanza.get("Version", ""))
+        records.setdefault(key, []).append(stanza)
+    return [record_of(offer, records.get((offer.name, offer.version), [])) for offer in offers]
+
+
+def record_of(offer: Offer, records: Sequence[Stanza]) -> Stanza:
+    """The record of what is at the address of `offer`: two archives may have one version."""
+    for record in records:
+        if offer.uri.endswith(f"/{relative(record.get('Filename', ''))}"):
+            return record
+    raise WorkError(f"apt has no record of {offer.name} {offer.version} at {offer.uri}")
+
+
+def relative(filename: str) -> str:
+    """A Filename field without the `./` that flat archives put before it."""
+    return filename.removeprefix("./")
+
+
+def locked_package(apt: Apt, offer: Offer, stanza: Stanza) -> LockedPackage:
+    """The lock's line of a package.  Raises WorkError when its record is not fit for one."""
+    sha256, size = stanza.get("SHA256", ""), stanza.get("Size", "")
+    kibibytes = stanza.get("Installed-Size", "")
+    words = (offer.name, offer.version, offer.architecture)
+    if not all(map(SAFE.fullmatch, words)) or not size.isdigit():
+        raise WorkError(f"the record of {offer.name!r} {offer.version!r} is malformed")
+    if not SHA256.fullmatch(sha256):
+        raise WorkError(
+            f"the record of {offer.name} {offer.version} has no SHA256",
+            hint="the archive is too old to be locked; ask its owner for SHA256 in Packages",
+        )
+    return LockedPackage(
+        name=offer.name,
+        version=offer.version,
+        architecture=offer.architecture,
+        sha256=sha256,
+        size=int(size),
+        path=relative(stanza["Filename"]),
+        source=source_of(apt, offer),
+        installed=int(kibibytes) * 1024 if kibibytes.isdigit() else 0,
+    )
+
+
+def in_their_pockets(
+    apt: Apt, options: Sequence[str], packages: Sequence[LockedPackage]
+) -> tuple[LockedPackage, ...]:
+    """The packages, each with the first source that lists it of those at one address.
+
+    Ubuntu's pockets are all in one archive, and an address in it does not tell of which.
+    """
+    if not packages or len(set(apt.uris)) == len(apt.uris):
+        return tuple(packages)
+    names = [package.name for package in packages]
+    listed = find_suites(apt, names, options)
+    uris = {source.id: uri for uri, source in zip(apt.uris, apt.sources, strict=True)}
+
+    def pocket(package: LockedPackage) -> str:
+        suites = set(listed.get((package.name, package.version), ()))
+        beside = (s for s in apt.sources if uris[s.id] == uris[package.source])
+        return next((s.id for s in beside if suites & set(s.suites)), package.source)
+
+    return tuple(replace(package, source=pocket(package)) for package in packages)
+
+
+def source_of(apt: Apt, offer: Offer) -> str:
+    """The source whose archive holds the package: the one with the longest address."""
+    found = [
+        (len(uri), source.id)
+        for uri, source in zip(apt.uris, apt.sources, strict=True)
+        if offer.uri.startswith(f"{unquote(uri)}/")
+    ]
+    if not found:
+        raise WorkError(f"{offer.name} comes from no source of the recipe: {offer.uri}")
+    longest = max(length for length, _ in found)
+    return next(name for length, name in found if length == longest)
+
+
+def solve_error(
+    apt: Apt,
+    options: Sequence[str],
+    requests: Sequence[Request],
+    request: Request,
+    below: Sequence[Solved],
+) -> ImagebuilderError:
+    """Why apt could not solve a layer, from a second, talkative run."""
+    if unknown := unknown_packages(apt, options, requests):
+        return InputError.of(unknown)
+    simulate = ["apt-get", *options, "install", "--simulate", "--yes", "--", *words_of(request)]
+    done = apt.attempt(simulate)
+    removed = re.findall(r"^Remv (\S+)", done.stdout, re.MULTILINE)
+    if removed:
+        return removal_error(removed, request, below)
+    reason = explanation(done)
+    return InputError(
+        f"apt cannot install its packages\n    {reason}{brought_by(reason, below)}",
+        where=request.name,
+        hint="apt's words above name the packages that cannot be together, or are in no source",
+    )
+
+
+def removal_error(removed: Sequence[str], request: Request, below: Sequence[Solved]) -> InputError:
+    """The error for a layer that would remove what one below has brought."""
+    parts = []
+    for name in (word.partition(":")[0] for word in removed):
+        for layer in below:
+            if any(package.name == name for package in layer.packages):
+                why = "" if name in layer.request.packages else " as a dependency"
+                parts.append(f"{name}, which {layer.request.name} brought{why}")
+    asked = ", ".join(request.packages)
+    return InputError(
+        f"would remove {'; '.join(parts) or ', '.join(removed)} (asked for: {asked})",
+        where=request.name,
+        hint="the two cannot be in one image: leave one of them out",
+    )
+
+
+def brought_by(reason: str, below: Sequence[Solved]) -> str:
+    """Which layer has brought each package that apt's words start a line with, as more lines."""
+    named = set(re.findall(r"^\s*(\S+) : ", reason, re.MULTILINE))
+    return "".join(
+        f"\n    {package.name} {package.version} is from {layer.request.name}"
+        for layer in below
+        for package in layer.packages
+        if package.name in named
+    )
+
+
+def explanation(done: Completed) -> str:
+    """What apt said of the reason, without its preface."""
+    _, _, reason = done.stdout.partition("unmet dependencies:\n")
+    lines = [*reason.splitlines(), *done.stderr.splitlines()]
+    return "\n    ".join(line for line in lines if line.strip())

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recipe -> what apt chooses: the lists brought up to date, then solved layer by layer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from imagebuilder.errors import InputError
+from imagebuilder.families.apt.apt import Apt, forget_lists, in_use, make_apt
+from imagebuilder.families.apt.builds import check_headers, lock_source
+from imagebuilder.families.apt.claims import check_against_lock
+from imagebuilder.families.apt.madison import find_suites
+from imagebuilder.families.apt.mirrors import default_notes
+from imagebuilder.families.apt.release import Release
+from imagebuilder.families.apt.solve import Solved, solve
+from imagebuilder.families.apt.sources import locked_sources, render_preferences
+from imagebuilder.families.apt.update import load_releases
+from imagebuilder.families.protocol import Archives, Chosen, Solution, Tell
+from imagebuilder.lock.builds import every_package, has_sources
+from imagebuilder.lock.changes import Suites
+from imagebuilder.lock.request import Request
+from imagebuilder.lock.types import Lock, LockedSource
+from imagebuilder.recipe.types import Recipe, Source
+from imagebuilder.ui import format_count
+
+# Above any pin of a recipe, so that what a lock had is kept while the mirror has it.
+KEEP_PRIORITY = 1002
+# What unpacks a source package; it brings tar's compressors and patch with it.
+UNPACKER = "dpkg-dev"
+
+
+def solve_recipe(
+    recipe: Recipe,
+    requests: Sequence[Request],
+    archives: Archives,
+    *,
+    previous: Lock | None,
+    keep: bool,
+    allow_older: bool,
+    progress: Tell,
+) -> Solution:
+    """As Family.solve()."""
+    asked = [with_unpacker(request) for request in requests]
+    apt = make_apt_of(recipe, archives.mirrors, archives.cache)
+    with in_use(apt):
+        for note in default_notes(recipe.sources, archives.mirrors):
+            progress(f"note: {note}")
+        progress("Updating the package lists")
+        if allow_older:
+            forget_lists(apt)
+        releases = load_releases(apt, progress)
+        if previous:
+            check_against_lock(releases, previous, allow_older=allow_older)
+        layers = sum(not request.build for request in requests)
+        progress(f"Solving {format_count(layers, 'layer')}")
+        solved = solve_keeping(apt, asked, releases, previous if keep else None, progress)
+        below = [one for one in solved if not one.request.build]
+        chosen = tuple(
+            choose_build(apt, request, below, one) if request.build else choose(request, one)
+            for request, one in zip(requests, solved, strict=True)
+        )
+    return Solution(chosen, locked_sources(releases, int(time.time())))
+
+
+def with_unpacker(request: Request) -> Request:
+    """The request with what unpacks its source packages."""
+    extra = (UNPACKER,) if request.sources else ()
+    return replace(request, packages=tuple(dict.fromkeys((*request.packages, *extra))))
+
+
+def choose(request: Request, solved: Solved) -> Chosen:
+    """What a layer is made of."""
+    return Chosen(request, solved.packages)
+
+
+def choose_build(apt: Apt, request: Request, below: Sequence[Solved], solved: Solved) -> Chosen:
+    """What a build's tree is made of, on top of the layers.
+
+    Raises InputError for headers of another kernel than the root's, and for a source package that
+    is in no source.
+    """
+    check_headers(below, solved)
+    stanzas = [stanza for one in (*below, solved) for stanza in one.stanzas]
+    preferences = apt.root / "preferences"
+    sources = tuple(
+        lock_source(apt, word, stanzas, request, preferences) for word in request.sources
+    )
+    return Chosen(request, solved.packages, sources)
+
+
+def make_apt_of(recipe: Recipe, mirrors: Mapping[str, str], cache: Path) -> Apt:
+    """The private apt that `recipe` is solved with.  Raises as make_apt() does."""
+    return make_apt(
+        recipe.sources,
+        mirrors,
+        cache,
+        architecture=recipe.base.architecture,
+        with_sources=has_sources(recipe),
+    )
+
+
+def solve_keeping(
+    apt: Apt,
+    requests: Sequence[Request],
+    releases: tuple[Release, ...],
+    kept: Lock | None,
+    progress: Callable[[str], None],
+) -> tuple[Solved, ...]:
+    """Solve with the versions of `kept` where that can be done, else with the newest."""
+    preferences = apt.root / "preferences"
+    pins = render_preferences(releases)
+    if kept:
+        preferences.write_text(f"{render_kept(kept)}\n{pins}")
+        try:
+            return solve(apt, requests, preferences)
+        except InputError:
+            progress("note: the versions of the lock cannot all be kept; taking the newest of each")
+    preferences.write_text(pins)
+    return solve(apt, requests, preferences)
+
+
+def render_kept(lock: Lock) -> str:
+    """apt_preferences(5) that prefer the versions of a lock."""
+    return "\n".join(
+        f"Package: {package.name}\nPin: version {package.version}\nPin-Priority: {KEEP_PRIORITY}\n"
+        for package in every_package(lock)
+        if package.architecture != "source"
+    )
+
+
+def read_sources(
+    sources: Sequence[Source], archives: Archives, architecture: str, progress: Tell
+) -> tuple[LockedSource, ...]:
+    """As Family.read_sources(): Release files, without any list of packages."""
+    apt = make_apt(
+        sources,
+        archives.mirrors,
+        archives.cache,
+        architecture=architecture,
+        with_packages=False,
+    )
+    with in_use(apt):
+        return locked_sources(load_releases(apt, progress), int(time.time()))
+
+
+def suites_of(recipe: Recipe, archives: Archives, names: Sequence[str]) -> Suites:
+    """As Family.find_suites()."""
+    apt = make_apt_of(recipe, archives.mirrors, archives.cache)
+    with in_use(apt):
+        return find_suites(apt, names)

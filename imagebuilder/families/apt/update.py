@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`apt-get update`, and what its failures mean."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from urllib.parse import unquote
+
+from imagebuilder.errors import Fault, HostError, ImagebuilderError, InputError, WorkError
+from imagebuilder.families.apt.apt import Apt
+from imagebuilder.families.apt.claims import check_names, tell_old
+from imagebuilder.families.apt.deb822 import parse_release
+from imagebuilder.families.apt.release import (
+    DAY,
+    Release,
+    check_ends,
+    expired,
+    list_name,
+    parse_date,
+    read_releases,
+    release_folder,
+    tell_places,
+)
+from imagebuilder.lock.patience import PATIENCE, Patience, SlowError, paced
+from imagebuilder.process import Completed
+from imagebuilder.recipe.types import Source
+from imagebuilder.ui import format_count
+
+# Words of apt (in LC_ALL=C.UTF-8) and what they mean; the first that matches decides.
+EXPIRED = re.compile(r"Release file for (\S+) is expired \(invalid since (?:(\d+)d)?")
+UNREACHABLE = re.compile(
+    r"Could not connect|Cannot initiate the connection|Connection (?:failed|timed out|reset)"
+    r"|Could not resolve|Temporary failure resolving|Unable to connect|Connection refused"
+    r"|closed the connection|connection closed|Error reading from server|Server unexpectedly|"
+    r"  50[0-9] |Could not handshake|Could not wait for server fd|^E:.*File not found",
+    re.MULTILINE,
+)
+UNTRUSTED = re.compile(
+    r"is not signed|NO_PUBKEY|BADSIG|EXPKEYSIG|REVKEYSIG|signatures? (?:were|was|couldn't|verif)"
+    r"|Signing key|Missing key|not live until|Clearsigned file isn't valid"
+)
+NO_SUITE = re.compile(r"does not have a Release file")
+NO_COMPONENT = re.compile(r"doesn't have the component|does not have the component")
+CHANGING = re.compile(r"Hash Sum mismatch|unexpected size|Mirror sync in progress")
+
+
+def load_releases(
+    apt: Apt, progress: Callable[[str], None], patience: Patience = PATIENCE
+) -> tuple[Release, ...]:
+    """Update the package lists and return the Release of every suite, in the sources' order.
+
+    Raises InputError when one is expired without consent or a suite does not exist, HostError when
+    a mirror is not reachable or too slow, and WorkError when a signature is not good or a Release
+    file is of another suite than was asked for.
+    """
+    update = ["apt-get", "update", "-qq", "--error-on=any"]
+    try:
+        with paced(apt.lists, patience) as pace:
+            done = apt.attempt(update, ask=pace.ask)
+    except SlowError as error:
+        names = ", ".join(source.id for source in apt.sources)
+        raise HostError(
+            f"the package lists came with {patience}: gave up updating them",
+            where=f"sources {names}",
+            hint=unreached(None),
+        ) from error
+    if done.status != 0 or NO_COMPONENT.search(done.stderr):
+        raise update_error(apt, done)
+    releases = read_releases(apt)
+    now = int(time.time())
+    check_names(releases, progress)
+    tell_places(releases, progress)
+    check_ends(releases, now, progress)
+    tell_old(releases, now, progress)
+    return releases
+
+
+def update_error(apt: Apt, done: Completed) -> ImagebuilderError:
+    """The error for an `apt-get update` that failed, from what apt said."""
+    said = done.stderr
+    lines = [line for line in said.splitlines() if line.startswith(("E:", "W:"))]
+    words = "\n    ".join(lines)
+    source = source_named(apt, said)
+    where = f"source {source.id}" if source else ""
+    if faults := [expired_by_apt(apt, match) for match in EXPIRED.finditer(said)]:
+        return InputError.of(faults)
+    if UNTRUSTED.search(said) and not UNREACHABLE.search(said):
+        return WorkError(
+            f"the signature of a Release file is not good\n    {words}",
+            where=where,
+            hint=distrusted(source),
+        )
+    if UNREACHABLE.search(said):
+        return HostError(
+            f"{'the vendor' if vendor_of(source) else 'mirror'} is not reachable\n    {words}",
+            where=where,
+            hint=unreached(source),
+        )
+    if NO_SUITE.search(said):
+        return InputError(
+            f"the mirror has no such suite\n    {words}",
+            where=where,
+            hint="compare the suites of the source with the folders below dists/ of the mirror",
+        )
+    if NO_COMPONENT.search(said):
+        return InputError(f"a suite lacks a component\n    {words}", where=where)
+    if CHANGING.search(said):
+        return WorkError(
+            f"the mirror's package lists do not match its Release file\n    {words}",
+            where=where,
+            hint="it is being updated, or a proxy holds old files: try again in a few minutes",
+        )
+    return WorkError(f"apt could not update the package lists\n    {words}", where=where)
+
+
+def vendor_of(source: Source | None) -> Source | None:
+    """The source, where it is a vendor's and not the distribution's."""
+    return source if source and source.uri else None
+
+
+def distrusted(source: Source | None) -> str:
+    """What next when a signature is not good."""
+    vendor = vendor_of(source)
+    if not vendor:
+        return "the mirror is not what it should be, or the pinned key is too old"
+    pinned = ", ".join(vendor.fingerprints) or vendor.key.name
+    return (
+        f"what is there is not signed with the pinned key ({pinned}): somebody else's, or the "
+        "vendor has a new key; compare with what the vendor publishes before you change the pin"
+    )
+
+
+def unreached(source: Source | None) -> str:
+    """What next when a source does not answer."""
+    vendor = vendor_of(source)
+    if not vendor:
+        return (
+            "look at the network and the proxy, or choose another mirror in the site file "
+            "(mirrors:) or with IMAGEBUILDER_MIRROR"
+        )
+    return (
+        "look at the network and the proxy, or name another place of this repository in the site "
+        f"file, sources: {{{vendor.id}: {{uri: ADDRESS, because: REASON}}}}; what is locked and in "
+        "the pool builds without it"
+    )
+
+
+def expired_by_apt(apt: Apt, match: re.Match[str]) -> Fault:
+    """The fault of a Release file that apt itself has refused."""
+    uri, late = match[1], int(match[2] or 0)
+    folder = f"{unquote(uri).rpartition('/')[0]}/"
+    ended = int(time.time()) - late * DAY
+    for address, source in zip(apt.uris, apt.sources, strict=True):
+        for suite in source.suites:
+            if release_folder(address, suite) == folder:
+                kept = apt.lists / "partial" / list_name(uri)
+                said = parse_release(kept.read_text()) if kept.exists() else {}
+                ended = parse_date(said.get("Valid-Until", "")) or ended
+                return expired(source, suite, late, ended)
+    return Fault(uri, f"Release file ended {format_count(late, 'day')} ago")
+
+
+def source_named(apt: Apt, said: str) -> Source | None:
+    """Which source apt speaks of first: of those that fit, the one with the longest address."""
+    named = [
+        (min(places), -len(uri), number)
+        for number, uri in enumerate(apt.uris)
+        if (places := [at for end in "/ " if (at := said.find(f"{uri}{end}")) >= 0])
+    ]
+    return apt.sources[min(named)[2]] if named else None
