@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
-from imagebuilder.process import Word
+from imagebuilder.process import Word, Wrapper
 from imagebuilder.sandbox import Sandbox
 from imagebuilder.sandbox_init import complain, install_filter, raise_loopback, run_to_end
 from imagebuilder.sandbox_mounts import (
@@ -69,6 +69,11 @@ class View:
             "--fork", "--kill-child", "--", sys.executable, "-I", "-S", "-c", START,
             Path(__file__).parents[1], json.dumps(self.sandbox.table()), *argv,
         ]  # fmt: skip
+
+
+def for_anybody(sandbox: Sandbox) -> Wrapper:
+    """A sandbox with `enter=False` for root, and its view for an ordinary user."""
+    return sandbox if os.geteuid() == 0 else View(sandbox)
 
 
 def make_view(table: Table) -> None:

@@ -39,6 +39,8 @@ from imagebuilder.report.types import Check, Outcome, Report, Trial
 from imagebuilder.rights import check_root
 from imagebuilder.root import Root
 from imagebuilder.rootkind import FORMAT_OF, IN_MEMORY, KINDS, Format, name_of, packed_file
+from imagebuilder.sandbox import Bind, Sandbox, folders_of
+from imagebuilder.sandbox_view import for_anybody
 from imagebuilder.store.workplace import workplace
 from imagebuilder.tree import CANDIDATE, Tree
 from imagebuilder.ui import Ui, format_count
@@ -305,15 +307,28 @@ def make_disk(
     root = Root(tree.root(release.profile, release.version))
     models: dict[str, Path] = {}
     for number, engine in enumerate(engines):
-        model, made = engine.boot.model, work / f"model-{number}"
-        run([sys.executable, "-I", engine.kind.program(model.program), made])
+        place = work / f"model-{number}"
+        place.mkdir()
+        model = engine.boot.model
         named = rf"{model.variable}=/models/(\S+)"
-        models[find_setting(root, model.settings, named) or made.name] = made
+        name = find_setting(root, model.settings, named) or place.name
+        models[name] = make_tiny_model(engine.kind.program(model.program), place)
     mount = "/etc/systemd/system/models.mount"
     label = find_setting(root, mount, r"What=/dev/disk/by-label/(\S+)") or "models"
     disk = work / "models.img"
     make_models_disk(disk, models, label=label)
     return disk
+
+
+def make_tiny_model(program: Path, place: Path) -> Path:
+    """What an overlay's program writes, which sees the builder's programs and `place` alone."""
+    made = place / "model"
+    sandbox = Sandbox(
+        place, ("empty",), "view", 0, (Bind(program.parent, program.parent),),
+        enter=False, view=folders_of(Path(sys.executable)),
+    )  # fmt: skip
+    run([sys.executable, "-I", program, made], sandbox=for_anybody(sandbox))
+    return made
 
 
 def find_setting(root: Root, path: str, pattern: str) -> str:

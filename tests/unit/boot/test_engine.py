@@ -21,7 +21,7 @@ from imagebuilder.boot.engine import (
     infer_over,
     prepare,
 )
-from imagebuilder.boot.gate import make_disk
+from imagebuilder.boot.gate import make_disk, make_tiny_model
 from imagebuilder.digest import digest_of
 from imagebuilder.errors import InputError
 from imagebuilder.plan import config_step, expects_of
@@ -92,6 +92,17 @@ print(json.dumps({"expected": "vulkan", "used": "cpu", "completion": text, "chat
 MODEL = """\
 import pathlib, sys
 pathlib.Path(sys.argv[1]).write_bytes(b"ggml")
+"""
+PRYING = """\
+import pathlib, socket, sys
+said = [("unseen", "seen")[pathlib.Path(path).exists()] for path in ("/etc/hostname", "/home")]
+try:
+    pathlib.Path(__file__).with_name("new").write_text("written")
+    said.append("written")
+except OSError:
+    said.append("refused")
+said.append(str([name for _, name in socket.if_nameindex()]))
+pathlib.Path(sys.argv[1]).write_text(" ".join(said))
 """
 FILES = {
     "recipes/p.yaml": "base: debian-trixie\noverlays: [whisper-cpp]\n"
@@ -322,6 +333,15 @@ def test_the_disk_has_its_model(asked: AskedEngine, tmp_path: Path) -> None:
     run(["debugfs", "-R", f"dump /w/base.bin {tmp_path}/out", disk or ""])
     assert (tmp_path / "out").read_bytes() == b"ggml"
     assert make_disk(tree, release, (), work) is None
+
+
+def test_what_makes_its_model_sees_little_of_the_builder(
+    asked: AskedEngine, tmp_path: Path
+) -> None:
+    program = asked.kind.program(asked.boot.model.program)
+    program.write_text(PRYING)
+    assert make_tiny_model(program, tmp_path).read_text() == "unseen unseen refused ['lo']"
+    assert not program.with_name("new").exists()
 
 
 def test_the_disk_has_the_model_for_everybody(tmp_path: Path) -> None:
