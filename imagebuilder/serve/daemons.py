@@ -17,9 +17,13 @@ from imagebuilder.serve.nfs import RPCBIND_PORT
 NO_NAME = "s/ [^ ]*/ */3"  # the fourth word of a lease is a name, `*` for none
 # nfs-ganesha has no test of its file, and starts without what it does not understand.  So it starts
 # at address $1 of namespaces that end with the script, which fails if it complains of a file in $2.
+# Its sockets are in a /run of its own, in which a tree below /run is too.
 TRY_GANESHA = (
     "ip link set lo up; ip address add $1 dev lo; mount -t tmpfs tmpfs $2/ganesha; "
-    "mount -t tmpfs tmpfs /run; mkdir /run/ganesha /run/rpcbind; mkfifo /run/said; rpcbind -h $1; "
+    "cd $2/ganesha; mkdir run; mount --rbind /run run; mount -t tmpfs tmpfs /run; "
+    "case $2 in /run/*) tree=run/$(echo $2 | cut -d/ -f3); mkdir /$tree; "
+    "mount --rbind $tree /$tree;; esac; "
+    "mkdir /run/ganesha /run/rpcbind; mkfifo /run/said; rpcbind -h $1; "
     "ganesha.nfsd -F -f $2/ganesha.conf -L STDOUT -p /run/ganesha.pid > /run/said 2>&1 & "
     "faults=0; while read -r line; do case $line in "
     '*"NFS SERVER INITIALIZED"*) exit $faults;; *" :EVENT :"*) continue;; '

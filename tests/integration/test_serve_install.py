@@ -35,6 +35,13 @@ NOBODY = (
     "setpriv", "--reuid=65534", "--clear-groups", "--inh-caps=+dac_read_search",
     "--ambient-caps=+dac_read_search",
 )  # fmt: skip
+# Runs a command on the tree in $1, below /run.
+BELOW_RUN = """\
+mkdir /run/netboot
+mount --bind "$1" /run/netboot
+shift
+"$@" /run/netboot
+"""
 # Runs radvd for a moment with a read-only /proc/sys, as its unit does.
 READ_ONLY = """\
 mount --bind /proc/sys /proc/sys
@@ -231,6 +238,15 @@ def test_ganesha_is_not_started_with_a_file_it_complains_of(
     file.write_text(whole)
     assert done.status == (1 if said else 0), done.stdout
     assert said is None or said in done.stdout
+
+
+def test_ganesha_is_tried_on_a_tree_below_run(room: Room) -> None:
+    """Where that of a boot test is."""
+    served = ("serve", "--check", "--nfs", "ganesha", "--interface", "wire0", "--tree")
+    done = room.at_server(
+        "unshare", "--mount", "sh", "-euc", BELOW_RUN, "sh", room.tree.path, *COMMAND, *served
+    )
+    assert done.status == 0, done.stderr
 
 
 def doctor(
