@@ -11,7 +11,9 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from ruamel.yaml import YAML
@@ -129,6 +131,13 @@ def load_document(path: Path, shown: str) -> Document:
 
 def parse_document(content: bytes, shown: str) -> Document:
     """The document in `content`.  Raises InputError: every duplicate key, or the first fault."""
+    document = build_document(content, shown)
+    return replace(document, value=deepcopy(document.value))
+
+
+@lru_cache(maxsize=128)  # one command reads bases, overlays and nodes.yaml again and again
+def build_document(content: bytes, shown: str) -> Document:
+    """The document in `content`, which nobody may change.  Raises InputError."""
     if len(content) > MAX_BYTES:
         raise InputError(f"is larger than {MAX_BYTES // 1024} KiB", where=shown)
     try:
