@@ -193,17 +193,23 @@ class GroupModel(Model):
 class UnitsModel(Model):
     """systemd units, by full name."""
 
-    enable: list[Entry] = Field(default=[], description="systemctl enable.")
-    disable: list[Entry] = Field(default=[], description="systemctl disable.")
-    mask: list[Entry] = Field(default=[], description="systemctl mask.")
+    enable: Annotated[list[Entry], rules.UNIT] = Field(default=[], description="systemctl enable.")
+    disable: Annotated[list[Entry], rules.UNIT] = Field(
+        default=[], description="systemctl disable."
+    )
+    mask: Annotated[list[Entry], rules.UNIT] = Field(default=[], description="systemctl mask.")
 
 
 class ModulesModel(Model):
     """Kernel modules: modules-load.d(5) and modprobe.d(5)."""
 
-    load: list[Entry] = Field(default=[], description="Loaded at boot.")
-    blacklist: list[Entry] = Field(default=[], description="Never loaded by alias.")
-    options: dict[str, str] = Field(default={}, description="Options by module. Template.")
+    load: Annotated[list[Entry], rules.MODULE] = Field(default=[], description="Loaded at boot.")
+    blacklist: Annotated[list[Entry], rules.MODULE] = Field(
+        default=[], description="Never loaded by alias."
+    )
+    options: Annotated[dict[str, str], rules.MODULE] = Field(
+        default={}, description="Options by module. Template."
+    )
 
 
 class OverlayFile(Model):

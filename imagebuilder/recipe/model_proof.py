@@ -13,6 +13,7 @@ from pydantic import Field, StringConstraints
 
 from imagebuilder.recipe import rules
 from imagebuilder.recipe.model_words import Entry, Model, Name, RootPath
+from imagebuilder.recipe.rules import DECIDES, Sometimes
 
 Import = Annotated[str, StringConstraints(pattern=rules.IMPORT.whole)]
 
@@ -20,10 +21,12 @@ Import = Annotated[str, StringConstraints(pattern=rules.IMPORT.whole)]
 class CodeModel(Model):
     """Binaries that must carry code for an accelerator target."""
 
-    files: list[str] = Field(
+    files: Annotated[list[str], rules.GLOB] = Field(
         min_length=1, description="Globs of ELF files or of kernel files; each matches. Template."
     )
-    target: str = Field(description="Target, such as `gfx1102` or `sm_120`. Template.")
+    target: Annotated[str, rules.TARGET] = Field(
+        description="Target, such as `gfx1102` or `sm_120`. Template."
+    )
     accept: Literal["native", "forward"] = Field(
         default="native",
         description="`native`: code for the target itself. `forward`: PTX that the driver compiles "
@@ -43,7 +46,9 @@ class PythonProofModel(Model):
     cuda: str = Field(
         default="", pattern=rules.CUDA.whole, description="Version of CUDA torch is made with."
     )
-    target: str = Field(default="", description="Target in torch's list. Template.")
+    target: Annotated[str, Sometimes(rules.TARGET)] = Field(
+        default="", description="Target in torch's list. Template."
+    )
     when: str = Field(default="true", description="Jinja2 expression over the vars.")
 
 
@@ -62,7 +67,9 @@ class DeviceModel(Model):
 class ServiceModel(Model):
     """A systemd service that uses the accelerator."""
 
-    unit: str = Field(pattern=rules.SERVICE.whole, description="The unit's full name.")
+    unit: Annotated[str, rules.UNIT] = Field(
+        pattern=rules.SERVICE.whole, description="The unit's full name."
+    )
     memlock: bool = Field(default=False, description="It locks memory: LimitMEMLOCK=infinity.")
     when: str = Field(default="true", description="Jinja2 expression over the vars.")
 
@@ -71,14 +78,16 @@ class EngineProofModel(Model):
     """An inference engine: what it computes on, and what keeps it off the processor."""
 
     engine: Name = Field(description="Which engine: the `name` of an overlay's `engine`.")
-    backends: list[Entry] = Field(
+    backends: Annotated[list[Entry], rules.BACKEND] = Field(
         default=[],
         description="Backends it must be able to choose when the device is there, best first: "
         "`hip`, `cuda`, `vulkan`, `sycl`; empty: the processor is what is wanted. Template.",
     )
-    path: str = Field(default="", description="Its Python environment, if it is in one. Template.")
-    unit: str = Field(default="", description="The service that runs it.")
-    allow_cpu: str = Field(
+    path: Annotated[str, rules.PLACE] = Field(
+        default="", description="Its Python environment, if it is in one. Template."
+    )
+    unit: Annotated[str, rules.UNIT] = Field(default="", description="The service that runs it.")
+    allow_cpu: Annotated[str, DECIDES] = Field(
         default="false",
         description="Jinja2 expression: whether the processor may stand in for the device.",
     )
@@ -88,25 +97,25 @@ class EngineProofModel(Model):
 class ProofModel(Model):
     """What must be true of an image that has this overlay."""
 
-    modules: list[Entry] = Field(
+    modules: Annotated[list[Entry], rules.MODULE] = Field(
         default=[], description="Kernel modules that must be there and loadable."
     )
-    firmware: list[Entry] = Field(
+    firmware: Annotated[list[Entry], rules.BELOW] = Field(
         default=[],
         description="Globs below /usr/lib/firmware, of which each matches, beside what the "
         "recipe's devices are known to need. Template.",
     )
     code: list[CodeModel] = Field(default=[], description="Binaries with code for a target.")
-    libraries: list[Entry] = Field(
+    libraries: Annotated[list[Entry], rules.PLACE] = Field(
         default=[], description="Shared libraries that must load (dlopen(3)). Template."
     )
-    cuda: str = Field(
+    cuda: Annotated[str, Sometimes(rules.VERSION)] = Field(
         default="",
         description="Version of CUDA that the driver must serve, such as `12.8`. Template.",
     )
     python: list[PythonProofModel] = Field(default=[], description="Python environments.")
     devices: list[DeviceModel] = Field(default=[], description="Device nodes.")
-    users: list[Entry] = Field(
+    users: Annotated[list[Entry], rules.ACCOUNT] = Field(
         default=[], description="Accounts that must be able to use those devices. Template."
     )
     services: list[ServiceModel] = Field(default=[], description="Services that use them.")

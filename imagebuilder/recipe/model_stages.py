@@ -66,25 +66,25 @@ class AnsibleModel(Model):
 class SlimModel(Model):
     """What goes because this profile's nodes have no use for it; each removal is listed."""
 
-    code: list[Entry] = Field(
+    code: Annotated[list[Entry], rules.TARGET] = Field(
         default=[],
         description="Accelerator targets (`gfx1102`) whose device code stays in the fat binaries "
         "and kernel libraries of `code-in`; that of all others is removed. Template.",
     )
-    code_in: list[Entry] = Field(
+    code_in: Annotated[list[Entry], rules.GLOB] = Field(
         default=[], description="Globs of the files that are slimmed. Template."
     )
-    firmware: list[Entry] = Field(
+    firmware: Annotated[list[Entry], rules.BELOW] = Field(
         default=[],
         description="Folders below /usr/lib/firmware, such as `amdgpu`, in which only what the "
         "recipe's devices ask for stays. Template.",
     )
-    modules: list[Entry] = Field(
+    modules: Annotated[list[Entry], rules.BELOW] = Field(
         default=[],
         description="Globs below the kernel's folder of modules, such as `kernel/sound`, that are "
         "removed; depmod(8) follows. Template.",
     )
-    unlinked: list[Entry] = Field(
+    unlinked: Annotated[list[Entry], rules.GLOB] = Field(
         default=[],
         description="Globs of shared libraries that are removed where nothing in the root links "
         "them. Template.",

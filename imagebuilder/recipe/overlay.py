@@ -9,7 +9,8 @@ from pathlib import Path
 
 from imagebuilder.digest import digest_of_file
 from imagebuilder.recipe.engines import check_engine_programs
-from imagebuilder.recipe.expect import render_expectations
+from imagebuilder.recipe.expectations import Expectations
+from imagebuilder.recipe.fields import render_fields, render_pairs
 from imagebuilder.recipe.keys import find_fingerprints
 from imagebuilder.recipe.model import (
     ArchiveModel,
@@ -35,8 +36,6 @@ from imagebuilder.recipe.rules import (
     ACCOUNT,
     GECOS,
     GLOB,
-    LINE,
-    MODULE,
     PACKAGE,
     PIN,
     PLACE,
@@ -45,14 +44,12 @@ from imagebuilder.recipe.rules import (
     UNIT,
     URI,
     WORD,
-    Rule,
 )
 from imagebuilder.recipe.stages import (
     check_refusals,
     check_targets,
     render_builds,
     render_playbooks,
-    render_slim,
 )
 from imagebuilder.recipe.tree import load_tree, target_problem
 from imagebuilder.recipe.types import (
@@ -65,6 +62,7 @@ from imagebuilder.recipe.types import (
     Overlay,
     PythonEnv,
     Script,
+    Slim,
     Source,
     TreeFile,
     Units,
@@ -147,10 +145,6 @@ def render_overlay(
     checks = tuple(sorted((part.folder / "checks").glob("*.py")))
     for check in checks:
         check_program(part, scope, check)
-    enabled = {
-        key: scope.entries(("units", key), getattr(file.units, key), UNIT)
-        for key in ("enable", "disable", "mask")
-    }
     files = load_tree(scope, part.folder, part.shown, file.files, ACCOUNT)
     return Overlay(
         name=part.name,
@@ -161,10 +155,10 @@ def render_overlay(
         files=files,
         scripts=tuple(render_scripts(part, scope)),
         python=tuple(render_python(part, scope)),
-        units=Units(**enabled),
+        units=render_fields(Units, file.units, ("units",), scope) or Units(),
         users=tuple(render_users(file.users, scope)),
         groups=tuple(Group(group.name, group.gid, group.system) for group in file.groups),
-        modules=render_modules(part, scope),
+        modules=render_fields(Modules, file.modules, ("modules",), scope) or Modules(),
         sysctl=render_pairs(("sysctl",), file.sysctl, scope, SYSCTL),
         initrd=file.initrd,
         cmdline=scope.entries(("cmdline",), file.cmdline, WORD),
@@ -173,8 +167,8 @@ def render_overlay(
         checks=checks,
         builds=tuple(render_builds(part, scope, names)),
         playbooks=tuple(render_playbooks(part, scope)),
-        slim=render_slim(file.slim, scope),
-        expectations=render_expectations(file.proof, scope),
+        slim=render_fields(Slim, file.slim, ("slim",), scope) or Slim(),
+        expectations=render_fields(Expectations, file.proof, ("proof",), scope) or Expectations(),
         engine=file.engine,
         named=tuple(find_named(part, scope, files)),
     )
@@ -198,29 +192,6 @@ def find_named(part: Part, scope: Scope, files: Sequence[TreeFile]) -> Iterator[
 def named_at(kind: NameKind, name: str, origin: Origin) -> Named:
     """A name with its place."""
     return Named(kind, name, origin.where, render_path(origin.path))
-
-
-def render_modules(part: Part, scope: Scope) -> Modules:
-    modules = part.file.modules
-    return Modules(
-        load=scope.entries(("modules", "load"), modules.load, MODULE),
-        blacklist=scope.entries(("modules", "blacklist"), modules.blacklist, MODULE),
-        options=render_pairs(("modules", "options"), modules.options, scope, MODULE),
-    )
-
-
-def render_pairs(
-    path: KeyPath, pairs: Mapping[str, str | int], scope: Scope, key_rule: Rule
-) -> tuple[tuple[str, str], ...]:
-    """A mapping to templates of one line, in the order it is written."""
-    rendered: list[tuple[str, str]] = []
-    for key, template in pairs.items():
-        if not key_rule.pattern.fullmatch(key):
-            scope.fault((*path, key), f"{quote(key)} is not {key_rule.what}")
-        text = scope.text((*path, key), str(template), LINE)
-        if text is not None:
-            rendered.append((key, text))
-    return tuple(rendered)
 
 
 def render_users(users: Sequence[UserModel], scope: Scope) -> Iterator[User]:

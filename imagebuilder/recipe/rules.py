@@ -20,6 +20,20 @@ class Rule:
         return f"^({self.pattern.pattern})$"
 
 
+@dataclass(frozen=True)
+class Sometimes:
+    """What a text must look like unless it is empty."""
+
+    rule: Rule
+
+
+class Decides:
+    """Says of a text that it is an expression, which is true or false."""
+
+
+DECIDES = Decides()
+
+
 def rule(pattern: str, what: str) -> Rule:
     return Rule(re.compile(pattern), what)
 

@@ -12,7 +12,6 @@ from imagebuilder.recipe.model_stages import (
     AnsibleModel,
     BuildModel,
     RefusalModel,
-    SlimModel,
     TargetsModel,
 )
 from imagebuilder.recipe.names import PackageNames
@@ -20,8 +19,8 @@ from imagebuilder.recipe.part import Part, check_requirements, check_runs, find_
 from imagebuilder.recipe.playbook import read_playbook
 from imagebuilder.recipe.positions import KeyPath
 from imagebuilder.recipe.render import Scope
-from imagebuilder.recipe.rules import ANSIBLE_GROUP, BELOW, GLOB, LINE, PACKAGE, TARGET
-from imagebuilder.recipe.types import Build, Playbook, PythonEnv, Script, Slim
+from imagebuilder.recipe.rules import ANSIBLE_GROUP, LINE, PACKAGE, TARGET
+from imagebuilder.recipe.types import Build, Playbook, PythonEnv, Script
 from imagebuilder.recipe.validate import listing, quote
 
 # What lies in a playbook's project and is no part of it.
@@ -93,16 +92,6 @@ def build_python(part: Part, scope: Scope, path: KeyPath, model: BuildModel) -> 
         return None
     check_requirements(part, scope, model.requirements, found)
     return PythonEnv(BUILD_WHEELS, found, digest_of_file(found))
-
-
-def render_slim(model: SlimModel, scope: Scope) -> Slim:
-    return Slim(
-        code=scope.entries(("slim", "code"), model.code, TARGET),
-        code_in=scope.entries(("slim", "code-in"), model.code_in, GLOB),
-        firmware=scope.entries(("slim", "firmware"), model.firmware, BELOW),
-        modules=scope.entries(("slim", "modules"), model.modules, BELOW),
-        unlinked=scope.entries(("slim", "unlinked"), model.unlinked, GLOB),
-    )
 
 
 def render_playbooks(part: Part, scope: Scope) -> Iterator[Playbook]:

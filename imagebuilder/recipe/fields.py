@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From a model of keys to the resolved value: each key by the rule that its annotation names.
+
+    cmdline: Annotated[list[Entry], rules.WORD]     its entries, `when` decided, each a word
+    files: Annotated[list[str], rules.GLOB]         templates, each a glob
+    path: Annotated[str, rules.PLACE]               a template, a place unless it is left empty
+    cuda: Annotated[str, Sometimes(rules.VERSION)]  the same, and it may render to nothing
+    allow_cpu: Annotated[str, DECIDES]              an expression
+    options: Annotated[dict[str, str], rules.MODULE]  templates of one line, by such a name
+    devices: list[DeviceModel]                      each as its own value
+
+Keys without a rule are taken as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar, get_args, get_origin, get_type_hints
+
+from pydantic.fields import FieldInfo
+
+from imagebuilder.recipe.model_words import Model
+from imagebuilder.recipe.positions import KeyPath
+from imagebuilder.recipe.render import Scope
+from imagebuilder.recipe.rules import DECIDES, LINE, Rule, Sometimes
+from imagebuilder.recipe.validate import quote
+
+T = TypeVar("T")
+
+
+def render_fields(kind: type[T], model: Model, path: KeyPath, scope: Scope) -> T | None:
+    """The dataclass `kind` from the keys that are called as its fields.
+
+    None where `when` is false, a text is at fault, or a key that must be given comes to nothing.
+    """
+    if not scope.holds((*path, "when"), getattr(model, "when", "true")):
+        return None
+    values: dict[str, object] = {}
+    sound = True
+    for name, hint in get_type_hints(kind).items():
+        field = type(model).model_fields[name]
+        below = (*path, field.alias or name)
+        values[name] = render_field(getattr(model, name), field, hint, below, scope)
+        sound &= values[name] is not None and (not field.is_required() or bool(values[name]))
+    return kind(**values) if sound else None
+
+
+def render_field(
+    value: object, field: FieldInfo, hint: object, path: KeyPath, scope: Scope
+) -> object:
+    """The value of one key for a field annotated with `hint`; None where it is at fault."""
+    rule = next(
+        (m for m in field.metadata if isinstance(m, Rule | Sometimes) or m is DECIDES), None
+    )
+    if isinstance(value, str):
+        text = render_text(value, rule, path, scope)
+        return ((text,) if text else ()) if get_origin(hint) is tuple else text
+    if isinstance(value, dict) and isinstance(rule, Rule):
+        return render_pairs(path, value, scope, rule)
+    if not isinstance(value, list):
+        return value
+    if isinstance(rule, Rule) and field.annotation == list[str]:
+        texts = (scope.text((*path, number), text, rule) for number, text in enumerate(value))
+        return tuple(text for text in texts if text)
+    if isinstance(rule, Rule):
+        return scope.entries(path, value, rule)
+    inner = get_args(hint)[0]
+    return tuple(
+        rendered
+        for number, each in enumerate(value)
+        if (
+            rendered := render_fields(inner, each, (*path, number), scope)
+            if isinstance(each, Model)
+            else each
+        )
+    )
+
+
+def render_text(value: str, rule: object, path: KeyPath, scope: Scope) -> str | bool | None:
+    """A text by its rule, or whether an expression holds; None where it is at fault."""
+    if rule is DECIDES:
+        return scope.holds(path, value)
+    if isinstance(rule, Sometimes):
+        text = scope.text(path, value)
+        return scope.text(path, value, rule.rule) if text else text
+    return scope.text(path, value, rule) if value and isinstance(rule, Rule) else value
+
+
+def render_pairs(
+    path: KeyPath, pairs: Mapping[str, str | int], scope: Scope, key_rule: Rule
+) -> tuple[tuple[str, str], ...]:
+    """A mapping to templates of one line, in the order it is written."""
+    rendered: list[tuple[str, str]] = []
+    for key, template in pairs.items():
+        if not key_rule.pattern.fullmatch(key):
+            scope.fault((*path, key), f"{quote(key)} is not {key_rule.what}")
+        text = scope.text((*path, key), str(template), LINE)
+        if text is not None:
+            rendered.append((key, text))
+    return tuple(rendered)
