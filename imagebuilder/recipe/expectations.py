@@ -54,7 +54,7 @@ class Service:
 
 
 @dataclass(frozen=True)
-class Engine:
+class ExpectedEngine:
     """An inference engine, what it is to compute on (best first; none: the processor), and whether
     the processor may stand in.  `path` is its Python environment, `unit` its service.
     """
@@ -82,7 +82,7 @@ class Expectations:
     devices: tuple[Device, ...] = ()
     users: tuple[str, ...] = ()
     services: tuple[Service, ...] = ()
-    engines: tuple[Engine, ...] = ()
+    engines: tuple[ExpectedEngine, ...] = ()
 
 
 def joined(given: Iterable[Expectations]) -> Expectations:

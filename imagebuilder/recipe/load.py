@@ -31,7 +31,7 @@ from imagebuilder.recipe.resolve import Merged, VarSetting, merge_chain
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.recipe.variables import (
-    Declared,
+    DeclaredVar,
     check_declared,
     choose_values,
     declare_vars,
@@ -167,7 +167,7 @@ def choose_kernel(merged: Merged, name: str, base: BaseFile, faults: list[Fault]
 
 
 def undeclared_faults(
-    merged: Merged, declared: Mapping[str, Declared], site: LoadedSite, settings: Settings
+    merged: Merged, declared: Mapping[str, DeclaredVar], site: LoadedSite, settings: Settings
 ) -> list[Fault]:
     """A fault for each var of the recipe or the site that no overlay declares."""
     unknown = merged.settings.keys() - declared.keys()
@@ -209,7 +209,9 @@ def declared_in(
     )
 
 
-def person_keys(site: LoadedSite, declared: Declared, faults: list[Fault]) -> dict[str, VarSetting]:
+def person_keys(
+    site: LoadedSite, declared: DeclaredVar, faults: list[Fault]
+) -> dict[str, VarSetting]:
     """The ssh keys of the site or the person as a setting; none if there are no keys."""
     before = len(faults)
     keys = load_site_keys(site.document, site.file.ssh_keys, site.home, faults)

@@ -29,7 +29,7 @@ KEYS_HINT = "add a public key under ssh-keys: in {site}, or make one with ssh-ke
 
 
 @dataclass(frozen=True)
-class Declared:
+class DeclaredVar:
     """A var with the overlay that declares it; `sound` when the declaration itself is."""
 
     part: Part
@@ -50,13 +50,13 @@ class Values:
     unsure: frozenset[str]
 
 
-def declare_vars(parts: Iterable[Part], faults: list[Fault]) -> dict[str, Declared]:
+def declare_vars(parts: Iterable[Part], faults: list[Fault]) -> dict[str, DeclaredVar]:
     """Every var of the overlays; declarations at fault and two that disagree are reported."""
-    declared: dict[str, Declared] = {}
+    declared: dict[str, DeclaredVar] = {}
     for part in parts:
         for name, model in part.file.vars.items():
             sound = check_declaration(name, part, model, faults)
-            first = declared.setdefault(name, Declared(part, model, sound))
+            first = declared.setdefault(name, DeclaredVar(part, model, sound))
             if first.model != model.model_copy(update={"description": first.model.description}):
                 what = f"is declared differently by the overlay {quote(first.part.name)}"
                 hint = "give it another name, or declare it alike"
@@ -102,7 +102,7 @@ def value_problem(model: VarModel, value: VarValue) -> str:
 
 
 def choose_values(
-    declared: Mapping[str, Declared],
+    declared: Mapping[str, DeclaredVar],
     settings: Mapping[str, VarSetting],
     merged: Merged,
     faults: list[Fault],
@@ -132,7 +132,7 @@ def choose_values(
 
 
 def find_fault(
-    name: str, declaration: Declared, setting: VarSetting | None, merged: Merged, site_file: str
+    name: str, declaration: DeclaredVar, setting: VarSetting | None, merged: Merged, site_file: str
 ) -> Fault | None:
     """What is wrong with the value of a var: where it was set, else where its overlay is listed."""
     if not declaration.sound:
@@ -164,7 +164,7 @@ def place_of(overlay: str, merged: Merged) -> Origin:
 
 def check_declared(
     settings: Mapping[str, VarSetting],
-    declared: Mapping[str, Declared],
+    declared: Mapping[str, DeclaredVar],
     spare: frozenset[str],
     what: str,
 ) -> list[Fault]:

@@ -18,14 +18,14 @@ from imagebuilder.root import Root
 from imagebuilder.slim.code import slim_code
 from imagebuilder.slim.firmware import slim_firmware
 from imagebuilder.slim.modules import slim_modules
-from imagebuilder.slim.types import FAULT, REPLACED, Kind, Order, SlimChange, SlimError, Told
+from imagebuilder.slim.types import FAULT, REPLACED, Kind, SlimChange, SlimError, SlimOrder, Told
 from imagebuilder.slim.unlinked import slim_unlinked
 from imagebuilder.ui import format_size
 
 
 def main() -> int:
     """Read the order, slim, tell."""
-    order = TypeAdapter(Order).validate_json(Path(sys.argv[2]).read_bytes())
+    order = TypeAdapter(SlimOrder).validate_json(Path(sys.argv[2]).read_bytes())
     changes: list[SlimChange] = []
     try:
         for told in slim(Root(Path(sys.argv[1])), order):
@@ -39,7 +39,7 @@ def main() -> int:
     return 0
 
 
-def slim(root: Root, order: Order) -> Iterator[Told]:
+def slim(root: Root, order: SlimOrder) -> Iterator[Told]:
     """All kinds in order; libraries last, when nothing else changes who links them."""
     yield from slim_code(root, order)
     yield from slim_firmware(root, order)

@@ -17,7 +17,16 @@ from imagebuilder.slim.compact import plan_layout, write_compact
 from imagebuilder.slim.compare import differences
 from imagebuilder.slim.elf import Elf, read_elf
 from imagebuilder.slim.fatbin import Fatbin, LeaveAloneError, read_fatbin
-from imagebuilder.slim.types import Kept, Kind, Order, SlimChange, SlimError, Told, place_of, remove
+from imagebuilder.slim.types import (
+    Kept,
+    Kind,
+    SlimChange,
+    SlimError,
+    SlimOrder,
+    Told,
+    place_of,
+    remove,
+)
 
 
 @dataclass(frozen=True)
@@ -29,7 +38,7 @@ class Carrier:
     named: bool
 
 
-def slim_code(root: Root, order: Order) -> Iterator[Told]:
+def slim_code(root: Root, order: SlimOrder) -> Iterator[Told]:
     """Slim the files of the globs.  Raises SlimError, before anything is changed, for a glob that
     matches no file and for a target that none has code for.
     """

@@ -13,8 +13,8 @@ from pathlib import Path
 from imagebuilder.root import MOST_LINKS, Root
 from imagebuilder.slim.types import (
     Kind,
-    Order,
     SlimError,
+    SlimOrder,
     Told,
     entries_below,
     place_of,
@@ -26,7 +26,7 @@ FIRMWARE = "/usr/lib/firmware"
 COMPRESSED = re.compile(r"\.(xz|zst)$")
 
 
-def slim_firmware(root: Root, order: Order) -> Iterator[Told]:
+def slim_firmware(root: Root, order: SlimOrder) -> Iterator[Told]:
     """Leave in each folder what the devices ask for, and the symlinks that lead to it.
 
     Raises SlimError, before anything is changed, where that would be nothing.

@@ -10,8 +10,8 @@ from imagebuilder.root import Root
 from imagebuilder.slim.types import (
     Kept,
     Kind,
-    Order,
     SlimError,
+    SlimOrder,
     Told,
     Unmatched,
     entries_below,
@@ -22,7 +22,7 @@ from imagebuilder.slim.types import (
 MODULE = re.compile(r"\.ko(\.(xz|zst|gz))?$")
 
 
-def slim_modules(root: Root, order: Order) -> Iterator[Told]:
+def slim_modules(root: Root, order: SlimOrder) -> Iterator[Told]:
     """Remove the modules of the globs, but for those that others need.
 
     A glob that matches nothing is told: kernels differ in what they have.

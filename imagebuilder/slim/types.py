@@ -37,7 +37,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True)
-class Order:
+class SlimOrder:
     """What goes and what stays.
 
     Of device code that of `code` stays in the files of the globs `code_in`; of the folders

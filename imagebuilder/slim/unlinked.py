@@ -13,7 +13,7 @@ from elftools.elf.dynamic import DynamicSection, DynamicTag
 from elftools.elf.elffile import ELFFile
 
 from imagebuilder.root import Root
-from imagebuilder.slim.types import Kept, Kind, Order, Told, Unmatched, place_of, remove
+from imagebuilder.slim.types import Kept, Kind, SlimOrder, Told, Unmatched, place_of, remove
 
 # The names of libraries in texts of a program, which it may give to dlopen(3), and in files that
 # tell loaders of Vulkan, OpenCL and the like what to open.  The end is looked for first: from the
@@ -39,7 +39,7 @@ class Library:
     asks: frozenset[str]
 
 
-def slim_unlinked(root: Root, order: Order) -> Iterator[Told]:
+def slim_unlinked(root: Root, order: SlimOrder) -> Iterator[Told]:
     """Remove the libraries of the globs that no other file needs, directly or through another.
 
     Needed is what DT_NEEDED names, and what a program or a file of settings has as a text: it may

@@ -21,7 +21,7 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, InputError, WorkError
 from imagebuilder.process import Word
 from imagebuilder.recipe.types import Recipe, Slim
-from imagebuilder.slim.types import FAULT, Order
+from imagebuilder.slim.types import FAULT, SlimOrder
 from imagebuilder.steps.clean import run_clean
 from imagebuilder.steps.step import Step
 from imagebuilder.workspace import Workspace
@@ -60,7 +60,7 @@ class SlimStep(Step):
 
     def apply(self, workspace: Workspace) -> None:
         slim = self.slim
-        order = Order(
+        order = SlimOrder(
             code=slim.code,
             code_in=slim.code_in,
             firmware=slim.firmware,
@@ -79,7 +79,7 @@ class SlimStep(Step):
             run_clean(workspace)
 
 
-def run_slim(workspace: Workspace, order: Order) -> str:
+def run_slim(workspace: Workspace, order: SlimOrder) -> str:
     """Slim the stacked root; one line about all of it.  Raises WorkError with what is wrong."""
     given = workspace.work / f"{workspace.upper}.slim"
     given.write_text(json.dumps(asdict(order)))

@@ -127,6 +127,26 @@ def starts(node: ast.AST) -> int:
     return node.lineno if any(map(starting.match, names)) else 0
 
 
+def class_names_used_twice(root: Path) -> list[str]:
+    """A class is known by its name alone; Ansible finds those of its plugins by theirs."""
+    places: dict[str, list[str]] = {}
+    for path, text in modules(root):
+        if path.parts[0] == "imagebuilder" and "plugins" not in path.parts:
+            for node in ast.walk(ast.parse(text)):
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
+    return [f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1]
+
+
+def locks_taken_elsewhere(root: Path) -> list[str]:
+    """Everything but locks.py takes its locks from there."""
+    return [
+        os.fspath(path)
+        for path, text in modules(root)
+        if path.parts[0] == "imagebuilder" and path.name != "locks.py" and "fcntl.flock" in text
+    ]
+
+
 def missing_licence_lines(root: Path) -> list[str]:
     """One SPDX line a Python file; what tests read and what `init` gives away have no author."""
     return [
@@ -269,6 +289,8 @@ GUARDS = (
     long_functions,
     programs_started_elsewhere,
     renamed_elsewhere,
+    class_names_used_twice,
+    locks_taken_elsewhere,
     missing_licence_lines,
     unfinished_business,
     careless_shell,
@@ -291,6 +313,8 @@ PLANTED = (
     (renamed_elsewhere, "imagebuilder/a.py", "new.replace(place)\n"),
     (renamed_elsewhere, "imagebuilder/a.py", "os.replace(new, place)\n"),
     (renamed_elsewhere, "imagebuilder/a.py", "shutil.move(new, place)\n"),
+    (class_names_used_twice, "imagebuilder/a.py", "class A: ...\nclass B: ...\nclass A: ...\n"),
+    (locks_taken_elsewhere, "imagebuilder/a.py", "fcntl.flock(stream, fcntl.LOCK_EX)\n"),
     (missing_licence_lines, "imagebuilder/a.py", "import os\n"),
     (unfinished_business, "docs/a.md", "We shall see. TO" + "DO: look\n"),
     (careless_shell, "scripts/a", "#!/bin/sh\necho done\n"),

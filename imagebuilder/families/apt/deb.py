@@ -101,7 +101,7 @@ def read_member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
     return stream.read()
 
 
-class Part(io.RawIOBase):
+class DebMember(io.RawIOBase):
     """The next `size` bytes of a file."""
 
     def __init__(self, stream: BinaryIO, size: int) -> None:
@@ -123,7 +123,7 @@ def open_member(deb: Path, name: str) -> Iterator[tarfile.TarFile]:
         with deb.open("rb") as stream:
             kind, size = find_member(stream, f"{name}.tar")
             if kind in KNOWN:
-                with tarfile.open(fileobj=Part(stream, size), mode="r|*") as archive:
+                with tarfile.open(fileobj=DebMember(stream, size), mode="r|*") as archive:
                     yield archive
                 return
         with unpacked(deb, name) as path, tarfile.open(path) as archive:

@@ -14,12 +14,12 @@ from imagebuilder.proof.python.environment import Torch, ask_environment
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.types import Evidence, Finding
 from imagebuilder.recipe.engines import EngineKind
-from imagebuilder.recipe.expectations import Engine
+from imagebuilder.recipe.expectations import ExpectedEngine
 
 TORCH = {"cuda": "cuda", "hip": "hip", "sycl": "xpu"}
 
 
-def prove_platform(subject: Subject, engine: Engine, kind: EngineKind) -> Iterator[Finding]:
+def prove_platform(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -> Iterator[Finding]:
     """Faults, or nothing: what an environment without the engine means is the question python's."""
     if not kind.model.platform:
         return

@@ -15,7 +15,7 @@ from imagebuilder.proof.fallback import SAY
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.types import Evidence, Finding
 from imagebuilder.recipe.engines import EngineKind
-from imagebuilder.recipe.expectations import Engine
+from imagebuilder.recipe.expectations import ExpectedEngine
 from imagebuilder.recipe.model_engine import DevicesModel
 
 MISSING = re.compile(r"^\s*(?P<name>\S+) => not found|undefined symbol: (?P<symbol>[^\s,]+)", re.M)
@@ -23,7 +23,7 @@ DEVICE = re.compile(r"^\s+(?P<name>[A-Za-z]+\d+): (?P<what>.*)$", re.M)
 SOFTWARE = ("llvmpipe", "swiftshader", "lavapipe", "softpipe")
 
 
-def prove_plugins(subject: Subject, engine: Engine, kind: EngineKind) -> Iterator[Finding]:
+def prove_plugins(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -> Iterator[Finding]:
     """The file of each wanted backend is there and loads; without a device none is listed."""
     plugins, devices = kind.model.plugins, kind.model.devices
     faulty = False

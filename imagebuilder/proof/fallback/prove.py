@@ -18,7 +18,7 @@ from imagebuilder.proof.fallback.plugins import prove_plugins
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.types import Evidence, Finding, Level
 from imagebuilder.recipe.engines import find_engine
-from imagebuilder.recipe.expectations import Engine
+from imagebuilder.recipe.expectations import ExpectedEngine
 
 
 def prove_fallback(subject: Subject) -> Iterator[Finding]:
@@ -38,7 +38,7 @@ def prove_fallback(subject: Subject) -> Iterator[Finding]:
         yield from prove_engine(subject, engine)
 
 
-def prove_engine(subject: Subject, engine: Engine) -> Iterator[Finding]:
+def prove_engine(subject: Subject, engine: ExpectedEngine) -> Iterator[Finding]:
     """What the engine can use, and what its service does without the device."""
     kind = find_engine(subject.engines, engine.engine)
     able = [*prove_plugins(subject, engine, kind), *prove_platform(subject, engine, kind)]
@@ -63,7 +63,7 @@ def prove_engine(subject: Subject, engine: Engine) -> Iterator[Finding]:
         )
 
 
-def prove_guard(subject: Subject, engine: Engine) -> Iterator[Finding]:
+def prove_guard(subject: Subject, engine: ExpectedEngine) -> Iterator[Finding]:
     """A fault, or the fact of what the service does without the device."""
     if not engine.unit:
         return

@@ -17,7 +17,7 @@ from imagebuilder.slim.compact import plan_layout, write_compact
 from imagebuilder.slim.compare import differences
 from imagebuilder.slim.elf import Elf, read_elf
 from imagebuilder.slim.fatbin import Fatbin, read_fatbin
-from imagebuilder.slim.types import Kept, Order, SlimChange, SlimError
+from imagebuilder.slim.types import Kept, SlimChange, SlimError, SlimOrder
 from tests.fixtures.elf import compress_bundle
 from tests.unit.proof.trees import Link, make_tree
 from tests.unit.steps.hip_library import BEHIND, RODATA, Faults, bundle_of, make_hip_library
@@ -52,7 +52,7 @@ print(json.dumps({"bundles": found, "behind": behind.hex()}))
 def slim(path: Path, content: bytes, targets: Sequence[str] = ("gfx1102",)) -> list[str]:
     """Slim a root with this library; what is told."""
     root = make_tree(path, {LIBRARY: content, "/usr/lib/libmath.so": Link("libmath.so.1")})
-    order = Order(code=tuple(targets), code_in=("/usr/lib/libmath.so*",))
+    order = SlimOrder(code=tuple(targets), code_in=("/usr/lib/libmath.so*",))
     return [str(told) for told in slim_code(root, order)]
 
 
@@ -148,7 +148,7 @@ def test_a_bundle_without_the_target_keeps_its_place(tmp_path: Path) -> None:
 )
 def test_what_is_not_understood_is_left_whole(tmp_path: Path, content: bytes, why: str) -> None:
     root = make_tree(tmp_path, {LIBRARY: content, "/usr/lib/libok.so": make_hip_library()})
-    order = Order(code=("gfx1102",), code_in=("/usr/lib/lib*",))
+    order = SlimOrder(code=("gfx1102",), code_in=("/usr/lib/lib*",))
     told = list(slim_code(root, order))
     assert [type(one) for one in told] == [Kept, SlimChange]
     assert why in str(told[0])
@@ -158,7 +158,7 @@ def test_what_is_not_understood_is_left_whole(tmp_path: Path, content: bytes, wh
 def test_a_damaged_file_is_left_whole(tmp_path: Path) -> None:
     content = make_hip_library()[:-64]
     files = {LIBRARY: content, f"{KERNELS}/a_gfx1102.co": b"k"}
-    order = Order(code=("gfx1102",), code_in=("/usr/lib/lib*", f"{KERNELS}/*"))
+    order = SlimOrder(code=("gfx1102",), code_in=("/usr/lib/lib*", f"{KERNELS}/*"))
     told = list(slim_code(make_tree(tmp_path, files), order))
     assert [str(one) for one in told] == [f"kept {LIBRARY}: a damaged ELF file"]
 
@@ -218,7 +218,7 @@ def named_files() -> dict[str, bytes | str | Link]:
 
 def test_files_named_by_other_targets_go(tmp_path: Path) -> None:
     root = make_tree(tmp_path, named_files())
-    order = Order(code=("gfx1102",), code_in=(f"{KERNELS}/*", f"{KERNELS}/*/*"))
+    order = SlimOrder(code=("gfx1102",), code_in=(f"{KERNELS}/*", f"{KERNELS}/*/*"))
     gone = [told.path for told in slim_code(root, order) if isinstance(told, SlimChange)]
     assert sorted(gone) == [
         f"{KERNELS}/Kernels.so-000-gfx90a-xnack+.hsaco", f"{KERNELS}/T_gfx1100.co",
@@ -230,7 +230,7 @@ def test_files_named_by_other_targets_go(tmp_path: Path) -> None:
 
 def test_code_in_is_a_fault_where_it_matches_nothing(tmp_path: Path) -> None:
     root = make_tree(tmp_path, named_files())
-    order = Order(code=("gfx1102",), code_in=(f"{KERNELS}/*", "/usr/lib/libgone.so*"))
+    order = SlimOrder(code=("gfx1102",), code_in=(f"{KERNELS}/*", "/usr/lib/libgone.so*"))
     with pytest.raises(SlimError, match=r"nothing matches /usr/lib/libgone.so\*"):
         list(slim_code(root, order))
     assert len(root.names(KERNELS)) == 9
@@ -238,7 +238,7 @@ def test_code_in_is_a_fault_where_it_matches_nothing(tmp_path: Path) -> None:
 
 def test_a_target_without_code_is_a_fault_and_nothing_goes(tmp_path: Path) -> None:
     root = make_tree(tmp_path, {**named_files(), LIBRARY: make_hip_library()})
-    order = Order(code=("gfx1201",), code_in=(f"{KERNELS}/*", LIBRARY))
+    order = SlimOrder(code=("gfx1201",), code_in=(f"{KERNELS}/*", LIBRARY))
     with pytest.raises(SlimError, match="have no code for gfx1201, but for gfx1030, gfx11-generic"):
         list(slim_code(root, order))
     assert len(root.names(KERNELS)) == 9
@@ -247,7 +247,7 @@ def test_a_target_without_code_is_a_fault_and_nothing_goes(tmp_path: Path) -> No
 def test_nothing_goes_while_the_code_may_be_in_what_is_not_understood(tmp_path: Path) -> None:
     packed = make_hip_library([compress_bundle(bundle_of(0))])
     root = make_tree(tmp_path, {LIBRARY: packed, f"{KERNELS}/T_gfx900.co": b"k"})
-    order = Order(code=("gfx1102",), code_in=(LIBRARY, f"{KERNELS}/*"))
+    order = SlimOrder(code=("gfx1102",), code_in=(LIBRARY, f"{KERNELS}/*"))
     told = [str(one) for one in slim_code(root, order)]
     assert told == [
         f"kept {LIBRARY}: its code is compressed (CCOB)",
@@ -259,7 +259,7 @@ def test_nothing_goes_while_the_code_may_be_in_what_is_not_understood(tmp_path: 
 def test_a_library_for_others_alone_is_left_whole(tmp_path: Path) -> None:
     content = make_hip_library([bundle_of(0, ["gfx900", "gfx942"])])
     root = make_tree(tmp_path, {LIBRARY: content, f"{KERNELS}/T_gfx1102.co": b"k"})
-    order = Order(code=("gfx1102",), code_in=(LIBRARY, f"{KERNELS}/*"))
+    order = SlimOrder(code=("gfx1102",), code_in=(LIBRARY, f"{KERNELS}/*"))
     told = [str(one) for one in slim_code(root, order)]
     assert told == [f"kept {LIBRARY}: all of its code is for gfx900, gfx942"]
 
@@ -269,7 +269,7 @@ def test_a_symlink_out_of_the_root_is_not_followed(tmp_path: Path) -> None:
     outside.write_bytes(make_hip_library())
     root = make_tree(tmp_path / "root", {LIBRARY: Link(str(outside))})
     with pytest.raises(SlimError, match="nothing matches"):
-        list(slim_code(root, Order(code=("gfx1102",), code_in=(LIBRARY,))))
+        list(slim_code(root, SlimOrder(code=("gfx1102",), code_in=(LIBRARY,))))
     assert outside.read_bytes() == make_hip_library()
 
 
@@ -277,5 +277,5 @@ def test_mode_and_owner_stay(tmp_path: Path) -> None:
     root = make_tree(tmp_path, {LIBRARY: make_hip_library()})
     place = tmp_path / LIBRARY[1:]
     place.chmod(0o640)
-    list(slim_code(root, Order(code=("gfx1102",), code_in=(LIBRARY,))))
+    list(slim_code(root, SlimOrder(code=("gfx1102",), code_in=(LIBRARY,))))
     assert place.stat().st_mode & 0o7777 == 0o640

@@ -10,7 +10,7 @@ import pytest
 from imagebuilder.root import Root
 from imagebuilder.slim.firmware import slim_firmware
 from imagebuilder.slim.modules import slim_modules
-from imagebuilder.slim.types import Kept, Order, SlimChange, SlimError
+from imagebuilder.slim.types import Kept, SlimChange, SlimError, SlimOrder
 from imagebuilder.slim.unlinked import slim_unlinked
 from tests.fixtures.elf import make_elf
 from tests.unit.proof.trees import Link, make_tree
@@ -45,7 +45,7 @@ WANTED = ("amdgpu/gc_11_0_2_*.bin", "amdgpu/psp_13_0_7_*.bin", "i915/dg2_guc_*.b
 
 def test_firmware_of_other_devices_goes(tmp_path: Path) -> None:
     root = firmware_tree(tmp_path)
-    told = list(slim_firmware(root, Order(firmware=("amdgpu",), wanted=WANTED)))
+    told = list(slim_firmware(root, SlimOrder(firmware=("amdgpu",), wanted=WANTED)))
     assert [str(one) for one in told] == [
         f"removed {FIRMWARE}/amdgpu/gc_11_0_0_me.bin.xz (12 B)",
         f"removed {FIRMWARE}/amdgpu/old/vega_me.bin (3 B)",
@@ -71,7 +71,7 @@ def test_firmware_that_would_all_go_is_a_fault(
 ) -> None:
     root = firmware_tree(tmp_path)
     with pytest.raises(SlimError, match=what):
-        list(slim_firmware(root, Order(firmware=("amdgpu", folder), wanted=wanted)))
+        list(slim_firmware(root, SlimOrder(firmware=("amdgpu", folder), wanted=wanted)))
     assert len(root.names(f"{FIRMWARE}/amdgpu")) == 7
 
 
@@ -95,7 +95,7 @@ def modules_tree(path: Path) -> Root:
 def test_modules_go_but_for_what_others_need(tmp_path: Path) -> None:
     root = modules_tree(tmp_path)
     globs = ("kernel/sound", "kernel/drivers/media", "kernel/net/hamradio")
-    told = list(slim_modules(root, Order(modules=globs, kernel=KERNEL)))
+    told = list(slim_modules(root, SlimOrder(modules=globs, kernel=KERNEL)))
     assert [str(one).replace(MODULES, "M") for one in told] == [
         "nothing matches M/kernel/net/hamradio",
         "removed M/kernel/sound/soundcore.ko.xz (28 B)",
@@ -110,7 +110,9 @@ def test_modules_go_but_for_what_others_need(tmp_path: Path) -> None:
 
 def test_a_single_module_goes(tmp_path: Path) -> None:
     root = modules_tree(tmp_path)
-    told = list(slim_modules(root, Order(modules=("kernel/drivers/*/e1000.ko*",), kernel=KERNEL)))
+    told = list(
+        slim_modules(root, SlimOrder(modules=("kernel/drivers/*/e1000.ko*",), kernel=KERNEL))
+    )
     assert [type(one) for one in told] == [SlimChange]
     assert root.names(f"{MODULES}/kernel/drivers") == ["gpu", "media", "net"]
 
@@ -119,13 +121,15 @@ def test_a_module_that_depmod_has_not_seen_is_a_fault(tmp_path: Path) -> None:
     root = modules_tree(tmp_path)
     (tmp_path / f"{MODULES}/kernel/sound/new.ko"[1:]).touch()
     with pytest.raises(SlimError, match=r"kernel/sound/new.ko is not in modules.dep"):
-        list(slim_modules(root, Order(modules=("kernel/sound",), kernel=KERNEL)))
+        list(slim_modules(root, SlimOrder(modules=("kernel/sound",), kernel=KERNEL)))
     assert root.is_file(f"{MODULES}/kernel/sound/soundcore.ko.xz")
 
 
 def test_another_kernel_is_a_fault(tmp_path: Path) -> None:
     with pytest.raises(SlimError, match=r"no modules of the kernel 6\.1"):
-        list(slim_modules(modules_tree(tmp_path), Order(modules=("kernel/sound",), kernel="6.1")))
+        list(
+            slim_modules(modules_tree(tmp_path), SlimOrder(modules=("kernel/sound",), kernel="6.1"))
+        )
 
 
 def library_tree(path: Path) -> Root:
@@ -157,7 +161,7 @@ def library_tree(path: Path) -> Root:
 
 def test_libraries_that_nothing_links_go(tmp_path: Path) -> None:
     root = library_tree(tmp_path)
-    told = list(slim_unlinked(root, Order(unlinked=(f"{LIB}/libcu*.so*", "/opt/none/lib*"))))
+    told = list(slim_unlinked(root, SlimOrder(unlinked=(f"{LIB}/libcu*.so*", "/opt/none/lib*"))))
     assert str(told[0]) == "nothing matches /opt/none/lib*"
     kept = {one.path: one.why for one in told if isinstance(one, Kept)}
     assert kept == {
@@ -181,7 +185,7 @@ def test_a_driver_that_a_loader_is_told_of_stays(tmp_path: Path) -> None:
             f"{LIB}/libvulkan_lvp.so": make_elf(),
         },
     )
-    told = list(slim_unlinked(root, Order(unlinked=(f"{LIB}/libvulkan_*.so",))))
+    told = list(slim_unlinked(root, SlimOrder(unlinked=(f"{LIB}/libvulkan_*.so",))))
     assert [str(one).partition(" (")[0] for one in told] == [
         f"kept {LIB}/libvulkan_radeon.so: /usr/share/vulkan/icd.d/radeon_icd.json needs it",
         f"removed {LIB}/libvulkan_lvp.so",
@@ -197,5 +201,5 @@ def test_a_library_is_asked_for_by_the_name_of_a_symlink(tmp_path: Path) -> None
             f"{LIB}/libfoo.so.1.2": make_elf(),
         },
     )
-    told = list(slim_unlinked(root, Order(unlinked=(f"{LIB}/libfoo*",))))
+    told = list(slim_unlinked(root, SlimOrder(unlinked=(f"{LIB}/libfoo*",))))
     assert [type(one) for one in told] == [Kept]

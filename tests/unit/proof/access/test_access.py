@@ -13,7 +13,7 @@ from imagebuilder.proof.access.prove import prove_access
 from imagebuilder.proof.access.udev import node_of
 from imagebuilder.proof.access.units import drop_ins, find_unit
 from imagebuilder.proof.types import Finding
-from imagebuilder.recipe.expectations import Device, Engine, Expectations, Service
+from imagebuilder.recipe.expectations import Device, Expectations, ExpectedEngine, Service
 from imagebuilder.root import Root
 from tests.unit.proof.trees import (
     Content,
@@ -70,7 +70,7 @@ KFD = Device("/dev/kfd", "render")
 ACCEL = Device("/dev/accel/accel*", "render")
 NVIDIA = Device("/dev/nvidia*")
 LLAMA = Service("llama-server.service", memlock=True)
-ENGINE = Engine("llama.cpp", ("hip", "vulkan"), unit="llama-server.service")
+ENGINE = ExpectedEngine("llama.cpp", ("hip", "vulkan"), unit="llama-server.service")
 EXPECTED: dict[str, Any] = {
     "devices": (RENDER, KFD, ACCEL),
     "users": ("compute",),
@@ -207,7 +207,7 @@ def test_what_is_right_in_another_way(tmp_path: Path, changed: dict[str, Content
 def test_which_devices_a_service_needs(tmp_path: Path) -> None:
     drm = SERVICE.replace("DeviceAllow=char-kfd rw\n", "")
     make(tmp_path, {UNIT: drm})
-    vulkan = Engine("llama.cpp", ("vulkan",), unit="llama-server.service")
+    vulkan = ExpectedEngine("llama.cpp", ("vulkan",), unit="llama-server.service")
     assert faults(prove(tmp_path, engines=(vulkan,))) == []
     # No engine's: kfd belongs to the family that is let in, the NPU does not.
     assert faults(prove(tmp_path, engines=())) == [
@@ -268,7 +268,7 @@ def test_a_program_of_ours_makes_nvidias_nodes(tmp_path: Path) -> None:
 
 
 def test_all_of_nvidias_nodes_are_needed(tmp_path: Path) -> None:
-    cuda = Engine("vllm", ("cuda",), unit="llama-server.service")
+    cuda = ExpectedEngine("vllm", ("cuda",), unit="llama-server.service")
     expected = ON_NVIDIA | {"engines": (cuda,), "services": (LLAMA,)}
     make(tmp_path, MAKES | {UNIT: SERVICE.replace("char-drm", "char-nvidia")})
     assert len(faults(prove(tmp_path, **expected))) == 1

@@ -13,7 +13,7 @@ from imagebuilder.process import Completed
 from imagebuilder.proof.fallback.prove import prove_fallback
 from imagebuilder.proof.python.ask import MARK
 from imagebuilder.proof.types import Finding
-from imagebuilder.recipe.expectations import Engine, Expectations, PythonWorks
+from imagebuilder.recipe.expectations import Expectations, ExpectedEngine, PythonWorks
 from tests.unit.proof.trees import Link, Program, Sandbox, facts, faults, make_tree
 from tests.unit.proof.trees import subject as make_subject
 
@@ -30,7 +30,7 @@ ExecStart=/usr/bin/llama-server
 CARD = ("1002:7480", "Radeon RX 7600 XT", "gfx1102")
 NO_DEVICES = Completed(0, "Available devices:\n  (none)\n", "")
 REFUSED = Completed(1, "", "Available devices:\n  (none)\nno device of kind ROCm Vulkan")
-LLAMA = Engine("llama.cpp", ("hip", "vulkan"), unit="llama-server.service")
+LLAMA = ExpectedEngine("llama.cpp", ("hip", "vulkan"), unit="llama-server.service")
 GUARD = "env KIND=Vulkan MODEL=/models/a b.gguf /usr/libexec/find-gpus ROCm Vulkan"
 GOOD: dict[str, Completed | str] = {
     "ldd -r": "\tlibc.so.6 => /lib/libc.so.6\n",
@@ -40,7 +40,7 @@ GOOD: dict[str, Completed | str] = {
 
 def prove_llama(
     path: Path,
-    engine: Engine = LLAMA,
+    engine: ExpectedEngine = LLAMA,
     *,
     unit: str = GUARDED,
     answers: Mapping[str, Completed | str] = {},
@@ -82,7 +82,7 @@ def test_what_computes_with_and_without_the_device_is_told(tmp_path: Path) -> No
 
 
 def test_the_processor_may_be_what_is_wanted(tmp_path: Path) -> None:
-    engine = Engine("llama.cpp", unit="llama-server.service")
+    engine = ExpectedEngine("llama.cpp", unit="llama-server.service")
     subject = make_subject(
         make_tree(tmp_path, {"/usr/bin/llama-server": Program(), UNIT: "[Service]\n"}),
         expectations=Expectations(engines=(engine,)),
@@ -92,7 +92,7 @@ def test_the_processor_may_be_what_is_wanted(tmp_path: Path) -> None:
 
 
 def test_a_card_that_no_engine_uses_is_found(tmp_path: Path) -> None:
-    assert faults(prove_llama(tmp_path, Engine("llama.cpp"))) == [
+    assert faults(prove_llama(tmp_path, ExpectedEngine("llama.cpp"))) == [
         "the profile is for gfx1102, and llama.cpp can only use the processor"
     ]
 
@@ -135,7 +135,7 @@ def test_a_guard_that_does_not_run_is_found(tmp_path: Path) -> None:
 
 
 def test_the_recipe_may_allow_the_processor(tmp_path: Path) -> None:
-    engine = Engine("llama.cpp", ("hip",), unit="llama-server.service", allow_cpu=True)
+    engine = ExpectedEngine("llama.cpp", ("hip",), unit="llama-server.service", allow_cpu=True)
     assert facts(prove_llama(tmp_path, engine, unit="[Service]\n")) == [
         "llama.cpp: with the device hip; without it the processor, as the recipe allows"
     ]
@@ -173,7 +173,7 @@ def prove_vllm(path: Path, device: str, cuda: str, backends: tuple[str, ...]) ->
     torch = {"version": "2.10.0", "cuda": cuda, "hip": "", "xpu": "", "flags": []}
     said = {"python": "3.13.5", "modules": {}, "torch": torch, "platforms": {"vllm": chosen}}
     unit = "[Service]\nExecStartPre=/usr/libexec/vllm/find-device cuda\n"
-    engine = Engine("vllm", backends, "/opt/vllm", "vllm-node@.service")
+    engine = ExpectedEngine("vllm", backends, "/opt/vllm", "vllm-node@.service")
     subject = make_subject(
         make_tree(path, {"/etc/systemd/system/vllm-node@.service": unit}),
         expectations=Expectations(

@@ -14,7 +14,7 @@ import pytest
 from imagebuilder.process import Completed, run
 from imagebuilder.proof.libraries.prove import parse_loads, prove_libraries
 from imagebuilder.proof.types import Finding
-from imagebuilder.recipe.expectations import Code, Engine, Expectations, PythonWorks
+from imagebuilder.recipe.expectations import Code, Expectations, ExpectedEngine, PythonWorks
 from tests.fixtures.elf import AARCH64, LOADER, make_elf
 from tests.unit.proof.trees import Link, facts, faults, make_tree, subject, warnings
 
@@ -117,7 +117,7 @@ def test_a_plugin_that_is_declared(tmp_path: Path) -> None:
     for declared in (
         {"libraries": (hip,)},
         {"code": (Code((f"{LIB}/ggml/backends*/libggml-hip.so",), "gfx1102"),)},
-        {"engines": (Engine("llama.cpp", ("hip",)),)},
+        {"engines": (ExpectedEngine("llama.cpp", ("hip",)),)},
     ):
         said = faults(proved(tmp_path, files, **declared))
         assert said[0].startswith(expected), declared
@@ -185,7 +185,7 @@ def test_a_python_package_that_lacks_what_it_links(tmp_path: Path) -> None:
 # --- ICD files ------------------------------------------------------------------------------------
 
 ICD = "/usr/share/vulkan/icd.d"
-VULKAN = (Engine("llama.cpp", ("vulkan",)),)
+VULKAN = (ExpectedEngine("llama.cpp", ("vulkan",)),)
 
 
 def test_drivers_of_the_card(tmp_path: Path) -> None:
