@@ -24,7 +24,7 @@ from imagebuilder.locks import held
 from imagebuilder.plan import Action, Plan, PlannedStep
 from imagebuilder.process import check_tools, end_children
 from imagebuilder.proof.as_json import proof_json
-from imagebuilder.proof.stand import prove_tree
+from imagebuilder.proof.prove import prove_tree
 from imagebuilder.proof.terminal import headline
 from imagebuilder.proof.types import Proof
 from imagebuilder.recipe.engines import engines_of

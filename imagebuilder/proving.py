@@ -10,7 +10,7 @@ from imagebuilder.image.types import read_image
 from imagebuilder.inventory import open_store
 from imagebuilder.locks import held
 from imagebuilder.proof.as_json import parse_proof
-from imagebuilder.proof.stand import prove_tree
+from imagebuilder.proof.prove import prove_tree
 from imagebuilder.proof.types import Answer, Proof, Question
 from imagebuilder.recipe.engines import load_engines
 from imagebuilder.recipe.find import find_profiles

@@ -7,15 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from imagebuilder.digest import Json
-from imagebuilder.drift.choose import choose
 from imagebuilder.drift.nodes import drift_of_nodes
 from imagebuilder.drift.profiles import drift_of_profile
 from imagebuilder.drift.types import NodeDrift, ProfileDrift, Reboot
+from imagebuilder.errors import Fault, InputError
 from imagebuilder.nodes.load import load_nodes
+from imagebuilder.nodes.references import find_profiles
+from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.publish.evidence import read_evidence
 from imagebuilder.publish.tickets import nodes_by_mac
 from imagebuilder.publish.usage import list_names, note_reports
+from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.settings import Settings
+from imagebuilder.store.repository import Store
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
 
@@ -67,3 +71,38 @@ def answer(tree: Tree, settings: Settings, names: Sequence[str], ui: Ui) -> Drif
         profiles=tuple(drift_of_profile(tree, settings, profile) for profile in chosen.profiles),
         strangers=strangers,
     )
+
+
+@dataclass(frozen=True)
+class DriftChoice:
+    """Nodes in the order of nodes.yaml, and profiles by name."""
+
+    nodes: tuple[Node, ...]
+    profiles: tuple[str, ...]
+
+
+def choose(tree: Tree, settings: Settings, nodes: Nodes, names: Sequence[str]) -> DriftChoice:
+    """What `names` are: nodes, or profiles, each with its nodes; no names are all that there is.
+
+    Raises InputError for every name that is neither.
+    """
+    published = find_profiles(tree)
+    if not names:
+        return DriftChoice(nodes.nodes, published)
+    built = Store(settings.state / "store").images()
+    profiles = {*published, *settings.find_recipes(), *(image.profile for image in built)}
+    profiles |= {node.profile for node in nodes.nodes}
+    known = {*profiles, *(node.name for node in nodes.nodes)}
+    if wrong := [name for name in dict.fromkeys(names) if name not in known]:
+        raise InputError.of(
+            Fault("", f"no node and no profile named {quote(name)}", hint_for(name, known))
+            for name in wrong
+        )
+    return DriftChoice(
+        tuple(node for node in nodes.nodes if {node.name, node.profile} & {*names}),
+        tuple(sorted(profiles & {*names})),
+    )
+
+
+def hint_for(name: str, known: set[str]) -> str:
+    return suggest(name, known) or "imagebuilder nodes list, imagebuilder profiles"

@@ -23,9 +23,9 @@ from imagebuilder.nightly.clock import clock_warnings
 from imagebuilder.nightly.commit import commit_locks
 from imagebuilder.nightly.faults import TROUBLES, fault_of, in_a_line
 from imagebuilder.nightly.history import NIGHTS
-from imagebuilder.nightly.retention import prune
 from imagebuilder.nightly.save import LATEST, save_night
 from imagebuilder.nightly.sole import sole_night, sweep_leftovers
+from imagebuilder.nightly.space import prune
 from imagebuilder.nightly.types import (
     Ending,
     Night,

@@ -1,18 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Room for a build and its release, asked before anything is begun."""
+"""Disk space of a night: what a build needs, what a tree holds, and what goes afterwards."""
 
 from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from imagebuilder.inventory import collect_garbage
 from imagebuilder.lock.storage import check_free
 from imagebuilder.lock.types import Lock
 from imagebuilder.nightly.faults import TROUBLES
+from imagebuilder.nightly.types import Pruned
 from imagebuilder.nightly.world import World
 from imagebuilder.plan import Plan
 from imagebuilder.publish.release import SPARE
 from imagebuilder.publish.removal import Caution, collect_releases
+from imagebuilder.settings import Settings
+from imagebuilder.store.repository import Store
 from imagebuilder.supplies import room_for
-from imagebuilder.ui import format_count, format_size
+from imagebuilder.tree import Tree
+from imagebuilder.ui import Ui, format_count, format_size
 
 
 def check_room(world: World, lock: Lock, plan: Plan) -> None:
@@ -57,3 +66,61 @@ def what_frees(world: World) -> str:
     if not words:
         return f"everything there is needed with --keep {keep}: keep fewer, or add a disk"
     return "; ".join(words)
+
+
+def weigh_tree(tree: Tree) -> int:
+    """Bytes of the objects of its repository and of the releases' own files, each file once.
+
+    Roots are links to the objects.  A tree of 100,000 objects takes half a second.
+    """
+    seen: set[int] = set()
+    total = 0
+    for top in (tree.repo / "objects", tree.http / "releases"):
+        for entry in files_below(top):
+            with contextlib.suppress(FileNotFoundError):
+                info = entry.stat(follow_symlinks=False)
+                total += info.st_size if info.st_ino not in seen else 0
+                seen.add(info.st_ino)
+    return total
+
+
+def files_below(folder: Path) -> Iterator[os.DirEntry[str]]:
+    """Every file below a folder; none where it is not there, or goes away."""
+    try:
+        entries = list(os.scandir(folder))
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from files_below(Path(entry.path))
+        else:
+            yield entry
+
+
+def prune(
+    settings: Settings, tree: Tree, ui: Ui, *, keep: int, refused: Sequence[Path] = ()
+) -> Pruned:
+    """Remove old releases, images, layers and packages; what went, and what it freed.
+
+    Releases stay that are among the newest `keep` of their profile, in a channel, pinned, kept, or
+    in use; packages of the lock files `refused` stay for another try.  Raises as
+    collect_releases() and collect_garbage().
+    """
+    places = (settings.state, tree.path)
+    before = free_bytes(places)
+    releases = collect_releases(tree, ui, Caution(), keep=keep, dry_run=False)
+    images: tuple[str, ...] = ()
+    if Store(settings.state / "store").is_there():
+        images = collect_garbage(settings, ui, keep=keep, dry_run=False, locks=refused).images
+    return Pruned(
+        images=images,
+        releases=tuple(str(release) for release in releases.releases),
+        freed=max(0, free_bytes(places) - before),
+    )
+
+
+def free_bytes(places: Sequence[Path]) -> int:
+    """The free bytes of the file systems of these places, each counted once."""
+    devices = {place.stat().st_dev: place for place in places}
+    found = (os.statvfs(place) for place in devices.values())
+    return sum(stat.f_bfree * stat.f_frsize for stat in found)

@@ -27,10 +27,8 @@ from imagebuilder.lock.types import Lock
 from imagebuilder.locks import held
 from imagebuilder.nightly.choose import LockChoice, choose_lock
 from imagebuilder.nightly.faults import TROUBLES, fault_of, in_a_line
-from imagebuilder.nightly.held import find_hold
-from imagebuilder.nightly.space import check_room
+from imagebuilder.nightly.space import check_room, weigh_tree
 from imagebuilder.nightly.types import Ending, NightStage
-from imagebuilder.nightly.weigh import weigh_tree
 from imagebuilder.nightly.world import Walk, World
 from imagebuilder.nodes.references import find_version
 from imagebuilder.pipeline import plan_against
@@ -41,6 +39,7 @@ from imagebuilder.proof.types import check_proved
 from imagebuilder.publish.channel import promote
 from imagebuilder.publish.content import check_release
 from imagebuilder.publish.find import ReleaseName
+from imagebuilder.publish.journal import PROMOTE, find_moves, read_tail
 from imagebuilder.publish.release import publish
 from imagebuilder.publish.standing import judge, release_standing
 from imagebuilder.recipe.load import load_recipe
@@ -51,7 +50,7 @@ from imagebuilder.report.types import Stage as BootStage
 from imagebuilder.store.repository import Store, make_store
 from imagebuilder.store.state import make_state
 from imagebuilder.supplies import needed, pool_folders
-from imagebuilder.tree import CANDIDATE, STABLE
+from imagebuilder.tree import CANDIDATE, STABLE, Tree
 from imagebuilder.ui import PoolProgress
 
 MOST_REASONS = 8
@@ -311,3 +310,23 @@ def refuse(walk: Walk, world: World, lock: Lock) -> None:
         world.beside(walk.profile, "lock").write_text(render_lock(lock))
     except OSError as error:
         walk.warn(f"the refused lock cannot be kept: {error}")
+
+
+def find_hold(tree: Tree, release: ReleaseName) -> str:
+    """Why a night does not make a release stable again; "" where nothing is in the way.
+
+    Nights promote; only people roll back, or set `stable` directly.  What they did so to the last
+    move away from this release stands until they, or a newer image, move it again.
+    """
+    now = find_version(tree, release.profile, STABLE)
+    if now == release.version:
+        return ""
+    moves = find_moves(read_tail(tree.journal), release.profile, STABLE, now)
+    away = [move for move in moves if move.previous == release.version]
+    if not away or away[-1].event == PROMOTE:
+        return ""
+    by = f"{away[-1].by or 'somebody'} ({away[-1].time[:16].replace('T', ' ')})"
+    return (
+        f"stable stays {now}: {by} took it back from {release.version}; "
+        f"imagebuilder promote {release} ends that"
+    )

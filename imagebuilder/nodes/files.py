@@ -11,21 +11,22 @@ All of it is made from nodes.yaml and TREE/nodes, the same bytes for the same in
 
 from __future__ import annotations
 
+import grp
 import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import HostError, InputError
-from imagebuilder.files import Content, place_file, place_files, read_text, sync
+from imagebuilder.files import Content, place_file, place_files, read_text, set_access, sync
 from imagebuilder.locks import held
 from imagebuilder.nodes.given import describe_given, keep_given
 from imagebuilder.nodes.identity import Identity, make_identity
 from imagebuilder.nodes.initrd import render_cpio
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.own import own_entries
-from imagebuilder.nodes.place import Access, find_access, place_folder
 from imagebuilder.nodes.references import find_live, find_offers
 from imagebuilder.nodes.scripts import (
     node_words,
@@ -36,6 +37,36 @@ from imagebuilder.nodes.scripts import (
 from imagebuilder.nodes.types import Menu, Node, Nodes
 from imagebuilder.tree import Tree, hyphened
 from imagebuilder.ui import Ui
+
+WEB_GROUPS = ("www-data", "nginx", "http")  # whom nginx runs as, on Debian and elsewhere
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may read what a node fetches: modes of folders and of secret files, and their group.
+
+    `group` is -1 where there is none to give them to.
+    """
+
+    folder: int = 0o755
+    secret: int = 0o644
+    group: int = -1
+
+
+def find_access() -> Access:
+    """The web server's group alone, where it exists and we may give files to it; else everybody."""
+    there = {entry.gr_name: entry.gr_gid for entry in grp.getgrall()}
+    group = next((there[name] for name in WEB_GROUPS if name in there), -1)
+    if group == -1 or (os.geteuid() != 0 and group not in os.getgroups()):
+        return Access()
+    return Access(0o750, 0o640, group)
+
+
+def place_folder(path: Path, access: Access) -> None:
+    """Make the folder, or give it the modes of `access`."""
+    path.mkdir(exist_ok=True)
+    set_access(path, access.folder, access.group)
+
 
 LOCK = "nodes"
 MENU = "menu.ipxe"

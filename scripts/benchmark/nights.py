@@ -19,7 +19,7 @@ from imagebuilder.errors import WorkError
 from imagebuilder.image.types import load_image
 from imagebuilder.lock.file import make_lock_file
 from imagebuilder.lock.types import Lock, LockedLayer
-from imagebuilder.nightly.weigh import weigh_tree
+from imagebuilder.nightly.space import weigh_tree
 from imagebuilder.process import run
 from imagebuilder.publish.content import release_digests
 from imagebuilder.publish.find import ReleaseName, find_profile

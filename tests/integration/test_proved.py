@@ -10,7 +10,7 @@ import pytest
 from imagebuilder import build
 from imagebuilder.image.types import Image
 from imagebuilder.pipeline import BuildOptions, build_profile
-from imagebuilder.proof.stand import prove_tree
+from imagebuilder.proof.prove import prove_tree
 from imagebuilder.proof.types import Proof
 from imagebuilder.recipe.engines import Engines
 from imagebuilder.settings import Settings

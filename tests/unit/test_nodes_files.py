@@ -12,10 +12,16 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError, InputError
-from imagebuilder.nodes import place
-from imagebuilder.nodes.files import make_entry, read_offers, update_menu, update_nodes
+from imagebuilder.nodes import files
+from imagebuilder.nodes.files import (
+    Access,
+    find_access,
+    make_entry,
+    read_offers,
+    update_menu,
+    update_nodes,
+)
 from imagebuilder.nodes.initrd import Entry, render_cpio
-from imagebuilder.nodes.place import Access, find_access
 from imagebuilder.process import run
 from imagebuilder.publish.find import changing
 from imagebuilder.tree import Tree
@@ -192,7 +198,7 @@ def test_private_keys_are_for_root_and_the_web_server(
 
 
 def test_without_a_group_of_the_web_server_all_may_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place, "WEB_GROUPS", ("nobody-has-this-group",))
+    monkeypatch.setattr(files, "WEB_GROUPS", ("nobody-has-this-group",))
     assert find_access() == Access(0o755, 0o644, -1)
 
 

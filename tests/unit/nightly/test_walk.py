@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.nightly.held import find_hold
+from imagebuilder.nightly.walk import find_hold
 from imagebuilder.publish.find import ReleaseName
 from imagebuilder.publish.journal import PROMOTE, ROLLBACK, SET, Event, append
 from imagebuilder.tree import STABLE, make_tree
