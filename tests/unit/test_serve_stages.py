@@ -21,6 +21,7 @@ from imagebuilder.serve.stages import (
     is_host,
 )
 from imagebuilder.ui import Ui
+from tests.sampling import times
 
 MAC, ADDRESS = "52:54:00:77:00:01", "10.77.0.11"
 FIRMWARE = f"""\
@@ -162,7 +163,7 @@ REAL = [
     '2026/11/22 19:00:00 [error] 7#7: *1 access forbidden by rule, request: "GET //[ HTTP/1.0"',
 ]
 SPITE = "[]/?#&=%:@-. 0129afAF\x00\x1b\x7f\x9b\u0663\u202e\u2028\ud800\uffff字"
-LINES = 300_000
+LINES = times(80_000, 300_000)
 
 
 def spoil(line: str, dice: random.Random) -> str:
