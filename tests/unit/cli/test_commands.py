@@ -13,23 +13,14 @@ import pytest
 from imagebuilder import __version__
 from imagebuilder.cli.main import COMMANDS
 from imagebuilder.cli.names import complete_base, complete_engine, complete_image, complete_profile
+from imagebuilder.image.types import encode_image
+from tests.images import IMAGE
 from tests.unit.cli.conftest import Program
 
 NAMES = sorted(function.__name__ for functions in COMMANDS.values() for function in functions)
 # They do something, or print a document: everything else lists, and programs may want to read it.
 WITHOUT_JSON = {"export", "init", "sbom", "schema", "serve", "setup", "shell"}
-MANIFEST = {
-    "schema": 1,
-    "profile": "demo",
-    "version": "1",
-    "epoch": 1,
-    "root": {"commit": "c" * 64, "size": 10_000_000, "layer": "d" * 64},
-    "kernel": {"release": "7.0", "vmlinuz": {"size": 1}, "initrd": {"size": 1}},
-    "boot": {"cmdline": ["quiet"]},
-    "layers": [],
-    "packages": [],
-    "wheels": [],
-}
+MANIFEST = encode_image(IMAGE)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -130,12 +121,12 @@ def test_full_disk_ends_with_three(program: Program, fake_ostree: Callable[[str]
 
 
 def test_lists(program: Program, fake_ostree: Callable[[str], Path]) -> None:
-    fake_ostree(f"cat <<'END'\n{json.dumps(MANIFEST)}\nEND")
+    fake_ostree(f"cat <<'END'\n{MANIFEST}\nEND")
     listed = json.loads(program("images", "--json").stdout)
     assert [image["version"][-8:] for image in listed] == ["a" * 8, "b" * 8]
-    assert {image["root-size"] for image in listed} == {10_000_000}
+    assert {image["root-size"] for image in listed} == {IMAGE.root.size}
     assert program("images").stdout.splitlines()[0].split()[0] == "image"
-    assert json.loads(program("show", "demo", "--json").stdout) == MANIFEST
+    assert json.loads(program("show", "demo", "--json").stdout) == json.loads(MANIFEST)
     assert json.loads(program("diff", "demo@aaaa", "demo", "--json").stdout)["same"]
     found = json.loads(program("gc", "--dry-run", "--keep", "1", "--json").stdout)
     assert found["images"] == [f"demo@20260100000000-{'a' * 8}"]
