@@ -82,6 +82,19 @@ def read_text(path: Path) -> str:
     return read_plain(path).decode(errors="replace")
 
 
+def entries_below(top: Path) -> Iterator[os.DirEntry[str]]:
+    """Everything below a folder by name, folders before what they hold; symlinks are not followed.
+
+    Raises OSError.
+    """
+    with os.scandir(top) as entries:
+        listed = sorted(entries, key=lambda entry: entry.name)
+    for entry in listed:
+        yield entry
+        if entry.is_dir(follow_symlinks=False):
+            yield from entries_below(Path(entry.path))
+
+
 def sync(path: Path) -> None:
     """Wait until the bytes of a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

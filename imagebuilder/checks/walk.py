@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from imagebuilder.files import entries_below
+
 
 @dataclass(frozen=True)
 class Found:
@@ -35,11 +37,10 @@ def walk(tree: Path, below: str = "/") -> Iterator[Found]:
     folder = Path(f"{tree}{below}")
     if folder.is_symlink() or not folder.is_dir():
         return
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        path = f"{below.rstrip('/')}/{entry.name}"
-        yield Found(path, entry.stat(follow_symlinks=False))
-        if entry.is_dir(follow_symlinks=False):
-            yield from walk(tree, path)
+    for entry in entries_below(folder):
+        yield Found(
+            entry.path[len(os.fspath(tree).rstrip("/")) :], entry.stat(follow_symlinks=False)
+        )
 
 
 def read_file(tree: Path, path: str, most: int) -> bytes:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from imagebuilder.digest import canonical_json
 from imagebuilder.errors import HostError, InputError
-from imagebuilder.files import read_plain
+from imagebuilder.files import entries_below, read_plain
 from imagebuilder.nodes.identity import KEY, PUBLIC, Identity
 from imagebuilder.nodes.initrd import Entry
 from imagebuilder.nodes.types import Node
@@ -68,7 +68,7 @@ def folder_entries(folder: Path) -> Iterator[Entry]:
     Raises InputError for what a node cannot take.
     """
     try:
-        found = sorted(walk(folder))
+        found = sorted(Path(entry.path) for entry in entries_below(folder))
     except OSError as error:
         where = os.fspath(error.filename or folder)
         raise InputError(f"cannot be read: {error.strerror}", where=where) from error
@@ -84,14 +84,6 @@ def folder_entries(folder: Path) -> Iterator[Entry]:
             what = f"more than {MOST_BYTES // 1024**2} MiB of a node's own files"
             raise InputError(what, where=os.fspath(folder), hint="they are held in memory")
         yield entry
-
-
-def walk(folder: Path) -> Iterator[Path]:
-    """Everything below `folder`; symlinks are not followed.  Raises OSError."""
-    for entry in list(os.scandir(folder)):
-        yield Path(entry.path)
-        if entry.is_dir(follow_symlinks=False):
-            yield from walk(Path(entry.path))
 
 
 def entry_of(path: Path, name: str) -> Entry:

@@ -6,12 +6,13 @@ from __future__ import annotations
 import os
 import posixpath
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.digest import digest_of_bytes, digest_of_file
 from imagebuilder.errors import Fault
+from imagebuilder.files import entries_below
 from imagebuilder.recipe.model import FileRule
 from imagebuilder.recipe.render import Scope, TemplateProblem, Unknown
 from imagebuilder.recipe.rules import Rule
@@ -57,7 +58,15 @@ def load_tree(
     if folder.is_symlink():
         scope.faults.append(Fault(f"{shown}/files", "must be a folder, not a symlink"))
         return ()
-    found = list(walk(folder, "")) if folder.is_dir() else []
+    found = [
+        FoundFile(
+            Path(entry.path),
+            entry.path[len(os.fspath(folder)) :],
+            entry.stat(follow_symlinks=False).st_mode,
+        )
+        for entry in (entries_below(folder) if folder.is_dir() else ())
+        if not entry.is_dir(follow_symlinks=False)
+    ]
     sound = [entry for entry in found if check_found(entry, shown, scope.faults)]
     landed = {entry.lands for entry in found}
     for target, rule in rules.items():
@@ -69,18 +78,6 @@ def load_tree(
         for entry in sound
     )
     return tuple(sorted((file for file in loaded if file), key=lambda file: file.target))
-
-
-def walk(folder: Path, target: str) -> Iterator[FoundFile]:
-    """Everything below `folder` that is not a folder, in order; symlinks are not followed."""
-    with os.scandir(folder) as entries:
-        listed = sorted(entries, key=lambda entry: entry.name)
-    for entry in listed:
-        inside = f"{target}/{entry.name}"
-        if entry.is_dir(follow_symlinks=False):
-            yield from walk(Path(entry.path), inside)
-        else:
-            yield FoundFile(Path(entry.path), inside, entry.stat(follow_symlinks=False).st_mode)
 
 
 def check_found(found: FoundFile, shown: str, faults: list[Fault]) -> bool:

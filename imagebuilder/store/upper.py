@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from imagebuilder.files import entries_below
+
 OPAQUE = "trusted.overlay.opaque"
 OVERLAY_XATTRS = "trusted.overlay."
 
@@ -81,12 +83,8 @@ def strip_bookkeeping(path: Path) -> bool:
 def walk(top: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """`top` and everything below it, parents first, never following a symlink."""
     yield top, top.lstat()
-    with os.scandir(top) as entries:
-        for entry in sorted(entries, key=lambda e: e.name):
-            if entry.is_dir(follow_symlinks=False):
-                yield from walk(Path(entry.path))
-            else:
-                yield Path(entry.path), entry.stat(follow_symlinks=False)
+    for entry in entries_below(top):
+        yield Path(entry.path), entry.stat(follow_symlinks=False)
 
 
 def stage(upper: Path, tree: Path, changes: Changes) -> None:
