@@ -25,7 +25,7 @@ from imagebuilder.lock.builds import SOURCE_ARCHITECTURE, environments, every_pa
 from imagebuilder.lock.patience import Patience, Progress, size_below, watched
 from imagebuilder.lock.storage import check_free, storing
 from imagebuilder.lock.types import Lock, LockedPackage, LockedWheel
-from imagebuilder.locks import folder_held
+from imagebuilder.locks import held
 from imagebuilder.ui import format_count
 
 UNFINISHED = ".unfinished"
@@ -126,7 +126,7 @@ def adding(pool: Path, size: int) -> Iterator[Path]:
     folder = pool / UNFINISHED
     with storing(pool):
         pool.mkdir(parents=True, exist_ok=True)
-        with folder_held(pool):
+        with held(pool / ".lock"):
             sweep_unfinished(folder)
             size -= size_below(folder)
             check_free(
