@@ -194,7 +194,7 @@ def lowers_of(site: Site, below: str | None) -> tuple[str, ...]:
     if below not in site.trees:
         commit = site.store.find_layer(below)
         if commit is None:
-            raise WorkError(f"layer {below[:12]} left the store while building")
+            raise WorkError(f"layer {below[:12]} disappeared from the store during the build")
         name = f"c{len(site.trees)}"
         site.store.checkout(commit, site.work / name)
         site.trees[below] = (name,)
@@ -252,7 +252,7 @@ def parent_of(site: Site, planned: PlannedStep) -> str | None:
         return None
     parent = site.store.find_layer(planned.below)
     if parent is None:
-        raise WorkError(f"the layer below {planned.step.title} did not reach the store")
+        raise WorkError(f"the layer below {planned.step.title} is not in the store")
     return parent
 
 

@@ -53,7 +53,7 @@ def live_add(
     keys = () if install else load_operator_keys(given.settings, ssh_key, find_home(os.environ))
     added = add_live(make_tree(tree), iso, given.ui, name=name, keys=keys, autoinstall=install)
     if not added.new:
-        given.ui.note(f"{added.live.name} is there already: nothing to do")
+        given.ui.note(f"{added.live.name} already exists: nothing to do")
     given.ui.note(f"a node needs {memory_text(added.live.memory)} of memory for it")
     if json:
         print_json({**added.live.as_json(), "folder": str(added.folder), "new": added.new})

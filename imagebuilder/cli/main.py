@@ -50,7 +50,7 @@ NO_SPACE = (
     "df -h shows which disk is full; of ours, imagebuilder gc frees what no image needs, and "
     "gc --releases old releases"
 )
-NOT_YOURS = "name a place that is yours, or run it as root (sudo)"
+NOT_YOURS = "choose a folder that you own, or run the command as root (sudo)"
 # What the system says when the host is not fit, and what to do.
 UNFIT = {
     errno.ENOSPC: NO_SPACE,
@@ -60,7 +60,7 @@ UNFIT = {
     errno.EROFS: "it is mounted read-only: see findmnt --target PATH, and mount it writable",
     **dict.fromkeys(
         (errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.ELOOP, errno.ENXIO),
-        "something else is in the place of this path: look with ls -ld, and move it away",
+        "something else exists at this path: check with ls -ld, and move it away",
     ),
 }
 

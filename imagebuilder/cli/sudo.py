@@ -44,7 +44,7 @@ def find_obstacle(env: Mapping[str, str]) -> str:
     if env.get(CHOICE) == TRIED:
         return "sudo did not make this process root, so become root and run"
     if not has_terminal() and run(["sudo", "-n", "true"], check=False).status != 0:
-        return "sudo wants a password and there is no terminal to type it in, so run it in one"
+        return "sudo needs a password and there is no terminal, so run it in one"
     return ""
 
 

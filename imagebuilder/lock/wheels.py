@@ -364,7 +364,7 @@ def pip_error(
             where=where,
             hint="make the requirements again: pip-compile --generate-hashes",
         )
-    return InputError(f"pip cannot choose its wheels\n    {words}", where=where)
+    return InputError(f"pip could not choose wheels\n    {words}", where=where)
 
 
 def download_error(done: Completed, where: str) -> ImagebuilderError:

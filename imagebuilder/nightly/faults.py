@@ -21,9 +21,9 @@ def fault_of(error: BaseException) -> Fault:
         where = os.fspath(error.filename) if isinstance(error.filename, str | bytes) else "system"
         return Fault(str(where), error.strerror or str(error))
     if isinstance(error, KeyboardInterrupt):
-        return Fault("", "interrupted", "the next night goes on from here")
+        return Fault("", "interrupted", "the next run continues from here")
     return Fault(
-        "", f"a fault of imagebuilder itself: {type(error).__name__}: {error}",
+        "", f"a bug in imagebuilder: {type(error).__name__}: {error}",
         "report it with the log",
     )  # fmt: skip
 

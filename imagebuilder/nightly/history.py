@@ -32,7 +32,7 @@ class CellKind(StrEnum):
     FRESH = "fresh"
     PROMOTED = "promoted"
     FAILED = "failed"
-    CUT_OFF = "cut off"  # the night ended before its turn was over
+    CUT_OFF = "cut off"  # the run ended before this profile was finished
     WAITING = "waiting"  # the night runs, and its turn is not over
     ABSENT = "not run"
 

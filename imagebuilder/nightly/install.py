@@ -73,7 +73,7 @@ def install_nightly(
             "To start it now and at every boot:",
             "    sudo systemctl daemon-reload",
             f"    sudo systemctl enable --now {NAME}.timer",
-            "To have a night at once, and to read what it says:",
+            "To start a run now and read its output:",
             f"    sudo systemctl start --no-block {NAME}.service",
             f"    journalctl -fu {NAME}",
         ]
@@ -113,7 +113,10 @@ def make_units(
     timer = render_template("nightly.timer.j2", calendar=options.calendar.replace("%", "%%"))
     return (
         UnitFile(
-            UNITS / f"{NAME}.service", service, "a night, whenever it is started", starts=False
+            UNITS / f"{NAME}.service",
+            service,
+            "a nightly run, whenever it is started",
+            starts=False,
         ),
         UnitFile(UNITS / f"{NAME}.timer", timer, f"starts it: {options.calendar}"),
     )

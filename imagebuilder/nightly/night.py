@@ -111,7 +111,7 @@ class NightRecord:
         try:
             save_night(self.night, self._folder, self._tree)
         except TROUBLES as error:
-            self._ui.warn(f"the report cannot be saved: {in_a_line(fault_of(error))}")
+            self._ui.warn(f"could not save the report: {in_a_line(fault_of(error))}")
 
     def warn(self, text: str) -> None:
         """Say what concerns no single profile, and write it down."""
@@ -138,7 +138,7 @@ class NightRecord:
             if profile not in done
         ]
         self.night = replace(self.night, profiles=(*self.night.profiles, *left))
-        self.warn("the night was interrupted")
+        self.warn("the run was interrupted")
 
     def finish(self) -> None:
         self.night = replace(self.night, finished=True)
@@ -152,8 +152,8 @@ def spend(record: NightRecord, world: World) -> None:
     record.save()
     killed = before is not None and not before.finished
     if before and killed:
-        record.warn(f"night {before.id} did not come to its end: killed, or the power went")
-    with guarded(record, "what killed commands left cannot be removed"):
+        record.warn(f"night {before.id} never finished: it was killed, or the power failed")
+    with guarded(record, "could not remove what killed commands left"):
         sweep_leftovers(settings, world.tree)
     left = [profile for profile in options.profiles if spend_on(profile, record, world)]
     for text in clock_warnings(
@@ -174,7 +174,7 @@ def spend(record: NightRecord, world: World) -> None:
         left = [profile for profile in left if spend_on(profile, record, world)]
         prune_after(record, world)
     if options.commit:
-        with guarded(record, "the locks are not committed"):
+        with guarded(record, "could not commit the locks"):
             good = [p for p in record.night.profiles if not p.failed]
             commit = commit_locks(settings.locks, good) if good else ""
             record.night = replace(record.night, committed=commit)

@@ -60,8 +60,8 @@ MEANINGS: Mapping[CellKind, str] = {
     CellKind.UNCHANGED: "nothing new, and the newest image is released and tested",
     CellKind.FRESH: "a new release passed its boot test",
     CellKind.PROMOTED: "it is stable now",
-    CellKind.FAILED: "stable is what it was",
-    CellKind.CUT_OFF: "the night ended before its turn was over",
+    CellKind.FAILED: "stable is unchanged",
+    CellKind.CUT_OFF: "the run ended before this profile was finished",
 }
 
 
@@ -176,7 +176,7 @@ def render_index(
             records=records,
             faults=faults,
             months={month: month_page_of(month) for month in months},
-            tiles=[*tiles(newest), Tile("nights without a failure", str(quiet_nights(nights)))],
+            tiles=[*tiles(newest), Tile("runs without a failure", str(quiet_nights(nights)))],
         )
     )
 

@@ -31,9 +31,9 @@ def sole_night(state: Path, name: str) -> Iterator[None]:
     def refuse() -> None:
         who = read_text(path).strip()
         raise HostError(
-            f"another night is under way: {who or 'it has just begun'}",
+            f"another nightly run is in progress: {who or 'it has just begun'}",
             where=os.fspath(path),
-            hint="wait for its end; systemctl stop imagebuilder-nightly ends one of the timer",
+            hint="wait until it has finished, or run systemctl stop imagebuilder-nightly",
         )
 
     with held(path, waiting=refuse):

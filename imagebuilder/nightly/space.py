@@ -64,7 +64,7 @@ def what_frees(world: World) -> str:
             f"({format_size(gone.package_bytes)})"
         )
     if not words:
-        return f"everything there is needed with --keep {keep}: keep fewer, or add a disk"
+        return f"everything is needed with --keep {keep}: keep fewer, or add a disk"
     return "; ".join(words)
 
 

@@ -68,11 +68,11 @@ def tell(
     try:
         tell_webhook(night, page, site, patience)
     except ImagebuilderError as error:
-        failures.append(f"the webhook was not told of the night: {error}")
+        failures.append(f"could not call the webhook: {error}")
     try:
         tell_mail(night, page, site.mail, patience)
     except ImagebuilderError as error:
-        failures.append(f"no mail was sent of the night: {error}")
+        failures.append(f"could not send the mail: {error}")
     for failure in failures:
         ui.warn(failure)
     return tuple(failures)

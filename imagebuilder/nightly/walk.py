@@ -152,7 +152,7 @@ def release_with(
         elif reasons := reasons_of(plan):
             walk.known = replace(walk.known, reasons=reasons)
         else:
-            walk.explain("the image is there, what comes after was not finished")
+            walk.explain("the image exists; the steps after it were not finished")
     if done:
         accept(walk, world, lock, chosen)
         return Ending.UNCHANGED
@@ -235,7 +235,7 @@ def test_release(walk: Walk, world: World, release: ReleaseName) -> None:
     with walk.at(NightStage.TEST):
         standing = standing_of(world, release)
         if standing.state is State.FAILED:
-            walk.explain(f"it failed before and is tested again: {standing.why}")
+            walk.explain(f"it failed before and is being tested again: {standing.why}")
         if standing.state is not State.PASSED:
             standing = boot_release(walk, world, release, once=standing.state is State.FAILED)
         walk.known = replace(walk.known, report=standing.report)
@@ -258,7 +258,7 @@ def boot_release(walk: Walk, world: World, release: ReleaseName, *, once: bool) 
     standing = standing_of(world, release)
     if once or standing.state is not State.FAILED or is_certain(standing):
         return standing
-    walk.warn(f"the boot test is tried once more: {standing.why}")
+    walk.warn(f"repeating the boot test: {standing.why}")
     world.boot(world.tree, release, world.ui)
     return standing_of(world, release)
 
@@ -298,7 +298,7 @@ def accept(walk: Walk, world: World, lock: Lock, chosen: LockChoice) -> None:
         return
     path = world.settings.lock_file(walk.profile)
     if find_lock(path) != chosen.file:
-        walk.warn("somebody else changed the lock file meanwhile, it is left so")
+        walk.warn("the lock file was changed in the meantime; keeping that version")
         return
     make_lock_file(lock, path)
     world.beside(walk.profile, "lock").unlink(missing_ok=True)  # refused in an earlier round
@@ -309,7 +309,7 @@ def refuse(walk: Walk, world: World, lock: Lock) -> None:
     try:
         world.beside(walk.profile, "lock").write_text(render_lock(lock))
     except OSError as error:
-        walk.warn(f"the refused lock cannot be kept: {error}")
+        walk.warn(f"could not keep the refused lock: {error}")
 
 
 def find_hold(tree: Tree, release: ReleaseName) -> str:

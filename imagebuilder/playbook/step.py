@@ -290,13 +290,13 @@ def tell_skipped(workspace: Workspace, controller: Controller) -> None:
         many = f"{len(starts)} service start{'s' * (len(starts) != 1)} skipped"
         said.append(f"{many}: {', '.join(starts)}")
     if others:
-        said.append(f"left to the node, which does it when it boots: {', '.join(others)}")
+        said.append(f"done by the node when it boots: {', '.join(others)}")
     if reads:
-        said.append(f"the builder's kernel answered, a node's may differ: {', '.join(reads)}")
+        said.append(f"answered by the builder's kernel; a node's may differ: {', '.join(reads)}")
     if boots:
         said.append(f"not done, for initrd and boot loader are not the root's: {', '.join(boots)}")
     if lost := lost_files(workspace):
-        said.append(f"not part of the image, for each node has its own: {', '.join(lost)}")
+        said.append(f"not part of the image, because each node has its own: {', '.join(lost)}")
     for place in boot_files(workspace):
         said.append(f"the initrd is made before playbooks and has no {place}")
     with workspace.log.open("a") as log:

@@ -31,7 +31,7 @@ def ssh_key_problem(line: str) -> str:
     if not words or words[0] not in SSH_TYPES:
         return "is not an ssh public key"
     if "\n" in line.strip():
-        return "is more than one line"
+        return "has more than one line"
     try:
         blob = base64.b64decode(words[1] if len(words) > 1 else "", validate=True)
     except (binascii.Error, ValueError):
@@ -39,8 +39,8 @@ def ssh_key_problem(line: str) -> str:
     # RFC 4253 6.6: the blob starts with the length and name of its type.
     name = words[0].encode()
     if blob[:4] != len(name).to_bytes(4, "big") or blob[4 : 4 + len(name)] != name:
-        return f"is damaged: it does not hold a key of type {words[0]}"
-    return "" if len(blob) > len(name) + 4 + 32 else "is damaged: it is cut off"
+        return f"is damaged: it does not contain a key of type {words[0]}"
+    return "" if len(blob) > len(name) + 4 + 32 else "is damaged: it is truncated"
 
 
 def load_site_keys(

@@ -47,8 +47,12 @@ Mirror = Annotated[str, StringConstraints(pattern=rules.MIRROR.whole)]
 class ExpiredReleaseModel(Model):
     """Consent to a Release file past its Valid-Until, which apt otherwise refuses."""
 
-    accept_days: int = Field(ge=1, le=3650, description="How many days past its end it may be.")
-    because: str = Field(min_length=10, description="Why; said at every lock and recorded in it.")
+    accept_days: int = Field(
+        ge=1, le=3650, description="How many days past its end it is accepted."
+    )
+    because: str = Field(
+        min_length=10, description="Reason; printed by every lock and recorded in it."
+    )
 
 
 class ArchiveModel(Model):
@@ -75,13 +79,15 @@ class BaseFile(Model):
     """recipes/bases/NAME.yaml: the distribution part of a recipe."""
 
     distribution: Literal["debian", "ubuntu"] = Field(description="The distribution.")
-    suite: Name = Field(description="The suite the root is made of.")
+    suite: Name = Field(description="Suite of the root.")
     architecture: Literal["amd64", "arm64"] = Field(default="amd64", description="Its processor.")
     engine: Literal["mmdebstrap", "debootstrap", "mkosi", "dib"] = Field(
-        default="mmdebstrap", description="What makes the first layer."
+        default="mmdebstrap", description="Program that builds the first layer."
     )
     package_manager: Literal["apt"] = Field(default="apt", description="What adds packages.")
-    archives: list[ArchiveModel] = Field(min_length=1, description="Where packages come from.")
+    archives: list[ArchiveModel] = Field(
+        min_length=1, description="Archives that packages come from."
+    )
     packages: list[Entry] = Field(default=[], description="Packages of the first layer.")
     kernels: dict[KernelName, PackageName] = Field(
         default={}, description="Kernel (meta) packages by a short name, such as `ga` and `hwe`."
@@ -128,8 +134,8 @@ class VarModel(Model):
     """A variable of an overlay.  Without `default` the recipe or the site must set it."""
 
     type: Literal["string", "integer", "boolean", "list"] = Field(description="Its type.")
-    default: VarValue | None = Field(default=None, description="Value when nobody sets it.")
-    description: str = Field(min_length=3, description="What it is for.")
+    default: VarValue | None = Field(default=None, description="Default value.")
+    description: str = Field(min_length=3, description="Description.")
     choices: list[str] = Field(
         default=[], description="Allowed values (of each element, for a list)."
     )
@@ -150,14 +156,14 @@ class ScriptModel(Model):
     """A program below scripts/ that runs in the root, as root, after the overlay's files."""
 
     run: str = Field(description="Path below the overlay, such as `scripts/10-locale`.")
-    network: bool = Field(default=False, description="Whether it may reach the network.")
+    network: bool = Field(default=False, description="Whether it may use the network.")
     when: str = Field(default="true", description="Jinja2 expression over the vars.")
 
 
 class PythonModel(Model):
     """A virtual environment from hash-locked requirements (`pip-compile --generate-hashes`)."""
 
-    path: RootPath = Field(description="Where it lives in the root, such as `/opt/vllm`.")
+    path: RootPath = Field(description="Path in the root, such as `/opt/vllm`.")
     requirements: str = Field(description="Path below the overlay of the requirements file.")
     made_with: str = Field(
         default="",
@@ -205,7 +211,7 @@ class ModulesModel(Model):
 
     load: Annotated[list[Entry], rules.MODULE] = Field(default=[], description="Loaded at boot.")
     blacklist: Annotated[list[Entry], rules.MODULE] = Field(
-        default=[], description="Never loaded by alias."
+        default=[], description="Modules that are never loaded by alias."
     )
     options: Annotated[dict[str, str], rules.MODULE] = Field(
         default={}, description="Options by module. Template."
@@ -217,7 +223,7 @@ class OverlayFile(Model):
 
     description: str = Field(min_length=10, description="One line for `imagebuilder profiles`.")
     requires: list[Name] = Field(default=[], description="Overlays that must come before it.")
-    conflicts: list[Name] = Field(default=[], description="Overlays it cannot be with.")
+    conflicts: list[Name] = Field(default=[], description="Overlays it cannot be combined with.")
     initrd: bool = Field(
         default=False,
         description="The initrd is made from the overlays up to this one, so that packages and "
@@ -252,7 +258,7 @@ class OverlayFile(Model):
     units: UnitsModel = Field(default=UnitsModel(), description="systemd units.")
     modules: ModulesModel = Field(default=ModulesModel(), description="Kernel modules.")
     sysctl: dict[str, str | int] = Field(default={}, description="sysctl.d(5). Template.")
-    cmdline: list[Entry] = Field(default=[], description="Kernel command line words. Template.")
+    cmdline: list[Entry] = Field(default=[], description="Kernel parameters. Template.")
     prune: list[Entry] = Field(
         default=[], description="Globs of paths removed from the root. Template."
     )
@@ -262,16 +268,20 @@ class OverlayFile(Model):
         "fails. Loopback does not count. Template.",
     )
     builds: list[BuildModel] = Field(
-        default=[], description="What is built in a tree that is thrown away."
+        default=[], description="Software that is built in a temporary tree."
     )
     ansible: list[AnsibleModel] = Field(
         default=[], description="Playbooks that run on the root, after files and scripts."
     )
-    slim: SlimModel = Field(default=SlimModel(), description="What the profile has no use for.")
+    slim: SlimModel = Field(
+        default=SlimModel(), description="Content that the profile does not need."
+    )
     targets: list[TargetsModel] = Field(
         default=[], description="Targets that what it installs has code for."
     )
-    proof: ProofModel = Field(default=ProofModel(), description="What `prove` asks of an image.")
+    proof: ProofModel = Field(
+        default=ProofModel(), description="What `prove` requires of an image."
+    )
     engine: EngineModel | None = Field(
         default=None, description="An inference engine that the overlay brings."
     )
@@ -281,7 +291,7 @@ class HardwareModel(Model):
     """A device the profile is for."""
 
     pci: PciId = Field(description="PCI vendor and device id, such as `1002:7480`.")
-    name: str = Field(description="What people call it.")
+    name: str = Field(description="Display name.")
     target: str = Field(
         default="",
         pattern=rules.ANY_TARGET.whole,
@@ -296,14 +306,14 @@ class BootModel(Model):
     console: list[CmdlineWord] = Field(
         default=["tty0", "ttyS0,115200"], description="Consoles; the last one is /dev/console."
     )
-    cmdline: list[CmdlineWord] = Field(default=[], description="More kernel command line words.")
+    cmdline: list[CmdlineWord] = Field(default=[], description="Additional kernel parameters.")
 
 
 class RecipeFile(Model):
     """recipes/PROFILE.yaml: what a person builds."""
 
     description: str = Field(default="", description="One line for `imagebuilder profiles`.")
-    extends: Name | None = Field(default=None, description="Profile this one adds to.")
+    extends: Name | None = Field(default=None, description="Profile that this one extends.")
     base: Name | None = Field(default=None, description="A file of recipes/bases/.")
     kernel: PackageName | None = Field(
         default=None,
@@ -315,7 +325,7 @@ class RecipeFile(Model):
         default=[], description="Overlays of the extended profile to leave out."
     )
     vars: dict[VarName, VarValue] = Field(default={}, description="Values of variables.")
-    hardware: list[HardwareModel] = Field(default=[], description="Devices it is for.")
+    hardware: list[HardwareModel] = Field(default=[], description="Devices that it supports.")
     boot: BootModel | None = Field(default=None, description="How its nodes boot.")
 
 
@@ -334,7 +344,8 @@ class SiteSourceModel(Model):
         default=[], description="Fingerprints of that key file, all and no others."
     )
     because: str = Field(
-        min_length=10, description="Why; said at every lock and recorded in lock and manifest."
+        min_length=10,
+        description="Reason; printed by every lock and recorded in lock and manifest.",
     )
 
 
@@ -343,7 +354,8 @@ class SiteKeyringModel(Model):
 
     keyring: RootPath = Field(description="Keyring on the host, instead of the base's.")
     because: str = Field(
-        min_length=10, description="Why; said at every lock and recorded in lock and manifest."
+        min_length=10,
+        description="Reason; printed by every lock and recorded in lock and manifest.",
     )
 
 

@@ -77,7 +77,7 @@ class EngineModel(Model):
     """An inference engine: where it finds its backends, and how it is asked."""
 
     name: Name = Field(description="The name that `engine` in `proof: engines:` has.")
-    title: str = Field(default="", description="What people call it; without it, its name.")
+    title: str = Field(default="", description="Display name; `name` by default.")
     option: str = Field(
         default="", description="The var by which a recipe chooses its backends, for hints."
     )

@@ -27,7 +27,7 @@ class MailModel(Model):
 
     to: list[Address] = Field(min_length=1, description="Who gets it.")
     sender: Address = Field(
-        default="", alias="from", description="Who sends it; `imagebuilder@HOST` unless set."
+        default="", alias="from", description="Sender; `imagebuilder@HOST` by default."
     )
     relay: Relay = Field(
         default="",
@@ -39,12 +39,12 @@ class MailModel(Model):
 class NightlyModel(Model):
     """What `imagebuilder nightly` does and whom it tells; its options win over this."""
 
-    profiles: list[Name] = Field(default=[], description="Profiles in order; all unless set.")
+    profiles: list[Name] = Field(default=[], description="Profiles in order; all by default.")
     promote: bool = Field(default=False, description="Move `stable` to what passed its boot test.")
     keep: int = Field(
-        default=5, ge=1, le=1000, description="Images and releases of each profile that stay."
+        default=5, ge=1, le=1000, description="Images and releases to keep per profile."
     )
-    commit: bool = Field(default=False, description="Commit the locks (git) after the night.")
+    commit: bool = Field(default=False, description="Commit the locks to git after the run.")
     report: str = Field(
         default="", description="Folder of the report and the history (`~` is your home)."
     )
@@ -54,7 +54,8 @@ class NightlyModel(Model):
         "each night.",
     )
     webhook: Annotated[SecretStr, AfterValidator(check_web_address)] | None = Field(
-        default=None, description="URL that a night is posted to as JSON. It is never shown."
+        default=None,
+        description="URL to which the record of a run is posted as JSON. It is never shown.",
     )
     webhook_file: str = Field(
         default="",

@@ -39,12 +39,16 @@ class PythonProofModel(Model):
     """A Python environment that must import, and what its torch must be made for."""
 
     path: RootPath = Field(description="The environment, such as `/opt/vllm`.")
-    imports: list[Import] = Field(min_length=1, description="Modules that import without a device.")
+    imports: list[Import] = Field(
+        min_length=1, description="Modules that can be imported without a device."
+    )
     platform: Literal["cpu", "cuda", "rocm", "xpu"] = Field(
-        default="cpu", description="What its torch is made for. Template is not possible."
+        default="cpu", description="Platform that its torch is built for. Not a template."
     )
     cuda: str = Field(
-        default="", pattern=rules.CUDA.whole, description="Version of CUDA torch is made with."
+        default="",
+        pattern=rules.CUDA.whole,
+        description="Version of CUDA that torch is built with.",
     )
     target: Annotated[str, Sometimes(rules.TARGET)] = Field(
         default="", description="Target in torch's list. Template."
@@ -59,7 +63,9 @@ class DeviceModel(Model):
         pattern=rules.DEVICE.whole, description="Path or glob, such as `/dev/dri/renderD*`."
     )
     group: str = Field(
-        default="", pattern=rules.ANY_ACCOUNT.whole, description="Its group; empty: everybody may."
+        default="",
+        pattern=rules.ANY_ACCOUNT.whole,
+        description="Its group; empty: everybody may use it.",
     )
     when: str = Field(default="true", description="Jinja2 expression over the vars.")
 
@@ -86,10 +92,10 @@ class EngineProofModel(Model):
     path: Annotated[str, rules.PLACE] = Field(
         default="", description="Its Python environment, if it is in one. Template."
     )
-    unit: Annotated[str, rules.UNIT] = Field(default="", description="The service that runs it.")
+    unit: Annotated[str, rules.UNIT] = Field(default="", description="Service that runs it.")
     allow_cpu: Annotated[str, DECIDES] = Field(
         default="false",
-        description="Jinja2 expression: whether the processor may stand in for the device.",
+        description="Jinja2 expression: whether it may compute on the CPU instead of the device.",
     )
     when: str = Field(default="true", description="Jinja2 expression over the vars.")
 
@@ -98,14 +104,16 @@ class ProofModel(Model):
     """What must be true of an image that has this overlay."""
 
     modules: Annotated[list[Entry], rules.MODULE] = Field(
-        default=[], description="Kernel modules that must be there and loadable."
+        default=[], description="Kernel modules that must be present and loadable."
     )
     firmware: Annotated[list[Entry], rules.BELOW] = Field(
         default=[],
         description="Globs below /usr/lib/firmware, of which each matches, beside what the "
         "recipe's devices are known to need. Template.",
     )
-    code: list[CodeModel] = Field(default=[], description="Binaries with code for a target.")
+    code: list[CodeModel] = Field(
+        default=[], description="Binaries that must contain code for a target."
+    )
     libraries: Annotated[list[Entry], rules.PLACE] = Field(
         default=[], description="Shared libraries that must load (dlopen(3)). Template."
     )

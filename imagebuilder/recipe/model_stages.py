@@ -59,7 +59,7 @@ class AnsibleModel(Model):
     vars: dict[AnsibleVar, VarValue] = Field(
         default={}, description="Extra vars. Texts are templates."
     )
-    network: bool = Field(default=False, description="Whether its tasks may reach the network.")
+    network: bool = Field(default=False, description="Whether its tasks may use the network.")
     when: str = Field(default="true", description="Jinja2 expression over the vars.")
 
 

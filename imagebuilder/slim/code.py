@@ -83,7 +83,7 @@ def find_files(root: Root, globs: Sequence[str]) -> list[str]:
         if not found:
             raise SlimError(
                 f"nothing matches {glob}",
-                "drop it from `slim: code-in:` of its overlay, or mend it: a package has moved "
+                "drop it from `slim: code-in:` of its overlay, or correct it: a package has moved "
                 "its files",
             )
         files |= dict.fromkeys(found)
@@ -150,7 +150,7 @@ def check_same(name: str, old: Elf, new: Elf | None, was: Fatbin, wanted: Sequen
         raise SlimError(f"{name} would be damaged: {what}", REPORT)
 
 
-REPORT = "that is a fault of imagebuilder; without the file in `slim: code-in:` it stays as it is"
+REPORT = "this is a bug in imagebuilder; without the file in `slim: code-in:` it stays as it is"
 
 
 def take_place(made: Path, place: Path) -> None:

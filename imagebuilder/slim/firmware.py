@@ -38,7 +38,7 @@ def slim_firmware(root: Root, order: SlimOrder) -> Iterator[Told]:
         if not there:
             raise SlimError(
                 f"there is no firmware in {FIRMWARE}/{folder}",
-                "drop it from `slim: firmware:` of its overlay, or mend it",
+                "drop it from `slim: firmware:` of its overlay, or correct it",
             )
         stays = find_wanted(root, there, order.wanted)
         if not stays:

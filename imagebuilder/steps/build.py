@@ -166,7 +166,7 @@ def check_headers(tools: Workspace, kernel: str, packages: tuple[LockedPackage, 
     if named and tools.ask(["test", "-e", place], check=False).status != 0:
         raise WorkError(
             f"the image's kernel is {kernel}, and {', '.join(named)} has no headers for it",
-            hint="imagebuilder lock PROFILE takes kernel and headers anew, from one archive",
+            hint="imagebuilder lock PROFILE chooses kernel and headers again, from one archive",
         )
 
 
@@ -178,8 +178,8 @@ def check_result(workspace: Workspace, kernel: str) -> None:
     places = [place for place in placed(workspace.out)]
     if not places:
         raise WorkError(
-            "the build has left nothing below $DESTDIR",
-            hint="its program must install there what the root gets",
+            "the build installed nothing below $DESTDIR",
+            hint="its program must install there what belongs into the root",
         )
     check_places(workspace, places)
     for folder in (MODULES, PurePosixPath("lib/modules")):

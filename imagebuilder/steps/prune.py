@@ -67,5 +67,5 @@ class PruneStep(Step):
                 raise
             raise WorkError(
                 "; ".join(unmatched),
-                hint="drop the rule from its overlay, or mend it: a package has moved its files",
+                hint="correct the rule in its overlay: a package has moved its files",
             ) from error

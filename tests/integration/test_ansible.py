@@ -158,7 +158,7 @@ def test_the_example_becomes_a_layer_and_the_same_one_twice(
     assert (made / "home/operator/.bash_aliases").stat().st_uid == 4000
     assert builder.notes["one"] == [
         "3 service starts skipped: node-scratch (start), node-scratch (restart), ssh (reload)",
-        "left to the node, which does it when it boots: sysctl -p, modprobe dummy, reboot",
+        "done by the node when it boots: sysctl -p, modprobe dummy, reboot",
     ]
     log = (tmp_path / "one/log").read_text()
     assert builder.notes["one"][0] in log

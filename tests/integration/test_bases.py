@@ -112,7 +112,7 @@ def test_an_archive_without_a_pocket(
     archive = broken(noble, tmp_path)
     shutil.rmtree(archive / "dists/noble-security")
     told = said(make_shop(tmp_path, archive, keys[0]), 2)
-    assert "source ubuntu-security:noble-security: the mirror has no such suite" in told
+    assert "source ubuntu-security:noble-security: the mirror does not have this suite" in told
 
 
 def test_an_archive_without_a_component(

@@ -74,7 +74,7 @@ def test_roles_lock_build_and_change_nothing_twice(workshop: Workshop, tmp_path:
 
     said = mine("build", "roles").stderr
     assert "11 service starts skipped: podman.socket (start), mnt-home.mount (start)" in said
-    assert "not part of the image, for each node has its own: /etc/munge/munge.key\n" in said
+    assert "not part of the image, because each node has its own: /etc/munge/munge.key\n" in said
     root = tmp_path / "root"
     manifest = json.loads(mine("show", "roles", "--json").stdout)
     Store(mine.state / "store").checkout(str(manifest["root"]["commit"]), root)

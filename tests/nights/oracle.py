@@ -36,7 +36,7 @@ def examine_stable(tree: Path, profile: str) -> Iterator[str]:
         yield f"{profile}: stable leads to {link.readlink()}, which is no place of its releases"
         return
     if not place.is_dir():
-        yield f"{profile}: stable leads to {place.name}, which is not there"
+        yield f"{profile}: stable leads to {place.name}, which does not exist"
         return
     yield from examine_files(place, f"{profile}@{place.name}")
     yield from examine_root(tree, profile, place)

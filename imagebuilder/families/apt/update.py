@@ -62,7 +62,7 @@ def load_releases(
     except SlowError as error:
         names = ", ".join(source.id for source in apt.sources)
         raise HostError(
-            f"the package lists came with {patience}: gave up updating them",
+            f"the package lists arrived at {patience}: gave up updating them",
             where=f"sources {names}",
             hint=unreached(None),
         ) from error
@@ -88,7 +88,7 @@ def update_error(apt: Apt, done: Completed) -> ImagebuilderError:
         return InputError.of(faults)
     if UNTRUSTED.search(said) and not UNREACHABLE.search(said):
         return WorkError(
-            f"the signature of a Release file is not good\n    {words}",
+            f"the signature of a Release file is invalid\n    {words}",
             where=where,
             hint=distrusted(source),
         )
@@ -100,7 +100,7 @@ def update_error(apt: Apt, done: Completed) -> ImagebuilderError:
         )
     if NO_SUITE.search(said):
         return InputError(
-            f"the mirror has no such suite\n    {words}",
+            f"the mirror does not have this suite\n    {words}",
             where=where,
             hint="compare the suites of the source with the folders below dists/ of the mirror",
         )
@@ -110,7 +110,7 @@ def update_error(apt: Apt, done: Completed) -> ImagebuilderError:
         return WorkError(
             f"the mirror's package lists do not match its Release file\n    {words}",
             where=where,
-            hint="it is being updated, or a proxy holds old files: try again in a few minutes",
+            hint="it is being updated, or a proxy caches old files: try again in a few minutes",
         )
     return WorkError(f"apt could not update the package lists\n    {words}", where=where)
 
@@ -124,7 +124,7 @@ def distrusted(source: Source | None) -> str:
     """What next when a signature is not good."""
     vendor = vendor_of(source)
     if not vendor:
-        return "the mirror is not what it should be, or the pinned key is too old"
+        return "this is not the expected mirror, or the pinned key is outdated"
     pinned = ", ".join(vendor.fingerprints) or vendor.key.name
     return (
         f"what is there is not signed with the pinned key ({pinned}): somebody else's, or the "

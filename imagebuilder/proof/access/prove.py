@@ -137,7 +137,7 @@ def makes_nodes(root: Root, line: str) -> bool:
 def prove_user(user: str, devices: Iterable[Device], accounts: Accounts) -> Iterator[Finding]:
     """Findings about an account: it is there, and in the group of each device."""
     if user not in accounts.users:
-        what = f"there is no account {user}, which is to use the accelerator"
+        what = f"there is no account {user}, which must use the accelerator"
         hint = "declare it (overlay key users:), or take it from the overlay's proof:"
         yield SAY.fault(what, Evidence("/etc/passwd"), hint=hint)
         return
@@ -146,7 +146,7 @@ def prove_user(user: str, devices: Iterable[Device], accounts: Accounts) -> Iter
     if user == "root":
         return
     if lacking:
-        what = f"{user} is not in {some(lacking)}, whose devices it is to use"
+        what = f"{user} is not in {some(lacking)}, whose devices it must use"
         hint = f"add {some(lacking)} to the groups of {user} (overlay key users: groups:)"
         yield SAY.fault(what, Evidence("/etc/group", symbol=lacking[0]), hint=hint)
     elif groups:

@@ -53,10 +53,10 @@ def missing(root: Root, service: Service) -> Finding:
     """The fault of a service without a unit, or with one that is masked."""
     path = find_file(root, service.unit)
     if path:
-        what = f"{service.unit} is masked or leads nowhere"
+        what = f"{service.unit} is masked or a broken link"
         hint = "unmask it (overlay key units:), or take the service from the overlay's proof:"
         return SAY.fault(what, Evidence(path), hint=hint)
-    what = f"there is no {service.unit}, which is to use the accelerator"
+    what = f"there is no {service.unit}, which must use the accelerator"
     hint = "install the package that has it, or ship it in the overlay's files/etc/systemd/system"
     return SAY.fault(what, Evidence(FOLDERS[0]), hint=hint)
 
@@ -117,7 +117,7 @@ def prove_use(subject: Subject, unit: Unit, accounts: Accounts) -> Iterator[Find
     user = unit.last("User", "root")
     dynamic = unit.true("DynamicUser")
     if not dynamic and "%" not in user and user not in accounts.users and not user.isdecimal():
-        what = f"{unit.name} runs as {user}, an account that is not there"
+        what = f"{unit.name} runs as {user}, an account that does not exist"
         hint = "declare the account (overlay key users:), or correct User="
         yield SAY.fault(what, *files(unit), Evidence("/etc/passwd"), hint=hint)
         return

@@ -32,7 +32,7 @@ def prove_platform(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -
         yield SAY.fault(
             f"what {title} would compute on cannot be known: {why}",
             where,
-            hint="the question python says why",
+            hint="see the check of Python",
         )
         return
     if found.error:

@@ -44,7 +44,7 @@ def prove_plugin(subject: Subject, kind: EngineKind, backend: str) -> Iterator[F
     if not found:
         folder, _, rest = globs[0].partition("*")
         yield SAY.fault(
-            f"{kind.title} has no backend {backend}, and would pass it over in silence",
+            f"{kind.title} has no backend {backend}, and would ignore that silently",
             Evidence(folder.rstrip("/"), said=f"no *{rest}"),
             hint=f"install {kind.package_of(backend)}, or take {backend} out of {kind.choice}",
         )
@@ -58,7 +58,7 @@ def prove_plugin(subject: Subject, kind: EngineKind, backend: str) -> Iterator[F
         yield SAY.fault(
             f"the backend {backend} does not load, and {kind.title} would pass it over in silence",
             Evidence(found[0], section=".dynamic", said=f"lacks {what}"),
-            hint="a package of the profile must bring it; the question libraries has more",
+            hint="a package of the profile must provide it; see the check of libraries",
         )
 
 

@@ -57,7 +57,7 @@ def state(kernel: Kernel, what: str, place: str) -> Finding:
         return SAY.fault(
             f"DKMS: {what} failed to build for {kernel.release}: {last_error(kernel, log)}",
             Evidence(log, said=last_error(kernel, log)),
-            hint="read make.log: the kernel may be newer than the driver knows; pin either",
+            hint="read make.log: the kernel may be too new for the driver; pin one of them",
         )
     how = "is built but not installed" if kernels else "is added but not built"
     return SAY.fault(

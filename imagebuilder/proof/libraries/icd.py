@@ -123,7 +123,7 @@ def prove_icds(
 
 def dangling(icd: Icd, vendors: frozenset[str]) -> Finding:
     """An ICD file that leads nowhere: a fault where a device of the profile is waiting for it."""
-    what = icd.problem or f"points at {icd.said or 'nothing'}, which is not there"
+    what = icd.problem or f"points at {icd.said or 'nothing'}, which does not exist"
     own = {n for vendor in vendors for n in DRIVERS.get(vendor, ((), ""))[0]}
     awaited = bool(vendors) and (icd.kind == "OpenCL" or any(n in icd.name for n in own))
     return Finding(

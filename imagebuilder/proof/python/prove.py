@@ -158,7 +158,7 @@ def prove_imports(works: PythonWorks, site: str, said: Environment) -> Iterator[
 
 def import_hint(error: str) -> str:
     if "cannot open shared object file" in error:
-        return "a package of the profile must bring that library; the question libraries has more"
+        return "a package of the profile must bring that library; see the check of libraries"
     if error.startswith("ModuleNotFoundError"):
         return "the requirements lack it: make them again with everything that their packages need"
     return "try it by hand in the image: imagebuilder shell PROFILE"

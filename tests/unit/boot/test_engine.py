@@ -166,9 +166,7 @@ def test_it_is_proved_to_refuse_without_its_card(project: Project, tmp_path: Pat
 
 def test_a_backend_that_it_would_do_without_is_found(project: Project, tmp_path: Path) -> None:
     [found] = prove(project.load(), tmp_path / "root", without=PLUGIN)
-    assert faults([found]) == [
-        "whisper.cpp has no backend vulkan, and would pass it over in silence"
-    ]
+    assert faults([found]) == ["whisper.cpp has no backend vulkan, and would ignore that silently"]
     assert found.hint == "install whisper-vulkan, or take vulkan out of whisper_backends"
     assert (found.evidence[0].path, found.evidence[0].said) == (
         "/usr/lib", "no */whisper/libggml-vulkan.so"

@@ -152,7 +152,7 @@ def test_a_night_that_runs_and_one_that_was_cut_off() -> None:
     assert "cut off after" not in runs
     assert "cut off after 2 of 5 profiles, 1 failed" in cut
     assert "waiting" not in cut
-    assert "This night did not come to its end" in cut
+    assert "never finished: it was killed, or the power failed" in cut
     newer = night(unchanged(), started=FIRST + timedelta(days=1), finished=False, planned=3)
     history = index([newer, one], runs=True)
     assert without_legend(history).count("</i> cut off") == 3, "the older night"

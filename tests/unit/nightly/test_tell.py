@@ -261,7 +261,7 @@ def test_a_webhook_that_is_not_there(tmp_path: Path, address: str) -> None:
         webhook_file="",
     )  # fmt: skip
     (failure,), seen = told(FAILED, tmp_path, site)
-    assert failure.startswith("the webhook was not told of the night: ")
+    assert failure.startswith("could not call the webhook: ")
     assert TOKEN not in seen
 
 
@@ -337,7 +337,7 @@ def test_a_relay_that_is_not_there_or_hangs(tmp_path: Path) -> None:
         assert "timed out" in failure
     (failure,), seen = told(FAILED, tmp_path, site)
     assert f"{relay}: did not take it: Connection refused" in failure
-    assert seen.startswith("warning: no mail was sent of the night: ")
+    assert seen.startswith("warning: could not send the mail: ")
     site = NightlyModel(mail=MailModel(to=["a@b"], relay="127.0.0.1:99999"))
     assert told(FAILED, tmp_path, site)[0]
 

@@ -83,7 +83,7 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         try:
             return ask(self.controller, argv, stdin)
         except OSError as error:
-            raise AnsibleConnectionFailure(f"the root is not there any more: {error}") from error
+            raise AnsibleConnectionFailure(f"the root no longer exists: {error}") from error
 
     def login(self, cmd: str) -> list[str]:
         """The words that run `cmd` as ssh would: as whom one logs in, in that home."""

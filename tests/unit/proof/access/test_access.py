@@ -118,14 +118,14 @@ def test_a_device_of_the_profile_is_asked_about(tmp_path: Path) -> None:
         ({"/etc/group": "root:x:0:\nvideo:x:44:compute\ncompute:x:1000:\n"},
          "there is no group render, which is to own /dev/kfd"),
         ({"/etc/group": "root:x:0:\nrender:x:990:\ncompute:x:1000:\n"},
-         "compute is not in render, whose devices it is to use"),
+         "compute is not in render, whose devices it must use"),
         ({"/etc/group": "root:x:0:\nrender:x:990:\ncompute:x:1000:\n"},
          "llama-server.service runs as compute without render, which owns "
          "/dev/dri/renderD*, /dev/kfd"),
         ({"/etc/passwd": "root:x:0:0::/root:/bin/sh\n"},
-         "there is no account compute, which is to use the accelerator"),
+         "there is no account compute, which must use the accelerator"),
         ({"/etc/passwd": "root:x:0:0::/root:/bin/sh\n"},
-         "llama-server.service runs as compute, an account that is not there"),
+         "llama-server.service runs as compute, an account that does not exist"),
         ({DEFAULT: ""}, "no udev rule of the image gives /dev/kfd to render"),
         ({DEFAULT: RULES.replace('"kfd", GROUP="render"', '"kfd", GROUP="video"')},
          "no udev rule of the image gives /dev/kfd to render: it has group video, mode 0660"),
@@ -163,7 +163,7 @@ def test_a_device_of_the_profile_is_asked_about(tmp_path: Path) -> None:
          "/usr/bin/python3.99 is not in the image"),
         ({f"{UNIT}.d/50-x.conf": "[Service]\nExecStart=\n"},
          "llama-server.service starts nothing: it has no ExecStart="),
-        ({UNIT: Link("/dev/null")}, "llama-server.service is masked or leads nowhere"),
+        ({UNIT: Link("/dev/null")}, "llama-server.service is masked or a broken link"),
     ],
 )  # fmt: skip
 def test_a_planted_fault_is_found(tmp_path: Path, changed: dict[str, Content], said: str) -> None:
@@ -172,7 +172,7 @@ def test_a_planted_fault_is_found(tmp_path: Path, changed: dict[str, Content], s
 
 def test_a_unit_that_is_not_there(tmp_path: Path) -> None:
     found = prove(make(tmp_path), services=(Service("vllm.service"),))
-    assert faults(found) == ["there is no vllm.service, which is to use the accelerator"]
+    assert faults(found) == ["there is no vllm.service, which must use the accelerator"]
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_nvidias_nodes_may_be_a_groups(tmp_path: Path, where: str) -> None:
     assert fault == "/dev/nvidia* is to be for everybody, but has group 44, mode 0660"
     group = Device("/dev/nvidia*", "video")
     found = prove(tmp_path, tuple(cmdline), **(ON_NVIDIA | {"devices": (group,)}))
-    assert faults(found) == ["compute is not in video, whose devices it is to use"]
+    assert faults(found) == ["compute is not in video, whose devices it must use"]
 
 
 def test_nothing_makes_nvidias_nodes(tmp_path: Path) -> None:

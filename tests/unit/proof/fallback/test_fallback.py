@@ -143,7 +143,7 @@ def test_the_recipe_may_allow_the_processor(tmp_path: Path) -> None:
 
 def test_a_missing_backend_is_found(tmp_path: Path) -> None:
     found = prove_llama(tmp_path, without=f"{PLUGINS}/libggml-hip.so")
-    assert faults(found) == ["llama.cpp has no backend hip, and would pass it over in silence"]
+    assert faults(found) == ["llama.cpp has no backend hip, and would ignore that silently"]
     assert facts(found) == []
 
 

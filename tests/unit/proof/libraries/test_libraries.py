@@ -220,12 +220,12 @@ def test_drivers_of_the_card(tmp_path: Path) -> None:
         ),
         (
             {f"{ICD}/radeon_icd.json": vulkan("libvulkan_radeon.so")},
-            "Vulkan ICD radeon_icd.json points at libvulkan_radeon.so, which is not there",
+            "Vulkan ICD radeon_icd.json points at libvulkan_radeon.so, which does not exist",
         ),
         (
             {f"{ICD}/radeon_icd.json": vulkan("libvulkan_radeon.so"),
              f"{LIB}/libvulkan_radeon.so": make_elf(machine=AARCH64)},
-            "Vulkan ICD radeon_icd.json points at libvulkan_radeon.so, which is not there",
+            "Vulkan ICD radeon_icd.json points at libvulkan_radeon.so, which does not exist",
         ),
     ],
     ids=["none", "software only", "dangling", "for another machine"],
@@ -241,7 +241,7 @@ def test_icd_files_that_nobody_waits_for(tmp_path: Path) -> None:
     assert faults(found) == []
     assert warnings(found) == [
         "Vulkan ICD intel_icd.json has no ICD.library_path",
-        "OpenCL ICD x.icd points at libx.so, which is not there",
+        "OpenCL ICD x.icd points at libx.so, which does not exist",
     ]
 
 
