@@ -34,23 +34,23 @@ def receive(
     """
     import sys
 
-    from imagebuilder.publish.carried import take_reports
-    from imagebuilder.publish.receive import check_fit, check_name, describe, image_named
-    from imagebuilder.publish.receive import receive as receive_image
+    from imagebuilder.decode import encode_box
+    from imagebuilder.publish.transport.local import LocalTree, describe, image_named
+    from imagebuilder.publish.transport.protocol import Order
+    from imagebuilder.publish.transport.reports import take_reports
     from imagebuilder.tree import Tree, make_tree
 
     given: Context = context.obj
-    check_fit()
+    place = LocalTree(Tree(tree.absolute()))
+    place.check()
     if have:
-        print_json(describe(Tree(tree.absolute()), image, objects=objects))
-        return
-    if reports:
-        kept = take_reports(make_tree(tree), check_name(image), sys.stdin.buffer, given.ui)
-        print_json(kept.as_json())
+        print_json(describe(place, image, objects=objects))
         return
     ref = image_named(image, commit)
-    done = receive_image(
-        make_tree(tree), ref, sys.stdin.buffer, given.ui,
-        channel=channel, formats=formats or (), untested=untested,
-    )  # fmt: skip
-    print_json({"published": done.as_json(), "said": done.render()})
+    if reports:
+        print_json(encode_box(take_reports(make_tree(tree), ref.name, sys.stdin.buffer, given.ui)))
+        return
+    with place.arrival(ref, Order(channel, tuple(formats or ()), untested), given.ui) as arrival:
+        arrival.unpack(sys.stdin.buffer)
+        arrival.verify()
+        print_json(encode_box(arrival.activate()))

@@ -28,7 +28,7 @@ def publish(
     channel: Annotated[str, typer.Option(help="Channel to move to the release.")] = CANDIDATE,
     tree: TreeOption = DEFAULT_TREE,
     to: Annotated[
-        str, typer.Option(metavar="ssh://HOST/DIR", help="Publish to a tree on another host.")
+        str, typer.Option(metavar="ssh://HOST/DIR", help="Publish to another tree: URL or path.")
     ] = "",
     remote_command: Annotated[
         str,
@@ -47,16 +47,16 @@ def publish(
     """
     from imagebuilder.inventory import open_store
     from imagebuilder.publish.release import publish as publish_here
-    from imagebuilder.publish.remote import parse_remote, publish_to
+    from imagebuilder.publish.transport.send import publish_to
+    from imagebuilder.publish.transport.ssh import parse_place
     from imagebuilder.tree import Tree, make_tree
 
     given: Context = context.obj
     store = open_store(given.settings)
     found, packed, ui = store.image(image), formats or (), given.ui
     if to:
-        there = parse_remote(to, remote_command)
         sent = publish_to(
-            there, store, found, ui,
+            parse_place(to, remote_command), store, found, ui,
             channel=channel, formats=packed, untested=untested, tested=Tree(tree.absolute()),
         )  # fmt: skip
         print_json(sent.as_json()) if json else print_text(sent.render())

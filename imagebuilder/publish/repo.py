@@ -12,6 +12,7 @@ The checkout is hard links into this repository.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def bring(source: Store, tree: Tree, release: ReleaseName, commits: Commits, wor
     repo = open_repo(tree)
     if source.path.resolve() != repo.path.resolve():
         scratch = make_scratch(repo, work / "brought")
-        copy_objects(source, repo, commits, scratch)
+        copy_objects(source, find_new(source, repo, commits), scratch)
         try:
             for commit in (commits.image, commits.root):
                 pull_verified(scratch, repo, commit)
@@ -75,19 +76,23 @@ def make_scratch(repo: Store, path: Path) -> Store:
     return scratch
 
 
-def copy_objects(source: Store, repo: Store, commits: Commits, scratch: Store) -> None:
-    """Copy what `repo` lacks of both commits into `scratch`; blocks are shared where possible.
+def find_new(source: Store, repo: Store, commits: Commits) -> list[str]:
+    """The objects of both commits that `repo` lacks, as paths below objects/."""
+    needed = list_objects(source.path, commits.image) | list_objects(source.path, commits.root)
+    there = repo.path / "objects"
+    return sorted(name for name in needed if not os.path.lexists(f"{there}/{name}"))
+
+
+def copy_objects(source: Store, names: Sequence[str], scratch: Store) -> None:
+    """Copy objects into `scratch`; blocks are shared where possible.
 
     Copies, not hard links: whoever writes into a published file changes no file of the builder's.
     """
-    needed = list_objects(source.path, commits.image) | list_objects(source.path, commits.root)
-    there = repo.path / "objects"
-    lacking = sorted(name for name in needed if not os.path.lexists(f"{there}/{name}"))
-    for start in range(0, len(lacking), AT_ONCE):
+    for start in range(0, len(names), AT_ONCE):
         run(
             ["cp", "--archive", "--reflink=auto", "--parents",
              f"--target-directory={scratch.path / 'objects'}", "--",
-             *lacking[start : start + AT_ONCE]],
+             *names[start : start + AT_ONCE]],
             cwd=source.path / "objects",
         )  # fmt: skip
 

@@ -37,9 +37,9 @@ from imagebuilder.publish.evidence import read_evidence
 from imagebuilder.publish.find import ReleaseName
 from imagebuilder.publish.gate import find_unproved
 from imagebuilder.publish.journal import find_history, read_tail
-from imagebuilder.publish.remote import parse_answer, parse_remote
 from imagebuilder.publish.standing import read_memo, root_kind
 from imagebuilder.publish.tickets import read_leases, read_tickets
+from imagebuilder.publish.transport.ssh import parse_answer, parse_remote
 from imagebuilder.publish.usage import note_reports
 from imagebuilder.recipe.positions import parse_document
 from imagebuilder.recipe.types import Source

@@ -27,8 +27,10 @@ from imagebuilder.publish.channel import promote
 from imagebuilder.publish.journal import read_tail
 from imagebuilder.publish.listing import list_releases
 from imagebuilder.publish.release import publish
-from imagebuilder.publish.remote import Remote, Sent, publish_to
-from imagebuilder.publish.wire import unpack_objects
+from imagebuilder.publish.transport.protocol import Transport
+from imagebuilder.publish.transport.send import Sent, publish_to
+from imagebuilder.publish.transport.ssh import Remote
+from imagebuilder.publish.transport.stream import unpack_objects
 from imagebuilder.report.save import find_reports
 from imagebuilder.store.repository import ImageRef, Store, make_store
 from imagebuilder.tree import Tree, make_tree
@@ -190,7 +192,7 @@ def make_image(store: Store, root: Path, version: str, profile: str = "small") -
 
 
 def send(
-    remote: Remote,
+    remote: Transport,
     store: Store,
     image: ImageRef,
     channel: str = "candidate",
@@ -250,7 +252,7 @@ def tiny(tmp_path: Path, builder: Store) -> ImageRef:
 
 def test_everything_arrives_and_then_only_what_changed(far: Far, builder: Store, two: Two) -> None:
     first = send(far.remote, builder, two.old)
-    assert first.published["made"] is True
+    assert first.release.published["made"] is True
     assert far.state().keys() == {"http/releases/1", "roots/1", "candidate"}
     second = send(far.remote, builder, two.new, "stable", untested=UNTESTED)
     assert "small@2: published" in second.render()
@@ -282,7 +284,7 @@ def test_the_other_trees_boot_tests_decide_what_may_be_stable(
     with pytest.raises(WorkError, match="cannot become stable: there is no report"):
         send(far.remote, builder, two.new, "stable")
     sent = send(far.remote, builder, two.new, "stable", untested=UNTESTED)
-    assert sent.published["untested"] == UNTESTED
+    assert sent.release.published["untested"] == UNTESTED
     assert f"; untested: {UNTESTED}" in sent.render()
     assert read_tail(far.tree / "journal.jsonl")[-1].reason == UNTESTED
 
@@ -330,7 +332,7 @@ def test_a_release_becomes_stable_by_the_report_that_comes_with_it(
     if there:
         send(far.remote, builder, two.new)
     sent = send(far.remote, builder, two.new, "stable", tested=here)
-    assert sent.published["report"] == "20261121T100001Z"
+    assert sent.release.published["report"] == "20261121T100001Z"
     assert sent.reports == ("20261121T100001Z",)
     assert bool(sent.sent) is not there
     assert far.state()["stable"].endswith("small/2")
@@ -352,7 +354,7 @@ def test_the_same_again_sends_nothing(far: Far, builder: Store, two: Two) -> Non
     send(far.remote, builder, two.old)
     before = far.state()
     again = send(far.remote, builder, two.old)
-    assert again.published["made"] is False
+    assert again.release.published["made"] is False
     assert "published already" in again.render()
     assert again.sent < 2000
     assert far.state() == before
@@ -370,7 +372,7 @@ def test_objects_count_when_the_store_has_pruned_what_was_published(
 
 def test_what_login_scripts_print_does_not_matter(far: Far, builder: Store, two: Two) -> None:
     chatty = far.program(f'echo "Welcome {{ to this host"; exec {far.imagebuilder} "$@"')
-    assert send(chatty, builder, two.old).published["version"] == "1"
+    assert send(chatty, builder, two.old).release.published["version"] == "1"
 
 
 def test_a_tampered_object_is_refused(far: Far, builder: Store, two: Two) -> None:
@@ -439,7 +441,7 @@ def test_a_connection_that_breaks(
     wait_until_quiet(far)
     assert far.state() == before
     script(tmp_path / "bin" / "ssh", f'exec {real} "$@"')
-    assert send(far.remote, builder, two.new).published["made"] is True
+    assert send(far.remote, builder, two.new).release.published["made"] is True
     assert far.left() == [], "what was left is swept"
 
 
@@ -465,7 +467,8 @@ def command_lines() -> list[str]:
 def test_kill_of_the_sender(far: Far, builder: Store, two: Two, tmp_path: Path) -> None:
     send(far.remote, builder, two.old)
     code = (
-        "import io; from pathlib import Path; from imagebuilder.publish.remote import *;"
+        "import io; from pathlib import Path; from imagebuilder.publish.transport.ssh import *;"
+        "from imagebuilder.publish.transport.send import publish_to;"
         "from imagebuilder.store.repository import *; from imagebuilder.ui import Ui;"
         f"publish_to({far.remote!r}, Store(Path({os.fspath(builder.path)!r})),"
         f" {two.new!r}, Ui(io.StringIO()), channel='candidate')"

@@ -15,7 +15,7 @@ import pytest
 
 from imagebuilder.errors import ImagebuilderError
 from imagebuilder.process import run
-from imagebuilder.publish.remote import Remote
+from imagebuilder.publish.transport.ssh import Remote
 from imagebuilder.store.repository import ImageRef, Store
 from tests.integration.published import memory_folder
 from tests.integration.test_remote import (

@@ -3,19 +3,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from imagebuilder.errors import HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.process import Completed
 from imagebuilder.publish.objects import object_path
-from imagebuilder.publish.remote import (
+from imagebuilder.publish.transport.local import LocalTree
+from imagebuilder.publish.transport.protocol import Activated
+from imagebuilder.publish.transport.send import Sent, order_bases
+from imagebuilder.publish.transport.ssh import (
     Remote,
-    Sent,
-    order_bases,
     parse_answer,
+    parse_place,
     parse_remote,
     remote_failure,
 )
+from imagebuilder.tree import Tree
 
 NUC = Remote("nuc", 0, "/srv/netboot")
 A, B = "a" * 64, "b" * 64
@@ -48,6 +54,13 @@ def test_what_is_no_place(url: str) -> None:
     with pytest.raises(InputError) as caught:
         parse_remote(url)
     assert "ssh://[user@]host[:port]/srv/netboot" in str(caught.value)
+
+
+def test_a_path_is_a_tree_on_this_machine() -> None:
+    assert parse_place("/mnt/netboot") == LocalTree(Tree(Path("/mnt/netboot")))
+    assert parse_place("ssh://nuc/srv/netboot", "sudo imagebuilder") == replace(
+        NUC, command=("sudo", "imagebuilder")
+    )
 
 
 def test_the_other_shell_sees_quoted_words() -> None:
@@ -111,7 +124,7 @@ def test_object_paths() -> None:
 
 
 def test_sizes_are_said() -> None:
-    sent = Sent({"version": "1"}, "x@1: published", 1_300_000, 455_000_000)
+    sent = Sent(Activated({"version": "1"}, "x@1: published"), 1_300_000, 455_000_000)
     assert sent.render() == "x@1: published\nsent 1.3 MB of 455 MB"
     assert sent.as_json() == {
         "version": "1", "sent": 1_300_000, "whole": 455_000_000, "reports": [],

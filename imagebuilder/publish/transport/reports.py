@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import IO
 
 from imagebuilder.decode import MAX_BYTES, decode_box, parse_object
-from imagebuilder.digest import Json
 from imagebuilder.publish.find import ReleaseName, changing, find_release
 from imagebuilder.publish.standing import judge
 from imagebuilder.report.as_json import parse_report, report_json
@@ -55,17 +54,12 @@ class KeptReports:
     kept: tuple[str, ...]
     refused: tuple[str, ...]
 
-    def as_json(self) -> dict[str, Json]:
-        """As a value for programs."""
-        return {"kept": list(self.kept), "refused": list(self.refused)}
 
-
-def list_ids(tree: Tree, name: str) -> list[Json] | None:
-    """The reports that a tree has of `profile@version`; None if it does not have the release."""
-    profile, _, version = name.partition("@")
+def list_ids(tree: Tree, profile: str, version: str) -> tuple[str, ...] | None:
+    """The reports that a tree has of a release; None if it does not have the release."""
     if not tree.release(profile, version).is_dir():
         return None
-    return list(names(tree.reports(profile, version)))
+    return tuple(names(tree.reports(profile, version)))
 
 
 def find_carried(tree: Tree, profile: str, version: str, known: Collection[str]) -> list[Report]:

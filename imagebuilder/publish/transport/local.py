@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tree on this machine: a disk that is carried to another one, or the far end of ssh.
+
+Objects are put into a scratch repository beside the tree's own, and enter that only when every
+checksum fits; then publish() makes the release, as if the image were made here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from typing import IO
+
+from imagebuilder import __version__
+from imagebuilder.decode import encode_box
+from imagebuilder.digest import Json
+from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.image.types import SCHEMA, read_image
+from imagebuilder.process import check_tools
+from imagebuilder.publish.find import ReleaseName, changing
+from imagebuilder.publish.gate import check_reason, pass_gate
+from imagebuilder.publish.release import drop_leftovers, publish
+from imagebuilder.publish.repo import copy_objects, make_scratch, open_repo, pull_verified
+from imagebuilder.publish.transport.protocol import PREFIX, Activated, Order, There
+from imagebuilder.publish.transport.reports import KeptReports, list_ids, take_reports
+from imagebuilder.publish.transport.stream import unpack_objects
+from imagebuilder.rights import check_root
+from imagebuilder.store.repository import ImageRef, Store
+from imagebuilder.store.workplace import new_id, workplace
+from imagebuilder.tree import Tree, make_tree
+from imagebuilder.ui import Ui
+
+# Raised when what `receive` reads, writes or is called with changes.
+PROTOCOL = 4
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+CALLED = "imagebuilder publish --to calls this; --have says what the tree has"
+COMMIT = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class LocalArrival:
+    """An image on its way from `scratch` into the repository of a tree."""
+
+    tree: Tree
+    image: ImageRef
+    order: Order
+    repo: Store
+    scratch: Store
+    ui: Ui
+
+    def send(self, source: Store, objects: Sequence[str]) -> int:
+        """Copy these objects."""
+        with self.ui.step(f"copy {self.image.name}"):
+            copy_objects(source, objects, self.scratch)
+        return sum((source.path / "objects" / name).lstat().st_size for name in objects)
+
+    def unpack(self, stream: IO[bytes]) -> None:
+        """Take the objects from a stream.  Raises WorkError when it is none."""
+        with self.ui.step(f"receive {self.image.name}"):
+            unpack_objects(stream, self.scratch.path / "objects")
+
+    def verify(self) -> None:
+        """Bring the image and its root into the tree's repository, every object checked."""
+        try:
+            with self.ui.step("verify"):
+                pull_verified(self.scratch, self.repo, self.image.commit)
+                root = read_image(self.scratch, self.image).root.commit
+                pull_verified(self.scratch, self.repo, root)
+        except WorkError as error:
+            raise WorkError(
+                f"{self.image.name} did not arrive as it was sent; nothing was published\n"
+                f"{error.faults[0].what}",
+                hint="publish again; if that does not help, run imagebuilder fsck on the sender",
+            ) from error
+
+    def activate(self) -> Activated:
+        """Publish the image from the tree's own repository."""
+        order = self.order
+        done = publish(
+            self.repo, self.image, self.tree, self.ui,
+            channel=order.channel, formats=order.formats, untested=order.untested,
+        )  # fmt: skip
+        return Activated(done.as_json(), done.render())
+
+
+@dataclass(frozen=True)
+class LocalTree:
+    """A tree on this machine, made when something arrives."""
+
+    tree: Tree
+
+    @property
+    def name(self) -> str:
+        return self.where
+
+    @property
+    def where(self) -> str:
+        return os.fspath(self.tree.path)
+
+    def check(self) -> None:
+        """Raise HostError unless objects can be taken in here: root, and the tools."""
+        check_root("receiving a release, whose files keep their owners,")
+        check_tools("ostree", "tar", "zstd")
+
+    def list(self, image: ImageRef | None) -> There:
+        """Refs and their commits, free bytes; of `image` its reports."""
+        tree = self.tree
+        there = next(p for p in (tree.path, *tree.path.parents) if p.is_dir())
+        return There(
+            refs=Store(tree.repo).refs("") if tree.repo.is_dir() else {},
+            free=shutil.disk_usage(there).free,
+            reports=list_ids(tree, image.profile, image.version) if image else None,
+        )
+
+    def have(self) -> frozenset[str]:
+        """The start of the name of every object."""
+        names = (self.tree.repo / "objects").glob("??/*")
+        return frozenset((path.parent.name + path.name)[:PREFIX] for path in names)
+
+    @contextmanager
+    def arrival(self, image: ImageRef, order: Order, ui: Ui) -> Iterator[LocalArrival]:
+        """A scratch repository for an image; what may not become stable is refused at once."""
+        check_reason(order.untested)
+        tree = make_tree(self.tree.path)
+        if not order.untested:
+            pass_gate(tree, ReleaseName(image.profile, image.version), ui, channel=order.channel)
+        try:
+            with changing(tree, ui), workplace(tree.path, new_id("receive")) as place:
+                repo = open_repo(tree)
+                scratch = make_scratch(repo, place / "repo")
+                yield LocalArrival(tree, image, order, repo, scratch, ui)
+        except HostError:
+            drop_leftovers(tree)
+            raise
+
+    def add_reports(self, image: ImageRef, lines: bytes, ui: Ui) -> KeptReports:
+        """Keep boot tests that are about the bytes that are here."""
+        return take_reports(self.tree, image.name, BytesIO(lines), ui)
+
+
+def describe(place: LocalTree, name: str, *, objects: bool) -> Mapping[str, Json]:
+    """What a sender asks of the far end: versions and list(); with `objects` also have()."""
+    ref = image_named(name, "") if name else None
+    answer: dict[str, Json] = {
+        "protocol": PROTOCOL,
+        "schema": SCHEMA,
+        "version": __version__,
+        "tree": place.where,
+        **encode_box(place.list(ref)),
+    }
+    return answer | ({"objects": sorted(place.have())} if objects else {})
+
+
+def image_named(name: str, commit: str) -> ImageRef:
+    """`profile@version` and its commit, "" for none, as a box.  Raises InputError."""
+    profile, _, version = name.partition("@")
+    if not (NAME.fullmatch(profile) and NAME.fullmatch(version)):
+        raise InputError("is not PROFILE@VERSION", where=repr(name), hint=CALLED)
+    if commit and not COMMIT.fullmatch(commit):
+        raise InputError("is not a commit", where=repr(commit), hint=CALLED)
+    return ImageRef(profile, version, commit)

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a place that releases are published to must do, whatever leads there.
+
+    list      which releases it has, by the commits of their images and roots
+    have      which objects it has, where no commit of both sides tells
+    send      the objects that it lacks  \
+    verify    each of them                } one transaction: all of it happens, or nothing
+    activate  the release, by a channel  /
+
+send.py does this in that order.  A place where one program does the last three things may do all of
+them in send(), as ssh does: verify() and activate() then tell how it ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from imagebuilder.decode import Opaque
+from imagebuilder.publish.transport.reports import KeptReports
+from imagebuilder.rootkind import Format
+from imagebuilder.store.repository import ImageRef, Store
+from imagebuilder.ui import Ui
+
+PREFIX = 16  # hexadecimal digits that tell one object from another
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a place is to do with an image: the channel, packed formats, and why it is untested."""
+
+    channel: str
+    formats: tuple[Format, ...] = ()
+    untested: str = ""
+
+
+@dataclass(frozen=True)
+class There:
+    """What a place has: refs with their commits, which are whole, and free bytes.
+
+    A ref is KIND/PROFILE/VERSION.  `reports` are the boot tests it has of the image's release, None
+    if it lacks the release.
+    """
+
+    refs: Mapping[str, str]
+    free: int
+    reports: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class Activated:
+    """What a place says of a release: for programs, and in sentences."""
+
+    published: Opaque
+    said: str
+
+
+class Arrival(Protocol):
+    """An image on its way into a place."""
+
+    def send(self, source: Store, objects: Sequence[str]) -> int:
+        """Send these objects, paths below objects/ of `source`; returns how many bytes that took.
+
+        Raises HostError when the place is full or cannot be reached.
+        """
+
+    def verify(self) -> None:
+        """Raise WorkError unless every object of the image is there and is what its name says."""
+
+    def activate(self) -> Activated:
+        """Make the release and point the channel to it; raises what publish() does."""
+
+
+class Transport(Protocol):
+    """A place.  `name` is for people, `where` says its tree too."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def where(self) -> str: ...
+
+    def check(self) -> None:
+        """Raise HostError when nothing can be sent from here."""
+
+    def list(self, image: ImageRef) -> There:
+        """What the place has.  Raises HostError when it cannot be reached or is not fit."""
+
+    def have(self) -> frozenset[str]:
+        """The starts (PREFIX digits) of the names of all its objects."""
+
+    def arrival(self, image: ImageRef, order: Order, ui: Ui) -> AbstractContextManager[Arrival]:
+        """The transaction; what may not become stable is refused before anything is sent."""
+
+    def add_reports(self, image: ImageRef, lines: bytes, ui: Ui) -> KeptReports:
+        """Give it boot tests of a release that it has; it keeps those about its own bytes."""

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publish to another place: only what it lacks is sent, and the boot tests of the release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from imagebuilder.digest import Json
+from imagebuilder.errors import HostError
+from imagebuilder.image.types import read_image
+from imagebuilder.locks import held
+from imagebuilder.publish.channel import check_channel
+from imagebuilder.publish.find import ReleaseName
+from imagebuilder.publish.gate import check_reason
+from imagebuilder.publish.objects import list_objects, object_path
+from imagebuilder.publish.standing import release_standing
+from imagebuilder.publish.transport.protocol import PREFIX, Activated, Order, There, Transport
+from imagebuilder.publish.transport.reports import find_carried, pack_reports
+from imagebuilder.report.standing import State
+from imagebuilder.rootkind import Format
+from imagebuilder.store.repository import ImageRef, Store
+from imagebuilder.tree import CANDIDATE, STABLE, Tree
+from imagebuilder.ui import Ui, format_size
+
+# How many commits of both sides are looked at: more hardly ever save another object.
+MOST_BASES = 4
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What the place says of the release, and bytes: sent, and of the whole image.
+
+    `reports` are the boot tests that were sent with it.
+    """
+
+    release: Activated
+    sent: int
+    whole: int
+    reports: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Json]:
+        """As a value for programs."""
+        sizes: dict[str, Json] = {"sent": self.sent, "whole": self.whole}
+        return {**self.release.published, **sizes, "reports": list(self.reports)}
+
+    def render(self) -> str:
+        """As sentences."""
+        sizes = f"sent {format_size(self.sent)} of {format_size(self.whole)}"
+        tests = f"\nsent boot test {', '.join(self.reports)}" if self.reports else ""
+        return f"{self.release.said}\n{sizes}{tests}"
+
+
+def publish_to(
+    place: Transport,
+    store: Store,
+    image: ImageRef,
+    ui: Ui,
+    *,
+    channel: str,
+    formats: Sequence[Format] = (),
+    untested: str = "",
+    tested: Tree | None = None,
+) -> Sent:
+    """Publish `image` of `store` to another place, with its boot tests in the tree `tested`.
+
+    Raises HostError when it cannot be reached or is not fit, and what publish() raises there: for
+    the channel stable the boot tests count that the other tree has, or now gets.  A release that is
+    new there and passed here is published as candidate first: a test counts for the bytes there.
+    Whatever happens on the way, the other tree has the old state or the new one.
+    """
+    check_channel(channel)
+    check_reason(untested)
+    place.check()
+    order = Order(channel, tuple(formats), untested)
+    with held(store.path.parent / "locks" / "gc", shared=True):
+        with ui.step(f"compare with {place.name}"):
+            there = place.list(image)
+        # A release that is there may become stable by a report that comes now.
+        before = there.reports is not None
+        if channel == STABLE and not (before or untested) and has_passed(tested, image):
+            first, second = (
+                publish_to(place, store, image, ui, channel=each, formats=formats, tested=tested)
+                for each in (CANDIDATE, STABLE)
+            )
+            return replace(second, sent=first.sent, reports=first.reports)
+        reports = send_reports(place, tested, image, there, ui) if before else ()
+        objects, lacking = compare(place, store, image, there, ui)
+        with place.arrival(image, order, ui) as arrival:
+            sent = arrival.send(store, lacking)
+            arrival.verify()
+            release = arrival.activate()
+        if not before:
+            reports = send_reports(place, tested, image, there, ui)
+        return Sent(release, sent, sum(objects.values()), reports)
+
+
+def has_passed(tested: Tree | None, image: ImageRef) -> bool:
+    """Whether a boot test of the image's release has passed in this tree."""
+    release = ReleaseName(image.profile, image.version)
+    if tested is None or not tested.release(release.profile, release.version).is_dir():
+        return False
+    return release_standing(tested, release).state is State.PASSED
+
+
+def send_reports(
+    place: Transport, tested: Tree | None, image: ImageRef, there: There, ui: Ui
+) -> tuple[str, ...]:
+    """Send the boot tests that the place lacks; the ids of those that it kept."""
+    if tested is None:
+        return ()
+    found = find_carried(tested, image.profile, image.version, there.reports or ())
+    if not found:
+        return ()
+    with ui.step(f"send reports of {image.name}"):
+        told = place.add_reports(image, pack_reports(tested, found), ui)
+    for why in told.refused:
+        ui.warn(f"{place.name}: {why}")
+    return told.kept
+
+
+def compare(
+    place: Transport, store: Store, image: ImageRef, there: There, ui: Ui
+) -> tuple[Mapping[str, int], Sequence[str]]:
+    """The objects of an image with their sizes, and those that the place lacks.
+
+    Raises HostError when it has no space for them.
+    """
+    with ui.step(f"list what {place.name} lacks"):
+        objects = find_objects(store, [image.commit, read_image(store, image).root.commit])
+        lacking = find_lacking(place, store, image, objects, there)
+        sizes = {name: size_on_disk(store.path / "objects" / name) for name in objects}
+    needed = sum(sizes[name] for name in lacking)
+    if needed > there.free:
+        raise HostError(
+            f"not enough space: {format_size(needed)} are needed, {format_size(there.free)} free",
+            where=place.where,
+            hint="run imagebuilder gc --releases there",
+        )
+    return sizes, lacking
+
+
+def size_on_disk(path: Path) -> int:
+    """Bytes of a file that are not holes."""
+    found = path.lstat()
+    return min(found.st_size, found.st_blocks * 512)
+
+
+def find_objects(store: Store, commits: Iterable[str]) -> frozenset[str]:
+    """Every object of these commits, as its path below objects/."""
+    return frozenset().union(*(list_objects(store.path, commit) for commit in commits))
+
+
+def find_lacking(
+    place: Transport, store: Store, image: ImageRef, objects: frozenset[str], there: There
+) -> tuple[str, ...]:
+    """Those of `objects` that the place lacks, sorted.
+
+    What the commits of both sides consist of is there.  Without such a commit, because this store
+    has pruned what was published before, the names of all objects there are asked for.
+    """
+    bases = [
+        commit
+        for commit in order_bases(there.refs, image.profile)
+        if (store.path / "objects" / object_path(commit, "commit")).is_file()
+    ]
+    if bases:
+        return tuple(sorted(objects - find_objects(store, bases[:MOST_BASES])))
+    if not there.refs:
+        return tuple(sorted(objects))
+    known = place.have()
+    return tuple(sorted(n for n in objects if n.replace("/", "", 1)[:PREFIX] not in known))
+
+
+def order_bases(refs: Mapping[str, str], profile: str) -> list[str]:
+    """The commits of KIND/PROFILE/VERSION refs, likely bases first: this profile's, newest first.
+
+    Versions begin with their time.
+    """
+    named = sorted((ref.rpartition("/"), commit) for ref, commit in refs.items())
+    newest = sorted(named, key=lambda found: found[0][2], reverse=True)
+    newest.sort(key=lambda found: not found[0][0].endswith(f"/{profile}"))
+    return list(dict.fromkeys(commit for _, commit in newest))

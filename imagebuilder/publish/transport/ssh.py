@@ -1,0 +1,241 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publish into the tree of another machine over ssh: only what it lacks crosses the wire.
+
+here                                         there (`imagebuilder receive`, see local.py)
+receive --have              ->               which commits its repository has, and which reports
+objects of the image, less those of the commits that both have
+tar of bare objects | zstd  ->  ssh  ->      a scratch repository in work/
+                                             ostree pull-local --untrusted: checksums
+                                             publish(), as if the image were made there
+                            <-               the release as JSON
+reports that it lacks       ->  receive --reports: those about the very bytes that are there
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from imagebuilder import __version__
+from imagebuilder.decode import decode_box, parse_object
+from imagebuilder.digest import Json
+from imagebuilder.errors import Fault, HostError, ImagebuilderError, InputError, WorkError
+from imagebuilder.image.types import SCHEMA
+from imagebuilder.process import Completed, check_tools, run
+from imagebuilder.publish.transport.local import PROTOCOL, LocalTree
+from imagebuilder.publish.transport.protocol import Activated, Order, There, Transport
+from imagebuilder.publish.transport.reports import KeptReports
+from imagebuilder.publish.transport.stream import stream_objects
+from imagebuilder.store.repository import ImageRef, Store
+from imagebuilder.tree import Tree
+from imagebuilder.ui import Ui
+
+COMMAND = "imagebuilder"
+URL_FORM = "write ssh://[user@]host[:port]/srv/netboot, or the path of a tree on this machine"
+OTHER = "install the same version on both machines"
+WHEEL = f"imagebuilder-{__version__}-py3-none-any.whl"
+INSTALL = (
+    f"copy {WHEEL} to it and run: sudo python3 -m venv --clear /opt/imagebuilder && "
+    f"sudo /opt/imagebuilder/bin/pip install ./{WHEEL} && "
+    "sudo ln -sf /opt/imagebuilder/bin/imagebuilder /usr/local/bin/imagebuilder"
+)
+SSH_OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15")
+SSH_FAILED = 255  # ssh(1), EXIT STATUS
+# What ssh says (part of it), and what to do.
+SSH_HINTS = {
+    "Permission denied": "ssh cannot ask for a password here: authorize the key of the user who "
+    "runs this with ssh-copy-id, or under sudo --preserve-env=SSH_AUTH_SOCK",
+    "Host key verification failed": "connect once by hand with ssh and compare the host's key",
+    "": "check name, address and port, and try it by hand with ssh",
+}
+SUDO_HINT = (
+    "nobody can type a password there: log in as root (ssh://root@HOST/...), or let this user run "
+    "imagebuilder through sudo without one (NOPASSWD in sudoers(5))"
+)
+
+
+@dataclass(frozen=True)
+class Remote:
+    """A tree on another machine: `host` as ssh takes it, `port` 0 for ssh's own choice.
+
+    `command` is what runs imagebuilder there.
+    """
+
+    host: str
+    port: int
+    tree: str
+    command: tuple[str, ...] = (COMMAND,)
+
+    def ssh(self, *words: str) -> list[str]:
+        """The command here that runs `receive WORDS` there; its shell sees quoted words."""
+        port = ("-p", str(self.port)) if self.port else ()
+        there = shlex.join([*self.command, "receive", "--tree", self.tree, *words])
+        return ["ssh", *SSH_OPTIONS, *port, "--", self.host, there]
+
+    @property
+    def name(self) -> str:
+        return self.host
+
+    @property
+    def where(self) -> str:
+        return f"{self.host}:{self.tree}"
+
+    def check(self) -> None:
+        """Raise HostError when a tool is missing here."""
+        check_tools("ssh", "tar", "zstd")
+
+    def list(self, image: ImageRef) -> There:
+        """Ask the other side what it has.  Raises HostError when it is not fit."""
+        answer = ask(self, "--have", image.name)
+        for name, ours in (("version", __version__), ("protocol", PROTOCOL), ("schema", SCHEMA)):
+            if (theirs := answer.get(name)) != ours:
+                raise HostError(
+                    f"has imagebuilder {answer.get('version')}, this machine has {__version__}"
+                    f"{'' if name == 'version' else f' ({name} {theirs} and {ours})'}: publishing "
+                    "needs the same version on both",
+                    where=self.host,
+                    hint=f"to install {__version__} there: {INSTALL}",
+                )
+        return decode_box(There, answer, self.host, hint=OTHER)
+
+    def have(self) -> frozenset[str]:
+        """Ask for the start of the name of every object."""
+        listed = ask(self, "--have", "--objects").get("objects")
+        return frozenset(map(str, listed)) if isinstance(listed, list) else frozenset()
+
+    @contextmanager
+    def arrival(self, image: ImageRef, order: Order, ui: Ui) -> Iterator[SshArrival]:
+        """One process over there, which ends with its stdin: it does all or nothing."""
+        words = ["--channel", order.channel, *(f"--format={packed}" for packed in order.formats)]
+        if order.untested:
+            words.append(f"--untested={order.untested}")
+        yield SshArrival(self, self.ssh(image.name, image.commit, *words), ui)
+
+    def add_reports(self, image: ImageRef, lines: bytes, ui: Ui) -> KeptReports:
+        """Send boot tests; the other side tells which it kept."""
+        del ui
+        answer = ask(self, "--reports", image.name, stdin=lines)
+        return decode_box(KeptReports, answer, self.host, hint=OTHER)
+
+
+class SshArrival:
+    """What `receive` over there takes in, verifies and publishes in one go."""
+
+    def __init__(self, remote: Remote, argv: Sequence[str], ui: Ui) -> None:
+        self.remote, self.argv, self.ui = remote, argv, ui
+        self.answer: Mapping[str, Json] = {}
+
+    def send(self, source: Store, objects: Sequence[str]) -> int:
+        """Stream the objects, and hear how `receive` ended; raises what that ended with."""
+        folder = source.path / "objects"
+        sent, done = stream_objects(folder, objects, self.argv, ssh_environment(), self.ui)
+        self.answer = parse_answer(self.remote, done)
+        return sent
+
+    def verify(self) -> None:
+        """`receive` has: it answers nothing else."""
+
+    def activate(self) -> Activated:
+        """What `receive` said of the release."""
+        return decode_box(Activated, self.answer, self.remote.host, hint=OTHER)
+
+
+def parse_place(url: str, command: str = "") -> Transport:
+    """The place that `url` names: an ssh:// URL, or an absolute path.  Raises InputError."""
+    if url.startswith("/"):
+        return LocalTree(Tree(Path(url)))
+    return parse_remote(url, command)
+
+
+def parse_remote(url: str, command: str = "") -> Remote:
+    """The tree that `url` names.  Raises InputError."""
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port or 0
+    except ValueError as error:
+        raise InputError(str(error), where=url, hint=URL_FORM) from error
+    tree, user = unquote(parts.path), parts.username or ""
+    plain = all(
+        re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*", word) for word in (host, user or "u")
+    )
+    if parts.scheme != "ssh" or not plain or parts.password or parts.query or parts.fragment:
+        raise InputError("is not a place to publish to", where=url, hint=URL_FORM)
+    if not tree.startswith("/") or tree.rstrip("/") == "" or "\n" in tree:
+        raise InputError("does not name a folder for the tree", where=url, hint=URL_FORM)
+    try:
+        words = tuple(shlex.split(command)) or (COMMAND,)
+    except ValueError as error:
+        raise InputError(f"is not a command: {error}", where=command) from error
+    return Remote(f"{user}@{host}" if user else host, port, tree.rstrip("/"), words)
+
+
+def ask(remote: Remote, *words: str, stdin: bytes | None = None) -> Mapping[str, Json]:
+    """The JSON that `receive WORDS` answers.  Raises the error it ended with."""
+    done = run(remote.ssh(*words), env=ssh_environment(), stdin=stdin, check=False)
+    return parse_answer(remote, done)
+
+
+def ssh_environment() -> dict[str, str]:
+    """What ssh sees besides: the person's agent."""
+    return {name: os.environ[name] for name in ("SSH_AUTH_SOCK",) if name in os.environ}
+
+
+def parse_answer(remote: Remote, done: Completed) -> Mapping[str, Json]:
+    """The JSON of an answer; what a login script of the host printed before it does not count.
+
+    Raises the error the other side ended with.
+    """
+    if done.status != 0:
+        raise remote_failure(remote, done)
+    try:
+        return parse_object(done.stdout[done.stdout.index("{\n") :], remote.host)
+    except (ValueError, InputError) as error:
+        raise HostError(
+            "does not answer as imagebuilder does",
+            where=remote.host,
+            hint=f"what does `{shlex.join(remote.ssh('--have'))}` print?",
+        ) from error
+
+
+def remote_failure(remote: Remote, done: Completed) -> ImagebuilderError:
+    """The error for what ended badly over there, or on the way."""
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    last = lines[-1] if lines else "it said nothing"
+    if done.status == SSH_FAILED:
+        hint = next(hint for part, hint in SSH_HINTS.items() if part in done.stderr)
+        return HostError(f"ssh failed: {last}", where=remote.host, hint=hint)
+    if done.status < 0:
+        return WorkError(f"ssh was killed by signal {-done.status}", where=remote.host)
+    program = shlex.join(remote.command)
+    if done.status in (126, 127) or "No such command" in done.stderr:
+        return HostError(
+            f"cannot run `{program} receive`: {last}",
+            where=remote.host,
+            hint=f"install imagebuilder {__version__} there: {INSTALL}; if it is installed "
+            "elsewhere: --remote-command /the/path/of/imagebuilder",
+        )
+    return told_failure(remote, done.status, lines, last)
+
+
+def told_failure(remote: Remote, status: int, lines: Sequence[str], last: str) -> ImagebuilderError:
+    """The error that imagebuilder over there ended with: its own words and kind."""
+    kinds: dict[int, type[ImagebuilderError]] = {2: InputError, 3: HostError}
+    kind = kinds.get(status, WorkError)
+    texts = ("\n" + "\n".join(lines)).split("\nerror: ")[1:]
+    hint = SUDO_HINT if last.startswith("sudo:") else ""
+    faults = [read_fault(remote, text) for text in texts] or [Fault(remote.host, last, hint)]
+    error = kind(faults[0].what, where=faults[0].where, hint=faults[0].hint)
+    error.faults = tuple(faults)
+    return error
+
+
+def read_fault(remote: Remote, text: str) -> Fault:
+    """A fault as the other side printed it: what, and after `hint:` what next."""
+    what, _, hint = text.partition("\nhint: ")
+    return Fault(remote.host, what.rstrip(), hint.partition("\n")[0])

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publishing to places without ssh: a tree on this machine, and a plain mirror of objects."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import InputError, WorkError
+from imagebuilder.image.types import read_image
+from imagebuilder.publish.content import check_release
+from imagebuilder.publish.transport.local import LocalTree
+from imagebuilder.publish.transport.protocol import PREFIX, Activated, Order, There, Transport
+from imagebuilder.publish.transport.reports import KeptReports
+from imagebuilder.publish.transport.send import Sent, find_objects, publish_to
+from imagebuilder.report.save import find_reports
+from imagebuilder.store.repository import ImageRef, Store, make_store
+from imagebuilder.tree import CANDIDATE, STABLE, Tree, make_tree
+from imagebuilder.ui import Ui
+from tests.integration.published import make_image
+from tests.unit.planted_reports import make_report, plant
+
+pytestmark = pytest.mark.root
+
+
+@dataclass(frozen=True)
+class MirrorArrival:
+    """Objects on their way into a folder beside a mirror; a rename activates them."""
+
+    mirror: Mirror
+    image: ImageRef
+    order: Order
+
+    @property
+    def staged(self) -> Path:
+        return self.mirror.top / "staged"
+
+    def send(self, source: Store, objects: Sequence[str]) -> int:
+        for name in objects:
+            target = self.staged / "objects" / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source.path / "objects" / name, target, follow_symlinks=False)
+        commits = {"image": self.image.commit, "root": read_image(source, self.image).root.commit}
+        for kind, commit in commits.items():
+            ref = self.staged / "refs" / kind / self.image.profile / self.image.version
+            ref.parent.mkdir(parents=True)
+            ref.write_text(commit)
+        return len(objects)
+
+    def verify(self) -> None:
+        for path in self.staged.rglob("*.dirtree"):
+            if hashlib.sha256(path.read_bytes()).hexdigest() != path.parent.name + path.stem:
+                raise WorkError(f"{path} is damaged")
+
+    def activate(self) -> Activated:
+        shutil.copytree(self.staged, self.mirror.top, symlinks=True, dirs_exist_ok=True)
+        (self.mirror.top / self.order.channel).write_text(self.image.version)
+        return Activated({"version": self.image.version}, f"{self.image.name}: mirrored")
+
+
+@dataclass(frozen=True)
+class Mirror:
+    """A plain folder of objects and refs, such as a web server has."""
+
+    top: Path
+
+    @property
+    def name(self) -> str:
+        return "mirror"
+
+    @property
+    def where(self) -> str:
+        return os.fspath(self.top)
+
+    def check(self) -> None:
+        self.top.mkdir(exist_ok=True)
+
+    def list(self, image: ImageRef) -> There:
+        del image
+        found = (self.top / "refs").glob("*/*/*")
+        refs = {str(p.relative_to(self.top / "refs")): p.read_text() for p in found}
+        return There(refs, 1 << 40, None)
+
+    def have(self) -> frozenset[str]:
+        found = (self.top / "objects").glob("??/*")
+        return frozenset((path.parent.name + path.name)[:PREFIX] for path in found)
+
+    @contextmanager
+    def arrival(self, image: ImageRef, order: Order, ui: Ui) -> Iterator[MirrorArrival]:
+        del ui
+        try:
+            yield MirrorArrival(self, image, order)
+        finally:
+            shutil.rmtree(self.top / "staged", ignore_errors=True)
+
+    def add_reports(self, image: ImageRef, lines: bytes, ui: Ui) -> KeptReports:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Builder:
+    """A store with two images, and the tree they were tested in."""
+
+    store: Store
+    images: tuple[ImageRef, ImageRef]
+    tree: Tree
+
+    def send(self, place: Transport, number: int, channel: str = CANDIDATE) -> Sent:
+        ui = Ui(io.StringIO())
+        image = self.images[number]
+        return publish_to(place, self.store, image, ui, channel=channel, tested=self.tree)
+
+
+@pytest.fixture
+def builder(tmp_path: Path) -> Builder:
+    store = make_store(tmp_path / "state/store")
+    work = tmp_path / "work"
+    work.mkdir()
+    one, two = (make_image(store, work, number) for number in (1, 2))
+    return Builder(store, (one, two), make_tree(tmp_path / "own"))
+
+
+def content(top: Path) -> dict[str, bytes]:
+    """Every file below `top`."""
+    return {os.fspath(p.relative_to(top)): p.read_bytes() for p in top.rglob("*") if p.is_file()}
+
+
+def test_a_tree_on_this_machine_gets_what_it_lacks(builder: Builder, tmp_path: Path) -> None:
+    place = LocalTree(Tree(tmp_path / "disk"))
+    first, second = builder.send(place, 0), builder.send(place, 1)
+    assert first.release.published["made"] is True
+    assert 0 < second.sent < first.sent
+    assert builder.send(place, 1).sent == 0
+    for image in builder.images:
+        check_release(place.tree, image.profile, image.version, full=True)
+    link = place.tree.channel(builder.images[1].profile, CANDIDATE)
+    assert link.readlink().name == builder.images[1].version
+    assert list((place.tree.path / "work").iterdir()) == []
+
+
+def test_boot_tests_come_along_and_open_the_gate(builder: Builder, tmp_path: Path) -> None:
+    place, (image, _) = LocalTree(Tree(tmp_path / "disk")), builder.images
+    with pytest.raises(WorkError, match="cannot become stable"):
+        builder.send(place, 0, STABLE)
+    builder.send(LocalTree(builder.tree), 0)
+    report = make_report(builder.tree, image.name, 1)
+    plant(builder.tree, report)
+    assert builder.send(place, 0).reports == (report.id,)
+    assert builder.send(place, 0, STABLE).release.published["report"] == report.id
+    assert find_reports(place.tree, image.profile, image.version) == (report,)
+
+
+def test_a_damaged_object_is_refused_and_nothing_changes(builder: Builder, tmp_path: Path) -> None:
+    place = LocalTree(Tree(tmp_path / "disk"))
+    builder.send(place, 0)
+    before = content(place.tree.http) | content(place.tree.roots)
+    old, new = (
+        find_objects(builder.store, [i.commit, read_image(builder.store, i).root.commit])
+        for i in builder.images
+    )
+    damaged = next(n for n in sorted(new - old) if n.endswith(".file"))
+    with (builder.store.path / "objects" / damaged).open("r+b") as stream:
+        stream.write(b"evil")
+    with pytest.raises(WorkError, match="did not arrive as it was sent; nothing was published"):
+        builder.send(place, 1)
+    assert content(place.tree.http) | content(place.tree.roots) == before
+    assert list((place.tree.path / "work").iterdir()) == []
+
+
+def test_a_place_of_another_kind_needs_only_the_protocol(builder: Builder, tmp_path: Path) -> None:
+    mirror = Mirror(tmp_path / "mirror")
+    first, second = builder.send(mirror, 0), builder.send(mirror, 1)
+    assert first.render().startswith(f"{builder.images[0].name}: mirrored\nsent ")
+    assert 0 < second.sent < first.sent
+    assert builder.send(mirror, 1).sent == 0
+    # Without a commit of both sides, the names of the objects tell.
+    shutil.rmtree(mirror.top / "refs")
+    (mirror.top / "refs/image/other").mkdir(parents=True)
+    (mirror.top / "refs/image/other/1").write_text("f" * 64)
+    assert builder.send(mirror, 1).sent == 0
+    wanted = find_objects(builder.store, [image.commit for image in builder.images])
+    assert wanted <= {f"{p.parent.name}/{p.name}" for p in (mirror.top / "objects").glob("??/*")}
+
+
+def test_what_is_wrong_is_said_before_the_place_is_asked(builder: Builder) -> None:
+    nowhere = Mirror(Path("/proc/none"))
+    with pytest.raises(InputError, match="nightly"):
+        builder.send(nowhere, 0, "nightly")
