@@ -27,6 +27,9 @@ from imagebuilder.tree import Tree
 AT_ONCE = 4000  # names of objects on one command line
 
 
+ELSEWHERE = "--tree names another place"
+
+
 @dataclass(frozen=True)
 class Commits:
     """An image's commit and that of its root."""
@@ -37,7 +40,7 @@ class Commits:
 
 def open_repo(tree: Tree) -> Store:
     """The tree's repository, made when it is not there."""
-    return make_store(tree.repo)
+    return make_store(tree.repo, ELSEWHERE)
 
 
 def has_root_of(tree: Tree, profile: str) -> bool:
@@ -70,7 +73,7 @@ def bring(source: Store, tree: Tree, release: ReleaseName, commits: Commits, wor
 
 def make_scratch(repo: Store, path: Path) -> Store:
     """A repository for objects on their way into `repo`."""
-    scratch = make_store(path)
+    scratch = make_store(path, ELSEWHERE)
     # What is not in it is looked for there (ostree.repo-config(5)).
     scratch.ostree("config", "set", "core.parent", os.fspath(repo.path))
     return scratch

@@ -218,15 +218,18 @@ class Store:
         return int(said.split()[0])
 
 
-def make_store(path: Path) -> Store:
-    """The store at `path`, made if it is not there.  Raises HostError when it cannot be.
+def make_store(
+    path: Path, another: str = "IMAGEBUILDER_STATE or --state names another place"
+) -> Store:
+    """The store at `path`, made if it is not there; `another` is a hint for when it cannot be.
+
+    Raises HostError.
 
     `ostree init` makes one file and folder after the other, so that happens beside its place; what
     somebody who was killed left in its place gets what it lacks.
     """
     store = Store(path)
     top = path.parent
-    another = "IMAGEBUILDER_STATE or --state names another place"
     try:
         with filling(path, f"free some space; {another}"):
             close(path)
@@ -244,7 +247,7 @@ def make_store(path: Path) -> Store:
         raise HostError(
             f"cannot make the store: {error.strerror}",
             where=os.fspath(path),
-            hint=f"build needs root; {another}",
+            hint=f"this needs root; {another}",
         ) from error
     return store
 
