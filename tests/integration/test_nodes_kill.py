@@ -30,14 +30,14 @@ KILLS = times(30, 200)
 EDIT = """\
 import sys
 from pathlib import Path
-from imagebuilder.nodes.edit import Change, add_node, remove_node, set_node
+from imagebuilder.nodes.edit import NodeEdit, add_node, remove_node, set_node
 from imagebuilder.tree import Tree
 tree, action, name, mac = Tree(Path(sys.argv[1])), *sys.argv[2:5]
 print("ready", flush=True)
 if action == "add":
-    add_node(tree, name, Change({"macs": [mac], "profile": "generic", "address": "10.0.0.1"}))
+    add_node(tree, name, NodeEdit({"macs": [mac], "profile": "generic", "address": "10.0.0.1"}))
 elif action == "set":
-    set_node(tree, name, Change({"version": mac}))
+    set_node(tree, name, NodeEdit({"version": mac}))
 else:
     remove_node(tree, name, forget=False)
 """
