@@ -18,7 +18,7 @@ from imagebuilder.init import make_project
 from imagebuilder.process import Completed, run
 from imagebuilder.share import INSTALLED, SHARE
 from tests.faults.roots.shipped import SSH_KEY
-from tests.fixtures.wheel import INSTALL, make_wheel, unpack_wheel
+from tests.fixtures.wheel import INSTALL, make_source_archive, make_wheel, unpack_wheel
 
 CHECKOUT = Path(__file__).parents[2]
 # What a project has of its own, and what only a clone is for.
@@ -35,6 +35,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(wheel: Path, request: pytest.FixtureRequest) -> Path:
     """The folder that an installer put the package into."""
     return unpack_wheel(wheel, request.param)
+
+
+def test_the_source_archive_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
+    archive = make_source_archive(CHECKOUT, tmp_path)
+    assert digest_of_file(make_wheel(archive, tmp_path)) == digest_of_file(wheel)
 
 
 def contents(top: Path, folder: str) -> Mapping[str, tuple[str, bool]]:
