@@ -6,7 +6,6 @@ debs/<sha256>.control, .names  what was read of it (kept.py)
 debs/<sha256>.src              a file of a source package
 wheels/<sha256>/<file name>    verified, complete or absent
 */.unfinished/                 what the next fetch continues, a file by its sha256
-*/.lock                        held by the one fetch that adds
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.files import keep_file, make_folder
 from imagebuilder.lock.builds import SOURCE_ARCHITECTURE, environments, every_package
+from imagebuilder.lock.continued import PREFIX, keep_partial, kept_of, size_of
 from imagebuilder.lock.patience import Patience, Progress, size_below, watched
 from imagebuilder.lock.storage import check_free, storing
 from imagebuilder.lock.types import Lock, LockedPackage, LockedWheel
@@ -143,6 +143,8 @@ def adding(pool: Path, size: int) -> Iterator[Path]:
 def sweep_unfinished(folder: Path) -> None:
     """Remove what cannot be continued, and what nobody has."""
     limit = time.time() - KEEP_DAYS * 86400
+    for room in folder.glob(f"{PREFIX}*/"):
+        keep_partial(room)
     for left in folder.glob("*"):
         if left.is_dir() or left.is_symlink() or left.stat().st_ctime < limit:
             remove(left)
@@ -177,7 +179,8 @@ def add_wheels(
                 continue
             where = f"python environment {env.path}"
             python = Python(env.python, glibc, lock.architecture)
-            size = sum(wheel.size for wheel in wanted)
+            there = sum(size_of(path) for wheel in wanted for path in kept_of(folder, wheel))
+            size = sum(wheel.size for wheel in wanted) - there
             what = f"Fetching {format_count(len(wanted), 'wheel')}"
             with watched(folder, size, what, progress, patience) as pace:
                 for share in shares_of(wanted):

@@ -6,9 +6,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
@@ -20,6 +18,7 @@ from imagebuilder.decode import read_object
 from imagebuilder.digest import Json, digest_of_file
 from imagebuilder.errors import FullError, HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.files import scratch
+from imagebuilder.lock.continued import LOG, continue_wheels, forget, pip_room
 from imagebuilder.lock.patience import Pace, SlowError, paced
 from imagebuilder.lock.types import LockedPython, LockedWheel
 from imagebuilder.process import Completed, run
@@ -289,20 +288,24 @@ def download(
     where: str,
     pace: Pace,
 ) -> None:
-    """Fetch `wheels` into `folder`; pip verifies their hashes.
+    """Fetch `wheels` into `folder`, where partial files are continued; pip verifies their hashes.
 
     Raises WorkError when an index has another file than the lock says, HostError when none is
     reachable or what comes is too slow.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    asked = folder / ".requirements.txt"
-    lines = [f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}" for wheel in wheels]
-    asked.write_text("".join(f"{line}\n" for line in (*options, *lines)))
-    with temporary(folder) as env:
+    with pip_room(folder) as room:
+        asked = room / "requirements.txt"
         try:
+            missing = continue_wheels(folder, wheels, pace)
+            if not missing:
+                return
+            lines = [f"{each.name}=={each.version} --hash=sha256:{each.sha256}" for each in missing]
+            asked.write_text("".join(f"{line}\n" for line in (*options, *lines)))
             done = run_pip(
-                "download", "--require-hashes", *python.options,
-                "--dest", folder, "--requirement", asked, env=env, ask=pace.ask,
+                "download", "--require-hashes", *python.options, "--log", room / LOG,
+                "--dest", folder, "--requirement", asked,
+                env={"TMPDIR": os.fspath(room)}, ask=pace.ask,
             )  # fmt: skip
         except SlowError as error:
             raise HostError(
@@ -311,17 +314,10 @@ def download(
                 where=where,
                 hint=f"run the command again: what is complete has been kept; or {LOOK}",
             ) from error
-        finally:
-            asked.unlink()
     if done.status != 0:
         raise download_error(done, where)
-
-
-@contextmanager
-def temporary(folder: Path) -> Iterator[dict[str, str]]:
-    """Make pip keep unfinished files below `folder`, where they are counted, and not in /tmp."""
-    with tempfile.TemporaryDirectory(dir=folder, prefix=".tmp-") as name:
-        yield {"TMPDIR": name}
+    for wheel in missing:
+        forget(folder, wheel)
 
 
 def run_pip(

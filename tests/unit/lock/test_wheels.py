@@ -4,17 +4,22 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
+import sys
+import time
 import zipfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.families.apt.family import APT
 from imagebuilder.fetch import fetch
+from imagebuilder.lock.file import make_lock_file
 from imagebuilder.lock.patience import PATIENCE, Patience
-from imagebuilder.lock.pool import SHARE_BYTES, shares_of
+from imagebuilder.lock.pool import SHARE_BYTES, UNFINISHED, shares_of
 from imagebuilder.lock.types import Lock, LockedPython, LockedWheel
 from imagebuilder.lock.wheels import Python, lock_python, python_of
 from imagebuilder.recipe.types import PythonEnv, Recipe
@@ -75,11 +80,42 @@ def fill(
     *,
     offline: bool = False,
     patience: Patience = PATIENCE,
-) -> None:
+) -> Shown:
+    """Fetch into the pool; what the progress bar was told."""
+    shown = Shown()
     fetch(
         lock, APT, world.mirrors, recipe.sources, world.debs, world.wheels, world.cache,
-        offline=offline, progress=Shown(), patience=patience,
+        offline=offline, progress=shown, patience=patience,
     )  # fmt: skip
+    return shown
+
+
+# Arguments: lock, packages, wheels, cache.
+KILLED = """
+import sys
+from pathlib import Path
+from imagebuilder.lock.file import load_lock
+from imagebuilder.families.apt.family import APT
+from imagebuilder.fetch import fetch
+from tests.unit.lock.world import Shown
+lock, debs, wheels, cache = map(Path, sys.argv[1:])
+fetch(load_lock(lock), APT, {}, (), debs, wheels, cache, offline=False, progress=Shown())
+"""
+
+
+def kill_while_fetching(world: World, lock: Lock, until: int) -> None:
+    """Kill a process that fetches the wheels of `lock` when so many bytes are there."""
+    path = world.cache.parent / "tested.lock"
+    make_lock_file(lock, path)
+    words = map(str, (path, world.debs, world.wheels, world.cache))
+    fetching = subprocess.Popen([sys.executable, "-c", KILLED, *words], stderr=subprocess.DEVNULL)
+    for _ in range(600):
+        sizes = (file.stat().st_size for file in world.wheels.rglob("*.whl"))
+        if fetching.poll() is not None or sum(sizes) >= until:
+            break
+        time.sleep(0.1)
+    fetching.kill()
+    fetching.wait()
 
 
 def test_wheels_are_chosen_for_the_python_of_the_root(world: World, index: Index) -> None:
@@ -107,7 +143,7 @@ def test_wheels_are_chosen_for_the_python_of_the_root(world: World, index: Index
         path = world.wheels / wheel.sha256 / wheel.filename
         assert path.stat().st_size == wheel.size
         assert hashlib.sha256(path.read_bytes()).hexdigest() == wheel.sha256
-    assert {path.name for path in world.wheels.iterdir()} == {".lock", right, pure}
+    assert {path.name for path in world.wheels.iterdir()} == {right, pure}
     fill(world, recipe, lock, offline=True)
 
 
@@ -137,7 +173,7 @@ def test_an_index_that_changed_after_the_lock(world: World, index: Index, hello_
     make_wheel(index.folder, "pure", "py3-none-any", "something else")
     with pytest.raises(WorkError, match="pip could not fetch the locked wheels"):
         fill(world, recipe, lock)
-    assert [path.name for path in world.wheels.iterdir()] == [".lock"]
+    assert list(world.wheels.iterdir()) == []
 
 
 def test_an_index_that_holds_a_connection_open_is_given_up_and_what_came_stays(
@@ -162,6 +198,40 @@ def test_an_index_that_holds_a_connection_open_is_given_up_and_what_came_stays(
         fill(world, hello_recipe(world), lock)
         assert (world.wheels / digests["second"]).is_dir()
         assert not any(name.startswith("first") for name in server.asked)
+
+
+@pytest.mark.parametrize("beginning", ["right", "wrong", "server without ranges"])
+def test_a_wheel_that_was_cut_off_by_a_kill_is_continued(
+    world: World, index: Index, hello_lock: Lock, monkeypatch: pytest.MonkeyPatch, beginning: str
+) -> None:
+    name = "big-1.0-py3-none-any.whl"
+    digest = make_wheel(index.folder, "big", "py3-none-any", "x" * 4_000_000)
+    size = (index.folder / name).stat().st_size
+    locked = index.lock(f"big==1.0 --hash=sha256:{digest}")
+    fill(world, hello_recipe(world), hello_lock)
+    layer = replace(hello_lock.layers[1], packages=(), python=(locked,))
+    lock = replace(hello_lock, layers=(hello_lock.layers[0], layer))
+    (index.folder / "index.html").write_text(f'<html><body><a href="{name}">b</a></body></html>')
+    with served(index.folder) as server:
+        monkeypatch.setenv("PIP_FIND_LINKS", f"{server.uri}/index.html")
+        server.plant(name, Plant.STALLED)
+        kill_while_fetching(world, lock, until=size // 4)
+        (left,) = (world.wheels / UNFINISHED).rglob(name)
+        have = left.stat().st_size
+        if beginning == "wrong":
+            left.write_bytes(b"y" * have)
+        server.mend()
+        server.ranges = beginning != "server without ranges"
+        server.sent.clear()
+        shown = fill(world, hello_recipe(world), lock)
+        sent = server.sent[name]
+    wanted = {"right": size - have, "wrong": 2 * size - have, "server without ranges": size}
+    assert have > 0
+    assert sent >= wanted[beginning]
+    assert (sent < size) is (beginning == "right")
+    assert digest_of_file(world.wheels / digest / name) == digest
+    assert (shown.count, shown.ended) == (shown.total, True)
+    assert not (world.wheels / UNFINISHED).exists()
 
 
 def test_a_run_of_pip_fetches_little_or_one_large_wheel() -> None:
