@@ -150,7 +150,7 @@ def test_sources_are_unpacked_where_the_program_finds_them(tiny: Workspace, tmp_
 @pytest.mark.parametrize(
     ("program", "what"),
     [
-        ("true\n", "the build has left nothing below"),
+        ("true\n", "the build installed nothing below"),
         (
             'mkdir -p "$DESTDIR/usr/lib/modules/$(uname -r)/updates"\n'
             'touch "$DESTDIR/usr/lib/modules/$(uname -r)/updates/gpu.ko"\n',

@@ -109,7 +109,7 @@ def test_a_daemon_is_missed_though_its_workers_live_on(tmp_path: Path) -> None:
     with wire_room(tmp_path) as room, room.serving() as started:
         os.kill(int((room.tree.serve / "foreground/nginx.pid").read_text()), signal.SIGKILL)
         assert started.wait(PATIENCE) == 1
-        assert started.said(r"error: nginx has ended by itself \(exit status 137\)")
+        assert started.said(r"error: nginx stopped unexpectedly \(exit status 137\)")
         assert room.at_server("ss", "-Hlnt", "sport = 80").stdout == ""
 
 

@@ -85,13 +85,29 @@ def test_the_program_finds_its_own_data(installed: Path) -> None:
     assert (INSTALLED, SHARE) == (False, CHECKOUT)
 
 
+@pytest.fixture(scope="module")
+def locks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The locks of profiles that have every kind of step between them."""
+    made = make_site(tmp_path_factory.mktemp("locked"))
+    for profile in ("l40s", "rx7600xt"):
+        said = imagebuilder(CHECKOUT, made, "lock", profile)
+        assert said.status == 0, said.stderr
+    return made / "recipes/locks"
+
+
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
-    """A project with the locks that this repository keeps, and an ssh key for its images."""
-    make_project(tmp_path / "nodes")
-    shutil.copytree(CHECKOUT / "recipes/locks", tmp_path / "nodes/recipes/locks")
-    (tmp_path / "site.yaml").write_text(f"ssh-keys: ['{SSH_KEY}']\n")
-    return tmp_path / "nodes"
+def project(tmp_path: Path, locks: Path) -> Path:
+    """A project with these locks, and an ssh key for its images."""
+    made = make_site(tmp_path)
+    shutil.copytree(locks, made / "recipes/locks", dirs_exist_ok=True)
+    return made
+
+
+def make_site(top: Path) -> Path:
+    """A project below `top`, and a site file with an ssh key beside it."""
+    make_project(top / "nodes")
+    (top / "site.yaml").write_text(f"ssh-keys: ['{SSH_KEY}']\n")
+    return top / "nodes"
 
 
 def imagebuilder(package: Path, project: Path, *words: str) -> Completed:

@@ -164,7 +164,7 @@ SAID = {
     Kind.GARBLED: "the mirror sent something else",
     Kind.EXPIRED: "Release of tiny ended",
     Kind.FULL: "the disk is full|[Nn]o space left|File too large",
-    Kind.BOOT: "the boot test is tried once more",
+    Kind.BOOT: "repeating the boot test",
     Kind.BROKEN: "mount.nfs4: access denied",
 }
 

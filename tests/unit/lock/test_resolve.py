@@ -215,7 +215,7 @@ def test_an_archive_signed_by_a_stranger_is_refused(
 ) -> None:
     world.lock(world.recipe())
     world.archive(date=DATE + 1, key=keys[1])
-    with pytest.raises(WorkError, match="signature of a Release file is not good"):
+    with pytest.raises(WorkError, match="signature of a Release file is invalid"):
         world.lock(world.recipe())
 
 
@@ -226,7 +226,7 @@ def test_package_lists_that_lie_are_refused(world: World) -> None:
 
 
 def test_a_suite_that_is_not_there(world: World) -> None:
-    with pytest.raises(InputError, match="no such suite"):
+    with pytest.raises(InputError, match="does not have this suite"):
         world.lock(world.recipe(source=replace(world.source, suites=("nowhere",))))
 
 

@@ -209,7 +209,7 @@ def test_what_a_stranger_has_signed(
 ) -> None:
     (shop.folder / "InRelease").unlink()
     sign_release(shop.folder, keys[1])
-    with pytest.raises(WorkError, match="signature of a Release file is not good") as caught:
+    with pytest.raises(WorkError, match="signature of a Release file is invalid") as caught:
         world.lock(shop.recipe(world))
     assert caught.value.faults[0].where == "source nvidia"
     assert shop.key.fingerprint in caught.value.faults[0].hint

@@ -143,7 +143,7 @@ def test_wheels_are_chosen_for_the_python_of_the_root(world: World, index: Index
         path = world.wheels / wheel.sha256 / wheel.filename
         assert path.stat().st_size == wheel.size
         assert hashlib.sha256(path.read_bytes()).hexdigest() == wheel.sha256
-    assert {path.name for path in world.wheels.iterdir()} == {right, pure}
+    assert {path.name for path in world.wheels.glob("[!.]*")} == {right, pure}
     fill(world, recipe, lock, offline=True)
 
 
@@ -173,7 +173,7 @@ def test_an_index_that_changed_after_the_lock(world: World, index: Index, hello_
     make_wheel(index.folder, "pure", "py3-none-any", "something else")
     with pytest.raises(WorkError, match="pip could not fetch the locked wheels"):
         fill(world, recipe, lock)
-    assert list(world.wheels.iterdir()) == []
+    assert list(world.wheels.glob("[!.]*")) == []
 
 
 def test_an_index_that_holds_a_connection_open_is_given_up_and_what_came_stays(
