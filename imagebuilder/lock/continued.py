@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from imagebuilder.digest import digest_of_file
+from imagebuilder.files import keep_file
 from imagebuilder.lock.patience import Pace
 from imagebuilder.lock.types import LockedWheel
 
@@ -41,7 +42,7 @@ def keep_partial(room: Path) -> None:
     for path in room.rglob("*.whl"):
         part, url = partial(room.parent, path.name), find_url(said, path.name)
         if url and path.stat().st_size > size_of(part):
-            path.replace(part)
+            keep_file(path, part)
             address(part).write_text(url)
     shutil.rmtree(room)
 
@@ -94,7 +95,7 @@ def continue_wheels(folder: Path, wheels: Sequence[LockedWheel], pace: Pace) -> 
             fetch_rest(url.read_text(), part, pace)
         if size_of(part) >= wheel.size:
             if digest_of_file(part) == wheel.sha256:
-                part.rename(folder / wheel.filename)
+                keep_file(part, folder / wheel.filename)
             forget(folder, wheel)
     return [wheel for wheel in wheels if not (folder / wheel.filename).exists()]
 

@@ -133,7 +133,7 @@ def mix_images(tree: Path) -> None:
 HTTP, ROOT = f"http/releases/demo/{OLD}", f"roots/demo/{OLD}"
 FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
     "no stable": (lambda t: remove(t, "channels/demo/stable"), "stable is no symlink"),
-    "stable dangles": (lambda t: point(t, "gone"), "is not there"),
+    "stable dangles": (lambda t: point(t, "gone"), "which does not exist"),
     "stable leads out": (lambda t: point(t, "../../../.."), "no place of its releases"),
     "promoted untested": (promote_untested, "stable without a report of its bytes"),
     "moved untested": (move_without_report, "was made stable without a boot test"),

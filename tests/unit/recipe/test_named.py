@@ -64,7 +64,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, LockedPackage]:
         path = tmp_path_factory.mktemp("debs") / "made.deb"
         make_deb(deb, path)
         digest = digest_of_file(path)
-        found[path] = LockedPackage(deb.name, "1.0", "all", digest, 1, "", "debian")
+        found[path] = LockedPackage(deb.name, "1.0", "all", digest, 1, "pool/made.deb", "debian")
     return found
 
 
