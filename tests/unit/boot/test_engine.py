@@ -95,7 +95,7 @@ pathlib.Path(sys.argv[1]).write_bytes(b"ggml")
 """
 PRYING = """\
 import pathlib, socket, sys
-said = [("unseen", "seen")[pathlib.Path(path).exists()] for path in ("/etc/hostname", "/var/lib/dpkg")]
+said = [("unseen", "seen")[pathlib.Path(path).exists()] for path in ("/etc/hostname", "/var/log")]
 try:
     pathlib.Path(__file__).with_name("new").write_text("written")
     said.append("written")
