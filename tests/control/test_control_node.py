@@ -32,7 +32,12 @@ NODES = {
     "node1": (Firmware.BIOS, "52:54:00:77:00:02", "192.168.77.12"),
 }
 TOOL = f"/opt/imagebuilder/lib/python{PYTHON}/site-packages/imagebuilder"
-COUNT = "while sleep 1; do date +%s >> /run/count; done"
+# In bash alone: a program would have to be read from the server that is away.
+COUNT = r"""
+mkfifo /run/tick
+exec 3<> /run/tick
+while :; do read -t 1 -u 3; printf "%(%s)T\n" -1; done > /run/count
+"""
 # Reads files that no cache has as soon as their server is away; ends when it is back.
 READ = f"""\
 while timeout 5 bash -c "exec 3<> /dev/tcp/{SERVER}/2049"; do sleep 1; done
@@ -176,7 +181,7 @@ def reboot(page: Page, builder: Builder, nuc: Nuc, logins: dict[str, Login]) -> 
     [block] = page.take("Reboot the control node")
     for log_in in logins.values():
         for script in (COUNT, READ):
-            log_in(f"nohup sudo sh -c '{script}' > /dev/null 2>&1 < /dev/null &")
+            log_in(f"nohup sudo bash -c '{script}' > /dev/null 2>&1 < /dev/null &")
     started = time.monotonic()
     nuc.type(block.script, check=False)
     await_web(builder, served=False, since=started)
