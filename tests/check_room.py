@@ -21,7 +21,7 @@ HEAD = "from __future__ import annotations\nimport pytest\n"
 
 def make_facts(declared: Mapping[str, Json] = MappingProxyType({})) -> Facts:
     """An image that declares this and next to nothing else."""
-    layer = ImageLayer("configure own", "l2", declared, 0, 0)
+    layer = ImageLayer("configure own", "l2", dict(declared), 0, 0)
     image = replace(
         IMAGE, profile="p", version="v", overlays=("own",), listens=("22/tcp",), layers=(layer,)
     )

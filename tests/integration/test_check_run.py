@@ -137,7 +137,8 @@ def test_a_check_has_the_facts_and_the_sandbox(
 
         @pytest.mark.static
         def test_facts(facts, tree):
-            assert (facts.profile, facts.listens) == ("p", ("22/tcp",))
+            image = facts.image
+            assert (image.profile, image.listens) == ("p", ("22/tcp",))
             assert (tree / "usr/bin/busybox").is_file()
 
         @pytest.mark.static
