@@ -148,7 +148,7 @@ def test_an_iso_without_a_live_system(tmp_path: Path, tree: Tree, ui: Ui) -> Non
 def test_a_cut_off_iso(tmp_path: Path, tree: Tree, ui: Ui) -> None:
     iso = make_iso(tmp_path / "u.iso", CASPER)
     os.truncate(iso, iso.stat().st_size - 2048)
-    with pytest.raises(InputError, match=r"is cut off: \d+ bytes of \d+"):
+    with pytest.raises(InputError, match=r"is truncated: \d+ bytes of \d+"):
         add_live(tree, iso, ui, keys=KEYS)
 
 

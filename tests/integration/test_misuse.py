@@ -132,9 +132,7 @@ def test_fault_in_a_template(shop: Workshop) -> None:
 def test_kernel_that_is_not_the_only_one(shop: Workshop, tmp_path: Path) -> None:
     """Two kernels of one metapackage, planted with dpkg into the root that was built."""
     store = Store(shop.state / "store")
-    root = read_image(store, store.image("generic")).root
-    assert isinstance(root, dict)
-    store.checkout(str(root["commit"]), tmp_path / "c")
+    store.checkout(read_image(store, store.image("generic")).root.commit, tmp_path / "c")
     pool = tmp_path / "pool"
     workspace = Workspace(tmp_path, ("c",), "u", 1, tmp_path / "log", Pool(pool, pool), APT)
     release = APT.kernel_release(workspace, "linux-image-amd64")
