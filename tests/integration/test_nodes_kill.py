@@ -116,7 +116,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
         own.mkdir()
         with pytest.raises(OSError, match="No space left"):
             (own / "large").write_bytes(bytes(1024**2))
-        with pytest.raises(HostError, match=r"nodes.yaml: .*No space left.*as it was"):
+        with pytest.raises(HostError, match=r"nodes.yaml: .*No space left.*it is unchanged"):
             set_node(tree, "node1", NodeEdit({"version": "v2", "cmdline": ["a=" + "x" * 200] * 4}))
         assert tree.nodes_file.read_bytes() == before
         (own / "large").unlink()
