@@ -361,7 +361,7 @@ def test_a_tree_is_served_once(full: tuple[Room, Program]) -> None:
     assert "another imagebuilder serve is running on this tree" in done.stderr
     done = room.try_serve("--no-dns", "--check")
     assert done.status == 0, done.stderr
-    assert "wire0 is served by imagebuilder serve: everything" in done.stdout
+    assert "wire0 is served by imagebuilder serve: no problems found" in done.stdout
     assert (room.tree.serve / "foreground/dnsmasq.conf").read_text() == before
     assert started.status is None
 
