@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 SHARED := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help image test test-all check lint style types contract shellcheck unit integration boot \
-	control-node smoke faults inject bench fuzz venv clean host host-dev host-tests profile
+	control-node smoke faults inject bench fuzz venv clean host host-dev host-tests profile bytecode
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -25,10 +25,10 @@ help: ## Show this list
 image: profile host $(STAMP) ## Build an image: make image PROFILE=rx7600xt
 	@$(BIN)/imagebuilder build '$(PROFILE)'
 
-test: host-tests $(STAMP) style contract types ## Everything: lint, types, then unit, integration and boot tests
+test: host-tests $(STAMP) bytecode style contract types ## Everything: lint, types, then unit, integration and boot tests
 	@$(AS_ROOT) $(PYTEST) $(SHARED) $(wildcard tests/unit tests/integration tests/faults tests/boot tests/systems)
 
-test-all: host-tests $(STAMP) style contract types ## `make test` with nothing sampled: every fault booted, every kill (hours)
+test-all: host-tests $(STAMP) bytecode style contract types ## `make test` with nothing sampled: every fault booted, every kill (hours)
 	@$(AS_ROOT) env IMAGEBUILDER_TEST_ALL=1 IMAGEBUILDER_FAULTS=all \
 	  $(PYTEST) $(SHARED) $(wildcard tests/unit tests/integration tests/faults tests/boot tests/systems)
 
@@ -52,13 +52,13 @@ shellcheck: $(STAMP) ## Every shell script, with the other conventions of tests/
 unit: $(STAMP) ## Unit tests: no root, no network
 	@$(PYTEST) $(SHARED) -m 'not root' tests/unit
 
-integration: host-tests $(STAMP) ## Integration tests: root, real builds
+integration: host-tests $(STAMP) bytecode ## Integration tests: root, real builds
 	@$(AS_ROOT) $(PYTEST) $(SHARED) tests/integration
 
-boot: host-tests $(STAMP) ## Boot tests: machines in QEMU
+boot: host-tests $(STAMP) bytecode ## Boot tests: machines in QEMU
 	@$(AS_ROOT) $(PYTEST) $(or $(wildcard tests/boot),-m boot tests)
 
-control-node: host-tests $(STAMP) ## Type docs/control-node.md in a machine with Debian that serves nodes (half an hour)
+control-node: host-tests $(STAMP) bytecode ## Type docs/control-node.md in a machine with Debian that serves nodes (half an hour)
 	@$(AS_ROOT) $(PYTEST) -s tests/control
 
 # UEFI, and its root as its nodes have it, unless OPTIONS (those of `imagebuilder test`) say otherwise.
@@ -66,10 +66,10 @@ smoke: image ## Build, publish to a temporary tree, boot, throw away: make smoke
 	@scripts/host-setup --quiet --boot
 	@$(AS_ROOT) scripts/smoke '$(PROFILE)' $(OPTIONS)
 
-faults: host-tests $(STAMP) ## Plant every known fault: the table of what is caught, missed, false alarms
+faults: host-tests $(STAMP) bytecode ## Plant every known fault: the table of what is caught, missed, false alarms
 	@$(AS_ROOT) scripts/faults
 
-inject: host-tests $(STAMP) ## Spoil every change of the file system, of every command that publishes or builds (hours)
+inject: host-tests $(STAMP) bytecode ## Spoil every change of the file system, of every command that publishes or builds (hours)
 	@$(AS_ROOT) $(BIN)/python -m tests.inject $(OPTIONS)
 
 fuzz: $(STAMP) ## Mutate every kind of file 20,000 times: make fuzz OPTIONS='--seed 2'
@@ -99,6 +99,10 @@ host-dev:
 
 host-tests:
 	@scripts/host-setup --quiet --tests
+
+# Root's tests write no caches into the checkout, and each of a thousand commands would compile us.
+bytecode: $(STAMP)
+	@$(BIN)/python -m compileall -q imagebuilder
 
 profile:
 	@scripts/known-profile 'make $(firstword $(MAKECMDGOALS))' '$(PROFILE)'

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 from typing import cast
@@ -18,17 +19,18 @@ from imagebuilder.errors import ImagebuilderError, WorkError
 from imagebuilder.families.protocol import Family
 from imagebuilder.families.registry import family_of
 from imagebuilder.image.assemble import assemble_image, commit_of, draft_image
+from imagebuilder.image.proof import Proof
 from imagebuilder.lock.types import Lock
 from imagebuilder.lock.verified import Pool
-from imagebuilder.locks import held
+from imagebuilder.locks import file_lock
 from imagebuilder.plan import Action, Plan, PlannedStep
 from imagebuilder.process import check_tools, end_children
-from imagebuilder.proof.as_json import proof_json
 from imagebuilder.proof.prove import prove_tree
+from imagebuilder.proof.provenance.read import read_provenance
 from imagebuilder.proof.terminal import headline
-from imagebuilder.proof.types import Proof
 from imagebuilder.recipe.engines import engines_of
 from imagebuilder.recipe.types import Recipe
+from imagebuilder.root import Root
 from imagebuilder.settings import Settings
 from imagebuilder.steps.build import tools_upper
 from imagebuilder.steps.step import Counted
@@ -60,8 +62,8 @@ def build(
     """
     check_tools("setpriv", "unshare", "ostree")
     check_steps(plan)
-    with held(settings.state / "locks" / "gc", shared=True):
-        check_space(settings.state, lock, plan)
+    with file_lock(settings.state / "locks" / "gc", shared=True):
+        check_space(settings.state, recipe, lock, plan)
         name = new_id(recipe.profile)
         given = supplies(recipe, lock, plan, settings, ui, mirrors=mirrors, offline=offline)
         layers = [planned.digest for planned in plan.steps]
@@ -82,10 +84,10 @@ def build(
             draft = draft_image(recipe, lock, plan, settings.state, store, work)
             with ui.step("prove") as step:
                 tree, engines = finished_tree(plan, site), engines_of(recipe.overlays)
-                proof = prove_tree(draft.image, work, tree, engines)
+                trace = partial(read_provenance, store, draft.image, Root(work / tree))
+                proof = prove_tree(draft.image, work, tree, engines, trace)
                 step.remark(headline(proof))
-            facts = proof_json(proof, timed=False)
-            return assemble_image(draft, plan, store, proof=facts), proof
+            return assemble_image(draft, plan, store, proof=proof), proof
 
 
 @dataclass(frozen=True)
@@ -279,7 +281,7 @@ def claimed(site: Site, planned: PlannedStep) -> Iterator[bool]:
     def waiting() -> None:
         site.ui.note(f"{title}: another build makes this layer, waiting for it")
 
-    with held(site.state / "locks" / f"layer-{planned.digest}", waiting=waiting):
+    with file_lock(site.state / "locks" / f"layer-{planned.digest}", waiting=waiting):
         made = site.store.find_layer(planned.digest) is not None
         if made:
             site.ui.note(f"{title}: another build has just made it")

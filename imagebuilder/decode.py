@@ -11,11 +11,13 @@ import math
 import os
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Generic, TypeVar, cast
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field, PlainSerializer, TypeAdapter, ValidationError
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import ImagebuilderError, InputError
@@ -31,7 +33,30 @@ else:  # pydantic does not resolve a type that contains itself
 # A manifest of 3,000 packages has 1 MB and 8 levels.
 MAX_BYTES = 64 * 1024 * 1024
 MAX_DEPTH = 64
+DIGITS = 3  # of seconds: a millisecond is more than any clock here is worth
+# Faults of a value that pydantic says in the words of Python.
+WORDS = {"missing": "is missing", "unexpected_keyword_argument": "unknown key"}
 DAMAGED = "it is damaged: restore it from a backup, or remove it and run the command that writes it"
+
+
+def check_utc(text: str) -> str:
+    """A time in UTC (ISO 8601), as it was.  Raises ValueError."""
+    try:
+        offset = datetime.fromisoformat(text).utcoffset()
+    except ValueError:
+        offset = None
+    if offset != timedelta(0):
+        raise ValueError(f"{text!r} is not a time in UTC")
+    return text
+
+
+# Kinds of fields.  An amount is of bytes or of things.
+Amount = Annotated[int, Field(ge=0, lt=1 << 63)]
+Seconds = Annotated[
+    float, Field(ge=0, lt=1 << 63), PlainSerializer(lambda seconds: round(seconds, DIGITS))
+]
+UtcTime = Annotated[str, AfterValidator(check_utc)]
+Place = tuple[str | int, ...]
 
 
 class JsonObject(dict[str, Json]):
@@ -166,10 +191,16 @@ def decode_box(kind: type[T], value: object, where: str, *, hint: str = DAMAGED)
     try:
         return validate(kind, value)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
-        what = f"is damaged: {at.lstrip('.')}: {first['msg']}".replace(": : ", ": ")
-        raise InputError(what, where=where, hint=hint) from error
+        _, what = describe(error)
+        raise InputError(f"is damaged: {what}", where=where, hint=hint) from error
+
+
+def describe(error: ValidationError) -> tuple[Place, str]:
+    """Where the first fault of a value is, and a line that names it: `layers[1].size: ...`."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in first["loc"])
+    what = WORDS.get(first["type"], first["msg"].removeprefix("Value error, "))
+    return first["loc"], f"{at.lstrip('.')}: {what}".removeprefix(": ")
 
 
 def encode_box(box: object, *, nulls: bool = True) -> dict[str, Json]:
@@ -177,6 +208,61 @@ def encode_box(box: object, *, nulls: bool = True) -> dict[str, Json]:
     adapter = find_adapter(cast("Hashable", type(box)))
     value = adapter.dump_python(box, mode="json", by_alias=True, exclude_none=not nulls)
     return cast("dict[str, Json]", value)
+
+
+@dataclass(frozen=True)
+class JsonFile(Generic[T]):
+    """A kind of JSON file that later versions of this program read: a box and a schema number.
+
+    `derived` names properties of the box that are written for other programs.  A file in which one
+    of them does not follow from the rest is damaged.  `hint` says what to do about such a file.
+    `unnumbered` says that files without a number are of this schema: older versions wrote them.
+    """
+
+    kind: type[T]
+    schema: int
+    hint: str
+    derived: tuple[str, ...] = ()
+    unnumbered: bool = False
+
+    def encode(self, box: T, *, nulls: bool = True) -> dict[str, Json]:
+        """The box as a JSON object; equal boxes give equal objects."""
+        return {"schema": self.schema, **self.derive(box), **encode_box(box, nulls=nulls)}
+
+    def render(self, box: T) -> str:
+        """The text of a file."""
+        value = self.encode(box)
+        return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def load(self, path: Path) -> T:
+        """The box in a file.  Raises InputError."""
+        return self.decode(read_json(path, hint=self.hint), os.fspath(path))
+
+    def derive(self, box: T) -> dict[str, Json]:
+        return {name: getattr(box, name) for name in self.derived}
+
+    def decode(self, value: object, where: str) -> T:
+        """The box in a decoded file.  Raises InputError that names `where` and the key."""
+        if not isinstance(value, Mapping):
+            raise InputError("is not a JSON object", where=where, hint=self.hint)
+        if "schema" not in value and not self.unnumbered:
+            what = "is damaged: schema: is missing"
+            raise InputError(what, where=where, hint=self.hint)
+        schema = value.get("schema", self.schema)
+        if schema != self.schema or isinstance(schema, bool):
+            newer = isinstance(schema, int) and schema > self.schema
+            raise InputError(
+                f"is of schema {schema}; this imagebuilder reads {self.schema}",
+                where=where,
+                hint="use the imagebuilder that wrote it, or a newer one" if newer else self.hint,
+            )
+        own = {key: value[key] for key in value if key not in ("schema", *self.derived)}
+        box = decode_box(self.kind, own, where, hint=self.hint)
+        for name, derived in self.derive(box).items():
+            if value.get(name) != derived:
+                what = f"is damaged: {name}: does not follow from the rest"
+                raise InputError(what, where=where, hint=self.hint)
+        return box
 
 
 @contextmanager

@@ -26,7 +26,7 @@ def fetch(
     family: Family,
     mirrors: Mapping[str, str],
     recipe_sources: tuple[Source, ...],
-    debs: Path,
+    pool: Path,
     wheels: Path,
     cache: Path,
     *,
@@ -51,15 +51,15 @@ def fetch(
         for path, _ in files:
             path.chmod(0o644)
         if files:
-            keep_files([(path, package_path(debs, package)) for path, package in files])
+            keep_files([(path, package_path(pool, package)) for path, package in files])
 
-    packages = missing_packages(lock, debs, doubted, only)
+    packages = missing_packages(lock, pool, doubted, only)
     files = missing_wheels(lock, wheels, doubted, only)
     if offline and (packages or files):
         raise offline_error(packages, files)
     if packages:
-        with adding(debs, sum(package.size for package in packages)) as folder:
-            wanted = missing_packages(lock, debs, doubted, only)
+        with adding(pool, sum(package.size for package in packages)) as folder:
+            wanted = missing_packages(lock, pool, doubted, only)
             family.fetch(
                 wanted,
                 recipe_sources,

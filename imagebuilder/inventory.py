@@ -3,23 +3,22 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.digest import Json
-from imagebuilder.errors import InputError
 from imagebuilder.image.types import read_image
 from imagebuilder.lock.builds import environments, every_package
 from imagebuilder.lock.file import load_lock
-from imagebuilder.locks import held
-from imagebuilder.rights import check_enterable, check_writable
+from imagebuilder.locks import file_lock
+from imagebuilder.package_managers import POOLS
+from imagebuilder.rights import check_writable
 from imagebuilder.settings import Settings
 from imagebuilder.store.records import drop_records, find_unfinished
 from imagebuilder.store.repository import LAYERS, ImageRef, Store
-from imagebuilder.store.state import close_state
+from imagebuilder.store.state import open_store
 from imagebuilder.store.upper import remove
 from imagebuilder.store.workplace import sweep
 from imagebuilder.ui import Ui, format_count, format_size
@@ -91,20 +90,6 @@ class Collected:
         )
 
 
-def open_store(settings: Settings) -> Store:
-    """The store that is there.  Raises InputError when nothing was ever built."""
-    store = Store(settings.state / "store")
-    close_state(settings.state)
-    check_enterable(store.path)
-    if not store.is_there():
-        raise InputError(
-            "there is no store yet",
-            where=os.fspath(store.path),
-            hint="imagebuilder build PROFILE makes it; --state names another place",
-        )
-    return store
-
-
 def list_images(settings: Settings) -> list[Listed]:
     """Every image, by profile and age."""
     store = Store(settings.state / "store")
@@ -133,7 +118,7 @@ def collect_garbage(
     def waiting() -> None:
         ui.note("a build is running: waiting for it")
 
-    with held(state / "locks" / "gc", waiting=waiting):
+    with file_lock(state / "locks" / "gc", waiting=waiting):
         old = old_images(store, keep)
         kept = [image for image in store.images() if image not in old]
         needed = {r.digest for image in kept for r in read_image(store, image).layers}
@@ -184,10 +169,11 @@ def unneeded_packages(
         needed.update(p.sha256 for p in every_package(lock))
         needed.update(w.sha256 for x in lock.layers for p in environments(x) for w in p.wheels)
     # Without the lock of the one fetch that adds (lock/pool.py).
-    debs = [p for p in (settings.state / "debs").glob("[!.]*") if p.is_file()]
+    folders = [settings.state / name for name in POOLS]
+    packages = [p for folder in folders for p in folder.glob("[!.]*") if p.is_file()]
     wheels = [p for p in (settings.state / "wheels").glob("*/*") if p.is_file()]
     return [
-        *(p for p in debs if p.name.split(".")[0] not in needed),
+        *(p for p in packages if p.name.split(".")[0] not in needed),
         *(p for p in wheels if p.parent.name not in needed),
     ]
 

@@ -14,7 +14,7 @@ from imagebuilder.rights import check_writable
 
 
 @contextmanager
-def held(
+def file_lock(
     path: Path, *, shared: bool = False, waiting: Callable[[], None] | None = None
 ) -> Iterator[None]:
     """Hold the lock `path`, a file that is made when missing.
@@ -39,7 +39,7 @@ def held(
 
 
 @contextmanager
-def folder_held(path: Path) -> Iterator[None]:
+def folder_lock(path: Path) -> Iterator[None]:
     """Hold the lock of a folder itself.  Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -49,7 +49,7 @@ def folder_held(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def is_held(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
     """Whether a living process holds the lock of this file or folder."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -47,7 +47,7 @@ class Brought:
         return any(map(as_word.search, near))
 
 
-def check_named(recipe: Recipe, lock: Lock, plan: Plan, debs: Path) -> None:
+def check_named(recipe: Recipe, lock: Lock, plan: Plan, packages: Path) -> None:
     """Raise InputError for every name of an overlay to be configured that nothing can bring.
 
     Nothing is certain, and so nothing raised, where a package that was installed earlier is not in
@@ -56,7 +56,7 @@ def check_named(recipe: Recipe, lock: Lock, plan: Plan, debs: Path) -> None:
     built = {s.step.overlay for s in plan.to_build if isinstance(s.step, ConfigStep)}
     for whole in (False, True):  # what packages' files say is read only if it matters
         try:
-            names = family_of(recipe.base).names(debs, lock.packages, whole=whole)
+            names = family_of(recipe.base).names(packages, lock.packages, whole=whole)
         except WorkError:
             return
         faults = sorted_faults(find_faults(recipe, built, lock, names))

@@ -11,6 +11,7 @@ from functools import partial
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.families.protocol import Archives
 from imagebuilder.families.registry import families, family_of
+from imagebuilder.image.proof import Proof
 from imagebuilder.image.types import read_image
 from imagebuilder.lock.changes import PackageChange, Suites, counted, find_changes
 from imagebuilder.lock.file import (
@@ -23,8 +24,7 @@ from imagebuilder.lock.file import (
 from imagebuilder.lock.types import Lock
 from imagebuilder.plan import Plan, make_plan
 from imagebuilder.playbook.missing_packages import add_missing, find_requests, tell_missing
-from imagebuilder.proof.as_json import parse_proof
-from imagebuilder.proof.types import Proof
+from imagebuilder.recipe.agreement import check_versions
 from imagebuilder.recipe.load import load_recipe
 from imagebuilder.recipe.read import load_site
 from imagebuilder.recipe.types import Recipe
@@ -80,7 +80,7 @@ def build_profile(profile: str, settings: Settings, ui: Ui, options: BuildOption
     if plan.ready and not plan.to_build:
         store = Store(settings.state / "store")
         there = store.image(f"{profile}@{plan.version}")
-        return Built(plan, there, new=False, proof=parse_proof(read_image(store, there)))
+        return Built(plan, there, new=False, proof=read_image(store, there).proof)
     check_root("building a root filesystem, which holds files of many owners,")
     make_state(settings.state)
     check_sandbox(settings.state)
@@ -106,7 +106,11 @@ def plan_of(profile: str, settings: Settings) -> Plan:
 
 
 def plan_against(store: Store, recipe: Recipe, lock: Lock) -> Plan:
-    """A plan that knows the store and tells its reasons from the profile's newest image."""
+    """A plan that knows the store and tells its reasons from the profile's newest image.
+
+    Raises InputError when the locked kernel, driver or Mesa is older than a device needs.
+    """
+    check_versions(recipe, {one.name: one.version for one in lock.packages})
     images = store.images()
     own = [image for image in images if image.profile == recipe.profile]
     newest = max(own, key=store.made_at, default=None)

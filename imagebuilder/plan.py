@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recipe + Lock + what the store has -> Plan.  Pure: reads nothing, writes nothing.
 
-    base -> packages -+-> packages -> builds -> prune -> python -> slim -> configure -> finalise
-            up to     |   of the other overlays
-            `initrd`  +-> initrd (a leaf)
+    base -> packages, builds -+-> packages -> builds -> prune -> python -> slim -> configure ->
+            up to `initrd`    |   of the other overlays                            finalise
+                              +-> initrd (a leaf)
 
-Packages of all overlays come before any configuration, so that a changed file never installs
-anything anew; and the initrd hangs below all that it is made from, and below nothing else.
+Packages of all overlays come before any configuration, so a changed file never reinstalls
+anything; and the initrd depends on what it is made from, and on nothing else.
 Playbooks come after all configuration: they find the root that they find on a node.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 
@@ -62,7 +62,10 @@ class PlannedStep:
 
 @dataclass(frozen=True)
 class Plan:
-    """Every step in order.  `version` names the image; `ready` is whether the store has it."""
+    """Every step in order.  `version` names the image; `ready` is whether the store has it.
+
+    `assumed` are the devices that nothing is known of, with the reason that the recipe gives.
+    """
 
     profile: str
     version: str
@@ -70,6 +73,7 @@ class Plan:
     cmdline: tuple[str, ...]
     steps: tuple[PlannedStep, ...]
     ready: bool
+    assumed: tuple[str, ...] = ()
 
     @property
     def root(self) -> PlannedStep:
@@ -111,6 +115,7 @@ def make_plan(
         cmdline=recipe.cmdline,
         steps=tuple(decide(link, links, layers, wanted, history) for link in links),
         ready=f"{recipe.profile}@{version}" in images,
+        assumed=tuple(h.assumption for h in recipe.hardware if h.assume),
     )
 
 
@@ -189,14 +194,16 @@ def make_steps(recipe: Recipe, lock: Lock) -> list[Step]:
             epoch=lock.layer("").epoch,
         )
     ]
-    reach = initrd_reach(recipe.overlays)
-    for overlay in recipe.overlays[:reach]:
+    for overlay in recipe.initrd_overlays:
         steps.extend(packages_steps(recipe, overlay, lock))
-    steps.append(initrd_step(recipe, lock, reach))
-    for overlay in recipe.overlays[reach:]:
+    for overlay in recipe.initrd_overlays:
+        steps.extend(build_steps(recipe, overlay, lock, initrd_epoch(recipe, lock)))
+    steps.append(initrd_step(recipe, lock))
+    later = recipe.overlays[len(recipe.initrd_overlays) :]
+    for overlay in later:
         steps.extend(packages_steps(recipe, overlay, lock))
     epoch = lock.layers[-1].epoch
-    for overlay in recipe.overlays:
+    for overlay in later:
         steps.extend(build_steps(recipe, overlay, lock, epoch))
     rules = tuple(rule for overlay in recipe.overlays for rule in overlay.prune)
     if rules:
@@ -221,21 +228,33 @@ def finalise_step(recipe: Recipe, lock: Lock) -> FinaliseStep:
         packages={family_of(recipe.base).identity(p): p.version for p in lock.packages},
         cmdline=recipe.cmdline,
         listens=recipe.listens,
+        grants=grants_of(recipe),
         expects=expects_of(recipe),
         epoch=lock.epoch,
     )
 
 
+def grants_of(recipe: Recipe) -> Mapping[str, Json]:
+    """What overlays grant and which secrets they mean; empty keys are left out."""
+    grants: dict[str, Json] = {
+        name: {key: list(names) for key, names in asdict(given).items() if names}
+        for name, given in recipe.grants.items()
+    }
+    secrets: list[Json] = [{**asdict(secret)} for secret in recipe.allow_secret]
+    return {
+        **({"grants": grants} if grants else {}),
+        **({"allow-secret": secrets} if secrets else {}),
+    }
+
+
 def expects_of(recipe: Recipe) -> Mapping[str, Json]:
     """What the image will be judged by: its hardware, and what its overlays expect."""
     hardware: Json = [f"{h.pci} {h.target}".strip() for h in recipe.hardware]
-    return {"hardware": hardware, **plain(recipe.expectations)}
-
-
-def initrd_reach(overlays: Sequence[Overlay]) -> int:
-    """How many of the overlays the initrd is made from: up to the last that says `initrd`."""
-    saying = [number for number, overlay in enumerate(overlays) if overlay.initrd]
-    return saying[-1] + 1 if saying else len(overlays)
+    own: dict[str, Json] = {h.pci: asdict(h.chip) for h in recipe.hardware if h.chip}
+    assumed: Json = [h.assumption for h in recipe.hardware if h.assume]
+    more: dict[str, Json] = {"cards": own, "assumed": assumed}
+    expected = {"hardware": hardware, **plain(recipe.expectations)}
+    return expected | {name: value for name, value in more.items() if value}
 
 
 def packages_of(base: Base, packages: tuple[LockedPackage, ...], epoch: int) -> Packages:
@@ -271,18 +290,24 @@ def build_steps(recipe: Recipe, overlay: Overlay, lock: Lock, epoch: int) -> lis
             script=build.script,
             environment=build.env,
             python=build.python,
+            signing=recipe.signing,
             epoch=epoch,
         )
         for build in overlay.builds
     ]
 
 
-def initrd_step(recipe: Recipe, lock: Lock, reach: int) -> InitrdStep:
-    """The initrd, made from the base and the first `reach` overlays."""
-    within = recipe.overlays[:reach]
-    epoch = lock.layer(within[-1].name if within else "").epoch
-    files = tuple(f for o in within for f in all_files(o) if is_boot_file(f.target))
-    return InitrdStep(recipe.base.kernel, files, epoch=epoch)
+def initrd_step(recipe: Recipe, lock: Lock) -> InitrdStep:
+    """The initrd, made from the base and the recipe's `initrd_overlays`."""
+    overlays = recipe.initrd_overlays
+    files = tuple(f for o in overlays for f in all_files(o) if is_boot_file(f.target))
+    return InitrdStep(recipe.base.kernel, files, epoch=initrd_epoch(recipe, lock))
+
+
+def initrd_epoch(recipe: Recipe, lock: Lock) -> int:
+    """The epoch of the packages below the initrd."""
+    overlays = recipe.initrd_overlays
+    return lock.layer(overlays[-1].name if overlays else "").epoch
 
 
 def all_files(overlay: Overlay) -> tuple[TreeFile, ...]:

@@ -155,7 +155,7 @@ def dies_with_us() -> list[str]:
 def ends_with_us() -> list[str]:
     """The same for a program and its children, which have a process group: they are told to end.
 
-    apt's methods write down how far a file has come, and go on for minutes if nobody tells them.
+    Who fetches writes down how far a file has come, and goes on for minutes if nobody tells it.
     """
     return ["setpriv", "--pdeathsig", "TERM", "--", "sh", "-c", TELL_ALL, "sh"]
 

@@ -23,6 +23,7 @@ from imagebuilder.recipe.model import (
     RecipeFile,
     SiteFile,
 )
+from imagebuilder.recipe.model_hardware import HardwareFile
 from imagebuilder.recipe.model_words import Conditional
 from imagebuilder.recipe.render import BUILT_IN
 
@@ -30,6 +31,7 @@ FILES: tuple[tuple[str, type[BaseModel], str], ...] = (
     ("recipe", RecipeFile, "recipes/PROFILE.yaml"),
     ("base", BaseFile, "recipes/bases/NAME.yaml"),
     ("overlay", OverlayFile, "overlays/NAME/overlay.yaml"),
+    ("hardware", HardwareFile, "hardware/NAME.yaml"),
     ("site", SiteFile, "~/.config/imagebuilder/site.yaml"),
     ("nodes", NodesFile, "TREE/nodes.yaml"),
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from imagebuilder.families.protocol import Archives, Chosen
 from imagebuilder.families.registry import family_of
-from imagebuilder.lock.builds import build_requests, elsewhere
+from imagebuilder.lock.builds import build_requests, elsewhere, layers_below
 from imagebuilder.lock.request import Request
 from imagebuilder.lock.storage import storing
 from imagebuilder.lock.types import (
@@ -132,7 +132,8 @@ def lock_builds(
     found: dict[str, tuple[LockedBuild, ...]] = {}
     each = ((overlay, build) for overlay in recipe.overlays for build in overlay.builds)
     for (overlay, build), chosen in zip(each, aside, strict=True):
-        packages = [package for one in (*layers, chosen) for package in one.packages]
+        below = layers[: layers_below(recipe, overlay)]
+        packages = [package for one in (*below, chosen) for package in one.packages]
         wheels = [build.python] if build.python else []
         pythons = lock_pythons(recipe, wheels, packages, cache, progress)
         locked = LockedBuild(

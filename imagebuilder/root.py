@@ -11,7 +11,7 @@ import fnmatch
 import os
 import posixpath
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,29 +30,16 @@ class Root:
 
         None when something is missing on the way or the links go in a circle.
         """
-        todo = [part for part in reversed(name.split("/")) if part not in ("", ".")]
-        done, links = "", 0
-        while todo:
-            part = todo.pop()
-            if part == "..":
-                done = posixpath.dirname(done) if done else ""
-                done = "" if done == "/" else done
-                continue
-            here = f"{done}/{part}"
-            try:
-                info = os.lstat(f"{self.path}{here}")
-            except OSError:
-                return None
-            if not stat.S_ISLNK(info.st_mode):
-                done = here
-                continue
-            links += 1
-            if links > MOST_LINKS:
-                return None
-            target = os.fspath(Path(f"{self.path}{here}").readlink())
-            done = "" if target.startswith("/") else done
-            todo.extend(p for p in reversed(target.split("/")) if p not in ("", "."))
-        return done or "/"
+        return follow_links(name, self.link_at)
+
+    def link_at(self, name: str) -> str | None:
+        """What the symlink `name` says, "" for what is none, None when nothing is there."""
+        try:
+            info = os.lstat(f"{self.path}{name}")
+        except OSError:
+            return None
+        linked = stat.S_ISLNK(info.st_mode)
+        return os.fspath(Path(f"{self.path}{name}").readlink()) if linked else ""
 
     def host(self, name: str) -> Path | None:
         """The path on this host of what `name` leads to; None when that is not there."""
@@ -124,3 +111,28 @@ class Root:
                 if entry.is_file(follow_symlinks=False):
                     yield entry.path[prefix:]
             todo.extend(e.path for e in reversed(listed) if e.is_dir(follow_symlinks=False))
+
+
+def follow_links(name: str, link_at: Callable[[str], str | None]) -> str | None:
+    """The path that `name` leads to in a root of which `link_at` tells as Root.link_at() does."""
+    todo = [part for part in reversed(name.split("/")) if part not in ("", ".")]
+    done, links = "", 0
+    while todo:
+        part = todo.pop()
+        if part == "..":
+            done = posixpath.dirname(done) if done else ""
+            done = "" if done == "/" else done
+            continue
+        here = f"{done}/{part}"
+        target = link_at(here)
+        if target is None:
+            return None
+        if not target:
+            done = here
+            continue
+        links += 1
+        if links > MOST_LINKS:
+            return None
+        done = "" if target.startswith("/") else done
+        todo.extend(p for p in reversed(target.split("/")) if p not in ("", "."))
+    return done or "/"

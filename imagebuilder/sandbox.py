@@ -39,13 +39,11 @@ INSIDE = Path("/run/imagebuilder")
 # What an engine sees of the host: programs, and what they are set up with.  No home, no keys, no
 # accounts' secrets, no state of services.
 HOSTS = (
-    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/var/lib/dpkg",
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32",
     *(f"/etc/{name}" for name in (
-        "alternatives", "apt/apt.conf", "apt/apt.conf.d", "apt/keyrings", "apt/trusted.gpg",
-        "apt/trusted.gpg.d", "ca-certificates", "debian_version", "debootstrap", "dpkg", "group",
-        "host.conf", "hosts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime",
-        "login.defs", "lsb-release", "magic", "mime.types", "mke2fs.conf", "nsswitch.conf",
-        "os-release", "passwd", "perl",
+        "alternatives", "ca-certificates", "group", "host.conf", "hosts", "ld.so.cache",
+        "ld.so.conf", "ld.so.conf.d", "localtime", "login.defs", "lsb-release", "magic",
+        "mime.types", "mke2fs.conf", "nsswitch.conf", "os-release", "passwd", "perl",
         "pki/tls/certs", "protocols", "python3", "python3.11", "python3.12", "python3.13",
         "services", "shells", "ssl/certs", "ssl/openssl.cnf", "timezone",
     )),

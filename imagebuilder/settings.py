@@ -23,9 +23,9 @@ class Settings:
     """Paths and switches of one run.
 
     `project` holds recipes/ and overlays/; `state` is what `build` writes; `cache` is what `lock`
-    writes (apt's indexes), the only two places besides the lock file; `site` is the site file,
-    which may not exist.  `shipped` holds the recipes and overlays that come with the program: a
-    project finds them by name, and its own replace those of the same name.
+    writes (indexes of archives), the only two places besides the lock file; `site` is the site
+    file, which may not exist.  `shipped` holds the recipes and overlays that come with the
+    program: a project finds them by name, and its own replace those of the same name.
     """
 
     project: Path
@@ -50,6 +50,10 @@ class Settings:
     def find_overlays(self) -> dict[str, Path]:
         """The folder of every overlay, by name."""
         return {path.parent.name: path.parent for path in self._find("overlays/*/overlay.yaml")}
+
+    def find_hardware(self) -> list[Path]:
+        """The files that say which cards there are, in order of their names."""
+        return self._find("hardware/*.yaml")
 
     def _find(self, pattern: str) -> list[Path]:
         """What matches, in order; the project's own replaces what ships under the same name."""

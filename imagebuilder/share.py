@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What comes with the program beside its modules: recipes, overlays, templates, host scripts."""
+"""What comes with the program beside its modules: recipes, overlays, cards, templates, scripts."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from imagebuilder.lock.storage import check_free
 from imagebuilder.lock.types import Lock, LockedWheel
 from imagebuilder.lock.verified import Locked, Pool, name_of
 from imagebuilder.named import check_named
+from imagebuilder.package_managers import PACKAGE_MANAGERS
 from imagebuilder.plan import Plan
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.settings import Settings
@@ -44,7 +45,7 @@ def supplies(
     Files that were there before are read while the build runs, those of the first step first; one
     that is not what the lock says is fetched again.  Raises what fetch() raises.
     """
-    debs, wheels = pool_folders(settings.state)
+    packages, wheels = pool_folders(settings.state, recipe.base.package_manager)
 
     def get(doubted: frozenset[str] = frozenset()) -> frozenset[str]:
         return fetch(
@@ -52,7 +53,7 @@ def supplies(
             family_of(recipe.base),
             mirrors,
             recipe.sources,
-            debs,
+            packages,
             wheels,
             settings.cache,
             only=needed(plan),
@@ -67,16 +68,16 @@ def supplies(
         ui.note(f"damaged in the package pool, fetching again: {names}{more}")
         get(frozenset(file.sha256 for file in files))
 
-    with Pool(debs, wheels, again=again, fetched=get()) as pool:
+    with Pool(packages, wheels, again=again, fetched=get()) as pool:
         for planned in plan.to_build:
             pool.expect(planned.step.takes)
-        check_named(recipe, lock, plan, debs)
+        check_named(recipe, lock, plan, packages)
         yield pool
 
 
-def pool_folders(state: Path) -> tuple[Path, Path]:
+def pool_folders(state: Path, package_manager: str) -> tuple[Path, Path]:
     """Where packages and wheels of the pool lie."""
-    return state / "debs", state / "wheels"
+    return state / PACKAGE_MANAGERS[package_manager].pool, state / "wheels"
 
 
 @dataclass(frozen=True)
@@ -91,9 +92,9 @@ class BuildSpace:
         return self.fetched + self.built
 
 
-def check_space(state: Path, lock: Lock, plan: Plan) -> None:
+def check_space(state: Path, recipe: Recipe, lock: Lock, plan: Plan) -> None:
     """Raise FullError when the build may not fit."""
-    room = room_for(state, lock, plan)
+    room = build_space(state, recipe, lock, plan)
     check_free(
         state,
         room.total,
@@ -102,16 +103,16 @@ def check_space(state: Path, lock: Lock, plan: Plan) -> None:
     )
 
 
-def room_for(state: Path, lock: Lock, plan: Plan) -> BuildSpace:
+def build_space(state: Path, recipe: Recipe, lock: Lock, plan: Plan) -> BuildSpace:
     """What the steps to be built take of the store, the pool and the work below `state`.
 
     Layers are moved into the store, so a file counts once.  Where a step rewrites what is there
     (slim), the old file stays in the layer below.
     """
     wanted = needed(plan)
-    debs, wheels = pool_folders(state)
+    packages, wheels = pool_folders(state, recipe.base.package_manager)
     missing: list[Locked] = [
-        *missing_packages(lock, debs, only=wanted),
+        *missing_packages(lock, packages, only=wanted),
         *missing_wheels(lock, wheels, only=wanted),
     ]
     root = sum(map(installed_size, lock.packages))

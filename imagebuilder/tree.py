@@ -58,6 +58,17 @@ FOLDERS = (
 PRIVATE = ("nodes", "roots", "repo", "work")
 
 
+@dataclass(frozen=True, order=True)
+class ReleaseName:
+    """`profile@version`."""
+
+    profile: str
+    version: str
+
+    def __str__(self) -> str:
+        return f"{self.profile}@{self.version}"
+
+
 @dataclass(frozen=True)
 class Tree:
     """The tree at `path`, absolute; make_tree() makes it."""
@@ -96,24 +107,24 @@ class Tree:
     def given(self) -> Path:
         return self.path / "given"
 
-    def release(self, profile: str, version: str) -> Path:
-        return self.http / "releases" / profile / version
+    def release(self, release: ReleaseName) -> Path:
+        return self.http / "releases" / release.profile / release.version
 
-    def published(self, profile: str, version: str) -> float:
+    def published(self, release: ReleaseName) -> float:
         """When a release came into this tree, in seconds since 1970; 0 when it is gone.
 
         Versions begin with the time of a lock: images of one lock differ in a digest alone.
         """
         try:
-            return self.release(profile, version).stat().st_mtime
+            return self.release(release).stat().st_mtime
         except FileNotFoundError:
             return 0.0
 
-    def root(self, profile: str, version: str) -> Path:
-        return self.roots / profile / version
+    def root(self, release: ReleaseName) -> Path:
+        return self.roots / release.profile / release.version
 
-    def shared_squashfs(self, profile: str, version: str) -> Path:
-        return self.roots / profile / f"{version}{SHARED}"
+    def shared_squashfs(self, release: ReleaseName) -> Path:
+        return self.roots / release.profile / f"{release.version}{SHARED}"
 
     def channel(self, profile: str, channel: str) -> Path:
         return self.path / "channels" / profile / channel
@@ -148,16 +159,16 @@ class Tree:
         """The tickets of the nodes' last boots; for root alone."""
         return self.serve / "tickets.json"
 
-    def reports(self, profile: str, version: str) -> Path:
-        return self.path / "reports" / profile / version
+    def reports(self, release: ReleaseName) -> Path:
+        return self.path / "reports" / release.profile / release.version
 
-    def kept(self, profile: str, version: str) -> Path:
+    def kept(self, release: ReleaseName) -> Path:
         """The file whose presence keeps a release."""
-        return self.path / "kept" / profile / version
+        return self.path / "kept" / release.profile / release.version
 
-    def verified(self, profile: str, version: str) -> Path:
+    def verified(self, release: ReleaseName) -> Path:
         """What a release's files looked like when their content was last verified."""
-        return self.path / "verified" / profile / f"{version}.json"
+        return self.path / "verified" / release.profile / f"{release.version}.json"
 
     def lock(self, name: str) -> Path:
         return self.path / "locks" / name

@@ -94,8 +94,8 @@ class Workspace:
     def run_engine(self, argv: Sequence[Word], *, env: Mapping[str, str] | None = None) -> None:
         """Run a bootstrap engine: it sees the host's programs, read-only, and `work`."""
         program = Path(argv[0])
-        view = folders_of(program) if program.is_absolute() else ()
-        inside = self.sandbox(enter=False, env=env, view=view)
+        own = folders_of(program) if program.is_absolute() else ()
+        inside = self.sandbox(enter=False, env=env, view=(*own, *map(Path, self.family.on_host)))
         run(argv, sandbox=inside, log=self.log, on_line=self.on_line)
 
     @property

@@ -7,15 +7,15 @@ import hashlib
 import os
 from pathlib import Path
 
-from imagebuilder.publish.objects import SUM, dirmeta_sum, object_path
-from imagebuilder.tree import Tree
+from imagebuilder.publish.release.objects import SUM, dirmeta_sum, object_path
+from imagebuilder.tree import ReleaseName, Tree
 
 EMPTY = b"\0"  # a dirtree without files and folders: nothing, and where the nothing ends
 
 
 def plant_root(tree: Tree, profile: str, version: str) -> str:
     """Make an empty root and its commit in the tree's repository; the commit."""
-    root = tree.root(profile, version)
+    root = tree.root(ReleaseName(profile, version))
     root.mkdir(parents=True)
     dirtree = write_object(tree.repo, EMPTY, "dirtree")
     sums = bytes.fromhex(dirtree + dirmeta_sum(os.fspath(root)))

@@ -20,9 +20,9 @@ from imagebuilder.boot.acceleration import Acceleration, probe
 from imagebuilder.boot.disk import make_models_disk
 from imagebuilder.boot.engine import AskedEngine
 from imagebuilder.boot.machine import MEMORY_MIB, Firmware, Machine
-from imagebuilder.boot.proving import run_trial
-from imagebuilder.boot.stand import Stand, stand
-from imagebuilder.boot.trial import Setting
+from imagebuilder.boot.server import BootServer, boot_server
+from imagebuilder.boot.start import Setting
+from imagebuilder.boot.trial import run_trial
 from imagebuilder.checks.facts import Facts
 from imagebuilder.checks.find import CheckFile, find_checks
 from imagebuilder.checks.run import NothingSelectedError, run_static
@@ -30,9 +30,9 @@ from imagebuilder.errors import HostError, InputError
 from imagebuilder.image.types import load_image
 from imagebuilder.nodes.references import find_version
 from imagebuilder.process import check_tools, run
-from imagebuilder.publish.content import check_release, release_digests
-from imagebuilder.publish.find import ReleaseName, check_channels, find_profile, find_release
-from imagebuilder.publish.gate import under_test
+from imagebuilder.publish.channel.gate import under_test
+from imagebuilder.publish.find import check_channels, find_profile, find_release
+from imagebuilder.publish.release.content import check_release, release_digests
 from imagebuilder.recipe.engines import load_engines
 from imagebuilder.report.save import begin_report, save_report
 from imagebuilder.report.types import Check, Outcome, Report, Trial
@@ -42,7 +42,7 @@ from imagebuilder.rootkind import FORMAT_OF, IN_MEMORY, KINDS, Format, name_of, 
 from imagebuilder.sandbox import Bind, Sandbox, folders_of
 from imagebuilder.sandbox_view import for_anybody
 from imagebuilder.store.workplace import workplace
-from imagebuilder.tree import CANDIDATE, Tree
+from imagebuilder.tree import CANDIDATE, ReleaseName, Tree
 from imagebuilder.ui import Ui, format_count
 
 BOTH, ALL = "both", "all"
@@ -91,7 +91,7 @@ def try_release(
     options: GateOptions,
     ui: Ui,
     *,
-    afterwards: Callable[[Stand, Sequence[Machine]], None] | None = None,
+    afterwards: Callable[[BootServer, Sequence[Machine]], None] | None = None,
 ) -> Report:
     """Boot `profile@version`, or the candidate of `profile`, and say what was found.
 
@@ -106,7 +106,7 @@ def try_release(
     with (
         under_test(tree, release, ui),
         workplace(tree.path, f"test-{identity}") as work,
-        begin_report(tree, release.profile, release.version, identity) as staged,
+        begin_report(tree, release, identity) as staged,
         ThreadPoolExecutor(1) as pool,
     ):
         clock = time.monotonic()
@@ -148,7 +148,7 @@ def try_release(
 
 def keep_report(tree: Tree, report: Report, staged: Path) -> None:
     """Save a report: the bytes that it is about were there until now.  Raises DamagedError."""
-    check_release(tree, report.profile, report.version)
+    check_release(tree, report.release)
     save_report(tree, report, staged)
 
 
@@ -159,12 +159,12 @@ def decide(
 
     Raises InputError, and DamagedError when the release is not what was published.
     """
-    check_release(tree, release.profile, release.version)
+    check_release(tree, release)
     facts = read_facts(tree, release)
     roots = choose_roots(facts, options.root)
     ways = tuple(itertools.product(choose_firmwares(options.firmware), roots))
     check_roots(tree, release, ways)
-    digests = release_digests(tree, release.profile, release.version)
+    digests = release_digests(tree, release)
     files = find_checks(overlays, facts.image.overlays)
     kinds = load_engines(overlays, facts.image.overlays).values()
     engines = tuple(AskedEngine(kind, kind.model.boot) for kind in kinds if kind.model.boot)
@@ -194,10 +194,10 @@ def choose_release(tree: Tree, name: str) -> ReleaseName:
 
 def read_facts(tree: Tree, release: ReleaseName) -> Facts:
     """What the release declares."""
-    folder = tree.release(release.profile, release.version)
+    folder = tree.release(release)
     return Facts(
         load_image(folder),
-        release=os.fspath(tree.root(release.profile, release.version)),
+        release=os.fspath(tree.root(release)),
         vmlinuz=os.fspath(folder / "vmlinuz"),
         initrd=os.fspath(folder / "initrd.img"),
     )
@@ -229,7 +229,7 @@ def choose_roots(facts: Facts, asked: str) -> tuple[str, ...]:
 
 def check_roots(tree: Tree, release: ReleaseName, ways: Sequence[tuple[Firmware, str]]) -> None:
     """Raise InputError when a root is to be a packed one and the release has none such."""
-    folder = tree.release(release.profile, release.version)
+    folder = tree.release(release)
     for root in dict.fromkeys(root for _, root in ways):
         name = packed_file(root)
         if name and not (folder / name).exists():
@@ -243,7 +243,7 @@ def check_roots(tree: Tree, release: ReleaseName, ways: Sequence[tuple[Firmware,
 def choose_acceleration(tree: Tree, release: ReleaseName, work: Path, ui: Ui) -> Acceleration:
     """KVM if the release's own kernel starts under it."""
     with ui.step("Looking for KVM") as step:
-        kernel = tree.release(release.profile, release.version) / "vmlinuz"
+        kernel = tree.release(release) / "vmlinuz"
         found = probe(kernel, work)
         step.remark(f"{found.kind}: {found.why}")
     return found
@@ -252,7 +252,7 @@ def choose_acceleration(tree: Tree, release: ReleaseName, work: Path, ui: Ui) ->
 def check_static(tree: Tree, job: Job, work: Path, selection: str, ui: Ui) -> tuple[Check, ...]:
     """The static checks on the root as it is exported."""
     release = job.release
-    root = tree.root(release.profile, release.version)
+    root = tree.root(release)
     epoch, place = job.facts.image.epoch, work / "static"
     place.mkdir()
     with ui.step("Checking the tree") as step:
@@ -277,14 +277,14 @@ def try_way(
     root: str,
     nodes: int,
     work: Path,
-    afterwards: Callable[[Stand, Sequence[Machine]], None] | None,
+    afterwards: Callable[[BootServer, Sequence[Machine]], None] | None,
 ) -> Trial:
     """One trial in a room of its own."""
     place = work / f"{firmware}-{root}"
     place.mkdir()
     setting = replace(setting, memory=memory_for(tree, setting.release, root))
     words = setting.acceleration.cmdline
-    with stand(
+    with boot_server(
         tree, setting.release, place, root=root, nodes=nodes, cmdline=words
     ) as room:  # fmt: skip
         return run_trial(room, setting, firmware, root, afterwards=afterwards)
@@ -294,7 +294,7 @@ def memory_for(tree: Tree, release: ReleaseName, root: str) -> int:
     """MiB of a machine, which may have to hold its root."""
     if root not in IN_MEMORY:
         return MEMORY_MIB
-    packed = tree.release(release.profile, release.version) / packed_file(root)
+    packed = tree.release(release) / packed_file(root)
     return MEMORY_MIB + 2 * packed.stat().st_size // MIB
 
 
@@ -304,7 +304,7 @@ def make_disk(
     """A disk with a tiny model for each engine, as the image expects it; None without engines."""
     if not engines:
         return None
-    root = Root(tree.root(release.profile, release.version))
+    root = Root(tree.root(release))
     models: dict[str, Path] = {}
     for number, engine in enumerate(engines):
         place = work / f"model-{number}"
@@ -339,7 +339,7 @@ def find_setting(root: Root, path: str, pattern: str) -> str:
 
 def find_sizes(tree: Tree, release: ReleaseName, facts: Facts) -> dict[str, int]:
     """Bytes of what nodes fetch, and of the root."""
-    folder = tree.release(release.profile, release.version)
+    folder = tree.release(release)
     names = ("vmlinuz", "initrd.img", *map(name_of, Format))
     sizes = {name: (folder / name).stat().st_size for name in names if (folder / name).exists()}
     return {"root": facts.image.root.size, **sizes}

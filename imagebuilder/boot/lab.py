@@ -20,7 +20,7 @@ from imagebuilder.process import Completed, Word, check_tools, run
 from imagebuilder.program import Program, program
 
 SERVER = "10.77.0.1"
-WIRE = "br0"
+BRIDGE = "br0"
 TUN = Path("/dev/net/tun")
 # rpcbind, ganesha and dnsmasq keep files below /run and /var/lib/nfs: they get their own.  A bridge
 # without forward delay, or the first seconds of every link would be lost.
@@ -93,7 +93,7 @@ def lab(work: Path, taps: Sequence[str]) -> Iterator[Lab]:
     if not TUN.exists():
         raise HostError("is missing", where=str(TUN), hint="sudo modprobe tun")
     words = ["unshare", "--net", "--mount", "--propagation", "private", "--"]
-    setup = ["sh", "-euc", SET_UP, "sh", SERVER, WIRE, *taps]
+    setup = ["sh", "-euc", SET_UP, "sh", SERVER, BRIDGE, *taps]
     with program("network", [*words, *setup], work / "network.log") as holder:
         try:
             pid = int(holder.wait_for(r"^ready (\d+)$", 10)[1])
@@ -105,13 +105,13 @@ def lab(work: Path, taps: Sequence[str]) -> Iterator[Lab]:
         yield Lab(pid, work)
 
 
-def plug(room: Lab, taps: Sequence[str]) -> None:
+def plug(lab: Lab, taps: Sequence[str]) -> None:
     """Put taps on the wire, and wait until it knows that no machine is switched on yet."""
     for tap in taps:
-        room.run(["ip", "link", "set", tap, "master", WIRE])
-    room.run(["sh", "-euc", AWAIT_SILENCE, "sh", WIRE])
+        lab.run(["ip", "link", "set", tap, "master", BRIDGE])
+    lab.run(["sh", "-euc", AWAIT_SILENCE, "sh", BRIDGE])
 
 
-def unplug(room: Lab, tap: str) -> None:
+def unplug(lab: Lab, tap: str) -> None:
     """Take a tap off the wire."""
-    room.run(["ip", "link", "set", tap, "nomaster"])
+    lab.run(["ip", "link", "set", tap, "nomaster"])

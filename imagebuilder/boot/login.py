@@ -35,14 +35,14 @@ Host {name}
 class Login:
     """A person's ssh to a node as root, over a connection that is open already."""
 
-    room: Lab
+    lab: Lab
     name: str
     config: Path
 
     @property
     def words(self) -> list[Word]:
         """The command without the script that the node is to run."""
-        return self.room.words(["ssh", "-F", self.config, self.name])
+        return self.lab.words(["ssh", "-F", self.config, self.name])
 
     def __call__(self, script: str, *, stdin: bytes = b"", check: bool = True) -> Completed:
         """Run a shell script on the node.  Raises WorkError when it fails."""
@@ -57,12 +57,12 @@ def make_key(folder: Path) -> Path:
 
 
 @contextlib.contextmanager
-def login(room: Lab, name: str, address: str, host_key: str, key: Path) -> Iterator[Login]:
+def login(lab: Lab, name: str, address: str, host_key: str, key: Path) -> Iterator[Login]:
     """Log in to a node whose public host key is `host_key`.
 
     Raises WorkError with what ssh says when it lets us not in.
     """
-    known, config = room.work / f"{name}.known", room.work / f"{name}.ssh"
+    known, config = lab.work / f"{name}.known", lab.work / f"{name}.ssh"
     known.write_text(f"{name} {' '.join(host_key.split()[:2])}\n")
     socket = f"/run/{name}.ssh"
     config.write_text(
@@ -80,9 +80,9 @@ def login(room: Lab, name: str, address: str, host_key: str, key: Path) -> Itera
         "ssh", "-F", config, "-N", "-M",
         "-o", "PermitLocalCommand=yes", "-o", "LocalCommand=echo ready", name,
     ]  # fmt: skip
-    with room.program(f"ssh-{name}", argv) as line:
+    with lab.program(f"ssh-{name}", argv) as line:
         try:
             line.wait_for(r"^ready", CONNECT_SECONDS)
         except WorkError as error:
             raise WorkError(f"{name} does not let us log in: {error}", where=address) from error
-        yield Login(room, name, config)
+        yield Login(lab, name, config)

@@ -121,7 +121,7 @@ def read_answer(spoken: object) -> str:
 
 @contextlib.contextmanager
 def netbooting(
-    room: Lab,
+    lab: Lab,
     name: str,
     firmware: Firmware,
     nics: Sequence[Nic],
@@ -138,7 +138,7 @@ def netbooting(
     """
     monitor, serial = f"/run/{name}.monitor", f"/run/{name}.serial"
     argv: list[Word] = [
-        "qemu-system-x86_64", *acceleration.words, *firmware.words(room.work / f"{name}.vars"),
+        "qemu-system-x86_64", *acceleration.words, *firmware.words(lab.work / f"{name}.vars"),
         "-m", str(memory), "-nodefaults", "-display", "none", "-boot", "n",
         "-uuid", str(uuid.uuid5(UUIDS, name)), "-device", "virtio-rng-pci",
         # Whoever connects to the socket sees the console too, and may type.
@@ -148,9 +148,9 @@ def netbooting(
     ]  # fmt: skip
     with (
         contextlib.closing(console.log),
-        room.program(name, argv, on_line=console.hear) as process,
+        lab.program(name, argv, on_line=console.hear) as process,
     ):
-        yield Machine(name, console, process, room.inside(monitor), room.inside(serial))
+        yield Machine(name, console, process, lab.inside(monitor), lab.inside(serial))
 
 
 def nic_words(firmware: Firmware, nics: Sequence[Nic]) -> list[Word]:

@@ -1,210 +1,295 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One trial: machines are switched on and boot as nodes do, each stage within its time."""
+"""What a node that is tested has to do: boot, pass its checks, compute, go down and come back."""
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import replace
 
-from imagebuilder.boot.acceleration import Acceleration
-from imagebuilder.boot.console import Console, Tail
-from imagebuilder.boot.engine import AskedEngine
-from imagebuilder.boot.machine import MEMORY_MIB, Firmware, Machine, netbooting
-from imagebuilder.boot.stand import Guest, Stand
-from imagebuilder.boot.verdict import PATIENCE, give_verdict
+from imagebuilder.boot.engine import AskedEngine, EngineNode, infer, infer_over, prepare
+from imagebuilder.boot.lab import SERVER
+from imagebuilder.boot.login import Login, login
+from imagebuilder.boot.machine import Firmware, Machine
+from imagebuilder.boot.server import VIEW, BootServer
+from imagebuilder.boot.start import (
+    DAEMONS,
+    DISK,
+    LOOK_EVERY,
+    FailedError,
+    Runner,
+    Setting,
+    TrialRun,
+    boot,
+    log_name,
+    switch_on,
+)
 from imagebuilder.boot.watch import Watch
-from imagebuilder.checks.facts import Facts
-from imagebuilder.checks.find import CheckFile
-from imagebuilder.publish.find import ReleaseName
-from imagebuilder.report.types import Check, Inference, Reached, Stage, Verdict
-from imagebuilder.ui import Ui, format_duration
+from imagebuilder.checks.facts import NodeFacts
+from imagebuilder.checks.run import NothingSelectedError, run_boot
+from imagebuilder.errors import WorkError
+from imagebuilder.report.types import (
+    Inference,
+    MachineReport,
+    Outcome,
+    Reached,
+    Stage,
+    Trial,
+    Verdict,
+)
+from imagebuilder.ui import format_count
 
-LOOK_EVERY = 0.2  # seconds
-BOOT_SECONDS = 200.0  # to ssh, under KVM
-DAEMONS = ("dnsmasq", "nginx", "ganesha", "rpcbind")
-DISK = "models"
+DOWN_SECONDS = 30.0  # until a node that was told to reboot does, under KVM
+INFERENCE_SECONDS = 60.0  # for an engine to start and answer, under KVM
+DOWN = r"reboot: (Restarting system|machine restart)"
 
 
-class FailedError(Exception):
-    """The trial is over, with a verdict that is not a pass."""
+def run_trial(
+    boot_server: BootServer,
+    setting: Setting,
+    firmware: Firmware,
+    root: str,
+    *,
+    afterwards: Callable[[BootServer, Sequence[Machine]], None] | None = None,
+) -> Trial:
+    """Boot the guests of `stand` and prove them; the verdict is in the result.
 
-    def __init__(self, verdict: Verdict) -> None:
-        super().__init__(verdict.what)
-        self.verdict = verdict
-
-
-@dataclass(frozen=True)
-class Setting:
-    """What all trials of a test have in common.
-
-    `logs` is the folder of the report; `models` is a disk image for /models with what `engines`
-    compute with, or None where nothing on the node wants one; `timeout` is in seconds, to ssh;
-    `stop` tells that the test is lost already.
+    `afterwards` is called while the machines still run, whatever the verdict.  Raises HostError
+    where it is this host that cannot.
     """
-
-    release: ReleaseName
-    files: tuple[CheckFile, ...]
-    facts: Facts
-    acceleration: Acceleration
-    logs: Path
-    ui: Ui
-    selection: str = ""
-    timeout: float = 0.0
-    models: Path | None = None
-    engines: tuple[AskedEngine, ...] = ()
-    memory: int = MEMORY_MIB
-    stop: Callable[[], bool] = lambda: False
-
-    @property
-    def boot_seconds(self) -> float:
-        return self.timeout or BOOT_SECONDS * self.acceleration.factor
-
-
-@dataclass
-class Runner:
-    """A guest that is switched on, and what is known of it so far."""
-
-    guest: Guest
-    machine: Machine
-    watch: Watch
-    heard: int = 0
-    booted: float = 0.0  # seconds after power-on when this boot began
-    greeted: int = 0  # how often the server has seen its ssh
-    checks: list[Check] = field(default_factory=list)
-    stages: list[Reached] = field(default_factory=list)
-
-    @property
-    def console(self) -> Console:
-        return self.machine.console
-
-
-@dataclass
-class Course:
-    """A trial under way."""
-
-    stand: Stand
-    setting: Setting
-    firmware: Firmware
-    root: str
-    runners: list[Runner]
-    tails: dict[str, Tail]
-    started: float
-    inference: Inference | None = None
-
-    @property
-    def way(self) -> str:
-        return f"{self.firmware}+{self.root}"
-
-
-def switch_on(
-    stand: Stand, setting: Setting, firmware: Firmware, root: str, stack: ExitStack
-) -> Course:
-    """Power on every guest."""
-    runners: list[Runner] = []
-    course = Course(
-        stand, setting, firmware, root, runners,
-        {daemon: Tail(stand.log(daemon)) for daemon in ("dnsmasq", "nginx")}, time.monotonic(),
-    )  # fmt: skip
-    for guest in stand.guests:
-        console = Console(setting.logs / log_name(course, f"console-{guest.name}"))
-        machine = netbooting(
-            stand.room, guest.name, firmware, [guest.nic], setting.acceleration, console,
-            memory=setting.memory, disks=[(DISK, setting.models)] if setting.models else [],
-        )  # fmt: skip
-        watch = Watch(guest.nic.mac, {guest.address})
-        runners.append(Runner(guest, stack.enter_context(machine), watch))
-    return course
-
-
-def log_name(course: Course, what: str) -> str:
-    """The file of a report with somebody's lines."""
-    return f"{course.way}-{what}.log"
-
-
-# --- booting
-
-
-def boot(course: Course, title: str) -> None:
-    """Wait until every machine can be logged in to.  Raises FailedError."""
-    with course.setting.ui.step(f"{title} {course.way}") as step:
-        waiting = list(course.runners)
-        deadline = time.monotonic() + course.setting.boot_seconds
-        for runner in waiting:
-            runner.booted = runner.console.seconds if runner.stages else 0.0
-        while waiting:
-            listen(course)
-            waiting = [runner for runner in waiting if not is_open(course, runner)]
-            for runner in waiting:
-                if why := lost(course, runner, deadline):
-                    raise FailedError(judge(course, runner, why))
-            time.sleep(LOOK_EVERY)
-        step.remark(", ".join(map(times, course.runners)))
-
-
-def listen(course: Course) -> None:
-    """Take in what was said since the last time."""
-    daemons = {daemon: tail.read() for daemon, tail in course.tails.items()}
-    for runner in course.runners:
-        before = len(runner.watch.reached)
-        lines = runner.console.since(runner.heard)
-        runner.heard += len(lines)
-        for line in lines:
-            runner.watch.hear_console(line.text, line.seconds)
-        for text in daemons["dnsmasq"]:
-            runner.watch.hear_dnsmasq(text, runner.console.seconds)
-        for text in daemons["nginx"]:
-            runner.watch.hear_nginx(text, runner.console.seconds)
-        if len(runner.watch.reached) > before and runner.watch.last:
-            now = format_duration(runner.console.seconds)
-            course.setting.ui.detail(f"{runner.guest.name}: {runner.watch.last} after {now}")
-
-
-def is_open(course: Course, runner: Runner) -> bool:
-    """Whether the server says that a machine answers to ssh, in this boot."""
-    greetings = len(course.stand.server.said(rf"^{runner.guest.name} +ssh "))
-    if greetings <= runner.greeted:
-        return False
-    runner.greeted = greetings
-    runner.watch.reach(Stage.SSH, runner.console.seconds)
-    return True
-
-
-def lost(course: Course, runner: Runner, deadline: float) -> str:
-    """Why it is of no use to wait for a machine any longer, or nothing."""
-    if course.stand.server.status is not None:
-        raise course.stand.server.complaint("ended while a node booted")
-    if course.setting.stop():
-        return "the static checks have failed"
-    if runner.watch.failure:
-        return runner.watch.failure.what
-    if runner.machine.process.status is not None:
-        return "the machine switched itself off"
-    stage = runner.watch.current
-    since = max(runner.watch.reached.values(), default=runner.booted)
-    most = PATIENCE[stage] * course.setting.acceleration.factor
-    if runner.console.seconds - since > most:
-        return f"it came no further for {most:.0f} s"
-    if time.monotonic() > deadline:
-        return f"no ssh after {course.setting.boot_seconds:.0f} s"
-    return ""
-
-
-def judge(course: Course, runner: Runner, why: str) -> Verdict:
-    """The verdict on a machine that came no further."""
-    console = f"console-{runner.guest.name}"
-    logs: dict[str, Sequence[str]] = {"console": [line.text for line in runner.console.since(0)]}
+    with ExitStack() as stack:
+        run = switch_on(boot_server, setting, firmware, root, stack)
+        try:
+            prove(run)
+            verdict = Verdict(passed=True)
+        except FailedError as failed:
+            verdict = failed.verdict
+        if afterwards:
+            afterwards(boot_server, [runner.machine for runner in run.runners])
     for daemon in DAEMONS:
-        logs[daemon] = Tail(course.stand.log(daemon)).read()
-    names = {source: log_name(course, source) for source in logs}
-    names["console"] = log_name(course, console)
-    return give_verdict(runner.watch, why, logs, names)
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copyfile(boot_server.log(daemon), setting.logs / log_name(run, daemon))
+    return Trial(
+        firmware=str(firmware),
+        root=root,
+        machines=tuple(
+            MachineReport(
+                name=runner.guest.name,
+                mac=runner.guest.nic.mac,
+                address=runner.guest.address,
+                stages=tuple(runner.stages) or runner.watch.stages,
+                checks=tuple(runner.checks),
+                console=runner.console.log.path.name,
+            )
+            for runner in run.runners
+        ),
+        verdict=verdict,
+        seconds=time.monotonic() - run.started,
+        inference=run.inference,
+    )
 
 
-def times(runner: Runner) -> str:
-    """When a machine was how far, for people."""
-    shown = (Stage.RELEASE, Stage.ROOT, Stage.SSH)
-    told = [f"{s} {format_duration(t)}" for s, t in runner.watch.reached.items() if s in shown]
-    return f"{runner.guest.name} {', '.join(told)}"
+def prove(run: TrialRun) -> None:
+    """Everything a node has to do, in order.  Raises FailedError at the first that it does not."""
+    boot(run, "Booting")
+    with ExitStack() as logins:
+        entered = [logins.enter_context(log_in(run, runner)) for runner in run.runners]
+        for runner, enter in zip(run.runners, entered, strict=True):
+            check(run, runner, enter, run.setting.selection)
+        if run.setting.selection:
+            return
+        compute(run, entered)
+        for runner, enter in zip(run.runners, entered, strict=True):
+            go_down(run, runner, enter)
+    boot(run, "Booting again")
+    for runner in run.runners:
+        with log_in(run, runner) as enter:
+            come_back(run, runner, enter)
+
+
+@contextlib.contextmanager
+def log_in(run: TrialRun, runner: Runner) -> Iterator[Login]:
+    """Log in to a guest.  Raises FailedError when it does not let us."""
+    guest, boot_server = runner.guest, run.boot_server
+    try:
+        opened = ExitStack()
+        entered = opened.enter_context(
+            login(
+                boot_server.lab,
+                guest.name,
+                guest.address,
+                boot_server.host_key(guest),
+                boot_server.key,
+            )
+        )
+    except WorkError as error:
+        raise FailedError(failure(run, runner, Stage.SSH, error)) from error
+    with opened:
+        yield entered
+
+
+def failure(run: TrialRun, runner: Runner, stage: Stage, error: WorkError) -> Verdict:
+    """The verdict that an error of a command on a node makes."""
+    fault = error.faults[0]
+    what, *lines = fault.what.splitlines()
+    return Verdict(
+        passed=False,
+        stage=stage,
+        what=what,
+        evidence=tuple(line.strip() for line in lines) or runner.console.tail(12),
+        log=log_name(run, f"console-{runner.guest.name}"),
+        hint=fault.hint,
+    )
+
+
+def reach(runner: Runner, stage: Stage) -> None:
+    """A machine has passed a stage now."""
+    runner.stages.append(Reached(stage, runner.console.seconds))
+
+
+def check(run: TrialRun, runner: Runner, enter: Login, selection: str, note: str = "") -> None:
+    """Run the boot checks on a node.  Raises FailedError when one fails."""
+    setting = run.setting
+    if not runner.stages:
+        runner.stages += runner.watch.stages
+    facts = replace(setting.facts, node=node_facts(run, runner))
+    place = run.boot_server.lab.work / f"{runner.guest.name}{note.replace(' ', '-')}"
+    with setting.ui.step(f"Checking {runner.guest.name}{note}") as step:
+        try:
+            found = run_boot(setting.files, facts, enter.words, place, selection=selection)
+        except NothingSelectedError:
+            found = ()
+        except WorkError as error:
+            raise FailedError(failure(run, runner, Stage.CHECKS, error)) from error
+        broken = [one for one in found if one.outcome is Outcome.FAILED]
+        step.remark(
+            format_count(len(found), "check") + (f", {len(broken)} failed" if broken else "")
+        )
+    runner.checks += [replace(one, name=f"{one.name}{note.replace(' ', '_')}") for one in found]
+    if broken:
+        raise FailedError(
+            Verdict(
+                passed=False,
+                stage=Stage.CHECKS,
+                what="; ".join(f"{one.title}{note}" for one in broken),
+                evidence=tuple(line for one in broken for line in one.message.splitlines()),
+                log=log_name(run, f"console-{runner.guest.name}"),
+                hint=f"imagebuilder test {setting.release.profile} -k "
+                f"{broken[0].name.split('[')[0]} --keep leaves the machine running "
+                "for you to look at",
+            )
+        )
+    if not note:
+        reach(runner, Stage.CHECKS)
+
+
+def node_facts(run: TrialRun, runner: Runner) -> NodeFacts:
+    """What a check may know of the node."""
+    guest, boot_server = runner.guest, run.boot_server
+    image = run.setting.facts.image
+    export = f"{SERVER}:{VIEW}/roots/{image.profile}"
+    sources = {"nfs": f"{export}/{image.version}", "nfs-squashfs": export}
+    return NodeFacts(
+        name=guest.name,
+        address=guest.address,
+        machine_id=boot_server.machine_id(guest),
+        host_key=" ".join(boot_server.host_key(guest).split()[:2]),
+        firmware=str(run.firmware),
+        root=run.root,
+        server=SERVER,
+        source=sources.get(run.root, ""),
+        seconds=runner.watch.reached[Stage.SSH],
+    )
+
+
+def compute(run: TrialRun, entered: Sequence[Login]) -> None:
+    """Plug the disk with the models in, and have the engines answer.  Raises FailedError."""
+    engines = run.setting.engines
+    if not engines:
+        return
+    first = run.runners[0]
+    timeout = INFERENCE_SECONDS * run.setting.acceleration.factor
+    nodes = [
+        EngineNode(runner.guest.name, runner.guest.address, enter)
+        for runner, enter in zip(run.runners, entered, strict=True)
+    ]
+    try:
+        with run.setting.ui.step("Computing with a tiny model") as step:
+            for engine in engines:
+                prepare(nodes[0], engine)
+            first.machine.attach(DISK)
+            found = [infer(nodes[0], engine, timeout=timeout) for engine in engines]
+            run.inference = least_of(found)
+            step.remark(f"on {run.inference.used}")
+        check(run, first, entered[0], checks_with_disk(engines), " with the models disk")
+        if len(nodes) > 1:
+            with run.setting.ui.step("Computing over two nodes"):
+                found = [
+                    infer_over(nodes[0], nodes[1], engine, timeout=timeout) for engine in engines
+                ]
+                run.inference = least_of(found)
+    except WorkError as error:
+        raise FailedError(failure(run, first, Stage.INFERENCE, error)) from error
+    finally:
+        with contextlib.suppress(WorkError):  # a machine that is gone has no disk either
+            first.machine.detach(DISK)
+    reach(first, Stage.INFERENCE)
+
+
+def least_of(found: Sequence[Inference]) -> Inference:
+    """What a report keeps of the answers of several engines: a degraded one if there is any."""
+    return min(found, key=lambda one: not one.degraded)
+
+
+def checks_with_disk(engines: Sequence[AskedEngine]) -> str:
+    """The checks that say something new once the disk with the models is there."""
+    overlays = (engine.kind.folder.name.replace("-", "_") for engine in engines)
+    return " or ".join(("models", *overlays))
+
+
+def go_down(run: TrialRun, runner: Runner, enter: Login) -> None:
+    """Have a node reboot; it must do so in time.  Raises FailedError."""
+    before = len(runner.console.since(0))
+    most = DOWN_SECONDS * (1 if run.setting.acceleration.kind == "kvm" else 2)
+    with run.setting.ui.step(f"Rebooting {runner.guest.name}") as step:
+        enter("systemctl reboot", check=False)
+        started = time.monotonic()
+        while not runner.console.said(DOWN, before):
+            if time.monotonic() - started > most:
+                raise FailedError(
+                    Verdict(
+                        passed=False,
+                        stage=Stage.SHUTDOWN,
+                        what=f"the node did not go down within {most:.0f} s",
+                        evidence=runner.console.tail(12),
+                        log=log_name(run, f"console-{runner.guest.name}"),
+                        hint="look at the unit that does not stop (the last lines of the console), "
+                        "and at whether the network went away before the root on it",
+                    )
+                )
+            time.sleep(LOOK_EVERY)
+        step.remark("went down in time")
+    reach(runner, Stage.SHUTDOWN)
+    runner.heard = len(runner.console.since(0))
+    runner.watch = Watch(runner.guest.nic.mac, {runner.guest.address})
+
+
+def come_back(run: TrialRun, runner: Runner, enter: Login) -> None:
+    """A node that was rebooted must be the same node.  Raises FailedError."""
+    try:
+        told = enter("cat /etc/machine-id").stdout.strip()
+    except WorkError as error:
+        raise FailedError(failure(run, runner, Stage.REBOOT, error)) from error
+    if told != (kept := run.boot_server.machine_id(runner.guest)):
+        raise FailedError(
+            Verdict(
+                passed=False,
+                stage=Stage.REBOOT,
+                what=f"the machine-id is {told} after a reboot, it was {kept}",
+                hint="systemd.machine_id= on the command line and /etc/machine-id of the image",
+            )
+        )
+    reach(runner, Stage.REBOOT)

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -22,6 +22,7 @@ from imagebuilder.process import Word, run
 from imagebuilder.report.types import Check
 from imagebuilder.sandbox import INSIDE, Bind, Sandbox
 from imagebuilder.sandbox_lasting import staying
+from imagebuilder.secret import hidden
 
 OnCheck = Callable[[Check], None]
 
@@ -110,7 +111,9 @@ class Heard:
         Raises InputError when a check printed a line that only looks like one of ours.
         """
         if line.startswith(CHECK):
-            self.checks.append(decode_box(Check, self.told(line, CHECK), TOLD, hint=FORGED))
+            check = decode_box(Check, self.told(line, CHECK), TOLD, hint=FORGED)
+            # A message quotes files of the image, and one of them may have a secret.
+            self.checks.append(replace(check, message=hidden(check.message)))
             if self.on_check:
                 self.on_check(self.checks[-1])
         elif line.startswith(FAULT):

@@ -33,8 +33,8 @@ def check(
 
     Example: imagebuilder check rx7600xt
     """
+    from imagebuilder.boot.static import check_image, check_published
     from imagebuilder.publish.find import open_tree
-    from imagebuilder.static import check_image, check_published
 
     given: Context = context.obj
     if published:

@@ -61,8 +61,8 @@ def profiles(
 
 def print_matrix(given: Context, *, json: bool) -> None:
     """The proof of each profile's newest image, as its manifest has it."""
+    from imagebuilder.proof.image import list_proofs
     from imagebuilder.proof.terminal import MATRIX_HEAD, matrix_row
-    from imagebuilder.proving import list_proofs
 
     found = list_proofs(given.settings)
     if json:

@@ -67,7 +67,7 @@ def show(
     """
     from imagebuilder.cli.summary import render_image
     from imagebuilder.image.types import encode_image, read_image
-    from imagebuilder.inventory import open_store
+    from imagebuilder.store.state import open_store
 
     given: Context = context.obj
     store = open_store(given.settings)
@@ -82,7 +82,7 @@ def sbom(
 
     Example: imagebuilder sbom rx7600xt > rx7600xt.spdx.json
     """
-    from imagebuilder.inventory import open_store
+    from imagebuilder.store.state import open_store
 
     given: Context = context.obj
     store = open_store(given.settings)
@@ -148,8 +148,8 @@ def export(
     import os
 
     from imagebuilder.image.formats import export_image
-    from imagebuilder.inventory import open_store
     from imagebuilder.settings import find_caller
+    from imagebuilder.store.state import open_store
 
     given: Context = context.obj
     store, owner = open_store(given.settings), find_caller(os.environ)
@@ -175,16 +175,16 @@ def shell(
 ) -> None:
     """Open a shell in an image, in a sandbox. Changes are thrown away.
 
-    Example: imagebuilder shell rx7600xt -c 'dpkg -l | grep rocm'
+    Example: imagebuilder shell rx7600xt -c 'ls /opt'
     """
-    from imagebuilder.look import look_at_failed, look_at_image
+    from imagebuilder.image.shell import run_failed_shell, run_image_shell
 
     given: Context = context.obj
     if failed:
-        raise typer.Exit(look_at_failed(given.settings, failed, command, network=network))
+        raise typer.Exit(run_failed_shell(given.settings, failed, command, network=network))
     if not image:
         raise typer.BadParameter("name an image, or a failed build with --failed")
-    raise typer.Exit(look_at_image(given.settings, image, command, network=network))
+    raise typer.Exit(run_image_shell(given.settings, image, command, network=network))
 
 
 def gc(

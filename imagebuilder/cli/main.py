@@ -18,12 +18,14 @@ from imagebuilder import __version__
 from imagebuilder.cli.check import check
 from imagebuilder.cli.context import Context
 from imagebuilder.cli.drift import drift
+from imagebuilder.cli.fleet import down, restart, run_on_nodes, status, up
+from imagebuilder.cli.hardware import hardware_app
 from imagebuilder.cli.host import doctor, init, profiles, schema, setup
 from imagebuilder.cli.images import diff, export, fsck, gc, images, sbom, shell, show
 from imagebuilder.cli.live import live_app
 from imagebuilder.cli.nightly import nightly
 from imagebuilder.cli.nodes import nodes_app
-from imagebuilder.cli.prove import prove
+from imagebuilder.cli.prove import prove, why
 from imagebuilder.cli.receive import receive
 from imagebuilder.cli.releases import keep, promote, publish, releases, rollback, unpublish
 from imagebuilder.cli.report import report
@@ -39,12 +41,12 @@ from imagebuilder.untrusted import presentable
 COMMANDS = {
     "Build": (profiles, plan, lock, build, nightly),
     "Images": (images, show, sbom, diff, export, shell, gc, fsck),
-    "Proof": (prove, check, test, report),
+    "Proof": (prove, check, why, test, report),
     "Releases": (publish, promote, rollback, releases, keep, unpublish),
-    "Nodes": (drift, serve),
+    "Nodes": (status, up, down, restart, drift, serve),
     "Host": (setup, init, doctor, schema),
 }
-GROUPS = {"Nodes": (nodes_app, live_app)}
+GROUPS = {"Build": (hardware_app,), "Nodes": (nodes_app, live_app)}
 
 NO_SPACE = (
     "df -h shows which disk is full; of ours, imagebuilder gc frees what no image needs, and "
@@ -78,6 +80,7 @@ for panel, functions in COMMANDS.items():
 for panel, groups in GROUPS.items():
     for group in groups:
         app.add_typer(group, rich_help_panel=panel)
+app.command("run", rich_help_panel="Nodes")(run_on_nodes)
 app.command(hidden=True)(receive)  # publish --to runs it on the other machine
 
 

@@ -37,7 +37,7 @@ def complete_base(incomplete: str) -> list[str]:
 
 
 def complete_engine(incomplete: str) -> list[str]:
-    from imagebuilder.recipe.variant import ENGINES
+    from imagebuilder.package_managers import ENGINES
 
     return [engine for engine in ENGINES if engine.startswith(incomplete)]
 

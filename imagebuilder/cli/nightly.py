@@ -14,7 +14,7 @@ from imagebuilder.cli.names import AsJson, TreeOption, complete_profile
 from imagebuilder.tree import DEFAULT_TREE
 
 if TYPE_CHECKING:
-    from imagebuilder.nightly.types import Night, NightOptions
+    from imagebuilder.nightly.types import NightlyOptions, NightlyRun
     from imagebuilder.recipe.model_nightly import NightlyModel
 
 CALENDAR = "*-*-* 02:30"
@@ -84,7 +84,7 @@ def nightly(
     from imagebuilder.nightly.install import uninstall_nightly
     from imagebuilder.nightly.profiles import choose_profiles
     from imagebuilder.nightly.site import find_report_folder, load_nightly
-    from imagebuilder.nightly.types import NightOptions
+    from imagebuilder.nightly.types import NightlyOptions
 
     given: Context = context.obj
     if uninstall:
@@ -99,7 +99,7 @@ def nightly(
         return
     for fault in left_out:
         given.ui.warn(str(fault))
-    options = NightOptions(
+    options = NightlyOptions(
         chosen,
         (report or find_report_folder(site, given.settings, os.environ)).absolute(),
         promote=site.promote if promote is None else promote,
@@ -127,15 +127,17 @@ def install_timer(
     return install_nightly(timer, given.settings, Tree(tree.absolute()), root, given.ui)
 
 
-def have_night(given: Context, site: NightlyModel, options: NightOptions, tree: Path) -> Night:
-    from imagebuilder.nightly.night import run_night
-    from imagebuilder.nightly.tell import tell
+def have_night(
+    given: Context, site: NightlyModel, options: NightlyOptions, tree: Path
+) -> NightlyRun:
+    from imagebuilder.nightly.notify import notify
+    from imagebuilder.nightly.run import run_nightly
     from imagebuilder.tree import make_tree
 
-    def told(night: Night) -> None:
-        tell(night, options.folder, site, given.ui)
+    def told(night: NightlyRun) -> None:
+        notify(night, options.folder, site, given.ui)
 
-    return run_night(options, given.settings, make_tree(tree), given.ui, told=told)
+    return run_nightly(options, given.settings, make_tree(tree), given.ui, told=told)
 
 
 def words_of(
@@ -156,14 +158,14 @@ def words_of(
     return words
 
 
-def show(night: Night, folder: Path, json: bool) -> None:
+def show(night: NightlyRun, folder: Path, json: bool) -> None:
     """Print a night; it ends the program with 1 when it failed."""
-    from imagebuilder.nightly.as_json import night_json
     from imagebuilder.nightly.save import INDEX
     from imagebuilder.nightly.terminal import render_lines
+    from imagebuilder.nightly.types import NIGHTLY_RUN
 
     if json:
-        print_json(night_json(night))
+        print_json(NIGHTLY_RUN.encode(night))
     else:
         print_text(render_lines(night, folder / INDEX, colour=wants_colour()))
     if night.failed:

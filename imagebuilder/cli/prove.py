@@ -21,14 +21,14 @@ def prove(
 ) -> None:
     """Check, without the card, whether an image's accelerator stack can work on it.
 
-    Seven checks of the files in the image: kernel, firmware, code objects, libraries, Python,
-    access, silent fallback. Exits with 1 if one of them fails.
+    Checks of the files in the image: kernel, firmware, code objects, libraries, Python, access,
+    silent fallback, services, system, provenance, privileges, secrets. Exits with 1 if one fails.
 
     Example: imagebuilder prove rx7600xt
     """
-    from imagebuilder.proof.as_json import proof_json
+    from imagebuilder.image.proof import proof_json
+    from imagebuilder.proof.image import prove_image
     from imagebuilder.proof.terminal import render_proof
-    from imagebuilder.proving import prove_image
 
     given: Context = context.obj
     proof = prove_image(given.settings, image, given.ui)
@@ -38,3 +38,20 @@ def prove(
         print_text(render_proof(proof, colour=wants_colour(), evidence=evidence))
     if not proof.ok:
         raise typer.Exit(1)
+
+
+def why(
+    context: typer.Context,
+    image: ImageName,
+    path: Annotated[str, typer.Argument(metavar="PATH", help="An absolute path in the image.")],
+    json: AsJson = False,
+) -> None:
+    """Explain why a path is in an image: the package, overlay or step that brought or changed it.
+
+    Example: imagebuilder why rx7600xt /usr/lib/os-release
+    """
+    from imagebuilder.proof.provenance.why import explain
+
+    given: Context = context.obj
+    found = explain(given.settings, image, path)
+    print_json(found.as_json()) if json else print_text(found.render())

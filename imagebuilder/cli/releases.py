@@ -45,10 +45,10 @@ def publish(
 
     Example: imagebuilder publish rx7600xt
     """
-    from imagebuilder.inventory import open_store
-    from imagebuilder.publish.release import publish as publish_here
+    from imagebuilder.publish.publish import publish as publish_here
     from imagebuilder.publish.transport.send import publish_to
     from imagebuilder.publish.transport.ssh import parse_place
+    from imagebuilder.store.state import open_store
     from imagebuilder.tree import Tree, make_tree
 
     given: Context = context.obj
@@ -80,7 +80,7 @@ def promote(
 
     Example: imagebuilder promote rx7600xt
     """
-    from imagebuilder.publish.channel import promote as promote_release
+    from imagebuilder.publish.channel.move import promote as promote_release
     from imagebuilder.publish.find import open_tree
 
     given: Context = context.obj
@@ -100,7 +100,7 @@ def rollback(
 
     Example: imagebuilder rollback rx7600xt
     """
-    from imagebuilder.publish.channel import rollback as roll_back
+    from imagebuilder.publish.channel.move import rollback as roll_back
     from imagebuilder.publish.find import open_tree
 
     given: Context = context.obj
@@ -121,10 +121,10 @@ def releases(
 
     Example: imagebuilder releases rx7600xt --verify
     """
+    from imagebuilder.nodes.evidence.usage import find_usage
     from imagebuilder.nodes.references import find_channel_faults
     from imagebuilder.publish.find import open_tree
     from imagebuilder.publish.listing import HEADERS, list_releases, tell_forced, verify_releases
-    from imagebuilder.publish.usage import find_usage
 
     given: Context = context.obj
     place = open_tree(tree)

@@ -66,12 +66,12 @@ def report(
 
 def show_report(tree: Tree, found: Report, *, json: bool) -> None:
     """A report on stdout."""
-    from imagebuilder.report.as_json import report_json
     from imagebuilder.report.save import report_folder
     from imagebuilder.report.terminal import render_report
+    from imagebuilder.report.types import REPORT
 
     if json:
-        print_json(report_json(found))
+        print_json(REPORT.encode(found))
     else:
         where = report_folder(tree, found)
         print_text(render_report(found, colour=wants_colour(), place=where))

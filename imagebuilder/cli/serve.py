@@ -10,7 +10,7 @@ import typer
 
 from imagebuilder.cli.context import Context, print_text
 from imagebuilder.cli.names import TreeOption
-from imagebuilder.serve.config import Dhcp, Nfs, Options
+from imagebuilder.serve.options import Dhcp, Nfs, Options
 from imagebuilder.tree import DEFAULT_TREE
 
 

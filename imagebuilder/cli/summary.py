@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from imagebuilder.image.types import Image, read_image
-from imagebuilder.proof.as_json import parse_proof
+from imagebuilder.proof.provenance.prove import find_summary
 from imagebuilder.proof.terminal import headline
 from imagebuilder.settings import Settings
 from imagebuilder.store.repository import Store
@@ -38,11 +38,14 @@ def render_image(image: Image) -> str:
         ("initrd", format_size(kernel.initrd.size)),
         ("root", f"{format_size(root.size)}, commit {root.commit[:16]}"),
         ("cmdline", image.cmdline),
-        *([("proof", headline(proof))] if (proof := parse_proof(image)) else []),
+        *([("proof", headline(proof))] if (proof := image.proof) else []),
+        *([("files", files)] if proof and (files := find_summary(proof)) else []),
+        *(("secret", f"{one.path}: {one.because}") for one in image.allow_secret or ()),
         *(
             ("note", f"source {source} is not the vendor's: {why}")
             for source, why in image.replaced.items()
         ),
+        *(("note", f"assumed, not proved: {device}") for device in image.assumed),
     ]
     by_layer = [
         (layer.title, format_size(layer.size), str(layer.files), layer.digest[:12])

@@ -16,7 +16,7 @@ from imagebuilder.tree import DEFAULT_TREE
 
 if TYPE_CHECKING:
     from imagebuilder.boot.machine import Machine
-    from imagebuilder.boot.stand import Stand
+    from imagebuilder.boot.server import BootServer
     from imagebuilder.ui import Ui
 
 
@@ -71,16 +71,16 @@ def test(
     Example: imagebuilder test rx7600xt
     """
     from imagebuilder.boot.gate import GateOptions, try_release
-    from imagebuilder.publish.find import ReleaseName as PublishedName
+    from imagebuilder.publish.channel.standing import release_standing
     from imagebuilder.publish.find import open_tree
-    from imagebuilder.publish.standing import release_standing
+    from imagebuilder.tree import ReleaseName as PublishedName
 
     given: Context = context.obj
     options = GateOptions(firmware, root, nodes, select, timeout)
 
-    def wait(stand: Stand, machines: Sequence[Machine]) -> None:
+    def wait(boot_server: BootServer, machines: Sequence[Machine]) -> None:
         if keep:
-            leave_running(stand, machines, given.ui)
+            leave_running(boot_server, machines, given.ui)
 
     place = open_tree(tree)
     overlays = given.settings.find_overlays()
@@ -92,11 +92,11 @@ def test(
         raise typer.Exit(1)
 
 
-def leave_running(stand: Stand, machines: Sequence[Machine], ui: Ui) -> None:
+def leave_running(boot_server: BootServer, machines: Sequence[Machine], ui: Ui) -> None:
     """Say how to get at the machines, and wait for Ctrl-C."""
-    for guest, machine in zip(stand.guests, machines, strict=True):
+    for guest, machine in zip(boot_server.guests, machines, strict=True):
         ui.note(f"{machine.name} runs still")
-        ui.note(f"  ssh      {stand.ssh_words(guest)}")
+        ui.note(f"  ssh      {boot_server.ssh_words(guest)}")
         ui.note(f"  console  sudo nc -U {machine.serial}")
         ui.note(f"  lines    {machine.console.log}")
     ui.note("Ctrl-C ends the test")

@@ -125,8 +125,8 @@ def build(
     Example: imagebuilder build rx7600xt --locked
     """
     from imagebuilder.cli.summary import render_summary
+    from imagebuilder.image.proof import check_proved
     from imagebuilder.pipeline import BuildOptions, build_profile
-    from imagebuilder.proof.types import check_proved
 
     given: Context = context.obj
     profile = chosen(profile, given, base, engine)
@@ -198,6 +198,8 @@ def print_plan(planned: Plan, *, explain: bool) -> None:
     count = len(planned.to_build)
     what = f"{count} of {len(planned.steps)} steps to build" if count else "nothing to build"
     print_text(f"{planned.profile}@{planned.version}: {what}")
+    for device in planned.assumed:
+        print_text(f"assumed, not proved: {device}")
 
 
 def plan_json(planned: Plan) -> dict[str, Json]:
@@ -215,4 +217,5 @@ def plan_json(planned: Plan) -> dict[str, Json]:
             }
             for s in planned.steps
         ],
+        "assumed": list(planned.assumed),
     }

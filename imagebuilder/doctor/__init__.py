@@ -26,8 +26,7 @@ from imagebuilder.doctor.host import (
 )
 from imagebuilder.doctor.inputs import examine_inputs, examine_site
 from imagebuilder.doctor.serve import examine_serve
-from imagebuilder.families.apt.engines.dib import DIB
-from imagebuilder.families.apt.engines.mkosi import MKOSI
+from imagebuilder.families.registry import families
 from imagebuilder.process import base_environment
 from imagebuilder.settings import Settings, find_home
 from imagebuilder.ui import table
@@ -39,12 +38,14 @@ def examine(settings: Settings, env: Mapping[str, str]) -> tuple[HostFinding, ..
     """Everything that can be known before the first step; waits at most for the mirrors (5 s)."""
     is_root = os.geteuid() == 0
     path = base_environment()["PATH"]
+    needs = [need for need in load_needs() if need.group not in SERVE_GROUPS]
+    tools = [engine.tool for family in families() for engine in family.engines.values()]
+    needed = {need.tool for need in needs}
     return (
         examine_python(sys.version_info[:3]),
-        *(examine_need(need, path) for need in load_needs() if need.group not in SERVE_GROUPS),
+        *(examine_need(need, path) for need in needs),
         examine_ansible(),
-        examine_engine(MKOSI),
-        examine_engine(DIB),
+        *(examine_engine(tool) for tool in tools if tool.program not in needed),
         examine_root(path, is_root=is_root),
         *examine_kernel(path, is_root=is_root),
         *examine_state(settings.state, is_root=is_root),

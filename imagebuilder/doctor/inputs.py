@@ -16,8 +16,9 @@ import requests
 
 from imagebuilder.doctor.finding import Health, HostFinding
 from imagebuilder.errors import Fault, ImagebuilderError, InputError
-from imagebuilder.families.apt.apt import keyring_package
-from imagebuilder.families.apt.mirrors import DEFAULTS, find_mirrors
+from imagebuilder.families.protocol import Family
+from imagebuilder.families.registry import families
+from imagebuilder.package_managers import manager_of
 from imagebuilder.recipe.model import ArchiveModel, BaseFile, SiteFile
 from imagebuilder.recipe.positions import load_document
 from imagebuilder.recipe.validate import ModelT, parse_model
@@ -42,51 +43,70 @@ class Probe:
 def examine_inputs(settings: Settings, env: Mapping[str, str]) -> tuple[HostFinding, ...]:
     """The mirrors, keyrings and clock that the bases of this project depend on."""
     site, _ = load_site(settings.site)  # its faults are examine_site's
-    try:
-        mirrors = find_mirrors(site.mirrors if site else {}, env)
-    except ImagebuilderError as error:
-        return tuple(HostFinding("mirrors", Health.PROBLEM, f.what, f.hint) for f in error.faults)
-    every = load_archives(settings.find_bases().values())
-    archives = tuple(archive for archive in every if not is_foreign(archive, mirrors))
-    probes = run_probes(mirrors, archives)
-    return (
-        *examine_mirrors(mirrors, archives, probes),
-        *examine_clock(probes),
-        *examine_keyrings(archives),
-        *examine_foreign(every, mirrors),
+    named = site.mirrors if site else {}
+    bases = tuple(settings.find_bases().values())
+    return tuple(
+        finding
+        for family in families()
+        if (archives := load_archives(family, bases))
+        for finding in examine_archives(family, archives, named, env)
     )
 
 
-def is_foreign(archive: ArchiveModel, mirrors: Mapping[str, str]) -> bool:
+def examine_archives(
+    family: Family,
+    every: Sequence[ArchiveModel],
+    site: Mapping[str, str],
+    env: Mapping[str, str],
+) -> tuple[HostFinding, ...]:
+    """What the bases of one package manager depend on; `site` are the site file's mirrors."""
+    try:
+        mirrors = family.find_mirrors(site, env)
+    except ImagebuilderError as error:
+        return tuple(HostFinding("mirrors", Health.PROBLEM, f.what, f.hint) for f in error.faults)
+    archives = tuple(archive for archive in every if not is_foreign(family, archive, mirrors))
+    probes = run_probes(family, mirrors, archives)
+    return (
+        *examine_mirrors(family, mirrors, archives, probes),
+        *examine_clock(probes),
+        *examine_keyrings(archives),
+        *examine_foreign(family, every, mirrors),
+    )
+
+
+def is_foreign(family: Family, archive: ArchiveModel, mirrors: Mapping[str, str]) -> bool:
     """Whether it is of a distribution that this host has nothing to do with: neither a mirror nor
     the keyring.  Its own archive is taken then, and nobody has to build on it.
     """
-    known = archive.mirror in mirrors or archive.mirror not in DEFAULTS
+    known = archive.mirror in mirrors or archive.mirror not in family.default_mirrors
     return not (known or Path(archive.keyring).is_file())
 
 
 def examine_foreign(
-    archives: Sequence[ArchiveModel], mirrors: Mapping[str, str]
+    family: Family, archives: Sequence[ArchiveModel], mirrors: Mapping[str, str]
 ) -> tuple[HostFinding, ...]:
     """What bases of other distributions would want, for those who build on them."""
-    foreign = {archive.keyring for archive in archives if is_foreign(archive, mirrors)}
+    foreign = {archive.keyring for archive in archives if is_foreign(family, archive, mirrors)}
     return tuple(
         HostFinding(
             Path(keyring).name,
             Health.OK,
             f"{keyring} does not exist; only bases of that distribution need it: "
-            f"apt install {keyring_package(Path(keyring))}",
+            f"install {family.keyring_package(Path(keyring))}",
         )
         for keyring in sorted(foreign)
     )
 
 
-def load_archives(bases: Iterable[Path]) -> tuple[ArchiveModel, ...]:
-    """The archives of every valid base; `imagebuilder plan` says what is wrong with others."""
+def load_archives(family: Family, bases: Iterable[Path]) -> tuple[ArchiveModel, ...]:
+    """The archives of each valid base that `family` makes; `imagebuilder plan` says what is wrong
+    with others.
+    """
     found: list[ArchiveModel] = []
     for path in bases:
         base, _ = load_checked(path, BaseFile)
-        found.extend(base.archives if base else ())
+        if base and manager_of(base.distribution).name == family.name:
+            found.extend(base.archives)
     return tuple(found)
 
 
@@ -105,9 +125,11 @@ def load_checked(path: Path, model: type[ModelT]) -> tuple[ModelT | None, tuple[
     return found if whole else None, tuple(faults)
 
 
-def run_probes(mirrors: Mapping[str, str], archives: Sequence[ArchiveModel]) -> tuple[Probe, ...]:
+def run_probes(
+    family: Family, mirrors: Mapping[str, str], archives: Sequence[ArchiveModel]
+) -> tuple[Probe, ...]:
     """Ask every mirror for every suite the bases name, all at the same time."""
-    named = {**DEFAULTS, **mirrors}
+    named = {**family.default_mirrors, **mirrors}
     wanted = {
         (archive.mirror, suite, archive.snapshot): named[archive.mirror]
         for archive in archives
@@ -117,7 +139,9 @@ def run_probes(mirrors: Mapping[str, str], archives: Sequence[ArchiveModel]) -> 
     with ThreadPoolExecutor(max_workers=8) as pool:
         return tuple(
             pool.map(
-                lambda item: run_probe(item[0][0], item[0][1], fill_in(item[1], item[0][2])),
+                lambda item: run_probe(
+                    family, item[0][0], item[0][1], fill_in(item[1], item[0][2])
+                ),
                 sorted(wanted.items()),
             )
         )
@@ -128,17 +152,15 @@ def fill_in(address: str, snapshot: str) -> str:
     return address.replace("{snapshot}", snapshot).rstrip("/")
 
 
-def run_probe(mirror: str, suite: str, root: str) -> Probe:
-    """Ask for the head of the suite's InRelease file; `root` is the archive's address."""
-    shown = without_secret(root)
+def run_probe(family: Family, mirror: str, suite: str, root: str) -> Probe:
+    """Ask for the head of the suite's index; `root` is the archive's address."""
+    shown, index = without_secret(root), family.suite_index(suite)
     if root.startswith("file:"):
-        there = Path(urlsplit(root).path, "dists", suite, "InRelease").is_file()
+        there = Path(urlsplit(root).path, index).is_file()
         what = f"{shown} has {suite}" if there else f"{shown} has no {suite}"
         return Probe(mirror, suite, Health.OK if there else Health.WARNING, what)
     try:
-        answer = requests.head(
-            f"{root}/dists/{suite}/InRelease", timeout=TIMEOUT, allow_redirects=True
-        )
+        answer = requests.head(f"{root}/{index}", timeout=TIMEOUT, allow_redirects=True)
     except requests.Timeout:
         return Probe(
             mirror, suite, Health.PROBLEM, f"{shown} did not answer within {TIMEOUT:.0f} s"
@@ -174,13 +196,15 @@ def find_skew(date: str, now: float) -> float | None:
 
 
 def examine_mirrors(
-    mirrors: Mapping[str, str], archives: Sequence[ArchiveModel], probes: Sequence[Probe]
+    family: Family,
+    mirrors: Mapping[str, str],
+    archives: Sequence[ArchiveModel],
+    probes: Sequence[Probe],
 ) -> tuple[HostFinding, ...]:
-    unknown = sorted({archive.mirror for archive in archives} - set(mirrors) - set(DEFAULTS))
-    missing = (
-        HostFinding(name, Health.PROBLEM, "this host's apt sources do not contain it", MIRROR_MEND)
-        for name in unknown
-    )
+    known = {*mirrors, *family.default_mirrors}
+    unknown = sorted({archive.mirror for archive in archives} - known)
+    what = f"this host's {family.name} sources do not contain it"
+    missing = (HostFinding(name, Health.PROBLEM, what, MIRROR_MEND) for name in unknown)
     answered = (
         HostFinding(p.mirror, p.level, p.what, "" if p.level is Health.OK else MIRROR_MEND)
         for p in probes

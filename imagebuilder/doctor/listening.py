@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.doctor.finding import Health, HostFinding
+from imagebuilder.nodes.evidence.usage import NFS_PORT
 from imagebuilder.process import is_installed, run
-from imagebuilder.publish.usage import NFS_PORT
+from imagebuilder.serve.interface import Interface
 from imagebuilder.serve.nfs import RPCBIND_PORT
 from imagebuilder.serve.ports import ANYWHERE, Holder
-from imagebuilder.serve.wire import Wire
 
 Service = tuple[str, int]  # protocol and port
 # Programs of rpc(5) that an NFS server consists of.
@@ -29,7 +29,7 @@ KNOWN: Mapping[Service, str] = {
     ("tcp", RPCBIND_PORT): "rpcbind",
     ("udp", RPCBIND_PORT): "rpcbind",
 }
-FIREWALL = "let only {wire} reach {service} in the firewall"
+FIREWALL = "let only {interface} reach {service} in the firewall"
 VERSION_4 = "or vers3=n below [nfsd] in /etc/nfs.conf if no node mounts version 3"
 
 
@@ -57,27 +57,27 @@ def parse_rpcinfo(text: str) -> dict[Service, str]:
     }
 
 
-def find_place(holder: Holder, wire: Wire) -> Place | None:
+def find_place(holder: Holder, interface: Interface) -> Place | None:
     """Where a socket listens; None if only this host itself reaches it."""
     address = holder.address.strip("[]").removeprefix("::ffff:")
     if address.startswith("127.") or address == "::1" or holder.interface == "lo":
         return None
     if holder.interface:
-        return Place(holder.interface, holder.interface != wire.name)
+        return Place(holder.interface, holder.interface != interface.name)
     if holder.address in ANYWHERE:
         return Place("every address", is_wide=True)
-    return Place(address, address != str(wire.server))
+    return Place(address, address != str(interface.server))
 
 
 def examine_listeners(
-    wire: Wire, holders: Sequence[Holder], services: Mapping[Service, str]
+    interface: Interface, holders: Sequence[Holder], services: Mapping[Service, str]
 ) -> tuple[HostFinding, ...]:
     """A finding for each port of `services` that is open: whether only nodes reach it."""
     places: dict[Service, set[Place]] = {}
     programs: dict[Service, str] = {}
     for holder in holders:
         service = holder.protocol, holder.number
-        place = find_place(holder, wire)
+        place = find_place(holder, interface)
         if service in services and place:
             places.setdefault(service, set()).add(place)
             programs[service] = holder.program or programs.get(service, "")
@@ -91,13 +91,13 @@ def examine_listeners(
         group = (services[service], programs[service], frozenset(places[service]), is_wide)
         groups.setdefault(group if is_wide else (service,), []).append(service)
     return tuple(
-        listener(wire, group, services[group[0]], programs[group[0]], places[group[0]])
+        listener(interface, group, services[group[0]], programs[group[0]], places[group[0]])
         for group in groups.values()
     )
 
 
 def listener(
-    wire: Wire, group: Sequence[Service], purpose: str, program: str, places: set[Place]
+    interface: Interface, group: Sequence[Service], purpose: str, program: str, places: set[Place]
 ) -> HostFinding:
     name = name_ports(group)
     where = ", ".join(sorted({place.words for place in places}))
@@ -105,13 +105,16 @@ def listener(
     what = f"{name}, {purpose}{who}: listens on {where}"
     if not any(place.is_wide for place in places):
         return HostFinding("listening", Health.OK, what)
-    mend = FIREWALL.format(wire=wire.name, service=name)
+    mend = FIREWALL.format(interface=interface.name, service=name)
     if purpose == "NFS":
-        mend = f"host={wire.server} below [nfsd] in /etc/nfs.conf, or {mend}"
+        mend = f"host={interface.server} below [nfsd] in /etc/nfs.conf, or {mend}"
     elif purpose in ("mountd", "lockd", "statd"):
         mend = f"{mend}, {VERSION_4}"
     return HostFinding(
-        "listening", Health.WARNING, f"{what}: networks other than {wire.network} reach it", mend
+        "listening",
+        Health.WARNING,
+        f"{what}: networks other than {interface.network} reach it",
+        mend,
     )
 
 

@@ -14,8 +14,9 @@ from imagebuilder.doctor.host import SERVE_GROUPS, examine_need, load_needs, nea
 from imagebuilder.doctor.listening import examine_listeners, find_rpc_services
 from imagebuilder.errors import Fault, ImagebuilderError
 from imagebuilder.process import base_environment, is_installed
-from imagebuilder.serve.config import Dhcp, Nfs, ServeConfig
+from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.discover import find_dhcp_servers
+from imagebuilder.serve.interface import Interface, find_interface
 from imagebuilder.serve.ipxe import (
     FOLDERS,
     choose_boot_files,
@@ -23,7 +24,7 @@ from imagebuilder.serve.ipxe import (
     missing_architectures,
 )
 from imagebuilder.serve.nfs import has_ganesha, kernel_serves
-from imagebuilder.serve.own import describe_own, find_own
+from imagebuilder.serve.options import Dhcp, Nfs
 from imagebuilder.serve.ports import find_holders, port_faults
 from imagebuilder.serve.prepare import (
     WEB_USERS,
@@ -31,7 +32,7 @@ from imagebuilder.serve.prepare import (
     find_closed,
     find_user,
 )
-from imagebuilder.serve.wire import Wire, find_wire
+from imagebuilder.serve.running import describe_own, find_own
 from imagebuilder.tree import Tree
 
 UFW = Path("/etc/ufw/ufw.conf")
@@ -45,7 +46,7 @@ def examine_serve(tree: Tree, interface: str) -> tuple[HostFinding, ...]:
         *(examine_need(need, path) for need in needs if need.group == "serve"),
         examine_ipxe(),
         examine_nfs(running=kernel_serves()),
-        *(examine_wire(tree, interface) if is_installed("ip") and is_installed("ss") else ()),
+        *(examine_interface(tree, interface) if is_installed("ip") and is_installed("ss") else ()),
         *examine_tree(tree, is_root=os.geteuid() == 0),
         *examine_firewall(read_ufw(UFW)),
     )
@@ -79,21 +80,21 @@ def examine_nfs(*, running: bool | None) -> HostFinding:
     )  # fmt: skip
 
 
-def examine_wire(tree: Tree, interface: str) -> tuple[HostFinding, ...]:
+def examine_interface(tree: Tree, name: str) -> tuple[HostFinding, ...]:
     """The interface, its ports, and who else gives addresses on it."""
-    if not interface:
+    if not name:
         mend = "imagebuilder doctor --serve --interface …"
         return (HostFinding("wire", Health.WARNING, "no interface was named", mend),)
     try:
-        wire = find_wire(interface)
+        interface = find_interface(name)
     except ImagebuilderError as error:
         return tuple(problem("wire", fault) for fault in error.faults)
-    carrier = "" if wire.has_carrier else ", but has no carrier: is the cable plugged in?"
-    level = Health.OK if wire.has_carrier else Health.WARNING
+    carrier = "" if interface.has_carrier else ", but has no carrier: is the cable plugged in?"
+    level = Health.OK if interface.has_carrier else Health.WARNING
     return (
-        HostFinding("wire", level, f"{wire.name} has {wire.address}{carrier}"),
-        *examine_ports(tree, wire),
-        examine_servers(wire, is_root=os.geteuid() == 0),
+        HostFinding("wire", level, f"{interface.name} has {interface.address}{carrier}"),
+        *examine_ports(tree, interface),
+        examine_servers(interface, is_root=os.geteuid() == 0),
     )
 
 
@@ -102,21 +103,21 @@ def problem(subject: str, fault: Fault) -> HostFinding:
     return HostFinding(subject, Health.PROBLEM, f"{fault.where}: {fault.what}", fault.hint)
 
 
-def examine_ports(tree: Tree, wire: Wire) -> tuple[HostFinding, ...]:
+def examine_ports(tree: Tree, interface: Interface) -> tuple[HostFinding, ...]:
     """Who has a port that serve would want with full DHCP, and who can reach what listens."""
     nfs = Nfs.GANESHA if kernel_serves() is False else Nfs.KERNEL
     anything = (IPv4Address(1), IPv4Address(2))  # the ports do not depend on the pool
-    config = ServeConfig(tree, wire, tree.serve, nfs, (), pool=anything)
+    config = ServeConfig(tree, interface, tree.serve, nfs, (), pool=anything)
     holders = find_holders()
-    own = find_own(tree, wire, holders)
+    own = find_own(tree, interface, holders)
     foreign = [holder for holder in holders if holder not in own]
-    faults = port_faults(config.ports, config.server, wire.name, foreign)
+    faults = port_faults(config.ports, config.server, interface.name, foreign)
     wanted = {(port.protocol, port.number): port.purpose for port in config.ports}
-    listening = examine_listeners(wire, own, wanted) if own else ()
+    listening = examine_listeners(interface, own, wanted) if own else ()
     rpc = find_rpc_services()
     others = [holder for holder in foreign if (holder.protocol, holder.number) in rpc]
     if others or not own:
-        listening += examine_listeners(wire, others, rpc)
+        listening += examine_listeners(interface, others, rpc)
     if faults:
         return (*(problem("ports", fault) for fault in faults), *listening)
     numbers = ", ".join(sorted({str(port.number) for port in config.ports}, key=int))
@@ -125,19 +126,19 @@ def examine_ports(tree: Tree, wire: Wire) -> tuple[HostFinding, ...]:
     return (HostFinding("ports", Health.OK, f"{numbers} {free} at {config.server}"), *listening)
 
 
-def examine_servers(wire: Wire, *, is_root: bool) -> HostFinding:
+def examine_servers(interface: Interface, *, is_root: bool) -> HostFinding:
     """Other DHCP servers on the wire."""
     if not is_root:
         return HostFinding(
             "dhcp", Health.OK, "could not check for other DHCP servers: this needs root"
         )
-    servers = find_dhcp_servers(wire)
+    servers = find_dhcp_servers(interface)
     if servers:
-        what = f"{describe(servers)} gives addresses on {wire.name}"
+        what = f"{describe(servers)} gives addresses on {interface.name}"
         return HostFinding(
             "dhcp", Health.WARNING, what, f"serve --dhcp {Dhcp.PROXY} works beside it"
         )
-    return HostFinding("dhcp", Health.OK, f"there is no other DHCP server on {wire.name}")
+    return HostFinding("dhcp", Health.OK, f"there is no other DHCP server on {interface.name}")
 
 
 def examine_tree(tree: Tree, *, is_root: bool) -> tuple[HostFinding, ...]:

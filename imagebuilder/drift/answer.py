@@ -11,12 +11,12 @@ from imagebuilder.drift.nodes import drift_of_nodes
 from imagebuilder.drift.profiles import drift_of_profile
 from imagebuilder.drift.types import NodeDrift, ProfileDrift, Reboot
 from imagebuilder.errors import Fault, InputError
+from imagebuilder.nodes.evidence.records import read_evidence
+from imagebuilder.nodes.evidence.tickets import nodes_by_mac
+from imagebuilder.nodes.evidence.usage import list_names, note_reports
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.references import find_profiles
 from imagebuilder.nodes.types import Node, Nodes
-from imagebuilder.publish.evidence import read_evidence
-from imagebuilder.publish.tickets import nodes_by_mac
-from imagebuilder.publish.usage import list_names, note_reports
 from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.settings import Settings
 from imagebuilder.store.repository import Store

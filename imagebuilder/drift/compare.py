@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from imagebuilder.drift.types import SAME, BootContent, DriftPart, DriftState, NodeBoot
 from imagebuilder.image.diff import versions
 from imagebuilder.image.types import Image
-from imagebuilder.nodes.given import Given
+from imagebuilder.nodes.config import NodeConfig
 from imagebuilder.ui import format_count
 
 MOST = 3  # packages that are named; `diff` names all
@@ -105,7 +105,7 @@ def compare_words(old: NodeBoot, new: NodeBoot) -> DriftPart:
     return changes(*told) if told else SAME
 
 
-def kind_of(boot: NodeBoot, given: Given) -> str:
+def kind_of(boot: NodeBoot, given: NodeConfig) -> str:
     return given.root or (boot.content.image.boot.root if boot.content else "what its release says")
 
 

@@ -8,18 +8,17 @@ from functools import cache
 from imagebuilder.drift.types import BootContent
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.image.types import Image, find_image, read_image
-from imagebuilder.publish.content import release_digests
-from imagebuilder.publish.find import ReleaseName
+from imagebuilder.publish.release.content import release_digests
 from imagebuilder.store.repository import ImageRef, Store
-from imagebuilder.tree import Tree
+from imagebuilder.tree import ReleaseName, Tree
 
 SUM = "ContentChecksum:"
 
 
 def release_content(tree: Tree, release: ReleaseName) -> BootContent | None:
     """What nodes boot of a release; None when it is not there, or damaged."""
-    digests = release_digests(tree, release.profile, release.version)
-    image = find_image(tree.release(release.profile, release.version))
+    digests = release_digests(tree, release)
+    image = find_image(tree.release(release))
     if image is None or not (image.sums | {"root": image.root.commit}).items() <= digests.items():
         return None
     return find_content(Store(tree.repo), image)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
@@ -12,17 +11,15 @@ from imagebuilder.drift.content import release_content
 from imagebuilder.drift.types import PARTS, BootContent, DriftPart, DriftState, NodeBoot, NodeDrift
 from imagebuilder.errors import ImagebuilderError
 from imagebuilder.files import read_text
-from imagebuilder.nodes.given import Served, describe_given, read_given, read_served
+from imagebuilder.nodes.config import BootTarget, describe_config, read_config, read_served
+from imagebuilder.nodes.evidence.seen import Seen, find_seen
 from imagebuilder.nodes.identity import read_identity
-from imagebuilder.nodes.own import own_entries
+from imagebuilder.nodes.node_files import node_entries
 from imagebuilder.nodes.references import find_version
 from imagebuilder.nodes.scripts import node_words, render_node_script
-from imagebuilder.nodes.seen import DamagedRecordError
 from imagebuilder.nodes.types import Node, Nodes
-from imagebuilder.publish.find import ReleaseName
-from imagebuilder.publish.seen import Seen, read_seen
 from imagebuilder.rootkind import FORMAT_OF, IN_MEMORY, packed_file
-from imagebuilder.tree import Tree
+from imagebuilder.tree import ReleaseName, Tree
 
 Contents = Callable[[ReleaseName], BootContent | None]
 
@@ -44,7 +41,7 @@ def drift_of_nodes(tree: Tree, nodes: Nodes, chosen: Sequence[Node]) -> list[Nod
 
 
 def drift_of_node(tree: Tree, nodes: Nodes, node: Node, content_of: Contents) -> NodeDrift:
-    seen = find_seen(tree, node)
+    seen = next(iter(find_seen(tree, node.macs)), None)
     mac = seen.mac if seen else node.macs[0]
     served = read_served(tree, mac)
     following = find_next(tree, served) if served else None
@@ -66,12 +63,14 @@ def drift_of_node(tree: Tree, nodes: Nodes, node: Node, content_of: Contents) ->
 
 def last_boot(tree: Tree, seen: Seen, content_of: Contents) -> NodeBoot:
     ungiven = LOST if seen.given else UNTOLD
-    return NodeBoot(seen.release, content_of(seen.release), read_given(tree, seen.given), ungiven)
+    return NodeBoot(seen.release, content_of(seen.release), read_config(tree, seen.given), ungiven)
 
 
-def next_boot(tree: Tree, release: ReleaseName, served: Served, content_of: Contents) -> NodeBoot:
+def next_boot(
+    tree: Tree, release: ReleaseName, served: BootTarget, content_of: Contents
+) -> NodeBoot:
     """What it would boot now: `release`, by the script that is `served`."""
-    given = read_given(tree, served.given)
+    given = read_config(tree, served.given)
     return NodeBoot(release, content_of(release), given, f"{OLD_SCRIPT}: {APPLY}")
 
 
@@ -80,20 +79,10 @@ def all_parts(state: DriftState, why: str) -> dict[str, DriftPart]:
     return dict.fromkeys(PARTS, DriftPart(state, (why,)))
 
 
-def find_seen(tree: Tree, node: Node) -> Seen | None:
-    """What the node's NIC that booted last told; None when none ever did, or it is damaged."""
-    found: list[Seen] = []
-    for mac in node.macs:
-        with contextlib.suppress(DamagedRecordError):
-            if seen := read_seen(tree.seen(mac)):
-                found.append(seen)
-    return max(found, key=lambda seen: seen.last, default=None)
-
-
-def find_next(tree: Tree, served: Served) -> ReleaseName | None:
+def find_next(tree: Tree, served: BootTarget) -> ReleaseName | None:
     """The release that a script leads to; None when there is none."""
     version = served.version or find_version(tree, served.profile, served.channel)
-    there = version and tree.release(served.profile, version).is_dir()
+    there = version and tree.release(ReleaseName(served.profile, version)).is_dir()
     return ReleaseName(served.profile, version) if there else None
 
 
@@ -110,12 +99,11 @@ def find_lack(tree: Tree, boot: NodeBoot) -> Iterator[str]:
     kind = kind_of(boot, boot.given) if boot.given else ""
     if kind not in FORMAT_OF:
         return
-    profile, version = boot.release.profile, boot.release.version
-    packed = tree.release(profile, version) / packed_file(kind)
-    if not (packed if kind in IN_MEMORY else tree.shared_squashfs(profile, version)).is_file():
+    packed = tree.release(boot.release) / packed_file(kind)
+    if not (packed if kind in IN_MEMORY else tree.shared_squashfs(boot.release)).is_file():
         yield (
             f"its next boot would fail: root over {kind} needs {packed.name}, which "
-            f"{boot.release} does not have: imagebuilder publish {profile}@{version} packs it"
+            f"{boot.release} does not have: imagebuilder publish {boot.release} packs it"
         )
 
 
@@ -123,9 +111,9 @@ def is_applied(tree: Tree, nodes: Nodes, node: Node, mac: str) -> bool:
     """Whether what is served for a NIC is what nodes.yaml and the node's folder say now."""
     try:
         identity = read_identity(tree.kept_node(node.name))
-        entries = own_entries(node, nodes.nodes, identity, tree.path)
+        entries = node_entries(node, nodes.nodes, identity, tree.path)
         words = node_words(node, identity.machine_id)
-        given = describe_given(node, words, entries)
+        given = describe_config(node, words, entries)
         script = render_node_script(node, mac, identity.machine_id, given.name)
         return read_text(tree.served_node(mac) / "boot.ipxe") == script
     except (OSError, ImagebuilderError):

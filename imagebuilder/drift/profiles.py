@@ -15,10 +15,10 @@ from imagebuilder.errors import ImagebuilderError
 from imagebuilder.nodes.references import find_version
 from imagebuilder.pipeline import plan_of
 from imagebuilder.plan import Plan
-from imagebuilder.publish.find import ReleaseName, check_channels
+from imagebuilder.publish.find import check_channels
 from imagebuilder.settings import Settings
 from imagebuilder.store.repository import ImageRef, Store
-from imagebuilder.tree import CANDIDATE, STABLE, Tree
+from imagebuilder.tree import CANDIDATE, STABLE, ReleaseName, Tree
 
 DAMAGED = "it cannot be read"
 
@@ -48,7 +48,7 @@ def drift_of_profile(tree: Tree, settings: Settings, profile: str) -> ProfileDri
         stable=str(ReleaseName(profile, stable)) if stable else "",
         candidate=other,
         image=Other(image.name, tell(base, image_content(store, image))) if image else None,
-        published=image is not None and tree.release(profile, image.version).is_dir(),
+        published=image is not None and tree.release(ReleaseName(profile, image.version)).is_dir(),
         builds=recipe.builds,
         reasons=recipe.reasons,
         problem=recipe.problem,
@@ -76,7 +76,7 @@ def find_recipe(tree: Tree, profile: str, settings: Settings) -> RecipeState:
         return RecipeState(
             problem="; ".join(f"{f.where}: {f.what}".lstrip(": ") for f in error.faults)
         )
-    there = plan.ready or tree.release(profile, plan.version).is_dir()
+    there = plan.ready or tree.release(ReleaseName(profile, plan.version)).is_dir()
     return RecipeState(f"{profile}@{plan.version}", () if there else reasons_of(plan))
 
 

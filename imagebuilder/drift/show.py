@@ -16,8 +16,8 @@ def render_drift(nodes: Sequence[NodeDrift], profiles: Sequence[ProfileDrift]) -
     blocks: list[str] = []
     if nodes:
         blocks.append(table([row(node) for node in nodes], HEADERS))
-    blocks += ["\n".join(told) for node in nodes if (told := list(tell_node(node)))]
-    blocks += ["\n".join(tell_profile(profile)) for profile in profiles]
+    blocks += ["\n".join(told) for node in nodes if (told := list(render_node(node)))]
+    blocks += ["\n".join(render_profile(profile)) for profile in profiles]
     return "\n\n".join(blocks) or "no nodes and nothing published"
 
 
@@ -30,7 +30,7 @@ def row(node: NodeDrift) -> tuple[str, ...]:
     return node.node, running, following, *states, str(node.reboot)
 
 
-def tell_node(node: NodeDrift) -> Iterator[str]:
+def render_node(node: NodeDrift) -> Iterator[str]:
     """Why, part by part; a reason that holds for all parts is told once."""
     reasons = {name: part.why for name, part in node.parts.items() if part.state != DriftState.SAME}
     if not reasons and not node.notes:
@@ -46,15 +46,15 @@ def tell_node(node: NodeDrift) -> Iterator[str]:
     yield from (f"  {note}" for note in node.notes)
 
 
-def tell_profile(profile: ProfileDrift) -> Iterator[str]:
+def render_profile(profile: ProfileDrift) -> Iterator[str]:
     yield f"{profile.profile}: nodes get {profile.stable or 'nothing, there is no stable release'}"
     if profile.candidate:
-        yield from tell_other("candidate", profile.candidate)
+        yield from render_other("candidate", profile.candidate)
     if profile.image and profile.image.name != profile.stable:
         where = "" if profile.published else ", built and not published"
         same_as_candidate = profile.candidate and profile.candidate.name == profile.image.name
         if not same_as_candidate:
-            yield from tell_other(f"newest image{where},", profile.image)
+            yield from render_other(f"newest image{where},", profile.image)
     if profile.problem:
         yield f"  could not determine what the recipe builds now: {profile.problem}"
     elif profile.reasons:
@@ -68,7 +68,7 @@ def tell_profile(profile: ProfileDrift) -> Iterator[str]:
         yield f"  the recipe builds {profile.builds}, which is there"
 
 
-def tell_other(what: str, other: Other) -> Iterator[str]:
+def render_other(what: str, other: Other) -> Iterator[str]:
     if not other.differs:
         yield f"  {what} {other.name}: the same by content"
         return

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import InputError
+from imagebuilder.families.registry import family_of_distribution
 from imagebuilder.image.changes import FileDiff, diff_files
 from imagebuilder.image.diff import ImageDiff
-from imagebuilder.image.files import read_root
+from imagebuilder.image.files import CommittedRoot, read_root
 from imagebuilder.image.types import Image, find_image, read_image
 from imagebuilder.nodes.references import find_version
-from imagebuilder.publish.anchors import read_commit_of
-from imagebuilder.publish.find import ReleaseName, find_release, find_releases
+from imagebuilder.publish.find import find_release, find_releases
+from imagebuilder.publish.release.content import read_commit_of
 from imagebuilder.settings import Settings
 from imagebuilder.store.repository import Store
-from imagebuilder.tree import CHANNELS, Tree
+from imagebuilder.tree import CHANNELS, ReleaseName, Tree
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,8 @@ def of_channel(tree: Tree, profile: str, channel: str, name: str) -> ReleaseName
 
 def release_side(tree: Tree, release: ReleaseName) -> Side:
     """A release as a side.  Raises InputError when it is damaged."""
-    image = find_image(tree.release(release.profile, release.version))
-    if image is None or image.root.commit != read_commit_of(tree, release.profile, release.version):
+    image = find_image(tree.release(release))
+    if image is None or image.root.commit != read_commit_of(tree, release):
         raise InputError(
             "is not whole",
             where=str(release),
@@ -79,5 +80,11 @@ def release_side(tree: Tree, release: ReleaseName) -> Side:
 def compare_files(old: Side, new: Side, found: ImageDiff, glob: str) -> FileDiff:
     """The files that differ; those of packages that `found` has are told in a line."""
     names = (name for name, _, _ in found.packages)
-    before, after = (read_root(side.repo, side.image.root.commit) for side in (old, new))
+    before, after = map(read_side, (old, new))
     return diff_files(before, after, names, glob=glob)
+
+
+def read_side(side: Side) -> CommittedRoot:
+    """The root of a side.  Raises InputError when no family knows it, WorkError."""
+    family = family_of_distribution(side.image.distribution)
+    return read_root(side.repo, side.image.root.commit, family)

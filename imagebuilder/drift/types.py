@@ -9,8 +9,8 @@ from enum import StrEnum
 
 from imagebuilder.digest import Json
 from imagebuilder.image.types import Image
-from imagebuilder.nodes.given import Given
-from imagebuilder.publish.find import ReleaseName
+from imagebuilder.nodes.config import NodeConfig
+from imagebuilder.tree import ReleaseName
 
 PARTS = ("kernel", "root", "cmdline", "files")
 
@@ -49,7 +49,7 @@ class NodeBoot:
 
     release: ReleaseName
     content: BootContent | None
-    given: Given | None
+    given: NodeConfig | None
     ungiven: str = ""
 
 

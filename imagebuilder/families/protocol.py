@@ -3,7 +3,7 @@
 
     Recipe -- solve --> Solution -- (wheels, epochs: resolve.py) --> Lock
     Lock -- fetch --> pool -- bootstrap, install --> root -- installed, kernel_release --> facts
-    root, read from outside -- owners, shipped --> facts of the proof and of a comparison
+    root, read from outside -- shipped_files --> facts of the proof and of a comparison
 
 A family is a value without state.  Packages are locked by digest before anything is built: a build
 installs exactly these files, without a solver that chooses and without a network.
@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from imagebuilder.families.shipped import RootFiles, ShippedFile
 from imagebuilder.families.tool import Tool
 from imagebuilder.lock.changes import Suites
 from imagebuilder.lock.kept import Names
@@ -87,6 +88,40 @@ class Installed:
     whole: bool
 
 
+@dataclass(frozen=True)
+class SecretFile:
+    """Where a program may keep a secret: a pattern of whole paths, and of what tells it in them."""
+
+    name: str
+    path: str
+    holds: bytes
+
+
+@dataclass(frozen=True)
+class AnsibleSetup:
+    """What ansible-playbook finds in a root.
+
+    `facts` are those of the package manager, `versions` what os-release(5) of a suite says;
+    `kernel` matches the name of a kernel's package, with the release as first group.  `files` lie
+    in /run/imagebuilder/ansible while a playbook runs, with `environment`.
+    """
+
+    facts: Mapping[str, str]
+    versions: Mapping[str, str]
+    kernel: re.Pattern[str]
+    files: Mapping[str, str]
+    environment: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Unsigned:
+    """A line of a file by which packages without a good signature are installed, and how."""
+
+    path: str
+    line: int
+    what: str
+
+
 class Family(Protocol):
     """A package manager and the distributions it makes."""
 
@@ -115,7 +150,55 @@ class Family(Protocol):
         """Matches a line of an installation for each package, with its name as first group."""
         ...
 
+    @property
+    def database(self) -> str:
+        """The path in a root of the record of its packages."""
+        ...
+
+    @property
+    def list_packages(self) -> tuple[str, ...]:
+        """The command that prints in a root the names of its packages, a line each."""
+        ...
+
+    @property
+    def leftovers(self) -> tuple[str, ...]:
+        """Globs of what its programs leave in a root and write anew: locks, logs, caches."""
+        ...
+
+    @property
+    def site_files(self) -> tuple[str, ...]:
+        """Globs of what may name a site's accounts and proxies, which no image keeps."""
+        ...
+
+    @property
+    def secrets(self) -> tuple[SecretFile, ...]:
+        """Where a root of this family may have secrets that others have not."""
+        ...
+
+    @property
+    def on_host(self) -> tuple[str, ...]:
+        """What of the host an engine reads besides its programs, if it is there."""
+        ...
+
+    @property
+    def ansible(self) -> AnsibleSetup:
+        """What playbooks find in a root."""
+        ...
+
     # Recipe -> Lock
+
+    @property
+    def default_mirrors(self) -> Mapping[str, str]:
+        """Addresses of the distributions' own archives by name, for hosts that know no mirror."""
+        ...
+
+    def suite_index(self, suite: str) -> str:
+        """The path in an archive of what is read of a suite first."""
+        ...
+
+    def keyring_package(self, keyring: Path) -> str:
+        """The package of a host that has a keyring of the distributions."""
+        ...
 
     def find_mirrors(self, site: Mapping[str, str], env: Mapping[str, str]) -> Mapping[str, str]:
         """Addresses of archives by name: of the environment, the site file, this host's own."""
@@ -224,6 +307,42 @@ class Family(Protocol):
 
         Raises InputError unless it is exactly one.
         """
+        ...
+
+    # root, read from outside
+
+    def shipped_files(self, root: RootFiles) -> Mapping[str, ShippedFile]:
+        """Every path that a package of the root ships, whether it is there or not.
+
+        Where a folder at the top is a symlink, such as /lib, paths are those it leads to.  A folder
+        of several packages is said of one of them; the package manager's records of a package count
+        as its files.  Configuration files that a package no longer ships are included.
+        """
+        ...
+
+    def find_unsigned(self, root: RootFiles) -> Sequence[Unsigned]:
+        """Where the root is told to install packages that nobody it knows has signed."""
+        ...
+
+    def purl(self, package: LockedPackage, distribution: str, suite: str) -> str:
+        """The package URL (https://github.com/package-url/purl-spec) of a package.
+
+        A file of a source package has the architecture `source`.
+        """
+        ...
+
+    def package_with(self, path: str) -> str:
+        """The package that brings a firmware file (absolute path) or a library (by its name alone),
+        in words for a hint; "" when that is not known.
+        """
+        ...
+
+    def is_kernel_headers(self, package: str) -> bool:
+        """Whether `package` has the headers that modules are built with."""
+        ...
+
+    def is_kernel_package(self, package: str, release: str) -> bool:
+        """Whether `package` has the kernel `release`, or modules that were built with it."""
         ...
 
     def finalise(self) -> str:

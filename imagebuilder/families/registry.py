@@ -7,8 +7,9 @@ from functools import cache
 from importlib import import_module
 from typing import cast
 
+from imagebuilder.errors import InputError
 from imagebuilder.families.protocol import Family
-from imagebuilder.package_managers import PACKAGE_MANAGERS
+from imagebuilder.package_managers import PACKAGE_MANAGERS, manager_of
 from imagebuilder.recipe.types import Base
 
 
@@ -22,6 +23,20 @@ def find_family(name: str) -> Family:
 def family_of(base: Base) -> Family:
     """What makes roots of a base."""
     return find_family(base.package_manager)
+
+
+def family_of_distribution(distribution: str) -> Family:
+    """What made the roots of an image, by the distribution in its manifest.
+
+    Raises InputError for one of a package manager that is not installed here.
+    """
+    try:
+        return find_family(manager_of(distribution).name)
+    except KeyError:
+        raise InputError(
+            f"no package manager is installed that knows the distribution {distribution!r}",
+            hint="install the Python package that the image was built with",
+        ) from None
 
 
 def families() -> tuple[Family, ...]:

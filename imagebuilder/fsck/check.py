@@ -10,12 +10,12 @@ from imagebuilder.fsck.pool import check_pool
 from imagebuilder.fsck.store import check_store
 from imagebuilder.fsck.tree import check_tree
 from imagebuilder.fsck.types import Checked, together
-from imagebuilder.inventory import open_store
-from imagebuilder.locks import held
+from imagebuilder.locks import file_lock
 from imagebuilder.publish.find import open_tree
 from imagebuilder.rights import check_root
 from imagebuilder.settings import Settings
 from imagebuilder.store.repository import Store
+from imagebuilder.store.state import open_store
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
 
@@ -35,7 +35,7 @@ def check_all(settings: Settings, ui: Ui, place: Path, *, with_tree: bool, repai
         parts += check_state(settings, ui, tree, repair=repair)
     if with_tree:
         with ExitStack() as stack:
-            stack.enter_context(held(tree.lock("gc"), shared=not repair))
+            stack.enter_context(file_lock(tree.lock("gc"), shared=not repair))
             with ui.step("verify the tree"):
                 parts.append(check_tree(tree, repair=repair, donors=(there.path,)))
     return together(parts)
@@ -47,7 +47,7 @@ def check_state(settings: Settings, ui: Ui, tree: Tree, *, repair: bool) -> list
     def waiting() -> None:
         ui.note("another command uses the store: waiting for it")
 
-    with held(settings.state / "locks" / "gc", shared=not repair, waiting=waiting):
+    with file_lock(settings.state / "locks" / "gc", shared=not repair, waiting=waiting):
         with ui.step("verify the store"):
             donors = (tree.repo,)
             found = check_store(store, settings.state, repair=repair, donors=donors)

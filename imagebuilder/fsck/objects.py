@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from imagebuilder.files import keep_file, point_link
-from imagebuilder.publish.objects import (
+from imagebuilder.publish.release.objects import (
     DamagedObjectError,
     Hasher,
     object_path,
@@ -18,7 +18,7 @@ from imagebuilder.publish.objects import (
     read_folder,
     read_object,
 )
-from imagebuilder.publish.verify import file_sum
+from imagebuilder.publish.release.verify import file_sum
 from imagebuilder.store.upper import remove
 
 Name = tuple[str, str]  # checksum and kind

@@ -18,6 +18,7 @@ from imagebuilder.lock.file import load_lock
 from imagebuilder.lock.kept import CONTROL, NAMES, find_kept
 from imagebuilder.lock.pool import is_right
 from imagebuilder.lock.types import Lock
+from imagebuilder.package_managers import POOLS
 from imagebuilder.pipeline import mirrors_of
 from imagebuilder.recipe.load import load_recipe
 from imagebuilder.settings import Settings
@@ -31,9 +32,8 @@ Names = dict[str, str]  # what a person calls a file of the pool, by sha256
 
 def check_pool(settings: Settings, ui: Ui, *, repair: bool) -> Checked:
     """Verify every package, wheel, source and record.  The caller holds the lock of gc."""
-    debs, wheels = pool_folders(settings.state)
     locks = find_locks(settings)
-    files = list(pool_files(debs, wheels))
+    files = list(pool_files(settings.state))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         right = list(pool.map(lambda file: is_whole(*file), files))
     names = {sha256: name for lock in locks for sha256, name in names_of(lock).items()}
@@ -67,11 +67,11 @@ def find_locks(settings: Settings) -> list[Lock]:
     return found
 
 
-def pool_files(debs: Path, wheels: Path) -> Iterator[tuple[Path, str]]:
+def pool_files(state: Path) -> Iterator[tuple[Path, str]]:
     """Every file of the pool and the sha256 that its name says."""
-    for path in sorted(debs.glob("[!.]*")):
+    for path in (path for name in POOLS for path in sorted((state / name).glob("[!.]*"))):
         yield path, path.name.partition(".")[0]
-    for path in sorted(wheels.glob("[!.]*/*")):
+    for path in sorted((state / "wheels").glob("[!.]*/*")):
         yield path, path.parent.name
 
 
@@ -92,7 +92,6 @@ def names_of(lock: Lock) -> Names:
 
 def fetch_again(settings: Settings, ui: Ui, locks: list[Lock], wrong: set[str]) -> dict[str, str]:
     """Fetch the files of this sha256 that a lock names; why it failed, "" when it did not."""
-    debs, wheels = pool_folders(settings.state)
     said: dict[str, str] = {}
     for lock in locks:
         wanted = (wrong & names_of(lock).keys()) - {s for s, why in said.items() if not why}
@@ -105,8 +104,7 @@ def fetch_again(settings: Settings, ui: Ui, locks: list[Lock], wrong: set[str]) 
                 family_of(recipe.base),
                 mirrors_of(settings),
                 recipe.sources,
-                debs,
-                wheels,
+                *pool_folders(settings.state, recipe.base.package_manager),
                 settings.cache,
                 offline=False,
                 progress=PoolProgress(ui),

@@ -12,14 +12,13 @@ from imagebuilder.files import keep_file
 from imagebuilder.fsck.repository import check_repository, describe, left, take_all
 from imagebuilder.fsck.types import Checked, Damage
 from imagebuilder.nodes.references import find_channel_faults
-from imagebuilder.publish.anchors import ROOTS
-from imagebuilder.publish.content import find_file_faults, read_sums
-from imagebuilder.publish.find import ReleaseName, find_releases
-from imagebuilder.publish.roots import restore_tree
-from imagebuilder.publish.verify import find_changes
+from imagebuilder.publish.find import find_releases
+from imagebuilder.publish.release.content import ROOTS, find_file_faults, read_sums
+from imagebuilder.publish.release.roots import restore_tree
+from imagebuilder.publish.release.verify import find_changes
 from imagebuilder.store.repository import IMAGES, Store
 from imagebuilder.store.workplace import new_id, workplace
-from imagebuilder.tree import Tree
+from imagebuilder.tree import ReleaseName, Tree
 
 REPAIR = "imagebuilder fsck --tree --repair"
 
@@ -54,7 +53,7 @@ def check_tree(tree: Tree, *, repair: bool, donors: Sequence[Path]) -> Checked:
 
 def check_root(tree: Tree, release: ReleaseName, *, repair: bool) -> Iterator[Damage]:
     """What of a root is not as its commit has it."""
-    name, root = f"{release.profile}/{release.version}", tree.root(release.profile, release.version)
+    name, root = f"{release.profile}/{release.version}", tree.root(release)
     commit = Store(tree.repo).refs(ROOTS).get(name)
     what = f"release {release}"
     if commit is None:
@@ -78,7 +77,7 @@ def check_root(tree: Tree, release: ReleaseName, *, repair: bool) -> Iterator[Da
 
 def check_files(tree: Tree, release: ReleaseName, *, repair: bool) -> Iterator[Damage]:
     """What of the files of a release is not what was published."""
-    faults = find_file_faults(tree, release.profile, release.version, full=True)
+    faults = find_file_faults(tree, release, full=True)
     done = restore_files(tree, release, {Path(f.where) for f in faults}) if repair else set()
     for fault in faults:
         damage = Damage(f"release {release}", fault.what, fault.where, hint=fault.hint)
@@ -88,7 +87,7 @@ def check_files(tree: Tree, release: ReleaseName, *, repair: bool) -> Iterator[D
 
 def restore_files(tree: Tree, release: ReleaseName, wrong: set[Path]) -> set[Path]:
     """Put those files in their places again that the image has; which could be."""
-    folder = tree.release(release.profile, release.version)
+    folder = tree.release(release)
     commit = Store(tree.repo).refs(IMAGES).get(f"{release.profile}/{release.version}")
     done: set[Path] = set()
     try:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from imagebuilder import __version__
-from imagebuilder.decode import Opaque
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import WorkError
+from imagebuilder.families.registry import family_of
 from imagebuilder.image.make import LayerSize, make_image
+from imagebuilder.image.proof import Proof
 from imagebuilder.image.sbom import SbomSubject, render_sbom
 from imagebuilder.image.types import BootFile, Image, ImageKernel, encode_image
 from imagebuilder.lock.types import Lock
@@ -68,6 +69,7 @@ def draft_image(
         version=plan.version,
         digest=plan.root.digest,
         created=plan.epoch,
+        family=family_of(recipe.base),
         distribution=recipe.base.distribution,
         suite=recipe.base.suite,
     )
@@ -90,7 +92,7 @@ def reported(plan: Plan, records: Mapping[str, Record]) -> Mapping[str, Mapping[
     }
 
 
-def assemble_image(draft: Draft, plan: Plan, store: Store, *, proof: Opaque) -> ImageRef:
+def assemble_image(draft: Draft, plan: Plan, store: Store, *, proof: Proof) -> ImageRef:
     """Record the image: the draft with manifest.json, which has its proof, and build.json with
     what is true of this build only.
     """

@@ -58,12 +58,11 @@ def diff_files(
     `glob` (fnmatch; `*` also stands for slashes) only fitting paths count, and each is told.
     """
     changes = [c for c in compare_roots(old, new) if not glob or fnmatchcase(c.path, glob)]
-    wanted = {*packages} if not glob else set()
-    bare = {name.partition(":")[0] for name in wanted}
+    wanted = {name.partition(":")[0] for name in packages} if not glob else set()
     grouped: dict[str, list[Change]] = {}
     singles: list[Single] = []
     for change in changes:
-        if change.package in wanted or change.package in bare:
+        if change.package in wanted:
             grouped.setdefault(change.package, []).append(change)
         else:
             singles.append(Single(change, tell(change, old, new)))

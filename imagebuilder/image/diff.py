@@ -77,7 +77,7 @@ def versions(image: Image) -> dict[str, str]:
 
 
 def installed_sizes(image: Image) -> dict[str, int]:
-    """Installed bytes by `package:architecture`, as dpkg has them."""
+    """Installed bytes by `package:architecture`, as the package manager has them."""
     return {package.key: package.installed for package in image.packages}
 
 

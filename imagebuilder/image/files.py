@@ -3,7 +3,6 @@
 
 ostree ls -R -C     every name with mode, owner, size and checksum
 objects/            contents: in a bare repository each is a plain file
-/var/lib/dpkg/info  whose file it is
 """
 
 from __future__ import annotations
@@ -15,11 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.digest import digest_of_file
+from imagebuilder.families.protocol import Family
+from imagebuilder.root import follow_links
 from imagebuilder.store.repository import Store
 from imagebuilder.ui import format_size
 
 LINE = re.compile(r"(.)0?(\d{4}) (\d+) (\d+) +(\d+) ([0-9a-f]{64})(?: ([0-9a-f]{64}))? (/.*)")
-INFO = "/var/lib/dpkg/info/"
 COMPILED = re.compile(r"(.*)/__pycache__/([^/]+)\.cpython-[^/]+\.pyc")
 KINDS = {"-": "file", "d": "folder", "l": "link"}
 MOST_TEXT = 64 * 1024  # bytes of a file whose lines are compared
@@ -42,14 +42,35 @@ class File:
 
 @dataclass(frozen=True)
 class CommittedRoot:
-    """A root: the repository that has it, and everything in it by path."""
+    """A root: the repository that has it, what made it, and everything in it by path."""
 
     repo: Store
+    family: Family
     files: Mapping[str, File]
 
     def place(self, file: File) -> Path:
         """Where the content of a regular file lies."""
         return self.repo.path / "objects" / file.sum[:2] / f"{file.sum[2:]}.file"
+
+    def names(self, folder: str) -> list[str]:
+        """As Root.names()."""
+        top = f"{self.resolve(folder)}/"
+        below = (path.removeprefix(top) for path in self.files if path.startswith(top))
+        return sorted(name for name in below if "/" not in name)
+
+    def host(self, name: str) -> Path | None:
+        """As Root.host(), of a regular file."""
+        file = self.files.get(self.resolve(name) or "")
+        return self.place(file) if file and file.kind == "-" else None
+
+    def resolve(self, name: str) -> str | None:
+        """As Root.resolve()."""
+        return follow_links(name, self.link_at)
+
+    def link_at(self, name: str) -> str | None:
+        """As Root.link_at()."""
+        file = self.files.get(name)
+        return file.target if file else None
 
 
 @dataclass(frozen=True)
@@ -78,9 +99,10 @@ def size_of(file: File | None) -> int:
     return file.size if file and file.kind == "-" else 0
 
 
-def read_root(repo: Store, commit: str) -> CommittedRoot:
+def read_root(repo: Store, commit: str, family: Family) -> CommittedRoot:
     """Everything in the root `commit`.  Raises WorkError."""
-    return CommittedRoot(repo, dict(parse_listing(repo.ostree("ls", "-R", "-C", commit, "/"))))
+    listing = repo.ostree("ls", "-R", "-C", commit, "/")
+    return CommittedRoot(repo, family, dict(parse_listing(listing)))
 
 
 def parse_listing(text: str) -> Iterator[tuple[str, File]]:
@@ -100,10 +122,11 @@ def compare_roots(old: CommittedRoot, new: CommittedRoot) -> list[Change]:
     )
     if not paths:
         return []
-    owners = find_owners(old) | find_owners(new)
+    owners = {**old.family.shipped_files(old), **new.family.shipped_files(new)}
     return [
-        Change(path, old.files.get(path), new.files.get(path), owners.get(original(path), ""))
+        Change(path, old.files.get(path), new.files.get(path), owner.package if owner else "")
         for path in paths
+        for owner in (owners.get(original(path)),)
     ]
 
 
@@ -111,27 +134,6 @@ def original(path: str) -> str:
     """What a package ships for `path`: itself, or the source of Python's bytecode."""
     match = COMPILED.fullmatch(path)
     return f"{match[1]}/{match[2]}.py" if match else path.removesuffix("/__pycache__")
-
-
-def find_owners(root: CommittedRoot) -> dict[str, str]:
-    """The package of every path as dpkg has it, its own records of the package included."""
-    found: dict[str, str] = {}
-    for path, file in root.files.items():
-        if not path.startswith(INFO) or file.kind != "-":
-            continue
-        package = path.removeprefix(INFO).rpartition(".")[0]
-        if path.endswith(".list"):
-            listed = root.place(file).read_text(errors="replace").splitlines()
-            found |= {real_path(root, each): package for each in listed}
-        found[path] = package
-    return found
-
-
-def real_path(root: CommittedRoot, path: str) -> str:
-    """A path with the symlink that its first folder may be resolved: /lib is /usr/lib."""
-    first, _, rest = path.removeprefix("/").partition("/")
-    top = root.files.get(f"/{first}")
-    return f"/{top.target.strip('/')}/{rest}" if rest and top and top.kind == "l" else path
 
 
 def tell(change: Change, old: CommittedRoot, new: CommittedRoot) -> str:

@@ -70,6 +70,8 @@ def make_image(
         overlays=tuple(overlay.name for overlay in recipe.overlays),
         hardware=recipe.hardware,
         listens=recipe.listens,
+        grants=recipe.grants,
+        allow_secret=recipe.allow_secret,
         expectations=recipe.expectations,
         boot=ImageBoot(recipe.boot.root, plan.cmdline),
         root=ImageRoot(root, plan.root.digest, total(plan, sizes, slimmed)),

@@ -16,6 +16,8 @@ from urllib.parse import quote
 
 from imagebuilder import __version__
 from imagebuilder.digest import Json, digest_of
+from imagebuilder.families.protocol import Family
+from imagebuilder.lock.builds import files_of
 from imagebuilder.lock.types import (
     LockedBuild,
     LockedPackage,
@@ -33,15 +35,29 @@ class SbomSubject:
     """What the document is about.
 
     `digest` identifies the root; `created` is in seconds since 1970 (the epoch of the lock);
-    `distribution` and `suite` (`debian`, `trixie`) appear in package URLs.
+    `distribution` and `suite` (`debian`, `trixie`) appear in package URLs; `family` made the root.
     """
 
     profile: str
     version: str
     digest: str
     created: int
+    family: Family
     distribution: str
     suite: str
+
+    def purl(self, package: LockedPackage) -> str:
+        """The package URL of a package."""
+        return self.family.purl(package, self.distribution, self.suite)
+
+    def package_id(self, package: LockedPackage) -> str:
+        """The SPDX identifier of a package: that of package URLs for its kind is a part of it."""
+        kind = self.purl(package).removeprefix("pkg:").partition("/")[0]
+        return spdx_id(kind, package.name, package.sha256)
+
+    def origin(self, source: str, path: str) -> str:
+        """Where a package came from, in words."""
+        return f"{self.family.name} source {source}, {path}"
 
 
 def render_sbom(
@@ -55,7 +71,7 @@ def render_sbom(
     What `builds` are made of is not contained in the image: tools and sources are related to it.
     """
     contents = {
-        **{package_id(package): package_entry(package, subject) for package in packages},
+        **{subject.package_id(each): package_entry(each, subject) for each in packages},
         **{wheel_id(wheel): wheel_entry(wheel) for wheel in wheels},
     }
     ids = sorted(contents)
@@ -108,23 +124,23 @@ def image_entry(subject: SbomSubject) -> dict[str, Json]:
 
 
 def package_entry(package: LockedPackage, subject: SbomSubject) -> dict[str, Json]:
-    """A Debian package; `sourceInfo` says which apt source it came from, and where it was there."""
-    url = (
-        f"pkg:deb/{subject.distribution}/{quote(package.name)}@{quote(package.version, safe=':')}"
-        f"?arch={package.architecture}&distro={quote(subject.suite)}"
-    )
+    """A package; `sourceInfo` says which source it came from, and where it was there."""
     return {
-        **entry(package_id(package), package.name, package.version),
+        **entry(subject.package_id(package), package.name, package.version),
         **file_fields(package.path.rpartition("/")[2], package.sha256),
-        "externalRefs": [purl(url)],
-        "sourceInfo": f"apt source {package.source}, {package.path}",
+        "externalRefs": [purl(subject.purl(package))],
+        "sourceInfo": subject.origin(package.source, package.path),
     }
 
 
 def build_tools(builds: Sequence[LockedBuild], subject: SbomSubject) -> dict[str, dict[str, Json]]:
     """The packages and wheels of the trees of builds, by identifier."""
     return {
-        **{package_id(p): package_entry(p, subject) for build in builds for p in build.packages},
+        **{
+            subject.package_id(package): package_entry(package, subject)
+            for build in builds
+            for package in build.packages
+        },
         **{
             wheel_id(wheel): wheel_entry(wheel)
             for build in builds
@@ -135,18 +151,13 @@ def build_tools(builds: Sequence[LockedBuild], subject: SbomSubject) -> dict[str
 
 
 def source_entry(source: LockedSourcePackage, subject: SbomSubject) -> dict[str, Json]:
-    """A source package, by its .dsc, which names the other files with their checksums."""
-    version = quote(source.version, safe=":")
-    distro = quote(subject.suite)
-    url = (
-        f"pkg:deb/{subject.distribution}/{quote(source.name)}@{version}?arch=source&distro={distro}"
-    )
-    dsc = source.files[0]
+    """A source package, by its first file, which names the others with their checksums."""
+    first = source.files[0]
     return {
         **entry(source_id(source), source.name, source.version),
-        **file_fields(dsc.name, dsc.sha256),
-        "externalRefs": [purl(url)],
-        "sourceInfo": f"apt source {source.source}, {dsc.path}",
+        **file_fields(first.name, first.sha256),
+        "externalRefs": [purl(subject.purl(files_of(source)[0]))],
+        "sourceInfo": subject.origin(source.source, first.path),
         "primaryPackagePurpose": "SOURCE",
     }
 
@@ -195,11 +206,6 @@ def purl(url: str) -> Json:
 
 def relationship(one: str, kind: str, other: str) -> Json:
     return {"spdxElementId": one, "relationshipType": kind, "relatedSpdxElement": other}
-
-
-def package_id(package: LockedPackage) -> str:
-    """The SPDX identifier of a Debian package."""
-    return spdx_id("deb", package.name, package.sha256)
 
 
 def source_id(source: LockedSourcePackage) -> str:

@@ -18,18 +18,18 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue, StringConstraints
 
-from imagebuilder.decode import Opaque, decode_box, encode_box, parse_object, read_or_say
+from imagebuilder.decode import Amount, JsonFile, decode_box, parse_json, read_or_say
 from imagebuilder.errors import InputError
+from imagebuilder.image.proof import ManifestProof
 from imagebuilder.reasons import LayerRecord
 from imagebuilder.recipe.expectations import Expectations
-from imagebuilder.recipe.types import Hardware
+from imagebuilder.recipe.types import AllowedSecret, Grants, Hardware
 from imagebuilder.store.repository import ImageRef, Store
+from imagebuilder.tree import ReleaseName
 
-SCHEMA = 1
 HINT = "publish or build the image again; imagebuilder releases --verify shows what else is damaged"
 
-Bytes = Annotated[int, Field(ge=0, lt=1 << 63)]
-Seconds = Annotated[int, Field(ge=0, lt=1 << 33)]
+Epoch = Annotated[int, Field(ge=0, lt=1 << 33)]
 Text = Annotated[str, StringConstraints(max_length=65536)]
 
 
@@ -59,7 +59,7 @@ class BootFile:
     """The kernel or the initrd of an image; `size` in bytes."""
 
     sha256: Text
-    size: Bytes
+    size: Amount
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class ImageRoot:
 
     commit: Text
     layer: Text
-    size: Bytes
+    size: Amount
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,8 @@ class ImageSource:
 class ImageLayer(LayerRecord):
     """A layer with what it added: bytes and files."""
 
-    size: Bytes
-    files: Bytes
+    size: Amount
+    files: Amount
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ class ImagePackage:
     sha256: Text
     source: Text
     layer: Text
-    installed: Annotated[Bytes, Field(alias="installed-size")]
+    installed: Annotated[Amount, Field(alias="installed-size")]
 
     @property
     def key(self) -> str:
@@ -166,13 +166,12 @@ class Image:
     """An image, as its manifest describes it.
 
     `epoch` is in seconds since 1970; `slimmed` is what the step `slim` took out, in numbers;
-    `listens` are the ports its overlays declare; `proof` is for proof/as_json.py to read.
+    `listens` are the ports its overlays declare, `grants` what they open, by overlay.
     """
 
-    schema: int = SCHEMA
     profile: Text
     version: Text
-    epoch: Seconds
+    epoch: Epoch
     description: Text
     base: Text
     distribution: Text
@@ -188,15 +187,22 @@ class Image:
     packages: tuple[ImagePackage, ...]
     wheels: tuple[ImageWheel, ...]
     listens: tuple[Text, ...] | None = None
+    grants: Mapping[str, Grants] | None = None
+    allow_secret: Annotated[tuple[AllowedSecret, ...] | None, Field(alias="allow-secret")] = None
     expectations: Expectations | None = None
     slimmed: Mapping[str, int] | None = None
     builds: tuple[ImageBuild, ...] | None = None
-    proof: Opaque | None = None
+    proof: ManifestProof | None = None
+
+    @property
+    def release(self) -> ReleaseName:
+        """The release that it is published as."""
+        return ReleaseName(self.profile, self.version)
 
     @property
     def name(self) -> str:
         """`profile@version`."""
-        return f"{self.profile}@{self.version}"
+        return str(self.release)
 
     @property
     def cmdline(self) -> str:
@@ -215,6 +221,11 @@ class Image:
         for build in self.builds or ():
             parts += [*build.packages, *build.sources, *build.wheels]
         return {part.sha256 for part in parts}
+
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """The devices that nothing is known of, with the reason that its recipe gives."""
+        return tuple(device.assumption for device in self.hardware if device.assume)
 
     @property
     def replaced(self) -> dict[str, str]:
@@ -252,22 +263,18 @@ class Image:
         }
 
 
+MANIFEST = JsonFile(Image, 1, HINT)
+
+
 def encode_image(image: Image) -> str:
     """The manifest of an image: stable, readable, one line a value."""
-    box = encode_box(image, nulls=False)
+    box = MANIFEST.encode(image, nulls=False)
     return json.dumps(box, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def decode_image(content: bytes | str, where: str) -> Image:
     """The image with this manifest.  Raises InputError."""
-    value = parse_object(content, where, hint=HINT)
-    if value.get("schema", SCHEMA) != SCHEMA:
-        raise InputError(
-            f"is of schema {value['schema']}; this imagebuilder reads {SCHEMA}",
-            where=where,
-            hint="use the imagebuilder that wrote it, or a newer one",
-        )
-    return decode_box(Image, value, where, hint=HINT)
+    return MANIFEST.decode(parse_json(content, where, hint=HINT), where)
 
 
 def load_image(folder: Path) -> Image:

@@ -29,7 +29,7 @@ from imagebuilder.files import move_away, move_in, sync_all
 from imagebuilder.live.iso import CASPER, LiveIso, extract, read_iso
 from imagebuilder.live.seed import render_hook, render_meta_data, render_user_data
 from imagebuilder.lock.storage import check_free
-from imagebuilder.locks import held
+from imagebuilder.locks import file_lock
 from imagebuilder.nodes.files import refresh_menu
 from imagebuilder.process import run
 from imagebuilder.recipe.rules import NAME
@@ -110,7 +110,7 @@ def add_live(
         digest_of(seed),
         needed_memory(iso), time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     )  # fmt: skip
-    with held(tree.lock("live"), waiting=lambda: ui.note("waiting for another live add")):
+    with file_lock(tree.lock("live"), waiting=lambda: ui.note("waiting for another live add")):
         new = not folder.exists()
         if new:
             with ui.step(f"add {name}"), workplace(tree.path, new_id("live")) as place:
@@ -130,7 +130,7 @@ def list_lives(tree: Tree) -> tuple[Live, ...]:
 def remove_live(tree: Tree, name: str, ui: Ui) -> None:
     """Remove a live system: gone at once, then deleted.  Raises InputError."""
     folder = tree.http / "live" / check_name(name)
-    with held(tree.lock("live")):
+    with file_lock(tree.lock("live")):
         if not folder.is_dir():
             listed = ", ".join(live.name for live in list_lives(tree)) or "none"
             raise InputError(f"no live system {name}", hint=f"there are: {listed}")

@@ -39,10 +39,20 @@ def build_requests(recipe: Recipe) -> tuple[Request, ...]:
             file=overlay.path / OVERLAY_FILE,
             elsewhere=elsewhere(recipe),
             sources=build.source_packages,
+            layers=layers_below(recipe, overlay),
         )
         for overlay in recipe.overlays
         for build in overlay.builds
     )
+
+
+def layers_below(recipe: Recipe, overlay: Overlay) -> int:
+    """On how many layers, the base's among them, the builds of an overlay stand.
+
+    What an initrd is made from is built before the packages of later overlays are installed.
+    """
+    first = recipe.initrd_overlays
+    return 1 + len(first if overlay in first else recipe.overlays)
 
 
 def elsewhere(recipe: Recipe) -> str:

@@ -58,7 +58,7 @@ def load_lock(path: Path) -> Lock:
 
     Raises InputError when it is missing, is not a lock of this version, or was edited by hand.
     """
-    hint = again(os.fspath(path))
+    hint = relock_hint(os.fspath(path))
     try:
         text = read_or_say(path, hint).decode()
     except UnicodeDecodeError as error:
@@ -68,7 +68,7 @@ def load_lock(path: Path) -> Lock:
 
 def parse_lock(text: str, where: str) -> Lock:
     """The lock that `text` is; `where` names it in errors.  Raises InputError."""
-    hint = again(where)
+    hint = relock_hint(where)
     if not text.strip():
         raise InputError("is empty", where=where, hint=hint)
     given = parse_json(text, where, hint=hint_for(text, hint))
@@ -92,7 +92,7 @@ def parse_lock(text: str, where: str) -> Lock:
     return lock
 
 
-def again(where: str) -> str:
+def relock_hint(where: str) -> str:
     """The command that replaces a lock file."""
     return f"imagebuilder lock {Path(where).stem} writes a new one"
 

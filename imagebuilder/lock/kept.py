@@ -45,9 +45,10 @@ def aliases_in(unit: bytes) -> set[str]:
     return {name for line in ALIAS.findall(unit) for name in line.decode(errors="replace").split()}
 
 
-def kept(deb: Path, suffix: str, text: str) -> Content:
+def kept(package: Path, suffix: str, text: str) -> Content:
     """The file that keeps what was read of a package."""
-    return Content(deb.with_suffix(suffix), f"{digest_of_bytes(text.encode())}\n{text}".encode())
+    path = package.with_suffix(suffix)
+    return Content(path, f"{digest_of_bytes(text.encode())}\n{text}".encode())
 
 
 def find_kept(path: Path) -> str | None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The package pool: every file by its sha256.
 
-debs/<sha256>.deb              verified, complete or absent; the suffix is that of the package
-debs/<sha256>.control, .names  what was read of it (kept.py)
-debs/<sha256>.src              a file of a source package
+POOL/<sha256>.SUFFIX           a package; POOL and the suffix are those of its package manager
+POOL/<sha256>.control, .names  what was read of it (kept.py)
+POOL/<sha256>.src              a file of a source package
 wheels/<sha256>/<file name>    verified, complete or absent
 */.unfinished/                 what the next fetch continues, a file by its sha256
 """
@@ -25,7 +25,7 @@ from imagebuilder.lock.continued import PREFIX, keep_partial, kept_of, size_of
 from imagebuilder.lock.patience import Patience, Progress, size_below, watched
 from imagebuilder.lock.storage import check_free, storing
 from imagebuilder.lock.types import Lock, LockedPackage, LockedWheel
-from imagebuilder.locks import held
+from imagebuilder.locks import file_lock
 from imagebuilder.ui import format_count
 
 UNFINISHED = ".unfinished"
@@ -38,11 +38,11 @@ SPARE_BYTES = 64 << 20
 SHARE_BYTES = 50_000_000
 
 
-def package_path(debs: Path, package: LockedPackage) -> Path:
+def package_path(pool: Path, package: LockedPackage) -> Path:
     """Where a package, or a file of a source package, lies in the pool."""
     if package.architecture == SOURCE_ARCHITECTURE:
-        return debs / f"{package.sha256}.src"
-    return debs / f"{package.sha256}{PurePosixPath(package.path).suffix}"
+        return pool / f"{package.sha256}.src"
+    return pool / f"{package.sha256}{PurePosixPath(package.path).suffix}"
 
 
 def wheel_path(wheels: Path, wheel: LockedWheel) -> Path:
@@ -52,7 +52,7 @@ def wheel_path(wheels: Path, wheel: LockedWheel) -> Path:
 
 def missing_packages(
     lock: Lock,
-    debs: Path,
+    pool: Path,
     doubted: frozenset[str] = frozenset(),
     only: frozenset[str] | None = None,
 ) -> list[LockedPackage]:
@@ -62,7 +62,7 @@ def missing_packages(
         package
         for package in wanted.values()
         if (only is None or package.sha256 in only)
-        and not is_there(package_path(debs, package), package, doubted)
+        and not is_there(package_path(pool, package), package, doubted)
     ]
 
 
@@ -126,7 +126,7 @@ def adding(pool: Path, size: int) -> Iterator[Path]:
     folder = pool / UNFINISHED
     with storing(pool):
         pool.mkdir(parents=True, exist_ok=True)
-        with held(pool / ".lock"):
+        with file_lock(pool / ".lock"):
             sweep_unfinished(folder)
             size -= size_below(folder)
             check_free(

@@ -12,9 +12,10 @@ from pathlib import Path
 class Request:
     """What one layer asks for; `overlay` is "" for the base.
 
-    With `build`, it is what that build's tree has on top of all layers, and the `sources` that it
-    unpacks.  `file` is where the overlay writes its packages, by their names in Debian;
-    `elsewhere` the suite of another distribution, which may have them under others.
+    With `build`, it is what that build's tree has on top of the first `layers` layers (None: all),
+    and the `sources` that it unpacks.  `file` is where the overlay writes its packages, by their
+    names in Debian; `elsewhere` the suite of another distribution, which may have them under
+    others.
     """
 
     overlay: str
@@ -23,6 +24,7 @@ class Request:
     file: Path | None = None
     elsewhere: str = ""
     sources: tuple[str, ...] = ()
+    layers: int | None = None
 
     @property
     def name(self) -> str:

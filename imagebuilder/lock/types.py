@@ -27,7 +27,7 @@ class LockedPackage:
 
     @property
     def nevra(self) -> str:
-        """`name=version:architecture`, as apt's users read it."""
+        """`name=version:architecture`, for people."""
         return f"{self.name}={self.version}:{self.architecture}"
 
 
@@ -70,7 +70,7 @@ class LockedFile:
 
 @dataclass(frozen=True)
 class LockedSourcePackage:
-    """One source package; the .dsc is the first of `files`."""
+    """One source package; the first of `files` names the others."""
 
     name: str
     version: str
@@ -97,7 +97,7 @@ class LockedBuild:
 class LockedLayer:
     """What the base (`overlay == ""`) or one overlay adds to those before it.
 
-    `requested` is what the recipe asked for, `packages` what apt's solver chose, sorted by name.
+    `requested` is what the recipe asked for, `packages` what the solver chose, sorted by name.
     `epoch` (seconds) changes only when the packages of this layer or of one before it change.
     """
 

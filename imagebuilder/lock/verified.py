@@ -21,7 +21,7 @@ MOST_AT_ONCE = 4
 
 
 class Pool:
-    """The pool below `debs` and `wheels`.
+    """The pool below `packages` and `wheels`.
 
     expect() begins to read files in the background, in the order in which steps will take them;
     take() waits for them.  A file that is wrong or missing is fetched with `again`.  `fetched` are
@@ -30,13 +30,13 @@ class Pool:
 
     def __init__(
         self,
-        debs: Path,
+        packages: Path,
         wheels: Path,
         *,
         again: Again | None = None,
         fetched: frozenset[str] = frozenset(),
     ) -> None:
-        self.debs, self.wheels = debs, wheels
+        self.packages, self.wheels = packages, wheels
         self._again, self._fetched = again, fetched
         self._threads = ThreadPoolExecutor(min(MOST_AT_ONCE, os.cpu_count() or 1))
         self._read: dict[str, Future[bool]] = {}
@@ -56,7 +56,7 @@ class Pool:
         """Where a file lies."""
         if isinstance(file, LockedWheel):
             return wheel_path(self.wheels, file)
-        return package_path(self.debs, file)
+        return package_path(self.packages, file)
 
     def expect(self, files: Iterable[Locked]) -> None:
         """Begin to read `files`."""
@@ -87,7 +87,7 @@ class Pool:
 
     def _error(self, file: Locked) -> WorkError:
         path = self.path(file)
-        folder = self.wheels if isinstance(file, LockedWheel) else self.debs
+        folder = self.wheels if isinstance(file, LockedWheel) else self.packages
         if not path.exists():
             return WorkError(f"{name_of(file)} is not in the package pool {folder}")
         return WorkError(

@@ -2,7 +2,7 @@
 """Recipe + lock file + Release files -> the lock to go on with; solved only where it may differ.
 
     the lock file is the recipe's, every Release file is one that led to it  ->  it stays
-    else apt and pip choose anew:  the same  ->  it stays, and the Release files are noted
+    else all is chosen anew:       the same  ->  it stays, and the Release files are noted
                                    another   ->  a new lock
 
 A Release file is signed and names the digest of every list of its archive, so the same Release file

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from imagebuilder.errors import HostError, WorkError
 from imagebuilder.lock.changes import counted, render_change
-from imagebuilder.nightly.types import ProfileNight
+from imagebuilder.nightly.types import ProfileRun
 from imagebuilder.process import Completed, Word, run
 from imagebuilder.ui import format_count
 
@@ -49,7 +49,7 @@ class Checkout:
         return run(argv, cwd=self.folder, env={"HOME": home}, check=check)
 
 
-def commit_locks(locks: Path, profiles: Sequence[ProfileNight]) -> str:
+def commit_locks(locks: Path, profiles: Sequence[ProfileRun]) -> str:
     """Commit the lock files of `profiles` in the folder `locks`; the commit, "" without a change.
 
     Other changes of the checkout, staged ones too, stay as they are.  Raises HostError when it is
@@ -152,7 +152,7 @@ def author(checkout: Checkout) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def render_message(profiles: Sequence[ProfileNight]) -> str:
+def render_message(profiles: Sequence[ProfileRun]) -> str:
     """A subject, and what changed by profile; packages from security pockets come first."""
     names = ", ".join(profile.profile for profile in profiles)
     security = len({c.name for profile in profiles for c in profile.changes if c.security})
@@ -165,7 +165,7 @@ def render_message(profiles: Sequence[ProfileNight]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def render_changes(profile: ProfileNight) -> str:
+def render_changes(profile: ProfileRun) -> str:
     """One profile: its image, and a line a package."""
     lines = [f"  {render_change(change)}" for change in profile.changes]
     if len(lines) > MOST:

@@ -15,10 +15,8 @@ from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 
-from imagebuilder.decode import parse_json, read_bytes
 from imagebuilder.errors import Fault, InputError
-from imagebuilder.nightly.as_json import MEND, parse_night
-from imagebuilder.nightly.types import Ending, Night, ProfileNight
+from imagebuilder.nightly.types import NIGHTLY_RUN, Ending, NightlyRun, ProfileRun
 
 NIGHTS = "nights"
 SUFFIX = ".json"
@@ -45,11 +43,11 @@ BAD = frozenset({CellKind.FAILED, CellKind.CUT_OFF})
 class Cell:
     """A profile in a night; `number` is its place among the profiles of that night."""
 
-    night: Night
+    night: NightlyRun
     profile: str
     kind: CellKind
     number: int = 0
-    done: ProfileNight | None = None
+    done: ProfileRun | None = None
 
 
 @dataclass(frozen=True)
@@ -66,8 +64,8 @@ class ProfileHistory:
     streak: int
     well: bool
     stable: str
-    moved: Night | None
-    fresh: Night | None
+    moved: NightlyRun | None
+    fresh: NightlyRun | None
     behind: int
 
 
@@ -75,7 +73,7 @@ class ProfileHistory:
 class FoundNights:
     """Nights, oldest first, and what is wrong with those that cannot be read."""
 
-    nights: tuple[Night, ...]
+    nights: tuple[NightlyRun, ...]
     faults: tuple[Fault, ...] = ()
 
 
@@ -96,7 +94,7 @@ def month_of(id: str) -> str:  # noqa: A002
 
 
 def read_nights(folder: Path, ids: Sequence[str]) -> FoundNights:
-    nights: list[Night] = []
+    nights: list[NightlyRun] = []
     faults: list[Fault] = []
     for each in ids:
         try:
@@ -106,32 +104,31 @@ def read_nights(folder: Path, ids: Sequence[str]) -> FoundNights:
     return FoundNights(tuple(nights), tuple(faults))
 
 
-def load_nights(folder: Path) -> list[Night]:
+def load_nights(folder: Path) -> list[NightlyRun]:
     """Every night of a folder that can be read, oldest first."""
     return list(read_nights(folder, find_ids(folder)).nights)
 
 
-def load_night(path: Path) -> Night:
+def load_night(path: Path) -> NightlyRun:
     """The night in a file.  Raises InputError when it is damaged or another one."""
     try:
         found = path.stat()
         return parse_file(path, (found.st_ino, found.st_mtime_ns, found.st_size))
     except OSError as error:
         what = f"cannot be read: {error.strerror}"
-        raise InputError(what, where=os.fspath(path), hint=MEND) from error
+        raise InputError(what, where=os.fspath(path), hint=NIGHTLY_RUN.hint) from error
 
 
 @lru_cache(maxsize=128)  # a night reads the same sixty a dozen times
-def parse_file(path: Path, _state: tuple[int, int, int]) -> Night:
+def parse_file(path: Path, _state: tuple[int, int, int]) -> NightlyRun:
     """The same, once for each state of the file.  Raises OSError and InputError."""
-    value = parse_json(read_bytes(path), os.fspath(path), hint=MEND)
-    night = parse_night(value, os.fspath(path))
+    night = NIGHTLY_RUN.load(path)
     if night.id != path.stem:
-        raise InputError(f"is the night {night.id!r}", where=os.fspath(path), hint=MEND)
+        raise InputError(f"is the night {night.id!r}", where=os.fspath(path), hint=NIGHTLY_RUN.hint)
     return night
 
 
-def profiles_of(nights: Sequence[Night]) -> tuple[str, ...]:
+def profiles_of(nights: Sequence[NightlyRun]) -> tuple[str, ...]:
     """The profiles of these nights, newest first, as the newest has them and then older ones."""
     named = (
         name
@@ -141,7 +138,7 @@ def profiles_of(nights: Sequence[Night]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(named))
 
 
-def find_cell(night: Night, profile: str, *, runs: bool) -> Cell:
+def find_cell(night: NightlyRun, profile: str, *, runs: bool) -> Cell:
     """A profile in a night; `runs` says that an unfinished night is under way, not cut off."""
     for number, done in enumerate(night.profiles):
         if done.profile == profile:
@@ -151,12 +148,12 @@ def find_cell(night: Night, profile: str, *, runs: bool) -> Cell:
     return Cell(night, profile, CellKind.WAITING if runs else CellKind.CUT_OFF)
 
 
-def find_records(nights: Sequence[Night], *, runs: bool) -> tuple[ProfileHistory, ...]:
+def find_records(nights: Sequence[NightlyRun], *, runs: bool) -> tuple[ProfileHistory, ...]:
     """Every profile of these nights, newest first; `runs` says that the first is under way."""
     return tuple(find_record(nights, profile, runs=runs) for profile in profiles_of(nights))
 
 
-def find_record(nights: Sequence[Night], profile: str, *, runs: bool) -> ProfileHistory:
+def find_record(nights: Sequence[NightlyRun], profile: str, *, runs: bool) -> ProfileHistory:
     cells = tuple(
         find_cell(night, profile, runs=runs and number == 0) for number, night in enumerate(nights)
     )
@@ -184,7 +181,7 @@ def same(cells: Sequence[Cell], *, well: bool) -> Iterator[Cell]:
         yield cell
 
 
-def find_move(cells: Sequence[Cell]) -> tuple[str, Night | None]:
+def find_move(cells: Sequence[Cell]) -> tuple[str, NightlyRun | None]:
     """What is stable, and in which night it became so; `cells` newest first, all of them done."""
     stables = [cell.done.stable for cell in cells if cell.done]
     if not stables:
@@ -193,12 +190,12 @@ def find_move(cells: Sequence[Cell]) -> tuple[str, Night | None]:
     return stables[0], cells[other - 1].night if other else None
 
 
-def count_security(night: Night) -> int:
+def count_security(night: NightlyRun) -> int:
     """How many packages of a night came from a security pocket."""
     return sum(change.security for done in night.profiles for change in done.changes)
 
 
-def unchanged(night: Night) -> bool:
+def unchanged(night: NightlyRun) -> bool:
     """Whether a finished night has nothing to tell."""
     quiet = all(done.ending is Ending.UNCHANGED and not done.warnings for done in night.profiles)
     return night.finished and quiet and not night.warnings

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from imagebuilder.digest import Json
 from imagebuilder.lock.changes import PackageChange
-from imagebuilder.nightly.types import Ending, Night, ProfileNight
+from imagebuilder.nightly.types import Ending, NightlyRun, ProfileRun
 from imagebuilder.ui import format_count, format_duration, format_size, format_time
 from imagebuilder.untrusted import clean_lines
 
@@ -17,7 +17,7 @@ NAMED = 3  # profiles that failed are named in a headline, and how many more the
 LISTED = 40  # packages are listed in a message
 
 
-def headline(night: Night) -> str:
+def headline(night: NightlyRun) -> str:
     """The night in a line: `1 of 9 profiles failed (rx7600xt at test)`."""
     failed = [done for done in night.profiles if done.failed]
     total = max(len(night.planned), len(night.profiles))
@@ -41,12 +41,12 @@ def one_line(text: str) -> str:
     return " ".join(clean_lines(text).split())
 
 
-def night_of(night: Night) -> str:
+def night_of(night: NightlyRun) -> str:
     """When it began: `2026-11-22 02:41 UTC`."""
     return format_time(night.started)
 
 
-def security_changes(night: Night) -> dict[str, tuple[PackageChange, ...]]:
+def security_changes(night: NightlyRun) -> dict[str, tuple[PackageChange, ...]]:
     found = {
         done.profile: tuple(change for change in done.changes if change.security)
         for done in night.profiles
@@ -54,7 +54,7 @@ def security_changes(night: Night) -> dict[str, tuple[PackageChange, ...]]:
     return {profile: changes for profile, changes in found.items() if changes}
 
 
-def render_message(night: Night, page: Path) -> str:
+def render_message(night: NightlyRun, page: Path) -> str:
     """The night as plain text; `page` is the whole report."""
     lines = [
         f"{headline(night)}",
@@ -71,13 +71,13 @@ def render_message(night: Night, page: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def not_done(night: Night) -> list[str]:
+def not_done(night: NightlyRun) -> list[str]:
     """The profiles whose turn did not come."""
     done = {one.profile for one in night.profiles}
     return [name for name in night.planned if name not in done]
 
 
-def failed_lines(done: ProfileNight) -> Iterator[str]:
+def failed_lines(done: ProfileRun) -> Iterator[str]:
     """A profile that failed: where, what and what next."""
     yield f"{one_line(done.profile)}: FAILED at {done.stage}"
     if done.fault:
@@ -89,7 +89,7 @@ def failed_lines(done: ProfileNight) -> Iterator[str]:
     yield ""
 
 
-def done_lines(done: ProfileNight) -> Iterator[str]:
+def done_lines(done: ProfileRun) -> Iterator[str]:
     """A profile that did not."""
     what = [str(done.ending), done.version if done.ending is not Ending.UNCHANGED else ""]
     if done.changes:
@@ -100,7 +100,7 @@ def done_lines(done: ProfileNight) -> Iterator[str]:
     yield from (f"  warning: {one_line(text)}" for text in done.warnings)
 
 
-def security_lines(night: Night) -> Iterator[str]:
+def security_lines(night: NightlyRun) -> Iterator[str]:
     """What came from security pockets, each package once."""
     every = {str(c): c for changes in security_changes(night).values() for c in changes}
     if not every:
@@ -113,7 +113,7 @@ def security_lines(night: Night) -> Iterator[str]:
         yield f"  and {len(every) - LISTED} more"
 
 
-def webhook_json(night: Night, page: Path) -> dict[str, Json]:
+def webhook_json(night: NightlyRun, page: Path) -> dict[str, Json]:
     """What a webhook is given: `text` for chats, the rest for programs."""
     return {
         "text": f"imagebuilder: {headline(night)}",
@@ -129,7 +129,7 @@ def webhook_json(night: Night, page: Path) -> dict[str, Json]:
     }
 
 
-def profile_json(done: ProfileNight) -> Json:
+def profile_json(done: ProfileRun) -> Json:
     """A profile for a webhook; its changes as numbers."""
     return {
         "profile": done.profile,

@@ -28,7 +28,7 @@ from imagebuilder.nightly.history import (
     profiles_of,
 )
 from imagebuilder.nightly.message import headline, night_of
-from imagebuilder.nightly.types import Ending, Night, NightStage, ProfileNight
+from imagebuilder.nightly.types import Ending, NightlyRun, NightlyStage, ProfileRun
 from imagebuilder.report.page import LogEnd, Tile, show_log
 from imagebuilder.templates import templates
 from imagebuilder.ui import format_count, format_duration, format_size
@@ -69,7 +69,7 @@ MEANINGS: Mapping[CellKind, str] = {
 class StageSpan:
     """A stage of a profile; `left` and `width` of its bar are percent of all of them."""
 
-    stage: NightStage
+    stage: NightlyStage
     seconds: float
     left: float
     width: float
@@ -79,7 +79,7 @@ class StageSpan:
 @dataclass(frozen=True)
 class Card:
     cell: Cell
-    done: ProfileNight
+    done: ProfileRun
     spans: tuple[StageSpan, ...]
     security: tuple[PackageChange, ...]
     others: tuple[PackageChange, ...]
@@ -131,7 +131,7 @@ def month_page_of(month: str) -> str:
 
 
 def render_night_page(
-    night: Night, *, runs: bool, logs: Mapping[int, str], boots: Mapping[int, str]
+    night: NightlyRun, *, runs: bool, logs: Mapping[int, str], boots: Mapping[int, str]
 ) -> str:
     """The page of a night; `logs` and files of `boots` are by the place of a profile in it."""
     cards = [
@@ -155,7 +155,7 @@ def render_night_page(
 
 
 def render_index(
-    nights: Sequence[Night], *, faults: Sequence[Fault], months: Sequence[str], runs: bool
+    nights: Sequence[NightlyRun], *, faults: Sequence[Fault], months: Sequence[str], runs: bool
 ) -> str:
     """The history: `nights` newest first, which may be under way; links to the pages of `months`.
 
@@ -181,7 +181,7 @@ def render_index(
     )
 
 
-def render_month(month: str, nights: Sequence[Night]) -> str:
+def render_month(month: str, nights: Sequence[NightlyRun]) -> str:
     """The nights of a month, newest first; none of them is under way."""
     records = find_records(nights, runs=False)
     return (
@@ -191,7 +191,7 @@ def render_month(month: str, nights: Sequence[Night]) -> str:
     )
 
 
-def state(night: Night, *, runs: bool) -> str:
+def state(night: NightlyRun, *, runs: bool) -> str:
     words = headline(night).partition(" (")[0]
     if night.finished:
         return words
@@ -201,7 +201,7 @@ def state(night: Night, *, runs: bool) -> str:
     return f"running: {done} done{more}" if runs else f"cut off after {done}{more}"
 
 
-def tone(night: Night, *, runs: bool) -> str:
+def tone(night: NightlyRun, *, runs: bool) -> str:
     if any(done.failed for done in night.profiles):
         return "failed"
     if not night.finished:
@@ -209,7 +209,7 @@ def tone(night: Night, *, runs: bool) -> str:
     return "passed"
 
 
-def tiles(night: Night) -> list[Tile]:
+def tiles(night: NightlyRun) -> list[Tile]:
     well = sum(not done.failed for done in night.profiles)
     return [
         Tile("profiles went well", f"{well} of {len(profiles_of([night]))}"),
@@ -220,14 +220,14 @@ def tiles(night: Night) -> list[Tile]:
     ]
 
 
-def quiet_nights(nights: Sequence[Night]) -> int:
+def quiet_nights(nights: Sequence[NightlyRun]) -> int:
     """How many nights in a row had no failure; one that is under way does not count yet."""
     over = [night for number, night in enumerate(nights) if night.finished or number]
     return next((n for n, night in enumerate(over) if night.failed), len(over))
 
 
 def show_card(
-    cell: Cell, done: ProfileNight, logs: Mapping[int, str], boots: Mapping[int, str]
+    cell: Cell, done: ProfileRun, logs: Mapping[int, str], boots: Mapping[int, str]
 ) -> Card:
     log = logs.get(cell.number)
     beside = Path(done.log).name.startswith(f"{cell.night.id}.")
@@ -244,12 +244,12 @@ def show_card(
     )
 
 
-def show_spans(done: ProfileNight) -> tuple[StageSpan, ...]:
+def show_spans(done: ProfileRun) -> tuple[StageSpan, ...]:
     """The stages one after the other."""
     whole = sum(done.seconds.values()) or 1.0
     spans: list[StageSpan] = []
     before = 0.0
-    for stage in NightStage:
+    for stage in NightlyStage:
         if stage in done.seconds:
             seconds = done.seconds[stage]
             left, width = round(before * 100 / whole, 2), round(seconds * 100 / whole, 2)

@@ -20,7 +20,6 @@ from pathlib import Path
 
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.files import make_folder, place_file
-from imagebuilder.nightly.as_json import render_night
 from imagebuilder.nightly.history import (
     NIGHTS,
     SUFFIX,
@@ -37,7 +36,7 @@ from imagebuilder.nightly.page import (
     render_month,
     render_night_page,
 )
-from imagebuilder.nightly.types import Night
+from imagebuilder.nightly.types import NIGHTLY_RUN, NightlyRun
 from imagebuilder.report.page import render_page
 from imagebuilder.report.save import find_report, read_end, read_logs, report_folder
 from imagebuilder.tree import Tree
@@ -47,7 +46,7 @@ SHOWN = 60  # nights are in the history; months have the others
 KEPT = 400  # nights are kept
 
 
-def save_night(night: Night, folder: Path, tree: Tree | None = None) -> Path:
+def save_night(night: NightlyRun, folder: Path, tree: Tree | None = None) -> Path:
     """Write the night, its page and the history; returns its page.
 
     With `tree`, the pages of its boot tests are kept too.  One night is saved at a time: the caller
@@ -63,7 +62,7 @@ def save_night(night: Night, folder: Path, tree: Tree | None = None) -> Path:
         raise HostError(f"cannot be written: {error.strerror}", where=where) from error
 
 
-def save_all(night: Night, folder: Path, tree: Tree | None) -> Path:
+def save_all(night: NightlyRun, folder: Path, tree: Tree | None) -> Path:
     """The same.  Raises OSError."""
     make_folder(folder / NIGHTS)
     record = folder / NIGHTS / f"{night.id}{SUFFIX}"
@@ -71,7 +70,7 @@ def save_all(night: Night, folder: Path, tree: Tree | None) -> Path:
     if begins:
         sweep(folder)
     # 1. The record, from which everything else can be made again.
-    text = render_night(night)
+    text = NIGHTLY_RUN.render(night)
     place(record, text)
     place(folder / LATEST, text)
     # 2. Its page, with the boot tests that it leads to.
@@ -111,7 +110,7 @@ def sweep(folder: Path) -> None:
         (folder / month_page_of(month_of(each))).unlink(missing_ok=True)
 
 
-def save_page(night: Night, folder: Path, *, runs: bool) -> Path:
+def save_page(night: NightlyRun, folder: Path, *, runs: bool) -> Path:
     logs = {number: text for number, text in read_logs_of(night)}
     boots = {
         number: name
@@ -123,14 +122,14 @@ def save_page(night: Night, folder: Path, *, runs: bool) -> Path:
     return page
 
 
-def read_logs_of(night: Night) -> Iterator[tuple[int, str]]:
+def read_logs_of(night: NightlyRun) -> Iterator[tuple[int, str]]:
     """The ends of the logs that are still there, by the place of their profile."""
     for number, done in enumerate(night.profiles):
         if done.log and Path(done.log).is_file() and (text := read_end(Path(done.log))):
             yield number, text
 
 
-def save_boot_tests(night: Night, folder: Path, tree: Tree) -> None:
+def save_boot_tests(night: NightlyRun, folder: Path, tree: Tree) -> None:
     """The pages of the boot tests that are not there yet; those that cannot be read have none."""
     for number, done in enumerate(night.profiles):
         path = folder / NIGHTS / boot_page_of(night.id, number)
@@ -143,7 +142,7 @@ def save_boot_tests(night: Night, folder: Path, tree: Tree) -> None:
         place(path, render_page(report, read_logs(report_folder(tree, report))))
 
 
-def save_cut_off(nights: Sequence[Night], folder: Path) -> None:
+def save_cut_off(nights: Sequence[NightlyRun], folder: Path) -> None:
     """The pages of nights that are not finished and are over, and their months."""
     cut = [night for night in nights if not night.finished]
     for night in cut:
@@ -152,7 +151,7 @@ def save_cut_off(nights: Sequence[Night], folder: Path) -> None:
         (folder / month_page_of(month)).unlink(missing_ok=True)
 
 
-def save_months(night: Night, ids: Sequence[str], folder: Path, months: Sequence[str]) -> None:
+def save_months(night: NightlyRun, ids: Sequence[str], folder: Path, months: Sequence[str]) -> None:
     """The pages of `months` that are not there, and that of the night's own once it is over."""
     own = month_of(night.id)
     wanted = [month for month in months if not (folder / month_page_of(month)).is_file()]

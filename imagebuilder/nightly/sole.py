@@ -11,7 +11,7 @@ from pathlib import Path
 
 from imagebuilder.errors import HostError
 from imagebuilder.files import read_text
-from imagebuilder.locks import held
+from imagebuilder.locks import file_lock
 from imagebuilder.settings import Settings
 from imagebuilder.store.workplace import sweep
 from imagebuilder.tree import Tree
@@ -21,7 +21,7 @@ UNFINISHED = re.compile(r"\..+\.lock\.(\d+)-\d+")
 
 
 @contextmanager
-def sole_night(state: Path, name: str) -> Iterator[None]:
+def single_run(state: Path, name: str) -> Iterator[None]:
     """Be the only night on this builder; `name` tells others who it is.
 
     The kernel ends it with the process.  Raises HostError that names the one under way.
@@ -36,7 +36,7 @@ def sole_night(state: Path, name: str) -> Iterator[None]:
             hint="wait until it has finished, or run systemctl stop imagebuilder-nightly",
         )
 
-    with held(path, waiting=refuse):
+    with file_lock(path, waiting=refuse):
         path.write_text(f"{name}, process {os.getpid()}\n")
         yield
 
@@ -44,7 +44,7 @@ def sole_night(state: Path, name: str) -> Iterator[None]:
 def sweep_leftovers(settings: Settings, tree: Tree) -> None:
     """Remove what killed commands left, so that its space counts.  Raises WorkError and OSError."""
     for top in (settings.state, tree.path):
-        with held(top / "locks" / "work"):
+        with file_lock(top / "locks" / "work"):
             sweep(top / "work")
     for path in settings.locks.glob(".*.lock.*"):
         match = UNFINISHED.fullmatch(path.name)

@@ -11,40 +11,43 @@ from pathlib import Path
 from imagebuilder.inventory import collect_garbage
 from imagebuilder.lock.storage import check_free
 from imagebuilder.lock.types import Lock
+from imagebuilder.nightly.context import Nightly
 from imagebuilder.nightly.faults import TROUBLES
 from imagebuilder.nightly.types import Pruned
-from imagebuilder.nightly.world import World
 from imagebuilder.plan import Plan
-from imagebuilder.publish.release import SPARE
+from imagebuilder.publish.release.make import SPARE
 from imagebuilder.publish.removal import Caution, collect_releases
+from imagebuilder.recipe.types import Recipe
 from imagebuilder.settings import Settings
 from imagebuilder.store.repository import Store
-from imagebuilder.supplies import room_for
+from imagebuilder.supplies import build_space
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui, format_count, format_size
 
 
-def check_room(world: World, lock: Lock, plan: Plan) -> None:
+def check_room(nightly: Nightly, recipe: Recipe, lock: Lock, plan: Plan) -> None:
     """Raise FullError when the image of a plan fits neither the store nor the tree.
 
     On one file system a release is links, and costs its kernel and initrd; on two it may cost all
     that is built.
     """
-    state, tree = world.settings.state, world.tree.path
-    room = room_for(state, lock, plan)
+    state, tree = nightly.settings.state, nightly.tree.path
+    room = build_space(state, recipe, lock, plan)
     together = state.stat().st_dev == tree.stat().st_dev
-    hint = what_frees(world)
+    hint = what_frees(nightly)
     check_free(state, room.total + (SPARE if together else 0), "to build it", hint)
     if not together:
         check_free(tree, room.built + SPARE, "to publish it", hint)
 
 
-def what_frees(world: World) -> str:
+def what_frees(nightly: Nightly) -> str:
     """What a person can remove, found by trying."""
-    keep = world.options.keep
+    keep = nightly.options.keep
     try:
-        old = collect_releases(world.tree, world.ui, Caution(), keep=keep, dry_run=True).releases
-        gone = collect_garbage(world.settings, world.ui, keep=keep, dry_run=True)
+        old = collect_releases(
+            nightly.tree, nightly.ui, Caution(), keep=keep, dry_run=True
+        ).releases
+        gone = collect_garbage(nightly.settings, nightly.ui, keep=keep, dry_run=True)
     except TROUBLES:
         return "imagebuilder gc and imagebuilder gc --releases remove what nobody needs"
     words = []
@@ -68,7 +71,7 @@ def what_frees(world: World) -> str:
     return "; ".join(words)
 
 
-def weigh_tree(tree: Tree) -> int:
+def measure_tree(tree: Tree) -> int:
     """Bytes of the objects of its repository and of the releases' own files, each file once.
 
     Roots are links to the objects.  A tree of 100,000 objects takes half a second.

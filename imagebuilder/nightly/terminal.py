@@ -8,14 +8,14 @@ from pathlib import Path
 
 from imagebuilder.lock.changes import PackageChange
 from imagebuilder.nightly.faults import in_a_line
-from imagebuilder.nightly.types import Ending, Night, ProfileNight
+from imagebuilder.nightly.types import Ending, NightlyRun, ProfileRun
 from imagebuilder.ui import GREEN, RED, format_count, format_duration, format_size, paint, table
 
 HEADERS = ("profile", "ending", "from", "to", "packages", "published", "time")
 SHADES = {Ending.FAILED: RED, Ending.UNCHANGED: "", Ending.FRESH: GREEN, Ending.PROMOTED: GREEN}
 
 
-def render_lines(night: Night, page: Path, *, colour: bool) -> str:
+def render_lines(night: NightlyRun, page: Path, *, colour: bool) -> str:
     """The whole night; `page` is where the report is."""
     lines = table([row_of(profile) for profile in night.profiles], HEADERS).splitlines()
     shown = [lines[0], *(
@@ -25,7 +25,7 @@ def render_lines(night: Night, page: Path, *, colour: bool) -> str:
     return "\n".join([*shown, *remarks(night), f"report: {page}"])
 
 
-def row_of(profile: ProfileNight) -> tuple[str, ...]:
+def row_of(profile: ProfileRun) -> tuple[str, ...]:
     ending = f"FAILED in {profile.stage}" if profile.failed else str(profile.ending)
     same = profile.version == profile.previous
     return (
@@ -45,7 +45,7 @@ def render_count(changes: Sequence[PackageChange]) -> str:
     return f"{len(changes)}, {security} security" if security else str(len(changes) or "-")
 
 
-def remarks(night: Night) -> Iterator[str]:
+def remarks(night: NightlyRun) -> Iterator[str]:
     """What a person has to look at, and what was done to the disk and the checkout."""
     for profile in night.profiles:
         if profile.fault:
@@ -60,6 +60,6 @@ def remarks(night: Night) -> Iterator[str]:
         yield f"locks committed: {night.committed}"
 
 
-def counted(night: Night) -> str:
+def counted(night: NightlyRun) -> str:
     amounts = ((len(night.pruned.releases), "release"), (len(night.pruned.images), "image"))
     return " and ".join(format_count(n, noun) for n, noun in amounts if n)

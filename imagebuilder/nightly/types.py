@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from pydantic import ConfigDict
+
+from imagebuilder.decode import Amount, JsonFile, Seconds, UtcTime
 from imagebuilder.errors import Fault
 from imagebuilder.lock.changes import PackageChange
 
 
-class NightStage(StrEnum):
+class NightlyStage(StrEnum):
     """What a profile goes through, in this order."""
 
     LOCK = "lock"
@@ -39,7 +42,7 @@ class Ending(StrEnum):
 
 
 @dataclass(frozen=True)
-class ProfileNight:
+class ProfileRun:
     """One profile's night.
 
     `stage` is the last one that was begun, the one that failed when `ending` is FAILED, and `fault`
@@ -53,8 +56,8 @@ class ProfileNight:
 
     profile: str
     ending: Ending
-    stage: NightStage
-    seconds: Mapping[NightStage, float] = field(default_factory=dict)
+    stage: NightlyStage
+    seconds: Mapping[NightlyStage, Seconds] = field(default_factory=dict)
     fault: Fault | None = None
     log: str = ""
     version: str = ""
@@ -63,8 +66,8 @@ class ProfileNight:
     stable: str = ""
     changes: tuple[PackageChange, ...] = ()
     reasons: tuple[str, ...] = ()
-    published: int = 0
-    size: int = 0
+    published: Amount = 0
+    size: Amount = 0
     proof: str = ""
     report: str = ""
     warnings: tuple[str, ...] = ()
@@ -80,11 +83,11 @@ class Pruned:
 
     images: tuple[str, ...] = ()
     releases: tuple[str, ...] = ()
-    freed: int = 0
+    freed: Amount = 0
 
 
 @dataclass(frozen=True)
-class Night:
+class NightlyRun:
     """A night.  `id` is `YYYYMMDDTHHMMSSZ-PID`; `started` ISO 8601 in UTC; `seconds` its length.
 
     `finished` is False in the record of a night that never came to its end (kill -9, power);
@@ -93,16 +96,17 @@ class Night:
     """
 
     id: str
-    started: str
+    started: UtcTime
     host: str
     tool: str
-    seconds: float = 0.0
+    seconds: Seconds = 0.0
     finished: bool = False
     planned: tuple[str, ...] = ()
-    profiles: tuple[ProfileNight, ...] = ()
+    profiles: tuple[ProfileRun, ...] = ()
     pruned: Pruned = Pruned()
     committed: str = ""
     warnings: tuple[str, ...] = ()
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     @property
     def failed(self) -> bool:
@@ -110,8 +114,17 @@ class Night:
         return not self.finished or any(profile.failed for profile in self.profiles)
 
 
+# docs/nightly.md shows it.
+NIGHTLY_RUN = JsonFile(
+    NightlyRun,
+    1,
+    "nothing needs it but the history: remove it, or leave it out",
+    derived=("failed",),
+)
+
+
 @dataclass(frozen=True)
-class NightOptions:
+class NightlyOptions:
     """What the person asked for.
 
     `profiles` in order; `folder` keeps the report and the history of nights; `promote` moves

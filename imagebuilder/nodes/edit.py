@@ -22,7 +22,7 @@ from imagebuilder.decode import parse_json
 from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.files import place_file
-from imagebuilder.locks import held
+from imagebuilder.locks import file_lock
 from imagebuilder.nodes.check import name_problem
 from imagebuilder.nodes.files import LOCK, make_node_files
 from imagebuilder.nodes.identity import forget_identity
@@ -114,7 +114,7 @@ class Written:
 def edit(tree: Tree, name: str, change: NodeEdit, *, new: bool) -> Edited:
     if new and (problem := name_problem(name)):
         raise InputError(problem)
-    with held(tree.lock(LOCK)):
+    with file_lock(tree.lock(LOCK)):
         old, before = read(tree)
         if new and before.find(name):
             make_node_files(tree, before)  # a command that was killed may have made the node alone
@@ -130,7 +130,7 @@ def remove_node(tree: Tree, name: str, *, forget: bool) -> Edited:
 
     What was kept of a node that is gone already can be forgotten too.
     """
-    with held(tree.lock(LOCK)):
+    with file_lock(tree.lock(LOCK)):
         old, before = read(tree)
         left = forget and not name_problem(name) and tree.kept_node(name).is_dir()
         if before.find(name):

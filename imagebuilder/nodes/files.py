@@ -21,12 +21,12 @@ from pathlib import Path
 
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.files import Content, place_file, place_files, read_text, set_access, sync
-from imagebuilder.locks import held
-from imagebuilder.nodes.given import describe_given, keep_given
+from imagebuilder.locks import file_lock
+from imagebuilder.nodes.config import describe_config, keep_configs
 from imagebuilder.nodes.identity import Identity, make_identity
 from imagebuilder.nodes.initrd import render_cpio
 from imagebuilder.nodes.load import load_nodes
-from imagebuilder.nodes.own import own_entries
+from imagebuilder.nodes.node_files import node_entries
 from imagebuilder.nodes.references import find_live, find_offers
 from imagebuilder.nodes.scripts import (
     node_words,
@@ -79,7 +79,7 @@ def update_nodes(tree: Tree) -> Nodes:
 
     Raises InputError when it is wrong: then everything stays as it is.
     """
-    with held(tree.lock(LOCK)):
+    with file_lock(tree.lock(LOCK)):
         nodes = load_nodes(tree)
         make_node_files(tree, nodes)
     return nodes
@@ -94,16 +94,16 @@ def make_node_files(tree: Tree, nodes: Nodes) -> None:
     try:
         identities = {node.name: make_identity(tree, node.name) for node in nodes.nodes}
         own = {
-            node.name: own_entries(node, nodes.nodes, identities[node.name], tree.path)
+            node.name: node_entries(node, nodes.nodes, identities[node.name], tree.path)
             for node in nodes.nodes
         }
         given = {
-            node.name: describe_given(
+            node.name: describe_config(
                 node, node_words(node, identities[node.name].machine_id), own[node.name]
             )
             for node in nodes.nodes
         }
-        keep_given(tree, given.values(), [mac for node in nodes.nodes for mac in node.macs])
+        keep_configs(tree, given.values(), [mac for node in nodes.nodes for mac in node.macs])
         access = find_access()
 
         def served() -> Iterator[Content]:
@@ -177,7 +177,7 @@ def update_menu(tree: Tree) -> None:
 
     Raises InputError when nodes.yaml is wrong: then the menu stays as it is.
     """
-    with held(tree.lock(LOCK)):
+    with file_lock(tree.lock(LOCK)):
         make_menu(tree, load_nodes(tree).menu)
 
 
@@ -192,5 +192,5 @@ def refresh_menu(tree: Tree, ui: Ui) -> None:
 def make_entry(tree: Tree, server: str, port: int) -> None:
     """Make the script that DHCP leads to, for a web server at `server`:`port`."""
     script = render_entry(server, port, tree.roots)
-    with held(tree.lock(LOCK)):
+    with file_lock(tree.lock(LOCK)):
         place_file(tree.http / "boot.ipxe", script.encode())

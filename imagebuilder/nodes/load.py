@@ -11,9 +11,15 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.files import read_plain
 from imagebuilder.nodes.check import check_nodes_file, normal_mac
-from imagebuilder.nodes.model import NodeDefaultsModel, NodeGroupModel, NodeModel, NodesFile
+from imagebuilder.nodes.model import (
+    NodeDefaultsModel,
+    NodeGroupModel,
+    NodeModel,
+    NodesFile,
+    PowerModel,
+)
 from imagebuilder.nodes.references import menu_problem, node_problem
-from imagebuilder.nodes.types import DEFAULT_CONSOLE, Menu, Node, Nodes
+from imagebuilder.nodes.types import DEFAULT_CONSOLE, Menu, Node, Nodes, Power
 from imagebuilder.recipe.positions import Document, parse_document
 from imagebuilder.recipe.validate import parse_model
 from imagebuilder.tree import STABLE, Tree
@@ -97,7 +103,19 @@ def resolve_node(file: NodesFile, name: str, node: NodeModel) -> Node:
         group=node.group or "",
         vars=tuple(sorted(merged.items())),
         files=node.files or "",
+        labels=tuple(dict.fromkeys(x for level in levels for x in level.labels or ())),
+        login=next((x.login for x in levels if x.login), "compute"),
+        power=resolve_power([level.power for level in levels if level.power]),
     )
+
+
+def resolve_power(levels: Sequence[PowerModel]) -> Power:
+    """How a node is switched, from the most specific level to the least."""
+    merged: dict[str, object] = {}
+    for level in reversed(levels):
+        merged |= level.model_dump(exclude_none=True)
+    words = {key: tuple(value) for key, value in merged.items() if isinstance(value, list)}
+    return Power(**{**merged, **words})  # type: ignore[arg-type]
 
 
 def choose_release(profile: str, levels: Sequence[NodeDefaultsModel]) -> tuple[str, str]:

@@ -20,6 +20,33 @@ Console = Annotated[str, StringConstraints(pattern=rules.CONSOLE.whole)]
 Folder = Annotated[str, StringConstraints(pattern=rules.FOLDER.whole)]
 
 
+class PowerModel(Model):
+    """How a node is switched on and off; what a level does not say comes from the next one."""
+
+    driver: Literal["wol", "ipmi", "redfish", "powerman", "exec", "ssh"] | None = Field(
+        default=None,
+        description="`wol` wakes over the network and switches off over ssh; `ipmi` and `redfish` "
+        "use the BMC; `powerman` asks its server; `exec` runs programs; `ssh` only switches off.",
+    )
+    address: str | None = Field(
+        default=None, description="Host name, address or URL of the BMC or of powerman's server."
+    )
+    credentials: Name | None = Field(
+        default=None, description="Name of the credentials file with `user` and `password`."
+    )
+    interface: Name | None = Field(
+        default=None, description="Interface to wake from; by default the one that routes to it."
+    )
+    verify: bool | None = Field(
+        default=None, description="Whether the TLS certificate of the BMC is verified; true."
+    )
+    on: list[str] | None = Field(default=None, description="`exec`: program that switches on.")
+    off: list[str] | None = Field(default=None, description="`exec`: program that switches off.")
+    state: list[str] | None = Field(
+        default=None, description="`exec`: program that prints `on` or `off`."
+    )
+
+
 class NodeDefaultsModel(Model):
     """What holds for every node that does not say otherwise."""
 
@@ -41,6 +68,14 @@ class NodeDefaultsModel(Model):
     vars: dict[VarName, VarValue] | None = Field(
         default=None, description="Values for software on the node; the most specific level wins."
     )
+    labels: list[Name] | None = Field(
+        default=None,
+        description="More names for sets of nodes (`@LABEL`); all levels are combined.",
+    )
+    login: str | None = Field(
+        default=None, description="User for commands over ssh; `compute` by default."
+    )
+    power: PowerModel | None = Field(default=None, description="How it is switched on and off.")
 
 
 class NodeGroupModel(NodeDefaultsModel):

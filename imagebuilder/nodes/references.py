@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from imagebuilder.errors import Fault
 from imagebuilder.nodes.types import LIVE, LOCAL, Menu, Node
 from imagebuilder.recipe.validate import quote, suggest
-from imagebuilder.tree import CANDIDATE, CHANNELS, STABLE, Tree
+from imagebuilder.tree import CANDIDATE, CHANNELS, STABLE, ReleaseName, Tree
 
 # What becomes a label of an iPXE script and part of a URL.
 FIT = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+_-]*")
@@ -34,7 +34,8 @@ def find_versions(tree: Tree, profile: str) -> tuple[str, ...]:
     """Versions of a profile in the order in which they were published: the newest last."""
     folder = tree.http / "releases" / profile
     found = (p.name for p in folder.glob("*") if p.is_dir() and FIT.fullmatch(p.name))
-    return tuple(sorted(found, key=lambda version: (tree.published(profile, version), version)))
+    releases = (ReleaseName(profile, version) for version in found)
+    return tuple(r.version for r in sorted(releases, key=lambda r: (tree.published(r), r)))
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def read_channel(tree: Tree, profile: str, channel: str) -> Target:
     except OSError:
         hint = f"move it away, then {move} makes the link"
         return Target(fault=Fault(os.fspath(link), "is not a link", hint))
-    release = tree.release(profile, target.name)
+    release = tree.release(ReleaseName(profile, target.name))
     if os.fspath(target) != f"../../http/releases/{profile}/{target.name}" or not release.is_dir():
         what = f"does not lead to a release of {profile}: it leads to {os.fspath(target)!r}"
         return Target(fault=Fault(os.fspath(link), what, f"{move} points it to a release"))

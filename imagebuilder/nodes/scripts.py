@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jinja2 import Environment
 
-from imagebuilder.nodes.given import TICKET
+from imagebuilder.nodes.config import TICKET
 from imagebuilder.nodes.types import LIVE, LOCAL, Menu, Node
 from imagebuilder.share import SHARE
 from imagebuilder.templates import templates

@@ -3,20 +3,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from dataclasses import dataclass
 
+from imagebuilder.decode import encode_box
 from imagebuilder.digest import Json
 from imagebuilder.files import read_text
 from imagebuilder.image.types import find_image
+from imagebuilder.nodes.evidence.seen import Seen, find_damaged, find_seen
 from imagebuilder.nodes.identity import MACHINE_ID
 from imagebuilder.nodes.references import find_version, find_versions
 from imagebuilder.nodes.scripts import node_words
-from imagebuilder.nodes.seen import DamagedRecordError, read_fields
 from imagebuilder.nodes.types import Node
 from imagebuilder.rootkind import FORMAT_OF, IN_MEMORY, packed_file
-from imagebuilder.tree import SHARED, Tree
+from imagebuilder.tree import SHARED, ReleaseName, Tree
 from imagebuilder.ui import table
 
 # What the server fills in when it serves, as iPXE scripts write it.
@@ -28,7 +28,7 @@ class Shown:
     """A node as `nodes show` has it.
 
     `version` is the release it would boot now, empty if there is none; `cmdline` is then empty
-    too.  `seen` is what it told at its last boot (TREE/seen), by the fields of that file.
+    too.  `seen` is what it told at its last boot (TREE/seen), None if it never did.
     `damaged` are files of it that cannot be read.
     """
 
@@ -36,7 +36,7 @@ class Shown:
     version: str
     cmdline: tuple[str, ...]
     known_hosts: str
-    seen: dict[str, Json]
+    seen: Seen | None
     damaged: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Json]:
@@ -46,7 +46,7 @@ class Shown:
             "boots": self.version,
             "kernel-cmdline": list(self.cmdline),
             "known-hosts": self.known_hosts,
-            "seen": self.seen,
+            "seen": encode_box(self.seen) if self.seen else {},
         }
 
 
@@ -57,8 +57,8 @@ def show_node(tree: Tree, node: Node) -> Shown:
         version=version,
         cmdline=find_cmdline(tree, node, version) if version else (),
         known_hosts=str(tree.serve / "known_hosts"),
-        seen=find_seen(tree, node),
-        damaged=find_damaged(tree, node),
+        seen=next(iter(find_seen(tree, node.macs)), None),
+        damaged=tuple(map(str, find_damaged(tree, node.macs))),
     )
 
 
@@ -71,7 +71,7 @@ def find_release(tree: Tree, node: Node) -> str:
 
 def find_cmdline(tree: Tree, node: Node, version: str) -> tuple[str, ...]:
     """The words of the kernel's command line, as the release's script puts them together."""
-    image = find_image(tree.release(node.profile, version))
+    image = find_image(tree.release(ReleaseName(node.profile, version)))
     release = f"{node.profile}/{version}"
     kind = node.root or (image.boot.root if image else "nfs")
     return (
@@ -98,34 +98,13 @@ def find_machine_id(tree: Tree, node: Node) -> str:
         return "${machine-id}"
 
 
-def find_seen(tree: Tree, node: Node) -> dict[str, Json]:
-    """What the node's NIC that was last seen told; empty when it never booted."""
-    told: list[dict[str, str]] = []
-    for mac in node.macs:
-        with contextlib.suppress(DamagedRecordError):
-            if fields := read_fields(tree.seen(mac)):
-                told.append(fields)
-    last = max(told, key=lambda fields: fields["last"], default=None)
-    return {**last} if last else {}
-
-
-def find_damaged(tree: Tree, node: Node) -> tuple[str, ...]:
-    found: list[str] = []
-    for mac in node.macs:
-        try:
-            read_fields(tree.seen(mac))
-        except DamagedRecordError:
-            found.append(str(tree.seen(mac)))
-    return tuple(found)
-
-
 def render_shown(shown: Shown) -> str:
     node, seen = shown.node, shown.seen
     lines = [(key, text_of(value)) for key, value in node.as_json().items() if value]
     lines.append(("boots now", shown.version or f"nothing: there is no {node.boots}"))
     if seen:
-        lines.append(("booted last", f"{seen.get('version')}, stage {seen.get('stage')}"))
-        lines.append(("last sign", f"{seen.get('last')} from {seen.get('address')}"))
+        lines.append(("booted last", f"{seen.version}, stage {seen.stage}"))
+        lines.append(("last sign", f"{seen.last} from {seen.address}"))
     elif shown.damaged:
         lines.append(("booted last", f"not known: {', '.join(shown.damaged)} is damaged"))
     else:

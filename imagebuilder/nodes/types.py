@@ -14,6 +14,23 @@ LIVE = "live/"
 
 
 @dataclass(frozen=True)
+class Power:
+    """How a node is switched on and off; `driver` is empty if nobody says.
+
+    `on`, `off` and `state` are command lines of the driver `exec`.
+    """
+
+    driver: str = ""
+    address: str = ""
+    credentials: str = ""
+    interface: str = ""
+    verify: bool = True
+    on: tuple[str, ...] = ()
+    off: tuple[str, ...] = ()
+    state: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Node:
     """A machine that boots.
 
@@ -22,7 +39,8 @@ class Node:
     always gets, empty for one of the pool.  `root` is a kind of root (rootkind.py); empty is what
     the release says.  `static` makes the kernel take `address` without asking DHCP.  `ipxe` is its
     boot file under UEFI: "ipxe.efi" (iPXE's own NIC drivers) or "snponly.efi" (the firmware's).
-    `files` is a folder of more files of its own, relative to the tree, or empty.
+    `files` is a folder of more files of its own, relative to the tree, or empty.  `labels` are more
+    names of sets it belongs to, `login` is who commands over ssh log in as.
     """
 
     name: str
@@ -39,6 +57,9 @@ class Node:
     group: str = ""
     vars: tuple[tuple[str, Json], ...] = ()
     files: str = ""
+    labels: tuple[str, ...] = ()
+    login: str = "compute"
+    power: Power = Power()
 
     @property
     def boots(self) -> str:
@@ -64,6 +85,9 @@ class Node:
             "ipxe": self.ipxe,
             "vars": dict(self.vars),
             "files": self.files,
+            "labels": list(self.labels),
+            "login": self.login,
+            "power": self.power.driver,
         }
 
 

@@ -41,8 +41,6 @@ HONOURED_PATHS = (
     "roles_path", "collections_path", "collections_paths", "library", "module_utils",
     "filter_plugins", "lookup_plugins", "test_plugins", "vars_plugins",
 )  # fmt: skip
-# No lists of packages: what is not in the root already is not in the lock.
-APT_CONF = 'Dir::Etc::sourcelist "/dev/null";\nDir::Etc::sourceparts "/dev/null";\n'
 SHEBANG = "#!/usr/bin/python3 -IS\n"
 
 
@@ -76,7 +74,7 @@ def make_controller(
     controller.skipped.touch()
     controller.skipped.chmod(0o666)
     (top / "inside").mkdir()
-    make_inside(top / "inside", host, release)
+    make_inside(top / "inside", host, release, workspace.family.ansible.files)
     return controller
 
 
@@ -133,18 +131,19 @@ def find_release(workspace: Workspace, kernel: str) -> str:
     """The release of the image's kernel, "" for a root without one."""
     try:
         return workspace.family.kernel_release(workspace, kernel)
-    except ImagebuilderError:  # no kernel package, or no dpkg
+    except ImagebuilderError:  # no kernel package, or nothing to ask
         return ""
 
 
-def make_inside(folder: Path, host: str, release: str) -> None:
-    """What the root sees at /run/imagebuilder/ansible."""
+def make_inside(folder: Path, host: str, release: str, files: Mapping[str, str]) -> None:
+    """What the root sees at /run/imagebuilder/ansible; `files` are its package manager's."""
     (folder / "shim").write_text(SHEBANG + (HERE / "inside/shim.py").read_text())
     (folder / "shim").chmod(0o755)
     (folder / "prepare.py").write_text((HERE / "inside/prepare.py").read_text())
     settings = {"host": host, "kernel": release, "machine-id": MACHINE_ID}
     (folder / "settings.json").write_text(json.dumps(settings))
-    (folder / "apt.conf").write_text(APT_CONF)
+    for name, text in files.items():
+        (folder / name).write_text(text)
 
 
 def inventory_of(host: str, groups: tuple[str, ...]) -> Json:

@@ -8,13 +8,13 @@ in place of a node and writes down the packages (plugins/callback/imagebuilder_a
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
+from imagebuilder.families.registry import family_of
 from imagebuilder.files import scratch
 from imagebuilder.lock.types import Lock
 from imagebuilder.playbook.controller import controller_sandbox, lay_out
@@ -25,12 +25,7 @@ from imagebuilder.recipe.types import Base, Overlay, Playbook, Recipe
 from imagebuilder.sandbox_view import for_anybody
 
 PREFIX = "ansible_"
-# What os-release(5) of a suite says; a suite that is not released yet has no version.
-VERSIONS: Mapping[str, str] = {
-    "bookworm": "12", "trixie": "13", "jammy": "22.04", "noble": "24.04", "resolute": "26.04",
-}  # fmt: skip
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
-KERNEL = re.compile(r"linux-image-(?:unsigned-)?(\d.*)")
 
 
 @dataclass(frozen=True)
@@ -107,14 +102,14 @@ def first_of(rows: Iterable[Mapping[str, str]]) -> Iterator[PackageRequest]:
 
 def facts_of(base: Base, host: str, lock: Lock) -> dict[str, Json]:
     """The facts of the image, as far as its recipe and its lock decide them."""
-    kernels = [found[1] for p in lock.packages if (found := KERNEL.fullmatch(p.name))]
-    version = VERSIONS.get(base.suite)
+    setup = family_of(base).ansible
+    kernels = [found[1] for p in lock.packages if (found := setup.kernel.fullmatch(p.name))]
+    version = setup.versions.get(base.suite)
     machine = MACHINES[base.architecture]
     known: dict[str, Json] = {
         "distribution": base.distribution.capitalize(),
         "distribution_release": base.suite,
-        "os_family": "Debian",
-        "pkg_mgr": "apt",
+        **setup.facts,
         "system": "Linux",
         "architecture": machine,
         "machine": machine,

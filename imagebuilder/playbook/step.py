@@ -32,7 +32,7 @@ from imagebuilder.sandbox import INSIDE, Bind
 from imagebuilder.sandbox_lasting import Inside, staying
 from imagebuilder.steps import clean
 from imagebuilder.steps.clean import run_clean
-from imagebuilder.steps.finalise import IDENTITY
+from imagebuilder.steps.finalise import find_identity
 from imagebuilder.steps.generated import is_boot_file
 from imagebuilder.steps.step import Step
 from imagebuilder.workspace import Workspace
@@ -48,7 +48,6 @@ END_ALL = "import os, signal; os.kill(-1, signal.SIGKILL)"
 END_SECONDS = 10.0
 IN_ROOT = {
     "SYSTEMD_OFFLINE": "1",
-    "APT_CONFIG": f"{INSIDE}/ansible/apt.conf",
     "PYTHONHASHSEED": "0",  # sets that a template writes out have one order
 }
 # What `backup: true` leaves: named by process and time, so that no two builds are equal.
@@ -199,7 +198,8 @@ def run_inside(
     network, top = playbook.network, controller.top
     given = Bind(top / "inside", INSIDE / "ansible")
     skipped = Bind(controller.skipped, INSIDE / "skipped", writable=True)
-    root = workspace.sandbox(binds=(given, skipped), network=network, env=IN_ROOT)
+    env = {**IN_ROOT, **workspace.family.ansible.environment}
+    root = workspace.sandbox(binds=(given, skipped), network=network, env=env)
     outer = controller_sandbox(controller, playbook, workspace.epoch, network=network)
     argv: list[Word] = ["env", f"--chdir={playbook.project}", *controller.argv]
     with staying(root, top / "sandbox.log") as inside, command_socket(top, inside), ended(inside):
@@ -325,7 +325,7 @@ def boot_files(workspace: Workspace) -> list[str]:
 
 def lost_files(workspace: Workspace) -> list[str]:
     """The files the playbook has written that no image keeps: keys, names, a root's own."""
-    kept_back = (*IDENTITY, *HOMES)
+    kept_back = (*find_identity(workspace.family), *HOMES)
     places = sorted(f"/{path.relative_to(workspace.tree)}" for path in written(workspace))
     return [
         place

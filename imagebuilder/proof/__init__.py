@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inspector that needs no accelerator: seven questions to the bytes of an image."""
+"""Static checks of the files in an image, which need no accelerator: one package a question."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Question 2: the firmware that the drivers may ask for, for each device of the profile, is there.
 
-Two sources are held against each other: what the chip is known to need (imagebuilder/chips.py) and
+Two sources are held against each other: what the card is known to need (hardware/*.yaml) and
 what the driver in this very image can ask for (`firmware=` in its .modinfo).  A file counts when
 both name it: a driver that does not know a file will not ask for it.
 """
@@ -13,12 +13,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from imagebuilder.chips import STAND_INS, Chip, find_chip
+from imagebuilder.families.protocol import Family
+from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.proof.firmware_content import unusable
 from imagebuilder.proof.kernel.devices import Drivers, drivers_of
 from imagebuilder.proof.kernel.modules import Module, read_modules
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.types import Evidence, Finding, Question
+from imagebuilder.recipe.chip import Chip
+from imagebuilder.recipe.hardware import chip_of
 from imagebuilder.recipe.types import Hardware
 from imagebuilder.root import Root
 from imagebuilder.ui import format_count
@@ -27,15 +30,6 @@ SAY = Say(Question.FIRMWARE)
 FOLDER = "/usr/lib/firmware"
 # The kernel takes a plain file before a compressed one, if it is configured for such.
 PACKED = {".zst": "CONFIG_FW_LOADER_COMPRESS_ZSTD", ".xz": "CONFIG_FW_LOADER_COMPRESS_XZ"}
-# Which package of Debian's has the files of a folder; Ubuntu has all in linux-firmware.
-PACKAGES = {
-    "amdgpu": "firmware-amd-graphics",
-    "amdnpu": "firmware-amd-graphics",
-    "i915": "firmware-intel-graphics (firmware-misc-nonfree up to bookworm)",
-    "xe": "firmware-intel-graphics",
-    "nvidia": "the firmware package of the driver's own version (firmware-nvidia-gsp, or the "
-    "vendor's nvidia-firmware)",
-}
 
 
 @dataclass(frozen=True)
@@ -72,6 +66,16 @@ class FirmwareFiles:
                         found.setdefault(name.removesuffix(ending))
         return sorted(found)
 
+    def shadows(self, path: str) -> bool:
+        """Whether a file is taken in the place of another one of the same name."""
+        place = next(p for p in self.places if path.startswith(f"{p}/"))
+        name = path.removeprefix(f"{place}/")
+        for ending in PACKED:
+            name = name.removesuffix(ending)
+        return place != FOLDER and any(
+            self.root.lies(f"{FOLDER}/{name}{ending}") for ending in ("", *PACKED)
+        )
+
     def unreadable(self, paths: Sequence[str]) -> tuple[Evidence, str] | None:
         """What the kernel is not configured for, and the option, when a file is compressed so."""
         for config in (f"/usr/lib/modules/{self.release}/config", f"/boot/config-{self.release}"):
@@ -100,25 +104,25 @@ def prove_firmware(subject: Subject) -> Iterator[Finding]:
     files = FirmwareFiles(subject.root, subject.kernel)
     drivers = drivers_of(subject)
     for device in subject.hardware:
-        chip = find_chip(device.pci)
+        chip = chip_of(device)
         if chip is None:
-            yield unknown(device, told=bool(subject.expectations.firmware))
+            yield unknown(device)
         else:
-            yield from prove_chip(device, chip, drivers, files)
+            yield from prove_chip(subject, device, chip, drivers, files)
     yield from prove_globs(subject.expectations.firmware, files)
 
 
-def unknown(device: Hardware, *, told: bool) -> Finding:
-    """The finding about a device that is not in our table."""
+def unknown(device: Hardware) -> Finding:
+    """The finding about a device that hardware/*.yaml does not describe."""
+    hint = "describe it in hardware/NAME.yaml of the project, so that its firmware is checked"
+    if device.assumption:
+        return SAY.warning(f"assumed, not proved: {device.assumption}", hint=hint)
     what = f"which firmware {device.pci} ({device.name}) needs is not known"
-    if told:
-        return SAY.fact(f"{what}; what the overlays name is looked for")
-    hint = "name its files under proof: firmware: in an overlay; the driver's modinfo lists them"
-    return SAY.warning(what, hint=hint)
+    return SAY.fault(what, hint=f"{hint}; or say in the recipe why it will work: `assume:`")
 
 
 def prove_chip(
-    device: Hardware, chip: Chip, drivers: Drivers, files: FirmwareFiles
+    subject: Subject, device: Hardware, chip: Chip, drivers: Drivers, files: FirmwareFiles
 ) -> Iterator[Finding]:
     whose = f"{chip.pci} ({device.name})"
     paths = [p for m in drivers.of(chip) if (p := drivers.kernel.by_name.get(m))]
@@ -134,19 +138,26 @@ def prove_chip(
         )
         return
     missing = {n: by for n, by in wanted.names.items() if files.find(n) is None}
-    made_do = {n: other for n in missing if (other := stand_in(n, wanted, files))}
-    absent = [n for n in missing if n not in made_do]
+    made_do = {n: other for n in missing if (other := stand_in(n, chip, wanted, files))}
+    spared = {n: why for n in missing if n not in made_do and (why := spare(n, chip))}
+    absent = [n for n in missing if n not in made_do and n not in spared]
     if absent or wanted.unmet:
         names = [*absent, *wanted.unmet]
         what = f"{name} may ask for {some(names)} on {whose}, not in the image"
         evidence = [asked(n, wanted.names.get(n, "")) for n in names]
-        yield SAY.fault(what, *evidence, hint=where_from(chip, files))
+        yield SAY.fault(what, *evidence, hint=where_from(subject.family, chip, files))
     for wants, other in made_do.items():
-        if wants.endswith(tuple(newer for newer, _ in STAND_INS)):
+        if wants.endswith(tuple(chip.stand_ins)):
             what = f"{name} asks for {wants} on {whose} and makes do with the older {other}"
-            hint = f"take a newer {PACKAGES[wants.split('/')[0]]}"
+            hint = f"take a newer {subject.family.package_with(f'{FOLDER}/{wants}')}"
             yield SAY.warning(what, asked(wants, wanted.names[wants]), hint=hint)
     found = [path for n in wanted.names if (path := files.find(n))]
+    yield from prove_content(found, files)
+    shadowing = [path for path in found if files.shadows(path) and path not in subject.shipped]
+    if shadowing:
+        what = f"{some(shadowing)} goes before the file of the package, and belongs to no package"
+        hint = "remove it, or install it with a package"
+        yield SAY.fault(what, *(Evidence(path) for path in shadowing), hint=hint)
     if unpackable := files.unreadable(found):
         where, path = unpackable
         what = f"the kernel cannot unpack {path}"
@@ -156,6 +167,17 @@ def prove_chip(
         what = f"all firmware that {name} may ask for on {whose} is there: "
         what += format_count(len(found), "file")
         yield SAY.fact(what, *(Evidence(path) for path in found))
+        for file, why in spared.items():
+            what = f"{file} is not in the image, and {whose} works without: {why}"
+            yield SAY.fact(what, asked(file, wanted.names[file]))
+
+
+def prove_content(paths: Sequence[str], files: FirmwareFiles) -> Iterator[Finding]:
+    """Faults of files that the kernel finds and cannot use."""
+    for path in paths:
+        if why := unusable(files.root, path):
+            hint = "install its package again, and let nothing change the file afterwards"
+            yield SAY.fault(f"{path} {why}", Evidence(path), hint=hint)
 
 
 def wanted_by(chip: Chip, modules: Sequence[Module], files: FirmwareFiles) -> Wanted:
@@ -174,9 +196,15 @@ def wanted_by(chip: Chip, modules: Sequence[Module], files: FirmwareFiles) -> Wa
     return Wanted(names, tuple(glob for glob, matches in found.items() if not matches))
 
 
-def stand_in(name: str, wanted: Wanted, files: FirmwareFiles) -> str:
+def spare(name: str, chip: Chip) -> str:
+    """Why the driver does without a file; "" when it does not."""
+    reasons = (why for glob, why in chip.optional.items() if fnmatch.fnmatchcase(name, glob))
+    return next(reasons, "")
+
+
+def stand_in(name: str, chip: Chip, wanted: Wanted, files: FirmwareFiles) -> str:
     """The file that is there and that the driver takes as well in place of `name`, "" for none."""
-    for pair in STAND_INS:
+    for pair in chip.stand_ins.items():
         for ending, other in (pair, pair[::-1]):
             if name.endswith(ending):
                 instead = f"{name.removesuffix(ending)}{other}"
@@ -192,9 +220,10 @@ def asked(name: str, module: str) -> Evidence:
     return Evidence(f"{FOLDER}/{name}")
 
 
-def where_from(chip: Chip, files: FirmwareFiles) -> str:
+def where_from(family: Family, chip: Chip, files: FirmwareFiles) -> str:
     top = chip.firmware[0].partition("/")[0]
-    hint = f"install {PACKAGES.get(top, 'the package that has them')}, and let nothing prune them"
+    package = family.package_with(f"{FOLDER}/{chip.firmware[0]}") or "the package that has them"
+    hint = f"install {package}, and let nothing prune them"
     others = [name.split("/")[1] for name in files.glob(chip.firmware[0])]
     if top == "nvidia" and others:
         hint += f"; there is that of {some(dict.fromkeys(others))}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from imagebuilder.proof.types import Evidence, Finding, Level, Question
+from imagebuilder.image.proof import Evidence, Finding, Level, Question
 
 MOST_NAMES = 3
 

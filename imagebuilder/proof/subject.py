@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Protocol
 
+from imagebuilder.families.protocol import Family
+from imagebuilder.families.registry import family_of_distribution
+from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.types import Image
 from imagebuilder.process import Completed
+from imagebuilder.proof.provenance.types import Provenance
 from imagebuilder.recipe.engines import Engines
 from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.types import Hardware
@@ -25,49 +30,74 @@ class Ask(Protocol):
     def __call__(self, argv: Sequence[str], *, seconds: int = 60) -> Completed: ...
 
 
+def untraced() -> None:
+    """The provenance of a root without layers."""
+
+
 @dataclass(frozen=True)
 class Subject:
-    """An image.  `kernel` is the release of the kernel that its nodes boot.
+    """An image and its tree.  `engines` are those that overlays describe.
 
-    `packages` are versions of Debian packages by name, `wheels` by environment path versions by
-    normalised name.  `engines` are those that overlays describe.  `stand_ins` are sources that the
-    site file has put in a vendor's stead, and why.
+    `trace` gives the provenance of the root, None where the layers of the image are not at hand;
+    it may take its time, while other questions are asked.
     """
 
-    profile: str
-    version: str
+    image: Image
     root: Root
-    kernel: str
-    cmdline: tuple[str, ...]
-    hardware: tuple[Hardware, ...]
-    expectations: Expectations
-    packages: Mapping[str, str]
-    wheels: Mapping[str, Mapping[str, str]]
     ask: Ask
     engines: Engines = field(default_factory=dict)
-    stand_ins: Mapping[str, str] = field(default_factory=dict)
+    trace: Callable[[], Provenance | None] = untraced
+
+    @cached_property
+    def family(self) -> Family:
+        return family_of_distribution(self.image.distribution)
+
+    @property
+    def kernel(self) -> str:
+        """The release of the kernel that its nodes boot."""
+        return self.image.kernel.release
+
+    @property
+    def cmdline(self) -> tuple[str, ...]:
+        return self.image.boot.cmdline
+
+    @property
+    def hardware(self) -> tuple[Hardware, ...]:
+        return self.image.hardware
+
+    @property
+    def provenance(self) -> Provenance | None:
+        """Where the files of the root are from.  Raises InputError, WorkError."""
+        return self.trace()
 
     @property
     def targets(self) -> tuple[str, ...]:
         """The accelerator targets of the profile's devices, each once."""
         return tuple(dict.fromkeys(h.target for h in self.hardware if h.target))
 
+    @property
+    def expectations(self) -> Expectations:
+        return self.image.expectations or Expectations()
 
-def subject_of(image: Image, root: Root, ask: Ask, engines: Engines) -> Subject:
-    wheels: dict[str, dict[str, str]] = {}
-    for wheel in image.wheels:
-        wheels.setdefault(wheel.path, {})[wheel.name] = wheel.version
-    return Subject(
-        profile=image.profile,
-        version=image.version,
-        root=root,
-        kernel=image.kernel.release,
-        cmdline=image.boot.cmdline,
-        hardware=image.hardware,
-        expectations=image.expectations or Expectations(),
-        packages={p.name: p.version for p in image.packages},
-        wheels=wheels,
-        ask=ask,
-        engines=engines,
-        stand_ins=image.replaced,
-    )
+    @cached_property
+    def packages(self) -> Mapping[str, str]:
+        """Versions by name, which `family` knows."""
+        return {package.name: package.version for package in self.image.packages}
+
+    @cached_property
+    def wheels(self) -> Mapping[str, Mapping[str, str]]:
+        """By environment path versions by normalised name."""
+        found: dict[str, dict[str, str]] = {}
+        for wheel in self.image.wheels:
+            found.setdefault(wheel.path, {})[wheel.name] = wheel.version
+        return found
+
+    @property
+    def enabled(self) -> tuple[str, ...]:
+        """The units that overlays enable."""
+        return tuple(unit for unit, verb in self.image.units.items() if verb == "enable")
+
+    @cached_property
+    def shipped(self) -> Mapping[str, ShippedFile]:
+        """What the root's packages ship, by path."""
+        return self.family.shipped_files(self.root)

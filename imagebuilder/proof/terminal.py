@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from imagebuilder.proof.types import Answer, Evidence, Finding, Level, Proof, Question, Result
+from imagebuilder.image.proof import Answer, Evidence, Finding, Level, Proof, Question, Result
 from imagebuilder.ui import GREEN, RED, YELLOW, format_count, paint
 
 SHADES = {
@@ -28,7 +28,7 @@ MOST_EVIDENCE = 6
 
 def render_proof(proof: Proof, *, colour: bool, evidence: bool = False) -> str:
     """The whole proof; with `evidence` also that of the facts, and all of it."""
-    lines = [f"{proof.name}: {headline(proof)}", ""]
+    lines = [f"{proof.image}: {headline(proof)}", ""]
     for answer in proof.answers:
         lines.extend(answer_lines(answer, colour=colour, evidence=evidence))
     return "\n".join(lines)

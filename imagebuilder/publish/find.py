@@ -7,27 +7,15 @@ import contextlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import InputError, WorkError
-from imagebuilder.locks import held
+from imagebuilder.locks import file_lock
 from imagebuilder.nodes.files import read_offers, refresh_menu
 from imagebuilder.nodes.references import find_channel_faults, find_offers, find_version
 from imagebuilder.rights import check_enterable, check_writable
-from imagebuilder.tree import CHANNELS, Tree, close_tree
+from imagebuilder.tree import CHANNELS, ReleaseName, Tree, close_tree
 from imagebuilder.ui import Ui
-
-
-@dataclass(frozen=True, order=True)
-class ReleaseName:
-    """`profile@version`."""
-
-    profile: str
-    version: str
-
-    def __str__(self) -> str:
-        return f"{self.profile}@{self.version}"
 
 
 def open_tree(path: Path) -> Tree:
@@ -61,7 +49,7 @@ def find_releases(tree: Tree, profile: str = "") -> list[ReleaseName]:
     top = tree.http / "releases"
     profiles = [name for name in folders(top) if profile in ("", name)]
     found = [ReleaseName(name, version) for name in profiles for version in folders(top / name)]
-    return sorted(found, key=lambda r: (r.profile, tree.published(r.profile, r.version), r.version))
+    return sorted(found, key=lambda r: (r.profile, tree.published(r), r.version))
 
 
 def find_profile(tree: Tree, profile: str) -> list[ReleaseName]:
@@ -120,7 +108,7 @@ def changing(tree: Tree, ui: Ui, *, removing: bool = False) -> Iterator[None]:
         ui.note(f"{other} is running: waiting for it")
 
     check_writable(tree.path)
-    with held(tree.lock("gc"), shared=not removing, waiting=waiting):
+    with file_lock(tree.lock("gc"), shared=not removing, waiting=waiting):
         yield
         # Not the state before: a command that was killed may have left the menu behind.
         if find_offers(tree) != read_offers(tree):

@@ -13,15 +13,15 @@ import json
 import os
 import pwd
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from imagebuilder.decode import parse_json
+from imagebuilder.decode import JsonFile, parse_json
 from imagebuilder.errors import InputError
 from imagebuilder.files import plain_file
 from imagebuilder.publish.space import full_disk
-from imagebuilder.tree import Tree
+from imagebuilder.tree import ReleaseName, Tree
 
 PUBLISH, UNPUBLISH, KEEP, UNKEEP = "publish", "unpublish", "keep", "unkeep"
 # What moves a channel: `set` puts a version on top of its history, `rollback` goes back in it.
@@ -49,15 +49,19 @@ class Event:
     time: str = ""
     by: str = ""
 
+    @property
+    def release(self) -> ReleaseName:
+        return ReleaseName(self.profile, self.version)
+
+
+EVENT = JsonFile(Event, 1, "nothing needs a line that cannot be read", unnumbered=True)
+
 
 def append(tree: Tree, event: Event) -> None:
     """Write an event down, with the time and the person, durably.  Raises HostError."""
-    stamped = {
-        **asdict(event),
-        "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-        "by": find_person(os.environ),
-    }
-    line = json.dumps(stamped).encode() + b"\n"
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    stamped = replace(event, time=now, by=find_person(os.environ))
+    line = json.dumps(EVENT.encode(stamped)).encode() + b"\n"
     descriptor = os.open(tree.journal, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
         size = os.fstat(descriptor).st_size
@@ -99,13 +103,9 @@ def read_tail(journal: Path, most: int = 0) -> tuple[Event, ...]:
 def parse_event(line: bytes) -> Event | None:
     """The event of a line; None for what is none, such as a line cut short."""
     try:
-        value = parse_json(line, "journal")
+        return EVENT.decode(parse_json(line, "journal"), "journal")
     except InputError:
         return None
-    known = Event.__dataclass_fields__
-    if not isinstance(value, dict) or not {"event", "profile", "version"} <= value.keys():
-        return None
-    return Event(**{key: str(word) for key, word in value.items() if key in known})
 
 
 def find_moves(events: Sequence[Event], profile: str, channel: str, now: str) -> list[Event]:

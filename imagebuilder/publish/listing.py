@@ -12,15 +12,15 @@ from datetime import UTC, datetime
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault
 from imagebuilder.image.types import find_image
+from imagebuilder.nodes.evidence.usage import Usage, find_usage, list_names
 from imagebuilder.nodes.references import find_version
-from imagebuilder.publish.content import DamagedError, check_release
-from imagebuilder.publish.find import ReleaseName, find_channels, find_releases
+from imagebuilder.publish.channel.standing import release_standing
+from imagebuilder.publish.find import find_channels, find_releases
 from imagebuilder.publish.journal import Event, find_moves, read_tail
-from imagebuilder.publish.standing import release_standing
-from imagebuilder.publish.usage import Usage, find_usage, list_names
+from imagebuilder.publish.release.content import DamagedError, check_release
 from imagebuilder.report.standing import Standing, State
 from imagebuilder.rootkind import Format, name_of
-from imagebuilder.tree import STABLE, Tree
+from imagebuilder.tree import STABLE, ReleaseName, Tree
 from imagebuilder.ui import Ui, format_size
 
 
@@ -138,16 +138,16 @@ def describe(
     tree: Tree, release: ReleaseName, nodes: tuple[str, ...], forced: Event | None
 ) -> ListedRelease:
     """One release.  A damaged manifest has a root of 0 bytes here; promote says what is wrong."""
-    folder = tree.release(release.profile, release.version)
+    folder = tree.release(release)
     image = find_image(folder)
     return ListedRelease(
         release=release,
         channels=find_channels(tree, release),
-        published=int(tree.published(release.profile, release.version)),
+        published=int(tree.published(release)),
         size=image.root.size if image else 0,
         files=sum(path.stat().st_size for path in folder.iterdir()),
         formats=tuple(packed for packed in Format if (folder / name_of(packed)).is_file()),
-        kept=tree.kept(release.profile, release.version).exists(),
+        kept=tree.kept(release).exists(),
         standing=release_standing(tree, release),
         forced=forced,
         nodes=nodes,
@@ -174,7 +174,7 @@ def verify_releases(tree: Tree, ui: Ui, profile: str = "") -> int:
 def find_damages(tree: Tree, release: ReleaseName) -> tuple[Fault, ...]:
     """What is wrong with a release; every byte of it is read."""
     try:
-        check_release(tree, release.profile, release.version, full=True)
+        check_release(tree, release, full=True)
     except DamagedError as error:
         return error.faults
     return ()

@@ -16,11 +16,12 @@ from pathlib import Path
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.files import make_folder, move_away, sync
-from imagebuilder.locks import held
+from imagebuilder.locks import file_lock
+from imagebuilder.nodes.evidence.usage import DAYS, Usage, find_usage, is_since, list_names
 from imagebuilder.nodes.load import load_nodes
-from imagebuilder.publish.channel import find_previous
+from imagebuilder.publish.channel.gate import is_under_test, lock_of_tests
+from imagebuilder.publish.channel.move import find_previous
 from imagebuilder.publish.find import (
-    ReleaseName,
     changing,
     check_channels,
     find_channels,
@@ -28,14 +29,12 @@ from imagebuilder.publish.find import (
     find_releases,
     folders,
 )
-from imagebuilder.publish.gate import is_under_test, lock_of_tests
 from imagebuilder.publish.journal import KEEP, UNKEEP, UNPUBLISH, Event, append, read_tail
-from imagebuilder.publish.packed import drop_unshared, find_shared
-from imagebuilder.publish.repo import drop_unneeded
-from imagebuilder.publish.usage import DAYS, Usage, find_usage, is_since, list_names
+from imagebuilder.publish.release.packed import drop_unshared, find_shared
+from imagebuilder.publish.release.repo import drop_unneeded
 from imagebuilder.store.repository import Store
 from imagebuilder.store.workplace import new_id, workplace
-from imagebuilder.tree import STABLE, Tree
+from imagebuilder.tree import STABLE, ReleaseName, Tree
 from imagebuilder.ui import Ui
 
 # A node that was just given a release needs this long to load its kernel and report.
@@ -207,7 +206,7 @@ def pinned_by(node: str) -> Reason | None:
 
 def kept_by_hand(tree: Tree, release: ReleaseName) -> Reason | None:
     """Somebody said so."""
-    if not tree.kept(release.profile, release.version).exists():
+    if not tree.kept(release).exists():
         return None
     return Reason("it is kept", f"imagebuilder keep {release} --off ends that")
 
@@ -260,15 +259,15 @@ def remove_releases(
             if release in releases:
                 append(tree, Event(UNPUBLISH, release.profile, release.version))
             for name, path in (
-                (f"{number}.http", tree.release(release.profile, release.version)),
-                (f"{number}.root", tree.root(release.profile, release.version)),
-                (f"{number}.reports", tree.reports(release.profile, release.version)),
+                (f"{number}.http", tree.release(release)),
+                (f"{number}.root", tree.root(release)),
+                (f"{number}.reports", tree.reports(release)),
             ):
                 take_away(path, work / name)
             for path in (
-                tree.shared_squashfs(release.profile, release.version),
-                tree.verified(release.profile, release.version),
-                tree.kept(release.profile, release.version),
+                tree.shared_squashfs(release),
+                tree.verified(release),
+                tree.kept(release),
             ):
                 path.unlink(missing_ok=True)
             for lock in (tree.lock(f"release-{release}"), lock_of_tests(tree, release)):
@@ -285,9 +284,9 @@ def take_away(path: Path, to: Path) -> None:
 
 def keep_release(tree: Tree, name: str, ui: Ui, *, off: bool = False) -> ReleaseName:
     """Mark a release so that gc leaves it, or take the mark away."""
-    with changing(tree, ui), held(tree.lock("kept")):
+    with changing(tree, ui), file_lock(tree.lock("kept")):
         release = find_release(tree, name)
-        mark = tree.kept(release.profile, release.version)
+        mark = tree.kept(release)
         if mark.exists() is not off:
             return release
         append(tree, Event(UNKEEP if off else KEEP, release.profile, release.version))

@@ -14,7 +14,7 @@ Keys without a rule are taken as they are.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic.fields import FieldInfo
@@ -68,12 +68,21 @@ def render_field(
     return tuple(
         rendered
         for number, each in enumerate(value)
+        for one in scopes_of(each, (*path, number), scope)
         if (
-            rendered := render_fields(inner, each, (*path, number), scope)
+            rendered := render_fields(inner, each, (*path, number), one)
             if isinstance(each, Model)
             else each
         )
     )
+
+
+def scopes_of(value: object, path: KeyPath, scope: Scope) -> Iterable[Scope]:
+    """The scope of a model that counts, or one for each element of the list var it names."""
+    name = getattr(value, "each", "")
+    if name and not scope.holds((*path, "when"), getattr(value, "when", "true")):
+        return ()
+    return scope.each(path, name)
 
 
 def render_text(value: str, rule: object, path: KeyPath, scope: Scope) -> str | bool | None:

@@ -63,7 +63,7 @@ def summarise(
         description=merged.description,
         base=base,
         overlays=tuple(overlay for overlay, _ in merged.overlays),
-        hardware=tuple(device.name for device in merged.hardware),
+        hardware=tuple(d.name or d.card or d.pci or "" for d in merged.hardware),
         origin=origin,
         fault=first_of(faults),
     )

@@ -10,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from imagebuilder.errors import Fault, InputError
+from imagebuilder.recipe.agreement import check_agreement
 from imagebuilder.recipe.check import check_relations, check_sources, check_tree, check_twice
 from imagebuilder.recipe.engines import check_engines
+from imagebuilder.recipe.hardware import resolve_hardware
 from imagebuilder.recipe.keys import KEYS_VAR, load_site_keys
 from imagebuilder.recipe.model import BaseFile
 from imagebuilder.recipe.overlay import render_base, render_overlay, with_components
@@ -28,6 +30,7 @@ from imagebuilder.recipe.read import (
 )
 from imagebuilder.recipe.render import BASE_NAMES, Renderer, Scope
 from imagebuilder.recipe.resolve import Merged, VarSetting, merge_chain
+from imagebuilder.recipe.signing import load_signing
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.recipe.variables import (
@@ -88,6 +91,7 @@ def resolve_recipe(
     if not (variant and chain):
         return None
     merged = merge_chain(chain, faults)
+    devices = resolve_hardware(merged, settings, faults)
     base = choose_base(merged, variant.base, settings, faults, whole=whole)
     parts, parts_whole = load_parts(merged, settings, faults)
     all_read = whole and parts_whole
@@ -100,18 +104,15 @@ def resolve_recipe(
     if all_read:
         check_engines(parts, faults)
         faults.extend(undeclared_faults(merged, declared, site, settings))
-    chosen = {**merged.settings, **site_vars(site)}
-    if KEYS_VAR in declared and KEYS_VAR not in chosen:
-        chosen |= person_keys(site, declared[KEYS_VAR], faults)
-    known = whole and site.sound
-    values = choose_values(
-        declared, chosen, merged, faults, site_file=str(settings.site), all_known=known
-    )
+    chosen = choose_settings(merged, site, declared, faults)
+    known, shown = whole and site.sound, str(settings.site)
+    values = choose_values(declared, chosen, merged, faults, site_file=shown, all_known=known)
 
     # 3. Render.  What depends on something that is at fault is left out: one mistake, one fault.
-    names = {name: getattr(base[1].file, name) if base else "" for name in BASE_NAMES}
-    unsure = values.unsure if base else values.unsure | names.keys()
-    renderer = Renderer({**values.known, **names, "profile": profile}, unsure, partial=not all_read)
+    of_base = {name: getattr(base[1].file, name) if base else "" for name in BASE_NAMES}
+    unsure = values.unsure if base else values.unsure | of_base.keys()
+    names = {**values.known, **of_base, "profile": profile, "overlays": list(parts)}
+    renderer = Renderer(names, unsure, partial=not all_read)
     consents = site.file.expired_release
     scopes = scopes_of(parts, merged, chosen, Scope(merged.document, renderer, faults))
     places = load_places(site, parts, settings, faults)
@@ -121,21 +122,23 @@ def resolve_recipe(
     )
     check_tree(overlays, parts, faults)
     check_twice(overlays, parts, faults)
+    check_agreement(merged, devices, overlays, parts, scopes, faults)
     if base is None:
         return None
     name, read = base
     scope = Scope(read.document, renderer, faults)
-    rendered = render_base(name, read.file, scope, consents, site.file.keyrings)
+    rendered = render_base(name, read.file, scope, site.file, variant.engine)
     kernel = choose_kernel(merged, name, read.file, faults) or rendered.kernel
-    rendered = replace(rendered, engine=variant.engine or rendered.engine, kernel=kernel)
+    rendered = replace(rendered, kernel=kernel)
     return Recipe(
         profile=profile,
         description=variant.described(merged.description),
         base=with_components(rendered, overlays),
         overlays=overlays,
         vars=values.known,
-        hardware=merged.hardware,
+        hardware=devices or (),
         boot=merged.boot,
+        signing=load_signing(site, settings, faults),
     )
 
 
@@ -177,6 +180,16 @@ def undeclared_faults(
     of_site = site_vars(site)
     spare = declared_in(list(settings.find_overlays()), of_site.keys() - declared.keys(), settings)
     return faults + check_declared(of_site, declared, spare, "no overlay declares this var")
+
+
+def choose_settings(
+    merged: Merged, site: LoadedSite, declared: Mapping[str, DeclaredVar], faults: list[Fault]
+) -> dict[str, VarSetting]:
+    """The vars that the recipe, the site file or else the person's own ssh keys set."""
+    chosen = {**merged.settings, **site_vars(site)}
+    if KEYS_VAR in declared and KEYS_VAR not in chosen:
+        chosen |= person_keys(site, declared[KEYS_VAR], faults)
+    return chosen
 
 
 def site_vars(site: LoadedSite) -> dict[str, VarSetting]:

@@ -13,7 +13,14 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from imagebuilder.recipe import rules
+from imagebuilder.recipe.model_accounts import (
+    AllowedSecretModel,
+    GrantsModel,
+    GroupModel,
+    UserModel,
+)
 from imagebuilder.recipe.model_engine import EngineModel
+from imagebuilder.recipe.model_hardware import HardwareModel
 from imagebuilder.recipe.model_nightly import NightlyModel
 from imagebuilder.recipe.model_proof import ProofModel
 from imagebuilder.recipe.model_stages import (
@@ -24,15 +31,16 @@ from imagebuilder.recipe.model_stages import (
     TargetsModel,
 )
 from imagebuilder.recipe.model_words import (
-    AccountName,
     CmdlineWord,
+    Distribution,
+    EngineName,
     Entry,
     Fingerprint,
     KernelName,
     Model,
     Name,
+    PackageManagerName,
     PackageName,
-    PciId,
     RootPath,
     Uri,
     VarName,
@@ -45,7 +53,7 @@ Mirror = Annotated[str, StringConstraints(pattern=rules.MIRROR.whole)]
 
 
 class ExpiredReleaseModel(Model):
-    """Consent to a Release file past its Valid-Until, which apt otherwise refuses."""
+    """Consent to a Release file past its Valid-Until, which is refused otherwise."""
 
     accept_days: int = Field(
         ge=1, le=3650, description="How many days past its end it is accepted."
@@ -78,13 +86,15 @@ class ArchiveModel(Model):
 class BaseFile(Model):
     """recipes/bases/NAME.yaml: the distribution part of a recipe."""
 
-    distribution: Literal["debian", "ubuntu"] = Field(description="The distribution.")
+    distribution: Distribution = Field(description="The distribution.")
     suite: Name = Field(description="Suite of the root.")
     architecture: Literal["amd64", "arm64"] = Field(default="amd64", description="Its processor.")
-    engine: Literal["mmdebstrap", "debootstrap", "mkosi", "dib"] = Field(
-        default="mmdebstrap", description="Program that builds the first layer."
+    engine: EngineName | None = Field(
+        default=None, description="Program that builds the first layer, such as `mmdebstrap`."
     )
-    package_manager: Literal["apt"] = Field(default="apt", description="What adds packages.")
+    package_manager: PackageManagerName | None = Field(
+        default=None, description="What adds packages; by default the distribution's own."
+    )
     archives: list[ArchiveModel] = Field(
         min_length=1, description="Archives that packages come from."
     )
@@ -96,33 +106,31 @@ class BaseFile(Model):
         description="Kernel (meta) package, such as `linux-image-amd64`, or a name of `kernels`."
     )
     path_excludes: list[RootPath] = Field(
-        default=[], description="Path globs that dpkg leaves out (dpkg(1) --path-exclude)."
+        default=[], description="Path globs that no package installs; `*` stands for `/` too."
     )
 
 
 class SourceModel(Model):
-    """A vendor's apt repository (deb822 fields, sources.list(5)), its key pinned by fingerprint."""
+    """A vendor's package repository, its key pinned by fingerprint."""
 
     name: Name = Field(description="Short name; appears in locks and messages.")
-    uri: str = Field(
-        pattern=rules.ARCHIVE.whole, description="Archive root (deb822 URIs). Template."
-    )
-    suites: list[str] = Field(min_length=1, description="deb822 Suites. Template.")
-    components: list[str] = Field(default=[], description="deb822 Components.")
+    uri: str = Field(pattern=rules.ARCHIVE.whole, description="Root of the repository. Template.")
+    suites: list[str] = Field(min_length=1, description="Suites, such as `noble`. Template.")
+    components: list[str] = Field(default=[], description="Components.")
     key: str = Field(description="Armoured or binary OpenPGP certificate, a path in the overlay.")
     fingerprints: list[Fingerprint] = Field(
         min_length=1, description="Fingerprints the key file must have, all and no others."
     )
     pin_packages: list[str] = Field(
-        default=["*"], description="Packages taken from here (apt_preferences(5) Package)."
+        default=["*"], description="Packages taken from here, by name or glob."
     )
     pin_priority: int = Field(
-        default=500, ge=-1, le=1001, description="apt_preferences(5) Pin-Priority."
+        default=500, ge=-1, le=1001, description="Their priority: 500 is that of any other source."
     )
     pin_version: str = Field(
         default="",
         description="The version those packages are taken at, so that what is one driver stays "
-        "together (apt_preferences(5) `Pin: version`). Template.",
+        "together. Template.",
     )
     expired_release: ExpiredReleaseModel | None = Field(
         default=None, description="Accept an expired Release file, and why."
@@ -141,6 +149,9 @@ class VarModel(Model):
     )
     pattern: str = Field(default="", description="Regular expression a string must match fully.")
     min_items: int = Field(default=0, ge=0, description="Fewest elements of a list.")
+    or_text: bool = Field(
+        default=False, description="Whether a list of one element may be written as text."
+    )
 
 
 class FileRule(Model):
@@ -174,26 +185,6 @@ class PythonModel(Model):
         default="/usr/bin/python3", description="Interpreter in the root; a package must bring it."
     )
     when: str = Field(default="true", description="Jinja2 expression over the vars.")
-
-
-class UserModel(Model):
-    """A user account (useradd(8)).  It has no password."""
-
-    name: str = Field(description="Login name. Template.")
-    uid: int | None = Field(default=None, ge=1, le=60000, description="Fixed uid, else the next.")
-    home: str = Field(default="", description="Home, `/home/NAME` unless set. Template.")
-    shell: str = Field(default="/bin/bash", description="Login shell.")
-    groups: list[Entry] = Field(default=[], description="Supplementary groups.")
-    system: bool = Field(default=False, description="A system account.")
-    comment: str = Field(default="", description="GECOS field. Template.")
-
-
-class GroupModel(Model):
-    """A group (groupadd(8)); one that exists is kept."""
-
-    name: AccountName = Field(description="Group name.")
-    gid: int | None = Field(default=None, ge=1, le=60000, description="Fixed gid, else the next.")
-    system: bool = Field(default=True, description="A system group.")
 
 
 class UnitsModel(Model):
@@ -247,7 +238,7 @@ class OverlayFile(Model):
         default=[],
         description="More components of the distribution's archives, such as `non-free`.",
     )
-    sources: list[SourceModel] = Field(default=[], description="Vendors' apt repositories.")
+    sources: list[SourceModel] = Field(default=[], description="Vendors' package repositories.")
     files: dict[RootPath, FileRule] = Field(
         default={}, description="Rules for paths below files/, as they land (without `.j2`)."
     )
@@ -267,6 +258,12 @@ class OverlayFile(Model):
         description="Ports that a node listens on, such as `22/tcp`; on any other, a boot test "
         "fails. Loopback does not count. Template.",
     )
+    grants: GrantsModel = Field(
+        default=GrantsModel(), description="Ways to become root that the overlay opens on purpose."
+    )
+    allow_secret: list[AllowedSecretModel] = Field(
+        default=[], description="Secrets that are meant to be in the image."
+    )
     builds: list[BuildModel] = Field(
         default=[], description="Software that is built in a temporary tree."
     )
@@ -279,23 +276,16 @@ class OverlayFile(Model):
     targets: list[TargetsModel] = Field(
         default=[], description="Targets that what it installs has code for."
     )
+    computes: list[Entry] = Field(
+        default=[],
+        description="Interfaces, such as `hip` or `vulkan`, that its programs compute with on the "
+        "recipe's devices; a recipe with devices needs one that can.",
+    )
     proof: ProofModel = Field(
         default=ProofModel(), description="What `prove` requires of an image."
     )
     engine: EngineModel | None = Field(
         default=None, description="An inference engine that the overlay brings."
-    )
-
-
-class HardwareModel(Model):
-    """A device the profile is for."""
-
-    pci: PciId = Field(description="PCI vendor and device id, such as `1002:7480`.")
-    name: str = Field(description="Display name.")
-    target: str = Field(
-        default="",
-        pattern=rules.ANY_TARGET.whole,
-        description="Accelerator target: gfx1102, sm_120.",
     )
 
 
@@ -333,9 +323,9 @@ class SiteSourceModel(Model):
     """Another place of a vendor's repository: a mirror of it, or a stand-in signed by somebody."""
 
     uri: Uri = Field(description="Archive root.")
-    suites: list[Word] = Field(default=[], description="deb822 Suites, if they are others there.")
+    suites: list[Word] = Field(default=[], description="Suites, if they are others there.")
     components: list[Word] | None = Field(
-        default=None, description="deb822 Components, if they are others there."
+        default=None, description="Components, if they are others there."
     )
     key: str = Field(
         default="", description="Its OpenPGP certificate (`~` is your home), if it is another."
@@ -359,6 +349,13 @@ class SiteKeyringModel(Model):
     )
 
 
+class ModuleSigningModel(Model):
+    """The key that signs kernel modules. Only its certificate becomes part of an image."""
+
+    key: str = Field(description="RSA private key without a password, PEM (`~` is your home).")
+    certificate: str = Field(description="Its X.509 certificate, PEM (`~` is your home).")
+
+
 class SiteFile(Model):
     """~/.config/imagebuilder/site.yaml: what belongs to the place and not to the recipe."""
 
@@ -369,7 +366,7 @@ class SiteFile(Model):
     mirrors: dict[Name, Mirror] = Field(
         default={},
         description="Mirrors by name (`debian`, `debian-security`, `ubuntu`, `ubuntu-security`), "
-        "before those of the host's apt sources.",
+        "before those of the host's own sources.",
     )
     keyrings: dict[Name, SiteKeyringModel] = Field(
         default={}, description="Keyrings of mirrors that sign their archives themselves, by name."
@@ -380,5 +377,9 @@ class SiteFile(Model):
     )
     sources: dict[Name, SiteSourceModel] = Field(
         default={}, description="Other places of vendors' repositories, by the source's name."
+    )
+    module_signing: ModuleSigningModel | None = Field(
+        default=None,
+        description="Key that signs the modules that overlays build, for nodes with Secure Boot.",
     )
     nightly: NightlyModel = Field(default=NightlyModel(), description="Nights.")

@@ -6,6 +6,8 @@ It describes the engine and is part of no image: no layer reads it.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from imagebuilder.recipe import rules
@@ -73,6 +75,24 @@ class EngineBootModel(Model):
     together: bool = Field(default=False, description="It can compute over two nodes.")
 
 
+class SettingModel(Model):
+    """A setting of the engine: an option, a variable of its environment, or both."""
+
+    variable: str = Field(
+        default="", pattern=rules.ENV.whole, description="The variable; an option goes before it."
+    )
+    options: list[str] = Field(default=[], description="The options, such as `--device`.")
+    processor: str = Field(
+        default="",
+        description="Regular expression for the values with which the engine computes on the "
+        "processor.",
+    )
+    means: Literal["", "address", "port"] = Field(
+        default="", description="Whether it is the address or the port that the engine listens on."
+    )
+    default: str = Field(default="", description="Its value where nothing sets it.")
+
+
 class EngineModel(Model):
     """An inference engine: where it finds its backends, and how it is asked."""
 
@@ -84,4 +104,12 @@ class EngineModel(Model):
     plugins: PluginsModel | None = Field(default=None, description="Backends that are files.")
     devices: DevicesModel | None = Field(default=None, description="How it lists devices.")
     platform: PlatformModel | None = Field(default=None, description="For Python environments.")
+    settings: list[SettingModel] = Field(
+        default=[], description="Settings that decide what it computes on and where it listens."
+    )
+    arguments: str = Field(
+        default="",
+        pattern=rules.ENV.whole,
+        description="The variable whose words its service adds to the command line.",
+    )
     boot: EngineBootModel | None = Field(default=None, description="What the boot test does.")

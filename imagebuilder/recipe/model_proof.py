@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from imagebuilder.recipe import rules
-from imagebuilder.recipe.model_words import Entry, Model, Name, RootPath
+from imagebuilder.recipe.model_words import EACH, Entry, Model, Name, RootPath
 from imagebuilder.recipe.rules import DECIDES, Sometimes
 
 Import = Annotated[str, StringConstraints(pattern=rules.IMPORT.whole)]
@@ -32,6 +32,7 @@ class CodeModel(Model):
         description="`native`: code for the target itself. `forward`: PTX that the driver compiles "
         "for it at first use will do, and is told.",
     )
+    each: str = Field(default="", description=EACH)
     when: str = Field(default="true", description="Jinja2 expression over the vars.")
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field, StringConstraints
 
 from imagebuilder.recipe import rules
-from imagebuilder.recipe.model_words import Entry, Model, Name, VarValue
+from imagebuilder.recipe.model_words import EACH, Entry, Model, Name, VarValue
 
 EnvName = Annotated[str, StringConstraints(pattern=rules.ENV.whole)]
 
@@ -106,4 +106,5 @@ class TargetsModel(Model):
     source: str = Field(description="What has the code, such as `ROCm 6.4 of Debian`.")
     supported: list[str] = Field(min_length=1, description="Targets it has code for.")
     instead: str = Field(description="What to do for another target; the hint of the fault.")
+    each: str = Field(default="", description=EACH)
     when: str = Field(default="true", description="Jinja2 expression over the vars.")

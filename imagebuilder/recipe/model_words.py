@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from imagebuilder.package_managers import DISTRIBUTIONS, ENGINES, PACKAGE_MANAGERS
 from imagebuilder.recipe import rules
 
 Name = Annotated[str, StringConstraints(pattern=rules.NAME.whole)]
@@ -21,6 +22,15 @@ CmdlineWord = Annotated[str, StringConstraints(pattern=rules.CMDLINE.whole)]
 Word = Annotated[str, StringConstraints(pattern=rules.WORD.whole)]
 Uri = Annotated[str, StringConstraints(pattern=rules.URI.whole)]
 VarValue = bool | int | str | list[str]
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    Distribution: TypeAlias = str
+    EngineName: TypeAlias = str
+    PackageManagerName: TypeAlias = str
+else:  # what is installed decides
+    Distribution, EngineName = Literal[DISTRIBUTIONS], Literal[ENGINES]
+    PackageManagerName = Literal[tuple(PACKAGE_MANAGERS)]
 
 
 class Model(BaseModel):
@@ -34,11 +44,15 @@ class Model(BaseModel):
     )
 
 
+EACH = "A list var: once for each of its elements, which templates have as `{{ each }}`."
+
+
 class Conditional(Model):
-    """A list entry that counts only when `when` is true."""
+    """A list entry that counts only when `when` is true, or once for each element of a list."""
 
     name: str = Field(description="The entry.")
     when: str = Field(description="Jinja2 expression over the vars, such as `'hip' in backends`.")
+    each: str = Field(default="", description=EACH)
 
 
 Entry = str | Conditional

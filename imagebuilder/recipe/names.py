@@ -6,10 +6,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import get_args
 
 from imagebuilder.errors import InputError
-from imagebuilder.recipe.model import BaseFile
+from imagebuilder.package_managers import DISTRIBUTIONS
 from imagebuilder.recipe.model_words import Entry
 from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.positions import KeyPath, load_document
@@ -19,7 +18,6 @@ from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.settings import Settings
 
 KEY = "package-names"
-DISTRIBUTIONS: tuple[str, ...] = get_args(BaseFile.model_fields["distribution"].annotation)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from imagebuilder.digest import digest_of_file
+from imagebuilder.package_managers import PackageManager, manager_of
 from imagebuilder.recipe.engines import check_engine_programs
 from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.fields import render_fields, render_pairs
@@ -17,11 +18,12 @@ from imagebuilder.recipe.model import (
     BaseFile,
     ExpiredReleaseModel,
     PythonModel,
+    SiteFile,
     SiteKeyringModel,
     SiteSourceModel,
     SourceModel,
-    UserModel,
 )
+from imagebuilder.recipe.model_accounts import AllowedSecretModel, UserModel
 from imagebuilder.recipe.names import load_names
 from imagebuilder.recipe.part import (
     Part,
@@ -53,8 +55,10 @@ from imagebuilder.recipe.stages import (
 )
 from imagebuilder.recipe.tree import load_tree, target_problem
 from imagebuilder.recipe.types import (
+    AllowedSecret,
     Base,
     ExpiredRelease,
+    Grants,
     Group,
     Modules,
     Named,
@@ -76,28 +80,45 @@ Keyrings = Mapping[str, SiteKeyringModel]
 Places = Mapping[str, SiteSourceModel]
 
 
-def render_base(
-    name: str, file: BaseFile, scope: Scope, consents: Consents, keyrings: Keyrings
-) -> Base:
-    """The base with its packages decided, and what the site file says of its archives applied."""
+def render_base(name: str, file: BaseFile, scope: Scope, site: SiteFile, engine: str) -> Base:
+    """The base with its packages decided, and what the site file says of its archives applied.
+
+    `engine` ("": none) goes before the base's own.
+    """
     packages = scope.entries(("packages",), file.packages, PACKAGE)
-    sources = tuple(archive_source(archive, consents, keyrings) for archive in file.archives)
+    sources = tuple(
+        archive_source(archive, site.expired_release, site.keyrings) for archive in file.archives
+    )
     for index, source in enumerate(sources):
         if source.id in {other.id for other in sources[:index]}:
             what = f"another archive also starts with {quote(source.suites[0])} of this mirror"
             scope.fault(("archives", index), what, "put the suites into one archive")
+    engine = engine or file.engine or ""
+    manager = find_manager(file, engine, scope)
     return Base(
         name=name,
         distribution=file.distribution,
         suite=file.suite,
         architecture=file.architecture,
-        engine=file.engine,
-        package_manager=file.package_manager,
+        engine=engine or manager.engines[0],
+        package_manager=manager.name,
         packages=packages,
         kernel=file.kernels.get(file.kernel, file.kernel),
         sources=sources,
         path_excludes=tuple(file.path_excludes),
     )
+
+
+def find_manager(file: BaseFile, engine: str, scope: Scope) -> PackageManager:
+    """What makes the distribution of a base; `engine` ("": any) and `package-manager` must fit."""
+    manager = manager_of(file.distribution)
+    if file.package_manager not in (None, manager.name):
+        what = f"the packages of {file.distribution} are added by {manager.name}"
+        scope.fault(("package-manager",), what, "leave the key out")
+    if engine and engine not in manager.engines:
+        what = f"{quote(engine)} makes no {file.distribution}"
+        scope.fault(("engine",), what, f"known: {', '.join(manager.engines)}")
+    return manager
 
 
 def with_components(base: Base, overlays: Sequence[Overlay]) -> Base:
@@ -164,6 +185,8 @@ def render_overlay(
         cmdline=scope.entries(("cmdline",), file.cmdline, WORD),
         prune=scope.entries(("prune",), file.prune, GLOB),
         listens=scope.entries(("listens",), file.listens, PORT),
+        grants=render_fields(Grants, file.grants, ("grants",), scope) or Grants(),
+        allow_secret=render_allowed(file.allow_secret, scope),
         checks=checks,
         builds=tuple(render_builds(part, scope, names)),
         playbooks=tuple(render_playbooks(part, scope)),
@@ -192,6 +215,14 @@ def find_named(part: Part, scope: Scope, files: Sequence[TreeFile]) -> Iterator[
 def named_at(kind: NameKind, name: str, origin: Origin) -> Named:
     """A name with its place."""
     return Named(kind, name, origin.where, render_path(origin.path))
+
+
+def render_allowed(models: Sequence[AllowedSecretModel], scope: Scope) -> tuple[AllowedSecret, ...]:
+    found = (
+        render_fields(AllowedSecret, model, ("allow-secret", number), scope)
+        for number, model in enumerate(models)
+    )
+    return tuple(secret for secret in found if secret)
 
 
 def render_users(users: Sequence[UserModel], scope: Scope) -> Iterator[User]:
@@ -280,7 +311,7 @@ def find_key(
 
 
 def check_words(scope: Scope, path: KeyPath, words: Sequence[str]) -> None:
-    """Each entry of a list is one word, so that it cannot add a field to a deb822 stanza."""
+    """Each entry of a list is one word, so that it cannot add a field to a file of sources."""
     for index, word in enumerate(words):
         if not WORD.pattern.fullmatch(word):
             scope.fault((*path, index), f"{quote(word)} is not {WORD.what}")

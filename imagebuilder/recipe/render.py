@@ -7,8 +7,8 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from jinja2 import nodes
@@ -34,7 +34,7 @@ from imagebuilder.recipe.validate import quote, suggest
 
 # Names that templates have besides the vars; no overlay may declare them.
 BASE_NAMES = ("suite", "distribution", "architecture")
-BUILT_IN = ("profile", *BASE_NAMES)
+BUILT_IN = ("profile", "overlays", *BASE_NAMES)
 # What Jinja2 itself gives a meaning, as a name or as an operator.
 JINJA_WORDS = (
     "and", "dict", "else", "false", "if", "in", "is", "joiner", "loop", "namespace", "none", "not",
@@ -42,7 +42,7 @@ JINJA_WORDS = (
 )  # fmt: skip
 # What a template has of expressions.
 MARKED = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
-RESERVED = frozenset((*BUILT_IN, *JINJA_WORDS))
+RESERVED = frozenset((*BUILT_IN, *JINJA_WORDS, "each"))
 
 
 class TemplateProblem(Exception):  # noqa: N818 - turned into a Fault, no person sees it
@@ -194,6 +194,22 @@ class Scope:
             pass
         return False
 
+    def each(self, path: KeyPath, name: str) -> Iterator[Scope]:
+        """This scope, or for a list var one for each of its elements, which has it as `each`."""
+        if not name:
+            yield self
+            return
+        value = self.renderer.names.get(name)
+        if not isinstance(value, list):
+            if not (self.renderer.partial or name in self.renderer.unsure):
+                self.fault((*path, "each"), f"no list var is named {quote(name)}")
+            return
+        for element in () if name in self.renderer.unsure else value:
+            names = {**self.renderer.names, "each": element}
+            written = {"each": self.settings[name]} if name in self.settings else {}
+            renderer = replace(self.renderer, names=names)
+            yield replace(self, renderer=renderer, settings={**self.settings, **written})
+
     def entries(self, path: KeyPath, entries: Sequence[Entry], rule: Rule) -> tuple[str, ...]:
         """The list at `path` with `when` decided; what renders to nothing is left out."""
         return tuple(self.located(path, entries, rule))
@@ -202,8 +218,10 @@ class Scope:
         """The same with where each entry is written first."""
         found: dict[str, Origin] = {}
         for index, entry in enumerate(entries):
-            if text := self.entry((*path, index), entry, rule):
-                found.setdefault(text, Origin(self.document, (*path, index)))
+            below = (*path, index)
+            for scope in self.each(below, "" if isinstance(entry, str) else entry.each):
+                if text := scope.entry(below, entry, rule):
+                    found.setdefault(text, Origin(self.document, below))
         return found
 
     def entry(self, path: KeyPath, entry: Entry, rule: Rule) -> str | None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from imagebuilder.errors import Fault
 from imagebuilder.recipe.model import RecipeFile
+from imagebuilder.recipe.model_hardware import HardwareModel
 from imagebuilder.recipe.model_words import VarValue
 from imagebuilder.recipe.positions import Document, Origin
-from imagebuilder.recipe.types import Boot, Hardware
+from imagebuilder.recipe.types import Boot
 from imagebuilder.recipe.validate import quote, suggest
 
 
@@ -40,7 +41,8 @@ class Merged:
     overlays: tuple[tuple[str, Origin], ...]
     removed: Mapping[str, Origin]
     settings: Mapping[str, VarSetting]
-    hardware: tuple[Hardware, ...]
+    hardware: tuple[HardwareModel, ...]
+    lists_hardware: Document
     boot: Boot
 
 
@@ -62,7 +64,8 @@ def merge_chain(chain: Sequence[RecipeLink], faults: list[Fault]) -> Merged:
         for link in chain
         for name, value in link.file.vars.items()
     }
-    hardware = [n.file.hardware for n in chain if "hardware" in n.file.model_fields_set]
+    listing = [n for n in chain if "hardware" in n.file.model_fields_set][-1:]
+    hardware = [device for n in listing for device in n.file.hardware]
     descriptions = [n.file.description for n in chain if n.file.description]
     return Merged(
         document=chain[-1].document,
@@ -72,7 +75,8 @@ def merge_chain(chain: Sequence[RecipeLink], faults: list[Fault]) -> Merged:
         overlays=tuple(overlays),
         removed=removed,
         settings=settings,
-        hardware=tuple(Hardware(d.pci, d.name, d.target) for d in (hardware or [[]])[-1]),
+        hardware=tuple(hardware),
+        lists_hardware=(listing or chain)[-1].document,
         boot=merge_boot(chain),
     )
 

@@ -63,6 +63,9 @@ ACCOUNT = rule(
     'the name of an account: use lower-case letters, digits, "_" and "-", at most 32, '
     'with a letter or "_" first',
 )
+SUDOER = rule(
+    rf"%?({ACCOUNT.pattern.pattern})", "the name of an account, or of a group with % before it"
+)
 VAR = rule(
     r"[a-z][a-z0-9_]{0,63}",
     'the name of a var: use lower-case letters, digits and "_", at most 64, with a letter first',
@@ -107,7 +110,7 @@ SYSCTL = rule(r"[A-Za-z0-9_][A-Za-z0-9_.*/-]*", "the name of a sysctl")
 VERSION = rule(r"\d+(\.\d+)*", "a version, such as 12.8")
 CUDA = rule(r"(\d+\.\d+)?", "a version of CUDA, such as 12.8")
 TARGET = rule(
-    r"gfx[0-9a-f]{3,4}|sm_[0-9]{2,3}[af]?|dg2|xe[a-z0-9_-]*",
+    r"gfx[0-9a-f]{3,4}|sm_[0-9]{2,3}[af]?|dg2|bmg|mtl|arl|lnl|ptl|xe[a-z0-9_-]*",
     "an accelerator target, such as gfx1102 or sm_120",
 )
 # Where nothing is an answer too.
@@ -115,6 +118,14 @@ ANY_TARGET = rule(f"({TARGET.pattern.pattern})?", TARGET.what)
 ANY_ACCOUNT = rule(f"({ACCOUNT.pattern.pattern})?", ACCOUNT.what)
 DEVICE = rule(r"/dev/[^\s]+", "a path below /dev")
 BELOW = rule(r"(?!/)(?!.*(^|/)\.\.(/|$))[^\n\s]+", "a relative path without `..`")
+CARDS = rule(
+    r"[A-Za-z0-9][A-Za-z0-9 ()/.+-]{1,79}(, [A-Za-z0-9][A-Za-z0-9 ()/.+-]{1,79})*",
+    'the names of a card: use letters, digits, spaces, "()", "/", ".", "+", "-", and ", " between',
+)
+FIRMWARE = rule(
+    r"[A-Za-z0-9][A-Za-z0-9._*?\[\]-]*(/[A-Za-z0-9*?\[][A-Za-z0-9._*?\[\]-]*)*",
+    "a glob below /usr/lib/firmware, such as amdgpu/gc_11_0_2_*.bin",
+)
 BACKEND = rule(r"[a-z0-9]+", "the name of a backend: use lower-case letters and digits")
 # What nodes.yaml and `nightly` of the site file have.
 IMAGE_VERSION = rule(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}", "the version of an image")

@@ -36,10 +36,12 @@ def check_targets(models: Sequence[TargetsModel], scope: Scope) -> None:
         path = ("targets", number)
         if not scope.holds((*path, "when"), model.when):
             continue
-        target = scope.text((*path, "target"), model.target, TARGET)
-        if target and target not in model.supported:
-            what = f"{model.source} has no code for {target}, but for {listing(model.supported)}"
-            scope.refuse((*path, "target"), what, model.instead, template=model.target)
+        for one in scope.each(path, model.each):
+            target = one.text((*path, "target"), model.target, TARGET)
+            if target and target not in model.supported:
+                has = listing(model.supported)
+                what = f"{model.source} has no code for {target}, but for {has}"
+                one.refuse((*path, "target"), what, model.instead, template=model.target)
 
 
 def check_refusals(name: str, models: Sequence[RefusalModel], scope: Scope) -> None:

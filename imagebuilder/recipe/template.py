@@ -15,11 +15,12 @@ import os
 import resource
 import sys
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from types import TracebackType
 from typing import cast
 
 from jinja2 import StrictUndefined, Template, TemplateSyntaxError, UndefinedError, nodes
+from jinja2.environment import TemplateExpression
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 TEMPLATE_NAME = "<template>"
@@ -74,16 +75,36 @@ def environment() -> ImmutableSandboxedEnvironment:
     return made
 
 
-def render_template(template: str, names: Mapping[str, object]) -> str:
-    """The rendered text.  A template can raise anything: `{{ 1 / 0 }}`."""
+# The overlays of every profile have the same few hundred texts: each is compiled once.
+COMPILED = 2048
+
+
+@lru_cache(maxsize=COMPILED)
+def compile_template(template: str) -> Template:
     env = environment()
     code = env.compile(template, TEMPLATE_NAME, TEMPLATE_NAME)
-    return Template.from_code(env, code, env.globals).render(dict(names))
+    return Template.from_code(env, code, env.globals)
+
+
+@lru_cache(maxsize=COMPILED)
+def compile_expression(expression: str) -> TemplateExpression:
+    return environment().compile_expression(expression, undefined_to_none=False)
+
+
+@lru_cache(maxsize=COMPILED)
+def parse_template(template: str) -> nodes.Template:
+    """The tree of a template, which nobody may change."""
+    return environment().parse(template)
+
+
+def render_template(template: str, names: Mapping[str, object]) -> str:
+    """The rendered text.  A template can raise anything: `{{ 1 / 0 }}`."""
+    return compile_template(template).render(dict(names))
 
 
 def decide_expression(expression: str, names: Mapping[str, object]) -> bool:
     """Whether an expression is true.  Raises as render_template()."""
-    return bool(environment().compile_expression(expression, undefined_to_none=False)(dict(names)))
+    return bool(compile_expression(expression)(dict(names)))
 
 
 def is_cheap(template: str, names: Mapping[str, object]) -> bool:
@@ -91,7 +112,7 @@ def is_cheap(template: str, names: Mapping[str, object]) -> bool:
     if len(template) > MAX_LENGTH or sum(map(template.count, MARKUP)) > MAX_MARKS:
         return False
     try:
-        Bound(names).check(environment().parse(template))
+        Bound(names).check(parse_template(template))
     except (Costly, RecursionError):
         return False
     return True

@@ -14,6 +14,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from imagebuilder.digest import Json
+from imagebuilder.recipe.chip import Chip
 from imagebuilder.recipe.expectations import Expectations, joined
 from imagebuilder.recipe.model_engine import EngineModel
 
@@ -28,12 +29,13 @@ class ExpiredRelease:
 
 @dataclass(frozen=True)
 class Source:
-    """One apt source.  `mirror` names an entry of the host's mirrors, or `uri` is a vendor's own.
+    """One source of packages.
 
-    `key` is the OpenPGP certificate(s) apt may trust for it: a keyring of the host for a
-    distribution, a file of the overlay for a vendor; `fingerprints` pins the latter.  With
-    `pin_version` the packages of `pin_packages` are taken at that version.  `instead` is
-    why the site file has put another place in the vendor's stead, "" where it has not.
+    `mirror` names an entry of the host's mirrors, or `uri` is a vendor's own.  `key` is the OpenPGP
+    certificate(s) that may sign it: a keyring of the host for a distribution, a file of the overlay
+    for a vendor; `fingerprints` pins the latter.  With `pin_version` the packages of `pin_packages`
+    are taken at that version.  `instead` is why the site file has put another place in the vendor's
+    stead, "" where it has not.
     """
 
     id: str
@@ -206,6 +208,32 @@ class Slim:
 
 
 @dataclass(frozen=True)
+class Grants:
+    """Ways to become root that an overlay opens: names of accounts, `%groups` and groups, and globs
+    of paths.
+    """
+
+    sudo: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    passwords: tuple[str, ...] = ()
+    root_accounts: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    setuid: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
+    consoles: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class AllowedSecret:
+    """A glob of paths at which a secret is meant to be, and why."""
+
+    path: str
+    because: str
+
+
+@dataclass(frozen=True)
 class Overlay:
     """One overlay, resolved against the vars of the profile."""
 
@@ -226,6 +254,8 @@ class Overlay:
     cmdline: tuple[str, ...] = ()
     prune: tuple[str, ...] = ()
     listens: tuple[str, ...] = ()
+    grants: Grants = Grants()
+    allow_secret: tuple[AllowedSecret, ...] = ()
     checks: tuple[Path, ...] = ()
     builds: tuple[Build, ...] = ()
     playbooks: tuple[Playbook, ...] = ()
@@ -237,11 +267,22 @@ class Overlay:
 
 @dataclass(frozen=True)
 class Hardware:
-    """A device the profile is for, by PCI id (`1002:7480`) and accelerator target (`gfx1102`)."""
+    """A device the profile is for, by PCI id (`1002:7480`) and accelerator target (`gfx1102`).
+
+    `assume` is why a device that is not known will work; `chip` is what the project itself says of
+    it, None for a card that ships.
+    """
 
     pci: str
     name: str
     target: str = ""
+    assume: str | None = None
+    chip: Chip | None = None
+
+    @property
+    def assumption(self) -> str:
+        """What is assumed of it, for people; "" where it is known."""
+        return f"{self.pci} ({self.name}): {self.assume}" if self.assume else ""
 
 
 @dataclass(frozen=True)
@@ -251,6 +292,15 @@ class Boot:
     root: str
     console: tuple[str, ...]
     cmdline: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ModuleSigning:
+    """The site's key for kernel modules: PEM files, and the sha256 of the certificate's DER."""
+
+    key: Path
+    certificate: Path
+    digest: str
 
 
 @dataclass(frozen=True)
@@ -264,10 +314,17 @@ class Recipe:
     vars: Mapping[str, Json]
     hardware: tuple[Hardware, ...]
     boot: Boot
+    signing: ModuleSigning | None = None
+
+    @property
+    def initrd_overlays(self) -> tuple[Overlay, ...]:
+        """The overlays that the initrd is made from: up to the last that says `initrd`."""
+        saying = [number for number, overlay in enumerate(self.overlays) if overlay.initrd]
+        return self.overlays[: saying[-1] + 1] if saying else self.overlays
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """Every apt source, the base's first."""
+        """Every source of packages, the base's first."""
         return (*self.base.sources, *(s for o in self.overlays for s in o.sources))
 
     @property
@@ -281,6 +338,16 @@ class Recipe:
     def listens(self) -> tuple[str, ...]:
         """The ports that a node may listen on, such as `22/tcp`, each once, sorted."""
         return tuple(sorted({port for overlay in self.overlays for port in overlay.listens}))
+
+    @property
+    def grants(self) -> dict[str, Grants]:
+        """What overlays grant, by overlay; those that grant nothing are left out."""
+        return {o.name: o.grants for o in self.overlays if o.grants != Grants()}
+
+    @property
+    def allow_secret(self) -> tuple[AllowedSecret, ...]:
+        """The secrets that are meant to be in the image."""
+        return tuple(secret for overlay in self.overlays for secret in overlay.allow_secret)
 
     @property
     def expectations(self) -> Expectations:

@@ -117,7 +117,7 @@ def choose_values(
     known: dict[str, VarValue] = {}
     unsure: set[str] = set()
     for name, declaration in declared.items():
-        setting = settings.get(name, declaration.default)
+        setting = listed(settings.get(name, declaration.default), declaration.model)
         fault = find_fault(name, declaration, setting, merged, site_file)
         if setting and declaration.sound and not fault:
             known[name] = setting.value
@@ -129,6 +129,13 @@ def choose_values(
         if fault and (all_known or is_written):
             faults.append(fault)
     return Values(known, frozenset(unsure))
+
+
+def listed(setting: VarSetting | None, model: VarModel) -> VarSetting | None:
+    """A setting with a lone text as a list, where that may be written so."""
+    if setting and model.or_text and model.type == "list" and isinstance(setting.value, str):
+        return VarSetting([setting.value], setting.origin)
+    return setting
 
 
 def find_fault(

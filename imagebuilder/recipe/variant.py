@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import get_args
 
 from imagebuilder.errors import Fault, InputError
-from imagebuilder.recipe.model import BaseFile
+from imagebuilder.package_managers import ENGINES
 from imagebuilder.recipe.read import shown_path
 from imagebuilder.recipe.rules import NAME
 from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.settings import Settings
 
-ENGINES: tuple[str, ...] = get_args(BaseFile.model_fields["engine"].annotation)
 LISTED = "imagebuilder profiles lists what there is"
 
 

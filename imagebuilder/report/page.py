@@ -14,6 +14,7 @@ from pathlib import Path
 from imagebuilder.report.timeline import Span, find_timeline, ssh_after
 from imagebuilder.report.types import (
     ORDER,
+    REPORT,
     Check,
     Inference,
     MachineReport,
@@ -124,6 +125,7 @@ def render_page(report: Report, logs: Mapping[str, str]) -> str:
     page = templates(Path(__file__).parent, html=True).get_template(TEMPLATE)
     return page.render(
         report=report,
+        schema=REPORT.schema,
         headline=headline(report),
         short=text,
         tone=tone(report),

@@ -12,7 +12,6 @@ of it is removed.  What a killed command leaves has a dot in front; the next one
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -21,13 +20,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from imagebuilder.decode import read_json
 from imagebuilder.errors import Fault, InputError, WorkError
 from imagebuilder.files import make_folder, move_away, move_in, sync_all
-from imagebuilder.locks import folder_held, is_held
-from imagebuilder.report.as_json import AGAIN, parse_report, report_json
-from imagebuilder.report.types import Report
-from imagebuilder.tree import Tree
+from imagebuilder.locks import folder_lock, is_locked
+from imagebuilder.report.types import REPORT, Report
+from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.untrusted import clean_lines
 
 FILE = "report.json"
@@ -37,7 +34,7 @@ LOG_BYTES = 1 << 20  # of each log are read, the last ones
 
 
 @contextmanager
-def begin_report(tree: Tree, profile: str, version: str, id: str) -> Iterator[Path]:  # noqa: A002
+def begin_report(tree: Tree, release: ReleaseName, id: str) -> Iterator[Path]:  # noqa: A002
     """A folder for the logs of a report in the making, which nobody sees as a report.
 
     save_report() makes it one; without that it is gone at the end.  Raises WorkError when there is
@@ -45,17 +42,17 @@ def begin_report(tree: Tree, profile: str, version: str, id: str) -> Iterator[Pa
     """
     if Path(id).name != id or id.startswith("."):
         raise InputError("cannot name a report", where=repr(id), hint="use letters and digits")
-    top = tree.reports(profile, version)
+    top = tree.reports(release)
     make_folder(top)
     staged = top / f"{NEW}{id}"
     with ExitStack() as mine:
-        with folder_held(top):
+        with folder_lock(top):
             sweep(top)
             if staged.exists() or (top / id).exists():
                 raise WorkError("there is a report of this id", where=os.fspath(top / id))
             staged.mkdir()
             staged.chmod(0o755)
-            mine.enter_context(folder_held(staged))
+            mine.enter_context(folder_lock(staged))
         try:
             yield staged
         finally:
@@ -66,7 +63,7 @@ def begin_report(tree: Tree, profile: str, version: str, id: str) -> Iterator[Pa
 def sweep(top: Path) -> None:
     """Remove what is left of commands that died, with the lock of `top` held."""
     for path in top.iterdir():
-        if path.name.startswith(OLD) or (path.name.startswith(NEW) and not is_held(path)):
+        if path.name.startswith(OLD) or (path.name.startswith(NEW) and not is_locked(path)):
             shutil.rmtree(path)
 
 
@@ -76,15 +73,14 @@ def save_report(tree: Tree, report: Report, staged: Path) -> Path:
     Of the older reports the newest few stay and those the gate asks, see find_kept().  Raises
     OSError; there is no report then.
     """
-    top = tree.reports(report.profile, report.version)
+    top = tree.reports(report.release)
     assert staged == top / f"{NEW}{report.id}", "begin_report() made another folder"
-    text = json.dumps(report_json(report), indent=1, ensure_ascii=False, allow_nan=False)
-    (staged / FILE).write_text(f"{text}\n", encoding="utf-8")
+    (staged / FILE).write_text(REPORT.render(report), encoding="utf-8")
     for path in staged.iterdir():
         path.chmod(0o644)
     sync_all((*staged.iterdir(), staged))
     place = top / report.id
-    with folder_held(top):
+    with folder_lock(top):
         move_in(staged, place)
         prune(top)
     return place
@@ -157,16 +153,16 @@ def load_report(folder: Path) -> Report:
     Raises InputError when it is damaged or lies in the place of another one.
     """
     path = folder / FILE
-    report = parse_report(read_json(path, hint=AGAIN), os.fspath(path))
+    report = REPORT.load(path)
     place = Path(report.profile, report.version, report.id)
     if folder.absolute().parts[-3:] != place.parts:
         raise InputError(f"is the report {place}", where=os.fspath(path), hint="move it there")
     return report
 
 
-def find_reports(tree: Tree, profile: str, version: str) -> tuple[Report, ...]:
+def find_reports(tree: Tree, release: ReleaseName) -> tuple[Report, ...]:
     """The reports of a release that can be read, oldest first."""
-    return read_reports(tree.reports(profile, version)).reports
+    return read_reports(tree.reports(release)).reports
 
 
 def list_reports(tree: Tree, name: str) -> FoundReports:
@@ -188,7 +184,7 @@ def list_reports(tree: Tree, name: str) -> FoundReports:
             if there
             else f"imagebuilder test {profile} makes one",
         )
-    found = [read_reports(tree.reports(profile, version)) for version in fitting]
+    found = [read_reports(tree.reports(ReleaseName(profile, v))) for v in fitting]
     return FoundReports(
         tuple(sorted((r for f in found for r in f.reports), key=lambda r: (when(r), r.id))),
         tuple(fault for f in found for fault in f.faults),
@@ -220,7 +216,7 @@ def find_report(tree: Tree, name: str, id: str = "") -> Report:  # noqa: A002
 
 def report_folder(tree: Tree, report: Report) -> Path:
     """Where a saved report lies."""
-    return tree.reports(report.profile, report.version) / report.id
+    return tree.reports(report.release) / report.id
 
 
 def read_logs(folder: Path) -> dict[str, str]:

@@ -13,10 +13,14 @@ Report      one run of `imagebuilder test` on one release
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
-SCHEMA = 1
+from pydantic import ConfigDict
+
+from imagebuilder.decode import Amount, JsonFile, Seconds, UtcTime
+from imagebuilder.tree import ReleaseName
+
 CPU = "cpu"
 
 
@@ -63,7 +67,7 @@ class Check:
     name: str
     kind: str
     outcome: Outcome
-    seconds: float
+    seconds: Seconds
     message: str = ""
 
     @property
@@ -78,7 +82,7 @@ class Reached:
     """A stage that was passed, `seconds` after power-on."""
 
     stage: Stage
-    seconds: float
+    seconds: Seconds
 
 
 @dataclass(frozen=True)
@@ -113,8 +117,8 @@ class Inference:
     over: tuple[str, ...]
     completion: str
     chat: str
-    tokens: int
-    seconds: float
+    tokens: Amount
+    seconds: Seconds
     refused: bool = False
     placed: str = ""
 
@@ -144,7 +148,7 @@ class Trial:
     root: str
     machines: tuple[MachineReport, ...]
     verdict: Verdict
-    seconds: float
+    seconds: Seconds
     inference: Inference | None = None
 
     @property
@@ -176,24 +180,28 @@ class Report:
     profile: str
     version: str
     digests: Mapping[str, str]
-    started: str
-    seconds: float
+    started: UtcTime
+    seconds: Seconds
     acceleration: str
     why: str
     host: str
     tool: str
     selection: str
-    sizes: Mapping[str, int]
+    sizes: Mapping[str, Amount]
     files: Mapping[str, str]
     static: tuple[Check, ...]
     trials: tuple[Trial, ...]
     machine: str = ""
-    schema: int = field(default=SCHEMA)
+    __pydantic_config__ = ConfigDict(extra="forbid")  # a gate opens on what is read
+
+    @property
+    def release(self) -> ReleaseName:
+        return ReleaseName(self.profile, self.version)
 
     @property
     def name(self) -> str:
-        """The release: `profile@version`."""
-        return f"{self.profile}@{self.version}"
+        """`profile@version`."""
+        return str(self.release)
 
     @property
     def complete(self) -> bool:
@@ -222,3 +230,7 @@ class Report:
     def degraded(self) -> bool:
         """Whether an accelerator that the profile is for took no part."""
         return any(trial.inference and trial.inference.degraded for trial in self.trials)
+
+
+# docs/reports.md shows it.  What is missing, unknown or of another kind is a fault, never a guess.
+REPORT = JsonFile(Report, 1, "imagebuilder test makes a new report", derived=("passed", "degraded"))

@@ -10,9 +10,8 @@ from imagebuilder.errors import InputError
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.rights import check_root
 from imagebuilder.serve import foreground
-from imagebuilder.serve.config import Options
 from imagebuilder.serve.install import install, refresh, uninstall
-from imagebuilder.serve.own import describe_own
+from imagebuilder.serve.options import Options
 from imagebuilder.serve.prepare import (
     CHECKED,
     FOREGROUND,
@@ -20,6 +19,7 @@ from imagebuilder.serve.prepare import (
     check_host,
     prepare,
 )
+from imagebuilder.serve.running import describe_own
 from imagebuilder.serve.units import is_live
 from imagebuilder.tree import make_tree
 from imagebuilder.ui import Ui

@@ -5,51 +5,20 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from enum import StrEnum
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from imagebuilder.publish.usage import NFS_PORT
+from imagebuilder.nodes.evidence.usage import NFS_PORT
 from imagebuilder.serve.capacity import SMALLEST, Capacity
+from imagebuilder.serve.interface import Interface, Pool
 from imagebuilder.serve.ipxe import IpxeFile
+from imagebuilder.serve.options import Dhcp, Nfs
 from imagebuilder.serve.ports import Port
-from imagebuilder.serve.wire import Pool, Wire
 from imagebuilder.tree import Tree
 
 # Stable, so that a server that restarts knows the file handles it gave out before.
 EXPORT_NAMESPACE = uuid.UUID("5e4e1b2c-7d0a-4f54-9a52-0b7e0c6f3a11")
 MOUNTD_PORT = 20048
-
-
-class Dhcp(StrEnum):
-    """Whose wire it is: ours, or a home router's that knows nothing of booting."""
-
-    FULL = "full"
-    PROXY = "proxy"
-
-
-class Nfs(StrEnum):
-    """Which NFS server; AUTO takes the kernel's if it runs, else nfs-ganesha."""
-
-    AUTO = "auto"
-    KERNEL = "kernel"
-    GANESHA = "ganesha"
-
-
-@dataclass(frozen=True)
-class Options:
-    """What the person typed; empty stands for the default."""
-
-    interface: str
-    address: str = ""
-    dhcp: Dhcp = Dhcp.FULL
-    pool: str = ""
-    nfs: Nfs = Nfs.AUTO
-    http_port: int = 80
-    domain: str = "nodes"
-    gateway: str = ""
-    dns: bool = True
-    ipxe: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -62,7 +31,7 @@ class ServeConfig:
     """
 
     tree: Tree
-    wire: Wire
+    interface: Interface
     folder: Path
     nfs: Nfs
     boot_files: tuple[IpxeFile, ...]
@@ -83,7 +52,7 @@ class ServeConfig:
 
     @property
     def server(self) -> str:
-        return str(self.wire.server)
+        return str(self.interface.server)
 
     @property
     def http(self) -> str:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.process import Word, run
-from imagebuilder.serve.config import Nfs, ServeConfig
+from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.nfs import RPCBIND_PORT
+from imagebuilder.serve.options import Nfs
 
 NO_NAME = "s/ [^ ]*/ */3"  # the fourth word of a lease is a name, `*` for none
 # nfs-ganesha has no test of its file, and starts without what it does not understand.  So it starts

@@ -10,7 +10,7 @@ import time
 from dataclasses import dataclass
 from ipaddress import IPv4Address
 
-from imagebuilder.serve.wire import Wire
+from imagebuilder.serve.interface import Interface
 
 # Seconds to listen after each question.  Some servers ping an address for three seconds first.
 PATIENCE = (1.0, 1.0, 3.0)
@@ -29,7 +29,7 @@ class Server:
     offered: IPv4Address
 
 
-def find_dhcp_servers(wire: Wire) -> tuple[Server, ...]:
+def find_dhcp_servers(interface: Interface) -> tuple[Server, ...]:
     """Who offers an address on this wire; takes up to five seconds when nobody does.
 
     The question comes from a made-up MAC address that belongs to nobody, so that no lease of ours
@@ -39,7 +39,7 @@ def find_dhcp_servers(wire: Wire) -> tuple[Server, ...]:
     xid = secrets.token_bytes(4)
     found: dict[Server, None] = {}
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE_IPV4)) as wire_end:
-        wire_end.bind((wire.name, ETHERTYPE_IPV4))
+        wire_end.bind((interface.name, ETHERTYPE_IPV4))
         for seconds in PATIENCE:
             wire_end.send(frame(client, discover(client, xid)))
             deadline = time.monotonic() + seconds
@@ -49,7 +49,7 @@ def find_dhcp_servers(wire: Wire) -> tuple[Server, ...]:
                     server = parse_offer(wire_end.recv(65535), xid)
                 except TimeoutError:
                     break
-                if server and server.address != wire.server:
+                if server and server.address != interface.server:
                     found[server] = None
             if found:
                 break

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from imagebuilder.files import Content, place_files, set_access
 from imagebuilder.nodes.types import Nodes
-from imagebuilder.serve.config import Nfs, ServeConfig
+from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.nfs import find_ganesha_release
+from imagebuilder.serve.options import Nfs
 from imagebuilder.serve.render import (
     render_dhcp_hosts,
     render_dnsmasq,

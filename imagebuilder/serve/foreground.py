@@ -12,26 +12,27 @@ from typing import NoReturn
 
 from imagebuilder.errors import HostError, ImagebuilderError, InputError
 from imagebuilder.files import set_aside
-from imagebuilder.locks import held
+from imagebuilder.locks import file_lock
+from imagebuilder.nodes.evidence.usage import note_reports
 from imagebuilder.nodes.files import make_entry, update_nodes
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.types import Nodes
 from imagebuilder.process import run
 from imagebuilder.program import Program, program
-from imagebuilder.publish.usage import note_reports
-from imagebuilder.serve.config import Nfs, ServeConfig
+from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.daemons import Daemon, check_config, daemons, reload_changed
-from imagebuilder.serve.doors import Doors
 from imagebuilder.serve.files import make_config
 from imagebuilder.serve.ipxe import ARCHITECTURES, copy_binaries
 from imagebuilder.serve.lines import Lines
 from imagebuilder.serve.nfs import kernel_export, wants_rpcbind
-from imagebuilder.serve.own import describe_own, find_foreign
+from imagebuilder.serve.options import Nfs
 from imagebuilder.serve.ports import find_holders
 from imagebuilder.serve.prepare import Prepared, check_alone, check_nodes, check_ports, warn_of_gaps
 from imagebuilder.serve.remembered import Remembered
 from imagebuilder.serve.rotate import rotate_reports
+from imagebuilder.serve.running import describe_own, find_foreign
 from imagebuilder.serve.show import Screen
+from imagebuilder.serve.ssh_probe import SshProbes
 from imagebuilder.serve.stages import BootWatch
 from imagebuilder.ui import Ui, format_count
 
@@ -63,7 +64,7 @@ class RunningDaemons:
     config: ServeConfig
     ui: Ui
     screen: Screen
-    doors: Doors = field(default_factory=lambda: Doors(time.monotonic))
+    probes: SshProbes = field(default_factory=lambda: SshProbes(time.monotonic))
     lines: Lines = field(default_factory=Lines)
     running: dict[str, Running] = field(default_factory=dict)
     stamp: object = None
@@ -88,7 +89,7 @@ def check(prepared: Prepared, nodes: Nodes, ui: Ui) -> ServeConfig:
     config = prepared.config
     warn_of_gaps(config, nodes, ui)
     check_ports(config, find_foreign(config))
-    with ui.step(f"Asking for DHCP servers on {config.wire.name}"):
+    with ui.step(f"Asking for DHCP servers on {config.interface.name}"):
         check_alone(config, ui)
     with ui.step("Rendering the daemons' files"):
         make_config(config, nodes)
@@ -101,7 +102,7 @@ def serve(prepared: Prepared, nodes: Nodes, ui: Ui) -> None:
 
     Raises HostError when this tree is served already, WorkError when a daemon ends by itself.
     """
-    with held(prepared.config.tree.lock("serve"), waiting=refuse):
+    with file_lock(prepared.config.tree.lock("serve"), waiting=refuse):
         if served := describe_own(prepared.config.tree):
             stop = f"sudo systemctl stop {served.replace(',', '')}"
             raise HostError(f"this tree is already served by {served}", hint=stop)
@@ -126,29 +127,29 @@ def run_daemons(prepared: Prepared, nodes: Nodes, ui: Ui) -> None:
             stamp = None  # changed while we looked at other things: looked at again
         make_entry(config.tree, config.server, config.http_port)
     with ExitStack() as stack:
-        room = RunningDaemons(config, ui, Screen(ui, nodes), stamp=stamp)
+        server = RunningDaemons(config, ui, Screen(ui, nodes), stamp=stamp)
         if config.nfs is Nfs.KERNEL:
             stack.enter_context(kernel_export(config))
         for daemon in daemons(config, with_rpcbind=wants_rpcbind(config, find_holders())):
-            start(room, daemon, stack.enter_context(ExitStack()))
+            start(server, daemon, stack.enter_context(ExitStack()))
         tell_ready(config, nodes, ui)
-        watch(room)
+        watch(server)
 
 
-def start(room: RunningDaemons, daemon: Daemon, stack: ExitStack) -> None:
+def start(server: RunningDaemons, daemon: Daemon, stack: ExitStack) -> None:
     """Start a daemon and wait until it is ready; it ends with `stack`."""
-    log = room.config.tree.serve / "logs" / f"{daemon.name}.log"
+    log = server.config.tree.serve / "logs" / f"{daemon.name}.log"
     set_aside(log)
 
     def hear(line: str) -> None:
-        room.lines.put(daemon.name, line)
+        server.lines.put(daemon.name, line)
 
     if daemon.before:
         run(daemon.before, check=False)
-    with room.ui.step(f"Starting {daemon.name}") as step:
+    with server.ui.step(f"Starting {daemon.name}") as step:
         running = stack.enter_context(
             program(
-                daemon.name, daemon.argv, log, on_line=hear, on_loss=room.ui.warn, dies_by="TERM"
+                daemon.name, daemon.argv, log, on_line=hear, on_loss=server.ui.warn, dies_by="TERM"
             )
         )
         if daemon.ready:
@@ -156,7 +157,7 @@ def start(room: RunningDaemons, daemon: Daemon, stack: ExitStack) -> None:
         else:
             wait_for_port(running, daemon)
         step.remark(daemon.purpose)
-    room.running[daemon.name] = Running(daemon, running, stack)
+    server.running[daemon.name] = Running(daemon, running, stack)
 
 
 def wait_for_port(running: Program, daemon: Daemon) -> None:
@@ -174,99 +175,99 @@ def tell_ready(config: ServeConfig, nodes: Nodes, ui: Ui) -> None:
     """The one line that says it all works, and where."""
     given = f"addresses {config.pool[0]} to {config.pool[1]}" if config.pool else "beside a router"
     ui.note(
-        f"Serving {config.tree.path} on {config.wire.name}, {config.http}, {given}, "
+        f"Serving {config.tree.path} on {config.interface.name}, {config.http}, {given}, "
         f"{format_count(len(nodes.nodes), 'node')}; press Ctrl-C to stop"
     )
 
 
-def watch(room: RunningDaemons) -> None:
+def watch(server: RunningDaemons) -> None:
     """Show what happens, until a daemon ends or we are interrupted."""
     while True:
         until = time.monotonic() + TICK
         while (left := until - time.monotonic()) > 0:
-            if said := room.lines.get(left):
-                hear(room, *said)
-        room.screen.turn()
-        if room.lines.take_dropped():
-            room.warn_once("flood", FLOOD)
-        check_alive(room)
-        look_at_nodes(room)
-        take_in_reports(room)
-        ask_ssh(room)
+            if said := server.lines.get(left):
+                hear(server, *said)
+        server.screen.turn()
+        if server.lines.take_dropped():
+            server.warn_once("flood", FLOOD)
+        check_alive(server)
+        look_at_nodes(server)
+        take_in_reports(server)
+        ask_ssh(server)
 
 
-def hear(room: RunningDaemons, daemon: str, line: str) -> None:
+def hear(server: RunningDaemons, daemon: str, line: str) -> None:
     """A line of a daemon: shown, and understood.  No line raises: see serve/stages.py."""
-    room.screen.line(daemon, line)
-    for event in room.progress.hear(line):
-        boot = room.progress.boots[event.node]
-        room.screen.event(event, boot.times)
-    tell_unknown(room)
+    server.screen.line(daemon, line)
+    for event in server.progress.hear(line):
+        boot = server.progress.boots[event.node]
+        server.screen.event(event, boot.times)
+    tell_unknown(server)
 
 
-def tell_unknown(room: RunningDaemons) -> None:
+def tell_unknown(server: RunningDaemons) -> None:
     """Warn once of each machine that we have no boot file for."""
-    if not room.progress.asked:
+    if not server.progress.asked:
         return
-    known = {n for file in room.config.boot_files for n in file.architecture.numbers}
+    known = {n for file in server.config.boot_files for n in file.architecture.numbers}
     titles = {n: kind.title for kind in ARCHITECTURES for n in kind.numbers}
-    for mac, number in room.progress.asked.items():
-        if number not in known and mac not in room.told and room.screen.may_show():
+    for mac, number in server.progress.asked.items():
+        if number not in known and mac not in server.told and server.screen.may_show():
             title = titles.get(number, "a kind we do not know")
-            room.warn_once(
+            server.warn_once(
                 mac, f"{mac} asks for a boot file for {title} ({number}): there is none here"
             )
-    room.progress.asked.clear()
+    server.progress.asked.clear()
 
 
-def check_alive(room: RunningDaemons) -> None:
+def check_alive(server: RunningDaemons) -> None:
     """Raise WorkError when a daemon has ended, with its last lines."""
-    for running in room.running.values():
+    for running in server.running.values():
         status = running.program.status
         if status is not None:
             raise running.program.complaint(f"stopped unexpectedly (exit status {status})")
 
 
-def look_at_nodes(room: RunningDaemons) -> None:
+def look_at_nodes(server: RunningDaemons) -> None:
     """Take a changed nodes.yaml over; one that is wrong is told of and changes nothing."""
-    stamp = stamp_of(room.config)
-    if stamp == room.stamp:
+    stamp = stamp_of(server.config)
+    if stamp == server.stamp:
         return
     try:
-        nodes, changed = take_over(room.config)
+        nodes, changed = take_over(server.config)
         if DNSMASQ_CONF in changed:
-            restart(room, "dnsmasq")
+            restart(server, "dnsmasq")
     except InputError as error:
-        room.stamp = stamp
-        room.ui.warn(f"could not apply nodes.yaml:\n{error}")
+        server.stamp = stamp
+        server.ui.warn(f"could not apply nodes.yaml:\n{error}")
         return
     except (ImagebuilderError, OSError) as error:  # such as a full disk: tried again
-        room.warn_once(f"{stamp} {error}", f"could not apply nodes.yaml yet: {error}")
+        server.warn_once(f"{stamp} {error}", f"could not apply nodes.yaml yet: {error}")
         return
-    room.stamp = stamp
-    room.screen.know(nodes)
+    server.stamp = stamp
+    server.screen.know(nodes)
     for fault in nodes.warnings:
-        room.ui.warn(str(fault))
-    room.ui.note(
+        server.ui.warn(str(fault))
+    server.ui.note(
         f"nodes.yaml: {format_count(len(nodes.nodes), 'node')}, "
         f"{', '.join(changed) or 'nothing'} changed"
     )
 
 
-def restart(room: RunningDaemons, name: str) -> None:
+def restart(server: RunningDaemons, name: str) -> None:
     """End a daemon and start it again."""
-    running = room.running[name]
+    running = server.running[name]
     running.stack.close()
-    start(room, running.daemon, running.stack)
+    start(server, running.daemon, running.stack)
 
 
-def take_in_reports(room: RunningDaemons) -> None:
+def take_in_reports(server: RunningDaemons) -> None:
     """Note what nodes run; where that fails, such as on a full disk, nodes are served still."""
     try:
-        rotate_reports(room.config)
-        note_reports(room.config.tree, room.screen.nodes, most=TURN, fold=FOLDED_AT_ONCE)
+        rotate_reports(server.config)
+        note_reports(server.config.tree, server.screen.nodes, most=TURN, fold=FOLDED_AT_ONCE)
     except (ImagebuilderError, OSError) as error:
-        room.warn_once(str(error), f"could not record what nodes run: {error}")
+        server.warn_once(str(error), f"could not record what nodes run: {error}")
 
 
 def take_over(config: ServeConfig) -> tuple[Nodes, list[str]]:
@@ -290,9 +291,9 @@ def stamp_of(config: ServeConfig) -> object:
     return status.st_ino, status.st_mtime_ns, status.st_size
 
 
-def ask_ssh(room: RunningDaemons) -> None:
+def ask_ssh(server: RunningDaemons) -> None:
     """See which of the nodes that should have sshd soon have it."""
-    waiting = {boot.address: boot.node for boot in room.progress.awaiting_ssh()}
-    for address in room.doors.find_open(waiting):
-        for event in room.progress.logged_in(waiting[address]):
-            room.screen.event(event, room.progress.boots[event.node].times)
+    waiting = {boot.address: boot.node for boot in server.progress.awaiting_ssh()}
+    for address in server.probes.find_open(waiting):
+        for event in server.progress.logged_in(waiting[address]):
+            server.screen.event(event, server.progress.boots[event.node].times)

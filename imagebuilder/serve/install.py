@@ -10,11 +10,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from imagebuilder.nodes.evidence.usage import note_reports
 from imagebuilder.nodes.files import make_entry, update_nodes
 from imagebuilder.nodes.types import Nodes
 from imagebuilder.process import run
-from imagebuilder.publish.usage import note_reports
-from imagebuilder.serve.config import Dhcp, Nfs, Options, ServeConfig
+from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.daemons import (
     Daemon,
     check_config,
@@ -31,10 +31,11 @@ from imagebuilder.serve.nfsconf import (
     nfs_server_files,
     tell_left_alone,
 )
-from imagebuilder.serve.own import find_foreign
+from imagebuilder.serve.options import Dhcp, Nfs, Options
 from imagebuilder.serve.prepare import INSTALLED, Prepared, check_alone, check_ports
 from imagebuilder.serve.render import render_exports, render_template
 from imagebuilder.serve.rotate import rotate_reports
+from imagebuilder.serve.running import find_foreign
 from imagebuilder.serve.units import (
     UNITS,
     UnitFile,
@@ -178,7 +179,9 @@ def daemon_unit(config: ServeConfig, daemon: Daemon) -> UnitFile:
         config=config,
         daemon=daemon,
         command=exec_line(daemon.argv),
-        has_address=exec_line(["sh", "-c", HAS_ADDRESS, "sh", config.wire.name, config.server]),
+        has_address=exec_line(
+            ["sh", "-c", HAS_ADDRESS, "sh", config.interface.name, config.server]
+        ),
         test=exec_line(daemon.test),
         before=exec_line(daemon.before) if daemon.before else "",
         nfs=daemon.name == "ganesha",

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from imagebuilder.errors import HostError
 from imagebuilder.process import is_installed, run
-from imagebuilder.serve.config import Nfs, ServeConfig
+from imagebuilder.serve.config import ServeConfig
+from imagebuilder.serve.options import Nfs
 from imagebuilder.serve.ports import Holder
 from imagebuilder.serve.render import export_options
 
@@ -77,7 +78,7 @@ def wants_rpcbind(config: ServeConfig, holders: tuple[Holder, ...]) -> bool:
 @contextmanager
 def kernel_export(config: ServeConfig) -> Iterator[None]:
     """The roots exported by the kernel's server; withdrawn at the end."""
-    export = f"{config.wire.network}:{config.tree.roots}"
+    export = f"{config.interface.network}:{config.tree.roots}"
     run(["exportfs", "-o", export_options(config), export])
     try:
         yield

@@ -16,8 +16,15 @@ from imagebuilder.nodes.types import Nodes
 from imagebuilder.process import is_installed, run
 from imagebuilder.rights import check_root
 from imagebuilder.serve.capacity import find_capacity
-from imagebuilder.serve.config import Dhcp, Nfs, Options, ServeConfig
+from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.discover import Server, find_dhcp_servers
+from imagebuilder.serve.interface import (
+    Interface,
+    check_node_addresses,
+    find_interface,
+    parse_pool,
+    plan_pool,
+)
 from imagebuilder.serve.ipxe import (
     FOLDERS,
     check_binaries,
@@ -26,8 +33,8 @@ from imagebuilder.serve.ipxe import (
     missing_architectures,
 )
 from imagebuilder.serve.nfs import choose_nfs
+from imagebuilder.serve.options import Dhcp, Nfs, Options
 from imagebuilder.serve.ports import Holder, port_faults
-from imagebuilder.serve.wire import Wire, check_node_addresses, find_wire, parse_pool, plan_pool
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
 
@@ -62,8 +69,8 @@ def prepare(
     check_host()
     check_tree_path(tree)
     check_words(options)
-    wire = find_wire(options.interface, options.address)
-    check_node_addresses(wire, nodes.nodes, os.fspath(tree.nodes_file))
+    interface = find_interface(options.interface, options.address)
+    check_node_addresses(interface, nodes.nodes, os.fspath(tree.nodes_file))
     binaries = find_binaries([options.ipxe] if options.ipxe else FOLDERS)
     check_binaries(binaries)
     full = options.dhcp is Dhcp.FULL
@@ -74,19 +81,19 @@ def prepare(
         )
     config = ServeConfig(
         tree=tree,
-        wire=wire,
+        interface=interface,
         folder=tree.serve / folder,
         nfs=options.nfs if pinned and options.nfs is not Nfs.AUTO else choose_nfs(options.nfs),
         boot_files=choose_boot_files(tuple(binaries)),
-        pool=plan_pool(wire, nodes.nodes, given) if full else None,
+        pool=plan_pool(interface, nodes.nodes, given) if full else None,
         http_port=options.http_port,
         domain=options.domain,
-        gateway=parse_gateway(options.gateway, wire),
+        gateway=parse_gateway(options.gateway, interface),
         dns=options.dns,
         installed=folder == INSTALLED,
         web_user=find_user(WEB_USERS),
         dhcp_user=find_user(DHCP_USERS),
-        announces=full and has_ipv6(wire.name) and is_installed("radvd"),
+        announces=full and has_ipv6(interface.name) and is_installed("radvd"),
         capacity=find_capacity(installed=folder == INSTALLED),
     )
     check_readable(config)
@@ -95,9 +102,9 @@ def prepare(
 
 def check_nodes(config: ServeConfig, nodes: Nodes) -> None:
     """Raise InputError when changed nodes do not fit what is served already."""
-    check_node_addresses(config.wire, nodes.nodes, os.fspath(config.tree.nodes_file))
+    check_node_addresses(config.interface, nodes.nodes, os.fspath(config.tree.nodes_file))
     if config.pool:
-        plan_pool(config.wire, nodes.nodes, config.pool)
+        plan_pool(config.interface, nodes.nodes, config.pool)
 
 
 def check_host() -> None:
@@ -128,7 +135,7 @@ def check_words(options: Options) -> None:
         )
 
 
-def parse_gateway(text: str, wire: Wire) -> IPv4Address | None:
+def parse_gateway(text: str, interface: Interface) -> IPv4Address | None:
     """The router that nodes are told of.  Raises InputError unless they can reach it."""
     if not text:
         return None
@@ -137,8 +144,10 @@ def parse_gateway(text: str, wire: Wire) -> IPv4Address | None:
         gateway = IPv4Address(text)
     except AddressValueError as error:
         raise InputError("is not an IPv4 address", where=where) from error
-    if gateway not in wire.network:
-        raise InputError(f"is not in {wire.network}, the subnet of {wire.name}", where=where)
+    if gateway not in interface.network:
+        raise InputError(
+            f"is not in {interface.network}, the subnet of {interface.name}", where=where
+        )
     return gateway
 
 
@@ -188,7 +197,7 @@ def find_closed(user: str, folder: Path) -> str:
 
 def check_ports(config: ServeConfig, holders: Sequence[Holder]) -> None:
     """Raise HostError that names whoever of these has a port that we need."""
-    faults = port_faults(config.ports, config.server, config.wire.name, holders)
+    faults = port_faults(config.ports, config.server, config.interface.name, holders)
     if faults:
         error = HostError(faults[0].what, where=faults[0].where, hint=faults[0].hint)
         error.faults = tuple(faults)
@@ -201,17 +210,19 @@ def check_alone(config: ServeConfig, ui: Ui) -> None:
     Beside a router, its absence is only warned of: it may come later.  Without a cable nobody is
     asked.
     """
-    if not config.wire.has_carrier:
+    if not config.interface.has_carrier:
         return
-    servers = find_dhcp_servers(config.wire)
+    servers = find_dhcp_servers(config.interface)
     if config.dhcp is Dhcp.FULL and servers:
         raise HostError(
             f"there is already a DHCP server: {describe(servers)}",
-            where=config.wire.name,
+            where=config.interface.name,
             hint="--dhcp proxy works beside it; or turn it off there",
         )
     if config.dhcp is Dhcp.PROXY and not servers:
-        ui.warn(f"no DHCP server answers on {config.wire.name}: nodes need one beside --dhcp proxy")
+        ui.warn(
+            f"no DHCP server answers on {config.interface.name}: nodes need one beside --dhcp proxy"
+        )
 
 
 def describe(servers: Sequence[Server]) -> str:
@@ -222,8 +233,8 @@ def warn_of_gaps(config: ServeConfig, nodes: Nodes, ui: Ui) -> None:
     """Say what will not work although everything starts."""
     for fault in nodes.warnings:
         ui.warn(str(fault))
-    if not config.wire.has_carrier:
-        ui.warn(f"{config.wire.name} has no carrier: is the cable plugged in?")
+    if not config.interface.has_carrier:
+        ui.warn(f"{config.interface.name} has no carrier: is the cable plugged in?")
     for title in missing_architectures(config.boot_files):
         ui.detail(f"no iPXE binary for {title}: such machines get no boot file")
     if config.dhcp is Dhcp.PROXY:

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from ipaddress import IPv4Address
 
-from imagebuilder.nodes.given import TICKET
+from imagebuilder.nodes.config import TICKET
 from imagebuilder.nodes.scripts import environment
 from imagebuilder.nodes.types import Node
-from imagebuilder.serve.config import MOUNTD_PORT, Dhcp, ServeConfig
+from imagebuilder.serve.config import MOUNTD_PORT, ServeConfig
+from imagebuilder.serve.options import Dhcp
 from imagebuilder.tree import hyphened
 
 SNPONLY = "snponly.efi"
@@ -48,7 +49,7 @@ def render_dhcp_hosts(nodes: Sequence[Node]) -> str:
 def render_hosts(config: ServeConfig, nodes: Sequence[Node]) -> str:
     """The lines for `addn-hosts`: names of those whose address is known without a lease."""
     fixed = sorted((IPv4Address(node.address), node.name) for node in nodes if node.address)
-    lines = [(config.wire.server, "server"), *fixed]
+    lines = [(config.interface.server, "server"), *fixed]
     return "".join(f"{address} {name}.{config.domain} {name}\n" for address, name in lines)
 
 

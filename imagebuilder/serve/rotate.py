@@ -3,7 +3,7 @@
 
 A log that has grown is set aside as reports.log.1 and the web server told to open a new one: it
 reloads, which needs no permission of its workers and ends no download.  Until then it writes into
-the old one, which publish/reports.py reads to its end before it begins with the new one.  Whoever
+the old one, which nodes/evidence/report_log.py reads to its end before the new one.  Whoever
 is killed in between is made good by the next turn.
 """
 
@@ -14,8 +14,8 @@ import signal
 from pathlib import Path
 
 from imagebuilder.files import set_aside
-from imagebuilder.locks import held
-from imagebuilder.publish.reports import LogMark, inode_of, old_log, read_mark, write_mark
+from imagebuilder.locks import file_lock
+from imagebuilder.nodes.evidence.report_log import LogMark, inode_of, old_log, read_mark, write_mark
 from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.daemons import send
 from imagebuilder.tree import Tree
@@ -36,7 +36,7 @@ def make_reports_log(tree: Tree) -> None:
 
 def rotate_reports(config: ServeConfig, most: int = MOST_REPORTS) -> bool:
     """Set a log aside that has grown to `most` bytes; whether the web server was told of it."""
-    with held(config.tree.lock("reports")):
+    with file_lock(config.tree.lock("reports")):
         if is_too_large(config.tree, most):
             skip_unread(config.tree)
             set_aside(config.tree.reports_log)

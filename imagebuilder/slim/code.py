@@ -3,19 +3,17 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from imagebuilder.elf import Elf, map_file, read_elf
 from imagebuilder.root import Root
 from imagebuilder.slim.bundle import TARGET, serves
 from imagebuilder.slim.compact import plan_layout, write_compact
 from imagebuilder.slim.compare import differences
-from imagebuilder.slim.elf import Elf, read_elf
 from imagebuilder.slim.fatbin import Fatbin, LeaveAloneError, read_fatbin
 from imagebuilder.slim.types import (
     Kept,
@@ -99,10 +97,9 @@ def find_carrier(root: Root, name: str) -> Iterator[Carrier]:
         if targets := TARGET.findall(part):
             yield Carrier(name, frozenset(targets), named=True)
             return
-    with opened(place_of(root, name)) as elf:
-        fatbin = read_checked(elf)
-        if fatbin is not None:
-            yield Carrier(name, targets_of(fatbin), named=False)
+    fatbin = read_checked(find_library(place_of(root, name)))
+    if fatbin is not None:
+        yield Carrier(name, targets_of(fatbin), named=False)
 
 
 def slim_carrier(root: Root, carrier: Carrier, wanted: Sequence[str]) -> Iterator[Told]:
@@ -123,21 +120,20 @@ def slim_library(root: Root, name: str, wanted: Sequence[str], stays: str) -> It
     place = place_of(root, name)
     made = place.with_name(f".{place.name}.slim")
     before = place.stat().st_size
-    with opened(place) as old:
-        was = read_checked(old)
-        layout = old and was and plan_layout(old, was, wanted)
-        if not old or not was or not layout:
-            yield Kept(name, "nothing to be gained")
-            return
-        try:
-            with made.open("wb") as out:
-                write_compact(old, was, layout, out)
-            with opened(made) as new:
-                check_same(name, old, new, was, wanted)
-        except BaseException:
-            made.unlink(missing_ok=True)
-            raise
-        take_place(made, place)
+    old = find_library(place)
+    was = read_checked(old)
+    layout = old and was and plan_layout(old, was, wanted)
+    if not old or not was or not layout:
+        yield Kept(name, "nothing to be gained")
+        return
+    try:
+        with made.open("wb") as out:
+            write_compact(old, was, layout, out)
+        check_same(name, old, find_library(made), was, wanted)
+    except BaseException:
+        made.unlink(missing_ok=True)
+        raise
+    take_place(made, place)
     yield SlimChange(Kind.CODE, name, before, place.stat().st_size, stays)
 
 
@@ -170,20 +166,17 @@ def targets_of(fatbin: Fatbin) -> frozenset[str]:
     return frozenset(e.target for b in fatbin.bundles for e in b.entries if e.target)
 
 
-@contextmanager
-def opened(place: Path) -> Iterator[Elf | None]:
-    """The ELF file at `place`, which is mapped while it is looked at; None when it is none.
+def find_library(place: Path) -> Elf | None:
+    """The 64-bit ELF file with sections at `place`, mapped; None when it is none.
 
     Raises LeaveAloneError when it is damaged.
     """
-    if not place.stat().st_size:
-        yield None
-        return
-    with place.open("rb") as stream:
-        mapped = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-    # What was read of it may live on in an error on its way up; the map goes with the last of it.
     try:
-        elf = read_elf(memoryview(mapped))
+        elf = read_elf(map_file(place))
     except ValueError as error:
         raise LeaveAloneError(str(error)) from error
-    yield elf
+    if elf is None or elf.header.bits != 64 or not elf.sections:
+        return None
+    if any(section.end > len(elf.data) for section in elf.sections):
+        raise LeaveAloneError("an ELF file that ends early")
+    return elf

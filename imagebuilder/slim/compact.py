@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import IO
 
+from imagebuilder.elf import EHDR, LOAD, PHDR, Elf, Section, Segment
 from imagebuilder.slim.bundle import PAGE, Slimmed, align, pieces, slim_bundle
-from imagebuilder.slim.elf import EHDR, LOAD, PHDR, Elf, Section, Segment
 from imagebuilder.slim.fatbin import Bundle, Fatbin, LeaveAloneError
 
 SEGMENT_SIZE, SECTION_SIZE = 56, 64
@@ -68,10 +68,9 @@ def plan_layout(elf: Elf, fatbin: Fatbin, wanted: Sequence[str]) -> Layout | Non
     in_memory = align(held.vaddr + end - held.offset, page)
     if saved <= 0 or in_memory > (section.addr + section.size) // page * page:
         return None
-    first = replace(held, filesz=end - held.offset, memsz=end - held.offset)
+    first = held._replace(filesz=end - held.offset, memsz=end - held.offset)
     cut = behind - held.offset
-    second = replace(
-        held,
+    second = held._replace(
         offset=behind,
         vaddr=held.vaddr + cut,
         paddr=held.paddr + cut,
@@ -121,13 +120,13 @@ def move_segment(
     """
     if row.type == PHDR:
         size = count * SEGMENT_SIZE
-        return replace(row, offset=table, vaddr=place, paddr=place, filesz=size, memsz=size)
-    return replace(row, offset=row.offset - saved) if row.offset >= behind else row
+        return row._replace(offset=table, vaddr=place, paddr=place, filesz=size, memsz=size)
+    return row._replace(offset=row.offset - saved) if row.offset >= behind else row
 
 
 def write_compact(elf: Elf, fatbin: Fatbin, layout: Layout, out: IO[bytes]) -> None:
     """Write the new file to `out`, which is empty."""
-    old, section = elf.data, fatbin.section
+    old, section = memoryview(elf.data), fatbin.section
     out.write(old[: section.offset])
     code = elf.content(section)
     for move in layout.moves:

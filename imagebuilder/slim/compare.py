@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
+from imagebuilder.elf import LOAD, NOBITS, Elf, Section
 from imagebuilder.slim.bundle import serves
-from imagebuilder.slim.elf import LOAD, NOBITS, Elf, Section
 from imagebuilder.slim.fatbin import FATBIN, Fatbin
 
 

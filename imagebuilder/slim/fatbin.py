@@ -16,19 +16,21 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from imagebuilder.slim.bundle import COMPRESSED, BundleEntry, read_bundle
-from imagebuilder.slim.elf import (
+from imagebuilder.elf import (
+    AARCH64,
     DYN,
     DYNSYM,
     RELA,
-    RELATIVE,
-    RELOCATION,
     RELR,
-    SYMBOL,
+    X86_64,
     Elf,
     Section,
 )
+from imagebuilder.slim.bundle import COMPRESSED, BundleEntry, read_bundle
 
+RELOCATION, SYMBOL = "<QQq", "<IBBHQQ"
+# R_*_RELATIVE by e_machine.
+RELATIVE = {X86_64: 8, AARCH64: 1027}
 FATBIN, WRAPPERS = ".hip_fatbin", ".hipFatBinSegment"
 WRAPPER = struct.Struct("<IIQQ")
 WRAPPER_MAGIC = 0x48495046

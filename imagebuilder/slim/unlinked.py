@@ -8,10 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from elftools.common.exceptions import ELFError
-from elftools.elf.dynamic import DynamicSection, DynamicTag
-from elftools.elf.elffile import ELFFile
-
+from imagebuilder.elf import Elf, map_file, needs_of, read_elf
 from imagebuilder.root import Root
 from imagebuilder.slim.types import Kept, Kind, SlimOrder, Told, Unmatched, place_of, remove
 
@@ -91,27 +88,21 @@ def read_libraries(root: Root) -> Iterator[Library]:
         if path.endswith(SETTINGS) and place.stat().st_size <= MOST_SETTINGS:
             yield Library(path, frozenset(), frozenset(library_names(place.read_bytes())))
             continue
-        with place.open("rb") as stream:
-            if stream.read(4) != b"\x7fELF":
-                continue
-            stream.seek(0)
-            try:
-                yield read_library(path, ELFFile(stream))
-            except ELFError:
-                continue
+        try:
+            if elf := read_elf(map_file(place)):
+                yield read_library(path, elf)
+        except ValueError:
+            continue
 
 
-def read_library(path: str, elf: ELFFile) -> Library:
-    names, asks = {posixpath.basename(path)}, set()
-    for section in elf.iter_sections():
-        if isinstance(section, DynamicSection):
-            for tag in section.iter_tags():
-                if tag.entry.d_tag == "DT_NEEDED":
-                    asks.add(text_of(tag, "needed"))
-                elif tag.entry.d_tag == "DT_SONAME":
-                    names.add(text_of(tag, "soname"))
-        elif section.name in TEXTS and section["sh_size"] <= MOST_TEXT:
-            asks.update(library_names(section.data()))
+def read_library(path: str, elf: Elf) -> Library:
+    """What a file is called and asks for.  Raises ValueError when it is damaged."""
+    needs = needs_of(elf)
+    names = {posixpath.basename(path), *((needs.soname,) if needs and needs.soname else ())}
+    asks = set(needs.needed if needs else ())
+    for section in elf.sections:
+        if section.name in TEXTS and section.size <= MOST_TEXT:
+            asks.update(library_names(bytes(elf.content(section))))
     return Library(path, frozenset(names), frozenset(asks) - names)
 
 
@@ -120,8 +111,3 @@ def library_names(data: bytes) -> Iterator[str]:
         stem = STEM.search(data, max(0, ending.start() - MOST_STEM), ending.start())
         if stem:
             yield (stem[0] + ending[0]).decode()
-
-
-def text_of(tag: DynamicTag, name: str) -> str:
-    """The name a dynamic tag holds; elftools adds it as an attribute of that name."""
-    return str(getattr(tag, name))

@@ -15,6 +15,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path, PurePosixPath
 
 from imagebuilder.digest import Json
@@ -23,23 +24,33 @@ from imagebuilder.families.protocol import Family, Packages
 from imagebuilder.lock.builds import source_files
 from imagebuilder.lock.types import LockedBuild, LockedPackage
 from imagebuilder.lock.verified import Locked
-from imagebuilder.recipe.types import PythonEnv, Script
+from imagebuilder.recipe.types import ModuleSigning, PythonEnv, Script
 from imagebuilder.sandbox import INSIDE, Bind
 from imagebuilder.steps import clean
 from imagebuilder.steps.clean import run_clean
 from imagebuilder.steps.dkms import find_dkms_failure
 from imagebuilder.steps.packages import PackagesStep, inputs_of
 from imagebuilder.steps.python import PythonStep
+from imagebuilder.steps.signing import check_signing, sign_modules
 from imagebuilder.steps.step import Step
 from imagebuilder.store.upper import walk
 from imagebuilder.workspace import Workspace, check_places
 
-VERSION = 1
+VERSION = 2
 OUT, SOURCES = INSIDE / "out", INSIDE / "source"
 MODULES = PurePosixPath("usr/lib/modules")
-HEADERS = "linux-headers-"
-# dkms(8) would build as soon as it is installed, for whatever kernel it takes to be the right one.
-NO_AUTOINSTALL = "mkdir -p /etc/dkms && : > /etc/dkms/no-autoinstall"
+# dkms(8) would build as soon as it is installed, for whatever kernel it takes to be the right one,
+# and sign with a key that it makes: another one in each build, which nobody can enrol.
+SET_UP_DKMS = (
+    "mkdir -p /etc/dkms/framework.conf.d && : > /etc/dkms/no-autoinstall && "
+    "echo sign_file=/nonexistent > /etc/dkms/framework.conf.d/unsigned.conf"
+)
+# What is signed is the module; kmod reads it uncompressed as well.
+UNPACK = (
+    'find "$1" -type f -name "*.ko.xz" -exec xz --decompress {} + && '
+    'find "$1" -type f -name "*.ko.gz" -exec gzip --decompress {} + && '
+    'find "$1" -type f -name "*.ko.zst" -exec zstd --quiet --decompress --rm {} +'
+)
 # As the rest of the root: links to directories are followed, times are not kept (store/upper.py).
 PLACE = (
     'tar --create --sort=name --mtime=@0 --numeric-owner --directory="$1" . | '
@@ -67,6 +78,7 @@ class BuildStep(Step):
     script: Script
     environment: tuple[tuple[str, str], ...]
     python: PythonEnv | None
+    signing: ModuleSigning | None = None
 
     @property
     def title(self) -> str:
@@ -88,6 +100,7 @@ class BuildStep(Step):
             "environment": dict(self.environment),
             "path-excludes": list(self.tools.path_excludes),
             "epoch": self.epoch,
+            **({"modules signed by": self.signing.digest} if self.signing else {}),
         }
 
     @property
@@ -98,7 +111,8 @@ class BuildStep(Step):
 
     @property
     def checks(self) -> tuple[Callable[[], object], ...]:
-        return (self.family.check_host,)
+        signing = (partial(check_signing, self.signing),) if self.signing else ()
+        return (self.family.check_host, *signing)
 
     def apply(self, workspace: Workspace) -> None:
         tools = replace(workspace, upper=tools_upper(workspace.upper))
@@ -114,6 +128,10 @@ class BuildStep(Step):
         except WorkError as error:
             raise self.failure(tools, kernel, error) from error
         check_result(workspace, kernel)
+        if self.signing:
+            out = [Bind(workspace.out, OUT, writable=True)]
+            tools.run(["sh", "-c", UNPACK, "sh", OUT], binds=out)
+            sign_modules(workspace.out, self.signing)
         workspace.run(["sh", "-c", PLACE, "sh", OUT], binds=[Bind(workspace.out, OUT)])
         if os.path.lexists(workspace.out / MODULES) or os.path.lexists(workspace.out / "lib"):
             workspace.run(["depmod", "--all", kernel])
@@ -122,7 +140,7 @@ class BuildStep(Step):
 
     def furnish(self, tools: Workspace) -> None:
         """Install what the build needs in its tree."""
-        tools.run(["sh", "-c", NO_AUTOINSTALL])
+        tools.run(["sh", "-c", SET_UP_DKMS])
         if self.tools.packages:
             PackagesStep(self.overlay, self.family, self.tools, epoch=self.epoch).apply(tools)
         if self.python and self.locked.python:
@@ -153,15 +171,18 @@ class BuildStep(Step):
         """The error of a build that failed: DKMS's own reason where it was DKMS that failed."""
         fault = error.faults[0]
         where = f"overlays/{self.overlay}/{self.script.name}"
-        if reason := find_dkms_failure(tools, kernel):
-            return WorkError(reason, where=where, hint=fault.hint)
+        if failed := find_dkms_failure(tools, kernel):
+            return WorkError(
+                failed.reason, where=where, hint=f"{failed.hint}\n        {fault.hint}"
+            )
         what = fault.what.replace("script failed", f"{self.script.name} failed", 1)
         return WorkError(what, where=where, hint=fault.hint)
 
 
 def check_headers(tools: Workspace, kernel: str, packages: tuple[LockedPackage, ...]) -> None:
     """Raise WorkError when headers were installed, but not those of the image's kernel."""
-    named = sorted(package.name for package in packages if package.name.startswith(HEADERS))
+    is_headers = tools.family.is_kernel_headers
+    named = sorted(package.name for package in packages if is_headers(package.name))
     place = f"/lib/modules/{kernel}/build/include"
     if named and tools.ask(["test", "-e", place], check=False).status != 0:
         raise WorkError(

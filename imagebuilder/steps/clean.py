@@ -3,19 +3,16 @@
 
 from __future__ import annotations
 
+from imagebuilder.families.protocol import Family
 from imagebuilder.workspace import Workspace
 
 VERSION = 2
 
 # Shell globs, absolute in the root.  Each is written anew when needed, or is nobody's business.
 LEFTOVERS = (
-    "/var/lib/apt/lists/*",
-    "/var/cache/apt/*",
-    "/var/log/*.log", "/var/log/apt/*", "/var/log/journal/*", "/var/log/lastlog",
+    "/var/log/*.log", "/var/log/journal/*", "/var/log/lastlog",
     "/var/log/faillog", "/var/log/wtmp*", "/var/log/btmp*",
     "/var/cache/ldconfig/aux-cache",       # holds inode numbers and times
-    "/var/cache/debconf/*-old",
-    "/var/lib/dpkg/*-old", "/var/lib/dpkg/lock*", "/var/lib/dpkg/triggers/Lock",
     "/etc/.pwd.lock", "/etc/passwd-", "/etc/group-", "/etc/shadow-", "/etc/gshadow-",
     "/etc/subuid-", "/etc/subgid-",
     "/etc/ssh/ssh_host_*",                 # made by openssh-server's postinst; never in an image
@@ -25,9 +22,13 @@ LEFTOVERS = (
     "/var/lib/systemd/random-seed", "/var/lib/systemd/credential.secret",
     "/boot/initrd.img*", "/initrd.img*",   # ours is made once, beside the root
 )  # fmt: skip
-CLEAN = f"rm -rf -- {' '.join(LEFTOVERS)}"
+
+
+def render_clean(family: Family) -> str:
+    """The shell command that removes the leftovers of a root of this family."""
+    return f"rm -rf -- {' '.join((*LEFTOVERS, *family.leftovers))}"
 
 
 def run_clean(workspace: Workspace) -> None:
     """Remove the leftovers in the same upper that made them, so that no whiteout stays."""
-    workspace.run(["sh", "-c", CLEAN])
+    workspace.run(["sh", "-c", render_clean(workspace.family)])

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.workspace import Workspace
@@ -14,20 +15,59 @@ LOG = "make.log"
 # goes before make's own, which only say where it gave up.
 REASON = re.compile(r"\berror\b:|\bERROR: |undefined reference|No such file or directory", re.I)
 GAVE_UP = re.compile(r"\*\*\* |Error \d+$|command not found")
+# What such a line usually means, in the words of a person who can change the recipe.
+TOO_NEW = (
+    "the driver does not support this kernel: choose a newer driver, or an older kernel (`kernel:` "
+    "of the recipe)"
+)
+CAUSES = (
+    (
+        re.compile(r"autoconf\.h|[Kk]ernel (headers|source)|/build: No such|Module\.symvers"),
+        "the headers of this kernel are missing or incomplete: add linux-headers of exactly this "
+        "kernel to the packages of the build",
+    ),
+    (
+        re.compile(r"(gcc|cc|clang|ld|make)[\w.-]*: (command )?not found|unrecognized command"),
+        "the compiler is missing or does not fit the kernel: add the one that built the kernel to "
+        "the packages of the build",
+    ),
+    (
+        re.compile(
+            r"too (few|many) arguments|implicit declaration|has no member|incompatible|undeclared|"
+            r"unknown type|undefined!|No such file or directory"
+        ),
+        TOO_NEW,
+    ),
+)
+USUAL = "usual causes: headers of another kernel, another compiler, or a kernel that is too new"
 
 
-def find_dkms_failure(tools: Workspace, kernel: str) -> str | None:
-    """The reason in the make.log that DKMS has left in the tree of `tools`; None for no log."""
+@dataclass(frozen=True)
+class DkmsFailure:
+    """Why a module could not be built: in words, and what to do."""
+
+    reason: str
+    hint: str
+
+
+def find_dkms_failure(tools: Workspace, kernel: str) -> DkmsFailure | None:
+    """The reason in the make.log that DKMS has left in the tree of `tools`; None for no log.
+
+    The tree is thrown away, so the step's log gets the whole make.log.
+    """
     logs = sorted((tools.tree / TREE).glob(f"*/*/build/{LOG}"))
     if not logs:
         return None
     log = logs[-1]
+    with tools.log.open("a") as whole:
+        whole.write(f"\n{log.relative_to(tools.tree)}:\n{log.read_text(errors='replace')}")
     module, version = log.relative_to(tools.tree / TREE).parts[:2]
     said = tools.ask(["gcc", "--version"], check=False)
     compiler = said.stdout.splitlines()[0] if said.status == 0 and said.stdout else "no compiler"
-    return (
-        f"DKMS cannot build {module} {version} for kernel {kernel} with {compiler}\n"
-        f"    {last_error(log)}"
+    reason = last_error(log)
+    return DkmsFailure(
+        f"DKMS cannot build {module} {version} for kernel {kernel} with {compiler}\n    {reason}",
+        next((hint for pattern, hint in CAUSES if pattern.search(reason)), USUAL),
     )
 
 

@@ -10,6 +10,7 @@ from typing import ClassVar
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
+from imagebuilder.families.protocol import Family
 from imagebuilder.steps import clean
 from imagebuilder.steps.step import Step
 from imagebuilder.workspace import Workspace
@@ -19,12 +20,11 @@ VERSION = 1
 # systemd "Safely Building Images", virt-sysprep's operations, and what GPU nodes add to them.
 IDENTITY = (
     "/etc/hostname", "/etc/machine-info", "/var/lib/dbus/machine-id",
-    "/etc/resolv.conf.dpkg*", "/etc/netplan/50-cloud-init.yaml", "/var/lib/cloud",
+    "/etc/netplan/50-cloud-init.yaml", "/var/lib/cloud",
     "/var/lib/NetworkManager/secret_key", "/var/lib/NetworkManager/seen-bssids",
     "/var/lib/dhcp/*", "/var/lib/dhcpcd/*",
     "/etc/iscsi/initiatorname.iscsi", "/etc/nvme/hostnqn", "/etc/nvme/hostid",
     "/etc/munge/munge.key", "/var/lib/munge/*", "/var/lib/dkms/mok.key", "/var/lib/dkms/mok.pub",
-    "/etc/apt/auth.conf", "/etc/apt/auth.conf.d/*", "/etc/apt/apt.conf.d/*proxy*",
     "/root/.netrc", "/root/.git-credentials", "/root/.config/pip", "/etc/pip.conf",
     "/var/mail/*", "/var/spool/cron/crontabs/*", "/var/crash/*", "/core", "/.autorelabel",
     "/loader/random-seed", "/boot/efi/loader/random-seed",
@@ -32,8 +32,7 @@ IDENTITY = (
 
 # Arguments: image id, image version.  The link of /etc/resolv.conf is the resolver's
 # business when the root has one; a copy of a builder's file is nobody's.
-FINALISE = f"""\
-rm -rf -- {" ".join(IDENTITY)}
+FINALISE = """\
 : > /etc/machine-id
 [ -L /etc/resolv.conf ] || rm -f /etc/resolv.conf
 file=/usr/lib/os-release
@@ -43,7 +42,6 @@ printf 'IMAGE_ID=%s\\nIMAGE_VERSION=%s\\n' "$1" "$2" >> "$file"
 # Nothing is newer than these: no ldconfig, hwdb or catalogue run at each boot
 # (systemd.unit(5), ConditionNeedsUpdate=).
 touch /etc/.updated /var/.updated
-{clean.CLEAN}
 """
 
 
@@ -51,14 +49,15 @@ touch /etc/.updated /var/.updated
 class FinaliseStep(Step):
     """The last layer.  `packages` is what must be installed: identity to version.
 
-    The command line, the ports and what the image is judged by are not written into the root, but
-    a part of what IMAGE_VERSION names.
+    The command line, the ports, `grants` (with the secrets that are meant) and what the image is
+    judged by are not written into the root, but a part of what IMAGE_VERSION names.
     """
 
     profile: str
     packages: Mapping[str, str]
     cmdline: tuple[str, ...]
     listens: tuple[str, ...]
+    grants: Mapping[str, Json]
     expects: Mapping[str, Json]
     version: str = ""
     title: ClassVar[str] = "finalise"
@@ -70,15 +69,27 @@ class FinaliseStep(Step):
             "profile": self.profile,
             "cmdline": list(self.cmdline),
             "listens": list(self.listens),
+            **self.grants,
             "expects": self.expects,
             "epoch": self.epoch,
         }
 
     def apply(self, workspace: Workspace) -> None:
-        script = f"set -eu\n{workspace.family.finalise()}{FINALISE}"
+        script = render_finalise(workspace.family)
         workspace.run(["sh", "-c", script, "sh", self.profile, self.version])
         installed = check_installed(workspace, self.packages)
         workspace.facts.write_text(json.dumps(installed))
+
+
+def find_identity(family: Family) -> tuple[str, ...]:
+    """Globs of what is of one machine, or of one site."""
+    return (*IDENTITY, *family.site_files)
+
+
+def render_finalise(family: Family) -> str:
+    """The shell script that finishes a root; its arguments are as above FINALISE."""
+    remove = f"rm -rf -- {' '.join(find_identity(family))}\n"
+    return f"set -eu\n{family.finalise()}{remove}{FINALISE}{clean.render_clean(family)}\n"
 
 
 def check_installed(workspace: Workspace, locked: Mapping[str, str]) -> dict[str, int]:

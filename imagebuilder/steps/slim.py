@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import ClassVar, cast
 
-from imagebuilder.chips import find_chip
 from imagebuilder.decode import parse_json
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, InputError, WorkError
 from imagebuilder.process import Word
+from imagebuilder.recipe.hardware import chip_of
 from imagebuilder.recipe.types import Recipe, Slim
 from imagebuilder.slim.types import FAULT, SlimOrder
 from imagebuilder.steps.clean import run_clean
@@ -136,14 +136,14 @@ def wanted_firmware(recipe: Recipe) -> tuple[str, ...]:
 
     Raises InputError for devices that nothing is known of: theirs would be removed.
     """
-    chips = {hardware.pci: find_chip(hardware.pci) for hardware in recipe.hardware}
+    chips = {hardware.pci: chip_of(hardware) for hardware in recipe.hardware}
     unknown = [
         Fault(
             f"recipes/{recipe.profile}.yaml",
             f"hardware: it is not known which firmware {hardware.name} ({hardware.pci}) asks for, "
             "so none can be removed",
-            "set slim_firmware: false under `vars:` of the recipe, or add the device to "
-            "imagebuilder/chips.py",
+            "set slim_firmware: false under `vars:` of the recipe, or describe the device in "
+            "hardware/NAME.yaml of the project",
         )
         for hardware in recipe.hardware
         if chips[hardware.pci] is None

@@ -20,12 +20,13 @@ from pathlib import Path
 
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.files import close, filling, keep_file, make_folder, move_in, sync_all
-from imagebuilder.locks import held
+from imagebuilder.locks import file_lock
 from imagebuilder.process import Word, run
 from imagebuilder.recipe.validate import suggest
 from imagebuilder.rights import check_enterable
 from imagebuilder.store.upper import Changes, stage
 from imagebuilder.store.workplace import new_id, workplace
+from imagebuilder.tree import ReleaseName
 
 # What a repository is not one without (ostree-repo(5)).
 CONFIG, FOLDERS = "config", ("tmp", "refs/heads", "objects")
@@ -42,8 +43,13 @@ class ImageRef:
     commit: str
 
     @property
+    def release(self) -> ReleaseName:
+        """The release that it is published as."""
+        return ReleaseName(self.profile, self.version)
+
+    @property
     def name(self) -> str:
-        return f"{self.profile}@{self.version}"
+        return str(self.release)
 
     @property
     def ref(self) -> str:
@@ -236,7 +242,7 @@ def make_store(
             if store.is_there():
                 return store
             make_folder(top)
-            with held(top / "locks" / path.name):
+            with file_lock(top / "locks" / path.name):
                 if not store.is_there():
                     # Nothing can be renamed over a mount point, nor into it from beside it.
                     with workplace(path if path.is_mount() else top, new_id(path.name)) as work:

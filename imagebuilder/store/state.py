@@ -7,12 +7,15 @@ import contextlib
 import os
 from pathlib import Path
 
-from imagebuilder.errors import HostError
+from imagebuilder.errors import HostError, InputError
 from imagebuilder.files import close, make_private
-from imagebuilder.rights import check_writable
+from imagebuilder.package_managers import POOLS
+from imagebuilder.rights import check_enterable, check_writable
+from imagebuilder.settings import Settings
+from imagebuilder.store.repository import Store
 
 # All but nightly/, whose pages are for everybody.
-PRIVATE = ("debs", "layers", "locks", "logs", "store", "wheels", "work")
+PRIVATE = (*POOLS, "layers", "locks", "logs", "store", "wheels", "work")
 
 
 def make_state(state: Path) -> None:
@@ -34,3 +37,17 @@ def close_state(state: Path) -> None:
     with contextlib.suppress(OSError):
         for name in PRIVATE:
             close(state / name)
+
+
+def open_store(settings: Settings) -> Store:
+    """The store that is there.  Raises InputError when nothing was ever built."""
+    store = Store(settings.state / "store")
+    close_state(settings.state)
+    check_enterable(store.path)
+    if not store.is_there():
+        raise InputError(
+            "there is no store yet",
+            where=os.fspath(store.path),
+            hint="imagebuilder build PROFILE makes it; --state names another place",
+        )
+    return store

@@ -38,9 +38,9 @@ def settle(upper: Path, below: Sequence[Path]) -> Changes:
     trees `below` it.
 
     overlayfs's bookkeeping attributes are stripped, but for opaqueness, which the kernel needs
-    when the upper becomes a lower.  It marks a folder that was renamed too, as dpkg does with each
-    new one: only one that a tree below has as well removes something.  Sockets, FIFOs and device
-    nodes go: no tree we serve may hold them, and /dev of a node is its own.
+    when the upper becomes a lower.  It marks a folder that was renamed too, as is done with each
+    new one of a package: only one that a tree below has as well removes something.  Sockets, FIFOs
+    and device nodes go: no tree we serve may hold them, and /dev of a node is its own.
     """
     whiteouts: list[str] = []
     opaque: list[str] = []

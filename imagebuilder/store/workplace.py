@@ -12,7 +12,7 @@ from pathlib import Path
 
 from imagebuilder.errors import WorkError
 from imagebuilder.files import make_private
-from imagebuilder.locks import held, is_held
+from imagebuilder.locks import file_lock, is_locked
 from imagebuilder.process import run
 
 OWNED = ".owned"
@@ -26,12 +26,12 @@ def workplace(state: Path, name: str) -> Iterator[Path]:
     Its lock tells sweep() that somebody lives there; the kernel drops it with the process.
     """
     top = state / "work"
-    with held(state / "locks" / "work"):
+    with file_lock(state / "locks" / "work"):
         sweep(top)
         place = top / name
         make_private(top)
         place.mkdir()
-        owned = held(place / OWNED)
+        owned = file_lock(place / OWNED)
         owned.__enter__()
     try:
         yield place
@@ -64,7 +64,7 @@ def sweep(top: Path, *, kept: bool = False) -> int:
             place.unlink()  # not a place of ours, and in the way of nobody
             swept += 1
             continue
-        if not is_held(place / OWNED) and (kept or not (place / KEPT).exists()):
+        if not is_locked(place / OWNED) and (kept or not (place / KEPT).exists()):
             remove_tree(place)
             swept += 1
     return swept

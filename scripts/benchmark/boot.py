@@ -17,14 +17,14 @@ from imagebuilder.boot.acceleration import Acceleration
 from imagebuilder.boot.gate import check_host, choose_acceleration, memory_for, read_facts
 from imagebuilder.boot.login import login
 from imagebuilder.boot.machine import Firmware
-from imagebuilder.boot.stand import Stand, stand
-from imagebuilder.boot.trial import Course, FailedError, Setting, boot, switch_on
+from imagebuilder.boot.server import BootServer, boot_server
+from imagebuilder.boot.start import FailedError, Setting, TrialRun, boot, switch_on
 from imagebuilder.errors import ImagebuilderError, WorkError
-from imagebuilder.publish.find import ReleaseName, find_profile
+from imagebuilder.publish.find import find_profile
 from imagebuilder.report.types import Stage
 from imagebuilder.rootkind import FORMAT_OF
 from imagebuilder.store.workplace import remove_tree
-from imagebuilder.tree import Tree
+from imagebuilder.tree import ReleaseName, Tree
 from scripts.benchmark.bed import Bed
 from scripts.benchmark.load import Load, http_bytes, load_of, traffic_in
 from scripts.benchmark.page_boot import (
@@ -143,7 +143,7 @@ class Boots:
         )  # fmt: skip
         cmdline = self.acceleration.cmdline
         try:
-            with stand(
+            with boot_server(
                 self.tree, self.release, place, root=root, nodes=nodes, cmdline=cmdline
             ) as room:
                 parts = measure_boot(room, setting, self.asked.firmware, root)
@@ -156,14 +156,16 @@ class Boots:
             self.recorder.add(root, str(nodes), parts[str(Stage.SSH)], parts)
 
 
-def measure_boot(room: Stand, setting: Setting, firmware: Firmware, root: str) -> dict[str, float]:
+def measure_boot(
+    room: BootServer, setting: Setting, firmware: Firmware, root: str
+) -> dict[str, float]:
     """Switch all guests on and wait for ssh: the parts of a figure.  Raises FailedError."""
     taps = frozenset(guest.nic.tap for guest in room.guests)
-    before, wires = load_of(room.room), traffic_in(room.room, taps)
+    before, wires = load_of(room.lab), traffic_in(room.lab, taps)
     with ExitStack() as stack:
         course = switch_on(room, setting, firmware, root, stack)
         boot(course, f"{len(room.guests)} nodes, booting")
-        after, now = load_of(room.room), traffic_in(room.room, taps)
+        after, now = load_of(room.lab), traffic_in(room.lab, taps)
         sent = http_bytes(room.log("nginx").read_text())
         return {
             **times_of(course),
@@ -175,7 +177,7 @@ def measure_boot(room: Stand, setting: Setting, firmware: Firmware, root: str) -
         }
 
 
-def times_of(course: Course) -> dict[str, float]:
+def times_of(course: TrialRun) -> dict[str, float]:
     """When the last node had each stage behind it."""
     reached = [runner.watch.reached for runner in course.runners]
     return {
@@ -196,7 +198,7 @@ def load_parts(before: Load, after: Load) -> dict[str, float]:
     return seconds | memory
 
 
-def memory_parts(room: Stand) -> dict[str, float]:
+def memory_parts(room: BootServer) -> dict[str, float]:
     """What a node has in use; nothing where it lets us not in, for the times are good without."""
     try:
         return {NODE_MEMORY: node_memory(room) / MB}
@@ -204,10 +206,10 @@ def memory_parts(room: Stand) -> dict[str, float]:
         return {}
 
 
-def node_memory(room: Stand) -> int:
+def node_memory(room: BootServer) -> int:
     """Bytes that the first node has in use and cannot give back."""
     guest = room.guests[0]
-    with login(room.room, guest.name, guest.address, room.host_key(guest), room.key) as enter:
+    with login(room.lab, guest.name, guest.address, room.host_key(guest), room.key) as enter:
         return used_memory(enter("cat /proc/meminfo").stdout)
 
 

@@ -19,10 +19,10 @@ from imagebuilder.errors import WorkError
 from imagebuilder.image.types import load_image
 from imagebuilder.lock.file import make_lock_file
 from imagebuilder.lock.types import Lock, LockedLayer
-from imagebuilder.nightly.space import weigh_tree
+from imagebuilder.nightly.space import measure_tree
 from imagebuilder.process import run
-from imagebuilder.publish.content import release_digests
-from imagebuilder.publish.find import ReleaseName, find_profile
+from imagebuilder.publish.find import find_profile
+from imagebuilder.publish.release.content import release_digests
 from imagebuilder.report.save import begin_report, save_report
 from imagebuilder.report.types import (
     Check,
@@ -35,7 +35,7 @@ from imagebuilder.report.types import (
     Verdict,
 )
 from imagebuilder.store.workplace import remove_tree
-from imagebuilder.tree import Tree
+from imagebuilder.tree import ReleaseName, Tree
 from scripts.benchmark.bed import Bed, Place
 from scripts.benchmark.record import Recorder
 
@@ -90,10 +90,10 @@ class Nights:
             plant_report(tree, find_profile(tree, self.profile)[-1])
             words = ("nightly", self.profile, "--tree", os.fspath(tree.path))
             for number in range(runs):
-                before, start = weigh_tree(tree), monotonic()
+                before, start = measure_tree(tree), monotonic()
                 with self.bed.ui.step(f"a night with nothing new, {number + 1}"):
                     said = place.ask(*words)
-                seconds, added = monotonic() - start, weigh_tree(tree) - before
+                seconds, added = monotonic() - start, measure_tree(tree) - before
                 if (ending := ending_of(said, self.profile)) != "unchanged":
                     raise WorkError(f"the night was not quiet, it ended as {ending}")
                 self.recorder.add(QUIET, self.profile, seconds, {})
@@ -106,9 +106,9 @@ class Nights:
             make_lock_file(lock, place.settings.lock_file(self.profile))
             with self.bed.ui.step(f"{self.profile} with another {name}"):
                 seconds = place.seconds("build", self.profile, "--locked")
-            before = weigh_tree(tree)
+            before = measure_tree(tree)
             place("publish", self.profile, "--tree", os.fspath(tree.path))
-            added = weigh_tree(tree) - before
+            added = measure_tree(tree) - before
             image = image_size(tree, find_profile(tree, self.profile)[-1])
         parts = {
             "published, MB": added / MB,
@@ -132,7 +132,7 @@ def ending_of(said: Mapping[str, Json], profile: str) -> str:
 
 def image_size(tree: Tree, release: ReleaseName) -> int:
     """Bytes of a release: the files of its root, its kernel and initrd."""
-    image = load_image(tree.release(release.profile, release.version))
+    image = load_image(tree.release(release))
     return image.root.size + image.kernel.vmlinuz.size + image.kernel.initrd.size
 
 
@@ -178,7 +178,7 @@ def repack(deb: Path, folder: Path) -> Path:
 
 def plant_report(tree: Tree, release: ReleaseName) -> None:
     """A boot test that passed, without the boot: the night is to find nothing to do."""
-    root = load_image(tree.release(release.profile, release.version)).boot.root
+    root = load_image(tree.release(release)).boot.root
     stages = tuple(Reached(stage, float(number)) for number, stage in enumerate(Stage))
     check = Check("common", "test_planted", "boot", Outcome.PASSED, 0.0)
     machine = MachineReport(
@@ -188,7 +188,7 @@ def plant_report(tree: Tree, release: ReleaseName) -> None:
         id="20000101T000000Z-1",
         profile=release.profile,
         version=release.version,
-        digests=release_digests(tree, release.profile, release.version),
+        digests=release_digests(tree, release),
         started="2000-01-01T00:00:00+00:00",
         seconds=1.0,
         acceleration="none",
@@ -201,6 +201,6 @@ def plant_report(tree: Tree, release: ReleaseName) -> None:
         static=(),
         trials=(Trial("uefi", root, (machine,), Verdict(passed=True), 1.0),),
     )
-    with begin_report(tree, report.profile, report.version, report.id) as staged:
+    with begin_report(tree, report.release, report.id) as staged:
         (staged / "console.log").write_text("planted\n")
         save_report(tree, report, staged)

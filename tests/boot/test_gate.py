@@ -124,19 +124,20 @@ def test_over_bios_and_http_a_release_passes(
     assert machine["checks"]
 
 
-def test_a_secret_in_the_tree_ends_the_test_at_once_and_the_gate_stays_shut(
+def test_a_lease_in_the_tree_ends_the_test_at_once_and_the_gate_stays_shut(
     workshop: Workshop, published: Published, tree: Path, tmp_path: Path
 ) -> None:
     changed = linked(workshop, tmp_path / "changed")
     there = os.fspath(tree)
-    secret = f"[Interface]\nPrivateKey = {'A' * 43}=\n"
-    add_file(changed.project, "netboot", "etc/wireguard/wg0.conf", secret, 0o600)
+    add_file(
+        changed.project, "netboot", "var/lib/NetworkManager/eth0.lease", "ADDRESS=10.0.0.7\n", 0o644
+    )
     image = json.loads(changed("build", "generic", "--json").stdout)["image"]
     changed("publish", image, IMAGEBUILDER_TREE=there)
     done = changed("test", "generic", check=False, IMAGEBUILDER_TREE=there)
     assert done.status == 1
     assert "FAILED in stage static" in done.stdout
-    assert "/etc/wireguard/wg0.conf" in done.stdout
+    assert "/var/lib/NetworkManager/eth0.lease" in done.stdout
     refused = changed("promote", "generic", check=False, IMAGEBUILDER_TREE=there)
     assert refused.status == 1
     assert "the static checks failed" in refused.stderr

@@ -113,7 +113,9 @@ def start_serving(page: Page, nuc: Nuc) -> None:
     said = nuc.type(install.script)
     print(f"{said.stdout}{said.stderr}", flush=True)
     lines = re.findall(r"^ +(sudo .*)$", said.stdout, re.MULTILINE)
-    printed = [line.partition(" #")[0].strip() for line in lines if "if they ran" not in line]
+    printed = [
+        line.partition(" #")[0].strip() for line in lines if "if they were running" not in line
+    ]
     joined = re.sub(r"\\\n\s+", "", start.script)
     assert printed == joined.splitlines()
     nuc.type(start.script)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.boot.lab import WIRE, Lab, lab
+from imagebuilder.boot.lab import BRIDGE, Lab, lab
 from imagebuilder.process import Completed, Word, run
 from imagebuilder.program import Program
 from tests.boot.machine import ACCELERATION
@@ -36,7 +36,7 @@ WIRES = f"""\
 ip link add {NODES_WIRE} type bridge
 ip address add {PERSON}/24 dev {NODES_WIRE}
 ip link set {NODES_WIRE} up
-ip link set {NUC_TAPS[0]} master {WIRE}
+ip link set {NUC_TAPS[0]} master {BRIDGE}
 for tap in {NUC_TAPS[1]} {" ".join(NODE_TAPS)}; do ip link set "$tap" master {NODES_WIRE}; done
 mount --bind "$1/hosts" /etc/hosts
 mount --bind "$1/passwd" /etc/passwd
@@ -89,7 +89,7 @@ class Nuc:
 
     def type(self, script: str, *, check: bool = True) -> Completed:
         """Type a script; raises WorkError when a command of it fails."""
-        typed = f"set -euo pipefail\n{script}"
+        typed = f"set -euo pipefail\nexport SYSTEMD_BUS_TIMEOUT=300\n{script}"
         return self.room.run(["ssh", "-F", self.config, NAME, typed], check=check)
 
     def await_login(self, seconds: float = UP_SECONDS) -> None:

@@ -13,23 +13,24 @@ from pathlib import Path
 from imagebuilder.boot.acceleration import Acceleration
 from imagebuilder.boot.gate import memory_for, read_facts
 from imagebuilder.boot.machine import Firmware
-from imagebuilder.boot.proving import check, go_down, log_in
-from imagebuilder.boot.stand import Stand, stand
-from imagebuilder.boot.trial import Course, FailedError, Setting, boot, switch_on
+from imagebuilder.boot.server import BootServer, boot_server
+from imagebuilder.boot.start import FailedError, Setting, TrialRun, boot, switch_on
+from imagebuilder.boot.trial import check, go_down, log_in
 from imagebuilder.checks.find import find_checks
 from imagebuilder.checks.run import run_static
+from imagebuilder.image.proof import Finding, Level, Question
 from imagebuilder.image.types import load_image
 from imagebuilder.process import run
 from imagebuilder.proof.prove import prove
-from imagebuilder.proof.subject import subject_of
+from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.terminal import evidence_text
-from imagebuilder.proof.types import Finding, Level
 from imagebuilder.recipe.engines import load_engines
 from imagebuilder.report.types import Check, Outcome, Stage
 from imagebuilder.root import Root
 from imagebuilder.ui import Ui
 from tests.faults.fault import CHECK, PROVE, Fault
-from tests.faults.roots.made import Answers
+from tests.faults.roots.made import PREFIX, Answers
+from tests.faults.roots.real import prove_site
 from tests.faults.site import Site
 from tests.workshop import CHECKOUT, SHIPPED_OVERLAYS
 
@@ -96,11 +97,18 @@ def found_by(checks: Sequence[Check]) -> Found:
     return Found(Stage.STATIC, said, tuple(one.name for one in failed))
 
 
-def catch_prove(site: Site, levels: Sequence[Level] = (Level.FAULT,)) -> Found:
-    """A proof of a small root, whose programs answer what is written beside it."""
-    image = load_image(site.folder)
-    ask = Answers.of(site.folder, site.root)
-    proof = prove(subject_of(image, Root(site.root), ask, ENGINES))
+def catch_prove(
+    site: Site, levels: Sequence[Level] = (Level.FAULT,), only: Question | None = None
+) -> Found:
+    """A proof of a small root, whose programs answer what is written beside it; `only` one question
+    of a real root, whose programs are asked.
+    """
+    if only is None:
+        image = load_image(site.folder)
+        ask = Answers.of(site.folder, site.root)
+        proof = prove(Subject(image, Root(site.root), ask, ENGINES))
+    else:
+        proof = prove_site(site, only)
     bad = [f for answer in proof.answers for f in answer.findings if f.level in levels]
     said = "\n".join(
         f"{one.question}: {one.what}\n{evidence_of(one)}  hint: {one.hint}" for one in bad
@@ -130,14 +138,14 @@ def catch_boot(fault: Fault, site: Site, acceleration: Acceleration, work: Path)
     plan = fault.boot
     logs = work / "logs"
     logs.mkdir()
-    spoil: Callable[[Stand], None] | None = getattr(fault.code, "spoil", None)
+    spoil: Callable[[BootServer], None] | None = getattr(fault.code, "spoil", None)
     facts = read_facts(site.tree, site.release)
     files = find_checks(SHIPPED_OVERLAYS, facts.image.overlays)
     words = (*acceleration.cmdline, *plan.words)
     place = work / "room"
     place.mkdir()
     with (
-        stand(site.tree, site.release, place, root=plan.root, cmdline=words) as room,
+        boot_server(site.tree, site.release, place, root=plan.root, cmdline=words) as room,
         ExitStack() as stack,
         (work / "steps").open("w") as told,
     ):
@@ -158,9 +166,9 @@ class Moment:
     """Is asked several times a second while a machine boots; spoils the network when it is time."""
 
     at: str
-    spoil: Callable[[Stand], None] | None
-    room: Stand
-    course: Course | None = None
+    spoil: Callable[[BootServer], None] | None
+    room: BootServer
+    course: TrialRun | None = None
 
     def __call__(self) -> bool:
         reached = self.course and self.course.runners[0].watch.reached
@@ -170,7 +178,7 @@ class Moment:
         return False
 
 
-def follow(course: Course, until: Stage) -> Found:
+def follow(course: TrialRun, until: Stage) -> Found:
     """How far a machine comes."""
     runner = course.runners[0]
     try:
@@ -195,7 +203,8 @@ def catch(
     if fault.caught == CHECK:
         return catch_static(site, work, fault.check.partition("[")[0] if quick else "")
     if fault.caught == PROVE:
-        return catch_prove(site)
+        made = fault.image.startswith(PREFIX)
+        return catch_prove(site, only=None if made else fault.question)
     if not fault.boots:
         return catch_command(fault, site)
     assert acceleration is not None

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.boot.acceleration import Acceleration, probe
-from imagebuilder.publish.find import ReleaseName, find_releases
-from imagebuilder.tree import Tree
+from imagebuilder.publish.find import find_releases
+from imagebuilder.tree import ReleaseName, Tree
 from tests.faults.fault import Fault
-from tests.faults.roots import ROOTS
+from tests.faults.roots import ROOTS, real
 from tests.faults.roots.made import PREFIX
 from tests.faults.table import Row, render
 
@@ -39,8 +39,9 @@ class Ground:
 
 def ground_of(fault: Fault, request: pytest.FixtureRequest) -> Ground:
     """The good image a fault is planted into: a real one, or a small root that is made."""
-    made = fault.image.startswith(PREFIX)
-    found: Ground = request.getfixturevalue("made" if made else "ground")
+    kinds = {PREFIX: "made", real.PREFIX: "real_ground"}
+    kind = next((kinds[begin] for begin in kinds if fault.image.startswith(begin)), "ground")
+    found: Ground = request.getfixturevalue(kind)
     return found
 
 
@@ -82,10 +83,17 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Ground:
 
 
 @pytest.fixture(scope="session")
+def real_ground(ground: Ground) -> Ground:
+    """The real root in the clothes of other profiles."""
+    tree = real.make_real(ground.tree, ground.releases[real.BASE], Tree(ground.place / "real"))
+    return Ground(tree, {one.profile: one for one in find_releases(tree)}, ground.place)
+
+
+@pytest.fixture(scope="session")
 def acceleration(ground: Ground) -> Acceleration:
     """How machines are run here."""
     name = ground.releases["generic"]
-    return probe(ground.tree.release(name.profile, name.version) / "vmlinuz", ground.place)
+    return probe(ground.tree.release(name) / "vmlinuz", ground.place)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -61,23 +61,27 @@ def library(
     return make_elf(sections, soname=name, needed=(C, *needed), machine=MACHINES[machine])
 
 
-def module(path: str, info: Mapping[str, str | Sequence[str]], release: str) -> bytes:
+def module(
+    path: str, info: Mapping[str, str | Sequence[str]], release: str, machine: str = "x86-64"
+) -> bytes:
     """A kernel module, packed as the name of its file says."""
     content = make_module(info, release=release)
+    content = content[:18] + MACHINES[machine].to_bytes(2, "little") + content[20:]
     return lzma.compress(content) if path.endswith(".xz") else content
 
 
 def content_of(path: str, step: Mapping[str, Any], kernel: str) -> bytes:
     """What the step `elf: PATH` of a fault writes there; `kernel` is the release that is booted.
 
-    as: program, library (needed, hip, cuda, machine), module (info, release), or `code object`
-    (target).
+    as: program, library (needed, hip, cuda, machine), module (info, release, machine), or
+    `code object` (target).
     """
     match step.get("as", "library"):
         case "program":
             return program(*step.get("needed", ()))
         case "module":
-            return module(path, step.get("info", {}), step.get("release", kernel))
+            machine = step.get("machine", "x86-64")
+            return module(path, step.get("info", {}), step.get("release", kernel), machine)
         case "code object":
             return make_code_object(step["target"])
     words = {key: step[key] for key in ("needed", "hip", "cuda", "machine") if key in step}

@@ -16,7 +16,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
-from imagebuilder.proof.types import Question
+from imagebuilder.image.proof import Question
 from imagebuilder.report.types import Stage
 
 CORPUS = Path(__file__).parent

@@ -87,3 +87,25 @@ def replacing(old: str, new: str, pattern: str = "*") -> Callable[[Entries], Ent
 def renaming(old: str, new: str) -> Callable[[Entries], Entries]:
     """Changes a part of every name."""
     return lambda entries: [(head, name.replace(old, new), data) for head, name, data in entries]
+
+
+def adding(name: str, content: str) -> Callable[[Entries], Entries]:
+    """Adds a file for everybody to read to the archive that has /init."""
+
+    def add(entries: Entries) -> Entries:
+        if not any(each == "init" for _, each, _ in entries):
+            return entries
+        head = MAGIC + b"%08x" % 0 + b"%08x" % 0o100644 + b"%08x" % 0 * 2 + b"%08x" % 1
+        return [*entries, (head.ljust(HEADER, b"0"), name, content.encode())]
+
+    return add
+
+
+def with_mode(pattern: str, mode: int) -> Callable[[Entries], Entries]:
+    """Changes the permissions of the files whose names fit a pattern."""
+    return lambda entries: [
+        (head[:14] + b"%08x" % (int(head[14:22], 16) & ~0o7777 | mode) + head[22:], name, content)
+        if fnmatch.fnmatch(name, pattern)
+        else (head, name, content)
+        for head, name, content in entries
+    ]

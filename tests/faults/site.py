@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import json
+import lzma
 import os
 import re
 import shutil
@@ -16,12 +17,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from zstandard import ZstdCompressor
+
 from imagebuilder.digest import digest_of_file
 from imagebuilder.process import run
-from imagebuilder.publish.anchors import SUMS
-from imagebuilder.publish.content import SQUASHFS, read_sums, render_sums
-from imagebuilder.publish.find import ReleaseName
-from imagebuilder.tree import CANDIDATE, Tree, make_tree
+from imagebuilder.publish.release.content import SQUASHFS, SUMS, read_sums, render_sums
+from imagebuilder.tree import CANDIDATE, ReleaseName, Tree, make_tree
 from tests.faults import initrd
 from tests.faults.elf import content_of
 
@@ -41,12 +42,12 @@ class Site:
     @property
     def root(self) -> Path:
         """The root of the release."""
-        return self.tree.root(self.release.profile, self.release.version)
+        return self.tree.root(self.release)
 
     @property
     def folder(self) -> Path:
         """The files of the release."""
-        return self.tree.release(self.release.profile, self.release.version)
+        return self.tree.release(self.release)
 
     @property
     def kernel(self) -> str:
@@ -59,7 +60,7 @@ class Site:
         `export/root.squashfs`.
         """
         if name == EXPORTED:
-            return self.tree.shared_squashfs(self.release.profile, self.release.version)
+            return self.tree.shared_squashfs(self.release)
         name = name.replace("{kernel}", self.kernel)
         if name.startswith(RELEASE):
             return self.folder / name.removeprefix(RELEASE)
@@ -91,8 +92,8 @@ def copy_site(good: Tree, release: ReleaseName, place: Path, *, with_repo: bool)
     """A copy of a release at `place`, and of the repository behind it if that is wanted."""
     site = Site(make_tree(place), release)
     for source, target in (
-        (good.release(release.profile, release.version), site.folder),
-        (good.root(release.profile, release.version), site.root),
+        (good.release(release), site.folder),
+        (good.root(release), site.root),
         *([(good.repo, site.tree.repo)] if with_repo else []),
     ):
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -160,10 +161,26 @@ def chmod(site: Site, name: str, step: Mapping[str, Any]) -> None:
         site.write(name, path.read_bytes(), int(step["to"], 8))
 
 
+def chown(site: Site, name: str, step: Mapping[str, Any]) -> None:
+    """chown: PATH, to: UID"""
+    path = site.path(name)
+    if not path.is_dir():
+        site.write(name, path.read_bytes())
+    os.chown(path, step["to"], -1)
+
+
 def truncate(site: Site, name: str, step: Mapping[str, Any]) -> None:
     """truncate: PATH, to: SHARE OF ITS BYTES"""
     content = site.path(name).read_bytes()
     site.write(name, content[: int(len(content) * step["to"])])
+
+
+def pack(site: Site, name: str, step: Mapping[str, Any]) -> None:
+    """pack: PATH, as: xz (with the check that xz(1) takes by itself) or zst"""
+    packers = {"xz": lzma.compress, "zst": ZstdCompressor().compress}
+    path = site.path(name)
+    site.write(f"{name}.{step['as']}", packers[step["as"]](path.read_bytes()))
+    path.unlink()
 
 
 def change_json(site: Site, name: str, step: Mapping[str, Any]) -> None:
@@ -197,12 +214,16 @@ def cmdline(site: Site, pattern: str, step: Mapping[str, Any]) -> None:
 
 
 def change_initrd(site: Site, verb: str, step: Mapping[str, Any]) -> None:
-    """initrd: without (files: PATTERN), replacing (pattern, by, files), renaming (pattern, by)"""
+    """initrd: without (files: PATTERN), replacing (pattern, by, files), renaming (pattern, by),
+    adding (file, content), with-mode (files, to: OCTAL)
+    """
     kernel = site.kernel
     words = {key: str(value).replace("{kernel}", kernel) for key, value in step.items()}
     changing = {
         "without": lambda: initrd.without(words["files"]),
         "replacing": lambda: initrd.replacing(words["pattern"], words["by"], words["files"]),
+        "adding": lambda: initrd.adding(words["file"], words["content"]),
+        "with-mode": lambda: initrd.with_mode(words["files"], int(words["to"], 8)),
         "renaming": lambda: initrd.renaming(words["pattern"], words["by"]),
     }[verb]()
     result = site.folder / ".initrd.new"
@@ -218,7 +239,9 @@ VERBS: Mapping[str, Callable[[Site, str, Mapping[str, Any]], None]] = {
     "remove": remove,
     "link": link,
     "chmod": chmod,
+    "chown": chown,
     "truncate": truncate,
+    "pack": pack,
     "json": change_json,
     "elf": elf,
     "cmdline": cmdline,

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.boot.acceleration import Acceleration
-from imagebuilder.proof.types import Level
+from imagebuilder.image.proof import Level, Question
 from imagebuilder.report.types import Stage
 from tests.faults.catch import (
     CAUGHT,
@@ -26,7 +26,7 @@ from tests.faults.catch import (
 )
 from tests.faults.conftest import ROW, Ground, chosen, ground_of, is_chosen
 from tests.faults.fault import PROVE, Boot, Fault, load_faults
-from tests.faults.roots import NAMES
+from tests.faults.roots import NAMES, real
 from tests.faults.site import copy_site, plant
 from tests.faults.table import GOOD, Row
 
@@ -73,9 +73,11 @@ def test_fault_is_caught(
 
 def look(fault: Fault, ground: Ground, acceleration: Acceleration | None, work: Path) -> Found:
     """Plant a fault into a copy of the good release, and let its command look."""
-    commands = fault.stage is None and fault.caught != PROVE
+    # Other commands read the repository, and a proof compares a real root with what it holds.
+    reads = fault.kind == "image" and fault.question in real.COMPARED
+    repo = fault.stage is None and (fault.caught != PROVE or reads)
     release = ground.releases[fault.image]
-    site = copy_site(ground.tree, release, work / "tree", with_repo=commands)
+    site = copy_site(ground.tree, release, work / "tree", with_repo=repo)
     try:
         plant(site, fault.plant)
         if planting := getattr(fault.code, "plant", None):
@@ -111,6 +113,22 @@ def test_good_small_root_is_proved(name: str, made: Ground, record_property: Rec
     site = copy_site(made.tree, made.releases[name], made.place / name, with_repo=False)
     found = catch_prove(site, (Level.FAULT, Level.WARNING))
     report_good(record_property, name, "proof", "prove", started, found)
+
+
+@pytest.mark.parametrize("question", real.ASKED)
+@pytest.mark.parametrize("name", [real.BASE, *real.NAMES])
+def test_good_real_root_is_proved(
+    name: str, question: Question, request: pytest.FixtureRequest, record_property: Recorder
+) -> None:
+    ground = request.getfixturevalue("ground" if name == real.BASE else "real_ground")
+    started = time.monotonic()
+    place = ground.place / f"proof-{name}-{question}"
+    site = copy_site(ground.tree, ground.releases[name], place, with_repo=False)
+    try:
+        found = catch_prove(site, (Level.FAULT, Level.WARNING), question)
+    finally:
+        shutil.rmtree(place)
+    report_good(record_property, name, str(question), "prove", started, found)
 
 
 @pytest.mark.boot

@@ -19,9 +19,9 @@ from imagebuilder.lock.types import (
     LockedSourcePackage,
     LockedWheel,
 )
-from imagebuilder.nightly.as_json import render_night
+from imagebuilder.nightly.types import NIGHTLY_RUN
 from imagebuilder.publish.journal import Event
-from imagebuilder.report.as_json import report_json
+from imagebuilder.report.types import REPORT
 from tests.unit.nightly import samples as nights
 from tests.unit.report import samples as reports
 
@@ -70,7 +70,7 @@ MANIFEST: dict[str, object] = {
                 "sources": [{"name": "s", "version": "1", "file": "f", "sha256": SHA}],
                 "wheels": [{"name": "w", "version": "1", "sha256": SHA}]}],
     "wheels": [{"name": "torch", "version": "2", "sha256": SHA, "path": "/opt/v"}],
-    "proof": {"image": "x", "ok": True, "answers": [{"question": "kernel", "result": "ok",
+    "proof": {"image": "x", "ok": False, "answers": [{"question": "kernel", "result": "failed",
               "findings": [{"level": "fault", "what": "w", "hint": "h", "evidence": [
                   {"path": "/x", "section": "", "symbol": "", "said": ""}]}]}]},
 }  # fmt: skip
@@ -138,12 +138,12 @@ def lock_text() -> bytes:
 
 def report_text() -> bytes:
     """A report of a boot test."""
-    return json.dumps(report_json(reports.passed()), indent=1).encode()
+    return json.dumps(REPORT.encode(reports.passed()), indent=1).encode()
 
 
 def night_text() -> bytes:
     """A night with one profile that went well and one that failed."""
-    return render_night(nights.night(nights.unchanged())).encode()
+    return NIGHTLY_RUN.render(nights.night(nights.unchanged())).encode()
 
 
 def journal_text() -> bytes:

@@ -24,31 +24,29 @@ from imagebuilder.image.types import Image, decode_image, encode_image, find_ima
 from imagebuilder.live.entries import load_live
 from imagebuilder.lock.file import load_lock, render_lock
 from imagebuilder.nightly.history import load_night
-from imagebuilder.nodes.given import read_given
+from imagebuilder.nodes.config import read_config
+from imagebuilder.nodes.evidence.records import read_evidence
+from imagebuilder.nodes.evidence.tickets import read_leases, read_tickets
+from imagebuilder.nodes.evidence.usage import note_reports
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.show import render_shown, show_node
 from imagebuilder.process import Completed
-from imagebuilder.proof.as_json import parse_proof
 from imagebuilder.proof.python.ask import MARK
 from imagebuilder.proof.python.environment import read_environment
-from imagebuilder.proof.subject import subject_of
-from imagebuilder.publish.content import read_identities
-from imagebuilder.publish.evidence import read_evidence
-from imagebuilder.publish.find import ReleaseName
-from imagebuilder.publish.gate import find_unproved
+from imagebuilder.proof.subject import Subject
+from imagebuilder.publish.channel.gate import find_unproved
+from imagebuilder.publish.channel.standing import read_memo, root_kind
 from imagebuilder.publish.journal import find_history, read_tail
-from imagebuilder.publish.standing import read_memo, root_kind
-from imagebuilder.publish.tickets import read_leases, read_tickets
+from imagebuilder.publish.release.content import read_identities
 from imagebuilder.publish.transport.ssh import parse_answer, parse_remote
-from imagebuilder.publish.usage import note_reports
 from imagebuilder.recipe.positions import parse_document
 from imagebuilder.recipe.types import Source
 from imagebuilder.report.page import render_page
 from imagebuilder.report.save import load_report
 from imagebuilder.root import Root
-from imagebuilder.serve.wire import parse_links
+from imagebuilder.serve.interface import parse_links
 from imagebuilder.store.records import find_record, record_file
-from imagebuilder.tree import Tree
+from imagebuilder.tree import ReleaseName, Tree
 from tests.fuzz import seeds
 from tests.unit.nodes_world import node_tree
 from tests.unit.recipe.conftest import HERE, Project, make_project
@@ -117,18 +115,22 @@ def begin_lock(place: Path) -> Load:
     return writing(path, lambda: render_lock(load_lock(path)).encode())
 
 
+def render_subject(subject: Subject) -> object:
+    """All that a proof takes of an image."""
+    return subject.family, subject.packages, subject.wheels, subject.enabled, subject.targets
+
+
 def begin_manifest(place: Path) -> Load:
     """The manifest of an image, through everything that takes one apart."""
     good = decode_image(json.dumps(seeds.MANIFEST), "good")
     uses: tuple[Callable[[Image], object], ...] = (
         encode_image,
-        parse_proof,
         find_unproved,
         lambda image: diff_images(good, image),
         lambda image: render_image(image).encode(),
         lambda image: (image.inputs, image.groups),
         lambda image: (image.users, image.units),
-        lambda image: subject_of(image, Root(place), ask, {}),
+        lambda image: render_subject(Subject(image, Root(place), ask)),
         lambda image: decode_box(Facts, encode_box(Facts(image), nulls=False), "facts"),
     )
 
@@ -153,7 +155,7 @@ def begin_release(place: Path) -> Load:
     """The manifest of a release in a tree, for lists and gates that must go on without it."""
     tree = node_tree(place)
     release = ReleaseName(PROFILE, VERSION)
-    folder = tree.release(PROFILE, VERSION)
+    folder = tree.release(ReleaseName(PROFILE, VERSION))
 
     def load() -> None:
         root_kind(tree, release)
@@ -165,7 +167,7 @@ def begin_release(place: Path) -> Load:
 def begin_report(place: Path) -> Load:
     """The report of a boot test, and its page."""
     given = json.loads(seeds.report_text())
-    folder = Tree(place).reports(given["profile"], given["version"]) / given["id"]
+    folder = Tree(place).reports(ReleaseName(given["profile"], given["version"])) / given["id"]
 
     def load() -> None:
         render_page(load_report(folder), {}).encode()
@@ -182,8 +184,8 @@ def begin_night(place: Path) -> Load:
 def begin_verified(place: Path) -> Load:
     """What verified files looked like."""
     tree = Tree(place)
-    path = tree.verified(PROFILE, VERSION)
-    return writing(path, lambda: read_identities(tree, PROFILE, VERSION))
+    path = tree.verified(ReleaseName(PROFILE, VERSION))
+    return writing(path, lambda: read_identities(tree, ReleaseName(PROFILE, VERSION)))
 
 
 def begin_standing(place: Path) -> Load:
@@ -247,7 +249,7 @@ def begin_leases(place: Path) -> Load:
 def begin_given(place: Path) -> Load:
     """What a node was given at a boot."""
     tree, name = Tree(place), "0123456789abcdef"
-    return writing(tree.given / f"{name}.json", lambda: read_given(tree, name))
+    return writing(tree.given / f"{name}.json", lambda: read_config(tree, name))
 
 
 def begin_apt_release(place: Path) -> Load:

@@ -22,11 +22,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from imagebuilder.publish.channel import promote
+from imagebuilder.publish.channel.move import promote
 from imagebuilder.publish.removal import Caution, collect_releases, keep_release, unpublish
 from imagebuilder.rootkind import Format
 from imagebuilder.store.repository import make_store
-from imagebuilder.tree import CHANNELS, make_tree
+from imagebuilder.tree import CHANNELS, ReleaseName, make_tree
 from tests.integration.published import (
     BOLD,
     PROFILE,
@@ -86,9 +86,9 @@ def read(ground: Ground, channel: str) -> None:
     """Fetch what a channel leads to, as a node does: its script names the version."""
     script = (ground.tree.channel(PROFILE, channel) / "boot.ipxe").read_bytes()
     version = named_version(script)
-    folder = ground.tree.release(PROFILE, version)
+    folder = ground.tree.release(ReleaseName(PROFILE, version))
     check_files(lambda name: (folder / name).read_bytes(), version, script)
-    assert (ground.tree.root(PROFILE, version) / "etc/version").read_text() == version
+    assert (ground.tree.root(ReleaseName(PROFILE, version)) / "etc/version").read_text() == version
 
 
 def play(ground: Ground, actors: int, seconds: float, chance: random.Random) -> Told:

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from imagebuilder.nodes.edit import add_node, parse_change, remove_node
 from imagebuilder.process import run
-from imagebuilder.publish.channel import promote
-from imagebuilder.publish.release import publish
+from imagebuilder.publish.channel.move import promote
+from imagebuilder.publish.publish import publish
 from imagebuilder.rootkind import Format
 from imagebuilder.store.repository import ImageRef, Store, make_store
 from imagebuilder.tree import Tree, make_tree

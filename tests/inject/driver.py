@@ -15,7 +15,7 @@ from pathlib import Path
 
 from imagebuilder.cli import main as cli
 from imagebuilder.lock import file as lock_file
-from imagebuilder.publish import channel
+from imagebuilder.publish.channel import move as channel
 from tests.inject.builder import environment
 from tests.inject.cases import (
     CASES,

@@ -16,11 +16,11 @@ from pathlib import Path
 from imagebuilder.image.types import ImageBoot, ImageRoot
 from imagebuilder.nodes.references import find_version
 from imagebuilder.process import run
-from imagebuilder.publish.content import read_sums
-from imagebuilder.publish.find import ReleaseName, find_releases
+from imagebuilder.publish.find import find_releases
+from imagebuilder.publish.release.content import read_sums
 from imagebuilder.publish.removal import Caution
 from imagebuilder.store.repository import ImageRef, Store
-from imagebuilder.tree import CHANNELS, Tree
+from imagebuilder.tree import CHANNELS, ReleaseName, Tree
 from imagebuilder.ui import Ui
 from tests.images import IMAGE, put_manifest
 
@@ -98,7 +98,7 @@ def make_image(
 
 def release_of(image: ImageRef) -> ReleaseName:
     """The name of what publishing makes of an image."""
-    return ReleaseName(image.profile, image.version)
+    return image.release
 
 
 def channels_of(tree: Tree, profile: str = PROFILE) -> dict[str, str]:
@@ -130,8 +130,8 @@ def named_version(script: bytes) -> str:
 def check_release_whole(tree: Tree, release: ReleaseName) -> None:
     """A release has all its files, all readable, and its root."""
     folder, root = (
-        tree.release(release.profile, release.version),
-        tree.root(release.profile, release.version),
+        tree.release(release),
+        tree.root(release),
     )
     script = (folder / "boot.ipxe").read_bytes()
     assert named_version(script) == release.version
@@ -139,7 +139,7 @@ def check_release_whole(tree: Tree, release: ReleaseName) -> None:
     assert {path.name for path in folder.iterdir()} == {*read_sums(folder), "SHA256SUMS"}
     assert folder.stat().st_mode & 0o777 == 0o755
     assert all(path.stat().st_mode & 0o777 == 0o644 for path in folder.iterdir())
-    shared = tree.shared_squashfs(release.profile, release.version)
+    shared = tree.shared_squashfs(release)
     if "root.squashfs" in read_sums(folder):
         assert shared.samefile(folder / "root.squashfs")
     assert (root / "etc/version").read_text() == release.version
@@ -162,7 +162,7 @@ def check_tidy(tree: Tree) -> None:
     assert list((tree.path / "work").iterdir()) == []
     roots = {(p.parent.name, p.name) for p in tree.roots.glob("*/*") if p.is_dir()}
     for shared in (p for p in tree.roots.glob("*/*") if not p.is_dir()):
-        served = tree.release(shared.parent.name, shared.stem) / "root.squashfs"
+        served = tree.release(ReleaseName(shared.parent.name, shared.stem)) / "root.squashfs"
         assert shared.samefile(served)
     assert roots == {(r.profile, r.version) for r in find_releases(tree)}
     assert {(p.parent.name, p.name) for p in (tree.path / "reports").glob("*/*")} <= roots

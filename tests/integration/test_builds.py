@@ -20,8 +20,10 @@ from imagebuilder.lock.verified import Pool
 from imagebuilder.process import run
 from imagebuilder.recipe.types import Script
 from imagebuilder.steps.build import BuildStep, check_headers
+from imagebuilder.steps.signing import CERTIFICATE, MAGIC
 from imagebuilder.store.upper import settle, walk
 from imagebuilder.workspace import Workspace
+from tests.unit.steps.test_signing import make_signing
 
 pytestmark = pytest.mark.root
 
@@ -131,11 +133,11 @@ def test_sources_are_unpacked_where_the_program_finds_them(tiny: Workspace, tmp_
     (tmp_path / "hello.c").write_text("int x;\n")
     run(["tar", "-cf", tmp_path / "a.tar", "-C", tmp_path, "hello.c"])
     contents = {"hello_1.dsc": b"Format: 1.0\n", "hello_1.tar": (tmp_path / "a.tar").read_bytes()}
-    tiny.pool.debs.mkdir()
+    tiny.pool.packages.mkdir()
     files = []
     for name, content in contents.items():
         sha256 = digest_of_bytes(content)
-        (tiny.pool.debs / f"{sha256}.src").write_bytes(content)
+        (tiny.pool.packages / f"{sha256}.src").write_bytes(content)
         files.append(LockedFile(name, sha256, len(content), f"pool/{name}"))
     source = LockedSourcePackage("hello", "1", tuple(files), "debian")
     program = (
@@ -145,6 +147,26 @@ def test_sources_are_unpacked_where_the_program_finds_them(tiny: Workspace, tmp_
     step(tmp_path, f"SOURCE=/run/imagebuilder/source\n{program}", locked).apply(tiny)
     assert landed(tiny) == ["usr/share/x"]
     assert (tiny.tree / "usr/share/x").read_text() == "int x;\n"
+
+
+def test_modules_are_signed_with_the_key_of_the_site_and_no_other(
+    tiny: Workspace, tmp_path: Path
+) -> None:
+    (tiny.work / "c/usr/bin/find").symlink_to("busybox")
+    program = (
+        "grep -qx sign_file=/nonexistent /etc/dkms/framework.conf.d/unsigned.conf\n"
+        'target="$DESTDIR/usr/lib/modules/$KERNEL/updates"; mkdir -p "$target"\n'
+        'printf module > "$target/nic.ko"\n'
+    )
+    signing = make_signing(tmp_path)
+    replace(step(tmp_path, program), signing=signing).apply(tiny)
+    module = f"usr/lib/modules/{KERNEL}/updates/nic.ko"
+    assert {module, CERTIFICATE} <= set(landed(tiny))
+    content = (tiny.tree / module).read_bytes()
+    assert content.startswith(b"module0")  # a CMS signature is a DER sequence, tag 0x30
+    assert content.endswith(MAGIC)
+    key = signing.key.read_bytes()
+    assert not any(p.is_file() and key in p.read_bytes() for p in tiny.tree.rglob("*"))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +185,8 @@ def test_sources_are_unpacked_where_the_program_finds_them(tiny: Workspace, tmp_
             "echo \"a.c:7:9: error: too few arguments\" > $log/make.log\n"
             "echo 'make: *** [all] Error 2' >> $log/make.log\nexit 10\n",
             rf"DKMS cannot build gpu-open 1\.0 for kernel {re.escape(KERNEL)} with gcc \(Tiny 14"
-            r"\.2\.0-19\) 14\.2\.0\n    a\.c:7:9: error: too few arguments",
+            r"\.2\.0-19\) 14\.2\.0\n    a\.c:7:9: error: too few arguments\n"
+            r"  hint: the driver does not support this kernel",
         ),
     ],
     ids=["nothing", "uname", "lost", "fails", "dkms"],

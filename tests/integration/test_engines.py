@@ -93,7 +93,7 @@ def make(step: BootstrapStep, work: Path, workshop: Workshop) -> Path:
     (work / "u").mkdir(parents=True)
     (work / "u").chmod(0o755)
     workspace = Workspace(
-        work, (), "u", step.epoch, work / "log", Pool(*pool_folders(workshop.state)), APT
+        work, (), "u", step.epoch, work / "log", Pool(*pool_folders(workshop.state, "apt")), APT
     )
     step.apply(workspace)
     settle(workspace.tree, [])

@@ -24,7 +24,7 @@ from imagebuilder.image.types import ImageBoot, ImageLayer, ImageRoot
 from imagebuilder.lock.verified import Pool
 from imagebuilder.plan import Action, Plan, PlannedStep
 from imagebuilder.process import Completed, run
-from imagebuilder.publish.release import publish
+from imagebuilder.publish.publish import publish
 from imagebuilder.settings import Settings, load_settings
 from imagebuilder.steps.step import Step
 from imagebuilder.store.records import Record, find_record, make_record, record_file
@@ -32,7 +32,7 @@ from imagebuilder.store.repository import LAYERS, ImageRef, Store, make_store
 from imagebuilder.store.state import make_state
 from imagebuilder.store.upper import Changes
 from imagebuilder.store.workplace import workplace
-from imagebuilder.tree import Tree, make_tree
+from imagebuilder.tree import ReleaseName, Tree, make_tree
 from imagebuilder.workspace import Workspace
 from tests.fixtures.damage import flip_byte
 from tests.images import IMAGE, put_manifest
@@ -319,7 +319,10 @@ def test_files_of_the_pool(world: World) -> None:
 
 def test_a_release_is_restored_from_the_trees_repository(world: World, tmp_path: Path) -> None:
     tree = published(world, tmp_path / "netboot")
-    root, folder = tree.root("demo", VERSION), tree.release("demo", VERSION)
+    root, folder = (
+        tree.root(ReleaseName("demo", VERSION)),
+        tree.release(ReleaseName("demo", VERSION)),
+    )
     kernel = folder / "vmlinuz"
     kernel.write_bytes(kernel.read_bytes()[:100])
     for name in ("usr/bin/program", "usr/bin/sh"):
@@ -357,7 +360,7 @@ def test_a_write_through_a_hard_link_is_repaired_in_both_places(
     assert {d.what.partition(" ")[0] for d in done.damage} == {"object", "release"}
     done = world.fsck(tree, repair=True)
     assert done.whole, done.render()
-    assert (tree.root("demo", VERSION) / "usr/bin/program").read_bytes() == PROGRAM
+    assert (tree.root(ReleaseName("demo", VERSION)) / "usr/bin/program").read_bytes() == PROGRAM
     check_objects(tree.repo)
 
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.process import run
-from imagebuilder.publish.channel import promote
-from imagebuilder.publish.release import publish
+from imagebuilder.publish.channel.move import promote
+from imagebuilder.publish.publish import publish
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.tree import Tree
 from tests.integration.published import PROFILE, UNTESTED, quiet

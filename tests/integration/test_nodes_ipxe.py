@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.nodes.config import read_served
 from imagebuilder.nodes.edit import NodeEdit, add_node
 from imagebuilder.nodes.files import make_entry, update_nodes
-from imagebuilder.nodes.given import read_served
 from imagebuilder.process import Word
 from imagebuilder.program import Program, program
-from imagebuilder.tree import Tree
+from imagebuilder.tree import ReleaseName, Tree
 from tests.unit.nodes_world import MAC1, MAC2, node_tree
 
 pytestmark = pytest.mark.root
@@ -42,7 +42,7 @@ def tree(tmp_path: Path) -> Iterator[Tree]:
     """A tree that is served, its channels as nginx shows them."""
     tree = node_tree(tmp_path)
     (tree.http / "channels").symlink_to(tree.path / "channels")
-    (tree.release("generic", "v1") / "boot.ipxe").write_text(RELEASE)
+    (tree.release(ReleaseName("generic", "v1")) / "boot.ipxe").write_text(RELEASE)
     with serving(tree.http) as port:
         make_entry(tree, SERVER, port)
         update_nodes(tree)

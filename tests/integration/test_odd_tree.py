@@ -22,8 +22,8 @@ import pytest
 
 from imagebuilder.cli.main import run as run_program
 from imagebuilder.process import run
-from imagebuilder.publish.channel import promote
-from imagebuilder.publish.release import publish
+from imagebuilder.publish.channel.move import promote
+from imagebuilder.publish.publish import publish
 from imagebuilder.rootkind import Format
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.tree import Tree

@@ -20,14 +20,13 @@ from typer.core import TyperGroup
 
 from imagebuilder.cli.main import app
 from imagebuilder.image.formats import export_image
-from imagebuilder.inventory import open_store
 from imagebuilder.process import run
 from imagebuilder.publish.find import open_tree
-from imagebuilder.publish.release import publish
+from imagebuilder.publish.publish import publish
 from imagebuilder.rootkind import Format
 from imagebuilder.settings import Settings, load_settings
 from imagebuilder.store.repository import ImageRef, Store, make_store
-from imagebuilder.store.state import PRIVATE, make_state
+from imagebuilder.store.state import PRIVATE, make_state, open_store
 from imagebuilder.store.workplace import workplace
 from imagebuilder.tree import PRIVATE as OF_TREE
 from imagebuilder.tree import Tree, make_tree
@@ -106,7 +105,7 @@ def test_nobody_reaches_a_setuid_program(
     }  # fmt: skip
     assert setuid_files(place, *NOBODY) == []
     # What servers read as somebody else is open to them.
-    release = released.release(image.profile, image.version)
+    release = released.release(image.release)
     run([*NOBODY, "cat", release / "vmlinuz", release / "boot.ipxe"])
     run([*NOBODY, "ls", released.tftp, released.http / "nodes"])
 

@@ -3,15 +3,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from imagebuilder import build
+from imagebuilder.image.proof import Proof
 from imagebuilder.image.types import Image
 from imagebuilder.pipeline import BuildOptions, build_profile
 from imagebuilder.proof.prove import prove_tree
-from imagebuilder.proof.types import Proof
+from imagebuilder.proof.provenance.types import Provenance
 from imagebuilder.recipe.engines import Engines
 from imagebuilder.settings import Settings
 from imagebuilder.store.repository import Store
@@ -41,12 +43,14 @@ def test_the_tree_that_is_proved_is_the_one_in_the_store(
     store = Store(shop.state / "store")
     proved: list[str] = []
 
-    def see(image: Image, work: Path, name: str, engines: Engines) -> Proof:
+    def see(
+        image: Image, work: Path, name: str, engines: Engines, trace: Callable[[], Provenance]
+    ) -> Proof:
         proved.append(name)
         store.checkout(image.root.commit, tmp_path / "stored")
         assert (work / name / "usr/share/doc/dash").read_text() == "file\n"
         assert snapshot(work / name) == snapshot(tmp_path / "stored")
-        return prove_tree(image, work, name, engines)
+        return prove_tree(image, work, name, engines, trace)
 
     monkeypatch.setattr(build, "prove_tree", see)
     settings = Settings(shop.project, shop.state, shop.cache, shop.site)

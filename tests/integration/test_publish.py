@@ -14,14 +14,14 @@ import pytest
 
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.process import run
-from imagebuilder.publish.channel import promote, rollback
-from imagebuilder.publish.content import DamagedError, read_sums
+from imagebuilder.publish.channel.move import promote, rollback
 from imagebuilder.publish.listing import verify_releases
-from imagebuilder.publish.release import Published, publish
+from imagebuilder.publish.publish import Published, publish
+from imagebuilder.publish.release.content import DamagedError, read_sums
 from imagebuilder.publish.removal import collect_releases, unpublish
 from imagebuilder.rootkind import Format
 from imagebuilder.store.repository import ImageRef, Store, make_store
-from imagebuilder.tree import Tree, make_tree
+from imagebuilder.tree import ReleaseName, Tree, make_tree
 from tests.integration.published import (
     BOLD,
     PROFILE,
@@ -70,7 +70,7 @@ def test_a_release_has_everything_and_is_readable(
     release = release_of(images[0])
     check_release_whole(tree, release)
     check_tidy(tree)
-    folder = tree.release(release.profile, release.version)
+    folder = tree.release(release)
     assert {p.name for p in folder.iterdir()} == {
         "vmlinuz", "initrd.img", "manifest.json", "sbom.spdx.json", "cmdline", "boot.ipxe",
         "SHA256SUMS",
@@ -85,7 +85,7 @@ def test_a_root_is_hard_links_into_the_repository_and_copies_of_the_store(
     store: Store, images: list[ImageRef], tree: Tree
 ) -> None:
     put(store, images[0], tree)
-    root = tree.root(PROFILE, images[0].version)
+    root = tree.root(ReleaseName(PROFILE, images[0].version))
     inode = (root / "usr/lib/7").stat().st_ino
     assert inode in {p.lstat().st_ino for p in tree.repo.glob("objects/*/*.file")}
     mine = {p.lstat().st_ino for p in store.path.rglob("*")}
@@ -117,7 +117,9 @@ def test_on_another_file_system_a_root_is_copied_once(
     for image in images[:2]:
         put(store, image, tree)
         check_release_whole(tree, release_of(image))
-    first, second = (tree.root(PROFILE, image.version) / "usr/lib/7" for image in images[:2])
+    first, second = (
+        tree.root(ReleaseName(PROFILE, image.version)) / "usr/lib/7" for image in images[:2]
+    )
     assert first.stat().st_ino == second.stat().st_ino
     check_tidy(tree)
 
@@ -126,13 +128,13 @@ def test_a_kernel_and_initrd_that_a_release_has_are_linked_and_damaged_ones_are_
     store: Store, images: list[ImageRef], tree: Tree, place: Path
 ) -> None:
     put(store, images[0], tree)
-    old = tree.release(PROFILE, images[0].version)
+    old = tree.release(ReleaseName(PROFILE, images[0].version))
     damaged = (old / "initrd.img").read_bytes()[:-1] + b"!"
     (old / "initrd.img").unlink()
     (old / "initrd.img").write_bytes(damaged)
     image = make_image(store, place, 5, pair=1)
     put(store, image, tree)
-    new = tree.release(PROFILE, image.version)
+    new = tree.release(ReleaseName(PROFILE, image.version))
     assert (new / "vmlinuz").samefile(old / "vmlinuz")
     assert not (new / "initrd.img").samefile(old / "initrd.img")
     check_release_whole(tree, release_of(image))
@@ -142,7 +144,7 @@ def test_publishing_twice_changes_nothing_and_says_so(
     store: Store, images: list[ImageRef], tree: Tree
 ) -> None:
     put(store, images[0], tree)
-    folder = tree.release(PROFILE, images[0].version)
+    folder = tree.release(ReleaseName(PROFILE, images[0].version))
     before, said = inodes(folder), tree.journal.read_text()
     again = put(store, images[0], tree)
     assert (again.made, again.packed) == (False, ())
@@ -159,7 +161,7 @@ def test_squashfs_comes_later_without_touching_a_file(
     store: Store, images: list[ImageRef], tree: Tree, place: Path
 ) -> None:
     put(store, images[0], tree)
-    folder = tree.release(PROFILE, images[0].version)
+    folder = tree.release(ReleaseName(PROFILE, images[0].version))
     before, stamp = inodes(folder), folder.stat().st_mtime_ns
     done = put(store, images[0], tree, formats=[Format.SQUASHFS])
     assert (done.made, done.packed) == (False, ("root.squashfs",))
@@ -193,7 +195,7 @@ def test_an_image_is_packed_as_it_boots(
     image = make_image(store, place, 1, root=root)
     assert put(store, image, tree).packed == (name,)
     check_release_whole(tree, release_of(image))
-    folder = tree.release(PROFILE, image.version)
+    folder = tree.release(ReleaseName(PROFILE, image.version))
     assert (folder / name).stat().st_size > 0
     assert f"set root-kind {root}\n" in (folder / "boot.ipxe").read_text()
 
@@ -217,7 +219,7 @@ def test_the_same_root_is_packed_to_the_same_bytes(
     for number, folder in enumerate((tree, make_tree(place / "again"))):
         time.sleep(number)  # a time that slipped in would be another one
         put(store, images[0], folder, formats=list(Format))
-        sums = read_sums(folder.release(PROFILE, images[0].version))
+        sums = read_sums(folder.release(ReleaseName(PROFILE, images[0].version)))
         found.add((sums["root.squashfs"], sums["root.erofs"]))
     assert len(found) == 1
 
@@ -226,7 +228,7 @@ def test_a_squashfs_has_a_second_name_for_nfs(
     store: Store, images: list[ImageRef], tree: Tree
 ) -> None:
     put(store, images[0], tree, formats=[Format.SQUASHFS])
-    shared = tree.shared_squashfs(PROFILE, images[0].version)
+    shared = tree.shared_squashfs(ReleaseName(PROFILE, images[0].version))
     content = shared.read_bytes()
     shared.unlink()
     shared.write_bytes(content)  # a copy takes space, and need not stay what it is
@@ -238,7 +240,7 @@ def test_a_squashfs_has_a_second_name_for_nfs(
     with pytest.raises(DamagedError, match="under a second name"):
         verify_releases(tree, quiet())
     promote(tree, PROFILE, quiet(), untested=UNTESTED)
-    assert shared.samefile(tree.release(PROFILE, images[0].version) / "root.squashfs")
+    assert shared.samefile(tree.release(ReleaseName(PROFILE, images[0].version)) / "root.squashfs")
     assert verify_releases(tree, quiet()) == 1
 
 
@@ -250,9 +252,9 @@ def test_a_second_name_goes_with_its_release(
     unpublish(tree, f"{PROFILE}@{images[0].version}", quiet(), BOLD)
     # Somebody was killed: before a release came, while it got a squashfs, and as it went.
     for image in (images[2], images[3]):
-        tree.shared_squashfs(PROFILE, image.version).write_bytes(b"unfinished")
+        tree.shared_squashfs(ReleaseName(PROFILE, image.version)).write_bytes(b"unfinished")
     check_release_whole(tree, release_of(images[2]))
-    shutil.rmtree(tree.release(PROFILE, images[1].version))
+    shutil.rmtree(tree.release(ReleaseName(PROFILE, images[1].version)))
     collect_releases(tree, quiet(), BOLD, keep=1, dry_run=False)
     check_tidy(tree)
     assert list(tree.roots.glob("*/*.squashfs")) == []
@@ -278,7 +280,7 @@ def test_umask_of_the_person_does_not_matter(
     place.chmod(0o711)
     run(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--", *seen, *files])
     # Of a root the folders above it are closed (roots/), not those that nodes see.
-    root = tree.root(PROFILE, images[0].version)
+    root = tree.root(ReleaseName(PROFILE, images[0].version))
     assert all(p.stat().st_mode & 0o555 == 0o555 for p in (root.parent, root, root / "usr/lib"))
 
 
@@ -291,7 +293,7 @@ def test_a_store_with_a_damaged_kernel_is_not_published(
                 stream.write(b"tampered")
     with pytest.raises(WorkError, match="the repository it comes from is damaged"):
         put(store, images[0], tree)
-    assert not tree.release(PROFILE, images[0].version).exists()
+    assert not tree.release(ReleaseName(PROFILE, images[0].version)).exists()
     assert list((tree.path / "work").iterdir()) == []
 
 
@@ -320,7 +322,7 @@ def test_a_tampered_release_is_refused_by_name(
 ) -> None:
     put(store, images[0], tree, "stable")
     put(store, images[1], tree, formats=[Format.SQUASHFS])
-    TAMPER[name](tree.release(PROFILE, images[1].version) / name)
+    TAMPER[name](tree.release(ReleaseName(PROFILE, images[1].version)) / name)
     for attempt in (
         lambda: promote(tree, PROFILE, quiet(), untested=UNTESTED),
         lambda: put(store, images[1], tree, "stable"),
@@ -339,7 +341,7 @@ def test_a_time_that_changed_alone_is_no_damage(
     store: Store, images: list[ImageRef], tree: Tree
 ) -> None:
     put(store, images[0], tree)
-    os.utime(tree.release(PROFILE, images[0].version) / "vmlinuz")
+    os.utime(tree.release(ReleaseName(PROFILE, images[0].version)) / "vmlinuz")
     assert promote(tree, PROFILE, quiet(), untested=UNTESTED).version == images[0].version
 
 
@@ -397,7 +399,7 @@ def test_verify_finds_what_changed_in_a_root(
 ) -> None:
     put(store, images[0], tree)
     assert verify_releases(tree, quiet()) == 1
-    where = change(tree.root(PROFILE, images[0].version))
+    where = change(tree.root(ReleaseName(PROFILE, images[0].version)))
     with pytest.raises(DamagedError) as caught:
         verify_releases(tree, quiet())
     assert os.fspath(where) in [fault.where for fault in caught.value.faults]

@@ -12,13 +12,18 @@ import pytest
 
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import WorkError
-from imagebuilder.publish.anchors import SUMS
-from imagebuilder.publish.channel import promote, rollback
-from imagebuilder.publish.content import DamagedError, check_release, read_sums, render_sums
-from imagebuilder.publish.release import publish
+from imagebuilder.publish.channel.move import promote, rollback
+from imagebuilder.publish.publish import publish
+from imagebuilder.publish.release.content import (
+    SUMS,
+    DamagedError,
+    check_release,
+    read_sums,
+    render_sums,
+)
 from imagebuilder.rootkind import Format
 from imagebuilder.store.repository import ImageRef, Store, make_store
-from imagebuilder.tree import Tree
+from imagebuilder.tree import ReleaseName, Tree
 from tests.integration.published import (
     PROFILE,
     channels_of,
@@ -47,7 +52,7 @@ def tested(store: Store, images: list[ImageRef], tree: Tree) -> Path:
     put(store, images[0], tree)
     for number, kind in enumerate(("nfs", "nfs-squashfs")):
         plant(tree, make_report(tree, images[0].name, number, root=kind))
-    return tree.release(PROFILE, images[0].version)
+    return tree.release(ReleaseName(PROFILE, images[0].version))
 
 
 def write_sums(folder: Path, sums: dict[str, str]) -> None:
@@ -113,7 +118,7 @@ def test_without_a_journal_the_manifest_still_binds_the_kernel(tested: Path, tre
     promote(tree, PROFILE, quiet())
     settle("vmlinuz")(tested)
     with pytest.raises(DamagedError, match=r"for vmlinuz, manifest\.json has"):
-        check_release(tree, PROFILE, tested.name)
+        check_release(tree, ReleaseName(PROFILE, tested.name))
 
 
 def test_a_ref_that_leads_to_another_root_is_named(
@@ -192,7 +197,7 @@ CHANGES = (
 def test_a_root_that_changed_after_its_test_is_refused_and_publish_restores_it(
     tested: Path, tree: Tree, store: Store, images: list[ImageRef], change: Callable[[Path], Path]
 ) -> None:
-    root = tree.root(PROFILE, tested.name)
+    root = tree.root(ReleaseName(PROFILE, tested.name))
     untouched = (root / "usr/lib/9").stat().st_ino
     where = change(root)
     with pytest.raises(DamagedError) as caught:
@@ -208,7 +213,7 @@ def test_a_root_that_changed_after_its_test_is_refused_and_publish_restores_it(
 
 
 def test_many_changes_are_told_in_a_few_lines(tested: Path, tree: Tree) -> None:
-    for path in (tree.root(PROFILE, tested.name) / "usr/lib").iterdir():
+    for path in (tree.root(ReleaseName(PROFILE, tested.name)) / "usr/lib").iterdir():
         path.unlink()
     with pytest.raises(DamagedError) as caught:
         promote(tree, PROFILE, quiet())
@@ -219,7 +224,7 @@ def test_many_changes_are_told_in_a_few_lines(tested: Path, tree: Tree) -> None:
 def test_what_the_store_has_damaged_too_is_not_restored(
     tested: Path, tree: Tree, store: Store, images: list[ImageRef]
 ) -> None:
-    content = (edit(tree.root(PROFILE, tested.name))).read_bytes()
+    content = (edit(tree.root(ReleaseName(PROFILE, tested.name)))).read_bytes()
     for path in store.path.glob("objects/*/*.file"):
         if not path.is_symlink() and path.read_bytes()[1:] == content[1:]:
             path.write_bytes(b"damaged")

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import pytest
 
 from imagebuilder.errors import ImagebuilderError, InputError
-from imagebuilder.publish.channel import promote, rollback
+from imagebuilder.publish.channel.gate import under_test
+from imagebuilder.publish.channel.move import promote, rollback
 from imagebuilder.publish.find import find_releases
-from imagebuilder.publish.gate import under_test
-from imagebuilder.publish.release import publish
+from imagebuilder.publish.publish import publish
 from imagebuilder.publish.removal import Caution, collect_releases
 from imagebuilder.rootkind import Format
 from imagebuilder.store.repository import ImageRef, Store, make_store
-from imagebuilder.tree import CHANNELS, Tree, make_tree
+from imagebuilder.tree import CHANNELS, ReleaseName, Tree, make_tree
 from tests.integration.published import (
     BOLD,
     PROFILE,
@@ -84,7 +84,9 @@ def examine(ground: Ground, image: ImageRef) -> None:
     with under_test(ground.tree, release, quiet()):
         time.sleep(0.05)
         check_release_whole(ground.tree, release)
-        (ground.tree.reports(PROFILE, image.version) / "1").mkdir(parents=True, exist_ok=True)
+        (ground.tree.reports(ReleaseName(PROFILE, image.version)) / "1").mkdir(
+            parents=True, exist_ok=True
+        )
 
 
 def actions(ground: Ground, chance: random.Random) -> dict[str, Callable[[], object]]:
@@ -205,4 +207,6 @@ def whole_channels(ground: Ground) -> None:
     for channel in CHANNELS:
         script = (ground.tree.channel(PROFILE, channel) / "boot.ipxe").read_bytes()
         version = named_version(script)
-        assert (ground.tree.root(PROFILE, version) / "etc/version").read_text() == version
+        assert (
+            ground.tree.root(ReleaseName(PROFILE, version)) / "etc/version"
+        ).read_text() == version

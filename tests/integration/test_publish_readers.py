@@ -15,10 +15,10 @@ import pytest
 
 from imagebuilder.process import Word
 from imagebuilder.program import program
-from imagebuilder.publish.channel import promote, rollback
-from imagebuilder.publish.release import publish
+from imagebuilder.publish.channel.move import promote, rollback
+from imagebuilder.publish.publish import publish
 from imagebuilder.store.repository import make_store
-from imagebuilder.tree import Tree, make_tree
+from imagebuilder.tree import ReleaseName, Tree, make_tree
 from tests.integration.published import (
     PROFILE,
     UNTESTED,
@@ -103,9 +103,9 @@ def boot_from_folders(tree: Tree) -> Callable[[], None]:
     def boot() -> None:
         script = (tree.channel(PROFILE, "stable") / "boot.ipxe").read_bytes()
         version = named_version(script)
-        folder = tree.release(PROFILE, version)
+        folder = tree.release(ReleaseName(PROFILE, version))
         check_files(lambda name: (folder / name).read_bytes(), version, script)
-        assert (tree.root(PROFILE, version) / "etc/version").read_text() == version
+        assert (tree.root(ReleaseName(PROFILE, version)) / "etc/version").read_text() == version
 
     return boot
 

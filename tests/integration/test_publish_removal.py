@@ -12,12 +12,12 @@ import pytest
 from imagebuilder.errors import InputError
 from imagebuilder.process import run
 from imagebuilder.publish import journal
-from imagebuilder.publish.channel import promote, rollback
+from imagebuilder.publish.channel.move import promote, rollback
 from imagebuilder.publish.listing import list_releases
-from imagebuilder.publish.release import publish
+from imagebuilder.publish.publish import publish
 from imagebuilder.publish.removal import Caution, collect_releases, keep_release, unpublish
 from imagebuilder.store.repository import ImageRef, Store, make_store
-from imagebuilder.tree import Tree
+from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.ui import Ui
 from tests.integration.published import (
     BOLD,
@@ -192,7 +192,7 @@ def test_a_damaged_record_lets_gc_remove_nothing(
 
 def test_without_ss_there_are_only_the_reports() -> None:
     script = 'mount --bind /dev/null "$(command -v ss)" && exec "$@"'
-    code = "from imagebuilder.publish.usage import find_connected; print(find_connected())"
+    code = "from imagebuilder.nodes.evidence.usage import find_connected; print(find_connected())"
     done = run(
         ["unshare", "--mount", "--", "sh", "-c", script, "sh", sys.executable, "-c", code],
         cwd=CHECKOUT,
@@ -237,11 +237,11 @@ def test_a_root_without_its_release_is_replaced_or_removed(
     store: Store, images: list[ImageRef], tree: Tree
 ) -> None:
     for image in images[:2]:
-        root = tree.root(PROFILE, image.version)
+        root = tree.root(ReleaseName(PROFILE, image.version))
         root.mkdir(parents=True)
         (root / "leftover").touch()
     put(store, images[0], tree)
     check_release_whole(tree, release_of(images[0]))
-    assert not (tree.root(PROFILE, images[0].version) / "leftover").exists()
+    assert not (tree.root(ReleaseName(PROFILE, images[0].version)) / "leftover").exists()
     collect_releases(tree, quiet(), BOLD, keep=5, dry_run=False)
     check_tidy(tree)

@@ -23,17 +23,17 @@ from imagebuilder.errors import HostError, ImagebuilderError, InputError, WorkEr
 from imagebuilder.image.types import ImageBoot, ImageRoot
 from imagebuilder.process import run
 from imagebuilder.program import program
-from imagebuilder.publish.channel import promote
+from imagebuilder.publish.channel.move import promote
 from imagebuilder.publish.journal import read_tail
 from imagebuilder.publish.listing import list_releases
-from imagebuilder.publish.release import publish
+from imagebuilder.publish.publish import publish
 from imagebuilder.publish.transport.protocol import Transport
 from imagebuilder.publish.transport.send import Sent, publish_to
 from imagebuilder.publish.transport.ssh import Remote
 from imagebuilder.publish.transport.stream import unpack_objects
 from imagebuilder.report.save import find_reports
 from imagebuilder.store.repository import ImageRef, Store, make_store
-from imagebuilder.tree import Tree, make_tree
+from imagebuilder.tree import ReleaseName, Tree, make_tree
 from imagebuilder.ui import Ui
 from tests.images import IMAGE, put_manifest
 from tests.integration.started import PATIENCE, start
@@ -312,7 +312,7 @@ def test_a_boot_test_of_the_same_bytes_comes_with_the_release(
     assert f"sent boot test {passed.id}" in again.render()
     assert "boot test '20261121T100003Z' was not taken: " in said.getvalue()
     assert "vmlinuz is another one" in said.getvalue()
-    assert find_reports(there, "small", "2") == (passed,)
+    assert find_reports(there, ReleaseName("small", "2")) == (passed,)
     (listed,) = list_releases(there)
     assert listed.tested == "yes, bigbox 2026-11-21 10:00"
     assert promote(there, name, ui).render().endswith(f"boot test {passed.id} has passed on bigbox")

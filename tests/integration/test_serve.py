@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.program import Program
+from imagebuilder.tree import ReleaseName
 from tests.integration.started import PATIENCE, find_descendants, wait_until
 from tests.integration.wire_room import CLIENT, MAC, ROUTER, SERVER, Room, wire_room
 
@@ -147,7 +148,7 @@ def test_channels_are_never_cached_and_move_at_once(full: tuple[Room, Program]) 
     answer = room.fetch("/channels/generic/stable/vmlinuz").stdout
     assert answer.startswith("HTTP/1.1 200 ")
     assert "Cache-Control: no-store" in answer
-    other = room.tree.release("generic", "20260102000000-abcdef02")
+    other = room.tree.release(ReleaseName("generic", "20260102000000-abcdef02"))
     other.mkdir()
     (other / "vmlinuz").write_bytes(b"newer")
     link = room.tree.channel("generic", "candidate")

@@ -14,7 +14,7 @@ import pytest
 
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.image.types import encode_image, read_image
-from imagebuilder.locks import held, is_held
+from imagebuilder.locks import file_lock, is_locked
 from imagebuilder.process import run
 from imagebuilder.sandbox import Sandbox
 from imagebuilder.store.records import Record, drop_records, find_record, make_record
@@ -245,15 +245,15 @@ def test_locks_exclude_and_tell(tmp_path: Path) -> None:
     order: list[str] = []
 
     def second() -> None:
-        with held(path, waiting=waited.set):
+        with file_lock(path, waiting=waited.set):
             order.append("second")
 
-    with held(path):
-        assert is_held(path)
+    with file_lock(path):
+        assert is_locked(path)
         thread = threading.Thread(target=second)
         thread.start()
         assert waited.wait(PATIENCE)
         order.append("first")
     thread.join(10)
     assert order == ["first", "second"]
-    assert not is_held(path)
+    assert not is_locked(path)

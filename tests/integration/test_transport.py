@@ -16,7 +16,7 @@ import pytest
 
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.image.types import read_image
-from imagebuilder.publish.content import check_release
+from imagebuilder.publish.release.content import check_release
 from imagebuilder.publish.transport.local import LocalTree
 from imagebuilder.publish.transport.protocol import PREFIX, Activated, Order, There, Transport
 from imagebuilder.publish.transport.reports import KeptReports
@@ -140,7 +140,7 @@ def test_a_tree_on_this_machine_gets_what_it_lacks(builder: Builder, tmp_path: P
     assert 0 < second.sent < first.sent
     assert builder.send(place, 1).sent == 0
     for image in builder.images:
-        check_release(place.tree, image.profile, image.version, full=True)
+        check_release(place.tree, image.release, full=True)
     link = place.tree.channel(builder.images[1].profile, CANDIDATE)
     assert link.readlink().name == builder.images[1].version
     assert list((place.tree.path / "work").iterdir()) == []
@@ -155,7 +155,7 @@ def test_boot_tests_come_along_and_open_the_gate(builder: Builder, tmp_path: Pat
     plant(builder.tree, report)
     assert builder.send(place, 0).reports == (report.id,)
     assert builder.send(place, 0, STABLE).release.published["report"] == report.id
-    assert find_reports(place.tree, image.profile, image.version) == (report,)
+    assert find_reports(place.tree, image.release) == (report,)
 
 
 def test_a_damaged_object_is_refused_and_nothing_changes(builder: Builder, tmp_path: Path) -> None:

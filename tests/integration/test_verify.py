@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.publish.verify import DamagedPath, How, find_changes
+from imagebuilder.publish.release.verify import DamagedPath, How, find_changes
 from imagebuilder.store.repository import Store, make_store
 
 pytestmark = pytest.mark.root

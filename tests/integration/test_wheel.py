@@ -52,7 +52,7 @@ def contents(top: Path, folder: str) -> Mapping[str, tuple[str, bool]]:
     }
 
 
-@pytest.mark.parametrize("folder", ["recipes", "overlays", "pxe"])
+@pytest.mark.parametrize("folder", ["hardware", "recipes", "overlays", "pxe"])
 def test_the_wheel_has_the_data_of_the_clone(installed: Path, folder: str) -> None:
     expected = contents(CHECKOUT, folder)
     assert expected

@@ -102,6 +102,13 @@ def kernel_package(release: str, version: str) -> Deb:
     return Deb(KERNEL, version, ARCHITECTURE, depends="dracut", files=files)
 
 
+POSTINST = """\
+#!/bin/sh
+mkdir -p /proc /sys /dev /run /tmp /root /var/log
+chmod 0600 /etc/shadow
+"""
+
+
 def base_package() -> Deb:
     """Everything a root needs to have packages installed: essential, one package, 15 MB."""
     programs = {f"/usr/bin/{name}": found(name) for name in PROGRAMS}
@@ -124,7 +131,7 @@ def base_package() -> Deb:
     return Deb(
         "tiny-base", "1.0-1", ARCHITECTURE, essential=True, files=files, links=links,
         programs=(*programs, *needed), fields={"Provides": "apt, dpkg"},
-        scripts={"postinst": "#!/bin/sh\nmkdir -p /proc /sys /dev /run /tmp /root /var/log\n"},
+        scripts={"postinst": POSTINST},
     )  # fmt: skip
 
 

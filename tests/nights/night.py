@@ -16,12 +16,11 @@ from itertools import count
 from pathlib import Path
 
 from imagebuilder.errors import ImagebuilderError
-from imagebuilder.nightly.night import run_night
-from imagebuilder.nightly.types import NightOptions
-from imagebuilder.publish.find import ReleaseName
+from imagebuilder.nightly.run import run_nightly
+from imagebuilder.nightly.types import NightlyOptions
 from imagebuilder.report.types import Report
 from imagebuilder.settings import load_settings
-from imagebuilder.tree import Tree, make_tree
+from imagebuilder.tree import ReleaseName, Tree, make_tree
 from imagebuilder.ui import Ui
 from tests.nights.world import BROKEN, KEEP, PROFILES, Places
 from tests.unit.planted_reports import NO_ROOT, PASSED, make_report, plant
@@ -50,7 +49,7 @@ class Booting:
         if left:
             self.places.boots.write_text(str(left - 1))
             return False
-        root = tree.root(release.profile, release.version)
+        root = tree.root(release)
         return not any(BROKEN in path.read_text() for path in root.glob("usr/lib/*/version"))
 
 
@@ -72,10 +71,10 @@ def main(top: str) -> int:
     """Run the night; 0 where it went well, else as `imagebuilder nightly` ends."""
     places = Places(Path(top))
     settings = load_settings(os.environ)
-    options = NightOptions(tuple(PROFILES), places.nights, promote=True, keep=KEEP)
+    options = NightlyOptions(tuple(PROFILES), places.nights, promote=True, keep=KEEP)
     ui = Ui(sys.stderr)
     try:
-        night = run_night(
+        night = run_nightly(
             options,
             settings,
             make_tree(places.tree),

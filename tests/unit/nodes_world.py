@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from imagebuilder.image.types import encode_image
-from imagebuilder.tree import Tree, make_tree
+from imagebuilder.tree import ReleaseName, Tree, make_tree
 from tests.images import IMAGE
 
 MAC1, MAC2 = "52:54:00:77:00:01", "52:54:00:77:00:02"
@@ -18,9 +18,9 @@ def node_tree(top: Path) -> Tree:
     """A tree with generic (v1 stable, v2 candidate), rx (v1, no channel) and a live system."""
     tree = make_tree(top / "tree")
     for profile, version in (("generic", "v1"), ("generic", "v2"), ("rx", "v1")):
-        tree.release(profile, version).mkdir(parents=True)
+        tree.release(ReleaseName(profile, version)).mkdir(parents=True)
         manifest = encode_image(replace(IMAGE, profile=profile, version=version))
-        (tree.release(profile, version) / "manifest.json").write_text(manifest)
+        (tree.release(ReleaseName(profile, version)) / "manifest.json").write_text(manifest)
     move_channel(tree, "generic", "stable", "v1")
     move_channel(tree, "generic", "candidate", "v2")
     (tree.http / "live/ubuntu").mkdir()

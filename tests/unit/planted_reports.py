@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from imagebuilder.publish.content import release_digests
+from imagebuilder.publish.release.content import release_digests
 from imagebuilder.report.save import begin_report, save_report
 from imagebuilder.report.types import (
     ORDER,
@@ -19,7 +19,7 @@ from imagebuilder.report.types import (
     Trial,
     Verdict,
 )
-from imagebuilder.tree import Tree
+from imagebuilder.tree import ReleaseName, Tree
 
 PASSED = Verdict(passed=True)
 NO_ROOT = Verdict(
@@ -53,7 +53,7 @@ def make_report(
         id=f"20261121T1000{number:02}Z",
         profile=profile,
         version=version,
-        digests=release_digests(tree, profile, version) | dict(other or {}),
+        digests=release_digests(tree, ReleaseName(profile, version)) | dict(other or {}),
         started=f"2026-11-21T10:00:{number:02}+00:00",
         seconds=61.0,
         acceleration="kvm",
@@ -70,6 +70,6 @@ def make_report(
 
 def plant(tree: Tree, report: Report) -> Path:
     """Save a report as the boot test does."""
-    with begin_report(tree, report.profile, report.version, report.id) as staged:
+    with begin_report(tree, report.release, report.id) as staged:
         (staged / NO_ROOT.log).write_text("1.0 Linux version 7.0\n")
         return save_report(tree, report, staged)

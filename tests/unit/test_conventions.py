@@ -7,6 +7,7 @@ import ast
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache, lru_cache
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -18,31 +19,64 @@ CHECKOUT = Path(__file__).parent.parent.parent
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
 # Folders that are not ours: what tools leave in a checkout.
-NOT_OURS = frozenset((".git", ".venv", "build", "dist", "__pycache__", "node_modules"))
+NOT_OURS = frozenset(
+    (".git", ".hypothesis", ".venv", "build", "dist", "__pycache__", "node_modules")
+)
 # A shell script that dracut sources or runs in an initrd follows dracut's rules instead.
 DRACUT = "modules.d"
 # They source files of the initrd and share variables with them: those cannot be followed.
 SHARED_VARIABLES = ("--exclude=SC1091,SC2034,SC2154",)
+# Words of one package manager, also as parts of names: `apt-get`, `deb822_fields`, `APT`.
+OF_APT = re.compile(r"(?i)(?<![a-z])(apt|dpkg|deb822|debs?|dsc)(?![a-z])")
+# Who may say them outside families/apt, and why.
+NAMES_APT = {
+    "imagebuilder/package_managers.py": "it lists the families",
+    "imagebuilder/playbook/plugins/callback/imagebuilder_ask.py": "Ansible's modules have its name",
+    "imagebuilder/boot/machine.py": "builders are Debian or Ubuntu: how they get a program",
+    "imagebuilder/doctor/serve.py": "the same",
+    "imagebuilder/serve/nfs.py": "the same",
+    "imagebuilder/live/seed.py": "what runs in a live system, which no family makes",
+}
 # Split so that this file passes its own test.
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
 
 
 def project_files(root: Path) -> Iterator[Path]:
     """Every file of ours, as text or not."""
-    for path in sorted(root.rglob("*")):
-        parts = path.relative_to(root).parts
-        if any(part in NOT_OURS or part.endswith(("_cache", ".egg-info")) for part in parts):
-            continue
-        if path.is_file() and not path.is_symlink() and ".hypothesis" not in parts:
-            yield path
+    for top, folders, names in os.walk(root):
+        folders[:] = sorted(name for name in folders if is_ours(name))
+        for path in (Path(top, name) for name in sorted(names) if is_ours(name)):
+            if path.is_file() and not path.is_symlink():
+                yield path
 
 
-def project_texts(root: Path) -> Iterator[tuple[Path, str]]:
+def is_ours(name: str) -> bool:
+    """Whether a file or folder of that name is not left by a tool."""
+    return name not in NOT_OURS and not name.endswith(("_cache", ".egg-info"))
+
+
+@lru_cache(maxsize=1)  # of one root: the guards ask for the repository one after the other
+def project_texts(root: Path) -> tuple[tuple[Path, str], ...]:
     """Every text file of ours: its path below `root` and its text."""
-    for path in project_files(root):
-        content = path.read_bytes()
-        if b"\0" not in content:
-            yield path.relative_to(root), content.decode(errors="replace")
+    contents = ((path, path.read_bytes()) for path in project_files(root))
+    return tuple(
+        (path.relative_to(root), content.decode(errors="replace"))
+        for path, content in contents
+        if b"\0" not in content
+    )
+
+
+@cache
+def nodes_of(text: str) -> tuple[ast.AST, ...]:
+    """Every node of a Python text, which nobody may change."""
+    return tuple(ast.walk(ast.parse(text)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nodes_are_forgotten() -> Iterator[None]:
+    """A million objects would slow down what runs after this file."""
+    yield
+    nodes_of.cache_clear()
 
 
 def modules(root: Path) -> Iterator[tuple[Path, str]]:
@@ -72,7 +106,7 @@ def long_functions(root: Path) -> list[str]:
     return [
         f"{path}:{node.lineno}: {node.name}"
         for path, text in modules(root)
-        for node in ast.walk(ast.parse(text))
+        for node in nodes_of(text)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and (node.end_lineno or 0) - node.lineno >= MAX_FUNCTION_LINES
         and (path.name, node.name) != ("build.py", "build")
@@ -84,7 +118,7 @@ def programs_started_elsewhere(root: Path) -> list[str]:
     found = []
     for path, text in modules(root):
         if path != Path("imagebuilder/process.py"):
-            found += [f"{path}:{line}" for line in map(starts, ast.walk(ast.parse(text))) if line]
+            found += [f"{path}:{line}" for line in map(starts, nodes_of(text)) if line]
     return found
 
 
@@ -94,7 +128,7 @@ def renamed_elsewhere(root: Path) -> list[str]:
         f"{path}:{line}"
         for path, text in modules(root)
         if path.parts[0] == "imagebuilder" and path.parts[1] not in ("files.py", "slim", "steps")
-        for line in map(renames, ast.walk(ast.parse(text)))
+        for line in map(renames, nodes_of(text))
         if line
     ]
 
@@ -132,10 +166,23 @@ def class_names_used_twice(root: Path) -> list[str]:
     places: dict[str, list[str]] = {}
     for path, text in modules(root):
         if path.parts[0] == "imagebuilder" and "plugins" not in path.parts:
-            for node in ast.walk(ast.parse(text)):
+            for node in nodes_of(text):
                 if isinstance(node, ast.ClassDef):
                     places.setdefault(node.name, []).append(f"{path}:{node.lineno}")
     return [f"{name}: {', '.join(found)}" for name, found in places.items() if len(found) > 1]
+
+
+def package_managers_elsewhere(root: Path) -> list[str]:
+    """Only its family knows a package manager; who else may name one is in NAMES_APT."""
+    return [
+        f"{path}:{number}"
+        for path, text in modules(root)
+        if path.parts[:3] != ("imagebuilder", "families", "apt")
+        and path.parts[0] == "imagebuilder"
+        and os.fspath(path) not in NAMES_APT
+        for number, line in enumerate(text.splitlines(), 1)
+        if OF_APT.search(line)
+    ]
 
 
 def locks_taken_elsewhere(root: Path) -> list[str]:
@@ -235,7 +282,7 @@ def files_of_the_clone(root: Path) -> list[str]:
         f"{path}:{node.lineno}"
         for path, text in modules(root)
         if path.parts[0] == "imagebuilder" and path.name != "reference.py"
-        for node in ast.walk(without_docstrings(ast.parse(text)))
+        for node in without_docstrings(nodes_of(text))
         if isinstance(node, ast.Constant)
         and isinstance(node.value, str)
         and re.search(r"docs/[a-z-]+\.md|scripts/[a-z]+-setup|\.venv/", node.value)
@@ -243,13 +290,17 @@ def files_of_the_clone(root: Path) -> list[str]:
     ]
 
 
-def without_docstrings(tree: ast.Module) -> ast.Module:
-    """The same without expressions that nobody uses: docstrings of modules, classes, functions."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            docstring = ast.get_docstring(node) is not None
-            node.body = node.body[1:] if docstring else node.body
-    return tree
+def without_docstrings(found: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """The same without the docstrings of modules, classes and functions."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    docstrings = {
+        id(node.body[0].value)
+        for node in found
+        if isinstance(node, documented)
+        and ast.get_docstring(node) is not None
+        and isinstance(node.body[0], ast.Expr)
+    }
+    return (node for node in found if id(node) not in docstrings)
 
 
 def links_of_data(root: Path) -> list[str]:
@@ -269,7 +320,7 @@ def targets_without_help(root: Path) -> list[str]:
     listed = set(phony[1].replace("\\\n", " ").split() if phony else ())
     targets = set(re.findall(r"^([a-z][a-z-]*):", text, re.MULTILINE))
     shown = run(["make", "--no-print-directory", "-C", root, "help"]).stdout
-    internal = {"host", "host-dev", "host-tests", "profile"}
+    internal = {"bytecode", "host", "host-dev", "host-tests", "profile"}
     return sorted(
         [f"{name}: not phony" for name in targets - listed]
         + [f"{name}: no help" for name in targets - internal if f" make {name} " not in shown]
@@ -290,6 +341,7 @@ GUARDS = (
     programs_started_elsewhere,
     renamed_elsewhere,
     class_names_used_twice,
+    package_managers_elsewhere,
     locks_taken_elsewhere,
     missing_licence_lines,
     unfinished_business,
@@ -314,6 +366,10 @@ PLANTED = (
     (renamed_elsewhere, "imagebuilder/a.py", "os.replace(new, place)\n"),
     (renamed_elsewhere, "imagebuilder/a.py", "shutil.move(new, place)\n"),
     (class_names_used_twice, "imagebuilder/a.py", "class A: ...\nclass B: ...\nclass A: ...\n"),
+    (package_managers_elsewhere, "imagebuilder/a.py", "INFO = '/var/lib/dpkg/info'\n"),
+    (package_managers_elsewhere, "imagebuilder/families/a.py", "# as apt has it\n"),
+    (package_managers_elsewhere, "imagebuilder/a.py", "def f(debs: Path): ...\n"),
+    (package_managers_elsewhere, "imagebuilder/a.py", "from x import parse_deb822\n"),
     (locks_taken_elsewhere, "imagebuilder/a.py", "fcntl.flock(stream, fcntl.LOCK_EX)\n"),
     (missing_licence_lines, "imagebuilder/a.py", "import os\n"),
     (unfinished_business, "docs/a.md", "We shall see. TO" + "DO: look\n"),

@@ -84,7 +84,7 @@ def test_what_is_not_a_file_is_not_waited_for(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "what"),
     [
-        ({}, "count: Field required"),
+        ({}, "count: is missing"),
         ({"count": "1"}, "count: Input should be a valid integer"),
         ({"count": 1, "words": [1]}, r"words\[0\]"),
         ([], "is damaged: Input should be an object"),

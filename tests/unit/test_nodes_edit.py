@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import ImagebuilderError, InputError
-from imagebuilder.locks import is_held
+from imagebuilder.locks import is_locked
 from imagebuilder.nodes.edit import (
     Edited,
     NodeEdit,
@@ -168,7 +168,7 @@ def test_nothing_is_lost_on_bad_input(tree: Tree, given: NodeEdit, said: str) ->
     assert tree.nodes_file.read_text() == FILE
     after = {*map(os.fspath, tree.path.rglob("*"))} - {os.fspath(tree.lock(LOCK))}
     assert sorted(after) == before
-    assert not is_held(tree.lock(LOCK))
+    assert not is_locked(tree.lock(LOCK))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from imagebuilder.errors import InputError
 from imagebuilder.nodes.check import address_problem, mac_problem, name_problem, word_problem
 from imagebuilder.nodes.load import load_nodes
-from imagebuilder.nodes.types import DEFAULT_CONSOLE, Menu, Node, Nodes
+from imagebuilder.nodes.types import DEFAULT_CONSOLE, Menu, Node, Nodes, Power
 from imagebuilder.tree import Tree, make_tree
 from tests.unit.nodes_world import MAC1, MAC2, node_tree
 
@@ -220,3 +220,25 @@ nodes:
         "5:6: nodes.c.channel: rx has no stable release\n  hint: imagebuilder promote rx",
         f"6:61: nodes.d.files: no folder own/d in {tree.path}\n  hint: make it, or leave it out",
     ]
+
+
+def test_power_comes_from_all_levels_key_by_key(tree: Tree) -> None:
+    text = """
+defaults:
+  labels: [site]
+  login: root
+  power: {driver: ipmi, credentials: bmc}
+groups:
+  plugs:
+    profile: generic
+    labels: [rack1]
+    power: {driver: exec, on: [plug, "on"]}
+nodes:
+  node1: {macs: [52:54:00:77:00:01], profile: generic, power: {address: 10.0.0.9}}
+  node2: {macs: [52:54:00:77:00:02], group: plugs, login: admin}
+"""
+    one, two = load(tree, text).nodes
+    assert one.power == Power("ipmi", "10.0.0.9", "bmc")
+    assert two.power == Power("exec", credentials="bmc", on=("plug", "on"))
+    assert (one.labels, two.labels) == (("site",), ("rack1", "site"))
+    assert (one.login, two.login) == ("root", "admin")

@@ -11,7 +11,7 @@ from imagebuilder.nodes.references import find_versions
 from imagebuilder.publish.find import find_releases
 from imagebuilder.publish.removal import beyond
 from imagebuilder.store.repository import Store
-from imagebuilder.tree import Tree
+from imagebuilder.tree import ReleaseName, Tree
 
 # In the order in which they came; by name it is the other way round.
 VERSIONS = ("20260101000000-ffffffff", "20260101000000-88888888", "20260101000000-00000000")
@@ -38,10 +38,10 @@ def test_images_are_kept_in_the_order_in_which_they_were_built(tmp_path: Path) -
 def test_releases_are_kept_in_the_order_in_which_they_were_published(tmp_path: Path) -> None:
     tree = Tree(tmp_path)
     for time, version in enumerate(VERSIONS):
-        tree.release("p", version).mkdir(parents=True)
-        dated(tree.release("p", version), 1_000 + time)
+        tree.release(ReleaseName("p", version)).mkdir(parents=True)
+        dated(tree.release(ReleaseName("p", version)), 1_000 + time)
     there = find_releases(tree)
     assert [release.version for release in there] == list(VERSIONS)
     assert find_versions(tree, "p") == VERSIONS
     assert [release.version for release in beyond(there, 1)] == list(VERSIONS[:2])
-    assert tree.published("p", "gone") == 0
+    assert tree.published(ReleaseName("p", "gone")) == 0

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import InputError, WorkError
-from imagebuilder.publish.channel import promote
+from imagebuilder.publish.channel.move import promote
 from imagebuilder.publish.transport.reports import (
     KeptReports,
     find_carried,
@@ -19,10 +19,9 @@ from imagebuilder.publish.transport.reports import (
     pack_reports,
     take_reports,
 )
-from imagebuilder.report.as_json import report_json
 from imagebuilder.report.save import find_reports
-from imagebuilder.report.types import Report
-from imagebuilder.tree import Tree, make_tree
+from imagebuilder.report.types import REPORT, Report
+from imagebuilder.tree import ReleaseName, Tree, make_tree
 from imagebuilder.ui import Ui
 from tests.unit.planted_reports import NO_ROOT, make_report, plant
 from tests.unit.test_publish_gate import NEW, OLD, make_release
@@ -57,7 +56,7 @@ def take(tree: Tree, name: str, content: bytes) -> KeptReports:
 def line(report: Report, **logs: str) -> bytes:
     """A report on its way, written by whoever likes."""
     named = {name.replace("_", "/"): text for name, text in logs.items()}
-    return json.dumps({"report": report_json(report), "logs": named}).encode() + b"\n"
+    return json.dumps({"report": REPORT.encode(report), "logs": named}).encode() + b"\n"
 
 
 def test_a_report_of_the_same_bytes_opens_the_gate_and_keeps_its_logs(
@@ -70,21 +69,21 @@ def test_a_report_of_the_same_bytes_opens_the_gate_and_keeps_its_logs(
     assert caught.value.faults[0].hint.startswith(
         f"imagebuilder test {NEW} on the builder; then publish it from there again"
     )
-    assert list_ids(node, *NEW.split("@")) == ()
-    (report,) = find_carried(builder, "rx", "20260102-bb", ())
+    assert list_ids(node, ReleaseName(*NEW.split("@"))) == ()
+    (report,) = find_carried(builder, ReleaseName("rx", "20260102-bb"), ())
     packed = pack_reports(builder, [report])
     assert take(node, NEW, packed) == KeptReports((report.id,), ())
     assert take(node, NEW, packed) == KeptReports((), ()), "the same report once more"
-    assert find_reports(node, *NEW.split("@")) == (report,)
-    log = node.reports(*NEW.split("@")) / report.id / NO_ROOT.log
+    assert find_reports(node, ReleaseName(*NEW.split("@"))) == (report,)
+    log = node.reports(ReleaseName(*NEW.split("@"))) / report.id / NO_ROOT.log
     assert "Linux version 7.0" in log.read_text()
     assert "boot test 20261121T100001Z has passed on bigbox" in promote(node, NEW, QUIET).render()
-    assert list_ids(node, *NEW.split("@")) == (report.id,)
-    assert find_carried(builder, "rx", "20260102-bb", [report.id]) == []
+    assert list_ids(node, ReleaseName(*NEW.split("@"))) == (report.id,)
+    assert find_carried(builder, ReleaseName("rx", "20260102-bb"), [report.id]) == []
 
 
 def test_a_report_of_other_bytes_is_never_kept(builder: Tree, node: Tree) -> None:
-    (booted,) = find_reports(builder, *NEW.split("@"))
+    (booted,) = find_reports(builder, ReleaseName(*NEW.split("@")))
     profile, _, version = OLD.partition("@")
     for planted, why in (
         (booted, "it is about 'rx@20260102-bb'"),  # of another release
@@ -99,13 +98,13 @@ def test_a_report_of_other_bytes_is_never_kept(builder: Tree, node: Tree) -> Non
         assert why in kept.refused[0]
     assert "does not give" in take(node, OLD, line(make_report(node, OLD, 6), **{"_x.log": ""}))\
         .refused[0]  # fmt: skip
-    assert find_reports(node, profile, version) == ()
+    assert find_reports(node, ReleaseName(profile, version)) == ()
     with pytest.raises(WorkError, match="cannot become stable: it has no boot test report"):
         promote(node, OLD, QUIET)
 
 
 def test_a_report_that_contradicts_itself_is_an_error(node: Tree) -> None:
-    lied = report_json(make_report(node, NEW, 1)) | {"passed": False}
+    lied = REPORT.encode(make_report(node, NEW, 1)) | {"passed": False}
     with pytest.raises(InputError, match="passed: does not follow from the rest"):
         take(node, NEW, json.dumps({"report": lied, "logs": {}}).encode())
 
@@ -117,6 +116,6 @@ def test_what_is_no_report_is_an_error(node: Tree, content: bytes) -> None:
 
 
 def test_without_the_release_nothing_is_kept(node: Tree) -> None:
-    assert list_ids(node, "rx", "gone") is None
+    assert list_ids(node, ReleaseName("rx", "gone")) is None
     with pytest.raises(InputError, match="no release of rx fits 'gone'"):
         take(node, "rx@gone", b"")

@@ -17,8 +17,11 @@ from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.files import exchange, make_folder, point_link
 from imagebuilder.image.types import ImageBoot, ImageRoot
 from imagebuilder.nodes.show import root_word
-from imagebuilder.publish.channel import Moved, promote, rollback
-from imagebuilder.publish.content import (
+from imagebuilder.publish.channel.gate import Passage
+from imagebuilder.publish.channel.move import Moved, promote, rollback
+from imagebuilder.publish.find import find_release, find_releases, open_tree
+from imagebuilder.publish.journal import KEEP, UNKEEP, read_tail
+from imagebuilder.publish.release.content import (
     DamagedError,
     check_release,
     check_staged,
@@ -26,13 +29,10 @@ from imagebuilder.publish.content import (
     read_sums,
     render_sums,
 )
-from imagebuilder.publish.find import find_release, find_releases, open_tree
-from imagebuilder.publish.gate import Passage
-from imagebuilder.publish.journal import KEEP, UNKEEP, read_tail
+from imagebuilder.publish.release.stage import check_cmdline, render_script
 from imagebuilder.publish.removal import keep_release
 from imagebuilder.publish.space import space_needed
-from imagebuilder.publish.stage import check_cmdline, render_script
-from imagebuilder.tree import FOLDERS, Tree, make_tree
+from imagebuilder.tree import FOLDERS, ReleaseName, Tree, make_tree
 from imagebuilder.ui import Ui
 from tests.images import IMAGE, put_manifest
 from tests.planted_roots import plant_root
@@ -63,7 +63,7 @@ def tree(tmp_path: Path) -> Tree:
 
 def make_release(tree: Tree, version: str, profile: str = "demo") -> None:
     """A release with the files every release has."""
-    folder = tree.release(profile, version)
+    folder = tree.release(ReleaseName(profile, version))
     folder.mkdir(parents=True)
     names = ("vmlinuz", "initrd.img", "boot.ipxe", "manifest.json")
     for name in names[:-1]:
@@ -124,7 +124,7 @@ def test_what_a_killed_command_left_is_in_nobodys_way(tree: Tree) -> None:
 
 
 def test_folders_that_begin_with_a_dot_are_no_releases(tree: Tree) -> None:
-    tree.release("demo", ".hidden").mkdir()
+    tree.release(ReleaseName("demo", ".hidden")).mkdir()
     assert len(find_releases(tree)) == 3
 
 
@@ -148,41 +148,41 @@ def test_an_exact_version_wins(tree: Tree) -> None:
 
 
 def test_files_are_read_again_only_when_they_changed(tree: Tree) -> None:
-    check_release(tree, "demo", "20260101-aa")
-    known = read_identities(tree, "demo", "20260101-aa")
+    check_release(tree, ReleaseName("demo", "20260101-aa"))
+    known = read_identities(tree, ReleaseName("demo", "20260101-aa"))
     assert set(known) == {"vmlinuz", "initrd.img", "manifest.json", "boot.ipxe"}
-    path = tree.release("demo", "20260101-aa") / "vmlinuz"
+    path = tree.release(ReleaseName("demo", "20260101-aa")) / "vmlinuz"
     content, info = path.read_text(), path.stat()
     path.write_text("x" * len(content))
     os.utime(path, ns=(info.st_atime_ns, info.st_mtime_ns))  # the change time tells all the same
     with pytest.raises(DamagedError, match=f"{path}: does not match its line in SHA256SUMS"):
-        check_release(tree, "demo", "20260101-aa")
+        check_release(tree, ReleaseName("demo", "20260101-aa"))
 
 
 @pytest.mark.parametrize("record", ["{", "[]", "7", '{"vmlinuz": "x"}'])
 def test_a_damaged_record_is_no_obstacle(tree: Tree, record: str) -> None:
-    check_release(tree, "demo", "20260101-aa")
-    tree.verified("demo", "20260101-aa").write_text(record)
-    check_release(tree, "demo", "20260101-aa")
+    check_release(tree, ReleaseName("demo", "20260101-aa"))
+    tree.verified(ReleaseName("demo", "20260101-aa")).write_text(record)
+    check_release(tree, ReleaseName("demo", "20260101-aa"))
 
 
 def test_every_damaged_file_is_named(tree: Tree) -> None:
-    folder = tree.release("demo", "20260101-aa")
+    folder = tree.release(ReleaseName("demo", "20260101-aa"))
     (folder / "vmlinuz").unlink()
     (folder / "initrd.img").write_text("x")
     with pytest.raises(DamagedError) as caught:
-        check_release(tree, "demo", "20260101-aa")
+        check_release(tree, ReleaseName("demo", "20260101-aa"))
     assert [Path(f.where).name for f in caught.value.faults] == ["initrd.img", "vmlinuz"]
 
 
 def test_a_release_without_its_root_is_damaged(tree: Tree) -> None:
-    tree.root("demo", "20260101-aa").rmdir()
+    tree.root(ReleaseName("demo", "20260101-aa")).rmdir()
     with pytest.raises(DamagedError, match="roots/demo/20260101-aa: is missing"):
         promote(tree, "demo@aa", quiet())
 
 
 def test_what_reads_back_differently_is_told(tree: Tree) -> None:
-    folder = tree.release("demo", "20260101-aa")
+    folder = tree.release(ReleaseName("demo", "20260101-aa"))
     check_staged(folder, read_sums(folder))
     (folder / "initrd.img").write_text("x")
     with pytest.raises(
@@ -285,4 +285,4 @@ def test_many_who_keep_one_release_and_take_that_back_do_so_in_turn(tree: Tree) 
         list(pool.map(keep, [False, True] * 40))
     events = [event.event for event in read_tail(tree.journal)]
     assert events == ([KEEP, UNKEEP] * len(events))[: len(events)]
-    assert tree.kept("demo", "20260101-aa").exists() is (events[-1] == KEEP)
+    assert tree.kept(ReleaseName("demo", "20260101-aa")).exists() is (events[-1] == KEEP)

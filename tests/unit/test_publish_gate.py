@@ -14,23 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.decode import Opaque
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import InputError, WorkError
+from imagebuilder.image.proof import Answer, Finding, Level, Proof, Question
 from imagebuilder.image.types import ImageBoot, ImageRoot
-from imagebuilder.proof.as_json import proof_json
-from imagebuilder.proof.types import Answer, Finding, Level, Proof, Question
-from imagebuilder.publish.channel import Moved, promote, rollback
-from imagebuilder.publish.content import DamagedError, release_digests, render_sums
-from imagebuilder.publish.find import ReleaseName
-from imagebuilder.publish.gate import MACHINE, is_under_test, under_test
+from imagebuilder.publish.channel.gate import MACHINE, is_under_test, under_test
+from imagebuilder.publish.channel.move import Moved, promote, rollback
+from imagebuilder.publish.channel.standing import MEMO, release_standing
 from imagebuilder.publish.journal import Event, read_tail
 from imagebuilder.publish.listing import ListedRelease, list_releases, tell_forced
+from imagebuilder.publish.release.content import DamagedError, release_digests, render_sums
 from imagebuilder.publish.removal import Caution, collect_releases, unpublish
-from imagebuilder.publish.standing import MEMO, release_standing
-from imagebuilder.report.as_json import report_json
 from imagebuilder.report.standing import State
-from imagebuilder.tree import Tree, make_tree
+from imagebuilder.report.types import REPORT
+from imagebuilder.tree import ReleaseName, Tree, make_tree
 from imagebuilder.ui import Ui
 from tests.images import IMAGE, put_manifest
 from tests.planted_roots import plant_root
@@ -62,18 +59,18 @@ def tree(tmp_path: Path) -> Tree:
     return tree
 
 
-UNPROVED = proof_json(
-    Proof("rx", "1", (Answer(Question.CODE, (
+UNPROVED = Proof(
+    "rx@1", (Answer(Question.CODE, (
         Finding(Question.CODE, Level.FACT, "six targets"),
         Finding(Question.CODE, Level.FAULT, "no code for gfx1151"),
-    )),))
+    )),),
 )  # fmt: skip
 
 
-def make_release(tree: Tree, name: str, root: str = "nfs", proof: Opaque | None = None) -> None:
+def make_release(tree: Tree, name: str, root: str = "nfs", proof: Proof | None = None) -> None:
     """A release with the files every release has, and what names the commit of its root."""
     profile, _, version = name.partition("@")
-    folder = tree.release(profile, version)
+    folder = tree.release(ReleaseName(profile, version))
     folder.mkdir(parents=True)
     for file in ("vmlinuz", "initrd.img", "boot.ipxe", "root.squashfs"):
         (folder / file).write_text(f"{file} {version}")
@@ -88,7 +85,7 @@ def make_release(tree: Tree, name: str, root: str = "nfs", proof: Opaque | None 
     put_manifest(folder, made)
     sums = {path.name: digest_of_file(path) for path in folder.iterdir()}
     (folder / "SHA256SUMS").write_text(render_sums(sums))
-    tree.shared_squashfs(profile, version).hardlink_to(folder / "root.squashfs")
+    tree.shared_squashfs(ReleaseName(profile, version)).hardlink_to(folder / "root.squashfs")
 
 
 class Person:
@@ -291,7 +288,7 @@ def test_what_is_stable_already_is_not_asked(tree: Tree, person: Person) -> None
 
 
 def test_damaged_files_are_named_before_the_gate(tree: Tree, person: Person) -> None:
-    (tree.release("rx", "20260102-bb") / "vmlinuz").write_text("x")
+    (tree.release(ReleaseName("rx", "20260102-bb")) / "vmlinuz").write_text("x")
     with pytest.raises(DamagedError, match="vmlinuz: does not match"):
         person.promote(untested=REASON)
 
@@ -392,7 +389,7 @@ def test_what_is_remembered_of_reports_is_never_old(tree: Tree) -> None:
     name = ReleaseName("rx", "20260102-bb")
     passed = plant(tree, make_report(tree, NEW, 1))
     assert release_standing(tree, name).state is State.PASSED
-    memo = tree.reports("rx", "20260102-bb") / MEMO
+    memo = tree.reports(ReleaseName("rx", "20260102-bb")) / MEMO
     for nonsense in ("{", "[]", "{}", memo.read_text().replace("passed", "great")):
         memo.write_text(nonsense)
         assert release_standing(tree, name).state is State.PASSED
@@ -413,9 +410,11 @@ def test_many_long_reports_do_not_slow_the_list_down(tree: Tree) -> None:
     for listed in list_releases(tree):
         for number in range(3):
             report = make_report(tree, str(listed.release), number, checks=800)
-            path = tree.reports("rx", listed.release.version) / report.id / "report.json"
+            path = (
+                tree.reports(ReleaseName("rx", listed.release.version)) / report.id / "report.json"
+            )
             path.parent.mkdir(parents=True)
-            path.write_text(json.dumps(report_json(report), indent=1))
+            path.write_text(json.dumps(REPORT.encode(report), indent=1))
     assert path.stat().st_size > 150_000
     list_releases(tree)
     start = time.process_time()  # of this process, however busy the machine is
@@ -424,12 +423,12 @@ def test_many_long_reports_do_not_slow_the_list_down(tree: Tree) -> None:
 
 
 def test_digests_are_those_of_what_nodes_fetch(tree: Tree) -> None:
-    digests = release_digests(tree, "rx", "20260101-aa")
+    digests = release_digests(tree, ReleaseName("rx", "20260101-aa"))
     assert digests.keys() == {"vmlinuz", "initrd.img", "boot.ipxe", "root.squashfs", "root"}
     assert digests["root"] == (tree.repo / "refs/heads/root/rx/20260101-aa").read_text().strip()
-    folder = tree.release("rx", "20260101-aa")
+    folder = tree.release(ReleaseName("rx", "20260101-aa"))
     assert digests["initrd.img"] == digest_of_file(folder / "initrd.img")
-    assert release_digests(tree, "rx", "nope") == {}
+    assert release_digests(tree, ReleaseName("rx", "nope")) == {}
 
 
 def test_reports_go_with_their_release_and_without_one(tree: Tree, person: Person) -> None:
@@ -437,11 +436,11 @@ def test_reports_go_with_their_release_and_without_one(tree: Tree, person: Perso
         plant(tree, make_report(tree, name, 1))
     list_releases(tree)
     unpublish(tree, OLD, person.ui, BOLD)
-    assert not tree.reports("rx", "20260101-aa").exists()
+    assert not tree.reports(ReleaseName("rx", "20260101-aa")).exists()
     collected = collect_releases(tree, person.ui, BOLD, keep=5, dry_run=True)
     assert list(map(str, collected.left)) == ["other@gone", "rx@gone"]
     assert "would remove what is left of rx@gone" in collected.render(dry_run=True)
-    assert tree.reports("rx", "gone").exists()
+    assert tree.reports(ReleaseName("rx", "gone")).exists()
     collect_releases(tree, person.ui, BOLD, keep=5, dry_run=False)
     left = {path.name for path in (tree.path / "reports").glob("*/*")}
     assert left == {"20260102-bb"}
@@ -450,7 +449,7 @@ def test_reports_go_with_their_release_and_without_one(tree: Tree, person: Perso
 
 def test_what_is_tested_stays_and_others_go(tree: Tree, person: Person) -> None:
     make_release(tree, "rx@20251231-zz")
-    os.utime(tree.release("rx", "20251231-zz"), (1, 1))
+    os.utime(tree.release(ReleaseName("rx", "20251231-zz")), (1, 1))
     old = ReleaseName("rx", "20260101-aa")
     with under_test(tree, old, person.ui), under_test(tree, old, person.ui):
         with pytest.raises(InputError, match="stays: it is being tested") as caught:

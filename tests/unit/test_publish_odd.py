@@ -12,7 +12,7 @@ import pytest
 
 from imagebuilder.errors import WorkError
 from imagebuilder.nodes.references import find_channel_faults, find_version
-from imagebuilder.publish.channel import promote, rollback
+from imagebuilder.publish.channel.move import promote, rollback
 from imagebuilder.publish.removal import Caution, collect_releases, unpublish
 from imagebuilder.tree import CANDIDATE, CHANNELS, STABLE, Tree, make_tree
 from tests.unit.test_publish_channel import UNTESTED, make_release, quiet

@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.nodes.given import booted_with
-from imagebuilder.publish import strangers as strangers_module
-from imagebuilder.publish.evidence import read_evidence
-from imagebuilder.publish.find import ReleaseName
-from imagebuilder.publish.reports import PIECE
-from imagebuilder.publish.seen import Seen, read_seen
-from imagebuilder.publish.strangers import FOLDED, MOST, MOST_OF_ADDRESS, read_strangers
-from imagebuilder.publish.usage import (
+from imagebuilder.nodes.config import booted_with
+from imagebuilder.nodes.evidence import strangers as strangers_module
+from imagebuilder.nodes.evidence.records import read_evidence
+from imagebuilder.nodes.evidence.report_log import PIECE
+from imagebuilder.nodes.evidence.seen import SEEN, Seen, read_seen
+from imagebuilder.nodes.evidence.strangers import FOLDED, MOST, MOST_OF_ADDRESS, read_strangers
+from imagebuilder.nodes.evidence.usage import (
     FEW_REPORTS,
     Usage,
     find_connected,
@@ -28,7 +27,7 @@ from imagebuilder.publish.usage import (
     note_reports,
     parse_connections,
 )
-from imagebuilder.tree import Tree, hyphened, make_tree
+from imagebuilder.tree import ReleaseName, Tree, hyphened, make_tree
 from tests.integration.published import memory_folder
 from tests.unit.web_log import (
     ADDRESS,
@@ -53,7 +52,7 @@ def tree() -> Iterator[Tree]:
         tree = make_tree(top / "tree")
         tree.nodes_file.write_text(NODES)
         for version in ("1", "2"):
-            tree.release("demo", version).mkdir(parents=True)
+            tree.release(ReleaseName("demo", version)).mkdir(parents=True)
         yield tree
 
 
@@ -255,7 +254,7 @@ def test_the_newest_word_for_a_release_that_exists_is_never_dropped(
     monkeypatch.setattr(strangers_module, "MOST", 4)
     monkeypatch.setattr(strangers_module, "MOST_OF_ADDRESS", 2)
     for n in range(20):
-        tree.release("demo", f"r{n}").mkdir()
+        tree.release(ReleaseName("demo", f"r{n}")).mkdir()
         write_log(tree, claim(f"r{n}", mac=UNKNOWN, day=1), claim("none", mac=MAC, day=20))
     note_reports(tree)
     kept = {seen.version for seen in read_strangers(tree).values()}
@@ -284,7 +283,7 @@ def old_records(tree: Tree, many: int) -> None:
     for n in range(many):
         mac = f"02:00:00:{n >> 16:02x}:{n >> 8 & 255:02x}:{n & 255:02x}"
         seen = Seen(mac, "", "demo", "1", THEIRS, "root", "", at(19), at(19))
-        (tree.path / "seen" / f"{hyphened(mac)}.json").write_text(json.dumps(seen.as_json()))
+        (tree.path / "seen" / f"{hyphened(mac)}.json").write_text(json.dumps(SEEN.encode(seen)))
 
 
 def test_records_that_an_older_version_left_are_folded_into_the_list(tree: Tree) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from imagebuilder.errors import HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.process import Completed
-from imagebuilder.publish.objects import object_path
+from imagebuilder.publish.release.objects import object_path
 from imagebuilder.publish.transport.local import LocalTree
 from imagebuilder.publish.transport.protocol import Activated
 from imagebuilder.publish.transport.send import Sent, order_bases

@@ -10,8 +10,8 @@ import pytest
 
 from imagebuilder.errors import HostError
 from imagebuilder.serve import nfs
-from imagebuilder.serve.config import Nfs
 from imagebuilder.serve.nfs import choose_nfs, kernel_export, wants_rpcbind
+from imagebuilder.serve.options import Nfs
 from imagebuilder.serve.ports import Holder
 from imagebuilder.serve.prepare import check_host
 from tests.unit.test_serve_render import FULL

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.serve.config import Nfs
 from imagebuilder.serve.install import EXPORTS, leftovers, uninstall
 from imagebuilder.serve.nfsconf import NFS_CONF, RETRY, find_other_use, nfs_server_files
+from imagebuilder.serve.options import Nfs
 from imagebuilder.serve.render import render_exports
 from imagebuilder.serve.units import UnitFile, place_units
 from tests.unit.test_serve_render import FULL

@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.nodes.types import Node, Nodes
-from imagebuilder.serve.config import Nfs, Options, ServeConfig
+from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.daemons import web_and_wire
 from imagebuilder.serve.files import config_texts, make_config
 from imagebuilder.serve.install import system_files, words
+from imagebuilder.serve.interface import Interface
 from imagebuilder.serve.ipxe import NAMES, choose_boot_files
 from imagebuilder.serve.nfs import find_ganesha_release
+from imagebuilder.serve.options import Nfs, Options
 from imagebuilder.serve.render import (
     render_dhcp_hosts,
     render_dnsmasq,
@@ -27,13 +29,12 @@ from imagebuilder.serve.render import (
     render_nginx,
 )
 from imagebuilder.serve.units import exec_line
-from imagebuilder.serve.wire import Wire
 from imagebuilder.tree import Tree, make_tree
 
 TREE = Tree(Path("/srv/netboot"))
 FULL = ServeConfig(
     tree=TREE,
-    wire=Wire("eth1", "02:00:00:00:00:01", IPv4Interface("10.0.0.1/24")),
+    interface=Interface("eth1", "02:00:00:00:00:01", IPv4Interface("10.0.0.1/24")),
     folder=TREE.serve / "foreground",
     nfs=Nfs.GANESHA,
     boot_files=choose_boot_files(tuple(NAMES)),

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.publish.reports import SETTLED, read_mark, read_piece, write_mark
-from imagebuilder.serve.config import Nfs, ServeConfig
+from imagebuilder.nodes.evidence.report_log import SETTLED, read_mark, read_piece, write_mark
+from imagebuilder.serve.config import ServeConfig
+from imagebuilder.serve.interface import Interface
+from imagebuilder.serve.options import Nfs
 from imagebuilder.serve.rotate import AT_LAST, rotate_reports
-from imagebuilder.serve.wire import Wire
 from imagebuilder.tree import make_tree
 
 MOST = 500
@@ -23,8 +24,8 @@ MOST = 500
 def config(tmp_path: Path) -> ServeConfig:
     """A tree whose web server does not run; it appends to the file that it has open."""
     tree = make_tree(tmp_path / "tree")
-    wire = Wire("wire0", "52:54:00:00:00:01", IPv4Interface("10.77.0.1/24"))
-    return ServeConfig(tree, wire, tree.serve / "foreground", Nfs.GANESHA, ())
+    interface = Interface("wire0", "52:54:00:00:00:01", IPv4Interface("10.77.0.1/24"))
+    return ServeConfig(tree, interface, tree.serve / "foreground", Nfs.GANESHA, ())
 
 
 def read_all(config: ServeConfig) -> list[bytes]:

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import WorkError
-from imagebuilder.serve.config import Nfs, Options
 from imagebuilder.serve.install import EXPORTS, leftovers, system_files, uninstall
 from imagebuilder.serve.nfsconf import NFS_CONF, RETRY, nfs_server_files
+from imagebuilder.serve.options import Nfs, Options
 from imagebuilder.serve.units import UNITS, is_live, place_units
 from imagebuilder.tree import make_tree
 from tests.unit.test_serve_render import FULL

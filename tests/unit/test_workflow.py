@@ -92,6 +92,8 @@ def step_faults(step: Mapping[str, str]) -> list[str]:
 def command_faults(line: str) -> list[str]:
     """What is wrong with a line of shell: programs, make targets, our commands and options."""
     words = shlex.split(line, comments=True)
+    if "--" in words:  # what follows is a command of a node's
+        words = words[: words.index("--")]
     while words and (words[0] in ("sudo", "&&") or "=" in words[0]):
         words.pop(0)
     if not words:

@@ -19,6 +19,8 @@ IMAGE = "/run/initramfs/imagebuilder/image"
 OVERLAY = "/run/initramfs/imagebuilder/overlay"
 MARK = "usr/.imagebuilder-check"
 NFS = ("nfs", "nfs4")
+# What systemd says when it leaves out a unit to break a cycle.
+CYCLE = "ordering cycle|deleted to break"
 # What is below / by kind of root: the file system, and the one that its file is on.
 BELOW = {
     "nfs": (NFS, ("",)),
@@ -37,6 +39,9 @@ say failed-log
 for unit in $(systemctl list-units --failed --plain --no-legend | cut -d ' ' -f 1 | head -3); do
     journalctl -q -b -o cat --no-pager -n 4 -u "$unit" | sed "s/^/$unit: /"
 done
+say target; systemctl is-active default.target
+say dropped; journalctl -q -b -o cat --no-pager -t systemd | grep -E '{CYCLE}' | head -5
+say servers; grep -E '^nameserver' /etc/resolv.conf
 say root; findmnt -rno FSTYPE /
 say lower; findmnt -rno FSTYPE,SOURCE,OPTIONS {LOWER}
 say image; findmnt -rno FSTYPE,SOURCE,OPTIONS {IMAGE}
@@ -143,6 +148,28 @@ def test_every_unit_is_well(told: Told) -> None:
     if told.one("state") != "running":
         jobs = "; ".join(told["jobs"]) or "no job waits"
         pytest.fail(f"systemd is {told.one('state') or 'silent'}, not running: {jobs}")
+
+
+@pytest.mark.boot
+def test_nothing_is_dropped_from_the_start(told: Told) -> None:
+    if told["dropped"]:
+        lines = "\n".join(told["dropped"])
+        pytest.fail(f"systemd left out a unit to break an ordering cycle:\n{lines}")
+
+
+@pytest.mark.boot
+def test_the_default_target_is_reached(told: Told) -> None:
+    if told.one("target") != "active":
+        pytest.fail(
+            f"default.target is {told.one('target') or 'silent'}: another target was started "
+            "(systemd.unit=, rescue), or it was stopped"
+        )
+
+
+@pytest.mark.boot
+def test_names_can_be_asked_for(told: Told) -> None:
+    if not told["servers"]:
+        pytest.fail("/etc/resolv.conf names no server: no host name is found")
 
 
 @pytest.mark.boot

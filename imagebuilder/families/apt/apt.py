@@ -26,7 +26,7 @@ from imagebuilder.families.apt.mirrors import archive_uri
 from imagebuilder.files import place_file
 from imagebuilder.lock.keys import load_key
 from imagebuilder.lock.storage import make_folder
-from imagebuilder.locks import held
+from imagebuilder.locks import file_lock
 from imagebuilder.process import Completed, failure, run
 from imagebuilder.recipe.types import Source
 
@@ -166,7 +166,7 @@ def make_home(cache: Path) -> Path:
 
 def in_use(apt: Apt) -> AbstractContextManager[None]:
     """Wait until nobody else uses this apt, and keep it."""
-    return held(apt.root / "lock")
+    return file_lock(apt.root / "lock")
 
 
 def source_identity(source: Source, uri: str, key: bytes) -> Json:

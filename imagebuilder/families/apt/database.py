@@ -3,14 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 
+from imagebuilder.families.apt.deb822 import parse_stanzas
 from imagebuilder.families.protocol import Installed
+from imagebuilder.families.shipped import Checksum, ChecksumKind, RootFiles, ShippedFile
 from imagebuilder.workspace import Workspace
 
 INFO = "/var/lib/dpkg/info"
 STATUS = "/var/lib/dpkg/status"
+DIVERSIONS = "/var/lib/dpkg/diversions"
 FORM = "${db:Status-Abbrev} ${Package}:${Architecture} ${Version} ${Installed-Size} .\\n"
+LIST_PACKAGES = ("dpkg-query", "--show", "--showformat", "${Package}\\n")
+# A line of the status file's Conffiles: the path, the checksum of what the package shipped, flags.
+CONFFILE = re.compile(r"(/.+?) ([0-9a-f]{32})((?: [a-z-]+)*)")
 
 
 def find_installed(workspace: Workspace) -> Mapping[str, Installed]:
@@ -22,3 +30,73 @@ def find_installed(workspace: Workspace) -> Mapping[str, Installed]:
         row[1]: Installed(row[2], int(row[3]) * 1024 if row[3].isdigit() else 0, row[0] == "ii")
         for row in rows
     }
+
+
+def read_shipped(root: RootFiles) -> Mapping[str, ShippedFile]:
+    """As Family.shipped_files(): dpkg's lists of files, md5sums (deb-md5sums(5)) and conffiles.
+
+    dpkg's own records of a package count as the package's.
+    """
+    place = places_in(root)
+    diversions = read_diversions(root)
+    found: dict[str, ShippedFile] = {}
+    for name in root.names(INFO):
+        stem, _, kind = name.rpartition(".")
+        own = ShippedFile(stem.partition(":")[0])
+        found[f"{INFO}/{name}"] = own
+        if kind != "list":
+            continue
+        sums = read_sums(text_of(root, f"{INFO}/{stem}.md5sums"))
+        for path in text_of(root, f"{INFO}/{name}").splitlines():
+            if path == "/.":
+                continue
+            there, by = diversions.get(path, (path, own.package))
+            checksum = sums.get(path)
+            shipped = ShippedFile(own.package, checksum) if checksum else own
+            found[place(there if by != own.package else path)] = shipped
+    for path, shipped, current in read_conffiles(root):
+        if current or place(path) not in found:  # another package may ship it by now
+            found[place(path)] = shipped
+    return found
+
+
+def places_in(root: RootFiles) -> Callable[[str], str]:
+    """Where a package's path lies: below /usr, if the root merges into it what is named /lib."""
+    top = cache(lambda name: root.resolve(f"/{name}") or f"/{name}")
+
+    def place(path: str) -> str:
+        first, slash, rest = path.removeprefix("/").partition("/")
+        return f"{top(first)}/{rest}" if slash else path
+
+    return place
+
+
+def read_diversions(root: RootFiles) -> Mapping[str, tuple[str, str]]:
+    """Where dpkg puts a path instead, and the one package whose file stays (dpkg-divert(1))."""
+    lines = text_of(root, DIVERSIONS).splitlines()
+    return {
+        path: (instead, package)
+        for path, instead, package in zip(lines[::3], lines[1::3], lines[2::3], strict=False)
+    }
+
+
+def read_sums(text: str) -> Mapping[str, Checksum]:
+    """The checksums in a package's md5sums, by path."""
+    rows = (line.partition("  ") for line in text.splitlines())
+    return {f"/{path}": Checksum(ChecksumKind.MD5, digest) for digest, _, path in rows}
+
+
+def read_conffiles(root: RootFiles) -> Iterator[tuple[str, ShippedFile, bool]]:
+    """The configuration files that packages shipped, and whether their present versions do."""
+    for stanza in parse_stanzas(text_of(root, STATUS)):
+        for line in stanza.get("Conffiles", "").splitlines():
+            if match := CONFFILE.fullmatch(line.strip()):
+                checksum = Checksum(ChecksumKind.MD5, match[2])
+                shipped = ShippedFile(stanza["Package"], checksum, config=True)
+                yield match[1], shipped, "obsolete" not in match[3]
+
+
+def text_of(root: RootFiles, name: str) -> str:
+    """The text of a record, "" when there is none."""
+    place = root.host(name)
+    return place.read_text(errors="replace") if place else ""

@@ -11,22 +11,30 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
+from imagebuilder.families.apt.ansible import ANSIBLE
 from imagebuilder.families.apt.bootstrap import ENGINES, run_bootstrap
-from imagebuilder.families.apt.database import find_installed
+from imagebuilder.families.apt.brings import package_with
+from imagebuilder.families.apt.database import LIST_PACKAGES, STATUS, find_installed, read_shipped
 from imagebuilder.families.apt.finalise import FINALISE
 from imagebuilder.families.apt.install import SET_UP, check_apt, run_install
-from imagebuilder.families.apt.kernel import find_kernel_release
+from imagebuilder.families.apt.kernel import find_kernel_release, is_kernel_package
 from imagebuilder.families.apt.source import unpack
+from imagebuilder.families.apt.traces import LEFTOVERS, ON_HOST, SECRETS, SITE_FILES
 from imagebuilder.families.protocol import (
+    AnsibleSetup,
     Archives,
     Engine,
     Installed,
     Keep,
     Packages,
+    SecretFile,
     Solution,
     Tell,
+    Unsigned,
 )
+from imagebuilder.families.shipped import RootFiles, ShippedFile
 from imagebuilder.lock.changes import Suites
 from imagebuilder.lock.kept import Names
 from imagebuilder.lock.patience import Patience, Progress
@@ -47,6 +55,14 @@ class AptFamily:
     bootstrap_version: str = "2"
     install_version: str = "1"
 
+    database: str = STATUS
+    list_packages: tuple[str, ...] = LIST_PACKAGES
+    leftovers: tuple[str, ...] = LEFTOVERS
+    site_files: tuple[str, ...] = SITE_FILES
+    secrets: tuple[SecretFile, ...] = SECRETS
+    on_host: tuple[str, ...] = ON_HOST
+    ansible: AnsibleSetup = ANSIBLE
+
     @property
     def engines(self) -> Mapping[str, Engine]:
         return ENGINES
@@ -54,6 +70,20 @@ class AptFamily:
     @property
     def set_up(self) -> re.Pattern[str]:
         return SET_UP
+
+    @property
+    def default_mirrors(self) -> Mapping[str, str]:
+        from imagebuilder.families.apt.mirrors import DEFAULTS
+
+        return DEFAULTS
+
+    def suite_index(self, suite: str) -> str:
+        return f"dists/{suite}/InRelease"
+
+    def keyring_package(self, keyring: Path) -> str:
+        from imagebuilder.families.apt.apt import keyring_package
+
+        return keyring_package(keyring)
 
     def find_mirrors(self, site: Mapping[str, str], env: Mapping[str, str]) -> Mapping[str, str]:
         from imagebuilder.families.apt.mirrors import find_mirrors
@@ -151,6 +181,28 @@ class AptFamily:
 
     def kernel_release(self, workspace: Workspace, package: str) -> str:
         return find_kernel_release(workspace, package)
+
+    def shipped_files(self, root: RootFiles) -> Mapping[str, ShippedFile]:
+        return read_shipped(root)
+
+    def purl(self, package: LockedPackage, distribution: str, suite: str) -> str:
+        name = f"{quote(package.name)}@{quote(package.version, safe=':')}"
+        where = f"arch={package.architecture}&distro={quote(suite)}"
+        return f"pkg:deb/{distribution}/{name}?{where}"
+
+    def find_unsigned(self, root: RootFiles) -> Sequence[Unsigned]:
+        from imagebuilder.families.apt.unsigned import find_unsigned
+
+        return find_unsigned(root)
+
+    def package_with(self, path: str) -> str:
+        return package_with(path)
+
+    def is_kernel_headers(self, package: str) -> bool:
+        return package.startswith("linux-headers-")
+
+    def is_kernel_package(self, package: str, release: str) -> bool:
+        return is_kernel_package(package, release)
 
     def finalise(self) -> str:
         return FINALISE

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kernel a package brings."""
+"""Which kernel a package brings, and which packages a kernel came in."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from imagebuilder.workspace import Workspace
 
 # Where Debian's kernel packages have it: up to trixie, and since Linux 7 in forky.
 VMLINUZ = re.compile(r"^(?:/boot/vmlinuz-(\S+)|/usr/lib/modules/([^/\s]+)/vmlinuz)$", re.MULTILINE)
+# The packages of Debian and Ubuntu with what is built together with a kernel.
+OF_KERNEL = re.compile(r"linux-(?:image|modules)(?:-unsigned|-extra)?-(.+)")
 
 
 def find_kernel_release(workspace: Workspace, kernel: str) -> str:
@@ -41,3 +43,9 @@ def brought_by(package: str, depends: Mapping[str, Sequence[str]]) -> tuple[str,
         wanted.extend(name for name in new if name not in seen)
         seen.update(dict.fromkeys(new))
     return tuple(seen)
+
+
+def is_kernel_package(package: str, release: str) -> bool:
+    """As Family.is_kernel_package()."""
+    match = OF_KERNEL.fullmatch(package)
+    return match is not None and match[1] == release

@@ -36,7 +36,7 @@ def make_repository(served: Packages, pool: Pool, target: Path) -> None:
     for package, deb in zip(ordered, pool.take(ordered), strict=True):
         path = folder / file_name(package)
         link(deb, path)
-        record = control(pool.debs, package)
+        record = control(pool.packages, package)
         stanzas.append(render_stanza(package, record, path.relative_to(target)))
     # debootstrap counts a record only when a blank line follows it.
     index = "".join(f"{stanza}\n" for stanza in stanzas).encode()

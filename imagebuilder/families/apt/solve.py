@@ -69,7 +69,8 @@ def solve(apt: Apt, requests: Sequence[Request], preferences: Path) -> tuple[Sol
     below: tuple[Solved, ...] = ()
     aside: tuple[Solved, ...] = ()
     for request in requests:
-        solved = solve_layer(apt, requests, request, below, preferences)
+        stands_on = below[: request.layers] if request.build else below
+        solved = solve_layer(apt, requests, request, stands_on, preferences)
         if request.build:
             aside = (*aside, solved)
         else:

@@ -59,7 +59,9 @@ def solve_recipe(
         solved = solve_keeping(apt, asked, releases, previous if keep else None, progress)
         below = [one for one in solved if not one.request.build]
         chosen = tuple(
-            choose_build(apt, request, below, one) if request.build else choose(request, one)
+            choose_build(apt, request, below[: request.layers], one)
+            if request.build
+            else choose(request, one)
             for request, one in zip(requests, solved, strict=True)
         )
     return Solution(chosen, locked_sources(releases, int(time.time())))

@@ -7,22 +7,34 @@ the profile has a device whose nodes that group owns.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
-from imagebuilder.chips import find_chip
+from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.access.accounts import Accounts, memlock_of, read_accounts, read_memlock
 from imagebuilder.proof.access.services import prove_services
-from imagebuilder.proof.access.udev import NVIDIA, SUBSYSTEMS, node_of
+from imagebuilder.proof.access.udev import (
+    NVIDIA,
+    SUBSYSTEMS,
+    DeviceAccess,
+    at_boot,
+    facts_of,
+    node_of,
+    read_rules,
+)
 from imagebuilder.proof.access.units import FOLDERS, find_unit
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.types import Evidence, Finding, Question
+from imagebuilder.recipe.chip import Chip
 from imagebuilder.recipe.expectations import Device
+from imagebuilder.recipe.hardware import chip_of
 from imagebuilder.root import Root
 
 SAY = Say(Question.ACCESS)
 MODPROBE = "/usr/bin/nvidia-modprobe"
 SETUID = 0o4000
+UDEVADM = "/usr/bin/udevadm"
+REFUSED = re.compile(r"^(/\S+?):\d+ (.*)$", re.MULTILINE)
 # The nodes of a chip's driver, where no overlay declares any.
 NODES = {
     "amdgpu": ("/dev/dri/renderD*",),
@@ -36,6 +48,8 @@ def prove_access(subject: Subject) -> Iterator[Finding]:
     """Every finding about access; none where nothing is declared and no device is known."""
     accounts = read_accounts(subject.root)
     devices = subject.expectations.devices
+    if devices or subject.hardware:
+        yield from prove_rules(subject)
     for device in (*devices, *undeclared(subject)):
         yield from prove_device(subject, device, accounts)
     if any(device.path.startswith(NVIDIA) for device in devices):
@@ -50,7 +64,7 @@ def prove_access(subject: Subject) -> Iterator[Finding]:
 def undeclared(subject: Subject) -> Iterator[Device]:
     """The nodes of the profile's devices that no overlay declares."""
     declared = {device.path for device in subject.expectations.devices}
-    chips = [chip for device in subject.hardware if (chip := find_chip(device.pci)) and chip.group]
+    chips = [chip for device in subject.hardware if (chip := chip_of(device)) and chip.group]
     nodes = {
         path: chip.group for chip in chips for name in chip.modules for path in NODES.get(name, ())
     }
@@ -61,7 +75,7 @@ def undeclared(subject: Subject) -> Iterator[Device]:
 
 def prove_device(subject: Subject, device: Device, accounts: Accounts) -> Iterator[Finding]:
     """Findings about a device node: whose it is by the image, and whose it must be."""
-    node = node_of(subject.root, device.path, subject.cmdline)
+    node = node_of(subject.root, device.path, subject.cmdline, chips_of(subject))
     by = Evidence(node.path or "/usr/lib/udev/rules.d", said=f"{device.path}: {node.text}")
     if device.group and device.group not in accounts.groups:
         yield SAY.fault(
@@ -69,6 +83,12 @@ def prove_device(subject: Subject, device: Device, accounts: Accounts) -> Iterat
             Evidence("/etc/group"),
             hint=f"declare it (overlay key groups:), or install udev, which has {device.group}",
         )
+        return
+    later = at_boot(subject.root, device.path)
+    if later and not later.for_all and not keeps(later, device, accounts):
+        what = f"tmpfiles.d gives {device.path} {later.text}"
+        hint = "remove that line: udev gives the node its group and mode"
+        yield SAY.fault(what, Evidence(later.path), hint=hint)
         return
     if node.for_all:
         yield SAY.fact(f"{device.path} may be used by everybody", by)
@@ -87,6 +107,33 @@ def prove_device(subject: Subject, device: Device, accounts: Accounts) -> Iterat
     hint = "install udev with its rules, or ship a rule such as "
     hint += f'SUBSYSTEM=="...", GROUP="{device.group}", MODE="0660" in /usr/lib/udev/rules.d'
     yield SAY.fault(what, by, hint=hint) if known else SAY.warning(what, by, hint=hint)
+
+
+def keeps(later: DeviceAccess, device: Device, accounts: Accounts) -> bool:
+    """Whether the group of a device may still use its node."""
+    group = later.group or device.group
+    return later.for_group and accounts.group(group) == device.group
+
+
+def chips_of(subject: Subject) -> list[Chip]:
+    return [chip for device in subject.hardware if (chip := chip_of(device))]
+
+
+def prove_rules(subject: Subject) -> Iterator[Finding]:
+    """Faults of udev rules that take the card from its driver, and of lines that udev refuses."""
+    known = facts_of("pci", "", chips_of(subject))
+    for rule in read_rules(subject.root) if chips_of(subject) else ():
+        if rule.takes_device and rule.holds(known):
+            yield SAY.fault(
+                f"a udev rule takes the card from its driver: {rule.takes_device}",
+                Evidence(rule.path),
+                hint="remove the rule, or let it match another device",
+            )
+    if subject.root.is_file(UDEVADM):
+        said = subject.ask([UDEVADM, "verify", "--no-summary", "--no-style"])
+        for path, what in REFUSED.findall(said.stdout + said.stderr):
+            hint = "correct it; udevadm verify in the image says what is wrong"
+            yield SAY.fault(f"udev refuses a line of {path}: {what}", Evidence(path), hint=hint)
 
 
 def made_by(subject: Subject) -> Finding:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 
+from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.access.accounts import Accounts
 from imagebuilder.proof.access.udev import node_of
 from imagebuilder.proof.access.units import (
@@ -18,7 +19,6 @@ from imagebuilder.proof.access.units import (
 )
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.types import Evidence, Finding, Question
 from imagebuilder.recipe.expectations import Device, Service
 from imagebuilder.root import Root
 

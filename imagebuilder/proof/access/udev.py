@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may use a device node, by the udev rules of a root and by the options of NVIDIA's driver.
 
-Rules are followed for a device of which nothing is known but its subsystem and its name: what a
-rule asks besides (ENV, ATTR, DRIVERS ...) may or may not hold, so such a rule decides nothing here.
+Rules are followed for a device of which its subsystem and its name are known, and of its card the
+driver, vendor and device: what a rule asks besides (ENV, KERNELS ...) may or may not hold, so such
+a rule decides nothing here.
 """
 
 from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from imagebuilder.proof.kernel.modules import CLASSES
 from imagebuilder.proof.kernel.settings import config_lines
+from imagebuilder.recipe.chip import Chip
 from imagebuilder.root import Root
 
 # A file of an earlier folder hides one of the same name in a later (udev(7)).
@@ -21,6 +24,12 @@ FOLDERS = (
     "/run/udev/rules.d",
     "/usr/local/lib/udev/rules.d",
     "/usr/lib/udev/rules.d",
+)
+TMPFILES = (
+    "/etc/tmpfiles.d",
+    "/run/tmpfiles.d",
+    "/usr/local/lib/tmpfiles.d",
+    "/usr/lib/tmpfiles.d",
 )
 PART = re.compile(r'(\w+)(\{[^}]*\})?\s*(==|!=|\+=|-=|:=|=)\s*[ei]?"((?:[^"\\]|\\.)*)"')
 ROOT_ONLY = 0o600
@@ -76,29 +85,69 @@ class UdevRule:
         """What the rule assigns to a key, "" for nothing."""
         return next((v for k, _, op, v in self.parts if k == key and op in ("=", ":=", "+=")), "")
 
-    def holds(self, subsystem: str, name: str) -> bool | None:
+    def holds(self, known: Facts) -> bool | None:
         """Whether the rule is about this device, as it is added; None when that is not known."""
-        known = {"ACTION": "add", "KERNEL": name, "SUBSYSTEM": subsystem}
         sure = True
         for key, attribute, operator, pattern in self.parts:
             if operator not in ("==", "!="):
                 continue
-            if attribute or not known.get(key):
+            values = known.get((key, attribute), ())
+            if not values:
                 sure = False
-            elif matches(known[key], pattern) != (operator == "=="):
+            elif any(matches(value, pattern) for value in values) != (operator == "=="):
                 return False
         return True if sure else None
+
+    @property
+    def takes_device(self) -> str:
+        """What it does that takes a device away from its driver, "" for nothing."""
+        for key, attribute, operator, value in self.parts:
+            if operator in ("==", "!="):
+                continue
+            if key == "ATTR" and attribute in ("remove", "driver_override") and value.strip():
+                return f'ATTR{{{attribute}}}="{value}"'
+            if key == "RUN" and re.search(r"/(remove|unbind)\b", value):
+                return f'RUN+="{value}"'
+        return ""
+
+
+# Values that a device and its parents have, by key and attribute.
+Facts = Mapping[tuple[str, str], tuple[str, ...]]
+
+
+def facts_of(subsystem: str, name: str, chips: Iterable[Chip] = ()) -> Facts:
+    """What is known of a device of one of these chips, as it is added."""
+    listed = list(chips)
+    vendors = tuple(f"0x{chip.pci.partition(':')[0]}" for chip in listed)
+    devices = tuple(f"0x{chip.pci.partition(':')[2]}" for chip in listed)
+    drivers = tuple(module for chip in listed for module in chip.modules)
+    of_pci = subsystem == "pci"
+    return {
+        ("ACTION", ""): ("add",),
+        ("KERNEL", ""): (name,) if name else (),
+        ("SUBSYSTEM", ""): (subsystem,) if subsystem else (),
+        ("SUBSYSTEMS", ""): (subsystem, "pci") if subsystem and listed else (),
+        ("DRIVERS", ""): drivers,
+        ("DRIVER", ""): drivers if of_pci else (),
+        ("ATTRS", "vendor"): vendors,
+        ("ATTRS", "device"): devices,
+        ("ATTR", "vendor"): vendors if of_pci else (),
+        ("ATTR", "device"): devices if of_pci else (),
+        ("ATTR", "class"): tuple(f"0x{each}" for each in CLASSES) if of_pci else (),
+    }
 
 
 def matches(value: str, pattern: str) -> bool:
     return any(fnmatch.fnmatchcase(value, each) for each in pattern.split("|"))
 
 
-def node_of(root: Root, path: str, cmdline: Iterable[str] = ()) -> DeviceAccess:
+def node_of(
+    root: Root, path: str, cmdline: Iterable[str] = (), chips: Iterable[Chip] = ()
+) -> DeviceAccess:
     """Who may use the device `path` (or glob), as far as it can be known without the device."""
     if path.startswith(NVIDIA):
         return nvidia_node(root, cmdline)
-    subsystem, name = kernel_names(path)
+    known = facts_of(*kernel_names(path), chips)
     node = DeviceAccess()
     skip_to, final = "", False
     grouped = moded = False
@@ -106,7 +155,7 @@ def node_of(root: Root, path: str, cmdline: Iterable[str] = ()) -> DeviceAccess:
         if skip_to:
             skip_to = "" if rule.value("LABEL") == skip_to else skip_to
             continue
-        if rule.holds(subsystem, name) is not True:
+        if rule.holds(known) is not True:
             continue
         skip_to = rule.value("GOTO")
         group, mode = rule.value("GROUP"), rule.value("MODE")
@@ -145,14 +194,37 @@ def nvidia_node(root: Root, cmdline: Iterable[str]) -> DeviceAccess:
     return node
 
 
+def at_boot(root: Root, path: str) -> DeviceAccess | None:
+    """What systemd-tmpfiles makes of a node (tmpfiles.d(5)): None where no line names it."""
+    found = None
+    for place in config_files(root, TMPFILES, ".conf"):
+        for line in root.text(place).splitlines():
+            words = line.split()
+            if len(words) < 3 or words[0][0] not in "zZmcb" or words[1][0] != "/":
+                continue
+            if path == words[1] or fnmatch.fnmatchcase(path.replace("*", "0"), words[1]):
+                mode, group = words[2].lstrip(":~"), (*words[3:5], "-", "-")[1]
+                found = DeviceAccess(
+                    group if group != "-" else "",
+                    int(mode, 8) if re.fullmatch("[0-7]{3,4}", mode) else GROUPS_TOO,
+                    place,
+                )
+    return found
+
+
+def config_files(root: Root, folders: Iterable[str], ending: str) -> list[str]:
+    """The files in effect by name; one of an earlier folder hides its namesakes."""
+    chosen: dict[str, str] = {}
+    for folder in folders:
+        for name in root.names(folder):
+            if name.endswith(ending):
+                chosen.setdefault(name, f"{folder}/{name}")
+    return [path for _, path in sorted(chosen.items())]
+
+
 def read_rules(root: Root) -> Iterator[UdevRule]:
     """Every rule in effect, in udev's order: by the names of the files, wherever they are."""
-    chosen: dict[str, str] = {}
-    for folder in FOLDERS:
-        for name in root.names(folder):
-            if name.endswith(".rules"):
-                chosen.setdefault(name, f"{folder}/{name}")
-    for _, path in sorted(chosen.items()):
+    for path in config_files(root, FOLDERS, ".rules"):
         # One that is masked leads to /dev/null, which is no regular file: no text.
         for line in root.text(path).replace("\\\n", " ").splitlines():
             if line.strip() and not line.lstrip().startswith("#"):

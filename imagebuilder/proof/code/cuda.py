@@ -18,8 +18,8 @@ import re
 import struct
 from collections.abc import Iterator
 
+from imagebuilder.elf import CUDA, MAGIC, Elf, Section
 from imagebuilder.proof.code.types import CodeObject, Form
-from imagebuilder.proof.elf import CUDA, MAGIC, MappedSection, Opened
 
 LINKED, UNLINKED = ".nv_fatbin", "__nv_relfatbin"
 CONTAINER = struct.Struct("<IHHQ")
@@ -54,9 +54,9 @@ def serves(code: CodeObject, target: str) -> Form | None:
     return Form.NATIVE if same and made not in ALONE and card not in ALONE else None
 
 
-def read_cuda(file: Opened) -> list[CodeObject]:
+def read_cuda(file: Elf) -> list[CodeObject]:
     """All code for NVIDIA GPUs in an ELF file, or the one that it is itself."""
-    if file.machine == CUDA:
+    if file.header.machine == CUDA:
         return [CodeObject(cubin_target(file.data[:64]), Form.NATIVE, len(file.data), "")]
     found: list[CodeObject] = []
     for name in (LINKED, UNLINKED):
@@ -78,9 +78,9 @@ def cubin_target(head: bytes) -> str:
     return f"sm_{number}{'a' if specific else ''}"
 
 
-def read_section(file: Opened, section: MappedSection) -> Iterator[CodeObject]:
+def read_section(file: Elf, section: Section) -> Iterator[CodeObject]:
     number = 0
-    for _, offset, size in file.held(section):
+    for _, offset, size in file.pieces(section):
         place, end = offset, offset + size
         while (place := file.data.find(CONTAINER_MAGIC, place, end)) >= 0:
             head = file.data[place : place + CONTAINER.size]
@@ -97,7 +97,7 @@ def read_section(file: Opened, section: MappedSection) -> Iterator[CodeObject]:
 
 
 def read_entries(
-    file: Opened, section: str, number: int, place: int, end: int
+    file: Elf, section: str, number: int, place: int, end: int
 ) -> Iterator[CodeObject]:
     """The cubins and the PTX of one container; intermediate code for a linker is neither."""
     while place + ENTRY.size <= end:

@@ -19,8 +19,8 @@ from mmap import mmap
 
 import zstandard
 
+from imagebuilder.elf import AMDGPU, LOAD, MAGIC, Elf, Section
 from imagebuilder.proof.code.types import CodeObject, Form, Reader
-from imagebuilder.proof.elf import AMDGPU, MAGIC, PT_LOAD, MappedSection, Opened
 
 SECTION, WRAPPERS, RELOCATIONS = ".hip_fatbin", ".hipFatBinSegment", ".rela.dyn"
 BUNDLE, COMPRESSED = b"__CLANG_OFFLOAD_BUNDLE__", b"CCOB"
@@ -69,12 +69,12 @@ def serves(code: CodeObject, target: str) -> bool:
     return name == target or target in FAMILIES.get(name, "").split()
 
 
-def read_hip(file: Opened, wanted: str = "") -> list[CodeObject]:
+def read_hip(file: Elf, wanted: str = "") -> list[CodeObject]:
     """All code objects for AMD GPUs in an ELF file, or the one that it is itself.
 
     Those that run on `wanted` are looked at from end to end, of others the head only.
     """
-    if file.machine == AMDGPU:
+    if file.header.machine == AMDGPU:
         flags = struct.unpack_from("<I", file.data, 48)[0]
         target = MACHS.get(flags & EF_AMDGPU_MACH, f"EF_AMDGPU_MACH {flags & EF_AMDGPU_MACH:#x}")
         problem = hollow(file.data[:]) if target == wanted else ""
@@ -86,38 +86,38 @@ def read_hip(file: Opened, wanted: str = "") -> list[CodeObject]:
     return found
 
 
-def bundles_of(file: Opened, section: MappedSection) -> list[int]:
+def bundles_of(file: Elf, section: Section) -> list[int]:
     """The addresses of the bundles in a section, in order."""
-    end = section.address + section.size
+    end = section.addr + section.size
     pointed = {
-        place for place in pointers(file) if section.address <= place < end
+        place for place in pointers(file) if section.addr <= place < end
     }  # the rest is of another section
     return sorted(pointed) or list(scan(file, section))
 
 
-def pointers(file: Opened) -> Iterator[int]:
+def pointers(file: Elf) -> Iterator[int]:
     """Where the wrappers point to."""
     wrappers = file.named(WRAPPERS)
     if not wrappers:
         return
     addends: dict[int, int] = {}
     for table in file.named(RELOCATIONS):
-        content = file.at(table.address, table.size)
+        content = file.at(table.addr, table.size)
         for place, info, addend in struct.iter_unpack("<QQq", content[: len(content) // 24 * 24]):
             if info & 0xFFFFFFFF in RELATIVE:
                 addends[place] = addend
     for section in wrappers:
-        content = file.at(section.address, section.size)
+        content = file.at(section.addr, section.size)
         for start in range(0, len(content) - WRAPPER.size + 1, WRAPPER.size):
             magic, _, pointer, _ = WRAPPER.unpack_from(content, start)
             if magic == HIPF:
                 # With RELR relocations, and in a program at a fixed address, it is in its place.
-                yield addends.get(section.address + start + 8, pointer)
+                yield addends.get(section.addr + start + 8, pointer)
 
 
-def scan(file: Opened, section: MappedSection) -> Iterator[int]:
+def scan(file: Elf, section: Section) -> Iterator[int]:
     """The bundles in a section without wrappers (an object file): what begins as one does."""
-    for address, offset, size in file.held(section):
+    for address, offset, size in file.pieces(section):
         place, end = offset, offset + size
         while place < end:
             starts = [file.data.find(magic, place, end) for magic in (BUNDLE, COMPRESSED)]
@@ -196,7 +196,7 @@ def hollow(code: bytes) -> str:
         if start + PROGRAM.size > len(code):
             return "has no program headers"
         sort, flags, offset, _, _, size, _, _ = PROGRAM.unpack_from(code, start)
-        if sort == PT_LOAD and flags & EXECUTE and code.find(HOLE, offset, offset + size) >= 0:
+        if sort == LOAD and flags & EXECUTE and code.find(HOLE, offset, offset + size) >= 0:
             return "is zeros in part"
     return ""
 

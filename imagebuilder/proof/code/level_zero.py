@@ -14,8 +14,8 @@ from io import BytesIO
 
 import zstandard
 
+from imagebuilder.elf import INTELGT, Elf
 from imagebuilder.proof.code.types import CodeObject, Form
-from imagebuilder.proof.elf import INTELGT, Opened
 
 PREFIX = "__CLANG_OFFLOAD_BUNDLE__sycl-spir64"
 SPIRV = (b"\x03\x02\x23\x07", b"\x07\x23\x02\x03")
@@ -25,6 +25,11 @@ MOST = 1 << 28
 # IP versions by the name ocloc has for a family (compute-runtime, platforms.h).
 FAMILIES = {
     "dg2": ("12.55.", "12.56.", "12.57."),
+    "mtl": ("12.70.", "12.71."),
+    "arl": ("12.70.", "12.71.", "12.74."),
+    "bmg": ("20.1.", "20.2."),
+    "lnl": ("20.4.",),
+    "ptl": ("30.0.", "30.1."),
     "xe-hpg": ("12.55.", "12.56.", "12.57."),
     "xe-lpg": ("12.70.", "12.71."),
     "xe-hpc": ("12.60.", "12.61."),
@@ -40,14 +45,14 @@ def serves(code: CodeObject, target: str) -> Form | None:
     return Form.NATIVE if code.target.startswith(family) and family else None
 
 
-def read_level_zero(file: Opened) -> list[CodeObject]:
+def read_level_zero(file: Elf) -> list[CodeObject]:
     """All code for Intel's GPUs in an ELF file, or the one that it is itself."""
-    if file.machine == INTELGT:
+    if file.header.machine == INTELGT:
         return [CodeObject("an Intel GPU", Form.NATIVE, len(file.data), "")]
     found: list[CodeObject] = []
     for section in file.sections:
         if section.name.startswith(PREFIX):
-            for number, (_, offset, size) in enumerate(file.held(section)):
+            for number, (_, offset, size) in enumerate(file.pieces(section)):
                 content = bytes(file.data[offset : offset + size])
                 found += read_module(content, section.name, number)
     return found

@@ -8,12 +8,12 @@ import posixpath
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from imagebuilder.elf import Elf, find_elf
+from imagebuilder.image.proof import Evidence, Finding, Level, Question
 from imagebuilder.proof.code import cuda, hip, level_zero
 from imagebuilder.proof.code.tensile import find_kernels
 from imagebuilder.proof.code.types import CodeObject, Form, in_order
-from imagebuilder.proof.elf import Opened, opened
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.types import Evidence, Finding, Level, Question
 from imagebuilder.recipe.expectations import Code
 from imagebuilder.root import Root
 from imagebuilder.ui import format_count
@@ -33,7 +33,7 @@ class Maker:
     there is no code.
     """
 
-    read: Callable[[Opened, str], list[CodeObject]]
+    read: Callable[[Elf, str], list[CodeObject]]
     serves: Callable[[CodeObject, str], Form | None]
     code: str
     container: str
@@ -43,11 +43,11 @@ class Maker:
     install: str = ""
 
 
-def read_cuda(file: Opened, _: str) -> list[CodeObject]:
+def read_cuda(file: Elf, _: str) -> list[CodeObject]:
     return cuda.read_cuda(file)
 
 
-def read_level_zero(file: Opened, _: str) -> list[CodeObject]:
+def read_level_zero(file: Elf, _: str) -> list[CodeObject]:
     return level_zero.read_level_zero(file)
 
 
@@ -154,10 +154,9 @@ def is_data(paths: list[str]) -> bool:
 def read_content(root: Root, path: str, target: str, maker: Maker) -> CodeFile:
     place = root.host(path)
     assert place is not None
-    with opened(place) as file:
-        if file is not None:
-            objects = tuple(maker.read(file, target))
-            return CodeFile(path, objects, any(not o.section for o in objects))
+    if file := find_elf(place):
+        objects = tuple(maker.read(file, target))
+        return CodeFile(path, objects, any(not o.section for o in objects))
     if maker is HIP:
         with place.open("rb") as plain:
             if plain.read(4) in (hip.BUNDLE[:4], hip.COMPRESSED):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
+from imagebuilder.image.proof import Question
 from imagebuilder.proof.say import Say
-from imagebuilder.proof.types import Question
 
 SAY = Say(Question.FALLBACK)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.fallback import SAY
 from imagebuilder.proof.python.environment import Torch, ask_environment
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.types import Evidence, Finding
 from imagebuilder.recipe.engines import EngineKind
 from imagebuilder.recipe.expectations import ExpectedEngine
 

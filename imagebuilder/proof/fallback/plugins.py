@@ -11,9 +11,9 @@ import posixpath
 import re
 from collections.abc import Iterator
 
+from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.fallback import SAY
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.types import Evidence, Finding
 from imagebuilder.recipe.engines import EngineKind
 from imagebuilder.recipe.expectations import ExpectedEngine
 from imagebuilder.recipe.model_engine import DevicesModel

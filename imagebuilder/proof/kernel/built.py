@@ -2,27 +2,23 @@
 """Whether every module was built for the kernel, and lies where depmod(8) found it.
 
 To unpack all of a distribution's 4,000 modules takes 9 s.  A module that is byte for byte what the
-kernel's own package shipped (dpkg's md5sums) was built with that kernel, so of these only some are
-read; every other module is read, whoever put it there.
+kernel's own packages shipped was built with that kernel, so of these only some are read; every
+other module is read, whoever put it there.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from concurrent.futures import ThreadPoolExecutor
 
+from imagebuilder.families.shipped import Checksum, checksums_of
+from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.kernel.modules import THREADS, Kernel, Module, module_name, read_modules
 from imagebuilder.proof.say import Say, some
-from imagebuilder.proof.types import Evidence, Finding, Question
-from imagebuilder.root import Root
+from imagebuilder.proof.subject import Subject
 from imagebuilder.ui import format_count
 
 SAY = Say(Question.KERNEL)
-DPKG = "/var/lib/dpkg/info"
-# Debian's and Ubuntu's packages of the modules that are built together with a kernel.
-OF_KERNEL = r"linux-(image|modules)(-unsigned|-extra)?-{}"
 # How many of a package's modules are read although they are as shipped.
 SAMPLE = 8
 # Files that a thread reads at a time.
@@ -30,14 +26,16 @@ PART = 128
 AT_DEPMOD = "run depmod for this kernel after modules are added or removed"
 
 
-def prove_built(kernel: Kernel, needed: Iterable[str]) -> Iterator[Finding]:
-    """Findings about vermagic; the modules in the files `needed` are read whoever shipped them."""
+def prove_built(kernel: Kernel, needed: Iterable[str], shipped: Set[str]) -> Iterator[Finding]:
+    """Findings about vermagic; `shipped` are the modules that find_shipped() found.
+
+    The modules in the files `needed` are read whoever shipped them.
+    """
     if not kernel.files:
         what = f"no module lies below {kernel.folder}"
         hint = "install the package with this kernel's modules, or prune fewer of them"
         yield SAY.fault(what, Evidence(kernel.folder), hint=hint)
         return
-    shipped = find_shipped(kernel)
     first = [*kernel.outside, *needed]
     sample = set(sorted(shipped)[:: max(1, len(shipped) // SAMPLE)]) | (set(needed) & shipped)
     read = read_modules(kernel.root, [p for p in kernel.files if p not in shipped or p in sample])
@@ -80,35 +78,24 @@ def vermagic(module: Module) -> Evidence:
     return Evidence(module.path, ".modinfo", "vermagic", module.first("vermagic").strip())
 
 
-def find_shipped(kernel: Kernel) -> set[str]:
-    """The modules that are byte for byte as the kernel's own package shipped them."""
-    sums = shipped_sums(kernel.root, kernel.release)
+def find_shipped(kernel: Kernel, sums: Mapping[str, Checksum]) -> set[str]:
+    """The modules that are byte for byte as the kernel's own packages shipped them."""
     known = [path for path in kernel.files if path in sums]
 
     def same(paths: list[str]) -> list[str]:
-        return [path for path in paths if digest(kernel.root, path) == sums[path]]
+        places = ((path, kernel.root.host(path)) for path in paths)
+        return [path for path, place in places if place and sums[path].is_of(place)]
 
     parts = [known[start : start + PART] for start in range(0, len(known), PART)]
     with ThreadPoolExecutor(THREADS) as pool:
         return {path for part in pool.map(same, parts) for path in part}
 
 
-def digest(root: Root, path: str) -> str:
-    """The MD5 sum of a file, which is what dpkg has."""
-    return hashlib.md5(root.read(path) or b"", usedforsecurity=False).hexdigest()
-
-
-def shipped_sums(root: Root, release: str) -> Mapping[str, str]:
-    """The MD5 sum of each file of the packages that this kernel came in (deb-md5sums(5))."""
-    package = re.compile(OF_KERNEL.format(re.escape(release)) + r"(:\w+)?\.md5sums")
-    sums = {}
-    for name in root.names(DPKG):
-        if package.fullmatch(name):
-            for line in root.text(f"{DPKG}/{name}").splitlines():
-                digest, _, path = line.partition("  ")
-                # Before the merge of /usr was finished, packages named /lib.
-                sums["/" + re.sub(r"^lib/", "usr/lib/", path)] = digest
-    return sums
+def kernel_sums(subject: Subject) -> Mapping[str, Checksum]:
+    """The checksum of each file of the packages that the kernel of an image came in."""
+    return checksums_of(
+        subject.shipped, lambda name: subject.family.is_kernel_package(name, subject.kernel)
+    )
 
 
 def prove_dependencies(kernel: Kernel) -> Iterator[Finding]:
@@ -132,7 +119,9 @@ def prove_dependencies(kernel: Kernel) -> Iterator[Finding]:
     if gone:
         what = f"modules.dep names {format_count(len(gone), 'module')} not there: {some(gone)}"
         yield SAY.fault(what, place, hint=AT_DEPMOD)
-    unknown = [path for path in kernel.files if path not in kernel.listed]
+    # depmod leaves out a module of the kernel's tree that one in updates/ takes the place of.
+    listed = {module_name(path) for path in kernel.listed}
+    unknown = [p for p in kernel.files if p not in kernel.listed and module_name(p) not in listed]
     if unknown:
         what = f"modules.dep does not know {some(unknown)}: modprobe will not find what is there"
         yield SAY.fault(what, place, hint=AT_DEPMOD)

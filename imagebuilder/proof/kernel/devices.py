@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from imagebuilder.chips import Chip, find_chip
+from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.kernel.modules import Kernel, module_name
 from imagebuilder.proof.kernel.settings import CMDLINE, ModuleSettings, read_settings
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.types import Evidence, Finding, Question
+from imagebuilder.recipe.chip import Chip
+from imagebuilder.recipe.hardware import chip_of
 from imagebuilder.recipe.types import Hardware
 
 SAY = Say(Question.KERNEL)
@@ -66,7 +67,7 @@ def drivers_of(subject: Subject) -> Drivers:
 
 def needed_files(subject: Subject, drivers: Drivers) -> tuple[str, ...]:
     """The files of the modules that the devices and the overlays need, with all they depend on."""
-    chips = [chip for device in subject.hardware if (chip := find_chip(device.pci))]
+    chips = [chip for device in subject.hardware if (chip := chip_of(device))]
     names = [name for chip in chips for name in (*chip.modules, *chip.beside)]
     found = [drivers.find(name) for name in (*names, *subject.expectations.modules)]
     files = [path for name in found if name and (path := drivers.kernel.by_name.get(name))]
@@ -77,14 +78,14 @@ def needed_files(subject: Subject, drivers: Drivers) -> tuple[str, ...]:
 def prove_devices(subject: Subject, drivers: Drivers) -> Iterator[Finding]:
     needed: list[str] = []
     for device in subject.hardware:
-        chip = find_chip(device.pci)
+        chip = chip_of(device)
         if chip is None:
             yield unknown_device(device, drivers)
         else:
             yield from known_device(device, chip, drivers)
             needed.extend(chip.beside if drivers.of(chip) else ())
     # Of a device that nothing drives it is said why not; not again of its driver by name.
-    chips = [chip for device in subject.hardware if (chip := find_chip(device.pci))]
+    chips = [chip for device in subject.hardware if (chip := chip_of(device))]
     said = {name for chip in chips if not drivers.usable(chip) for name in chip.modules}
     asked = (name.replace("-", "_") for name in subject.expectations.modules)
     needed.extend(name for name in asked if name not in said)

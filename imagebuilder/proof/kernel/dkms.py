@@ -6,15 +6,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.kernel.modules import Kernel, Module, module_name, read_modules
 from imagebuilder.proof.say import Say, some
-from imagebuilder.proof.types import Evidence, Finding, Question
 from imagebuilder.ui import format_count
 
 SAY = Say(Question.KERNEL)
 # dkms(8): NAME/VERSION has `source`, a folder for each kernel it is built for, and `build` while
 # it is built or after that failed.
 TREE = "/var/lib/dkms"
+# Where a build puts the certificate of the site's key for modules (steps/signing.py).
+CERTIFICATE = "/usr/share/imagebuilder/module-signing.der"
 NO_KERNELS = ("source", "build")
 # Beside the versions: links for what is installed, and what it took the place of.
 NO_VERSIONS = re.compile(r"kernel-.*|original_module")
@@ -97,11 +99,12 @@ def prove_signed(kernel: Kernel, cmdline: Sequence[str]) -> Iterator[Finding]:
     read = [module for module in read_modules(kernel.root, kernel.outside) if not module.problem]
     unsigned = [module for module in read if not module.signed]
     if read and not unsigned:
-        yield SAY.fact(
-            f"{format_count(len(read), 'module')} from outside the kernel's tree signed; Secure "
-            "Boot also wants the signer's certificate enrolled in the machine",
-            *(signature(module) for module in read),
-        )
+        many = f"{format_count(len(read), 'module')} from outside the kernel's tree signed"
+        if kernel.root.is_file(CERTIFICATE):
+            what = f"{many} with the site's key; enrol {CERTIFICATE} for Secure Boot"
+        else:
+            what = f"{many} by somebody else; Secure Boot needs their certificate to be enrolled"
+        yield SAY.fact(what, *(signature(module) for module in read))
     if not unsigned:
         return
     names = some(module_name(module.path) for module in unsigned)

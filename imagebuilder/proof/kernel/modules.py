@@ -14,12 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
-from io import BytesIO
 
 import zstandard
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
 
+from imagebuilder.elf import read_elf
 from imagebuilder.root import Root
 
 FOLDER = "/usr/lib/modules"
@@ -72,16 +70,18 @@ def read_module(root: Root, path: str) -> Module:
         return Module(path, problem="is not there")
     try:
         plain = unpack(path, content)
-        section = ELFFile(BytesIO(plain)).get_section_by_name(".modinfo")
-    # What pyelftools says of a file that is cut short depends on where.
+        elf = read_elf(plain)
+        section = elf.find(".modinfo") if elf else None
     except (lzma.LZMAError, zstandard.ZstdError, zlib.error, OSError, EOFError) as error:
         return Module(path, problem=f"cannot be unpacked: {error}")
-    except (ELFError, ValueError, KeyError, IndexError, AttributeError) as error:
-        return Module(path, problem=f"is no ELF file: {error or type(error).__name__}")
+    except ValueError:
+        return Module(path, problem="is damaged: it is no whole ELF file")
+    if elf is None:
+        return Module(path, problem="is no ELF file")
     if section is None:
         return Module(path, problem="has no .modinfo section")
     info: dict[str, list[str]] = {}
-    for entry in bytes(section.data()).split(b"\0"):
+    for entry in bytes(elf.content(section)).split(b"\0"):
         key, is_set, value = entry.decode(errors="replace").partition("=")
         if is_set:
             info.setdefault(key, []).append(value)
@@ -155,19 +155,19 @@ class Kernel:
                 found.append((pattern, name.replace("-", "_")))
         return tuple(found)
 
-    def claims(self, pci: str) -> dict[str, str]:
-        """The modules that claim a device, each with the alias by which it does.
-
-        The class of the device is not known, so each class is tried that accelerators have.
-        """
+    def aliases_of(self, pci: str) -> list[str]:
+        """What the kernel may call a device, whose class is not known: one a class of CLASSES."""
         vendor, device = pci.upper().split(":")
-        begin = f"pci:v0000{vendor}d"
-        candidates = [(p, module) for p, module in self.aliases if p.startswith(begin)]
+        begin = f"pci:v0000{vendor}d0000{device}sv00000000sd00000000"
+        return [f"{begin}bc{c[:2]}sc{c[2:4]}i{c[4:]}" for c in CLASSES]
+
+    def claims(self, pci: str) -> dict[str, str]:
+        """The modules that claim a device, each with the alias by which it does."""
+        vendor, device = pci.upper().split(":")
+        begins = tuple(f"pci:v0000{vendor}d{known}" for known in ("*", f"0000{device}"))
+        candidates = [(p, module) for p, module in self.aliases if p.startswith(begins)]
         found: dict[str, str] = {}
-        for digits in CLASSES:
-            name = (
-                f"{begin}0000{device}sv00000000sd00000000bc{digits[:2]}sc{digits[2:4]}i{digits[4:]}"
-            )
+        for name in self.aliases_of(pci):
             for pattern, module in candidates:
                 if fnmatch.fnmatchcase(name.lower(), pattern.lower()):
                     found.setdefault(module, pattern)

@@ -6,13 +6,21 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 
-from imagebuilder.proof.kernel.built import prove_built, prove_dependencies
+from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.proof.kernel.built import (
+    find_shipped,
+    kernel_sums,
+    prove_built,
+    prove_dependencies,
+)
+from imagebuilder.proof.kernel.content import prove_content
 from imagebuilder.proof.kernel.devices import drivers_of, needed_files, prove_devices
 from imagebuilder.proof.kernel.dkms import prove_dkms, prove_signed
+from imagebuilder.proof.kernel.loading import prove_loading
 from imagebuilder.proof.kernel.modules import FOLDER
+from imagebuilder.proof.kernel.words import prove_words
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.types import Evidence, Finding, Question
 from imagebuilder.root import Root
 
 SAY = Say(Question.KERNEL)
@@ -33,11 +41,18 @@ def prove_kernel(subject: Subject) -> Iterator[Finding]:
     drivers = drivers_of(subject)
     if not subject.root.is_dir(drivers.kernel.folder):
         return
-    yield from prove_built(drivers.kernel, needed_files(subject, drivers))
+    needed = needed_files(subject, drivers)
+    shipped = find_shipped(drivers.kernel, kernel_sums(subject))
+    yield from prove_built(drivers.kernel, needed, shipped)
+    # What is as the kernel's packages shipped it fits together.
+    if not shipped.issuperset(needed):
+        yield from prove_content(drivers.kernel, needed, subject.cmdline)
     yield from prove_dependencies(drivers.kernel)
     yield from prove_dkms(drivers.kernel)
     yield from prove_signed(drivers.kernel, subject.cmdline)
     yield from prove_devices(subject, drivers)
+    yield from prove_loading(subject, drivers)
+    yield from prove_words(subject)
 
 
 def one_kernel(subject: Subject) -> Iterator[Finding]:

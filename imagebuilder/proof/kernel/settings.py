@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from imagebuilder.proof.types import Evidence
+from imagebuilder.image.proof import Evidence
 from imagebuilder.root import Root
 
 # A file of an earlier folder hides one of the same name in a later (modprobe.d(5)).
@@ -17,7 +17,8 @@ FOLDERS = (
     "/usr/local/lib/modprobe.d",
     "/usr/lib/modprobe.d",
 )
-NOTHING = re.compile(r"(/usr)?(/s?bin/)?(true|false)|:|/dev/null")
+# A command that is run in the place of a module loads it only by one of these.
+LOADS = re.compile(r"\b(modprobe|insmod)\b")
 CMDLINE = "/proc/cmdline"
 
 
@@ -64,12 +65,12 @@ def read_settings(root: Root, cmdline: Iterable[str]) -> ModuleSettings:
         match words:
             case ["blacklist", name, *_]:
                 blacklisted.setdefault(plain(name), where)
-            case ["install", name, command, *_] if NOTHING.fullmatch(command):
-                never.setdefault(plain(name), where)
             case ["install", name, *_]:
                 # Debian's NVIDIA drivers are installed under other names: nvidia-current-open.
                 if other := re.search(r"modprobe\s+(?:-i|--ignore-install)\s+([\w-]+)", line):
                     instead.setdefault(plain(name), plain(other[1]))
+                elif not LOADS.search(line):
+                    never.setdefault(plain(name), where)
             case ["alias", name, other, *_] if not re.search(r"[*?\[:]", name):
                 instead.setdefault(plain(name), plain(other))
             case ["options", name, *options] if "modeset=0" in options:

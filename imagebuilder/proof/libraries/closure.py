@@ -13,10 +13,11 @@ import posixpath
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from imagebuilder.proof.elf import AMDGPU, CUDA, INTELGT, MACHINES
+from imagebuilder.elf import AMDGPU, CUDA, INTELGT, MACHINES
+from imagebuilder.families.protocol import Family
+from imagebuilder.families.shipped import ShippedFile
+from imagebuilder.image.proof import Evidence, Finding, Level, Question
 from imagebuilder.proof.libraries.search import PYTHON, Files, Search, scope_of
-from imagebuilder.proof.types import Evidence, Finding, Level, Question
-from imagebuilder.root import Root
 
 MOST_EVIDENCE = 8
 PROGRAMS = (
@@ -24,21 +25,7 @@ PROGRAMS = (
 )  # fmt: skip
 # ELF files that no processor of the image is to run: GPUs', and BPF programs.
 DEVICES = (AMDGPU, CUDA, INTELGT, 247)
-DPKG = "/var/lib/dpkg/info"
 LOADER_32 = ("/lib/ld-linux.so.2", "/usr/lib/ld-linux.so.2")
-# Who brings what is most often missing.
-BRINGS = {
-    "libcuda.so": "the NVIDIA driver's libraries (libcuda1)",
-    "libnvidia-ml.so": "the NVIDIA driver's libraries (libnvidia-ml1)",
-    "libamdhip64.so": "the HIP runtime (libamdhip64)",
-    "libhipblas.so": "hipBLAS (libhipblas)",
-    "librocblas.so": "rocBLAS (librocblas)",
-    "libvulkan.so": "the Vulkan loader (libvulkan1)",
-    "libze_loader.so": "the Level Zero loader (libze1)",
-    "libOpenCL.so": "the OpenCL loader (ocl-icd-libopencl1)",
-    "libcublas.so": "cuBLAS (nvidia-cublas-cu12, libcublas12)",
-    "libcudart.so": "the CUDA runtime (nvidia-cuda-runtime-cu12, libcudart12)",
-}
 
 
 @dataclass(frozen=True)
@@ -55,6 +42,7 @@ class Closure:
 
     files: Files
     search: Search
+    family: Family
     leads: dict[str, list[str]] = field(default_factory=dict)
     gaps: list[Gap] = field(default_factory=list)
     edges: int = 0
@@ -81,15 +69,17 @@ class Closure:
         return found
 
 
-def prove_closure(closure: Closure, declared: Mapping[str, str]) -> Iterator[Finding]:
-    """`declared` are paths (resolved), and why each must load."""
+def prove_closure(
+    closure: Closure, declared: Mapping[str, str], shipped: Mapping[str, ShippedFile]
+) -> Iterator[Finding]:
+    """`declared` are paths (resolved), and why each must load; `shipped` is what packages had."""
     programs = {
         path: f"{path} is a program"
         for path, needs in closure.files.native.items()
         if needs.interpreter and path.startswith(PROGRAMS)
     }
     reached = closure.reached(programs) | closure.reached(declared)
-    owners = owners_of(closure.files.root, {gap.library for gap in closure.gaps})
+    owners = owners_of(shipped, {gap.library for gap in closure.gaps})
     by_library: dict[str, list[Gap]] = {}
     for gap in closure.gaps:
         by_library.setdefault(gap.library, []).append(gap)
@@ -127,16 +117,13 @@ def in_python(path: str) -> bool:
     return any(part in PYTHON for part in path.split("/"))
 
 
-def owners_of(root: Root, libraries: set[str]) -> dict[str, str]:
-    """The installed Debian packages that these libraries are of (dpkg's lists of files)."""
-    found = {}
-    for name in root.names(DPKG) if libraries else ():
-        if name.endswith(".list"):
-            for line in root.text(f"{DPKG}/{name}").splitlines():
-                base = posixpath.basename(line)
-                if base in libraries:
-                    found[base] = name.removesuffix(".list").partition(":")[0]
-    return found
+def owners_of(shipped: Mapping[str, ShippedFile], libraries: set[str]) -> dict[str, str]:
+    """The installed packages that these libraries are of."""
+    return {
+        posixpath.basename(path): file.package
+        for path, file in shipped.items()
+        if posixpath.basename(path) in libraries
+    }
 
 
 def evidence_of(gap: Gap) -> Evidence:
@@ -169,7 +156,7 @@ def missing(
     if owner:
         hint = f"{owner} is installed and has it: keep it from `prune:` and `slim:`"
         return Finding(Question.LIBRARIES, level, what, tuple(evidence), hint)
-    brings = next((who for name, who in BRINGS.items() if library.startswith(name)), "")
+    brings = closure.family.package_with(library)
     hint = f"install {brings}" if brings else f"install the package that has {library}"
     return Finding(Question.LIBRARIES, level, what, tuple(evidence), hint)
 

@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from imagebuilder.image.proof import Evidence, Finding, Level, Question
 from imagebuilder.proof.kernel.modules import ENDINGS, Module, module_name, read_module
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.types import Evidence, Finding, Level, Question
 from imagebuilder.root import Root
 
 Version = tuple[int, ...]

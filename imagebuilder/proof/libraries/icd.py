@@ -15,8 +15,8 @@ from typing import cast
 from imagebuilder.decode import parse_object, reading
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
+from imagebuilder.image.proof import Evidence, Finding, Level, Question
 from imagebuilder.proof.libraries.search import Search
-from imagebuilder.proof.types import Evidence, Finding, Level, Question
 from imagebuilder.root import Root
 
 VULKAN = ("/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/usr/share/vulkan/icd.d")

@@ -9,12 +9,12 @@ import posixpath
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from imagebuilder.image.proof import Evidence, Finding, Level, Question
 from imagebuilder.proof.libraries.closure import Closure, prove_closure
 from imagebuilder.proof.libraries.driver_rules import prove_driver
 from imagebuilder.proof.libraries.icd import Icd, find_icds, prove_icds
 from imagebuilder.proof.libraries.search import PYTHON, Search, read_files
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.types import Evidence, Finding, Level, Question
 from imagebuilder.recipe.engines import find_engine
 
 # sh: each library's name, what the loader says of it, and how it ended.  Libraries are mapped and
@@ -31,8 +31,8 @@ def prove_libraries(subject: Subject) -> Iterator[Finding]:
     search = Search(files)
     icds = find_icds(subject.root, search)
     declared = dict(declared_in(subject, icds))
-    closure = Closure(files, search)
-    gaps = list(prove_closure(closure, declared))
+    closure = Closure(files, search, subject.family)
+    gaps = list(prove_closure(closure, declared, subject.shipped))
     yield from gaps
     yield from prove_driver(subject)
     yield from prove_sources(subject)
@@ -93,7 +93,7 @@ def is_main(path: str, folder: str) -> bool:
 
 def prove_sources(subject: Subject) -> Iterator[Finding]:
     """What is not the vendor's own is told: names and versions are all that was seen of it."""
-    for name, why in subject.stand_ins.items():
+    for name, why in subject.image.replaced.items():
         yield Finding(
             Question.LIBRARIES,
             Level.WARNING,

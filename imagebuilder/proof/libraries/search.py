@@ -7,7 +7,7 @@ import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from imagebuilder.proof.elf import AARCH64, X86_64, Needs, read_needs
+from imagebuilder.elf import AARCH64, X86_64, Needs, read_needs
 from imagebuilder.root import Root
 
 # Nothing that ld.so loads is below these; modules and firmware are other questions' (and are ELF

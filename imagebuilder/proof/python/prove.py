@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from packaging.version import InvalidVersion, Version
 
+from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.python.environment import (
     Distribution,
     Environment,
@@ -19,7 +20,6 @@ from imagebuilder.proof.python.environment import (
 )
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.types import Evidence, Finding, Question
 from imagebuilder.recipe.expectations import PythonWorks
 
 SAY = Say(Question.PYTHON)

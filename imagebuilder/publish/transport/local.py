@@ -20,12 +20,12 @@ from imagebuilder import __version__
 from imagebuilder.decode import encode_box
 from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, InputError, WorkError
-from imagebuilder.image.types import SCHEMA, read_image
+from imagebuilder.image.types import MANIFEST, read_image
 from imagebuilder.process import check_tools
-from imagebuilder.publish.find import ReleaseName, changing
-from imagebuilder.publish.gate import check_reason, pass_gate
-from imagebuilder.publish.release import drop_leftovers, publish
-from imagebuilder.publish.repo import copy_objects, make_scratch, open_repo, pull_verified
+from imagebuilder.publish.channel.gate import check_reason, pass_gate
+from imagebuilder.publish.find import changing
+from imagebuilder.publish.publish import drop_leftovers, publish
+from imagebuilder.publish.release.repo import copy_objects, make_scratch, open_repo, pull_verified
 from imagebuilder.publish.transport.protocol import PREFIX, Activated, Order, There
 from imagebuilder.publish.transport.reports import KeptReports, list_ids, take_reports
 from imagebuilder.publish.transport.stream import unpack_objects
@@ -114,7 +114,7 @@ class LocalTree:
         return There(
             refs=Store(tree.repo).refs("") if tree.repo.is_dir() else {},
             free=shutil.disk_usage(there).free,
-            reports=list_ids(tree, image.profile, image.version) if image else None,
+            reports=list_ids(tree, image.release) if image else None,
         )
 
     def have(self) -> frozenset[str]:
@@ -128,7 +128,7 @@ class LocalTree:
         check_reason(order.untested)
         tree = make_tree(self.tree.path)
         if not order.untested:
-            pass_gate(tree, ReleaseName(image.profile, image.version), ui, channel=order.channel)
+            pass_gate(tree, image.release, ui, channel=order.channel)
         try:
             with changing(tree, ui), workplace(tree.path, new_id("receive")) as place:
                 repo = open_repo(tree)
@@ -148,7 +148,7 @@ def describe(place: LocalTree, name: str, *, objects: bool) -> Mapping[str, Json
     ref = image_named(name, "") if name else None
     answer: dict[str, Json] = {
         "protocol": PROTOCOL,
-        "schema": SCHEMA,
+        "schema": MANIFEST.schema,
         "version": __version__,
         "tree": place.where,
         **encode_box(place.list(ref)),

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import IO
 
 from imagebuilder.decode import MAX_BYTES, decode_box, parse_object
-from imagebuilder.publish.find import ReleaseName, changing, find_release
-from imagebuilder.publish.standing import judge
-from imagebuilder.report.as_json import parse_report, report_json
+from imagebuilder.publish.channel.standing import judge
+from imagebuilder.publish.find import changing, find_release
 from imagebuilder.report.save import (
     begin_report,
     find_reports,
@@ -29,8 +28,8 @@ from imagebuilder.report.save import (
     save_report,
 )
 from imagebuilder.report.standing import State
-from imagebuilder.report.types import Report
-from imagebuilder.tree import Tree
+from imagebuilder.report.types import REPORT, Report
+from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.ui import Ui
 
 ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
@@ -55,23 +54,23 @@ class KeptReports:
     refused: tuple[str, ...]
 
 
-def list_ids(tree: Tree, profile: str, version: str) -> tuple[str, ...] | None:
+def list_ids(tree: Tree, release: ReleaseName) -> tuple[str, ...] | None:
     """The reports that a tree has of a release; None if it does not have the release."""
-    if not tree.release(profile, version).is_dir():
+    if not tree.release(release).is_dir():
         return None
-    return tuple(names(tree.reports(profile, version)))
+    return tuple(names(tree.reports(release)))
 
 
-def find_carried(tree: Tree, profile: str, version: str, known: Collection[str]) -> list[Report]:
+def find_carried(tree: Tree, release: ReleaseName, known: Collection[str]) -> list[Report]:
     """The complete reports of a tree about a release, without those that the other side has."""
-    found = find_reports(tree, profile, version)
+    found = find_reports(tree, release)
     return [report for report in found if report.complete and report.id not in known]
 
 
 def pack_reports(tree: Tree, reports: Sequence[Report]) -> bytes:
     """The lines that take_reports() reads."""
     carried = (
-        {"report": report_json(report), "logs": read_logs(report_folder(tree, report))}
+        {"report": REPORT.encode(report), "logs": read_logs(report_folder(tree, report))}
         for report in reports
     )
     return "".join(f"{json.dumps(one)}\n" for one in carried).encode()
@@ -88,7 +87,7 @@ def take_reports(tree: Tree, name: str, stream: IO[bytes], ui: Ui) -> KeptReport
         release = find_release(tree, name)
         while line := stream.readline(MAX_BYTES + 1):
             carried = decode_box(Carried, parse_object(line, "report"), "report")
-            report = parse_report(carried.report, "report")
+            report = REPORT.decode(carried.report, "report")
             if why := find_objection(tree, release, report, carried.logs):
                 refused.append(f"boot test {report.id!r} was not taken: {why}")
             elif keep(tree, report, carried.logs):
@@ -108,9 +107,9 @@ def find_objection(tree: Tree, release: ReleaseName, report: Report, logs: Colle
 
 def keep(tree: Tree, report: Report, logs: dict[str, str]) -> bool:
     """Save a report with its logs; whether it was not there yet."""
-    if (tree.reports(report.profile, report.version) / report.id).exists():
+    if (tree.reports(report.release) / report.id).exists():
         return False
-    with begin_report(tree, report.profile, report.version, report.id) as staged:
+    with begin_report(tree, report.release, report.id) as staged:
         for log, text in logs.items():
             (staged / log).write_text(text, encoding="utf-8")
         save_report(tree, report, staged)

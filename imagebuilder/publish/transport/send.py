@@ -10,12 +10,11 @@ from pathlib import Path
 from imagebuilder.digest import Json
 from imagebuilder.errors import HostError
 from imagebuilder.image.types import read_image
-from imagebuilder.locks import held
-from imagebuilder.publish.channel import check_channel
-from imagebuilder.publish.find import ReleaseName
-from imagebuilder.publish.gate import check_reason
-from imagebuilder.publish.objects import list_objects, object_path
-from imagebuilder.publish.standing import release_standing
+from imagebuilder.locks import file_lock
+from imagebuilder.publish.channel.gate import check_reason
+from imagebuilder.publish.channel.move import check_channel
+from imagebuilder.publish.channel.standing import release_standing
+from imagebuilder.publish.release.objects import list_objects, object_path
 from imagebuilder.publish.transport.protocol import PREFIX, Activated, Order, There, Transport
 from imagebuilder.publish.transport.reports import find_carried, pack_reports
 from imagebuilder.report.standing import State
@@ -74,7 +73,7 @@ def publish_to(
     check_reason(untested)
     place.check()
     order = Order(channel, tuple(formats), untested)
-    with held(store.path.parent / "locks" / "gc", shared=True):
+    with file_lock(store.path.parent / "locks" / "gc", shared=True):
         with ui.step(f"compare with {place.name}"):
             there = place.list(image)
         # A release that is there may become stable by a report that comes now.
@@ -98,8 +97,8 @@ def publish_to(
 
 def has_passed(tested: Tree | None, image: ImageRef) -> bool:
     """Whether a boot test of the image's release has passed in this tree."""
-    release = ReleaseName(image.profile, image.version)
-    if tested is None or not tested.release(release.profile, release.version).is_dir():
+    release = image.release
+    if tested is None or not tested.release(release).is_dir():
         return False
     return release_standing(tested, release).state is State.PASSED
 
@@ -110,7 +109,7 @@ def send_reports(
     """Send the boot tests that the place lacks; the ids of those that it kept."""
     if tested is None:
         return ()
-    found = find_carried(tested, image.profile, image.version, there.reports or ())
+    found = find_carried(tested, image.release, there.reports or ())
     if not found:
         return ()
     with ui.step(f"send reports of {image.name}"):

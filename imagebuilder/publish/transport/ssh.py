@@ -26,7 +26,7 @@ from imagebuilder import __version__
 from imagebuilder.decode import decode_box, parse_object
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, HostError, ImagebuilderError, InputError, WorkError
-from imagebuilder.image.types import SCHEMA
+from imagebuilder.image.types import MANIFEST
 from imagebuilder.process import Completed, check_tools, run
 from imagebuilder.publish.transport.local import PROTOCOL, LocalTree
 from imagebuilder.publish.transport.protocol import Activated, Order, There, Transport
@@ -93,7 +93,11 @@ class Remote:
     def list(self, image: ImageRef) -> There:
         """Ask the other side what it has.  Raises HostError when it is not fit."""
         answer = ask(self, "--have", image.name)
-        for name, ours in (("version", __version__), ("protocol", PROTOCOL), ("schema", SCHEMA)):
+        for name, ours in (
+            ("version", __version__),
+            ("protocol", PROTOCOL),
+            ("schema", MANIFEST.schema),
+        ):
             if (theirs := answer.get(name)) != ours:
                 raise HostError(
                     f"has imagebuilder {answer.get('version')}, this machine has {__version__}"

@@ -8,7 +8,11 @@ import re
 import pytest
 from testinfra.host import Host
 
+from imagebuilder.checks.facts import Facts
+
 SETTINGS = "/etc/default/intel-level-zero"
+# Mesa's driver for the cards of each overlay; those of others would stand in for a card.
+VULKAN = {"amdgpu-rocm": "radeon", "intel-level-zero": "intel"}
 UDEV = "/usr/lib/udev/rules.d/50-udev-default.rules"
 RULE = 'SUBSYSTEM=="drm", KERNEL=="renderD*", GROUP="render", MODE="0660"'
 # How firmware of the targets is called (intel_uc_fw.c and intel_dmc.c in Linux); what is not here
@@ -79,10 +83,12 @@ def test_opencl_leads_to_a_driver(host: Host) -> None:
 
 
 @pytest.mark.static
-def test_only_this_vendors_vulkan_is_there(host: Host) -> None:
-    assert host.check_output("ls /usr/share/vulkan/icd.d").split() == ["intel_icd.json"]
+def test_only_the_vulkan_of_the_cards_is_there(host: Host, facts: Facts) -> None:
+    names = sorted(VULKAN[overlay] for overlay in facts.image.overlays if overlay in VULKAN)
+    icds = host.check_output("ls /usr/share/vulkan/icd.d").split()
+    assert icds == [f"{name}_icd.json" for name in names]
     drivers = host.check_output("ls /usr/lib/*-linux-gnu | grep ^libvulkan_").split()
-    assert drivers == ["libvulkan_intel.so"]
+    assert drivers == [f"libvulkan_{name}.so" for name in names]
 
 
 @pytest.mark.static

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A TFTP server without the file that DHCP names."""
 
-from imagebuilder.boot.stand import Stand
+from imagebuilder.boot.server import BootServer
 
 
-def spoil(stand: Stand) -> None:
+def spoil(boot_server: BootServer) -> None:
     """Remove every EFI binary."""
-    for path in stand.view.tftp.glob("*.efi"):
+    for path in boot_server.view.tftp.glob("*.efi"):
         path.unlink()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A DHCP server that hangs."""
 
-from imagebuilder.boot.stand import Stand
+from imagebuilder.boot.server import BootServer
 from tests.faults.wire import DNSMASQ, silence
 
 
-def spoil(stand: Stand) -> None:
+def spoil(boot_server: BootServer) -> None:
     """Stop it."""
-    silence(stand, DNSMASQ)
+    silence(boot_server, DNSMASQ)

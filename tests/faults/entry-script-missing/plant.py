@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A web server without the script that DHCP names."""
 
-from imagebuilder.boot.stand import Stand
+from imagebuilder.boot.server import BootServer
 
 
-def spoil(stand: Stand) -> None:
+def spoil(boot_server: BootServer) -> None:
     """Remove it."""
-    (stand.view.http / "boot.ipxe").unlink()
+    (boot_server.view.http / "boot.ipxe").unlink()

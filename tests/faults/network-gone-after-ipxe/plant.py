@@ -2,9 +2,9 @@
 """A switch that lets nothing through any more."""
 
 from imagebuilder.boot.lab import unplug
-from imagebuilder.boot.stand import Stand
+from imagebuilder.boot.server import BootServer
 
 
-def spoil(stand: Stand) -> None:
+def spoil(boot_server: BootServer) -> None:
     """Take the tap off the wire."""
-    unplug(stand.room, stand.guests[0].nic.tap)
+    unplug(boot_server.lab, boot_server.guests[0].nic.tap)

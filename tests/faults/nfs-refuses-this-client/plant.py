@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """An NFS server that is open to another network."""
 
-from imagebuilder.boot.stand import Stand
+from imagebuilder.boot.server import BootServer
 from tests.faults.wire import reload_ganesha
 
 
-def spoil(stand: Stand) -> None:
+def spoil(boot_server: BootServer) -> None:
     """Export to a network that we are not."""
-    reload_ganesha(stand, r"Clients = .*;", "Clients = 192.0.2.0/24;")
+    reload_ganesha(boot_server, r"Clients = .*;", "Clients = 192.0.2.0/24;")

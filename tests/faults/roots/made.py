@@ -19,11 +19,10 @@ from imagebuilder.image.types import ImageBoot, ImageWheel, encode_image
 from imagebuilder.process import Completed
 from imagebuilder.proof.libraries.prove import LOAD
 from imagebuilder.proof.python.ask import MARK
-from imagebuilder.publish.find import ReleaseName
 from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.types import Hardware
 from imagebuilder.root import Root
-from imagebuilder.tree import Tree, make_tree
+from imagebuilder.tree import ReleaseName, Tree, make_tree
 from tests.images import IMAGE, packages_of
 
 PREFIX = "made-"
@@ -125,8 +124,8 @@ def make_site_of(tree: Tree, made: Made) -> tuple[ReleaseName, Path]:
     """Enter a small root in a netboot tree as a release; its name, and the folder to fill."""
     release = ReleaseName(f"{PREFIX}{made.name}", VERSION)
     make_tree(tree.path)
-    folder = tree.release(release.profile, release.version)
-    root = tree.root(release.profile, release.version)
+    folder = tree.release(release)
+    root = tree.root(release)
     for place in (folder, root):
         place.mkdir(parents=True)
     image = replace(

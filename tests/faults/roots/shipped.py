@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from imagebuilder.chips import find_chip
 from imagebuilder.digest import Json
 from imagebuilder.proof.kernel.modules import module_name
+from imagebuilder.recipe.cards import find_chip
 from imagebuilder.recipe.load import load_recipe
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.settings import Settings
@@ -153,6 +153,7 @@ def put_overlays(root: Path, recipe: Recipe) -> None:
         for file in (*overlay.files, *generated_files(overlay)):
             place = root / file.target.lstrip("/")
             place.parent.mkdir(parents=True, exist_ok=True)
+            place.unlink(missing_ok=True)  # it may be a hard link to a good root
             if file.link is not None:
                 place.symlink_to(file.link)
                 continue

@@ -24,14 +24,13 @@ from imagebuilder.boot.engine import (
 from imagebuilder.boot.gate import make_disk, make_tiny_model
 from imagebuilder.digest import digest_of
 from imagebuilder.errors import InputError
+from imagebuilder.image.proof import Finding
 from imagebuilder.plan import config_step, expects_of
 from imagebuilder.process import Completed, run
 from imagebuilder.proof.fallback.prove import prove_fallback
-from imagebuilder.proof.types import Finding
-from imagebuilder.publish.find import ReleaseName
 from imagebuilder.recipe.engines import engines_of, load_engines
 from imagebuilder.recipe.types import Recipe
-from imagebuilder.tree import Tree
+from imagebuilder.tree import ReleaseName, Tree
 from tests.unit.probes import server
 from tests.unit.proof.trees import Content, Program, Sandbox, facts, faults, make_tree
 from tests.unit.proof.trees import subject as make_subject
@@ -324,7 +323,7 @@ def test_an_engine_that_lends_is_given_it_back(project: Project, here: Here) -> 
 def test_the_disk_has_its_model(asked: AskedEngine, tmp_path: Path) -> None:
     tree, release, work = Tree(tmp_path / "tree"), ReleaseName("p", "1"), tmp_path / "work"
     work.mkdir()
-    settings = tree.root("p", "1") / "etc/default/whisper-server"
+    settings = tree.root(ReleaseName("p", "1")) / "etc/default/whisper-server"
     settings.parent.mkdir(parents=True)
     settings.write_text("WHISPER_MODEL=/models/w/base.bin\n")
     disk = make_disk(tree, release, (asked,), work)

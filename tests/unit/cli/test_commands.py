@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from imagebuilder import __version__
 from imagebuilder.cli.main import COMMANDS
 from imagebuilder.cli.names import complete_base, complete_engine, complete_image, complete_profile
 from imagebuilder.image.types import encode_image
+from imagebuilder.process import run
 from tests.images import IMAGE
 from tests.unit.cli.conftest import Program
 
@@ -21,6 +23,17 @@ NAMES = sorted(function.__name__ for functions in COMMANDS.values() for function
 # They do something, or print a document: everything else lists, and programs may want to read it.
 WITHOUT_JSON = {"export", "init", "sbom", "schema", "serve", "setup", "shell"}
 MANIFEST = encode_image(IMAGE)
+# Each takes a tenth of a second or more, which every command and every completion would wait for.
+HEAVY = {"jinja2", "pydantic", "ruamel", "testinfra"}
+
+
+@pytest.mark.parametrize(
+    ("module", "found"), [("cli.main", set()), ("recipe.load", {"jinja2", "pydantic", "ruamel"})]
+)
+def test_the_command_line_imports_nothing_heavy(module: str, found: set[str]) -> None:
+    """What a command works with is imported when it runs."""
+    lines = f"import sys, imagebuilder.{module}; print(*sys.modules)"
+    assert HEAVY & {*run([sys.executable, "-c", lines]).stdout.split()} == found
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.cli.context import print_table, print_text
-from imagebuilder.tree import Tree
+from imagebuilder.tree import ReleaseName, Tree
 from tests.unit.cli.conftest import Program
 from tests.unit.nodes_world import MAC1, node_tree
 from tests.unit.planted_reports import NO_ROOT, make_report, plant
@@ -40,7 +40,7 @@ def tree(tmp_path: Path) -> Tree:
     made.seen("52:54:00:77:00:77").write_text(json.dumps(record))
     verdict = replace(NO_ROOT, what=SPITE, evidence=(SPITE, SPITE))
     plant(made, make_report(made, "generic@v1", 1, verdict=verdict))
-    for log in made.reports("generic", "v1").glob(f"*/{NO_ROOT.log}"):
+    for log in made.reports(ReleaseName("generic", "v1")).glob(f"*/{NO_ROOT.log}"):
         log.write_text(SPITE * 3)
     return made
 

@@ -28,6 +28,7 @@ from imagebuilder.doctor.inputs import (
     run_probes,
     without_secret,
 )
+from imagebuilder.families.apt.family import APT
 from imagebuilder.recipe.model import ArchiveModel
 
 BASE = """\
@@ -78,14 +79,14 @@ def test_archives_of_valid_bases_are_read(tmp_path: Path) -> None:
     (tmp_path / "good.yaml").write_text(BASE)
     (tmp_path / "invalid.yaml").write_text("distribution: plan9\n")
     (tmp_path / "broken.yaml").write_text("a: [\n")
-    (read,) = load_archives(tmp_path.iterdir())
+    (read,) = load_archives(APT, tmp_path.iterdir())
     assert (read.mirror, read.suites) == ("debian", ["trixie", "gone"])
-    assert load_archives(()) == ()
+    assert load_archives(APT, ()) == ()
 
 
 def test_every_suite_of_every_mirror_is_asked_for(mirror: str) -> None:
-    probes = run_probes({"debian": mirror}, [archive(), archive("other")])
-    findings = examine_mirrors({"debian": mirror}, [archive(), archive("other")], probes)
+    probes = run_probes(APT, {"debian": mirror}, [archive(), archive("other")])
+    findings = examine_mirrors(APT, {"debian": mirror}, [archive(), archive("other")], probes)
     assert [(f.subject, f.level) for f in findings] == [
         ("other", Health.PROBLEM),
         ("debian", Health.WARNING),
@@ -96,33 +97,33 @@ def test_every_suite_of_every_mirror_is_asked_for(mirror: str) -> None:
 
 
 def test_a_slow_clock_of_a_mirror_shows(mirror: str) -> None:
-    skew = run_probe("debian", "trixie", mirror).skew
+    skew = run_probe(APT, "debian", "trixie", mirror).skew
     assert skew is not None
     assert 3590 < skew < 3610
 
 
 def test_a_mirror_that_is_down_is_a_problem_without_the_noise() -> None:
-    probe = run_probe("debian", "trixie", "http://127.0.0.1:9/debian")
+    probe = run_probe(APT, "debian", "trixie", "http://127.0.0.1:9/debian")
     assert probe.level is Health.PROBLEM
     assert probe.what == "http://127.0.0.1:9/debian is not reachable: Connection refused"
 
 
 @pytest.mark.parametrize("address", ["gopher://x/debian", "http://[::1/debian", "debian"])
 def test_an_address_that_is_none_is_a_problem(address: str) -> None:
-    assert run_probe("debian", "trixie", address).level is Health.PROBLEM
+    assert run_probe(APT, "debian", "trixie", address).level is Health.PROBLEM
 
 
 def test_a_mirror_in_a_folder(tmp_path: Path) -> None:
     (tmp_path / "dists/trixie").mkdir(parents=True)
     (tmp_path / "dists/trixie/InRelease").touch()
-    assert run_probe("debian", "trixie", f"file://{tmp_path}").level is Health.OK
-    assert run_probe("debian", "sid", f"file://{tmp_path}").level is Health.WARNING
+    assert run_probe(APT, "debian", "trixie", f"file://{tmp_path}").level is Health.OK
+    assert run_probe(APT, "debian", "sid", f"file://{tmp_path}").level is Health.WARNING
 
 
 def test_secrets_in_an_address_are_not_shown() -> None:
     address = "http://me:secret@127.0.0.1:9/debian"
     assert without_secret(address) == "http://127.0.0.1:9/debian"
-    assert "secret" not in run_probe("debian", "trixie", address).what
+    assert "secret" not in run_probe(APT, "debian", "trixie", address).what
 
 
 def test_a_snapshot_is_filled_in() -> None:
@@ -199,14 +200,14 @@ def test_another_distribution_is_no_problem(tmp_path: Path) -> None:
     own = archive(keyring=str(tmp_path / "debian.gpg"))
     other = archive("ubuntu", keyring=str(tmp_path / "ubuntu-archive-keyring.gpg"))
     mirrors = {"debian": "http://m.example/debian"}
-    assert not is_foreign(own, mirrors)
-    assert is_foreign(other, mirrors)
-    [finding] = examine_foreign((own, other), mirrors)
+    assert not is_foreign(APT, own, mirrors)
+    assert is_foreign(APT, other, mirrors)
+    [finding] = examine_foreign(APT, (own, other), mirrors)
     assert finding.level is Health.OK
-    assert finding.what.endswith("apt install ubuntu-keyring")
+    assert finding.what.endswith("install ubuntu-keyring")
     # Whoever has the keyring, or names a mirror, means to build on it.
-    assert not is_foreign(other, {**mirrors, "ubuntu": "http://m.example/ubuntu"})
+    assert not is_foreign(APT, other, {**mirrors, "ubuntu": "http://m.example/ubuntu"})
     (tmp_path / "ubuntu-archive-keyring.gpg").touch()
-    assert not is_foreign(other, mirrors)
-    assert examine_foreign((own, other), mirrors) == ()
-    assert examine_mirrors(mirrors, (own, other), ()) == ()
+    assert not is_foreign(APT, other, mirrors)
+    assert examine_foreign(APT, (own, other), mirrors) == ()
+    assert examine_mirrors(APT, mirrors, (own, other), ()) == ()

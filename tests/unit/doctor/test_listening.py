@@ -7,10 +7,10 @@ from ipaddress import IPv4Interface
 
 from imagebuilder.doctor.finding import Health
 from imagebuilder.doctor.listening import examine_listeners
+from imagebuilder.serve.interface import Interface
 from imagebuilder.serve.ports import Holder
-from imagebuilder.serve.wire import Wire
 
-WIRE = Wire("lan0", "52:54:00:77:00:01", IPv4Interface("10.77.0.1/24"))
+WIRE = Interface("lan0", "52:54:00:77:00:01", IPv4Interface("10.77.0.1/24"))
 SERVICES = {
     ("tcp", 111): "rpcbind", ("udp", 111): "rpcbind",
     ("tcp", 4001): "mountd", ("tcp", 4002): "mountd", ("udp", 4001): "mountd",

@@ -15,10 +15,10 @@ import pytest
 from imagebuilder.doctor.finding import Health, HostFinding
 from imagebuilder.doctor.serve import examine_ports
 from imagebuilder.serve import nfs
-from imagebuilder.serve.wire import Wire
+from imagebuilder.serve.interface import Interface
 from imagebuilder.tree import Tree
 
-WIRE = Wire("lan0", "52:54:00:77:00:01", IPv4Interface("10.77.0.1/24"))
+WIRE = Interface("lan0", "52:54:00:77:00:01", IPv4Interface("10.77.0.1/24"))
 # The kernel's NFS server is no process: ss names nobody, as for sockets of other users.
 SOCKETS = """\
 udp UNCONN 0 0 10.77.0.1:69 0.0.0.0:* {dnsmasq}

@@ -16,7 +16,7 @@ from typing import Any
 from imagebuilder.errors import InputError
 from imagebuilder.nodes.files import make_node_files, update_nodes
 from imagebuilder.nodes.types import Nodes
-from imagebuilder.publish.channel import promote, rollback
+from imagebuilder.publish.channel.move import promote, rollback
 from imagebuilder.publish.removal import Caution, unpublish
 from imagebuilder.store.repository import ImageRef
 from imagebuilder.tree import CHANNELS
@@ -266,7 +266,7 @@ def edit_channel(desk: Desk) -> None:
     tree, image = desk.world.tree, desk.dice.choice([*desk.images.values()])
     kind = desk.dice.randrange(7)
     with contextlib.suppress(InputError):
-        if kind == 0 or not tree.release(image.profile, image.version).is_dir():
+        if kind == 0 or not tree.release(image.release).is_dir():
             desk.world.publish(image, desk.dice.choice(CHANNELS))
         elif kind <= 3:
             promote(tree, image.name, quiet(), untested=REASON)

@@ -13,7 +13,7 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from imagebuilder.nodes.given import TICKET
+from imagebuilder.nodes.config import TICKET
 from imagebuilder.tree import Tree
 from tests.unit.web_log import lease, report_line, secret_of, ticket_line, write_log
 

@@ -14,9 +14,10 @@ from imagebuilder.cli.main import run as run_program
 from imagebuilder.drift.answer import DriftAnswer, answer
 from imagebuilder.drift.types import Reboot
 from imagebuilder.errors import InputError
+from imagebuilder.nodes.config import KEPT
+from imagebuilder.nodes.evidence.seen import read_seen
 from imagebuilder.nodes.files import update_nodes
-from imagebuilder.nodes.given import KEPT
-from imagebuilder.publish.seen import read_seen
+from imagebuilder.tree import ReleaseName
 from tests.integration.published import memory_folder
 from tests.unit.drift.fetch import fetch, report
 from tests.unit.drift.world import RECIPE, Made, World, make_world, quiet
@@ -140,8 +141,8 @@ def test_a_packed_root_that_is_not_there_is_told(world: World) -> None:
     boot(world)
     (node,) = ask(world, "n1").nodes
     assert node.next
-    release = world.tree.release("demo", node.next.version)
-    shared = world.tree.shared_squashfs("demo", release.name)
+    release = world.tree.release(ReleaseName("demo", node.next.version))
+    shared = world.tree.shared_squashfs(ReleaseName("demo", release.name))
     for kind, place in (
         ("http", release / "root.squashfs"),
         ("http-erofs", release / "root.erofs"),

@@ -11,8 +11,8 @@ from imagebuilder.drift.compare import compare_boots, differences
 from imagebuilder.drift.show import render_drift
 from imagebuilder.drift.types import PARTS, BootContent, DriftState, NodeBoot, NodeDrift, Reboot
 from imagebuilder.image.types import BootFile, ImageBoot, ImageKernel
-from imagebuilder.nodes.given import Given
-from imagebuilder.publish.find import ReleaseName
+from imagebuilder.nodes.config import NodeConfig
+from imagebuilder.tree import ReleaseName
 from tests.images import IMAGE, packages_of
 
 ONE, TWO = ReleaseName("demo", "1"), ReleaseName("demo", "2")
@@ -39,7 +39,7 @@ def content(
     return BootContent(image, root)
 
 
-GIVEN = Given(("console=tty0", "debug"), "", {"/etc/hostname": "-0644 0:0 aa"})
+GIVEN = NodeConfig(("console=tty0", "debug"), "", {"/etc/hostname": "-0644 0:0 aa"})
 OLD = NodeBoot(ONE, CONTENT, GIVEN)
 NEW = NodeBoot(TWO, CONTENT, GIVEN)
 

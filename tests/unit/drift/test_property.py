@@ -14,7 +14,7 @@ import pytest
 
 from imagebuilder.drift.compare import compare_boots
 from imagebuilder.drift.content import release_content
-from imagebuilder.drift.nodes import drift_of_nodes, find_next, find_seen, last_boot, next_boot
+from imagebuilder.drift.nodes import drift_of_nodes, find_next, last_boot, next_boot
 from imagebuilder.drift.profiles import find_recipe
 from imagebuilder.drift.types import (
     PARTS,
@@ -27,11 +27,12 @@ from imagebuilder.drift.types import (
     Reboot,
 )
 from imagebuilder.image.types import BootFile
-from imagebuilder.nodes.given import Given, read_served
+from imagebuilder.nodes.config import NodeConfig, read_served
+from imagebuilder.nodes.evidence.seen import find_seen
+from imagebuilder.nodes.evidence.usage import note_reports
 from imagebuilder.nodes.types import Node
-from imagebuilder.publish.find import ReleaseName
-from imagebuilder.publish.usage import note_reports
 from imagebuilder.store.repository import ImageRef
+from imagebuilder.tree import ReleaseName
 from tests.integration.published import memory_folder
 from tests.unit.drift.edits import Desk, random_edit, recipe_is_as_built
 from tests.unit.drift.fetch import Fetched, fetch, report
@@ -75,7 +76,7 @@ def with_content(name: str) -> Wrong:
     return lambda old, new: compare_boots(plain(old), plain(new))
 
 
-def with_given(change: Callable[[Given], Given]) -> Wrong:
+def with_given(change: Callable[[NodeConfig], NodeConfig]) -> Wrong:
     """Something of what nodes are given does not count."""
 
     def plain(boot: NodeBoot) -> NodeBoot:
@@ -84,7 +85,7 @@ def with_given(change: Callable[[Given], Given]) -> Wrong:
     return lambda old, new: compare_boots(plain(old), plain(new))
 
 
-def without_modes(given: Given) -> Given:
+def without_modes(given: NodeConfig) -> NodeConfig:
     """Files without their modes; kind and the rest stay."""
     return replace(given, files={p: line[0] + line[5:] for p, line in given.files.items()})
 
@@ -203,7 +204,7 @@ def states(parts: Mapping[str, DriftPart]) -> Mapping[str, DriftState]:
 
 def find_boots(world: World, node: Node | None) -> tuple[NodeBoot, NodeBoot] | None:
     """What drift compares for a node; None when it compares nothing."""
-    seen = find_seen(world.tree, node) if node else None
+    seen = next(iter(find_seen(world.tree, node.macs)), None) if node else None
     served = read_served(world.tree, seen.mac) if seen else None
     following = find_next(world.tree, served) if served else None
     if not (seen and served and following):
@@ -221,5 +222,5 @@ def find_boots(world: World, node: Node | None) -> tuple[NodeBoot, NodeBoot] | N
 def is_gone(world: World, node: NodeDrift) -> bool:
     """Whether what a node runs was unpublished, and something else is there to boot."""
     running = node.running
-    there = running and world.tree.release(running.profile, running.version).is_dir()
+    there = running and world.tree.release(running).is_dir()
     return running is not None and not there

@@ -14,7 +14,7 @@ from imagebuilder.lock.difference import asked_of
 from imagebuilder.lock.file import make_lock_file
 from imagebuilder.lock.types import Lock, LockedLayer, LockedSource
 from imagebuilder.pipeline import plan_of
-from imagebuilder.publish.release import publish
+from imagebuilder.publish.publish import publish
 from imagebuilder.recipe.load import load_recipe
 from imagebuilder.settings import Settings
 from imagebuilder.store.repository import ImageRef, Store, make_store

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.families.apt.family import APT
 from imagebuilder.image.changes import diff_files, files_json, render_files
 from imagebuilder.image.files import CommittedRoot, parse_listing, read_root
 from imagebuilder.store.repository import Store, make_store
@@ -49,7 +50,7 @@ def commit(store: Store, change: Callable[[Path], object]) -> CommittedRoot:
     (top / "lib").symlink_to("usr/lib")
     (top / "etc/alias").symlink_to("motd")
     change(top)
-    return read_root(store, store.commit(top, epoch=1))
+    return read_root(store, store.commit(top, epoch=1), APT)
 
 
 def to_folder(path: Path) -> None:
@@ -128,7 +129,7 @@ def upgrade(top: Path) -> None:
 def test_files_of_a_changed_package_are_one_line(store: Store, base: CommittedRoot) -> None:
     found = diff_files(base, commit(store, upgrade), ("app:all", "libfoo:amd64"))
     groups = [(g.package, g.added, g.changed, g.growth) for g in found.groups]
-    assert groups == [("app", 1, 3, 22), ("libfoo:amd64", 0, 1, 0)]
+    assert groups == [("app", 1, 3, 22), ("libfoo", 0, 1, 0)]
     assert [single.change.path for single in found.singles] == ["/etc/motd"]
     assert (found.total.added, found.total.changed) == (1, 5)
     said = render_files(found).splitlines()
@@ -142,8 +143,8 @@ def test_a_file_that_differs_although_its_package_is_the_same_is_told(
 ) -> None:
     found = diff_files(base, commit(store, upgrade), ("app:all",))
     told = {single.change.path: single.change.package for single in found.singles}
-    assert told == {"/etc/motd": "", "/usr/lib/libfoo.so": "libfoo:amd64"}
-    assert "/usr/lib/libfoo.so (of libfoo:amd64)" in render_files(found)
+    assert told == {"/etc/motd": "", "/usr/lib/libfoo.so": "libfoo"}
+    assert "/usr/lib/libfoo.so (of libfoo)" in render_files(found)
 
 
 def test_a_glob_tells_every_file_of_it(store: Store, base: CommittedRoot) -> None:

@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from imagebuilder.families.apt.family import APT
 from imagebuilder.image.sbom import SbomSubject, render_sbom, spdx_id
 from imagebuilder.lock.types import LockedPackage, LockedWheel
 
@@ -18,6 +19,7 @@ SUBJECT = SbomSubject(
     version="1763712000-0123456789ab",
     digest="e" * 64,
     created=1763712000,
+    family=APT,
     distribution="debian",
     suite="forky",
 )

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from imagebuilder.errors import InputError
+from imagebuilder.image.proof import Answer, Evidence, Finding, Level, Proof, Question
 from imagebuilder.image.types import (
     Account,
     Image,
@@ -64,6 +65,24 @@ SOURCES = st.builds(
     ImageSource, WORDS, WORDS, st.tuples(WORDS), st.integers(), WORDS, WORDS, WORDS,
     st.none() | WORDS,
 )  # fmt: skip
+EVIDENCE = st.builds(Evidence, WORDS, WORDS, WORDS, WORDS)
+ANSWERS = st.sampled_from(Question).flatmap(
+    lambda question: st.builds(
+        Answer,
+        st.just(question),
+        st.tuples(
+            st.builds(
+                Finding,
+                st.just(question),
+                st.sampled_from(Level),
+                WORDS,
+                st.tuples(EVIDENCE),
+                WORDS,
+            )
+        ),
+    )
+)
+PROOFS = st.builds(Proof, WORDS, st.tuples(ANSWERS))
 IMAGES = st.builds(
     Image, profile=WORDS, version=WORDS, epoch=st.integers(0, 2**33 - 1), description=WORDS,
     base=WORDS, distribution=WORDS, suite=WORDS, architecture=WORDS, overlays=st.tuples(WORDS),
@@ -73,7 +92,7 @@ IMAGES = st.builds(
     packages=st.builds(packages_of, st.dictionaries(WORDS, WORDS, max_size=2)),
     wheels=st.just(()), listens=st.none() | st.tuples(WORDS),
     slimmed=st.none() | st.dictionaries(WORDS, st.integers(), max_size=2),
-    proof=st.none() | INPUTS,
+    proof=st.none() | PROOFS,
 )  # fmt: skip
 
 
@@ -90,7 +109,8 @@ def test_every_image_is_read_as_it_was_written(image: Image) -> None:
         {"root": 1}, {"root": {"size": "1"}}, {"root": {**IMAGE.root.__dict__, "size": -1}},
         {"root": None}, {"boot": {"root": "nfs", "cmdline": "quiet"}}, {"packages": {}},
         {"packages": [1]}, {"layers": [{"inputs": []}]}, {"epoch": 1e3}, {"epoch": 99999999999999},
-        {"proof": []}, {"listens": 3}, {"overlays": [[]]}, {"kernel": {"vmlinuz": "x"}},
+        {"proof": []}, {"proof": {"answers": [{}]}},
+        {"listens": 3}, {"overlays": [[]]}, {"kernel": {"vmlinuz": "x"}},
         {"builds": [{"wheels": None}]}, {"wheels": [{"path": 7}]}, {"expectations": []},
         {"hardware": [None]}, {"sources": ["debian"]}, {"profile": "x" * 70_000},
     ],
@@ -106,7 +126,7 @@ def test_a_part_of_another_kind_is_named(part: Mapping[str, object], tmp_path: P
 @pytest.mark.parametrize("key", sorted(set(WHOLE) - {*LATER, "schema"}))
 def test_a_part_that_every_manifest_has_is_missed(key: str) -> None:
     lacking = {name: value for name, value in WHOLE.items() if name != key}
-    with pytest.raises(InputError, match=f"generic@1: is damaged: {key}: Field required"):
+    with pytest.raises(InputError, match=f"generic@1: is damaged: {key}: is missing"):
         decode_image(json.dumps(lacking), "generic@1")
 
 

@@ -18,7 +18,7 @@ from imagebuilder.lock.verified import Pool
 from imagebuilder.plan import Action, Plan, make_plan
 from imagebuilder.settings import Settings
 from imagebuilder.steps.slim import SLIMMED, SlimStep
-from imagebuilder.supplies import MARGIN, check_space, room_for, supplies
+from imagebuilder.supplies import MARGIN, build_space, check_space, supplies
 from imagebuilder.ui import Ui
 from tests.fixtures.damage import flip_byte
 from tests.unit.lock.world import World, hello_recipe
@@ -77,16 +77,18 @@ def test_what_a_build_needs_is_told_from_the_lock(world: World, hello_lock: Lock
     lock = replace_sizes(hello_lock, 10**6)
     state = world.cache.parent / "state"
     plan = make_plan(hello_recipe(world), lock, layers=())
-    room = room_for(state, lock, plan)
+    room = build_space(state, hello_recipe(world), lock, plan)
     assert room.fetched == sum(package.size for package in lock.packages)
     larger = replace_sizes(lock, 2 * 10**6)
-    others = room_for(state, larger, make_plan(hello_recipe(world), larger, layers=()))
+    others = build_space(
+        state, hello_recipe(world), larger, make_plan(hello_recipe(world), larger, layers=())
+    )
     slimmed = 100 + SLIMMED if any(isinstance(s.step, SlimStep) for s in plan.steps) else 100
     assert others.built - room.built == 7 * 10**6 * slimmed * (100 + MARGIN) // 10_000
     with opened(world, lock, io.StringIO()):
-        assert room_for(state, lock, plan).fetched == 0
+        assert build_space(state, hello_recipe(world), lock, plan).fetched == 0
     built = replace(plan, steps=tuple(replace(s, action=Action.REUSE) for s in plan.steps))
-    assert room_for(state, lock, built).total == 0
+    assert build_space(state, hello_recipe(world), lock, built).total == 0
 
 
 def replace_sizes(lock: Lock, size: int) -> Lock:
@@ -103,14 +105,19 @@ def test_a_build_that_cannot_fit_is_refused_with_numbers(world: World, hello_loc
     lock = replace_sizes(hello_lock, 10**15)
     plan = make_plan(hello_recipe(world), lock, layers=())
     with pytest.raises(FullError) as caught:
-        check_space(state, lock, plan)
+        check_space(state, hello_recipe(world), lock, plan)
     said = str(caught.value)
     assert re.search(
         r"no space left: [\d.]+ PB needed to fetch [\d.]+ kB and to build [\d.]+ PB, "
         r"[\d.]+ [GT]B free\n  hint: imagebuilder gc .*--state", said
     )  # fmt: skip
     assert said.startswith(str(state))
-    check_space(state, hello_lock, make_plan(hello_recipe(world), hello_lock, layers=()))
+    check_space(
+        state,
+        hello_recipe(world),
+        hello_lock,
+        make_plan(hello_recipe(world), hello_lock, layers=()),
+    )
 
 
 def test_the_installed_size_is_no_part_of_what_a_package_is(hello_lock: Lock) -> None:

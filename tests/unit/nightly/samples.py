@@ -8,7 +8,7 @@ from random import Random
 
 from imagebuilder.errors import Fault
 from imagebuilder.lock.changes import PackageChange
-from imagebuilder.nightly.types import Ending, Night, NightStage, ProfileNight, Pruned
+from imagebuilder.nightly.types import Ending, NightlyRun, NightlyStage, ProfileRun, Pruned
 
 PROFILES = (
     "minimal", "generic", "rx7600xt", "ryzen-ai-max", "arc-b580", "rtx5090", "slurm-controller",
@@ -16,20 +16,20 @@ PROFILES = (
 )  # fmt: skip
 FIRST = datetime(2026, 10, 24, 2, 30, tzinfo=UTC)
 FAULTS = {
-    NightStage.LOCK: Fault(
+    NightlyStage.LOCK: Fault(
         "debian-security",
         "the mirror does not answer: Connection refused",
         "imagebuilder doctor asks every mirror; builds go on with the lock of the night before",
     ),
-    NightStage.BUILD: Fault(
+    NightlyStage.BUILD: Fault(
         "overlays/llama-cpp/scripts/10-link",
         "10-link failed (exit status 1)\n    ln: failed to create symbolic link: File exists",
         "the command was: sh scripts/10-link",
     ),
-    NightStage.PROVE: Fault(
+    NightlyStage.PROVE: Fault(
         "rx7600xt@20261118024101-0badc0de", "no code object for gfx1102 in libggml"
     ),
-    NightStage.TEST: Fault(
+    NightlyStage.TEST: Fault(
         "rx7600xt@20261119024101-1c2d3e4f",
         "failed in stage root: mount.nfs4: mounting 10.77.0.1:/root/rx7600xt failed: "
         "No such file or directory",
@@ -63,27 +63,28 @@ def changes(random: Random, many: int) -> tuple[PackageChange, ...]:
     return tuple(found)
 
 
-def unchanged(profile: str = "generic", stable: str = "20261101023000-aaaaaaaa") -> ProfileNight:
+def unchanged(profile: str = "generic", stable: str = "20261101023000-aaaaaaaa") -> ProfileRun:
     """Nothing new."""
-    return ProfileNight(
-        profile, Ending.UNCHANGED, NightStage.PLAN, {NightStage.LOCK: 2.1, NightStage.PLAN: 0.4},
+    return ProfileRun(
+        profile, Ending.UNCHANGED, NightlyStage.PLAN,
+        {NightlyStage.LOCK: 2.1, NightlyStage.PLAN: 0.4},
         version=stable, previous=stable, candidate=stable, stable=stable, size=966_000_000,
     )  # fmt: skip
 
 
 def fresh(
     profile: str, started: datetime, random: Random, *, before: str, promote: bool = True
-) -> ProfileNight:
+) -> ProfileRun:
     """A new release that passed."""
     version = version_of(started, len(profile))
     seconds = {
         stage: round(random.uniform(0.7, 1.3) * time, 1)
-        for stage, time in zip(NightStage, (9.0, 0.5, 312.0, 41.0, 24.0, 181.0, 0.6), strict=True)
+        for stage, time in zip(NightlyStage, (9.0, 0.5, 312.0, 41.0, 24.0, 181.0, 0.6), strict=True)
     }
     stable = version if promote else before
-    return ProfileNight(
+    return ProfileRun(
         profile, Ending.PROMOTED if promote else Ending.FRESH,
-        NightStage.PROMOTE if promote else NightStage.TEST, seconds,
+        NightlyStage.PROMOTE if promote else NightlyStage.TEST, seconds,
         version=version, previous=before, candidate=version, stable=stable,
         changes=changes(random, random.randint(1, 30)),
         reasons=("the lock changed: 12 packages",), published=random.randint(20, 900) * 1_000_000,
@@ -92,22 +93,22 @@ def fresh(
     )  # fmt: skip
 
 
-def failed(profile: str, stage: NightStage, *, stable: str = "", log: str = "") -> ProfileNight:
+def failed(profile: str, stage: NightlyStage, *, stable: str = "", log: str = "") -> ProfileRun:
     """It ended badly in `stage`."""
-    seconds = {one: 11.5 for one in list(NightStage)[: list(NightStage).index(stage) + 1]}
-    return ProfileNight(
+    seconds = {one: 11.5 for one in list(NightlyStage)[: list(NightlyStage).index(stage) + 1]}
+    return ProfileRun(
         profile, Ending.FAILED, stage, seconds, fault=FAULTS[stage], log=log,
         previous=stable, candidate=stable, stable=stable,
     )  # fmt: skip
 
 
 def night(
-    *done: ProfileNight, started: datetime = FIRST, finished: bool = True, planned: int = 0
-) -> Night:
+    *done: ProfileRun, started: datetime = FIRST, finished: bool = True, planned: int = 0
+) -> NightlyRun:
     """A night of these profiles; `planned` more were to come."""
     names = [one.profile for one in done]
     more = [name for name in PROFILES if name not in names][:planned]
-    return Night(
+    return NightlyRun(
         id=night_id(started),
         started=started.isoformat(),
         host="builder-1, Debian 13, 16 processors",
@@ -121,7 +122,7 @@ def night(
 
 def make_nights(
     count: int, profiles: tuple[str, ...] = PROFILES, last: datetime | None = None, log: str = ""
-) -> list[Night]:
+) -> list[NightlyRun]:
     """So many plausible nights, oldest first, the same ones every time."""
     random = Random(6)
     start = (last or FIRST + timedelta(days=29)) - timedelta(days=count - 1)
@@ -135,7 +136,7 @@ def make_nights(
             luck = random.random()
             trouble = place == 2 and count - 9 < number < count - 2
             if trouble or luck < 0.03:
-                stage = NightStage.TEST if trouble else random.choice(list(FAULTS))
+                stage = NightlyStage.TEST if trouble else random.choice(list(FAULTS))
                 one = failed(profile, stage, stable=stables[profile], log=log)
             elif luck < 0.25 + 0.5 * (number % 6 == 0):
                 promote = random.random() < 0.8
@@ -151,7 +152,7 @@ def make_nights(
     return made
 
 
-def with_pruning(one: Night) -> Night:
+def with_pruning(one: NightlyRun) -> NightlyRun:
     """Afterwards old things went, and the locks were committed."""
     from dataclasses import replace
 

@@ -14,16 +14,16 @@ import pytest
 from imagebuilder.errors import HostError, WorkError
 from imagebuilder.lock.changes import PackageChange
 from imagebuilder.nightly.commit import commit_locks, render_message
-from imagebuilder.nightly.types import Ending, NightStage, ProfileNight
+from imagebuilder.nightly.types import Ending, NightlyStage, ProfileRun
 from imagebuilder.process import run
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not here")
 SECURE = PackageChange("openssl", "3.5.1-1", "3.5.1-2", security=True, suite="trixie-security")
-RX = ProfileNight(
-    "rx", Ending.PROMOTED, NightStage.PROMOTE, version="2", report="R1",
+RX = ProfileRun(
+    "rx", Ending.PROMOTED, NightlyStage.PROMOTE, version="2", report="R1",
     changes=(SECURE, PackageChange("less", "1", "2"), PackageChange("new", "", "1")),
 )  # fmt: skip
-OTHER = ProfileNight("other", Ending.UNCHANGED, NightStage.PLAN, version="1")
+OTHER = ProfileRun("other", Ending.UNCHANGED, NightlyStage.PLAN, version="1")
 Git = Callable[..., str]
 
 

@@ -15,7 +15,7 @@ from imagebuilder.errors import Fault
 from imagebuilder.lock.changes import PackageChange
 from imagebuilder.nightly.history import find_records
 from imagebuilder.nightly.page import render_index, render_month, render_night_page
-from imagebuilder.nightly.types import Ending, Night, NightStage
+from imagebuilder.nightly.types import Ending, NightlyRun, NightlyStage
 from tests.unit.nightly.samples import (
     FIRST,
     HOSTILE,
@@ -63,12 +63,12 @@ class Outline(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
-def index(nights: Sequence[Night], *, runs: bool = False) -> str:
+def index(nights: Sequence[NightlyRun], *, runs: bool = False) -> str:
     """The history of nights, newest first."""
     return render_index(nights, faults=(), months=(), runs=runs)
 
 
-def page(one: Night, *, runs: bool = False, logs: Mapping[int, str] | None = None) -> str:
+def page(one: NightlyRun, *, runs: bool = False, logs: Mapping[int, str] | None = None) -> str:
     """The page of a night."""
     return render_night_page(one, runs=runs, logs=logs or {}, boots={})
 
@@ -80,14 +80,14 @@ def without_legend(text: str) -> str:
     return before
 
 
-def every_page(one: Night) -> list[str]:
+def every_page(one: NightlyRun) -> list[str]:
     """All kinds of pages that show it."""
     return [page(one, logs={0: HOSTILE}), index([one]), render_month("2026-10", [one])]
 
 
-def hostile() -> Night:
+def hostile() -> NightlyRun:
     """Every text of it tries to be more than text."""
-    done = failed("rx7600xt", NightStage.TEST)
+    done = failed("rx7600xt", NightlyStage.TEST)
     for each in fields(done):
         if each.type == "str":
             object.__setattr__(done, each.name, HOSTILE)
@@ -100,7 +100,7 @@ def hostile() -> Night:
 
 
 @pytest.mark.parametrize("one", [hostile(), with_pruning(make_nights(9)[-1])], ids=["hostile", "9"])
-def test_pages_need_nothing_else_and_take_text_as_text(one: Night) -> None:
+def test_pages_need_nothing_else_and_take_text_as_text(one: NightlyRun) -> None:
     for text in every_page(one):
         outline = Outline(text)
         assert outline.open == []
@@ -132,7 +132,7 @@ def test_an_ending_is_told_in_words_and_in_colour() -> None:
         for ending in Ending
         if ending is not Ending.FAILED
     ]
-    text = index([night(*done, failed("broken", NightStage.PROVE), finished=False, planned=1)])
+    text = index([night(*done, failed("broken", NightlyStage.PROVE), finished=False, planned=1)])
     text = without_legend(text)
     for mark, word, tone in (
         ("=", "unchanged", "calm"),
@@ -145,7 +145,7 @@ def test_an_ending_is_told_in_words_and_in_colour() -> None:
 
 
 def test_a_night_that_runs_and_one_that_was_cut_off() -> None:
-    one = night(unchanged(), failed("rx7600xt", NightStage.BUILD), finished=False, planned=3)
+    one = night(unchanged(), failed("rx7600xt", NightlyStage.BUILD), finished=False, planned=3)
     runs, cut = Outline(page(one, runs=True)).text, Outline(page(one)).text
     assert "running: 2 of 5 profiles done, 1 failed" in runs
     assert "waiting" in runs
@@ -161,7 +161,9 @@ def test_a_night_that_runs_and_one_that_was_cut_off() -> None:
 
 
 def test_a_failure_is_told_with_where_what_hint_and_the_end_of_its_log() -> None:
-    one = night(failed("rx7600xt", NightStage.BUILD, stable="20261101-aa", log="/logs/1/build.log"))
+    one = night(
+        failed("rx7600xt", NightlyStage.BUILD, stable="20261101-aa", log="/logs/1/build.log")
+    )
     log = "".join(f"line {number}\n" for number in range(300)) + "ln: File exists\n"
     text = Outline(page(one, logs={0: log})).text
     for part in (
@@ -208,14 +210,16 @@ def test_a_boot_test_is_linked_where_it_is_kept() -> None:
 # --- what the history says
 
 
-def days(*endings: str, stables: str = "") -> list[Night]:
+def days(*endings: str, stables: str = "") -> list[NightlyRun]:
     """Nights of one profile, oldest first, by letter: u, f(resh), p, x (failed), c(ut off), -."""
     made = []
     for number, letter in enumerate(endings[0]):
         started = FIRST + timedelta(days=number)
         stable = stables[number] if stables else "1"
         if letter == "x":
-            made.append(night(failed("generic", NightStage.BUILD, stable=stable), started=started))
+            made.append(
+                night(failed("generic", NightlyStage.BUILD, stable=stable), started=started)
+            )
         elif letter == "c":
             cut = night(started=started, finished=False)
             made.append(replace(cut, planned=("generic",)))

@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 from imagebuilder.errors import HostError, InputError
-from imagebuilder.nightly.as_json import night_json, parse_night
 from imagebuilder.nightly.history import find_ids, load_nights, read_nights
 from imagebuilder.nightly.save import KEPT, save_night
-from imagebuilder.nightly.types import Ending, Night, NightStage
+from imagebuilder.nightly.types import NIGHTLY_RUN, Ending, NightlyRun, NightlyStage
 from imagebuilder.report.save import begin_report, save_report
 from imagebuilder.tree import make_tree
 from tests.unit.nightly.samples import FIRST, failed, make_nights, night, unchanged, with_pruning
@@ -31,9 +30,9 @@ DAY = timedelta(days=1)
 
 
 @pytest.mark.parametrize("one", [*make_nights(8), with_pruning(make_nights(3)[-1])])
-def test_a_night_is_read_as_it_was_written(one: Night) -> None:
-    text = json.dumps(night_json(one))
-    assert parse_night(json.loads(text)) == one
+def test_a_night_is_read_as_it_was_written(one: NightlyRun) -> None:
+    text = json.dumps(NIGHTLY_RUN.encode(one))
+    assert NIGHTLY_RUN.decode(json.loads(text), "night.json") == one
 
 
 @pytest.mark.parametrize(
@@ -44,7 +43,7 @@ def test_a_night_is_read_as_it_was_written(one: Night) -> None:
         (lambda v: v.pop("started"), "started: is missing"),
         (lambda v: v.update(started="yesterday"), "started: 'yesterday' is not a time in UTC"),
         (lambda v: v.update(failed=False), "failed: does not follow from the rest"),
-        (lambda v: v.update(surprise=1), "surprise: there is no such key"),
+        (lambda v: v.update(surprise=1), "surprise: unknown key"),
         (lambda v: v["profiles"][0].update(ending="perhaps"), r"profiles\[0\]\.ending"),
         (lambda v: v["profiles"][1]["seconds"].update(nap=1.0), r"profiles\[1\]\.seconds\.nap"),
         (lambda v: v["profiles"][0].update(size=-1), r"profiles\[0\]\.size"),
@@ -54,18 +53,20 @@ def test_a_night_is_read_as_it_was_written(one: Night) -> None:
 def test_a_damaged_night_is_refused_by_file_and_key(
     change: Callable[[dict[str, Any]], object], said: str
 ) -> None:
-    value = json.loads(json.dumps(night_json(night(unchanged(), failed("x", NightStage.TEST)))))
+    value = json.loads(
+        json.dumps(NIGHTLY_RUN.encode(night(unchanged(), failed("x", NightlyStage.TEST))))
+    )
     change(value)
     with pytest.raises(InputError, match=said) as caught:
-        parse_night(value, "there.json")
+        NIGHTLY_RUN.decode(value, "there.json")
     assert caught.value.faults[0].where == "there.json"
 
 
 def test_a_night_from_before_a_field_was_added_is_read() -> None:
-    value = json.loads(json.dumps(night_json(night(unchanged()))))
+    value = json.loads(json.dumps(NIGHTLY_RUN.encode(night(unchanged()))))
     del value["planned"]
     del value["profiles"][0]["warnings"]
-    assert parse_night(value).profiles[0].ending is Ending.UNCHANGED
+    assert NIGHTLY_RUN.decode(value, "night.json").profiles[0].ending is Ending.UNCHANGED
 
 
 # --- the folder
@@ -78,7 +79,7 @@ def texts(folder: Path) -> dict[str, str]:
 
 
 def test_a_night_is_there_from_its_beginning_to_its_end(tmp_path: Path) -> None:
-    one = night(unchanged("a"), failed("b", NightStage.LOCK), unchanged("c"))
+    one = night(unchanged("a"), failed("b", NightlyStage.LOCK), unchanged("c"))
     for done in range(4):
         now = replace(one, finished=False, profiles=one.profiles[:done])
         page = save_night(now, tmp_path)
@@ -152,7 +153,7 @@ def test_the_history_shows_sixty_nights_and_months_have_the_others(tmp_path: Pat
     nights = [night(unchanged(), started=FIRST + n * DAY) for n in range(100)]
     (tmp_path / "nights").mkdir()
     for one in nights[:-1]:  # as so many nights would have left them, without their pages
-        text = json.dumps(night_json(one))
+        text = json.dumps(NIGHTLY_RUN.encode(one))
         (tmp_path / "nights" / f"{one.id}.json").write_text(text)
     save_night(nights[-1], tmp_path)
     text = (tmp_path / "index.html").read_text()
@@ -171,7 +172,7 @@ def test_the_history_shows_sixty_nights_and_months_have_the_others(tmp_path: Pat
 def test_a_clock_that_jumped_hides_no_night(tmp_path: Path) -> None:
     ahead = night(unchanged(), started=FIRST + 4000 * DAY)
     save_night(ahead, tmp_path)
-    now = night(failed("generic", NightStage.LOCK), started=FIRST)
+    now = night(failed("generic", NightlyStage.LOCK), started=FIRST)
     save_night(now, tmp_path)
     text = (tmp_path / "index.html").read_text()
     assert "<h1>Night of 2026-10-24</h1>" in text
@@ -195,7 +196,7 @@ def test_nights_are_kept_for_a_year(tmp_path: Path) -> None:
 def test_the_boot_test_of_a_release_is_kept_with_the_night(tmp_path: Path) -> None:
     tree = make_tree(tmp_path / "tree")
     report = passed()
-    with begin_report(tree, report.profile, report.version, report.id) as staged:
+    with begin_report(tree, report.release, report.id) as staged:
         save_report(tree, report, staged)
     done = replace(
         unchanged(report.profile), ending=Ending.FRESH, version=report.version, report=report.id
@@ -211,7 +212,7 @@ def test_the_boot_test_of_a_release_is_kept_with_the_night(tmp_path: Path) -> No
 
 
 def test_a_log_beside_the_record_is_shown_and_linked(tmp_path: Path) -> None:
-    one = night(failed("generic", NightStage.BUILD))
+    one = night(failed("generic", NightlyStage.BUILD))
     log = tmp_path / "nights" / f"{one.id}.generic.log"
     log.parent.mkdir()
     log.write_text("<b>what it said</b>\n")

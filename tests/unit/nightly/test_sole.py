@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError
-from imagebuilder.locks import held
-from imagebuilder.nightly.sole import sole_night, sweep_leftovers
+from imagebuilder.locks import file_lock
+from imagebuilder.nightly.sole import single_run, sweep_leftovers
 from imagebuilder.settings import Settings
 from imagebuilder.tree import make_tree
 
 
 def test_the_second_is_told_of_the_first(tmp_path: Path) -> None:
-    second = sole_night(tmp_path, "B")
+    second = single_run(tmp_path, "B")
     first = f"night A, process {os.getpid()}"
-    with sole_night(tmp_path, "night A"), pytest.raises(HostError, match=first):
+    with single_run(tmp_path, "night A"), pytest.raises(HostError, match=first):
         second.__enter__()
-    with sole_night(tmp_path, "B"):
+    with single_run(tmp_path, "B"):
         assert (tmp_path / "locks/nightly").read_text().startswith("B, process")
 
 
@@ -38,7 +38,7 @@ def test_what_killed_commands_left_goes_and_nothing_else(tmp_path: Path) -> None
     for path in (dead, *kept):
         path.write_text("")
     busy = tmp_path / "state/work/living/.owned"
-    with held(busy):
+    with file_lock(busy):
         sweep_leftovers(settings, tree)
     assert not any(path.exists() for path in (*gone, dead))
     assert all(path.exists() for path in (*kept, busy))

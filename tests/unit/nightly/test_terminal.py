@@ -9,21 +9,24 @@ from pathlib import Path
 from imagebuilder.errors import Fault
 from imagebuilder.lock.changes import PackageChange
 from imagebuilder.nightly.terminal import render_lines
-from imagebuilder.nightly.types import Ending, Night, NightStage, ProfileNight, Pruned
+from imagebuilder.nightly.types import Ending, NightlyRun, NightlyStage, ProfileRun, Pruned
 
-GOOD = ProfileNight(
-    "rx", Ending.PROMOTED, NightStage.PROMOTE, {NightStage.BUILD: 61.0}, version="2", previous="1",
+GOOD = ProfileRun(
+    "rx", Ending.PROMOTED, NightlyStage.PROMOTE, {NightlyStage.BUILD: 61.0},
+    version="2", previous="1",
     changes=(PackageChange("a", "1", "2", security=True), PackageChange("b", "1", "2")),
     published=12_000_000,
 )  # fmt: skip
-BAD = ProfileNight(
-    "l40s", Ending.FAILED, NightStage.TEST, version="3",
+BAD = ProfileRun(
+    "l40s", Ending.FAILED, NightlyStage.TEST, version="3",
     fault=Fault("l40s@3", "did not boot\nmore", "look at the console"),
 )  # fmt: skip
-NIGHT = Night("20261122T023000Z-1", "2026-11-22T02:30:00+00:00", "here", "0", 70.0, finished=True)
+NIGHT = NightlyRun(
+    "20261122T023000Z-1", "2026-11-22T02:30:00+00:00", "here", "0", 70.0, finished=True
+)
 
 
-def said(night: Night) -> list[str]:
+def said(night: NightlyRun) -> list[str]:
     text = render_lines(night, Path("/nights/index.html"), colour=False)
     return [" ".join(line.split()) for line in text.splitlines()]
 
@@ -48,7 +51,7 @@ def test_a_line_a_profile_and_what_needs_a_person() -> None:
 
 
 def test_a_night_without_news() -> None:
-    same = ProfileNight("rx", Ending.UNCHANGED, NightStage.PLAN, version="2", previous="2")
+    same = ProfileRun("rx", Ending.UNCHANGED, NightlyStage.PLAN, version="2", previous="2")
     assert said(replace(NIGHT, profiles=(same,)))[1:3] == [
         "rx unchanged 2 - - 0.0 s",
         "nothing changed upstream or in the recipes: 1 min 10 s",

@@ -35,14 +35,14 @@ DIGESTS = {
     "packages boot": "c59704f70525d6de",
     "initrd": "45725cfa1ab3f5fd",
     "packages gpu": "95e96f11e09c541a",
-    "build gpu modules": "2232a4471f10626e",
-    "prune": "acedfe194625d701",
-    "python gpu /opt/app": "7f39b2a0e6adc643",
-    "slim": "dd7309de28a98783",
-    "configure boot": "5cfd08d8bcf2e43a",
-    "configure gpu": "8dd015ef4ddfa483",
-    "ansible gpu site.yml": "96931e7830d25009",
-    "finalise": "6a00351953c9763b",
+    "build gpu modules": "7bcc55aa013f8a1d",
+    "prune": "66e85706461cac6e",
+    "python gpu /opt/app": "f8a9a5eb06212c9f",
+    "slim": "d79c669fadb744d2",
+    "configure boot": "bc72a675f94eb607",
+    "configure gpu": "12452afb706695e6",
+    "ansible gpu site.yml": "05f5cd1fa9914057",
+    "finalise": "4e26d3f7a32aa64c",
 }
 
 
@@ -73,7 +73,7 @@ def test_no_layer_has_another_name() -> None:
     world = everything()
     plan = make_plan(world.recipe, world.lock, layers=())
     assert {step.step.title: step.digest[:16] for step in plan.steps} == DIGESTS
-    assert plan.version == "20260921141320-19a5f526"
+    assert plan.version == "20260921141320-0ad550ff"
 
 
 def test_the_version_of_an_engine_names_the_layer() -> None:

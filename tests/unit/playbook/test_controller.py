@@ -77,7 +77,7 @@ def test_vars_beside_the_inventory_are_found(tmp_path: Path) -> None:
 
 
 def test_what_lands_in_the_root_is_a_program(tmp_path: Path) -> None:
-    make_inside(tmp_path, "p", "7.2")
+    make_inside(tmp_path, "p", "7.2", {"apt.conf": "x"})
     lines = (tmp_path / "shim").read_text().splitlines()
     assert lines[0] == "#!/usr/bin/python3 -IS"
     assert (tmp_path / "shim").stat().st_mode & 0o777 == 0o755

@@ -3,14 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import lzma
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from zstandard import ZstdCompressor
 
+from imagebuilder.image.proof import Finding
 from imagebuilder.proof.firmware import prove_firmware
-from imagebuilder.proof.types import Finding
+from imagebuilder.recipe.cards import find_chip
 from imagebuilder.recipe.expectations import Expectations
+from imagebuilder.recipe.types import Hardware
 from tests.unit.proof.trees import (
     KERNEL,
     Content,
@@ -24,6 +29,11 @@ from tests.unit.proof.trees import (
 )
 
 FOLDER = "/usr/lib/firmware"
+PACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    ".xz": lambda plain: lzma.compress(plain, check=lzma.CHECK_CRC32),
+    ".zst": ZstdCompressor().compress,
+}
 RADEON = ("1002:7480", "Radeon RX 7600 XT", "gfx1102")
 HALO = ("1002:1586", "Radeon 8060S", "gfx1151")
 NPU = ("1022:17f0", "XDNA 2", "")
@@ -53,7 +63,8 @@ def make(
         f"kernel/{name}.ko.xz": {"version": said} if isinstance(said, str) else {"firmware": said}
         for name, said in modules.items()
     }
-    files: dict[str, Content] = {f"{FOLDER}/{name}{ending}": b"firmware" for name in there}
+    content = PACKERS[ending](b"firmware")
+    files: dict[str, Content] = {f"{FOLDER}/{name}{ending}": content for name in there}
     make_tree(path, {**kernel_files(infos), **files})
     return path
 
@@ -122,7 +133,7 @@ def test_a_driver_that_is_older_than_the_chip(tmp_path: Path) -> None:
 
 
 def test_an_older_file_stands_in_for_a_newer(tmp_path: Path) -> None:
-    names = ("amdnpu/17f0_11/npu_7.sbin", "amdnpu/17f0_11/npu.sbin", "amdnpu/17f0_10/npu.sbin")
+    names = ("amdnpu/17f0_11/npu_7.sbin", "amdnpu/17f0_11/npu.sbin", "amdnpu/17f0_20/npu.sbin")
     make(tmp_path, names[1:2], amdxdna=names)
     found = prove(tmp_path, NPU)
     assert faults(found) == []
@@ -169,13 +180,50 @@ def test_a_kernel_that_cannot_unpack(tmp_path: Path) -> None:
     assert len(faults(prove(tmp_path, RADEON))) == 1
 
 
+def test_a_file_that_the_driver_does_without(tmp_path: Path) -> None:
+    names = tuple(
+        f"amdgpu/{name}.bin"
+        for name in (
+            "gc_11_0_0_me",
+            "gc_11_0_0_mes",
+            "gc_11_0_0_mes_2",
+            "gc_11_0_0_imu_kicker",
+            "gc_11_0_0_toc",
+            "psp_13_0_0_sos",
+        )
+    )
+    xtx = ("1002:744c", "Radeon RX 7900 XTX", "gfx1100")
+    make(tmp_path / "debian", [names[0], names[2], names[5]], amdgpu=names)
+    found = prove(tmp_path / "debian", xtx)
+    assert faults(found) == warnings(found) == []
+    assert any("fw_load_type=3" in finding.what for finding in found)
+    # The board of 744b asks for its own file; and what every board asks for is not spared.
+    [fault] = faults(prove(tmp_path / "debian", ("1002:744b", "Radeon PRO W7900D", "gfx1100")))
+    assert "gc_11_0_0_imu_kicker.bin" in fault
+    make(tmp_path / "bad", names[2:5], amdgpu=names)
+    [fault] = faults(prove(tmp_path / "bad", xtx))
+    assert "gc_11_0_0_me.bin" in fault
+    assert "toc" not in fault
+
+
 def test_a_chip_that_is_not_known(tmp_path: Path) -> None:
     make(tmp_path, OF_OTHERS, amdgpu=OF_OTHERS)
-    other = ("1002:744c", "Radeon RX 7900 XTX", "gfx1100")
-    found = prove(tmp_path, other)
-    assert faults(found) == []
-    assert warnings(found) == ["which firmware 1002:744c (Radeon RX 7900 XTX) needs is not known"]
-    assert warnings(prove(tmp_path, other, firmware=("amdgpu/gc_11_0_3_*",))) == []
+    other = Hardware("1002:ffff", "Radeon of 2040", "gfx1100")
+    found = list(prove_firmware(subject(tmp_path, hardware=[other])))
+    assert faults(found) == ["which firmware 1002:ffff (Radeon of 2040) needs is not known"]
+    known = replace(other, assume="a sample of the vendor's")
+    assumed = list(prove_firmware(subject(tmp_path, hardware=[known])))
+    assert faults(assumed) == []
+    [warning] = warnings(assumed)
+    assert warning == "assumed, not proved: 1002:ffff (Radeon of 2040): a sample of the vendor's"
+    # What the project itself says of a card goes before what ships.
+    chip = find_chip("1002:747e")
+    assert chip is not None
+    own = Hardware("1002:ffff", "mine", "gfx1101", chip=replace(chip, pci="1002:ffff"))
+    assert faults(prove_firmware(subject(tmp_path, hardware=[own]))) == []
+    (tmp_path / FOLDER.strip("/") / OF_OTHERS[0]).unlink()
+    [fault] = faults(prove_firmware(subject(tmp_path, hardware=[own])))
+    assert "1002:ffff" in fault
 
 
 def test_what_overlays_ask_for(tmp_path: Path) -> None:

@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
 import pytest
 
 from imagebuilder.errors import WorkError
-from imagebuilder.proof.as_json import parse_proof, proof_json
-from imagebuilder.proof.terminal import MATRIX_HEAD, matrix_row, render_proof
-from imagebuilder.proof.types import (
+from imagebuilder.image.proof import (
     Answer,
     Evidence,
     Finding,
@@ -20,7 +17,10 @@ from imagebuilder.proof.types import (
     Question,
     Result,
     check_proved,
+    proof_json,
 )
+from imagebuilder.image.types import decode_image, encode_image
+from imagebuilder.proof.terminal import MATRIX_HEAD, matrix_row, render_proof
 from tests.images import IMAGE
 
 FACT = Finding(
@@ -34,8 +34,8 @@ FAULT = Finding(
     tuple(Evidence(f"/lib/{n}.so", ".hip_fatbin", said="gfx1102") for n in range(8)),
     "use Vulkan",
 )
-GOOD = Proof("p", "1", (Answer(Question.KERNEL, (FACT,), 1.5), Answer(Question.CODE, (WARNING,))))
-BAD = Proof("p", "1", (Answer(Question.KERNEL, (FACT,)), Answer(Question.CODE, (WARNING, FAULT))))
+GOOD = Proof("p@1", (Answer(Question.KERNEL, (FACT,), 1.5), Answer(Question.CODE, (WARNING,))))
+BAD = Proof("p@1", (Answer(Question.KERNEL, (FACT,)), Answer(Question.CODE, (WARNING, FAULT))))
 
 
 @pytest.mark.parametrize(
@@ -61,15 +61,16 @@ def test_one_fault_and_the_image_is_not_proved() -> None:
 
 @pytest.mark.parametrize("proof", [GOOD, BAD])
 def test_a_manifest_gives_back_what_was_proved(proof: Proof) -> None:
-    text = json.dumps(proof_json(proof, timed=False))
+    text = encode_image(replace(IMAGE, proof=proof))
     assert "seconds" not in text
-    again = parse_proof(replace(IMAGE, profile="p", proof=json.loads(text)))
+    again = decode_image(text, "p@1").proof
     assert again is not None
+    assert again.faults == proof.faults
     assert proof_json(again, timed=False) == proof_json(proof, timed=False)
 
 
 def test_a_manifest_from_before_has_no_proof() -> None:
-    assert parse_proof(IMAGE) is None
+    assert decode_image(encode_image(IMAGE), "p@1").proof is None
 
 
 def test_text_has_the_fault_first_with_evidence_and_hint() -> None:

@@ -7,20 +7,24 @@ import gzip
 import lzma
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import zstandard
+from pydantic import JsonValue
 
+from imagebuilder.image.proof import Finding, Level
+from imagebuilder.image.types import ImageLayer, ImageWheel
 from imagebuilder.process import Completed
-from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.types import Finding, Level
-from imagebuilder.recipe.engines import load_engines
+from imagebuilder.proof.provenance.types import Provenance
+from imagebuilder.proof.subject import Subject, untraced
+from imagebuilder.recipe.engines import Engines, load_engines
 from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.types import Hardware
 from imagebuilder.root import Root
 from tests.fixtures import elf as fixtures
+from tests.images import IMAGE
 from tests.workshop import SHIPPED_OVERLAYS
 
 KERNEL = "7.2.6+deb14-amd64"
@@ -97,26 +101,41 @@ def subject(
     hardware: Iterable[Hardware | tuple[str, str, str]] = (),
     expectations: Expectations | None = None,
     ask: Callable[..., Completed] | None = None,
-    **rest: Any,  # noqa: ANN401 - as many fields as Subject has
+    kernel: str = KERNEL,
+    cmdline: tuple[str, ...] = (),
+    wheels: Mapping[str, Mapping[str, str]] | None = None,
+    users: Mapping[str, Iterable[str]] | None = None,
+    engines: Engines | None = None,
+    trace: Callable[[], Provenance | None] = untraced,
+    **parts: Any,  # noqa: ANN401 - as many fields as Image has
 ) -> Subject:
     """A Subject about `root`; hardware may be (pci, name, target); `ask` a Sandbox, else one that
-    knows no command; `rest` are further fields of Subject.
+    knows no command; `wheels` versions by environment and name, `users` their groups, `engines`
+    those that overlays describe, else the shipped ones.
     """
-    given: dict[str, Any] = {
-        "profile": "fixture",
-        "version": "1",
-        "kernel": KERNEL,
-        "cmdline": (),
-        "packages": {},
-        "wheels": {},
-        "engines": load_engines(SHIPPED_OVERLAYS, ("llama-cpp", "vllm")),
+    declared: dict[str, JsonValue] = {
+        name: [1000, "/nonexistent", "/bin/sh", [*groups]] for name, groups in (users or {}).items()
     }
-    return Subject(
-        root=root if isinstance(root, Root) else Root(root),
+    image = replace(
+        IMAGE,
         hardware=tuple(h if isinstance(h, Hardware) else Hardware(*h) for h in hardware),
         expectations=expectations or Expectations(),
-        ask=ask or Sandbox(),
-        **(given | rest),
+        kernel=replace(IMAGE.kernel, release=kernel),
+        boot=replace(IMAGE.boot, cmdline=cmdline),
+        wheels=tuple(
+            ImageWheel(name, version, "", path)
+            for path, versions in (wheels or {}).items()
+            for name, version in versions.items()
+        ),
+        layers=(ImageLayer("configure", "", {"users": declared}, 0, 0),),
+        **parts,
+    )
+    return Subject(
+        image,
+        root if isinstance(root, Root) else Root(root),
+        ask or Sandbox(),
+        load_engines(SHIPPED_OVERLAYS, ("llama-cpp", "vllm")) if engines is None else engines,
+        trace,
     )
 
 

@@ -10,16 +10,18 @@ import pytest
 
 from imagebuilder.errors import InputError
 from imagebuilder.recipe.load import load_recipe
+from imagebuilder.recipe.types import Recipe
 from imagebuilder.settings import Settings
 from tests.unit.recipe.conftest import Project
 
 SHIPPED = Path(__file__).parents[3]
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJt6Tr9NVdSbpOyNCbLStsmOHO3rBIAZTTIPpDFoXy0x a@b"
+NAVI_31 = "hardware: [{pci: '1002:744c', name: Navi 31, target: gfx1100}]\n"
 DEBIAN = ["803", "900", "906", "908", "90a", "1010", "1030", "1100", "1101", "1102"]
 
 
-def faults_of(profile: str, folder: Path, variables: str, more: str = "") -> str:
-    """What is wrong with a shipped profile, changed; "" if nothing is."""
+def recipe_of(profile: str, folder: Path, variables: str, more: str = "") -> Recipe:
+    """A shipped profile, changed.  Raises InputError."""
     site = folder / "site.yaml"
     site.write_text(f"ssh-keys: ['{KEY}']\n")
     project = folder / "project"
@@ -32,8 +34,13 @@ def faults_of(profile: str, folder: Path, variables: str, more: str = "") -> str
         f"description: A variant of {profile}\nextends: {profile}\nvars: {{{variables}}}\n{more}"
     )
     settings = Settings(project, folder / "state", folder / "cache", site)
+    return load_recipe("p", settings, env={"HOME": str(folder)})
+
+
+def faults_of(profile: str, folder: Path, variables: str, more: str = "") -> str:
+    """What is wrong with a shipped profile, changed; "" if nothing is."""
     try:
-        load_recipe("p", settings, env={"HOME": str(folder)})
+        recipe_of(profile, folder, variables, more)
     except InputError as error:
         return str(error)
     return ""
@@ -48,7 +55,9 @@ def faults_of(profile: str, folder: Path, variables: str, more: str = "") -> str
     ],
 )
 def test_what_the_source_has_code_for_is_no_fault(variables: str, tmp_path: Path) -> None:
-    assert faults_of("ryzen-ai-max", tmp_path, variables) == ""
+    npu = NAVI_31.replace("}]", "}, {card: XDNA 2 NPU}]")
+    card = "" if "vulkan" in variables else npu
+    assert faults_of("ryzen-ai-max", tmp_path, variables, card) == ""
 
 
 def test_debians_rocm_has_no_code_for_gfx1151(tmp_path: Path) -> None:
@@ -79,11 +88,22 @@ def test_a_vendors_key_that_is_not_there_is_told_with_its_fingerprint(tmp_path: 
     assert "CA8BB4727A47B4D09B4EE8969386B48A1A693C5C" in said
 
 
-def test_two_vendors_of_accelerators_exclude_each_other(tmp_path: Path) -> None:
-    said = faults_of("a770", tmp_path, "gfx_target: gfx1102", "overlays: [amdgpu-rocm]\n")
-    assert "conflicts with" in said
-    assert "intel-level-zero" in said
-    assert "leave one of them out" in said
+def test_two_vendors_in_one_image_keep_the_vulkan_of_both(tmp_path: Path) -> None:
+    cards = "hardware: [{card: Arc A770}, {card: Radeon RX 7600 XT}]\n"
+    given = "gfx_target: gfx1102"
+    recipe = recipe_of("a770", tmp_path, given, f"overlays: [amdgpu-rocm]\n{cards}")
+    pruned = {glob for overlay in recipe.overlays for glob in overlay.prune}
+    assert "/usr/share/vulkan/icd.d/[!ri]*.json" in pruned
+    assert "/usr/share/vulkan/icd.d/[!ir]*.json" in pruned
+    assert not {glob for glob in pruned if "[!r]" in glob or "[!i]" in glob}
+
+
+def test_vendors_that_need_different_bases_exclude_each_other(tmp_path: Path) -> None:
+    given = "cuda_target: sm_89, nvidia_source: vendor"
+    cards = "hardware: [{card: Arc A770}, {card: L40S}]\n"
+    said = faults_of("a770", tmp_path, given, f"overlays: [nvidia-cuda-12.8]\n{cards}")
+    assert "which has no Level Zero driver for Intel graphics" in said
+    assert "make a profile for the cards of each vendor" in said
 
 
 def test_a_target_is_judged_only_where_it_is_used(project: Project) -> None:

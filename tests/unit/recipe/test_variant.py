@@ -6,8 +6,9 @@ from __future__ import annotations
 import pytest
 
 from imagebuilder.errors import InputError
+from imagebuilder.package_managers import ENGINES
 from imagebuilder.recipe.find import find_profiles
-from imagebuilder.recipe.variant import ENGINES, choose_profile, offer_profiles
+from imagebuilder.recipe.variant import choose_profile, offer_profiles
 from tests.unit.recipe.conftest import HERE, Project
 
 TRIXIE = (HERE / "base" / "debian-trixie.yaml").read_text()

@@ -16,7 +16,6 @@ import pytest
 
 from imagebuilder.cli.report import write_whole
 from imagebuilder.errors import InputError, WorkError
-from imagebuilder.report.as_json import parse_report, report_json
 from imagebuilder.report.junit import render_junit
 from imagebuilder.report.page import render_page
 from imagebuilder.report.save import (
@@ -30,8 +29,8 @@ from imagebuilder.report.save import (
 )
 from imagebuilder.report.standing import State, find_standing
 from imagebuilder.report.terminal import render_report
-from imagebuilder.report.types import Report
-from imagebuilder.tree import Tree, make_tree
+from imagebuilder.report.types import REPORT, Report
+from imagebuilder.tree import ReleaseName, Tree, make_tree
 from tests.unit.report.samples import (
     DIGESTS,
     NO_EXPORT,
@@ -57,7 +56,7 @@ def tree(tmp_path: Path) -> Tree:
 
 def keep(tree: Tree, made: Report) -> Path:
     """Save a report; its folder."""
-    with begin_report(tree, made.profile, made.version, made.id) as staged:
+    with begin_report(tree, made.release, made.id) as staged:
         (staged / "console-gate-1.log").write_text("1.0 one\n2.0 two\n")
         return save_report(tree, made, staged)
 
@@ -68,9 +67,9 @@ def keep(tree: Tree, made: Report) -> Path:
 @pytest.mark.parametrize("sample", SAMPLES, ids=lambda sample: sample.__name__)
 def test_a_report_is_read_as_it_was_written(sample: Callable[[], Report]) -> None:
     made = sample()
-    text = json.dumps(report_json(made))
-    assert report_json(parse_report(json.loads(text))) == json.loads(text)
-    assert parse_report(json.loads(text)).failure == made.failure
+    text = json.dumps(REPORT.encode(made))
+    assert REPORT.encode(REPORT.decode(json.loads(text), "report.json")) == json.loads(text)
+    assert REPORT.decode(json.loads(text), "report.json").failure == made.failure
 
 
 @pytest.mark.parametrize(
@@ -91,19 +90,19 @@ def test_a_report_is_read_as_it_was_written(sample: Callable[[], Report]) -> Non
 def test_a_damaged_report_is_refused_by_file_and_key(
     change: Callable[[dict[str, Any]], object], said: str
 ) -> None:
-    value: dict[str, Any] = json.loads(json.dumps(report_json(passed())))
+    value: dict[str, Any] = json.loads(json.dumps(REPORT.encode(passed())))
     change(value)
     with pytest.raises(InputError, match=said) as caught:
-        parse_report(value, "there/report.json")
+        REPORT.decode(value, "there/report.json")
     assert caught.value.faults[0].where == "there/report.json"
     assert caught.value.faults[0].hint
 
 
 def test_a_report_from_before_it_was_told_where_layers_are_is_read() -> None:
-    value: dict[str, Any] = json.loads(json.dumps(report_json(passed())))
+    value: dict[str, Any] = json.loads(json.dumps(REPORT.encode(passed())))
     for made in value["trials"]:
         made["inference"].pop("placed")
-    assert parse_report(value).passed
+    assert REPORT.decode(value, "report.json").passed
 
 
 # --- in the tree
@@ -111,34 +110,34 @@ def test_a_report_from_before_it_was_told_where_layers_are_is_read() -> None:
 
 def test_a_report_is_there_when_all_of_it_is(tree: Tree) -> None:
     made = passed()
-    top = tree.reports(made.profile, made.version)
-    with begin_report(tree, made.profile, made.version, made.id) as staged:
+    top = tree.reports(made.release)
+    with begin_report(tree, made.release, made.id) as staged:
         (staged / "console.log").write_text("line\n")
-        assert find_reports(tree, made.profile, made.version) == ()
+        assert find_reports(tree, made.release) == ()
         folder = save_report(tree, made, staged)
-    assert find_reports(tree, made.profile, made.version) == (load_report(folder),)
+    assert find_reports(tree, made.release) == (load_report(folder),)
     assert read_logs(folder) == {"console.log": "line\n"}
     assert [path.name for path in top.iterdir() if path.name.startswith(".new")] == []
 
 
 def test_a_report_that_was_not_saved_leaves_nothing(tree: Tree) -> None:
-    with begin_report(tree, "generic", "1", "a") as staged:
+    with begin_report(tree, ReleaseName("generic", "1"), "a") as staged:
         assert staged.is_dir()
     assert not staged.exists()
-    assert find_reports(tree, "generic", "1") == ()
+    assert find_reports(tree, ReleaseName("generic", "1")) == ()
 
 
 def test_what_the_dead_left_goes_and_what_the_living_make_stays(tree: Tree) -> None:
-    top = tree.reports("generic", "1")
+    top = tree.reports(ReleaseName("generic", "1"))
     for name in (".new-dead", ".old-dead"):
         (top / name).mkdir(parents=True)
-    with begin_report(tree, "generic", "1", "a") as first:
-        with begin_report(tree, "generic", "1", "b"):
+    with begin_report(tree, ReleaseName("generic", "1"), "a") as first:
+        with begin_report(tree, ReleaseName("generic", "1"), "b"):
             assert first.is_dir()
         assert not (top / ".new-dead").exists()
         assert not (top / ".old-dead").exists()
     with pytest.raises(InputError, match="cannot name a report"):
-        begin_report(tree, "generic", "1", "../escape").__enter__()
+        begin_report(tree, ReleaseName("generic", "1"), "../escape").__enter__()
 
 
 def test_an_id_is_given_once(tree: Tree) -> None:
@@ -152,7 +151,7 @@ def test_old_reports_go_but_not_what_the_gate_goes_by(tree: Tree) -> None:
     first = keep(tree, passed("20260101T000000Z-1"))
     for number in range(12):
         keep(tree, replace(failed(f"20260102T0000{number:02}Z-1"), digests=OTHER))
-    ids = [made.id for made in find_reports(tree, first.parts[-3], first.parts[-2])]
+    ids = [made.id for made in find_reports(tree, ReleaseName(first.parts[-3], first.parts[-2]))]
     assert first.name in ids, "the newest that passed, and the only one of its bytes"
     assert len(ids) == 11
     assert "20260102T000000Z-1" not in ids
@@ -163,7 +162,7 @@ def test_a_damaged_file_hides_no_other_report(tree: Tree) -> None:
     (bad / "report.json").write_text((bad / "report.json").read_text()[:500])
     found = list_reports(tree, passed().profile)
     assert [made.id for made in found.reports] == [good.name]
-    assert [fault.where for fault in found.faults] == [f"{bad / 'report.json'}:13:14"]
+    assert [fault.where for fault in found.faults] == [f"{bad / 'report.json'}:13:20"]
     assert find_report(tree, passed().name).id == "a"
     with pytest.raises(InputError, match="no report has the id"):
         find_report(tree, passed().name, "zzz")

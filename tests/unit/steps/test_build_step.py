@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.families.apt.family import APT
 from imagebuilder.image.make import make_build
 from imagebuilder.image.sbom import SbomSubject, render_sbom
-from imagebuilder.lock.builds import every_package
+from imagebuilder.lock.builds import build_requests, every_package
 from imagebuilder.lock.types import (
     LockedBuild,
     LockedFile,
@@ -70,9 +71,33 @@ def digests(world: World) -> dict[str, str]:
 def test_builds_come_after_all_packages_and_before_anything_is_removed() -> None:
     titles = [link.step.title for link in make_links(*vars(with_build()).values())[0]]
     assert titles == [
-        "base debian-forky", "packages gpu", "packages app", "initrd", "build gpu modules",
+        "base debian-forky", "packages gpu", "packages app", "build gpu modules", "initrd",
         "prune", "configure app", "finalise",
     ]  # fmt: skip
+
+
+def test_what_the_initrd_is_made_from_is_built_before_it_and_nothing_else_is() -> None:
+    world = with_build()
+    gpu, app = world.recipe.overlays
+    base, first, last = world.lock.layers
+    nic = replace(world.recipe, overlays=(replace(gpu, initrd=True), app))
+    titles = [link.step.title for link in make_links(nic, world.lock)[0]]
+    assert titles[:5] == [
+        "base debian-forky", "packages gpu", "build gpu modules", "initrd", "packages app",
+    ]  # fmt: skip
+    later = replace(
+        world.recipe,
+        overlays=(replace(gpu, builds=(), initrd=True), replace(app, builds=gpu.builds)),
+    )
+    lock = replace(
+        world.lock, layers=(base, replace(first, builds=()), replace(last, builds=(LOCKED,)))
+    )
+    titles = [link.step.title for link in make_links(later, lock)[0]]
+    assert titles[:5] == [
+        "base debian-forky", "packages gpu", "initrd", "packages app", "build app modules",
+    ]  # fmt: skip
+    assert [request.layers for request in build_requests(nic)] == [2]
+    assert [request.layers for request in build_requests(later)] == [3]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +112,7 @@ def test_builds_come_after_all_packages_and_before_anything_is_removed() -> None
 def test_a_layer_is_named_by_what_it_was_built_from(changed: LockedBuild) -> None:
     before, after = digests(with_build()), digests(with_build(changed))
     same = {title for title in before if before[title] == after[title]}
-    assert same == {"base debian-forky", "packages gpu", "packages app", "initrd"}
+    assert same == {"base debian-forky", "packages gpu", "packages app"}
 
 
 def test_a_layer_is_named_by_its_program_and_environment() -> None:
@@ -125,7 +150,7 @@ def test_the_manifest_tells_what_was_built_from_and_gc_keeps_it() -> None:
 
 
 def test_the_sbom_tells_tools_and_sources_from_what_the_image_contains() -> None:
-    subject = SbomSubject("demo", "1", "d" * 64, 0, "debian", "forky")
+    subject = SbomSubject("demo", "1", "d" * 64, 0, APT, "debian", "forky")
     text = render_sbom(subject, [replace(GCC, name="driver", sha256="9" * 64)], builds=[LOCKED])
     document = json.loads(text)
     names = {entry["SPDXID"]: entry["name"] for entry in document["packages"]}

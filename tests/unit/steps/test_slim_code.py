@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.elf import Elf, read_elf
 from imagebuilder.process import run
 from imagebuilder.slim.code import slim_code
 from imagebuilder.slim.compact import plan_layout, write_compact
 from imagebuilder.slim.compare import differences
-from imagebuilder.slim.elf import Elf, read_elf
 from imagebuilder.slim.fatbin import Fatbin, read_fatbin
 from imagebuilder.slim.types import Kept, SlimChange, SlimError, SlimOrder
 from tests.fixtures.elf import compress_bundle
@@ -64,7 +64,7 @@ def look(path: Path, bundles: int = 3) -> tuple[list[dict[str, str]], bytes]:
 
 def read(content: bytes) -> tuple[Elf, Fatbin]:
     """A library with its fat binary."""
-    elf = read_elf(memoryview(content))
+    elf = read_elf(content)
     assert elf is not None
     fatbin = read_fatbin(elf)
     assert fatbin is not None

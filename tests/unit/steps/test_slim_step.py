@@ -52,7 +52,7 @@ def test_a_device_that_is_not_known_keeps_firmware_from_being_removed() -> None:
     (fault,) = caught.value.faults
     assert "Radeon of 2040 (1002:ffff)" in fault.what
     assert fault.where == "recipes/demo.yaml"
-    assert "chips.py" in fault.hint
+    assert "hardware/NAME.yaml" in fault.hint
     assert slim_step(recipe(Slim(code=("gfx2040",)), hardware=(STRANGE,)), 1) is not None
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.image.proof import Finding
 from imagebuilder.proof.code.prove import prove_code
 from imagebuilder.proof.code.types import in_order
-from imagebuilder.proof.types import Finding
 from imagebuilder.recipe.expectations import Code, Expectations
 from tests.fixtures.elf import (
     PAGE,

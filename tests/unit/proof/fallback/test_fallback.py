@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.image.proof import Finding
 from imagebuilder.process import Completed
 from imagebuilder.proof.fallback.prove import prove_fallback
 from imagebuilder.proof.python.ask import MARK
-from imagebuilder.proof.types import Finding
 from imagebuilder.recipe.expectations import Expectations, ExpectedEngine, PythonWorks
 from tests.unit.proof.trees import Link, Program, Sandbox, facts, faults, make_tree
 from tests.unit.proof.trees import subject as make_subject

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from imagebuilder.image.proof import Finding
 from imagebuilder.proof.kernel.modules import Kernel, read_module
 from imagebuilder.proof.kernel.prove import prove_kernel
 from imagebuilder.proof.kernel.settings import read_settings
-from imagebuilder.proof.types import Finding
 from imagebuilder.recipe.expectations import Expectations
 from tests.unit.proof.trees import (
     KERNEL,
@@ -139,6 +139,13 @@ def test_one_module_of_the_tree_with_another_vermagic(tmp_path: Path) -> None:
     assert found.evidence[0].symbol == "vermagic"
 
 
+def shipped_by(package: str, sums: str) -> dict[str, str]:
+    """What dpkg records of a package with these md5sums."""
+    listed = "".join(f"/{line.partition('  ')[2]}\n" for line in sums.splitlines())
+    info = f"/var/lib/dpkg/info/{package}"
+    return {f"{info}.md5sums": sums, f"{info}.list": f"/.\n{listed}"}
+
+
 def test_what_the_kernels_package_shipped_is_not_read(tmp_path: Path) -> None:
     many: dict[str, Info] = {f"kernel/m{number}.ko": {} for number in range(100)}
     files = kernel_files(many)
@@ -148,7 +155,7 @@ def test_what_the_kernels_package_shipped_is_not_read(tmp_path: Path) -> None:
         for path, content in files.items()
         if isinstance(content, bytes)
     )
-    make_tree(tmp_path, {f"/var/lib/dpkg/info/linux-modules-{KERNEL}.md5sums": sums})
+    make_tree(tmp_path, shipped_by(f"linux-modules-{KERNEL}", sums))
     said = facts(prove(tmp_path))
     assert any("byte for byte" in fact for fact in said), said
     # One that was changed afterwards is read, although the package had one of that name.
@@ -164,7 +171,7 @@ def test_md5sums_of_another_package_prove_nothing(tmp_path: Path) -> None:
     content = files[f"{FOLDER}/kernel/nvidia.ko"]
     assert isinstance(content, bytes)
     sums = f"{hashlib.md5(content).hexdigest()}  usr/lib/modules/{KERNEL}/kernel/nvidia.ko\n"
-    make_tree(tmp_path, {f"/var/lib/dpkg/info/linux-modules-nvidia-570-{KERNEL}.md5sums": sums})
+    make_tree(tmp_path, shipped_by(f"linux-modules-nvidia-570-{KERNEL}", sums))
     assert len(faults(prove(tmp_path))) == 1
 
 

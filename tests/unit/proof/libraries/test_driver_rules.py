@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.image.proof import Finding
 from imagebuilder.proof.libraries.driver_rules import prove_driver
-from imagebuilder.proof.types import Finding
 from imagebuilder.recipe.expectations import Expectations
 from tests.fixtures.elf import make_elf, make_module
 from tests.unit.proof.trees import KERNEL, Link, facts, faults, make_tree, subject, warnings

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.image.proof import Finding
+from imagebuilder.image.types import ImageSource
 from imagebuilder.process import Completed, run
 from imagebuilder.proof.libraries.prove import parse_loads, prove_libraries
-from imagebuilder.proof.types import Finding
 from imagebuilder.recipe.expectations import Code, Expectations, ExpectedEngine, PythonWorks
 from tests.fixtures.elf import AARCH64, LOADER, make_elf
 from tests.unit.proof.trees import Link, facts, faults, make_tree, subject, warnings
@@ -312,7 +313,8 @@ def test_complaints_of_the_loader() -> None:
 
 def test_what_stands_in_for_a_vendor_is_told(tmp_path: Path) -> None:
     root = make_tree(tmp_path, {"/lib": Link("usr/lib"), **GOOD})
-    asked = subject(root, ask=OnHost(tmp_path), stand_ins={"nvidia": "a fixture of the tests"})
+    source = ImageSource("nvidia", "", (), 0, "", "", "", "a fixture of the tests")
+    asked = subject(root, ask=OnHost(tmp_path), sources=(source,))
     found = list(prove_libraries(asked))
     assert faults(found) == []
     assert warnings(found) == ["packages of nvidia are not from the vendor: a fixture of the tests"]

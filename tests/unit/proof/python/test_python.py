@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.image.proof import Finding
 from imagebuilder.process import Completed, Word, run
 from imagebuilder.proof.python.ask import MARK
 from imagebuilder.proof.python.environment import PROGRAM, EnginePlatform, read_environment
 from imagebuilder.proof.python.prove import prove_python, runs_forward, runs_natively
-from imagebuilder.proof.types import Finding
 from imagebuilder.recipe.expectations import Expectations, PythonWorks
 from tests.unit.proof.trees import Link, Program, Sandbox, facts, faults, make_tree, warnings
 from tests.unit.proof.trees import subject as make_subject

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a release is tested on: `imagebuilder serve` in a room, on the published files themselves.
+
+The server's tree is a view that only the room sees: nodes, channels and reports of its own, and in
+it the real folders of the release and of the roots, bound read-only.  Nothing is copied, and what
+runs on the real tree, such as another `imagebuilder serve`, is not disturbed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.boot.lab import BRIDGE, SERVER, Lab, lab, plug
+from imagebuilder.boot.login import make_key
+from imagebuilder.boot.machine import Nic
+from imagebuilder.errors import HostError, WorkError
+from imagebuilder.nodes.identity import MACHINE_ID, PUBLIC
+from imagebuilder.program import Program
+from imagebuilder.tree import CANDIDATE, ReleaseName, Tree, make_tree
+
+VIEW = "/run/netboot"
+START_SECONDS = 90
+OWN = "own"
+# Binds what exists already and never changes.  Read-only takes a second step (mount(8)).
+MOUNTS = """\
+view=$1 release=$2 roots=$3 name=$4
+mkdir {view}
+mount --bind "$view" {view}
+bind() { mount --bind "$1" "$2"; mount -o remount,bind,ro "$2"; }
+bind "$release" "{view}/http/releases/$name"
+bind "$roots" {view}/roots
+""".replace("{view}", VIEW)
+
+
+@dataclass(frozen=True)
+class Guest:
+    """A node of the test: its name, NIC and address."""
+
+    name: str
+    nic: Nic
+    address: str
+
+
+@dataclass(frozen=True)
+class BootServer:
+    """A room that serves one release to `guests`.
+
+    `view` is the server's tree as we see it, `key` lets root in on every guest.
+    """
+
+    lab: Lab
+    view: Tree
+    key: Path
+    guests: tuple[Guest, ...]
+    server: Program
+
+    def log(self, daemon: str) -> Path:
+        """The log of one of the server's daemons: dnsmasq, nginx, ganesha, rpcbind."""
+        return self.view.serve / "logs" / f"{daemon}.log"
+
+    def host_key(self, guest: Guest) -> str:
+        """The public host key that the server made for a guest."""
+        return (self.view.kept_node(guest.name) / PUBLIC).read_text()
+
+    def machine_id(self, guest: Guest) -> str:
+        """The machine-id that the server made for a guest."""
+        return (self.view.kept_node(guest.name) / MACHINE_ID).read_text().strip()
+
+    def ssh_words(self, guest: Guest) -> str:
+        """The command a person types to log in."""
+        words = self.lab.words(["ssh", "-F", self.lab.work / f"{guest.name}.ssh", guest.name])
+        return shlex.join(["sudo", *(os.fspath(word) for word in words)])
+
+
+def guests_of(many: int) -> tuple[Guest, ...]:
+    """That many nodes: gate-1 and so on."""
+    return tuple(
+        Guest(f"gate-{n}", Nic(f"tap{n}", f"52:54:00:9a:7e:{n:02x}"), f"10.77.0.{10 + n}")
+        for n in range(1, many + 1)
+    )
+
+
+@contextlib.contextmanager
+def boot_server(
+    tree: Tree,
+    release: ReleaseName,
+    work: Path,
+    *,
+    root: str,
+    nodes: int = 1,
+    cmdline: Sequence[str] = (),
+) -> Iterator[BootServer]:
+    """Serve `release` of `tree` in a room to that many nodes, which are not switched on.
+
+    `root` is the kind of root, `cmdline` more words for their kernels.  `work` is an empty folder.
+    Raises HostError when the host cannot, WorkError with what the server says.
+    """
+    guests = guests_of(nodes)
+    key = make_key(work)
+    view = make_view(work / "view", release, guests, key, root=root, cmdline=cmdline)
+    with lab(work, [guest.nic.tap for guest in guests]) as network:
+        name = f"{release.profile}/{release.version}"
+        folders = (view.path, tree.release(release), tree.roots)
+        network.run(["sh", "-euc", MOUNTS, "sh", *folders, name])
+        plug(network, [guest.nic.tap for guest in guests])
+        with serving(network) as server:
+            yield BootServer(network, view, key, guests, server)
+
+
+def make_view(
+    path: Path,
+    release: ReleaseName,
+    guests: Sequence[Guest],
+    key: Path,
+    *,
+    root: str,
+    cmdline: Sequence[str],
+) -> Tree:
+    """The tree of the test's server, but for the release and the roots."""
+    view = make_tree(path)
+    view.release(release).mkdir(parents=True)
+    link = view.channel(release.profile, CANDIDATE)
+    link.parent.mkdir()
+    link.symlink_to(f"../../http/releases/{release.profile}/{release.version}")
+    own = path / OWN / "root/.ssh"
+    own.mkdir(parents=True)
+    own.chmod(0o700)
+    (own / "authorized_keys").write_bytes(key.with_suffix(".pub").read_bytes())
+    view.nodes_file.write_text(render_nodes(release, guests, root, cmdline))
+    return view
+
+
+def render_nodes(
+    release: ReleaseName, guests: Sequence[Guest], root: str, cmdline: Sequence[str]
+) -> str:
+    """nodes.yaml of the test."""
+    lines = [
+        "defaults:",
+        f"  channel: {CANDIDATE}",
+        f"  root: {root}",
+        "  console: [ttyS0]",
+        f"  cmdline: [{', '.join(cmdline)}]",
+        "nodes:",
+    ]
+    for guest in guests:
+        lines += [
+            f"  {guest.name}:",
+            f'    macs: ["{guest.nic.mac}"]',
+            f"    profile: {release.profile}",
+            f"    address: {guest.address}",
+            f"    files: {OWN}",
+        ]
+    return "\n".join(lines) + "\n"
+
+
+@contextlib.contextmanager
+def serving(lab: Lab) -> Iterator[Program]:
+    """`imagebuilder serve` on the view.  Raises HostError with what it says when it cannot."""
+    argv = [
+        sys.executable, "-m", "imagebuilder.cli.main", "serve", "--tree", VIEW,
+        "--interface", BRIDGE, "--address", SERVER, "--nfs", "ganesha",
+    ]  # fmt: skip
+    with lab.program("serve", argv, dies_by="TERM") as server:
+        try:
+            server.wait_for(r"^Serving ", START_SECONDS)
+        except WorkError as error:
+            raise HostError(
+                f"the release cannot be served for the test: {error}",
+                hint="imagebuilder setup --boot installs what a test needs",
+            ) from error
+        yield server

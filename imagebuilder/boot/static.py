@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The static checks of an image of the store, or of a release as nodes are served it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from imagebuilder.boot.gate import choose_release, read_facts
+from imagebuilder.checks.facts import Facts
+from imagebuilder.checks.find import find_checks
+from imagebuilder.checks.run import run_static
+from imagebuilder.digest import Json
+from imagebuilder.image.types import read_image
+from imagebuilder.locks import file_lock
+from imagebuilder.process import check_tools
+from imagebuilder.report.types import Check, Outcome
+from imagebuilder.rights import check_root
+from imagebuilder.settings import Settings
+from imagebuilder.store.state import open_store
+from imagebuilder.store.workplace import new_id, workplace
+from imagebuilder.tree import Tree
+from imagebuilder.ui import StepLine, Ui, format_count
+
+
+@dataclass(frozen=True)
+class StaticResult:
+    """What the static checks of `name` (`profile@version`) found."""
+
+    name: str
+    checks: tuple[Check, ...]
+
+    def find(self, outcome: Outcome) -> list[Check]:
+        return [check for check in self.checks if check.outcome is outcome]
+
+    @property
+    def passed(self) -> bool:
+        """Whether none failed."""
+        return not self.find(Outcome.FAILED)
+
+    def as_json(self) -> dict[str, Json]:
+        """As a value for programs."""
+        checks: list[Json] = [{**asdict(check)} for check in self.checks]
+        return {"image": self.name, "ok": self.passed, "checks": checks}
+
+    def render(self) -> str:
+        """As text: those that failed or were skipped, with the reason, and the sum."""
+        lines: list[str] = []
+        for outcome in (Outcome.SKIPPED, Outcome.FAILED):
+            for check in self.find(outcome):
+                lines.append(f"{outcome.upper()} {check.title}")
+                lines.extend(f"    {line}" for line in check.message.splitlines())
+        counted = [(outcome, len(self.find(outcome))) for outcome in Outcome]
+        said = ", ".join(f"{many} {outcome}" for outcome, many in counted if many)
+        return "\n".join([*lines, f"{self.name}: {said}"])
+
+
+@contextmanager
+def telling(ui: Ui) -> Iterator[Callable[[Check], None]]:
+    """What hears of checks as they end: one step a group, and they come group by group."""
+    with ExitStack() as stack:
+        steps: dict[str, StepLine] = {}
+        outcomes: dict[str, list[Outcome]] = {}
+
+        def hear(check: Check) -> None:
+            if check.group not in steps:
+                stack.close()
+                steps[check.group] = stack.enter_context(ui.step(f"Checking {check.group}"))
+            so_far = outcomes.setdefault(check.group, [])
+            so_far.append(check.outcome)
+            failed = so_far.count(Outcome.FAILED)
+            words = format_count(len(so_far), "check")
+            steps[check.group].remark(words + (f", {failed} failed" if failed else ""))
+
+        yield hear
+
+
+def check_image(settings: Settings, name: str, ui: Ui, *, selection: str = "") -> StaticResult:
+    """Check an image of the store; `selection` is pytest's -k.
+
+    Raises InputError, HostError, WorkError.
+    """
+    check_host()
+    store = open_store(settings)
+    ref = store.image(name)
+    image = read_image(store, ref)
+    with (
+        file_lock(settings.state / "locks" / "gc", shared=True),
+        workplace(settings.state, new_id(f"check-{image.profile}")) as work,
+    ):
+        with ui.step("Checking out the image"):
+            store.checkout(ref.commit, work / "image")
+            store.checkout(image.root.commit, work / "root")
+        facts = Facts(
+            image,
+            vmlinuz=os.fspath(work / "image/vmlinuz"),
+            initrd=os.fspath(work / "image/initrd.img"),
+        )
+        files = find_checks(settings.find_overlays(), facts.image.overlays)
+        with telling(ui) as hear:
+            checks = run_static(
+                work / "root",
+                files,
+                facts,
+                work,
+                epoch=image.epoch,
+                selection=selection,
+                on_check=hear,
+            )
+    return StaticResult(image.name, checks)
+
+
+def check_published(
+    settings: Settings, tree: Tree, name: str, ui: Ui, *, selection: str = ""
+) -> StaticResult:
+    """Check the root of a release where it is served from; of a profile alone its candidate.
+
+    Raises InputError, HostError, WorkError.
+    """
+    check_host()
+    release = choose_release(tree, name)
+    with (
+        file_lock(tree.lock("gc"), shared=True),
+        workplace(tree.path, new_id(f"check-{release.profile}")) as work,
+    ):
+        facts = read_facts(tree, release)
+        files = find_checks(settings.find_overlays(), facts.image.overlays)
+        root, epoch = Path(facts.release), facts.image.epoch
+        with telling(ui) as hear:
+            checks = run_static(
+                root, files, facts, work, epoch=epoch, selection=selection, on_check=hear
+            )
+    return StaticResult(str(release), checks)
+
+
+def check_host() -> None:
+    """Raise HostError when no check can run here."""
+    check_root("checking an image, in a sandbox,")
+    check_tools("setpriv", "unshare", "nsenter", "timeout")

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running nodes: status, commands over ssh, power."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from imagebuilder.cli.context import Context, print_json, print_table, print_text
+from imagebuilder.cli.names import AsJson, TreeOption
+from imagebuilder.tree import DEFAULT_TREE
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from imagebuilder.fleet.verbs import Crew, NodeOutcome
+    from imagebuilder.nodes.types import Node
+    from imagebuilder.tree import Tree
+
+HEADERS = ("node", "state", "runs", "boots next", "")
+NODES = "Nodes: node1, node[0-31], @all, @GROUP, @LABEL, @profile:NAME, @all!node2."
+NodeSetArgument = Annotated[list[str], typer.Argument(metavar="NODES", help=NODES)]
+OptionalNodes = Annotated[
+    list[str] | None, typer.Argument(metavar="NODES", help=f"{NODES} [default: @all]")
+]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask before touching several groups.")]
+Force = Annotated[
+    bool, typer.Option("--force", help="Cut the power of nodes that do not shut down over ssh.")
+]
+Seconds = Annotated[
+    float, typer.Option("--timeout", min=1, help="Seconds to wait for each step of every node.")
+]
+
+
+def status(
+    context: typer.Context,
+    nodes: OptionalNodes = None,
+    tree: TreeOption = DEFAULT_TREE,
+    json: AsJson = False,
+) -> None:
+    """Show the state of nodes, as observed now. Exits with 1 unless all are ready.
+
+    Example: imagebuilder status @profile:rx7600xt
+    """
+    from imagebuilder.fleet.status import observe
+
+    del context
+    opened, chosen = open_nodes(tree, nodes or ["@all"])
+    states = observe(opened, chosen)
+    if json:
+        print_json([state.as_json() for state in states])
+    else:
+        rows = [
+            (s.node, s.condition.value, s.release or "-",
+             "the same" if s.next == s.release else s.next or "nothing", s.words)
+            for s in states
+        ]  # fmt: skip
+        print_table(rows, HEADERS, empty="no nodes")
+    if not all(state.ready for state in states):
+        raise typer.Exit(1)
+
+
+def run_on_nodes(
+    context: typer.Context,
+    words: Annotated[
+        list[str], typer.Argument(metavar="NODES -- COMMAND", help=f"{NODES} Then the command.")
+    ],
+    timeout: Annotated[
+        float | None, typer.Option(min=1, help="Seconds until a node is given up.")
+    ] = None,
+    tree: TreeOption = DEFAULT_TREE,
+    json: AsJson = False,
+) -> None:
+    """Run a command on nodes over ssh. Equal output is printed once, with the nodes that gave it.
+
+    Host keys are those that the tree knows. Exits with 1 unless it succeeded on every node.
+
+    Example: imagebuilder run @all -- uptime
+    """
+    from imagebuilder.fleet.ssh import group_output, run_on
+    from imagebuilder.fleet.status import addresses_of, last_seen
+
+    del context
+    nodes, script = split_command(words)
+    opened, chosen = open_nodes(tree, nodes)
+    places = addresses_of(chosen, {node.name: last_seen(opened, node) for node in chosen})
+    said = run_on(opened, chosen, places, script, timeout)
+    if json:
+        print_json([{"node": s.node, "status": s.status, "output": s.output} for s in said])
+    else:
+        for names, group in group_output(said):
+            print_text(render_group(names, len(group), group[0].status, group[0].output))
+    if not all(one.succeeded for one in said):
+        raise typer.Exit(1)
+
+
+def up(
+    context: typer.Context,
+    nodes: NodeSetArgument,
+    wait: Annotated[
+        bool, typer.Option("--wait/--no-wait", help="Wait until each node answers to ssh.")
+    ] = True,
+    timeout: Seconds = 900,
+    tree: TreeOption = DEFAULT_TREE,
+    json: AsJson = False,
+) -> None:
+    """Switch nodes on, and wait until each is ready.
+
+    Example: imagebuilder up node[0-3]
+    """
+    from imagebuilder.fleet.verbs import power_up
+
+    crew = make_crew(context, tree, nodes)
+    finish(power_up(crew, timeout if wait else 0), json=json)
+
+
+def down(
+    context: typer.Context,
+    nodes: NodeSetArgument,
+    yes: Yes = False,
+    force: Force = False,
+    timeout: Seconds = 180,
+    tree: TreeOption = DEFAULT_TREE,
+    json: AsJson = False,
+) -> None:
+    """Shut nodes down over ssh, and wait until they are off.
+
+    Example: imagebuilder down @all --yes
+    """
+    from imagebuilder.fleet.verbs import power_down
+
+    crew = make_crew(context, tree, nodes)
+    confirm("shut down", crew.nodes, yes=yes)
+    finish(power_down(crew, timeout, force=force), json=json)
+
+
+def restart(
+    context: typer.Context,
+    nodes: NodeSetArgument,
+    yes: Yes = False,
+    force: Force = False,
+    timeout: Seconds = 900,
+    tree: TreeOption = DEFAULT_TREE,
+    json: AsJson = False,
+) -> None:
+    """Reboot nodes over ssh, and wait until each answers again from a new boot.
+
+    Example: imagebuilder restart @gpu --yes
+    """
+    from imagebuilder.fleet.verbs import restart as restart_nodes
+
+    crew = make_crew(context, tree, nodes)
+    confirm("restart", crew.nodes, yes=yes)
+    finish(restart_nodes(crew, timeout, force=force), json=json)
+
+
+def open_nodes(tree: Path, words: Sequence[str]) -> tuple[Tree, tuple[Node, ...]]:
+    """The tree, and the nodes that were named.  Raises InputError."""
+    from imagebuilder.fleet.select import select_nodes
+    from imagebuilder.nodes.load import load_nodes
+    from imagebuilder.publish.find import open_tree
+
+    opened = open_tree(tree)
+    return opened, select_nodes(words, load_nodes(opened))
+
+
+def make_crew(context: typer.Context, tree: Path, words: Sequence[str]) -> Crew:
+    """The nodes with their power drivers.  Raises InputError for everything that is missing."""
+    from imagebuilder.fleet.power.choose import choose_drivers
+    from imagebuilder.fleet.status import addresses_of, last_seen
+    from imagebuilder.fleet.verbs import Crew
+
+    given: Context = context.obj
+    opened, chosen = open_nodes(tree, words)
+    places = addresses_of(chosen, {node.name: last_seen(opened, node) for node in chosen})
+    return Crew(opened, chosen, choose_drivers(chosen, places, os.environ), given.ui.note)
+
+
+def split_command(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Nodes and command; Typer gives both in one list, without the `--` between them.
+
+    Raises InputError when one of them is missing.
+    """
+    from imagebuilder.errors import InputError
+
+    count = len(sys.argv) - sys.argv.index("--") - 1 if "--" in sys.argv else 0
+    if not 0 < count < len(words):
+        raise InputError("no command", hint="imagebuilder run NODES -- COMMAND")
+    return words[:-count], words[-count:]
+
+
+def confirm(verb: str, nodes: Sequence[Node], *, yes: bool) -> None:
+    """Ask before more than one group is touched.  Raises InputError where nobody can answer."""
+    from imagebuilder.errors import InputError
+    from imagebuilder.fleet.select import fold
+
+    groups = sorted({node.group or "no group" for node in nodes})
+    if yes or len(groups) < 2:
+        return
+    names = fold(node.name for node in nodes)
+    question = f"{verb} {len(nodes)} nodes of {len(groups)} groups ({', '.join(groups)}): {names}?"
+    if not sys.stdin.isatty():
+        raise InputError(f"not confirmed: {question}", hint="--yes confirms it")
+    if not typer.confirm(question, err=True):
+        raise typer.Exit(1)
+
+
+def finish(outcomes: Sequence[NodeOutcome], *, json: bool) -> None:
+    """Print what became of each node, and end with 1 unless all is done."""
+    if json:
+        print_json([{"node": o.node, "done": o.done, "words": o.words} for o in outcomes])
+    else:
+        rows = [(o.node, "done" if o.done else "FAILED", o.words) for o in outcomes]
+        print_table(rows, ("node", "", ""), empty="no nodes")
+    if not all(outcome.done for outcome in outcomes):
+        raise typer.Exit(1)
+
+
+def render_group(names: str, count: int, status: int | None, output: str) -> str:
+    """As clush -b prints it: a rule, the nodes and how many, what they said."""
+    how = {0: "", None: ", time ran out"}.get(status, f", exit status {status}")
+    rule = "-" * 15
+    return f"{rule}\n{names} ({count}{how})\n{rule}\n{output}".rstrip("\n")

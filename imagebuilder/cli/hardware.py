@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cards: which are known, what is known of one, and which a machine has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from imagebuilder.cli.context import Context, print_json, print_table, print_text
+from imagebuilder.cli.names import AsJson
+
+if TYPE_CHECKING:
+    from imagebuilder.detect import Detected
+    from imagebuilder.recipe.chip import Chip
+
+hardware_app = typer.Typer(
+    name="hardware",
+    help="List known cards, show what one needs, and detect those of a machine.",
+    no_args_is_help=True,
+)
+HEADERS = ("PCI id", "card", "architecture", "target", "computes with", "Linux")
+
+
+@hardware_app.command("list")
+def hardware_list(
+    context: typer.Context,
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[WORD]...", help="List only cards that have all of these words."),
+    ] = None,
+    json: AsJson = False,
+) -> None:
+    """List the known cards, with the oldest Linux that has their driver.
+
+    Example: imagebuilder hardware list rx 9070
+    """
+    from imagebuilder.recipe.cards import load_cards
+
+    given: Context = context.obj
+    found = matching(list(load_cards(given.settings).chips.values()), words or [])
+    if json:
+        print_json([chip.as_json() for chip in found])
+        return
+    rows = [
+        (c.pci, c.name, c.architecture, c.target, ", ".join(c.computes), c.kernel) for c in found
+    ]
+    print_table(
+        rows, HEADERS, empty="no card has these words: describe yours in hardware/NAME.yaml"
+    )
+
+
+def matching(chips: list[Chip], words: list[str]) -> list[Chip]:
+    """The chips that have all words in their id, names, vendor, architecture or target."""
+    wanted = [word.casefold() for text in words for word in text.split()]
+
+    def text(chip: Chip) -> str:
+        parts = (chip.pci, chip.name, chip.vendor, chip.architecture, chip.target, chip.family)
+        return " ".join(parts).casefold()
+
+    return [chip for chip in chips if all(word in text(chip) for word in wanted)]
+
+
+@hardware_app.command("show")
+def hardware_show(
+    context: typer.Context,
+    card: Annotated[str, typer.Argument(help="PCI id, such as 1002:7550, or name of a card.")],
+    json: AsJson = False,
+) -> None:
+    """Show what a card needs, and where each fact is from.
+
+    Example: imagebuilder hardware show "Radeon RX 9070"
+    """
+    from imagebuilder.errors import InputError
+    from imagebuilder.recipe.cards import load_cards
+    from imagebuilder.recipe.validate import suggest
+
+    given: Context = context.obj
+    cards = load_cards(given.settings)
+    chip = cards.find(card) or cards.named(card)
+    if chip is None:
+        hint = suggest(card, [*cards.chips, *cards.names], closest=True)
+        raise InputError(
+            "no card has this PCI id or name",
+            where=card,
+            hint=hint or "imagebuilder hardware list shows every card",
+        )
+    print_json(chip.as_json()) if json else print_text(chip.render())
+
+
+@hardware_app.command("detect")
+def hardware_detect(
+    context: typer.Context,
+    host: Annotated[
+        str,
+        typer.Argument(metavar="[HOST]", help="Machine that ssh reaches. [default: this one]"),
+    ] = "",
+    write: Annotated[
+        str, typer.Option("--write", metavar="NAME", help="Write the recipe to recipes/NAME.yaml.")
+    ] = "",
+    json: AsJson = False,
+) -> None:
+    """Detect the accelerators of a machine and propose a recipe that can be built.
+
+    Example: imagebuilder hardware detect node3 --write node3
+    """
+    from imagebuilder.detect import ask_devices, detect, read_devices, write_recipe
+    from imagebuilder.errors import InputError
+
+    given: Context = context.obj
+    devices = ask_devices(host) if host else read_devices()
+    found = detect(host or "this machine", devices, given.settings)
+    if write and not found.recipe:
+        if found.refused:
+            raise InputError.of(found.refused)
+        raise InputError("has no card that is known", where=found.machine)
+    if write:
+        write_recipe(write, found.recipe, given.settings)
+    print_json(found.as_json()) if json else print_text(render_detected(found, write))
+
+
+def render_detected(found: Detected, written: str) -> str:
+    """What was detected, the recipe, and the next command."""
+    if not found.found:
+        return f"{found.machine} has no accelerator"
+    lines = [
+        f"{device.pci}  {chip.name if chip else 'not known: describe it in hardware/NAME.yaml'}"
+        for device, chip in found.found
+    ]
+    if found.recipe:
+        name = written or "NAME"
+        then = f"imagebuilder build {name}"
+        done = f"Wrote recipes/{name}.yaml; build it with: {then}"
+        offer = f"To write and build it: add --write {name}, then {then}"
+        lines += ["", found.recipe, done if written else offer]
+    elif found.refused:
+        lines += ["", "No recipe can be built:", *(str(fault) for fault in found.refused)]
+    return "\n".join(lines)

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From the PCI devices of a machine to a recipe for it: what is there, and what can be built."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from imagebuilder.digest import Json
+from imagebuilder.errors import Fault, HostError, InputError
+from imagebuilder.files import write_file
+from imagebuilder.process import run
+from imagebuilder.publish.transport.ssh import SSH_HINTS, SSH_OPTIONS, ssh_environment
+from imagebuilder.recipe.cards import Cards, load_cards
+from imagebuilder.recipe.chip import Chip
+from imagebuilder.recipe.load import load_recipe
+from imagebuilder.recipe.model_hardware import ProposalModel
+from imagebuilder.recipe.model_words import VarValue
+from imagebuilder.recipe.rules import NAME
+from imagebuilder.settings import Settings
+
+DEVICES = Path("/sys/bus/pci/devices")
+# PCI classes of display controllers and of processing accelerators (PCI Code and ID Assignment).
+ACCELERATORS = ("0x03", "0x12")
+# The same files there as read_devices() reads here.
+REMOTE = f"cd {DEVICES} && grep -s . */vendor */device */class"
+TARGET = "{target}"
+ONE_BASE = Fault(
+    "", "no base serves all of these cards", "make a profile for the cards of each vendor"
+)
+COMMON = ("netboot", "ssh", "compute-node")
+# So that a missing login key of the person is not held against a card.
+TRIAL_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJt6Tr9NVdSbpOyNCbLStsmOHO3rBIAZTTIPpDFoXy0x trial"
+
+
+@dataclass(frozen=True)
+class PciDevice:
+    """A device of a machine: where it is, its id (`1002:7480`) and its class (`0x030000`)."""
+
+    slot: str
+    pci: str
+    kind: str
+
+
+@dataclass(frozen=True)
+class Detected:
+    """What a machine has: `found` are accelerators with what is known of each, `recipe` the text
+    of one for all that are known ("" where none can be built), `refused` why the others cannot.
+    """
+
+    machine: str
+    found: tuple[tuple[PciDevice, Chip | None], ...]
+    recipe: str = ""
+    refused: tuple[Fault, ...] = ()
+
+    def as_json(self) -> dict[str, Json]:
+        """As a value for programs."""
+        return {
+            "machine": self.machine,
+            "devices": [
+                {
+                    "slot": device.slot,
+                    "pci": device.pci,
+                    "class": device.kind,
+                    "names": list(chip.names) if chip else [],
+                    "target": chip.target if chip else "",
+                }
+                for device, chip in self.found
+            ],
+            "recipe": self.recipe or None,
+            "refused": [str(fault) for fault in self.refused],
+        }
+
+
+def read_devices(folder: Path = DEVICES) -> tuple[PciDevice, ...]:
+    """The PCI devices of this machine."""
+    found = {
+        f"{path.name}/{name}": (path / name).read_text().strip()
+        for path in sorted(folder.glob("*"))
+        for name in ("vendor", "device", "class")
+        if (path / name).is_file()
+    }
+    return devices_of(found)
+
+
+def ask_devices(host: str) -> tuple[PciDevice, ...]:
+    """The PCI devices of another machine, by ssh.  Raises HostError."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.@:-]*", host):
+        raise InputError("is not the name of a machine", where=host, hint="write [USER@]HOST")
+    done = run(["ssh", *SSH_OPTIONS, "--", host, REMOTE], env=ssh_environment(), check=False)
+    lines = done.stdout.splitlines()
+    found = dict(line.strip().split(":0x", 1) for line in lines if ":0x" in line)
+    devices = devices_of({key: f"0x{value}" for key, value in found.items()})
+    if not devices:
+        said = done.stderr.strip()
+        hint = next(hint for words, hint in SSH_HINTS.items() if words in said)
+        raise HostError(said or f"has no {DEVICES}", where=host, hint=hint)
+    return devices
+
+
+def devices_of(files: Mapping[str, str]) -> tuple[PciDevice, ...]:
+    """Devices from the content of their files, `SLOT/vendor` and so on."""
+    slots = dict.fromkeys(key.rpartition("/")[0] for key in files)
+    return tuple(
+        PciDevice(slot, f"{vendor[2:6]}:{device[2:6]}", files.get(f"{slot}/class", ""))
+        for slot in slots
+        if (vendor := files.get(f"{slot}/vendor", "")) and (device := files.get(f"{slot}/device"))
+    )
+
+
+def detect(machine: str, devices: Sequence[PciDevice], settings: Settings) -> Detected:
+    """What the machine has and a recipe for it.  Raises InputError for a faulty hardware file."""
+    cards = load_cards(settings)
+    known = [(device, cards.find(device.pci)) for device in devices]
+    found = tuple(
+        (device, chip) for device, chip in known if chip or device.kind.startswith(ACCELERATORS)
+    )
+    chips = list(dict.fromkeys(chip.pci for _, chip in found if chip))
+    if not chips:
+        return Detected(machine, found)
+    recipe, refused = propose([cards.chips[pci] for pci in chips], cards, settings)
+    return Detected(machine, found, recipe, refused)
+
+
+def propose(
+    chips: Sequence[Chip], cards: Cards, settings: Settings
+) -> tuple[str, tuple[Fault, ...]]:
+    """The text of the first recipe for all `chips` that can be built; "" with every reason."""
+    refused = [ONE_BASE] if len(chips) > 1 and not any(proposals(chips, cards)) else []
+    for text in proposals(chips, cards):
+        faults = try_recipe(text, settings)
+        if not faults:
+            return text, ()
+        refused.extend(faults)
+    return "", tuple(dict.fromkeys(refused))
+
+
+def proposals(chips: Sequence[Chip], cards: Cards) -> Iterator[str]:
+    """Recipes for all `chips` together, best first, whether they can be built or not."""
+    families: dict[str, list[Chip]] = {}
+    for chip in chips:
+        families.setdefault(chip.family, []).append(chip)
+    ways = [cards.proposals.get(family, ()) for family in families]
+    for choice in itertools.product(*ways):
+        joined = join_proposals(list(zip(choice, families.values(), strict=True)))
+        if joined:
+            yield render_recipe(joined, chips)
+
+
+def join_proposals(
+    parts: Sequence[tuple[ProposalModel, Sequence[Chip]]],
+) -> ProposalModel | None:
+    """One proposal that is all of `parts`; None where they want different things."""
+    values: dict[str, VarValue] = {}
+    targets: dict[str, list[str]] = {}
+    for model, chips in parts:
+        for name, value in model.vars.items():
+            before = values.get(name)
+            if value == TARGET:
+                targets.setdefault(name, []).extend(chip.target for chip in chips)
+            elif isinstance(before, list) and isinstance(value, list):
+                values[name] = list(dict.fromkeys([*before, *value]))
+            elif before in (None, value):
+                values[name] = value
+            else:
+                return None
+    for name, found in targets.items():
+        each = list(dict.fromkeys(found))
+        values[name] = each if len(each) > 1 else each[0]
+    bases = {model.base for model, _ in parts}
+    if len(bases) > 1:
+        return None
+    # What serves models comes after the drivers of every vendor.
+    named = [name for model, _ in parts for name in model.overlays]
+    shared = [name for name in dict.fromkeys(named) if named.count(name) > 1]
+    ordered = [*(name for name in dict.fromkeys(named) if name not in shared), *shared]
+    return ProposalModel(base=bases.pop(), overlays=ordered, vars=values)
+
+
+def render_recipe(proposal: ProposalModel, chips: Sequence[Chip]) -> str:
+    """The text of the recipe."""
+    overlays = ", ".join((*COMMON, *proposal.overlays))
+    lines = [
+        f"description: Nodes with {' and '.join(chip.names[0] for chip in chips)}",
+        f"base: {proposal.base}",
+        f"overlays: [{overlays}]",
+        "hardware:",
+        *(f'  - pci: "{chip.pci}"  # {chip.name}' for chip in chips),
+    ]
+    if proposal.vars:
+        lines.append("vars:")
+        lines += [f"  {name}: {json.dumps(value)}" for name, value in proposal.vars.items()]
+    return "\n".join(lines) + "\n"
+
+
+def try_recipe(text: str, settings: Settings) -> tuple[Fault, ...]:
+    """What is wrong with a recipe in this project; nothing is written to it."""
+    with TemporaryDirectory() as name:
+        work = Path(name)
+        (work / "recipes").mkdir()
+        for folder in ("overlays", "hardware", "recipes/bases"):
+            if (settings.project / folder).is_dir():
+                (work / folder).symlink_to(settings.project / folder)
+        keyed = f"  ssh_authorized_keys: [{json.dumps(TRIAL_KEY)}]\n"
+        (work / "recipes/detected.yaml").write_text(with_vars(text, keyed))
+        try:
+            load_recipe("detected", replace(settings, project=work))
+        except InputError as error:
+            return error.faults
+    return ()
+
+
+def with_vars(text: str, more: str) -> str:
+    """A recipe with more lines of `vars`."""
+    return f"{text}{more}" if "\nvars:\n" in text else f"{text}vars:\n{more}"
+
+
+def write_recipe(name: str, text: str, settings: Settings) -> Path:
+    """Write recipes/NAME.yaml of the project.  Raises InputError, also when it exists."""
+    settings.check_project()
+    if not NAME.pattern.fullmatch(name):
+        raise InputError(f"is not {NAME.what}", where=name)
+    path = settings.recipes / f"{name}.yaml"
+    if path.exists():
+        raise InputError("exists already", where=f"recipes/{name}.yaml", hint="choose another name")
+    write_file(path, text.encode(), 0o644)
+    return path

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What packages ship, as the package database of a root records it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+
+class RootFiles(Protocol):
+    """A root that is read from outside; paths are absolute in it."""
+
+    def names(self, folder: str) -> Sequence[str]:
+        """The names in a folder, sorted; none when it is no folder."""
+        ...
+
+    def host(self, name: str) -> Path | None:
+        """The path on this host of the file that `name` leads to, None when it is not there."""
+        ...
+
+    def resolve(self, name: str) -> str | None:
+        """The path that `name` leads to with symlinks followed, None when nothing is there."""
+        ...
+
+
+class ChecksumKind(StrEnum):
+    """How hashlib names it."""
+
+    MD5 = "md5"
+    SHA256 = "sha256"
+
+
+@dataclass(frozen=True)
+class Checksum:
+    """Of a file's content; `value` is in hex.  It tells damage, and MD5 no more than that."""
+
+    kind: ChecksumKind
+    value: str
+
+    def is_of(self, path: Path) -> bool:
+        """Whether the file at `path` has this content.  Raises OSError."""
+        with path.open("rb") as stream:
+            found = hashlib.file_digest(
+                stream, lambda: hashlib.new(self.kind, usedforsecurity=False)
+            )
+        return found.hexdigest() == self.value
+
+
+@dataclass(frozen=True)
+class ShippedFile:
+    """A path that a package ships: a file, a folder or a link.
+
+    `package` is its name in the lock.  `checksum` is None for what is no file, and where the
+    package recorded none.  A `config` file is one that the package manager expects people to edit.
+    """
+
+    package: str
+    checksum: Checksum | None = None
+    config: bool = False
+
+
+def checksums_of(
+    shipped: Mapping[str, ShippedFile], is_meant: Callable[[str], bool]
+) -> dict[str, Checksum]:
+    """The checksums that the packages whose names `is_meant` recorded, by path."""
+    return {
+        path: file.checksum
+        for path, file in shipped.items()
+        if file.checksum and is_meant(file.package)
+    }

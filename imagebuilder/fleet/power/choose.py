@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The power driver of a node, or what is missing for one: said before anything is touched."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from imagebuilder.errors import Fault, InputError
+from imagebuilder.files import read_plain
+from imagebuilder.fleet.power.command import CommandPower
+from imagebuilder.fleet.power.ipmi import Ipmi
+from imagebuilder.fleet.power.powerman import Powerman
+from imagebuilder.fleet.power.protocol import Credentials, PowerDriver
+from imagebuilder.fleet.power.redfish import Redfish
+from imagebuilder.fleet.power.wol import WakeOnLan
+from imagebuilder.nodes.types import Node
+from imagebuilder.recipe.positions import parse_document
+
+BMC = ("ipmi", "redfish")
+SYSTEM = Path("/etc/imagebuilder/credentials")
+
+
+def choose_drivers(
+    nodes: Sequence[Node], addresses: Mapping[str, str], env: Mapping[str, str]
+) -> dict[str, PowerDriver]:
+    """The driver of each node.  Raises InputError with everything that is missing, of all nodes."""
+    faults = [fault for node in nodes for fault in missing(node)]
+    credentials: dict[str, Credentials] = {}
+    for name in sorted({n.power.credentials for n in nodes if n.power.driver in BMC} - {""}):
+        try:
+            credentials[name] = load_credentials(name, env)
+        except InputError as error:
+            faults.extend(error.faults)
+    if faults:
+        raise InputError.of(faults)
+    return {
+        node.name: make_driver(node, addresses.get(node.name, ""), credentials) for node in nodes
+    }
+
+
+def missing(node: Node) -> Iterator[Fault]:
+    """What nodes.yaml does not say of a node's power."""
+    power = node.power
+    if not power.driver:
+        hint = "set power: {driver: wol}, ipmi, redfish, powerman or exec, in nodes.yaml"
+        yield Fault(
+            node.name, "nobody said how it is switched on: `power: driver` is not set", hint
+        )
+    elif power.driver in BMC:
+        for key in ("address", "credentials"):
+            if not getattr(power, key):
+                what = f"`power: {key}` is not set, which {power.driver} needs"
+                yield Fault(node.name, what, "set it for the node, its group, or in `defaults`")
+
+
+def make_driver(node: Node, address: str, credentials: Mapping[str, Credentials]) -> PowerDriver:
+    power = node.power
+    match power.driver:
+        case "ipmi":
+            return Ipmi(node.name, power.address, credentials[power.credentials])
+        case "redfish":
+            user = credentials[power.credentials]
+            return Redfish(node.name, power.address, user, power.verify)
+        case "powerman":
+            return Powerman(node.name, power.address)
+        case "wol":
+            return WakeOnLan(node.name, node.macs, address, power.interface)
+        case _:
+            return CommandPower(node.name, power.on, power.off, power.state)
+
+
+def load_credentials(name: str, env: Mapping[str, str]) -> Credentials:
+    """What a credentials file says: YAML with `user` and `password`, readable by its owner alone.
+
+    It is a credential of systemd, else one of the person, else one of the system.  Raises
+    InputError; no message contains any of its content.
+    """
+    home = Path(env.get("XDG_CONFIG_HOME") or Path(env.get("HOME", "/")) / ".config")
+    places = [home / "imagebuilder/credentials" / name, SYSTEM / name]
+    if folder := env.get("CREDENTIALS_DIRECTORY"):
+        places.insert(0, Path(folder) / name)
+    path = next((place for place in places if os.path.lexists(place)), None)
+    if path is None:
+        raise InputError(
+            f"no credentials named {name}",
+            where=os.fspath(places[-2]),
+            hint="write `user: ...` and `password: ...` into it, and chmod 600 it",
+        )
+    try:
+        status = path.stat()
+        content = read_plain(path)
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror}", where=os.fspath(path)) from error
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        raise InputError(
+            "may be read by others",
+            where=os.fspath(path),
+            hint=f"chmod 600 {path}, and change the password if others may have seen it",
+        )
+    try:
+        value = parse_document(content, "").value
+        return Credentials(str(value["user"]), str(value["password"]))
+    except (InputError, KeyError, TypeError) as error:
+        hint = "it needs two lines: `user: ...` and `password: ...`"
+        raise InputError("is not a credentials file", where=os.fspath(path), hint=hint) from error

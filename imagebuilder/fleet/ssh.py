@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commands on many nodes at once, over ssh with the host keys that the tree knows.
+
+ClusterShell runs ssh(1), gathers the output and groups it, as clush does.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+from ClusterShell.NodeSet import NodeSet
+from ClusterShell.Task import task_self
+
+from imagebuilder.nodes.types import Node
+from imagebuilder.tree import Tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FAN_OUT = 64
+CONNECT_SECONDS = 10
+NO_ADDRESS = "its address is not known: set `address` in nodes.yaml, or boot it once"
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a command said on one node; `status` None means that the time ran out."""
+
+    node: str
+    status: int | None
+    output: str
+
+    @property
+    def succeeded(self) -> bool:
+        return self.status == 0
+
+
+def run_on(
+    tree: Tree,
+    nodes: Sequence[Node],
+    addresses: Mapping[str, str],
+    command: Sequence[str],
+    seconds: float | None = None,
+) -> list[Said]:
+    """Run a command on each node, at most `seconds` on each; in the order of `nodes`.
+
+    A node whose address is not known, and one that ssh cannot reach, has ssh's status 255.
+    """
+    reachable = [node for node in nodes if node.name in addresses]
+    found = {n.name: Said(n.name, 255, NO_ADDRESS) for n in nodes if n.name not in addresses}
+    if reachable:
+        with ssh_config(tree, reachable, addresses) as config:
+            found |= run_task(config, [node.name for node in reachable], command, seconds)
+    return [found[node.name] for node in nodes]
+
+
+def run_task(
+    config: Path, names: Sequence[str], command: Sequence[str], seconds: float | None
+) -> dict[str, Said]:
+    """What ClusterShell's task gathered, by node."""
+    task = task_self()
+    task.set_info("ssh_options", f"-F {config} -o LogLevel=ERROR")
+    task.set_info("fanout", FAN_OUT)
+    task.set_default("stderr", False)  # noqa: FBT003 - its API
+    nodes = NodeSet.fromlist(list(names))
+    task.run(shlex.join(command), nodes=nodes, timeout=seconds, stdin=False)
+    output = {
+        str(name): bytes(buffer).decode(errors="replace")
+        for buffer, keys in task.iter_buffers()
+        for name in keys
+    }
+    status: dict[str, int | None] = {
+        str(name): code for code, keys in task.iter_retcodes() for name in keys
+    }
+    late = {str(name) for name in task.iter_keys_timeout()}
+    return {
+        name: Said(name, None if name in late else status.get(name, 255), output.get(name, ""))
+        for name in names
+    }
+
+
+@contextmanager
+def ssh_config(tree: Tree, nodes: Sequence[Node], addresses: Mapping[str, str]) -> Iterator[Path]:
+    """An ssh_config(5) in which each node has its address, user and known host key."""
+    with TemporaryDirectory(prefix="imagebuilder-ssh-") as folder:
+        path = Path(folder) / "config"
+        path.write_text(render_ssh_config(tree.serve / "known_hosts", nodes, addresses))
+        yield path
+
+
+def render_ssh_config(
+    known_hosts: Path, nodes: Sequence[Node], addresses: Mapping[str, str]
+) -> str:
+    hosts = "".join(
+        f"Host {node.name}\n"
+        f"  HostName {addresses[node.name]}\n"
+        f"  HostKeyAlias {node.name}\n"
+        f"  User {node.login}\n"
+        for node in nodes
+    )
+    return (
+        f"{hosts}Host *\n"
+        f'  UserKnownHostsFile "{known_hosts}"\n'
+        "  GlobalKnownHostsFile none\n"
+        "  StrictHostKeyChecking yes\n"
+        "  BatchMode yes\n"
+        f"  ConnectTimeout {CONNECT_SECONDS}\n"
+        "Include ~/.ssh/config\n"
+    )
+
+
+def group_output(said: Sequence[Said]) -> list[tuple[str, list[Said]]]:
+    """Nodes that said the same, together: `node[1-3]`, in the order of the first of each."""
+    groups: dict[tuple[int | None, str], list[Said]] = {}
+    for each in said:
+        groups.setdefault((each.status, each.output), []).append(each)
+    return [
+        (str(NodeSet.fromlist([each.node for each in group])), group) for group in groups.values()
+    ]

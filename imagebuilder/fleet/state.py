@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of a node: evidence with its source and age, and one derivation of its state.
+
+Nothing is believed for longer than it was observed: a state is derived from evidence every time it
+is asked for.  Silence is a state of its own, and the cause of nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from imagebuilder.digest import Json
+from imagebuilder.nodes.evidence.seen import Seen
+
+# Longer than any boot takes: a report of a stage that is older says where the node stopped.
+BOOTING = timedelta(minutes=15)
+LAST_STAGE = "switch-root"
+
+
+class Condition(StrEnum):
+    """How a node is."""
+
+    READY = "ready"  # its ssh server answers
+    BOOTING = "booting"  # it reported a stage just now
+    FAILED = "failed"  # it reported that its boot failed
+    SILENT = "silent"  # it was there once and does not answer
+    UNKNOWN = "unknown"  # nothing was ever seen of it
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One piece of evidence: where it is from, when it was made, and what it says."""
+
+    source: str
+    at: datetime
+    what: str
+
+    def as_json(self) -> dict[str, Json]:
+        return {"source": self.source, "at": self.at.isoformat(), "what": self.what}
+
+
+@dataclass(frozen=True)
+class NodeState:
+    """How a node is, in a word and in words, and the evidence for it, the newest first.
+
+    `release` is the one it booted last (`PROFILE@VERSION`), `next` the one it would boot now; both
+    may be empty.
+    """
+
+    node: str
+    condition: Condition
+    words: str
+    release: str
+    next: str
+    evidence: tuple[Observation, ...]
+
+    @property
+    def ready(self) -> bool:
+        return self.condition is Condition.READY
+
+    def as_json(self) -> dict[str, Json]:
+        """For programs: a stable contract."""
+        return {
+            "node": self.node,
+            "condition": self.condition.value,
+            "words": self.words,
+            "release": self.release,
+            "next": self.next,
+            "evidence": [each.as_json() for each in self.evidence],
+        }
+
+
+def derive_state(
+    node: str, seen: Seen | None, probe: Observation | None, next_release: str, now: datetime
+) -> NodeState:
+    """The state of a node from its last report and its ssh server (`probe`, None: no answer)."""
+    report = report_of(seen)
+    evidence = sorted(
+        (each for each in (probe, report) if each), key=lambda each: each.at, reverse=True
+    )
+    condition, words = judge(seen, probe, report, now)
+    release = str(seen.release) if seen else ""
+    return NodeState(node, condition, words, release, next_release, tuple(evidence))
+
+
+def judge(
+    seen: Seen | None, probe: Observation | None, report: Observation | None, now: datetime
+) -> tuple[Condition, str]:
+    """The condition, and why."""
+    if probe:
+        return Condition.READY, probe.what
+    if seen is None or report is None:
+        return Condition.UNKNOWN, "never reported a boot to this tree, and does not answer to ssh"
+    age = format_age(now - report.at)
+    if seen.stage == "failed" or seen.stage.startswith("failed"):
+        return Condition.FAILED, f"its boot failed {age} ago"
+    if now - report.at < BOOTING and seen.stage != LAST_STAGE:
+        return Condition.BOOTING, f"reached stage {seen.stage} {age} ago"
+    if now - report.at < BOOTING:
+        return Condition.BOOTING, f"left the initrd {age} ago, and does not answer to ssh yet"
+    return Condition.SILENT, f"does not answer to ssh; last sign {age} ago, stage {seen.stage}"
+
+
+def report_of(seen: Seen | None) -> Observation | None:
+    """The last report of a node as evidence; None when it has no readable time."""
+    if seen is None:
+        return None
+    try:
+        at = datetime.fromisoformat(seen.last)
+    except ValueError:
+        return None
+    return Observation("report", at, f"{seen.release}, stage {seen.stage}")
+
+
+def format_age(age: timedelta) -> str:
+    """`12 s`, `5 min`, `3 h`, `9 days`.  A clock that runs ahead gives `0 s`."""
+    seconds = max(0, int(age.total_seconds()))
+    if seconds < 120:
+        return f"{seconds} s"
+    if seconds < 7200:
+        return f"{seconds // 60} min"
+    if seconds < 172_800:
+        return f"{seconds // 3600} h"
+    return f"{seconds // 86_400} days"
+
+
+def summarise(states: Sequence[NodeState]) -> dict[Condition, int]:
+    """How many nodes are in each condition, worst last."""
+    return {c: n for c in Condition if (n := sum(state.condition is c for state in states))}

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The states of nodes, observed now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from imagebuilder.fleet.probe import probe_nodes
+from imagebuilder.fleet.state import NodeState, derive_state
+from imagebuilder.nodes.evidence.seen import Seen, find_seen
+from imagebuilder.nodes.show import find_release
+from imagebuilder.nodes.types import Node
+from imagebuilder.tree import Tree
+
+
+def observe(tree: Tree, nodes: Sequence[Node]) -> list[NodeState]:
+    """How each node is now, in the order given."""
+    seen = {node.name: last_seen(tree, node) for node in nodes}
+    answers = probe_nodes(addresses_of(nodes, seen))
+    now = datetime.now(UTC)
+    releases: dict[tuple[str, str, str], str] = {}
+    for node in nodes:
+        key = (node.profile, node.channel, node.version)
+        if key not in releases:
+            version = find_release(tree, node)
+            releases[key] = f"{node.profile}@{version}" if version else ""
+    return [
+        derive_state(
+            node.name,
+            seen[node.name],
+            answers.get(node.name),
+            releases[node.profile, node.channel, node.version],
+            now,
+        )
+        for node in nodes
+    ]
+
+
+def last_seen(tree: Tree, node: Node) -> Seen | None:
+    """The newest record of the node's NICs; a damaged one says nothing about it."""
+    return next(iter(find_seen(tree, node.macs)), None)
+
+
+def addresses_of(nodes: Sequence[Node], seen: Mapping[str, Seen | None]) -> dict[str, str]:
+    """Where each node is: its fixed address, or else the one it reported from."""
+    found = {}
+    for node in nodes:
+        last = seen.get(node.name)
+        if address := node.address or (last.address if last else ""):
+            found[node.name] = address
+    return found

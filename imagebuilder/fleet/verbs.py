@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""up, down, restart: each action is asked for, then confirmed by evidence or contradicted.
+
+`asked` is not `done`: a verb ends when every node gave evidence, or when its time is over.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from imagebuilder.errors import ImagebuilderError
+from imagebuilder.fleet.power.protocol import PowerDriver
+from imagebuilder.fleet.power.switch import switch_all
+from imagebuilder.fleet.ssh import Said, run_on
+from imagebuilder.fleet.state import NodeState
+from imagebuilder.fleet.status import addresses_of, last_seen, observe
+from imagebuilder.nodes.types import Node
+from imagebuilder.tree import Tree
+
+POLL = 2.0
+SSH_SECONDS = 30.0
+BOOT_ID = ("cat", "/proc/sys/kernel/random/boot_id")
+OFF = ("sudo", "-n", "systemctl", "poweroff")
+REBOOT = ("sudo", "-n", "systemctl", "reboot")
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class NodeOutcome:
+    """What became of a node: whether what was asked for was seen, and in words."""
+
+    node: str
+    done: bool
+    words: str
+
+
+def done(node: str, words: str) -> NodeOutcome:
+    return NodeOutcome(node, done=True, words=words)
+
+
+def missed(node: str, words: str) -> NodeOutcome:
+    return NodeOutcome(node, done=False, words=words)
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Nodes with what is needed to reach and switch them; `tell` hears of each as it happens."""
+
+    tree: Tree
+    nodes: tuple[Node, ...]
+    drivers: Mapping[str, PowerDriver]
+    tell: Tell
+
+    @property
+    def names(self) -> list[str]:
+        return [node.name for node in self.nodes]
+
+    def states(self, names: Sequence[str]) -> dict[str, NodeState]:
+        wanted = [node for node in self.nodes if node.name in names]
+        return {state.node: state for state in observe(self.tree, wanted)}
+
+    def run(self, names: Sequence[str], command: Sequence[str]) -> dict[str, Said]:
+        wanted = [node for node in self.nodes if node.name in names]
+        seen = {node.name: last_seen(self.tree, node) for node in wanted}
+        places = addresses_of(wanted, seen)
+        return {s.node: s for s in run_on(self.tree, wanted, places, command, SSH_SECONDS)}
+
+    def switch(
+        self, names: Sequence[str], action: Callable[[PowerDriver], object]
+    ) -> dict[str, object]:
+        return switch_all({name: self.drivers[name] for name in names}, action)
+
+
+def power_up(crew: Crew, seconds: float) -> list[NodeOutcome]:
+    """Switch nodes on, and wait up to `seconds` until each answers (0: only ask)."""
+    states = crew.states(crew.names)
+    outcomes = {n: done(n, "is up already") for n, s in states.items() if s.ready}
+    asked = crew.switch(
+        [name for name in crew.names if name not in outcomes], lambda driver: driver.on()
+    )
+    for name, result in asked.items():
+        if isinstance(result, ImagebuilderError):
+            outcomes[name] = missed(name, str(result))
+            crew.tell(f"{result}")
+        elif not seconds:
+            outcomes[name] = done(name, "was asked to switch on")
+    waiting = [name for name in crew.names if name not in outcomes]
+    found = await_nodes(crew, waiting, seconds, is_up)
+    return in_order(crew, outcomes | found)
+
+
+def power_down(crew: Crew, seconds: float, *, force: bool) -> list[NodeOutcome]:
+    """Shut nodes down over ssh and wait until they are off; `force` cuts the power of the rest.
+
+    Off is: the driver says so, or, where it cannot tell, the ssh server no longer answers.
+    """
+    states = crew.states(crew.names)
+    up = [name for name, state in states.items() if state.ready]
+    refused = refusals(crew.run(up, OFF))
+    for name, why in refused.items():
+        crew.tell(f"{name}: {why}")
+    found = await_nodes(crew, crew.names, seconds, is_off)
+    left = [name for name, outcome in found.items() if not outcome.done]
+    if force and left:
+        cut = crew.switch(left, lambda driver: driver.off())
+        failed = {
+            name: missed(name, str(result))
+            for name, result in cut.items()
+            if isinstance(result, ImagebuilderError)
+        }
+        again = [name for name in left if name not in failed]
+        found |= failed | await_nodes(crew, again, seconds, is_off)
+    return in_order(crew, with_reasons(found, refused))
+
+
+def restart(crew: Crew, seconds: float, *, force: bool) -> list[NodeOutcome]:
+    """Reboot nodes over ssh, and wait until each answers from another boot.
+
+    With `force`, a node that does not answer to ssh has its power cut and switched on again.
+    """
+    before = boot_ids(crew, crew.names)
+    alive = sorted(before)
+    refused = refusals(crew.run(alive, REBOOT))
+    for name, why in refused.items():
+        crew.tell(f"{name}: {why}")
+    dead = [name for name in crew.names if name not in before]
+    untouched = "does not answer to ssh, so it was not touched; --force cuts its power"
+    outcomes = cycle(crew, dead) if force else {name: missed(name, untouched) for name in dead}
+    waiting = [n for n in crew.names if n not in outcomes and n not in refused]
+
+    def is_back(crew: Crew, names: Sequence[str]) -> dict[str, str]:
+        ready = [name for name, state in crew.states(names).items() if state.ready]
+        now = boot_ids(crew, ready)
+        return {n: "restarted" for n in ready if n in now and now[n] != before.get(n)}
+
+    found = await_nodes(crew, waiting, seconds, is_back)
+    gone = {name: missed(name, why) for name, why in refused.items()}
+    return in_order(crew, outcomes | gone | found)
+
+
+def cycle(crew: Crew, names: Sequence[str]) -> dict[str, NodeOutcome]:
+    """Cut the power and switch it on again; the outcomes of those where that failed."""
+
+    def again(driver: PowerDriver) -> None:
+        driver.off()
+        time.sleep(POLL)
+        driver.on()
+
+    results = crew.switch(names, again)
+    return {
+        name: missed(name, str(result))
+        for name, result in results.items()
+        if isinstance(result, ImagebuilderError)
+    }
+
+
+def boot_ids(crew: Crew, names: Sequence[str]) -> dict[str, str]:
+    """The kernel's id of the running boot (random(4)) of those that can be logged in to."""
+    said = crew.run(names, BOOT_ID)
+    return {name: one.output.strip() for name, one in said.items() if one.succeeded}
+
+
+def refusals(said: Mapping[str, Said]) -> dict[str, str]:
+    """Why a node did not take a command; a connection that its shutdown ended is none."""
+    found = {}
+    for name, one in said.items():
+        if one.succeeded or one.status is None or (one.status == 255 and not one.output.strip()):
+            continue
+        if "closed by remote host" not in one.output:
+            last = one.output.strip().splitlines() or [f"exit status {one.status}"]
+            found[name] = f"did not take the command: {last[-1]}"
+    return found
+
+
+Seek = Callable[[Crew, Sequence[str]], Mapping[str, str]]
+
+
+def await_nodes(
+    crew: Crew, names: Sequence[str], seconds: float, seek: Seek
+) -> dict[str, NodeOutcome]:
+    """Ask again and again until `seek` has evidence of every node, at most for `seconds`."""
+    started = time.monotonic()
+    found: dict[str, NodeOutcome] = {}
+    while waiting := [name for name in names if name not in found]:
+        for name, words in seek(crew, waiting).items():
+            took = f"{time.monotonic() - started:.0f} s"
+            found[name] = done(name, f"{words} after {took}")
+            crew.tell(f"{name}: {found[name].words}")
+        if len(found) == len(names) or time.monotonic() - started > seconds:
+            break
+        time.sleep(POLL)
+    states = crew.states([name for name in names if name not in found])
+    late = {name: missed(name, state.words) for name, state in states.items()}
+    return found | late
+
+
+def is_up(crew: Crew, names: Sequence[str]) -> dict[str, str]:
+    return {name: "is up" for name, state in crew.states(names).items() if state.ready}
+
+
+def is_off(crew: Crew, names: Sequence[str]) -> dict[str, str]:
+    silent = [name for name, state in crew.states(names).items() if not state.ready]
+    power = crew.switch(silent, lambda driver: driver.is_on())
+    found = {}
+    for name in silent:
+        if power[name] is False:
+            found[name] = "is off"
+        elif power[name] is None:
+            found[name] = "no longer answers"
+    return found
+
+
+def with_reasons(
+    found: Mapping[str, NodeOutcome], reasons: Mapping[str, str]
+) -> dict[str, NodeOutcome]:
+    """Outcomes; those that are not done say why, where that is known."""
+    return {
+        name: outcome if outcome.done or name not in reasons
+        else missed(name, f"{outcome.words}; {reasons[name]}")
+        for name, outcome in found.items()
+    }  # fmt: skip
+
+
+def in_order(crew: Crew, outcomes: Mapping[str, NodeOutcome]) -> list[NodeOutcome]:
+    return [outcomes[name] for name in crew.names]

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""serve/reports.log: what the web server notes of reports and of tickets, read in bounded pieces.
+
+    {"time":"...","address":"...","uri":"/report/TICKET/GIVEN/PROFILE/VERSION?stage=...","agent":"..."}
+    {"time":"...","address":"...","uri":"/nodes/MAC/boot.ipxe","ticket":"..."}
+
+Time and address are the web server's own words; the rest of a report is anybody's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from imagebuilder.files import place_file, plain_file
+from imagebuilder.nodes.config import ID, TICKET
+from imagebuilder.nodes.evidence.seen import (
+    MAC,
+    PROFILE,
+    VERSION,
+    DamagedRecordError,
+    Seen,
+    parse_record,
+    read_bounded,
+)
+from imagebuilder.untrusted import parse_request
+
+PIECE = 4 * 1024**2  # bytes that are read at a time
+SETTLED = 2.0  # seconds
+SECRET = r"[0-9a-f]{32}"  # nginx's $request_id
+LINE = re.compile(
+    rb'\{"time":"(?P<time>[0-9T:+-]{19,32})","address":"(?P<address>[0-9A-Fa-f.:]{2,45})",'
+    rb'"uri":"(?P<uri>[^"\\]{1,8192})",'
+    rb'(?:"ticket":"(?P<handed>' + SECRET.encode() + rb')"|"agent":".*")\}'
+)  # fmt: skip
+REPORT = re.compile(
+    rf"/report/(?:(?:{TICKET}|(?P<secret>{SECRET}))/)?(?:(?P<given>{ID.pattern})/)?"
+    rf"(?P<profile>{PROFILE})/(?P<version>{VERSION})"
+)
+SCRIPT = re.compile(rb"/nodes/((?:[0-9a-f]{2}-){5}[0-9a-f]{2})/boot\.ipxe")
+WITH_TICKET = re.compile(rb"/report/(" + SECRET.encode() + rb")/")
+
+
+@dataclass(frozen=True)
+class LogMark:
+    """How far the log was read."""
+
+    inode: int = 0
+    offset: int = 0
+
+
+def read_mark(path: Path) -> LogMark:
+    """The place in a file; the start of everything when there is none, or it is damaged."""
+    try:
+        value = parse_record(read_bounded(path, 200) or b"")
+    except DamagedRecordError:
+        return LogMark()
+    if isinstance(value, list) and len(value) == 2:
+        inode, offset = value
+        if isinstance(inode, int) and isinstance(offset, int) and offset >= 0:
+            return LogMark(inode, offset)
+    return LogMark()
+
+
+def write_mark(path: Path, mark: LogMark) -> None:
+    """Write a place down."""
+    place_file(path, json.dumps([mark.inode, mark.offset]).encode())
+
+
+def read_piece(log: Path, mark: LogMark) -> tuple[list[bytes], LogMark]:
+    """The next whole lines behind a mark, at most PIECE bytes, and the mark behind them.
+
+    A log that was set aside (serve/rotate.py) is read to its end first, and is at its end when the
+    web server has left it alone for a while.  One that was cut short is read from its start.
+    """
+    if mark.inode in (0, inode_of(old := old_log(log))) and old.exists():
+        lines, behind = read_file(old, mark)
+        if behind != mark or not is_settled(old):
+            return lines, behind
+    return read_file(log, mark)
+
+
+def read_file(path: Path, mark: LogMark) -> tuple[list[bytes], LogMark]:
+    """The next whole lines of one file.
+
+    A piece without a line end is no line of the web server's, which are shorter: it is passed over.
+    """
+    try:
+        with plain_file(path) as stream:
+            info = os.fstat(stream.fileno())
+            known = mark.inode == info.st_ino and mark.offset <= info.st_size
+            start = mark.offset if known else 0
+            stream.seek(start)
+            content = stream.read(PIECE)
+    except FileNotFoundError:
+        return [], mark
+    end = content.rfind(b"\n") + 1
+    if not end and len(content) == PIECE:
+        return [], LogMark(info.st_ino, start + PIECE)
+    return content[:end].splitlines(), LogMark(info.st_ino, start + end)
+
+
+def old_log(log: Path) -> Path:
+    """The log before this one."""
+    return log.with_name(f"{log.name}.1")
+
+
+def inode_of(path: Path) -> int:
+    """The number of a file; -1 when there is none."""
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return -1
+
+
+def is_settled(path: Path) -> bool:
+    """Whether nothing was written into a file lately: a web server that reloads still may."""
+    try:
+        return abs(time.time() - path.stat().st_mtime) >= SETTLED
+    except FileNotFoundError:
+        return True
+
+
+def parse_seen_report(uri: str, address: str, time: str) -> tuple[str, Seen] | None:
+    """The secret and the record in a report; None when it is none.  Anybody may have sent it."""
+    request = parse_request(uri)
+    match = REPORT.fullmatch(request.path)
+    mac = request.words.get("node", "").lower()
+    if match is None or not MAC.fullmatch(mac):
+        return None
+    seen = Seen(
+        mac=mac,
+        node="",
+        profile=match["profile"],
+        version=match["version"],
+        address=address,
+        stage=request.words.get("stage", ""),
+        root=request.words.get("root", ""),
+        first=time,
+        last=time,
+        given=match["given"] or "",
+    )
+    return match["secret"] or "", seen
+
+
+def parse_time(text: bytes) -> str:
+    """A time of the web server in UTC; empty when it is none."""
+    try:
+        return datetime.fromisoformat(text.decode()).astimezone(UTC).isoformat()
+    except (ValueError, OverflowError):
+        return ""

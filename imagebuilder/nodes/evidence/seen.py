@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TREE/seen/MAC.json: which release the owner of a NIC booted last, and when it was seen.
+
+A record is whole, missing or damaged.  A damaged one may say anything about what its machine runs,
+so it must never be taken for a missing one.  Power cuts, full disks and people leave every kind of
+file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator
+
+from imagebuilder.decode import JsonFile, parse_json
+from imagebuilder.digest import Json
+from imagebuilder.errors import InputError
+from imagebuilder.files import write_file
+from imagebuilder.tree import ReleaseName, Tree
+from imagebuilder.untrusted import fit
+
+MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
+# What a recipe and the store allow in names; nothing that is a path.
+PROFILE, VERSION = r"[a-z0-9][a-z0-9.+-]*", r"[A-Za-z0-9][A-Za-z0-9_.+-]*"
+MOST_BYTES = 4096  # of one record
+
+
+def matching(pattern: str) -> AfterValidator:
+    """Accepts text that matches as a whole, cut to what a record holds."""
+
+    def check(text: str) -> str:
+        if not re.fullmatch(pattern, text):
+            raise ValueError("is not valid")
+        return fit(text)
+
+    return AfterValidator(check)
+
+
+AnyText = Annotated[str, AfterValidator(fit)]
+Moment = Annotated[str, matching(r"[0-9T:.Z+-]+")]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a NIC's owner booted last; times are ISO 8601 in UTC.
+
+    `first` is its first sign with this release, `last` the last one.  `node` is its name in
+    nodes.yaml, `root` how it gets its root; both may be empty.  `given` is the ID of what it got
+    beside the release (nodes/config.py), empty when its script was from before there were any.
+    """
+
+    mac: Annotated[str, matching(MAC.pattern)]
+    node: Annotated[str, matching(r"[A-Za-z0-9.-]*")]
+    profile: Annotated[str, matching(PROFILE)]
+    version: Annotated[str, matching(VERSION)]
+    address: Annotated[str, matching(r"[0-9A-Fa-f.:]*")]
+    stage: AnyText
+    root: AnyText
+    first: Moment
+    last: Moment
+    given: Annotated[str, matching(r"[0-9a-f]*")] = ""
+
+    @property
+    def release(self) -> ReleaseName:
+        return ReleaseName(self.profile, self.version)
+
+    @property
+    def name(self) -> str:
+        """For people: the node's name, or its MAC."""
+        return self.node or self.mac
+
+
+SEEN = JsonFile(Seen, 1, "a boot of its node replaces it", unnumbered=True)
+
+
+class DamagedRecordError(ValueError):
+    """A file in TREE/seen that is no record; the message says in which way."""
+
+
+def parse_seen(value: Json) -> Seen:
+    """The record in a decoded value.  Raises DamagedRecordError."""
+    try:
+        return SEEN.decode(value, "")
+    except InputError as error:
+        raise DamagedRecordError(error.faults[0].what) from error
+
+
+def read_seen(path: Path) -> Seen | None:
+    """One record; None when there is none.  Raises DamagedRecordError."""
+    content = read_bounded(path, MOST_BYTES)
+    return None if content is None else parse_seen(parse_record(content))
+
+
+def find_seen(tree: Tree, macs: Iterable[str]) -> list[Seen]:
+    """The records of these NICs that can be read, the newest first."""
+    found: list[Seen] = []
+    for mac in macs:
+        with contextlib.suppress(DamagedRecordError):
+            if seen := read_seen(tree.seen(mac)):
+                found.append(seen)
+    return sorted(found, key=lambda seen: seen.last, reverse=True)
+
+
+def find_damaged(tree: Tree, macs: Iterable[str]) -> list[Path]:
+    """The files of these NICs that are no records."""
+    found: list[Path] = []
+    for mac in macs:
+        try:
+            read_seen(tree.seen(mac))
+        except DamagedRecordError:
+            found.append(tree.seen(mac))
+    return found
+
+
+def write_seen(tree: Tree, seen: Seen) -> None:
+    """Write one record."""
+    write_file(tree.seen(seen.mac), json.dumps(SEEN.encode(seen)).encode() + b"\n")
+
+
+def merge(before: Seen | None, seen: Seen) -> Seen:
+    """What is known after a report: the first sign counts from the last change of release."""
+    if before is None or before.release != seen.release:
+        return seen
+    return replace(seen, first=before.first, last=max(before.last, seen.last))
+
+
+def parse_record(content: bytes) -> Json:
+    """What JSON says.  Raises DamagedRecordError."""
+    try:
+        return parse_json(content, "")
+    except InputError as error:
+        raise DamagedRecordError("is not JSON") from error
+
+
+def read_bounded(path: Path, most: int) -> bytes | None:
+    """The content of a plain file of at most `most` bytes; None when nothing is there.
+
+    Raises DamagedRecordError for everything else; it never waits for the writer of a pipe.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DamagedRecordError(f"cannot be read: {error.strerror}") from error
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise DamagedRecordError("is no plain file")
+        content = os.read(descriptor, most + 1)
+    except OSError as error:
+        raise DamagedRecordError(f"cannot be read: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
+    if len(content) > most:
+        raise DamagedRecordError("is too large")
+    return content

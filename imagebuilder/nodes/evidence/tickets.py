@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tickets: how a report proves which node sends it.
+
+The web server puts a new random number into every copy of a node's boot script that it sends
+(pxe/nginx.conf.j2), and notes to which address.  The script hands the number to the kernel, and the
+initrd reports with it.  It proves the node only if that address belongs to the node, and only until
+the node fetches its script again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+from imagebuilder.errors import HostError
+from imagebuilder.files import place_file, read_text
+from imagebuilder.nodes.evidence.seen import MAC, DamagedRecordError, parse_record, read_bounded
+from imagebuilder.nodes.types import Node, Nodes
+from imagebuilder.process import run
+from imagebuilder.tree import ReleaseName, Tree
+
+MOST_BYTES = 4 * 1024**2
+
+
+@dataclass(frozen=True)
+class Ticket:
+    """The number that the owner of a NIC was given last, and when (ISO 8601 in UTC).
+
+    `release` is what the first report with it told, PROFILE@VERSION: one boot is of one release.
+    """
+
+    secret: str
+    mac: str
+    time: str
+    release: str = ""
+
+
+class Tickets:
+    """The tickets that count, one for each node."""
+
+    def __init__(self, tree: Tree, nodes: Mapping[str, Node]) -> None:
+        self.tree = tree
+        self.nodes = nodes  # by MAC
+        self.known = {ticket.secret: ticket for ticket in read_tickets(tree.tickets)}
+        self.changed = False
+
+    def hand_out(self, secret: str, mac: str, address: str, time: str) -> None:
+        """The web server gave a ticket for a node's script to whoever has `address`."""
+        node = self.nodes.get(mac)
+        if node is None or not self.belongs(address, node):
+            return
+        older = [ticket for ticket in self.known.values() if ticket.mac in node.macs]
+        now = datetime.now(UTC).isoformat()
+        if any(time < ticket.time <= now for ticket in older):
+            return  # a log that is read for the second time
+        for ticket in older:
+            del self.known[ticket.secret]
+        self.known[secret] = Ticket(secret, mac, time)
+        self.changed = True
+
+    def proves(self, secret: str, mac: str, release: ReleaseName) -> bool:
+        """Whether a ticket proves that the owner of `mac` booted `release`."""
+        ticket = self.known.get(secret)
+        if ticket is None or ticket.release not in ("", str(release)):
+            return False
+        node = self.nodes.get(ticket.mac)
+        if mac != ticket.mac and (node is None or mac not in node.macs):
+            return False
+        if not ticket.release:
+            self.known[secret] = Ticket(secret, ticket.mac, ticket.time, str(release))
+            self.changed = True
+        return True
+
+    def belongs(self, address: str, node: Node) -> bool:
+        """Whether an address is a node's: its own, or what one of its NICs has now."""
+        return (
+            address == node.address
+            or self.leases.get(address) in node.macs
+            or self.neighbours.get(address) in node.macs
+        )
+
+    @cached_property
+    def leases(self) -> Mapping[str, str]:
+        """The MAC of each address that our DHCP server gave away."""
+        return read_leases(self.tree.serve / "leases")
+
+    @cached_property
+    def neighbours(self) -> Mapping[str, str]:
+        """The MAC of each address on the wire, for nodes whose addresses a router gives."""
+        return find_neighbours()
+
+    def save(self) -> None:
+        """Write them down, for root alone, without those of nodes that are gone."""
+        if self.changed:
+            known = self.known.values()
+            kept = [
+                asdict(ticket) for ticket in known if not self.nodes or ticket.mac in self.nodes
+            ]
+            place_file(self.tree.tickets, json.dumps(kept).encode() + b"\n", 0o600)
+            self.changed = False
+
+
+def read_tickets(path: Path) -> list[Ticket]:
+    """The tickets in a file.  A damaged one has none: its nodes are strangers until they boot."""
+    try:
+        value = parse_record(read_bounded(path, MOST_BYTES) or b"[]")
+    except DamagedRecordError:
+        return []
+    found: list[Ticket] = []
+    for each in value if isinstance(value, list) else []:
+        if isinstance(each, dict) and {*each} == {"secret", "mac", "time", "release"}:
+            secret, mac, time, release = (
+                str(each[key]) for key in ("secret", "mac", "time", "release")
+            )
+            found.append(Ticket(secret, mac, time, release))
+    return found
+
+
+def read_leases(path: Path) -> Mapping[str, str]:
+    """dnsmasq's leases that have not ended: MACs by address.  A line: end, MAC, address, ..."""
+    try:
+        lines = read_text(path).splitlines()
+    except OSError:
+        return {}
+    now = datetime.now(UTC).timestamp()
+    found: dict[str, str] = {}
+    for words in (line.split() for line in lines):
+        if len(words) >= 3 and words[0].isdecimal() and MAC.fullmatch(words[1]):
+            end = int(words[0][:18])
+            if end == 0 or end > now:
+                found[words[2]] = words[1]
+    return found
+
+
+def find_neighbours() -> Mapping[str, str]:
+    """The kernel's neighbour table: MACs by address; empty when ip(8) cannot tell."""
+    try:
+        said = run(["ip", "-4", "neighbour", "show"], check=False).stdout
+    except HostError:
+        return {}
+    found: dict[str, str] = {}
+    for words in (line.split() for line in said.splitlines()):
+        if "lladdr" in words[:-1]:
+            found[words[0]] = words[words.index("lladdr") + 1]
+    return found
+
+
+def nodes_by_mac(nodes: Nodes) -> dict[str, Node]:
+    """Every node by each of its MACs."""
+    return {mac: node for node in nodes.nodes for mac in node.macs}

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which node runs which release: told by the nodes' reports and by who is connected over NFS.
+
+The last release of each NIC of nodes.yaml is in seen/MAC.json.  Only a report with the ticket of
+that boot changes it (tickets.py); every other report is a stranger's (strangers.py).  A release is
+in use until its node proves that it booted another one, or nothing was seen of the node for thirty
+days: no report, and no connection from its address to port 2049.  While a record is damaged, every
+release is in use.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from imagebuilder.errors import HostError, InputError
+from imagebuilder.locks import file_lock
+from imagebuilder.nodes.evidence.records import Doubt, read_evidence
+from imagebuilder.nodes.evidence.report_log import (
+    LINE,
+    PIECE,
+    SCRIPT,
+    WITH_TICKET,
+    old_log,
+    parse_seen_report,
+    parse_time,
+    read_mark,
+    read_piece,
+    write_mark,
+)
+from imagebuilder.nodes.evidence.seen import DamagedRecordError, Seen, merge, read_seen, write_seen
+from imagebuilder.nodes.evidence.strangers import (
+    FOLDED,
+    add_strangers,
+    find_excess,
+    fold_in,
+    write_strangers,
+)
+from imagebuilder.nodes.evidence.tickets import Tickets, nodes_by_mac
+from imagebuilder.nodes.load import load_nodes
+from imagebuilder.nodes.types import Node, Nodes
+from imagebuilder.process import run
+from imagebuilder.tree import ReleaseName, Tree
+
+DAYS = 30
+NFS_PORT = 2049
+FEW_REPORTS = 16  # of one stranger's address that are looked at in a piece of the log
+FEW_NAMES = 8  # that a line has
+FRESH = timedelta(hours=1)  # a sign so young is not noted again
+
+
+@dataclass
+class ReportBatch:
+    """What a piece of the log tells: records of nodes by MAC, and of strangers."""
+
+    tree: Tree
+    tickets: Tickets
+    own: dict[str, Seen] = field(default_factory=dict)
+    strangers: list[Seen] = field(default_factory=list)
+    many: Counter[bytes] = field(default_factory=Counter)
+
+    def take(self, line: bytes) -> None:
+        """A line of the log; what is no line of the web server's is left out."""
+        if (match := LINE.fullmatch(line)) is None:
+            return
+        uri, address, handed = match["uri"], match["address"], match["handed"]
+        if handed is not None:
+            if script := SCRIPT.fullmatch(uri):
+                mac = script[1].decode().replace("-", ":")
+                time = parse_time(match["time"])
+                self.tickets.hand_out(handed.decode(), mac, address.decode(), time)
+            return
+        # Cheap, for there may be any number of them: a stranger's reports beyond the first few.
+        ticket = WITH_TICKET.match(uri)
+        if ticket is None or ticket[1].decode() not in self.tickets.known:
+            self.many[address] += 1
+            if self.many[address] > FEW_REPORTS:
+                return
+        time = parse_time(match["time"])
+        report = parse_seen_report(uri.decode(errors="replace"), address.decode(), time)
+        if report is None or not time:
+            return
+        secret, seen = report
+        if self.tickets.proves(secret, seen.mac, seen.release):
+            self.take_own(seen)
+        else:
+            self.strangers.append(seen)
+
+    def take_own(self, seen: Seen) -> None:
+        """A report that a node proved to be its own."""
+        if node := self.tickets.nodes.get(seen.mac):
+            seen = replace(seen, node=node.name, root=seen.root or node.root)
+        self.own[seen.mac] = merge(self.own.get(seen.mac) or self.before(seen.mac), seen)
+
+    def before(self, mac: str) -> Seen | None:
+        """What was known of a NIC's owner; a damaged record is replaced by what is proved now."""
+        try:
+            return read_seen(self.tree.seen(mac))
+        except DamagedRecordError:
+            return None
+
+    def save(self) -> None:
+        """Write all of it down."""
+        for seen in self.own.values():
+            write_seen(self.tree, seen)
+        if self.strangers:
+            add_strangers(self.tree, self.strangers)
+        self.tickets.save()
+
+
+def note_reports(
+    tree: Tree, nodes: Nodes | None = None, *, most: int = 0, fold: int = FOLDED
+) -> list[Seen]:
+    """Take in the reports that came since the last time; returns the records of nodes they changed.
+
+    `most` is how many bytes of the log are read (0: all that is there now), `fold` how many records
+    of machines that are not in nodes.yaml are moved to the strangers.  Without `nodes` those of
+    nodes.yaml count.
+    """
+    log, place = tree.reports_log, tree.reports_mark
+    found: dict[str, Seen] = {}
+    with file_lock(tree.lock("reports")):
+        known = nodes if nodes is not None else find_nodes(tree)
+        by_mac = nodes_by_mac(known) if known else {}
+        if known is not None:
+            fold_in(tree, find_excess(tree, by_mac, fold))
+        # Of each of the two logs a last piece may be short.
+        left = most or size_of(log) + size_of(old_log(log)) + 2 * PIECE
+        mark = read_mark(place)
+        while left > 0:
+            lines, behind = read_piece(log, mark)
+            if behind == mark:
+                break
+            turn = ReportBatch(tree, Tickets(tree, by_mac))
+            for line in lines:
+                turn.take(line)
+            turn.save()
+            # Last: who is killed before this reads the same lines again, to the same end.
+            write_mark(place, behind)
+            left -= PIECE
+            mark = behind
+            found |= turn.own
+    return list(found.values())
+
+
+def size_of(path: Path) -> int:
+    """The bytes of a file; 0 when there is none."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def find_nodes(tree: Tree) -> Nodes | None:
+    """The nodes; None when nodes.yaml has faults, which are somebody else's to complain about."""
+    try:
+        return load_nodes(tree)
+    except InputError:
+        return None
+
+
+def known_nodes(tree: Tree) -> Nodes:
+    """The nodes; none when nodes.yaml has faults."""
+    return find_nodes(tree) or Nodes()
+
+
+def note_connections(
+    tree: Tree, nodes: Nodes | None, connected: Collection[str], now: datetime
+) -> list[str]:
+    """Refresh the records of whoever is connected; returns the addresses nobody reported from.
+
+    A stranger's report says whose address it is only if neither the address nor the NIC is a
+    node's.
+    """
+    if not connected:
+        return []
+    with file_lock(tree.lock("reports")):
+        evidence = read_evidence(tree, nodes)
+        for seen in evidence.nodes:
+            if seen.address in connected and not is_since(seen.last, now - FRESH):
+                write_seen(tree, replace(seen, last=now.isoformat()))
+        strangers = refreshed(evidence.strangers, connected, now)
+        if strangers != evidence.strangers:
+            write_strangers(tree, strangers)
+    by_mac = nodes_by_mac(nodes or Nodes())
+    fixed = {node.address for node in by_mac.values()}
+    known = {seen.address for seen in evidence.nodes}
+    known |= {
+        s.address for s in evidence.strangers if s.mac not in by_mac and s.address not in fixed
+    }
+    return sorted({*connected} - known)
+
+
+def refreshed(
+    records: Iterable[Seen], connected: Collection[str], now: datetime
+) -> tuple[Seen, ...]:
+    """The records of strangers, with `now` in the newest one of each NIC at an address."""
+    newest: dict[tuple[str, str], Seen] = {}
+    for seen in sorted(records, key=lambda seen: seen.last):
+        newest[seen.address, seen.mac] = seen
+
+    def refresh(seen: Seen) -> Seen:
+        old = seen.address in connected and not is_since(seen.last, now - FRESH)
+        is_newest = newest[seen.address, seen.mac] is seen
+        return replace(seen, last=now.isoformat()) if old and is_newest else seen
+
+    return tuple(map(refresh, records))
+
+
+def find_connected() -> list[str]:
+    """The addresses connected to this host's NFS server; none when ss(8) cannot tell."""
+    try:
+        said = run(["ss", "-Htn", "state", "established", f"( sport = :{NFS_PORT} )"], check=False)
+    except HostError:
+        return []
+    return parse_connections(said.stdout)
+
+
+def parse_connections(text: str) -> list[str]:
+    """The peers in the output of ss: queues, our address, theirs; IPv4 also when mapped."""
+    peers = (line.split()[3] for line in text.splitlines() if len(line.split()) >= 4)
+    plain = (peer.rpartition(":")[0].strip("[]").partition("%")[0] for peer in peers)
+    return sorted({address.removeprefix("::ffff:") for address in plain})
+
+
+def in_use(records: Iterable[Seen], limit: datetime) -> dict[ReleaseName, list[Seen]]:
+    """The records by release, without those that are older than `limit`."""
+    used: dict[ReleaseName, list[Seen]] = {}
+    for seen in records:
+        if is_since(seen.last, limit):
+            used.setdefault(seen.release, []).append(seen)
+    return used
+
+
+def is_since(time: str, limit: datetime) -> bool:
+    """Whether a time is not before `limit`; one that cannot be read is taken for now."""
+    try:
+        return datetime.fromisoformat(time) >= limit
+    except (ValueError, TypeError):
+        return True
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Who uses what.
+
+    `used` are names of nodes by release, `claimed` what strangers told: MACs, or names of nodes
+    that did not prove it.  `clients` are NFS clients that never reported a release, `doubts` why
+    every release may be in use.
+    """
+
+    used: Mapping[ReleaseName, tuple[str, ...]]
+    claimed: Mapping[ReleaseName, tuple[str, ...]]
+    clients: tuple[str, ...]
+    doubts: tuple[Doubt, ...]
+
+    def users(self, release: ReleaseName) -> tuple[str, ...]:
+        """Everybody who runs a release, or says so."""
+        return (*self.used.get(release, ()), *self.claimed.get(release, ()))
+
+
+def find_usage(
+    tree: Tree, *, days: int = DAYS, whole: bool = False, now: datetime | None = None
+) -> Usage:
+    """All that is known now: new reports and connections are taken in first.
+
+    `whole` takes the time to read every record of an older version.
+    """
+    now = now or datetime.now(UTC)
+    nodes = find_nodes(tree)
+    note_reports(tree, nodes)
+    while whole and nodes and find_excess(tree, nodes_by_mac(nodes), 1):
+        note_reports(tree, nodes)  # a few at a time: a server that runs takes reports in between
+    clients = note_connections(tree, nodes, find_connected(), now)
+    evidence = read_evidence(tree, nodes)
+    limit, by_mac = now - timedelta(days=days), nodes_by_mac(nodes or Nodes())
+    used = {
+        release: tuple(dict.fromkeys(name_of(seen, by_mac) for seen in found))
+        for release, found in in_use(evidence.nodes, limit).items()
+    }
+    claimed: dict[ReleaseName, tuple[str, ...]] = {}
+    for release, found in in_use(evidence.strangers, limit).items():
+        told = dict.fromkeys(name_of(seen, by_mac) for seen in found)
+        if names := tuple(name for name in told if name not in used.get(release, ())):
+            claimed[release] = names
+    return Usage(used, claimed, tuple(clients), evidence.doubts)
+
+
+def name_of(seen: Seen, by_mac: Mapping[str, Node]) -> str:
+    """What people call the owner of a NIC."""
+    node = by_mac.get(seen.mac)
+    return node.name if node else seen.name
+
+
+def list_names(names: Sequence[str]) -> str:
+    """Names in a line: the first few, and how many more there are."""
+    more = len(names) - FEW_NAMES
+    return ", ".join(names[:FEW_NAMES]) + (f" and {more} more" if more > 0 else "")

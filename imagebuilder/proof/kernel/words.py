@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Words of the kernel command line and options of drivers that take something from every node.
+
+Data: what a word or an option does, and where that is documented.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.proof.kernel.settings import CMDLINE, config_lines, plain
+from imagebuilder.proof.say import Say
+from imagebuilder.proof.subject import Subject
+from imagebuilder.recipe.chip import Chip
+from imagebuilder.recipe.hardware import chip_of
+
+SAY = Say(Question.KERNEL)
+PARAMETERS = "Documentation/admin-guide/kernel-parameters.txt of Linux"
+UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+# Less than this, and neither the root in memory nor a model has room.
+LEAST_MEMORY = 2 << 30
+PAGE = 4096
+LEAST_GRAPHICS = 1 << 30
+
+
+@dataclass(frozen=True)
+class Harmful:
+    """A word `key=value` that must not be there.
+
+    `value` is a regular expression; `modules` are the drivers that it takes a device from, none:
+    it is bad for every node.
+    """
+
+    key: str
+    value: str
+    why: str
+    source: str
+    modules: frozenset[str] = frozenset()
+
+
+PCI = r"(.*,)?(off|nomsi|noacpi|nobios|conf1)(,.*)?"
+NPU = frozenset({"amdxdna"})
+WORDS: tuple[Harmful, ...] = (
+    Harmful("pci", PCI, "PCI devices do not work", PARAMETERS),
+    Harmful("acpi", "off", "the machine does not find its devices", PARAMETERS),
+    Harmful("noapic", ".*", "interrupts of PCI devices do not arrive", PARAMETERS),
+    Harmful("nolapic", ".*", "one processor is left, without MSI", PARAMETERS),
+    Harmful("nosmp", ".*", "one processor is left", PARAMETERS),
+    Harmful("maxcpus", "[01]", "one processor is left", PARAMETERS),
+    Harmful("nr_cpus", "1", "one processor is left", PARAMETERS),
+    Harmful("nomodule", ".*", "no driver is loaded", PARAMETERS),
+    Harmful("ip", "none|off", "the initrd sets up no network for the root", "dracut.cmdline(7)"),
+    Harmful("amd_iommu", "off", "the NPU's driver needs the IOMMU", PARAMETERS, NPU),
+    Harmful("iommu", "off|soft", "the NPU's driver needs the IOMMU", PARAMETERS, NPU),
+)  # fmt: skip
+OPTIONS: tuple[tuple[str, Harmful], ...] = (
+    *(
+        (driver, Harmful("enable_guc", "0", "it does not load the GuC, without which DG2 computes "
+                         "nothing", "drivers/gpu/drm/i915/i915_params.c of Linux"))
+        for driver in ("i915", "xe")
+    ),
+    ("nvidia", Harmful("NVreg_EnableGpuFirmware", "0", "the open modules drive a card by its "
+                       "firmware alone", "NVIDIA driver README, GSP Firmware")),
+    ("amdgpu", Harmful("ip_block_mask", "(?!0xf{8}$|-1$|4294967295$).*", "it leaves out parts of "
+                       "the card", "drivers/gpu/drm/amd/amdgpu/amdgpu_drv.c of Linux")),
+)  # fmt: skip
+# Memory that graphics without memory of its own may use: option, and bytes a unit.
+GRAPHICS = (
+    ("ttm", "pages_limit", PAGE),
+    ("amdgpu", "gttsize", 1 << 20),
+    ("amdgpu", "vramlimit", 1 << 20),
+)
+REMOVE = "remove that word or line (overlay key cmdline: or modules:)"
+
+
+def prove_words(subject: Subject) -> Iterator[Finding]:
+    """Faults only."""
+    chips = [chip for device in subject.hardware if (chip := chip_of(device))]
+    drivers = {name for chip in chips for name in chip.modules}
+    for word in subject.cmdline:
+        key, _, value = word.partition("=")
+        for row in WORDS:
+            applies = not row.modules or row.modules & drivers
+            if row.key == key and applies and re.fullmatch(row.value, value):
+                where = Evidence(CMDLINE, said=word)
+                yield SAY.fault(f"{word} on the command line: {row.why}", where, hint=REMOVE)
+        if key == "mem" and 0 < size_of(value) < LEAST_MEMORY:
+            what = f"{word} on the command line leaves the node too little memory"
+            yield SAY.fault(what, Evidence(CMDLINE, said=word), hint=REMOVE)
+    for module, option, value, where in options_of(subject):
+        yield from prove_option(chips, module, option, value, where)
+
+
+def prove_option(
+    chips: list[Chip], module: str, option: str, value: str, where: Evidence
+) -> Iterator[Finding]:
+    """Faults of one option of one module."""
+    drivers = {name for chip in chips for name in chip.modules}
+    for driver, row in OPTIONS:
+        if (
+            driver == module
+            and driver in drivers
+            and row.key == option
+            and re.fullmatch(row.value, value)
+        ):
+            yield SAY.fault(f"{module} has {option}={value}: {row.why}", where, hint=REMOVE)
+    for chip in chips:
+        if module in chip.modules and option == "force_probe" and refuses(value, chip):
+            what = f"{module} has force_probe={value} and does not drive {chip.pci}"
+            yield SAY.fault(what, where, hint=REMOVE)
+        if module == "vfio_pci" and option == "ids" and takes(value, chip):
+            what = f"vfio-pci takes {chip.pci} from {' and '.join(chip.modules)}: ids={value}"
+            yield SAY.fault(what, where, hint=REMOVE)
+    for driver, key, unit in GRAPHICS:
+        limited = (driver, key) == (module, option) and "amdgpu" in drivers and value.isdecimal()
+        if limited and 0 < int(value) * unit < LEAST_GRAPHICS:
+            what = f"{module} has {option}={value}: graphics may use less than 1 GiB"
+            yield SAY.fault(what, where, hint=REMOVE)
+
+
+def options_of(subject: Subject) -> Iterator[tuple[str, str, str, Evidence]]:
+    """(module, option, value, where) of modprobe.d(5) and of the command line."""
+    for path, line in config_lines(subject.root):
+        words = line.split()
+        if words[0] == "options" and len(words) > 2:
+            for word in words[2:]:
+                option, _, value = word.partition("=")
+                yield plain(words[1]), option, value.strip('"'), Evidence(path, said=line)
+    for word in subject.cmdline:
+        name, _, value = word.partition("=")
+        module, is_option, option = name.partition(".")
+        if is_option:
+            yield plain(module), option, value, Evidence(CMDLINE, said=word)
+
+
+def refuses(value: str, chip: Chip) -> bool:
+    """Whether `force_probe` of i915 and xe keeps a driver from a device."""
+    device = chip.pci.partition(":")[2]
+    return any(part.strip().lower() in (f"!{device}", "!*") for part in value.split(","))
+
+
+def takes(value: str, chip: Chip) -> bool:
+    """Whether `ids` of vfio-pci has a device: vendor:device[:subvendor[:subdevice]]."""
+    return any(part.strip().lower().startswith(chip.pci) for part in value.split(","))
+
+
+def size_of(value: str) -> int:
+    """Bytes of a size such as `512M`; 0 for what is none."""
+    found = re.fullmatch(r"(\d+)([kmgt]?)", value.lower())
+    return int(found[1]) * UNITS.get(found[2], 1) if found else 0

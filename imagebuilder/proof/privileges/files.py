@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that give rights of root: setuid, capabilities, and what others than root may change."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from imagebuilder.proof.privileges.types import Opening, Privilege
+from imagebuilder.root import Root
+
+CAPABILITIES = "security.capability"
+# What root runs, loads or believes: the folders of programs and libraries, and in /etc what
+# services, logins, the loader, the kernel and the package manager read.
+TRUSTED = (
+    "/usr/", "/boot/", "/lib/", "/bin/", "/sbin/",
+    "/etc/systemd/", "/etc/init.d/", "/etc/profile.d/", "/etc/cron", "/etc/pam.d/",
+    "/etc/security/",
+    "/etc/sudoers", "/etc/ssh/", "/etc/udev/", "/etc/modprobe.d/", "/etc/modules-load.d/",
+    "/etc/ld.so.", "/etc/tmpfiles.d/", "/etc/sysctl.d/", "/etc/default/", "/etc/kernel/",
+    "/etc/logrotate.d/", "/etc/polkit-1/", "/etc/dbus-1/", "/etc/binfmt.d/", "/etc/network/",
+    "/etc/NetworkManager/dispatcher.d/", "/etc/networkd-dispatcher/", "/etc/skel/", "/root/",
+)  # fmt: skip
+BELIEVED = frozenset(
+    ("/etc", "/root", "/usr", "/boot", "/etc/passwd", "/etc/group", "/etc/shadow", "/etc/gshadow",
+     "/etc/profile", "/etc/bash.bashrc", "/etc/environment", "/etc/crontab", "/etc/fstab",
+     "/etc/nsswitch.conf", "/etc/hosts", "/etc/resolv.conf", "/etc/rc.local", "/etc/doas.conf")
+)  # fmt: skip
+HIDDEN = ("/etc/shadow", "/etc/gshadow")
+SHADOW = "shadow"
+
+
+def find_files(
+    root: Root, there: dict[str, os.stat_result], groups: dict[int, str], run: frozenset[str]
+) -> Iterator[Privilege]:
+    """Ways that modes, owners and attributes open; `run` are programs of services of root.
+
+    `there` is everything in the root, `groups` the names of groups by id.
+    """
+    for path, info in there.items():
+        kind, mode = stat.S_IFMT(info.st_mode), stat.S_IMODE(info.st_mode)
+        if kind == stat.S_IFREG and mode & (stat.S_ISUID | stat.S_ISGID) and mode & 0o111:
+            who = "root" if mode & stat.S_ISUID and info.st_uid == 0 else "its owner"
+            gains = f"{path} acts as {who} for whoever starts it (mode {mode:04o})"
+            yield Privilege(Opening.SETUID, path, path, gains)
+        if kind == stat.S_IFREG and mode & 0o111 and has_capabilities(root, path):
+            gains = f"{path} has rights of root for whoever starts it (file capabilities)"
+            yield Privilege(Opening.CAPABILITIES, path, path, gains)
+        if kind != stat.S_IFLNK and (path in BELIEVED | run or path.startswith(TRUSTED)):
+            yield from find_writers(path, info, groups)
+        if path in HIDDEN and (mode & 0o007 or (mode & 0o040 and not is_shadows(info, groups))):
+            gains = f"others than root can read the hashes of passwords in {path} (mode {mode:04o})"
+            yield Privilege(Opening.NEVER, path, path, gains)
+
+
+def find_writers(path: str, info: os.stat_result, groups: dict[int, str]) -> Iterator[Privilege]:
+    """Whether others than root may change something that root runs or believes."""
+    mode = stat.S_IMODE(info.st_mode)
+    sticky = stat.S_ISDIR(info.st_mode) and mode & stat.S_ISVTX
+    writers = [
+        *([f"its owner (uid {info.st_uid})"] if info.st_uid != 0 else []),
+        *(
+            [f"the group {groups.get(info.st_gid, info.st_gid)}"]
+            if mode & 0o020 and info.st_gid
+            else []
+        ),
+        *(["everybody"] if mode & 0o002 and not sticky else []),
+    ]
+    if writers:
+        gains = f"{' and '.join(writers)} may change {path}, which root runs or believes"
+        yield Privilege(Opening.WRITABLE, path, path, gains)
+
+
+def is_shadows(info: os.stat_result, groups: dict[int, str]) -> bool:
+    return info.st_gid == 0 or groups.get(info.st_gid) == SHADOW
+
+
+def has_capabilities(root: Root, path: str) -> bool:
+    try:
+        return CAPABILITIES in os.listxattr(Path(f"{root.path}{path}"), follow_symlinks=False)
+    except OSError:
+        return False

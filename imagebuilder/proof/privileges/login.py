@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may log in over ssh, and with what: sshd's own answer for each account."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from imagebuilder.proof.privileges.accounts import find_logins
+from imagebuilder.proof.privileges.types import Opening, Privilege
+from imagebuilder.proof.subject import Ask
+from imagebuilder.root import Root
+
+SSHD = "/usr/sbin/sshd"
+CONFIG, FOLDER = "/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d"
+ADDRESS = re.compile(r"^\s*Match\b.*\bAddress\s+!?([0-9A-Fa-f.:]+)", re.MULTILINE | re.IGNORECASE)
+# Reserved for documentation (RFC 5737): an address that no rule is for.
+SOMEWHERE = "203.0.113.1"
+# A key of its own, for sshd says nothing without one, and an image has none.
+EFFECTIVE = """\
+mkdir -p /run/sshd
+ssh-keygen -q -t ed25519 -N '' -f /tmp/host-key >/dev/null </dev/null
+for from in $1; do
+  for user in $2; do
+    echo "account $user"
+    /usr/sbin/sshd -T -h /tmp/host-key -C "user=$user,host=host,addr=$from,laddr=$from,lport=22"
+  done
+done
+"""
+TRUST = ("/etc/hosts.equiv", "/etc/ssh/shosts.equiv")
+KEY = re.compile(r"^[^#\n]*\b(ssh-|ecdsa-|sk-)\S+\s+AAAA", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class SshdSettings:
+    """What sshd does for an account: keywords in lower case, as sshd -T prints them."""
+
+    account: str
+    values: Mapping[str, str]
+
+    def is_yes(self, key: str) -> bool:
+        return self.values.get(key) == "yes"
+
+
+def find_ways_in(root: Root, ask: Ask) -> Iterator[Privilege]:
+    """Keys, passwords and trusted hosts."""
+    homes = find_logins(root)
+    if root.lies(SSHD):
+        seen: dict[str, list[str]] = {}
+        for settings in ask_sshd(root, ask, sorted(homes)):
+            if "passwordauthentication" not in settings.values:
+                who = settings.account
+                gains = f"sshd does not say what it allows {who}, so nobody knows who may log in"
+                yield Privilege(Opening.NEVER, who, CONFIG, gains)
+                continue
+            yield from with_passwords(root, settings)
+            for path in key_files(root, settings, homes[settings.account]):
+                seen.setdefault(path, []).append(settings.account)
+        for path, accounts in seen.items():
+            who = ", ".join(dict.fromkeys(accounts))
+            yield Privilege(Opening.KEYS, path, path, f"keys in {path} may log in as {who}")
+    for path in (
+        *TRUST,
+        *(f"{home}/{name}" for home in homes.values() for name in (".rhosts", ".shosts")),
+    ):
+        if root.text(path).strip():
+            yield Privilege(Opening.KEYS, path, path, f"{path} trusts users of other hosts")
+
+
+def ask_sshd(root: Root, ask: Ask, accounts: list[str]) -> list[SshdSettings]:
+    """The effective settings of each account, from anywhere and from each address with a rule."""
+    texts = [root.text(path) for path in (CONFIG, *root.glob(f"{FOLDER}/*.conf"))]
+    addresses = dict.fromkeys((SOMEWHERE, *(a for text in texts for a in ADDRESS.findall(text))))
+    done = ask(["sh", "-c", EFFECTIVE, "sh", " ".join(addresses), " ".join(accounts)])
+    found: list[SshdSettings] = []
+    for block in done.stdout.split("account ")[1:]:
+        account, *lines = block.splitlines()
+        pairs = (line.partition(" ") for line in lines)
+        # OpenSSH 10 prints the keywords as its manual writes them, older ones in lower case.
+        found.append(SshdSettings(account, {key.lower(): value for key, _, value in pairs}))
+    return found
+
+
+def with_passwords(root: Root, settings: SshdSettings) -> Iterator[Privilege]:
+    name = settings.account
+    if name == "root" and not settings.is_yes("permitrootlogin"):
+        return
+    for key in ("passwordauthentication", "kbdinteractiveauthentication"):
+        if settings.is_yes(key):
+            path, line = said_in(root, key)
+            gains = f"{name} may log in over ssh with a password"
+            yield Privilege(Opening.PASSWORDS, name, path, gains, line=line)
+            break
+    if settings.is_yes("permitemptypasswords"):
+        path, line = said_in(root, "permitemptypasswords")
+        gains = f"{name} may log in over ssh with an empty password"
+        yield Privilege(Opening.NEVER, name, path, gains, line=line)
+
+
+def said_in(root: Root, key: str) -> tuple[str, int]:
+    """The file and line that set a key to yes; sshd's own file where none does."""
+    pattern = re.compile(rf"\s*{key}[\s=]+yes\b", re.IGNORECASE)
+    for path in (*root.glob(f"{FOLDER}/*.conf"), CONFIG):
+        for number, line in enumerate(root.text(path).splitlines(), 1):
+            if pattern.match(line):
+                return path, number
+    return CONFIG, 0
+
+
+def key_files(root: Root, settings: SshdSettings, home: str) -> Iterator[str]:
+    """The files in the root whose keys open an account."""
+    for key in ("authorizedkeyscommand", "trustedusercakeys"):
+        value = settings.values.get(key, "none")
+        if value != "none":
+            yield value.split()[0]
+    for pattern in settings.values.get("authorizedkeysfile", "").split():
+        path = pattern.replace("%h", home).replace("%u", settings.account).replace("%%", "%")
+        place = path if path.startswith("/") else f"{home}/{path}"
+        if KEY.search(root.text(place)):
+            yield place

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may become root?  What no overlay grants and no package brings is a fault."""
+
+from __future__ import annotations
+
+import fnmatch
+import posixpath
+from collections.abc import Iterator
+
+from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.proof.privileges.accounts import find_accounts, group_names
+from imagebuilder.proof.privileges.consoles import find_consoles
+from imagebuilder.proof.privileges.files import find_files
+from imagebuilder.proof.privileges.login import find_ways_in
+from imagebuilder.proof.privileges.ports import find_ports
+from imagebuilder.proof.privileges.sudo import find_rules
+from imagebuilder.proof.privileges.types import Opening, Privilege
+from imagebuilder.proof.provenance.read import walk_root
+from imagebuilder.proof.provenance.types import Provenance
+from imagebuilder.proof.say import Say
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.systemd import Startup, read_startup
+from imagebuilder.ui import format_count
+
+PASSWD = "/etc/passwd"
+MOST_PATHS = 50
+ROOT = ("", "root", "0")
+# Tables of many authors: who made the file says nothing of a line.
+TABLES = (Opening.ROOT_ACCOUNTS, Opening.GROUPS, Opening.NEVER)
+say = Say(Question.PRIVILEGES)
+
+
+def prove_privileges(subject: Subject) -> Iterator[Finding]:
+    """None in a root without accounts."""
+    if not subject.root.is_file(PASSWD):
+        return
+    provenance = subject.provenance or Provenance({})
+    by_packages: list[Privilege] = []
+    for one in find_privileges(subject):
+        if overlay := granted_by(subject, one):
+            yield say.fact(f"{one.gains}: granted by the overlay {overlay}", evidence(one))
+        elif one.opening not in TABLES and provenance.is_packaged(one.path):
+            by_packages.append(one)
+        else:
+            yield undeclared(one, provenance.who(one.path))
+    if by_packages:
+        many = format_count(len(by_packages), "way")
+        yield say.fact(
+            f"{many} to act as root, as packages bring them",
+            *(evidence(one) for one in by_packages[:MOST_PATHS]),
+        )
+
+
+def find_privileges(subject: Subject) -> Iterator[Privilege]:
+    """Every way to become root."""
+    root, startup = subject.root, read_startup(subject)
+    there = dict(walk_root(root))
+    yield from find_files(root, there, group_names(root), programs_of(startup))
+    users = {user.name: frozenset(user.groups) for user in subject.image.users}
+    yield from find_accounts(root, users)
+    yield from find_rules(root)
+    yield from find_ways_in(root, subject.ask)
+    yield from find_consoles(subject)
+    yield from find_ports(subject, startup)
+    for each in subject.family.find_unsigned(root):
+        gains = f"{each.what}: packages are installed without a good signature"
+        yield Privilege(Opening.SOURCES, each.path, each.path, gains, line=each.line)
+
+
+def programs_of(startup: Startup | None) -> frozenset[str]:
+    """The programs that services start as root, with the folders above them."""
+    units = startup.units.values() if startup else ()
+    started = {
+        words[0]
+        for unit in units
+        if unit.one("User") in ROOT
+        for commands in unit.commands.values()
+        for words in commands
+        if words and words[0].startswith("/")
+    }
+    above = {parent for path in started for parent in parents_of(path)}
+    return frozenset(started | above)
+
+
+def parents_of(path: str) -> Iterator[str]:
+    while (path := posixpath.dirname(path)) != "/":
+        yield path
+
+
+def granted_by(subject: Subject, one: Privilege) -> str:
+    """The overlay that declares a way, "" if none does."""
+    if one.opening is Opening.NEVER:
+        return ""
+    key = one.opening.replace("-", "_")
+    for overlay, grants in (subject.image.grants or {}).items():
+        if any(fnmatch.fnmatchcase(one.name, pattern) for pattern in getattr(grants, key)):
+            return overlay
+    return ""
+
+
+def undeclared(one: Privilege, who: str) -> Finding:
+    what, remove = one.gains, "remove it"
+    if one.opening is not Opening.NEVER:
+        what += ", which no overlay grants"
+        remove += f", or declare it in the overlay: `grants: {{{one.opening}: ['{one.name}']}}`"
+    found = Evidence(one.where, said=who)
+    return (
+        say.warning(what, found, hint=remove) if one.minor else say.fault(what, found, hint=remove)
+    )
+
+
+def evidence(one: Privilege) -> Evidence:
+    return Evidence(one.where, said=one.gains)

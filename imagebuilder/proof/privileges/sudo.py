@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who may run commands as root by a rule: sudoers(5), doas.conf(5), polkit(8), pam.d(5)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from imagebuilder.proof.privileges.types import Opening, Privilege
+from imagebuilder.root import Root
+
+SUDO = ("/usr/bin/sudo", "/usr/bin/sudo-rs")
+MAIN = "/etc/sudoers"
+INCLUDE = re.compile(r"[@#]include(dir)?\s+(\S+)")
+ALIAS = re.compile(r"User_Alias\s+(.+)")
+OTHER_ALIAS = re.compile(r"(Runas|Host|Cmnd|Cmd)_Alias\s")
+LIFTED = re.compile(r"Defaults([:@>!]\s*(?P<who>[^\s]+))?.*!authenticate")
+# USERS HOSTS = (RUNAS) TAGS: COMMANDS; a list goes on over a comma.
+RULE = re.compile(
+    r"(?P<users>[^\s,=]+(\s*,\s*[^\s,=]+)*)\s+[^=]+=\s*(\((?P<runas>[^)]*)\))?(?P<rest>.*)"
+)
+TAG = re.compile(r"\b(NO)?(PASSWD|EXEC|SETENV|LOG_INPUT|LOG_OUTPUT|MAIL|FOLLOW|INTERCEPT)\s*:")
+DOAS = ("/etc/doas.conf", "/etc/doas.d/*.conf")
+PERMIT = re.compile(r"permit\b(?P<options>.*?)\s(?P<who>:?[\w-]+)(\s+(as|cmd)\b.*)?$")
+POLKIT = (
+    "/etc/polkit-1/rules.d/*.rules",
+    "/usr/share/polkit-1/rules.d/*.rules",
+    "/usr/local/share/polkit-1/rules.d/*.rules",
+)
+PAM = ("/etc/pam.d/*", "/usr/lib/pam.d/*")
+# Lets in whoever asks: pam_permit(8) that suffices, pam_wheel(8) that trusts, pam_exec(8).
+LETS_IN = re.compile(
+    r"-?auth\s+(sufficient|\[[^\]]*success=(done|\d)[^\]]*\])\s+(\S*/)?"
+    r"(pam_permit\.so|pam_exec\.so|pam_wheel\.so.*\btrust\b)"
+)
+
+
+@dataclass(frozen=True)
+class SudoersLine:
+    """A line, continuations joined and comments left out, with the file and its first number."""
+
+    path: str
+    number: int
+    text: str
+
+
+def find_rules(root: Root) -> Iterator[Privilege]:
+    """Every way that a rule opens."""
+    if any(root.lies(program) for program in SUDO):
+        yield from find_sudo(root)
+    if root.lies("/usr/bin/doas"):
+        for line in lines_of(root, DOAS):
+            if match := PERMIT.match(line.text):
+                who = match["who"].replace(":", "%")
+                minor = "nopass" not in match["options"]
+                gains = f"doas lets {who} act as root" + " without a password" * (not minor)
+                yield Privilege(Opening.SUDO, who, line.path, gains, minor, line.number)
+    for path in (path for pattern in POLKIT for path in root.glob(pattern)):
+        if "polkit.Result.YES" in root.text(path):
+            groups = re.findall(r"isInGroup\(['\"]([\w-]+)", root.text(path))
+            users = re.findall(r"subject\.user\s*===?\s*['\"]([\w-]+)", root.text(path))
+            who = next(iter((*(f"%{name}" for name in groups), *users)), "")
+            gains = f"polkit lets {who or 'users'} act as root without a password"
+            yield Privilege(Opening.SUDO, who or path, path, gains, minor=bool(who))
+    for line in lines_of(root, PAM):
+        if match := LETS_IN.match(line.text):
+            gains = f"{match[4].split()[0]} lets in whoever asks, before a password"
+            yield Privilege(Opening.NEVER, line.path, line.path, gains, line=line.number)
+
+
+def find_sudo(root: Root) -> Iterator[Privilege]:
+    """What sudoers files allow; root needs no rule."""
+    lines = list(read_sudoers(root, MAIN, set()))
+    aliases: dict[str, tuple[str, ...]] = {}
+    for line in lines:
+        if match := ALIAS.match(line.text):
+            for one in match[1].split(":"):
+                name, _, members = one.partition("=")
+                aliases[name.strip()] = names_in(members)
+    for line in lines:
+        if match := LIFTED.match(line.text):
+            who = (match["who"] or "").strip(":")
+            gains = f"sudo asks {who or 'nobody'} for " + ("no password" if who else "a password")
+            yield Privilege(Opening.SUDO, who or "ALL", line.path, gains, line=line.number)
+        elif not (OTHER_ALIAS.match(line.text) or ALIAS.match(line.text)):
+            yield from allowed(line, aliases)
+
+
+def allowed(line: SudoersLine, aliases: Mapping[str, tuple[str, ...]]) -> Iterator[Privilege]:
+    """What one rule allows to act as root."""
+    match = RULE.fullmatch(line.text)
+    if match is None or line.text.startswith("Defaults"):
+        return
+    runas = names_in((match["runas"] or "root").partition(":")[0])
+    if match["runas"] and not {"ALL", "root", "#0"} & set(runas):
+        return
+    free = re.search(r"\bNOPASSWD\s*:", match["rest"]) is not None
+    commands = names_in(TAG.sub("", match["rest"]))
+    anything = "ALL" in commands
+    for named in names_in(match["users"]):
+        for who in aliases.get(named, (named,)):
+            if who == "root":
+                continue
+            what = "any command" if anything else "some commands"
+            gains = f"{who} may run {what} as root" + " without a password" * free
+            minor = not (free and anything)
+            yield Privilege(Opening.SUDO, who, line.path, gains, minor, line.number)
+
+
+def names_in(text: str) -> tuple[str, ...]:
+    """The names of a list."""
+    return tuple(name for each in text.split(",") if (name := each.strip()))
+
+
+def read_sudoers(root: Root, path: str, seen: set[str]) -> Iterator[SudoersLine]:
+    """The lines of a file and of those it includes, in order; each file once.
+
+    As sudo does, names with a dot or a tilde at the end are left out of a folder.
+    """
+    if path in seen or not root.is_file(path):
+        return
+    seen.add(path)
+    for line in joined_lines(root, path, comments=True):
+        if match := INCLUDE.match(line.text):
+            place = match[2].strip('"')
+            names = [n for n in root.names(place) if "." not in n and not n.endswith("~")]
+            for one in [f"{place}/{name}" for name in names] if match[1] else [place]:
+                yield from read_sudoers(root, one, seen)
+        elif not re.match(r"#(?!\d)", line.text):
+            yield SudoersLine(line.path, line.number, re.sub(r"\s#.*$", "", line.text).strip())
+
+
+def lines_of(root: Root, patterns: tuple[str, ...]) -> Iterator[SudoersLine]:
+    """The lines without comments of every file that fits."""
+    for path in (path for pattern in patterns for path in root.glob(pattern)):
+        yield from joined_lines(root, path)
+
+
+def joined_lines(root: Root, path: str, *, comments: bool = False) -> Iterator[SudoersLine]:
+    """The lines of a file, those that a backslash continues joined; with or without comments."""
+    kept, first = "", 0
+    for number, text in enumerate(root.text(path).splitlines(), 1):
+        first = first or number
+        if text.endswith("\\"):
+            kept += f"{text[:-1]} "
+            continue
+        whole = (kept + text).strip()
+        if whole and (comments or not whole.startswith("#")):
+            yield SudoersLine(path, first, whole)
+        kept, first = "", 0

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Image + root -> Provenance: packages' checksums, overlays' files and the layers put together.
+
+A file is hashed where a package recorded a checksum of it, and nowhere else: that the rest is what
+a layer holds, the commits say.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.digest import digest_of_file
+from imagebuilder.families.registry import family_of_distribution
+from imagebuilder.families.shipped import Checksum, ShippedFile
+from imagebuilder.files import entries_below
+from imagebuilder.image.types import Image
+from imagebuilder.proof.provenance.history import (
+    OR,
+    LayerHistory,
+    chain_of,
+    installing,
+    read_history,
+)
+from imagebuilder.proof.provenance.types import (
+    CONTENT,
+    METADATA,
+    Provenance,
+    Trace,
+    TraceKind,
+)
+from imagebuilder.root import Root
+from imagebuilder.store.repository import Store
+
+CONFIGURE = "configure "
+
+
+@dataclass(frozen=True)
+class Placed:
+    """A file of an overlay as the inputs of the step that places it have it."""
+
+    overlay: str
+    mode: int
+    owner: str
+    digest: str = ""
+    link: str = ""
+
+
+@dataclass(frozen=True)
+class Records:
+    """What is recorded of the paths of an image.
+
+    `packages` are `name version` by name, `installing` the titles of the layers of packages.
+    """
+
+    history: LayerHistory
+    shipped: Mapping[str, ShippedFile]
+    placed: Mapping[str, Placed]
+    packages: Mapping[str, str]
+    installing: frozenset[str]
+
+
+def read_provenance(
+    store: Store, image: Image, root: Root, strange: Mapping[str, str] | None = None
+) -> Provenance:
+    """The provenance of a root.  Raises InputError, WorkError.
+
+    `strange` are paths that are not what the image's commit holds, and how (`added`, `changed`,
+    `removed`): none in a root that was checked out from it.
+    """
+    records = read_records(store, image, root)
+    return trace_all(records, dict(walk_root(root)), root, strange or {})
+
+
+def read_records(store: Store, image: Image, root: Root) -> Records:
+    """What the root's packages and the image's layers record.  Raises InputError, WorkError."""
+    return Records(
+        history=read_history(store, image),
+        shipped=family_of_distribution(image.distribution).shipped_files(root),
+        placed=find_placed(image),
+        packages={package.name: f"{package.name} {package.version}" for package in image.packages},
+        installing=installing(image),
+    )
+
+
+def walk_root(root: Root) -> Iterator[tuple[str, os.stat_result]]:
+    """Everything below a root, as lstat(2) has it."""
+    prefix = len(os.fspath(root.path))
+    for entry in entries_below(root.path):
+        yield entry.path[prefix:], entry.stat(follow_symlinks=False)
+
+
+def find_placed(image: Image) -> dict[str, Placed]:
+    """The files that overlays place; of two at one path the later decides."""
+    found: dict[str, Placed] = {}
+    for layer in chain_of(image):
+        files = layer.inputs.get("files")
+        if layer.title.startswith(CONFIGURE) and isinstance(files, Mapping):
+            overlay = layer.title.removeprefix(CONFIGURE)
+            found |= {str(path): parse_placed(overlay, str(said)) for path, said in files.items()}
+    return found
+
+
+def parse_placed(overlay: str, said: str) -> Placed:
+    """`MODE OWNER:GROUP DIGEST` or `MODE OWNER:GROUP -> LINK` of steps/generated.py."""
+    mode, owner, rest = said.split(" ", 2)
+    link = rest.removeprefix("-> ") if rest.startswith("-> ") else ""
+    return Placed(overlay, int(mode, 8), owner, "" if link else rest, link)
+
+
+def trace_all(
+    records: Records, there: Mapping[str, os.stat_result], root: Root, strange: Mapping[str, str]
+) -> Provenance:
+    """Every path of a root, and what it lacks."""
+    files = {path for path, info in there.items() if stat.S_ISREG(info.st_mode)}
+    sums = ((path, ship.checksum) for path, ship in records.shipped.items() if path in files)
+    altered = find_altered(root, [(path, checksum) for path, checksum in sums if checksum])
+    traces = {
+        path: trace(path, info, records, root, altered=path in altered)
+        for path, info in there.items()
+    }
+    for path, change in strange.items():
+        traces[path] = Trace(path, TraceKind.UNEXPLAINED, change=change)
+    missing: dict[str, list[str]] = {}
+    for path in records.shipped:
+        if path not in traces:
+            missing.setdefault(records.history.remover(path), []).append(path)
+    lacking = {step: tuple(sorted(paths)) for step, paths in missing.items()}
+    return Provenance(traces, lacking, records.installing)
+
+
+def find_altered(root: Root, sums: Sequence[tuple[str, Checksum]]) -> set[str]:
+    """The paths whose content is not what the package recorded.  Raises OSError."""
+
+    def check(part: Iterable[tuple[str, Checksum]]) -> list[str]:
+        return [path for path, checksum in part if not checksum.is_of(Path(f"{root.path}{path}"))]
+
+    many = os.cpu_count() or 1
+    with ThreadPoolExecutor(many) as pool:
+        parts = pool.map(check, (sums[first::many] for first in range(many)))
+        return {path for part in parts for path in part}
+
+
+def trace_path(path: str, records: Records, root: Root) -> Trace | None:
+    """The trace of one path, None where there is nothing.  Raises OSError."""
+    place = Path(f"{root.path}{path}")
+    if not os.path.lexists(place):
+        return None
+    info = place.lstat()
+    shipped = records.shipped.get(path)
+    checksum = shipped.checksum if shipped and stat.S_ISREG(info.st_mode) else None
+    altered = checksum is not None and not checksum.is_of(place)
+    return trace(path, info, records, root, altered=altered)
+
+
+def trace(path: str, info: os.stat_result, records: Records, root: Root, *, altered: bool) -> Trace:
+    """The trace of one path.  The first rule that holds decides."""
+    steps = records.history.steps(path)
+    last = set(steps[-1].split(OR))
+    shipped = records.shipped.get(path)
+    package = records.packages.get(shipped.package, shipped.package) if shipped else ""
+    # 1. It is what the step that changed it last places there.
+    placed = records.placed.get(path)
+    if placed and f"{CONFIGURE}{placed.overlay}" in last and is_placed(placed, root, path, info):
+        return Trace(path, TraceKind.OVERLAY, steps, package, placed.overlay)
+    # 2. No package has to do with it.
+    if not shipped:
+        return Trace(path, TraceKind.STEP, steps)
+    # 3. It has another content than the package recorded.
+    if altered:
+        return Trace(path, TraceKind.CHANGED, steps, package, change=CONTENT)
+    # 4. Nothing but the installation of packages touched it, or no layer is known that did.
+    if last <= records.installing or path not in records.history.touched:
+        return Trace(path, TraceKind.PACKAGE, steps, package)
+    # 5. A later step changed what no checksum of the content tells.
+    change = CONTENT if stat.S_ISLNK(info.st_mode) else METADATA
+    return Trace(path, TraceKind.CHANGED, steps, package, change=change)
+
+
+def is_placed(placed: Placed, root: Root, path: str, info: os.stat_result) -> bool:
+    """Whether a path is what an overlay places there."""
+    host = Path(f"{root.path}{path}")
+    if stat.S_ISLNK(info.st_mode):
+        return os.fspath(host.readlink()) == placed.link
+    is_roots = info.st_uid == info.st_gid == 0
+    return (
+        stat.S_ISREG(info.st_mode)
+        and stat.S_IMODE(info.st_mode) == placed.mode
+        and is_roots == (placed.owner == "root:root")
+        and digest_of_file(host) == placed.digest
+    )

@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may be secret?  Whoever can boot an image can read it."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.files import read_plain
+from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.proof.provenance.read import walk_root
+from imagebuilder.proof.provenance.types import Provenance, TraceKind
+from imagebuilder.proof.say import Say
+from imagebuilder.proof.secrets.places import NODES_OWN, fitting_kinds
+from imagebuilder.proof.subject import Subject
+from imagebuilder.recipe.types import AllowedSecret
+from imagebuilder.secret import find_lines, find_secrets, may_be
+
+MOST_BYTES = 1_000_000  # a secret is small; what is larger is not read
+MOST_LINE = 10_000  # characters of a line that is looked at: what is longer is no setting
+MOST_PLACES = 5
+CMDLINE = "kernel command line"
+# Libraries test themselves with keys that everybody knows.
+PUBLIC = re.compile(r"/(site|dist)-packages/|/python[\d.]+/test/|/share/doc/|/node_modules/")
+# What depmod(8) makes: names of modules and symbols.
+INDEX = re.compile(r"/usr/lib/modules/[^/]+/modules\..*")
+# A file that holds a secret and nothing else says so by its name.
+BY_NAME = re.compile(
+    r".*/[^/]*(?i:token|secret|passw(or)?d|psk|api[_-]?key|auth[_-]?key|credential)[^/]*"
+)
+PUBLIC_PART = re.compile(r".*\.(pub|crt|cer|pem|md|rst|html|py|sh|service|socket|conf|so)$")
+# Programs in languages where a name is no value, as it is in a shell.
+CODE = re.compile(r"\.(py|pyi|pl|pm|rb|js|mjs|ts|go|rs|c|h|cc|cpp|hpp|java|lua|php|R|jl)$")
+CODE_BEGIN = re.compile(r"#!.*\b(python|perl|ruby|node|lua|php)")
+LOGIN_PATHS = ("/etc/passwd", "/etc/passwd-", "/etc/pam.d/")
+say = Say(Question.SECRETS)
+
+
+@dataclass(frozen=True)
+class SecretAt:
+    """A secret of a kind; `line` is in `path`, 0 for all of it."""
+
+    kind: str
+    path: str
+    line: int = 0
+    todo: str = NODES_OWN
+
+    @property
+    def where(self) -> str:
+        return f"{self.path}:{self.line}" if self.line else self.path
+
+
+def prove_secrets(subject: Subject) -> Iterator[Finding]:
+    """A fault for each kind, a fact for each that is meant; no value is ever quoted."""
+    provenance = subject.provenance or Provenance({})
+    faults: dict[tuple[str, str], list[SecretAt]] = {}
+    meant: dict[AllowedSecret, list[SecretAt]] = {}
+    for found in (*find_in_root(subject, provenance), *find_in_words(subject.cmdline)):
+        allowed = allowing(subject.image.allow_secret or (), found.path)
+        if allowed:
+            meant.setdefault(allowed, []).append(found)
+        else:
+            faults.setdefault((found.kind, found.todo), []).append(found)
+    for (kind, todo), places in faults.items():
+        hint = f"{todo}, or allow it in the overlay: `allow-secret: [{{path: PATH, because: WHY}}]`"
+        what = f"{kind} in the image: {shown(places)}"
+        found_at = (Evidence(p.where, said=provenance.who(p.path)) for p in places)
+        yield say.fault(what, *list(found_at)[:MOST_PLACES], hint=hint)
+    for allowed, places in meant.items():
+        yield say.fact(f"{allowed.path} may hold a secret: {allowed.because}",
+                       *(Evidence(p.where, said=p.kind) for p in places[:MOST_PLACES]))  # fmt: skip
+    if subject.provenance and not faults:
+        yield say.fact("no secret in files that are not exactly as a package ships them")
+
+
+def shown(places: Sequence[SecretAt]) -> str:
+    listed = ", ".join(dict.fromkeys(place.where for place in places[:MOST_PLACES]))
+    more = len(places) - MOST_PLACES
+    return f"{listed} and {more} more" if more > 0 else listed
+
+
+def allowing(allowed: Sequence[AllowedSecret], path: str) -> AllowedSecret | None:
+    return next((one for one in allowed if fnmatch.fnmatchcase(path, one.path)), None)
+
+
+def find_in_root(subject: Subject, provenance: Provenance) -> Iterator[SecretAt]:
+    """Secrets in files; what is exactly as a package ships it is everybody's."""
+    for path, info in walk_root(subject.root):
+        if not stat.S_ISREG(info.st_mode) or not 0 < info.st_size <= MOST_BYTES:
+            continue
+        kinds = fitting_kinds(path)
+        trace = provenance.traces.get(path)
+        shipped = trace is not None and trace.kind is TraceKind.PACKAGE
+        if PUBLIC.search(path) or INDEX.fullmatch(path) or (shipped and not kinds):
+            continue
+        content = read_plain(Path(f"{subject.root.path}{path}"))
+        by_place = [kind for kind in kinds if re.search(kind.holds, content)]
+        yield from (SecretAt(kind.name, path, todo=kind.todo) for kind in by_place)
+        # What packages' scripts make is databases, and perhaps a key.
+        own = not provenance.is_packaged(path) or b"PRIVATE KEY" in content
+        if not by_place and own:
+            yield from find_in_file(path, content)
+
+
+def find_in_file(path: str, content: bytes) -> Iterator[SecretAt]:
+    """Secrets in a text, each kind once a line; nothing is looked for in programs."""
+    if b"\0" in content[:8192] or path.startswith(LOGIN_PATHS):
+        return
+    text = content.decode(errors="replace")
+    word = text.strip()
+    if BY_NAME.fullmatch(path) and not PUBLIC_PART.fullmatch(path) and may_be(word, password=False):
+        yield SecretAt("secret in a file of its own", path, 1)
+        return
+    code = CODE.search(path) is not None or CODE_BEGIN.match(text) is not None
+    for number, line in find_lines(text):
+        found = find_secrets(line[:MOST_LINE], code=code)
+        for kind in dict.fromkeys(one.kind for one in found):
+            yield SecretAt(kind, path, number)
+
+
+def find_in_words(words: Sequence[str]) -> Iterator[SecretAt]:
+    """Secrets among the words of the kernel, which every user of a node sees."""
+    for word in words:
+        for found in find_secrets(word):
+            yield SecretAt(f"{found.kind} of {word.partition('=')[0]}", CMDLINE)

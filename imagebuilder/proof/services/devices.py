@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the environment of a service makes of its devices: hidden, disguised, other libraries."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.services import SAY
+from imagebuilder.proof.services.environment import Environment
+from imagebuilder.proof.services.selectors import (
+    DRIVER_FILES,
+    OVERRIDE,
+    SELECTORS,
+    SOFTWARE,
+    TENSILE,
+    target_of,
+)
+from imagebuilder.proof.subject import Subject
+
+SEARCH, PRELOAD = "LD_LIBRARY_PATH", "LD_PRELOAD"
+RESOLVED = re.compile(r"^\s+(?P<name>\S+) => (?P<path>/\S+)", re.MULTILINE)
+REMOVE = "remove that variable from the environment of the service"
+
+
+def prove_selection(
+    unit: str, backends: Sequence[str], environment: Environment
+) -> Iterator[Finding]:
+    """Findings about variables that hide devices from every backend that could use them."""
+    for row in SELECTORS:
+        variable = environment.get(row.variable)
+        if variable is None or not row.backends & set(backends):
+            continue
+        where = variable.evidence(row.variable)
+        said = f"{row.variable}={variable.value}"
+        if row.hides_all(variable.value):
+            what = f"{said} hides every device from {unit}"
+            yield SAY.fault(what, where, hint=REMOVE)
+        elif row.may_hide(variable.value):
+            what = f"{said} hides devices from {unit}: a node with fewer has none left"
+            yield SAY.warning(what, where, hint=REMOVE)
+
+
+def prove_disguise(subject: Subject, unit: str, environment: Environment) -> Iterator[Finding]:
+    """Faults of what makes ROCm take the card for another, or its kernels from elsewhere."""
+    override = environment.get(OVERRIDE)
+    targets = [target for target in subject.targets if target.startswith("gfx")]
+    if override and targets and target_of(override.value) not in targets:
+        taken = target_of(override.value) or "no target"
+        yield SAY.fault(
+            f"{OVERRIDE}={override.value} makes ROCm in {unit} take the card for {taken}; the "
+            f"profile is for {' and '.join(targets)}",
+            override.evidence(OVERRIDE),
+            hint=REMOVE,
+        )
+    folder = environment.get(TENSILE)
+    if folder and targets:
+        names = subject.root.names(folder.value)
+        lacking = [t for t in targets if not any(t in name for name in names)]
+        if lacking:
+            yield SAY.fault(
+                f"{TENSILE}={folder.value} has no kernels for {' and '.join(lacking)}",
+                folder.evidence(TENSILE),
+                hint=REMOVE,
+            )
+
+
+def prove_driver_files(subject: Subject, unit: str, environment: Environment) -> Iterator[Finding]:
+    """Faults of Vulkan drivers that are named and not there, or that are the processor."""
+    for name in DRIVER_FILES:
+        variable = environment.get(name)
+        if variable is None:
+            continue
+        paths = [path for path in variable.value.split(":") if path]
+        usable = [p for p in paths if subject.root.lies(p) and not SOFTWARE.search(p)]
+        if not usable:
+            yield SAY.fault(
+                f"{name}={variable.value} leaves {unit} no Vulkan driver of a card",
+                variable.evidence(name),
+                hint=REMOVE,
+            )
+
+
+def prove_search(
+    subject: Subject, unit: str, programs: Sequence[str], environment: Environment
+) -> Iterator[Finding]:
+    """Faults of libraries that the environment puts in the place of those of the image."""
+    preload = environment.get(PRELOAD)
+    missing = [p for p in preload.value.replace(":", " ").split()
+               if p.startswith("/") and not subject.root.is_file(p)] if preload else []  # fmt: skip
+    if preload and missing:
+        what = f"{PRELOAD} of {unit} names {missing[0]}, which is not in the image"
+        yield SAY.fault(what, preload.evidence(PRELOAD), hint=REMOVE)
+    variable = environment.get(SEARCH)
+    if variable is None or not programs:
+        return
+    plain = resolved(subject, programs, {})
+    changed = resolved(subject, programs, {SEARCH: variable.value})
+    others = {n: path for n, path in changed.items() if n in plain and plain[n] != path}
+    for name, path in others.items():
+        yield SAY.fault(
+            f"{SEARCH}={variable.value} makes {unit} load {path}, not {plain[name]}",
+            variable.evidence(SEARCH),
+            Evidence(path),
+            hint=REMOVE,
+        )
+
+
+def resolved(
+    subject: Subject, programs: Sequence[str], environment: Mapping[str, str]
+) -> dict[str, str]:
+    """The file that the loader takes for each library of some programs."""
+    given = [f"{name}={value}" for name, value in environment.items()]
+    said = subject.ask(["env", *given, "ldd", *programs]).stdout
+    return {found["name"]: found["path"] for found in RESOLVED.finditer(said)}

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The environment that a service gets, and which file says so (exec_child() of systemd)."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from imagebuilder.image.proof import Evidence
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.systemd import LoadedUnit
+from imagebuilder.root import Root
+
+CMDLINE = "/proc/cmdline"
+CONFIG = ("systemd-analyze", "cat-config", "systemd/system.conf")
+SET = "systemd.setenv="
+VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+
+
+@dataclass(frozen=True)
+class Variable:
+    """The value of a variable, and where it is set."""
+
+    value: str
+    path: str
+
+    def evidence(self, name: str) -> Evidence:
+        return Evidence(self.path, symbol=name, said=f"{name}={self.value}")
+
+
+Environment = Mapping[str, Variable]
+
+
+def environment_of(subject: Subject, unit: LoadedUnit) -> dict[str, Variable]:
+    """What systemd and the unit set; of two, the later counts.
+
+    In systemd's order: the defaults of all services, what is passed on from the kernel's command
+    line, Environment=, the files.  UnsetEnvironment= takes from all.
+    """
+    found = defaults(subject)
+    words = (word.partition("=") for word in subject.cmdline)
+    given = {name: value for name, is_set, value in words if is_set}
+    found |= {n: Variable(given[n], CMDLINE) for n in unit.words("PassEnvironment") if n in given}
+    for value in unit.every("Environment"):
+        name, _, text = value.partition("=")
+        found[name] = Variable(text, where(subject.root, unit.paths, name))
+    for path in files_of(subject.root, unit):
+        pairs = assignments(subject.root.text(path))
+        found |= {name: Variable(text, path) for name, text in pairs}
+    gone = unit.words("UnsetEnvironment")
+    return {n: v for n, v in found.items() if n not in gone and f"{n}={v.value}" not in gone}
+
+
+def defaults(subject: Subject) -> dict[str, Variable]:
+    """DefaultEnvironment= of systemd-system.conf(5), and systemd.setenv= of the command line."""
+    found: dict[str, Variable] = {}
+    path = ""
+    for line in subject.ask(CONFIG).stdout.splitlines():
+        key, _, value = line.partition("=")
+        if line.startswith("# /"):
+            path = line.removeprefix("# ").strip()
+        elif key.strip() == "DefaultEnvironment":
+            words = [] if value.strip() else list(found)
+            for name in words:
+                del found[name]
+            found |= {name: Variable(text, path) for name, text in pairs_of(value)}
+    for word in subject.cmdline:
+        if word.startswith(SET):
+            found |= {n: Variable(t, CMDLINE) for n, t in pairs_of(word.removeprefix(SET))}
+    return found
+
+
+def files_of(root: Root, unit: LoadedUnit) -> Iterator[str]:
+    """The files of EnvironmentFile= that are in the image."""
+    for value in unit.every("EnvironmentFile"):
+        pattern = value.partition(" (")[0].removeprefix("-")
+        yield from root.glob(pattern) if any(mark in pattern for mark in "*?[") else [pattern]
+
+
+def assignments(text: str) -> Iterator[tuple[str, str]]:
+    """The variables of a file, as EnvironmentFile= of systemd.exec(5) reads it."""
+    joined = text.replace("\\\n", "")
+    for line in joined.splitlines():
+        if line.strip() and line.lstrip()[0] not in "#;":
+            yield from pairs_of(line.strip(), whole=True)
+
+
+def pairs_of(text: str, *, whole: bool = False) -> Iterator[tuple[str, str]]:
+    """NAME=VALUE words of a text with quotes; with `whole`, one whose value may have spaces."""
+    if whole and "=" in text:
+        name, _, value = text.partition("=")
+        yield name.strip(), " ".join(unquoted(value.strip()))
+        return
+    for word in unquoted(text):
+        name, is_set, value = word.partition("=")
+        if is_set:
+            yield name, value
+
+
+def unquoted(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
+
+
+def where(root: Root, paths: Iterable[str], name: str) -> str:
+    """The last of the files that mentions a variable."""
+    listed = list(paths)
+    return next((p for p in reversed(listed) if name in root.text(p)), listed[0] if listed else "")
+
+
+def expanded(words: Iterable[str], environment: Environment) -> list[str]:
+    """A command line with its variables: `${X}` in a word, and `$X` as a word that is split."""
+    found: list[str] = []
+    values = {name: variable.value for name, variable in environment.items()}
+    for word in words:
+        if whole := re.fullmatch(r"\$(\w+)", word):
+            found += values.get(whole[1], "").split()
+        else:
+            found.append(VARIABLE.sub(lambda m: values.get(m[1] or m[2], ""), word))
+    return found

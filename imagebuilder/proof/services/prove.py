@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The question `services`: what the promised services run with, and what that means for them.
+
+Asked of the services and engines that overlays name, in units as systemd merges them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.access.services import OPENS
+from imagebuilder.proof.services import SAY
+from imagebuilder.proof.services.confinement import Confined, prove_confinement
+from imagebuilder.proof.services.devices import (
+    prove_disguise,
+    prove_driver_files,
+    prove_search,
+    prove_selection,
+)
+from imagebuilder.proof.services.environment import Environment, environment_of, expanded, unquoted
+from imagebuilder.proof.services.settings import (
+    CommandLine,
+    prove_accepted,
+    prove_address,
+    prove_processor,
+    serves_others,
+)
+from imagebuilder.proof.services.start import prove_conditions, prove_others
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.systemd import LoadedUnit, Startup, read_startup
+from imagebuilder.recipe.engines import EngineKind, find_engine
+from imagebuilder.recipe.expectations import ExpectedEngine
+
+LOADED = "loaded"
+
+
+def prove_services(subject: Subject) -> Iterator[Finding]:
+    """Findings about every service that overlays declare; none for a root without systemd."""
+    expected = subject.expectations
+    names = dict.fromkeys(
+        [*(e.unit for e in expected.engines), *(s.unit for s in expected.services)]
+    )
+    startup = read_startup(subject) if any(names) else None
+    if startup is None:
+        return
+    engines = {engine.unit: engine for engine in expected.engines}
+    for name in filter(None, names):
+        unit = find_loaded(startup, name)
+        # Of one that is missing or masked, the question `access` says so.
+        if unit is None:
+            continue
+        found = list(prove_service(subject, startup, unit, engines.get(name)))
+        yield from found
+        if not found:
+            yield SAY.fact(f"{name} runs as its overlay says", *(Evidence(p) for p in unit.paths))
+
+
+def find_loaded(startup: Startup, name: str) -> LoadedUnit | None:
+    """The unit, or an instance of the template, if systemd could load it."""
+    begin, _, end = name.partition("@.")
+    unit = startup.units.get(name) or next(
+        (u for n, u in startup.units.items() if end and n.startswith(f"{begin}@")), None
+    )
+    return unit if unit and unit.state == LOADED else None
+
+
+def prove_service(
+    subject: Subject, startup: Startup, unit: LoadedUnit, engine: ExpectedEngine | None
+) -> Iterator[Finding]:
+    """Faults and warnings."""
+    environment = environment_of(subject, unit)
+    backends = backends_of(subject, engine)
+    programs = [words[0] for words in unit.commands.get("ExecStart", ()) if words]
+    serves = False
+    if engine:
+        kind = find_engine(subject.engines, engine.engine)
+        line = line_of(unit, kind, environment)
+        serves = serves_others(subject, line, kind)
+        yield from prove_engine(subject, line, kind, engine)
+        programs += [p for b in backends for g in kind.files_of(b) for p in subject.root.glob(g)]
+        if backends and not engine.allow_cpu and programs:
+            yield from prove_others(subject, startup, unit, programs[0])
+    yield from prove_conditions(subject, unit)
+    opened = tuple(path for backend in backends for path in OPENS.get(backend, ()))
+    devices = tuple(d for d in subject.expectations.devices if opened and d.path.startswith(opened))
+    yield from prove_confinement(subject.root, startup, Confined(unit, devices, serves))
+    if backends:
+        yield from prove_selection(unit.name, backends, environment)
+        yield from prove_disguise(subject, unit.name, environment)
+        yield from prove_driver_files(subject, unit.name, environment)
+    yield from prove_search(subject, unit.name, programs, environment)
+
+
+def backends_of(subject: Subject, engine: ExpectedEngine | None) -> tuple[str, ...]:
+    """The backends of an engine; a service that is no engine's may use those of all."""
+    if engine:
+        return engine.backends
+    engines = subject.expectations.engines
+    return tuple(dict.fromkeys(backend for each in engines for backend in each.backends))
+
+
+def prove_engine(
+    subject: Subject, line: CommandLine, kind: EngineKind, engine: ExpectedEngine
+) -> Iterator[Finding]:
+    """What the engine is told by options and variables."""
+    if engine.backends and not engine.allow_cpu:
+        yield from prove_processor(line, kind)
+    yield from prove_address(subject, line, kind)
+    yield from prove_accepted(subject, line, kind)
+
+
+def line_of(unit: LoadedUnit, kind: EngineKind, environment: Environment) -> CommandLine:
+    """The command line of the service, with the arguments that a variable adds."""
+    commands = unit.commands.get("ExecStart", ())
+    words = expanded(commands[-1], environment) if commands else []
+    more = environment.get(kind.model.arguments)
+    words += unquoted(more.value) if more else []
+    return CommandLine(unit.name, words, environment, unit.paths[-1] if unit.paths else "")

@@ -1,0 +1,9 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a node starts, is reached and can be worked on: units, network, names, accounts."""
+
+from __future__ import annotations
+
+from imagebuilder.image.proof import Question
+from imagebuilder.proof.say import Say
+
+SAY = Say(Question.SYSTEM)

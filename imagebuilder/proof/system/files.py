@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that every node needs: mounts, log-in, certificates, time zone, packages, settings."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.say import some
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+from imagebuilder.root import Root
+
+FSTAB, PAM, BUNDLE = "/etc/fstab", "/etc/pam.d", "/etc/ssl/certs/ca-certificates.crt"
+LOCALTIME = "/etc/localtime"
+MODULES = ("/usr/lib/*/security", "/usr/lib/security", "/usr/lib64/security")
+LOCAL = ("UUID=", "LABEL=", "PARTUUID=", "PARTLABEL=", "/dev/")
+OPTIONAL = {"nofail", "noauto", "x-systemd.automount"}
+SYSCTL = ("systemd-analyze", "cat-config", "sysctl.d")
+# Settings that take something from every node, with what.
+SETTINGS = {
+    "kernel.modules_disabled": (r"[1-9]\d*", "no driver can be loaded any more"),
+    "net.ipv4.conf.all.arp_ignore": (r"8", "the node answers no ARP request"),
+    "vm.max_map_count": (r"\d{1,4}", "a model cannot be mapped"),
+    "fs.file-max": (r"\d{1,4}", "programs cannot open files"),
+    "kernel.pid_max": (r"\d{1,3}", "programs cannot start threads"),
+    "kernel.threads-max": (r"\d{1,3}", "programs cannot start threads"),
+}
+
+
+def prove_files(subject: Subject) -> Iterator[Finding]:
+    """Faults only."""
+    root = subject.root
+    yield from prove_mounts(root)
+    yield from prove_log_in(root)
+    if root.lies(BUNDLE) or "ca-certificates" in subject.packages:
+        yield from prove_certificates(root)
+    if root.lies(LOCALTIME) and not root.is_file(LOCALTIME):
+        what = f"{LOCALTIME} leads to a time zone that is not in the image"
+        yield SAY.fault(what, Evidence(LOCALTIME), hint="install tzdata, or correct the link")
+    if root.lies(subject.family.database):
+        yield from prove_packages(subject)
+    yield from prove_settings(subject)
+
+
+def prove_mounts(root: Root) -> Iterator[Finding]:
+    """Faults of file systems without which a node does not start, on disks that it may not have."""
+    for line in root.text(FSTAB).splitlines():
+        words = line.partition("#")[0].split()
+        if len(words) < 4 or not words[0].startswith(LOCAL) or words[2] == "swap":
+            continue
+        if not OPTIONAL & set(words[3].split(",")):
+            what = f"a node without {words[0]} stops in emergency mode: {words[1]} is not nofail"
+            yield SAY.fault(what, Evidence(FSTAB, said=line.strip()), hint="add the option nofail")
+
+
+def prove_log_in(root: Root) -> Iterator[Finding]:
+    """Faults of PAM: a module or a file that is named and not there refuses everybody."""
+    folders = [found for pattern in MODULES for found in root.glob(pattern)]
+    for name in root.names(PAM):
+        path = f"{PAM}/{name}"
+        for line in root.text(path).replace("\\\n", " ").splitlines():
+            found = re.match(
+                r"\s*(?:(?P<type>-?\w+)\s+(?P<control>\[[^]]*\]|\S+)\s+|@include\s+)(?P<module>\S+)",
+                line.partition("#")[0],
+            )
+            if not found or (found["type"] or "").startswith("-"):
+                continue
+            wanted = found["module"]
+            if found["control"] in (None, "include", "substack"):
+                there = root.is_file(f"{PAM}/{wanted}")
+            elif wanted.startswith("/"):
+                there = root.is_file(wanted)
+            else:
+                there = any(root.is_file(f"{folder}/{wanted}") for folder in folders)
+            if not there:
+                what = f"{path} needs {wanted}, which is not in the image: {name} refuses everybody"
+                hint = "install the package that has it, or remove the line"
+                yield SAY.fault(what, Evidence(path, said=line.strip()), hint=hint)
+
+
+def prove_certificates(root: Root) -> Iterator[Finding]:
+    text = root.text(BUNDLE)
+    if "BEGIN CERTIFICATE" not in text:
+        why = "is empty" if root.is_file(BUNDLE) else "is not there"
+        yield SAY.fault(
+            f"{BUNDLE} {why}: no certificate of a server can be verified",
+            Evidence(BUNDLE),
+            hint="run update-ca-certificates after the last certificate is in",
+        )
+
+
+def prove_packages(subject: Subject) -> Iterator[Finding]:
+    """A fault when the package database does not have what was installed."""
+    listed = set(subject.ask(subject.family.list_packages).stdout.split())
+    missing = sorted(name.partition(":")[0] for name in subject.packages)
+    missing = [name for name in missing if name not in listed]
+    if missing:
+        yield SAY.fault(
+            f"the package database does not have {some(missing)}, which the lock installed",
+            Evidence(subject.family.database),
+            hint="let no step write or remove it",
+        )
+
+
+def prove_settings(subject: Subject) -> Iterator[Finding]:
+    """Faults of sysctl.d(5) and of sysctl.NAME= on the command line."""
+    path = ""
+    found: dict[str, tuple[str, Evidence]] = {}
+    for line in subject.ask(SYSCTL).stdout.splitlines():
+        if line.startswith("# /"):
+            path = line.removeprefix("# ")
+        key, is_set, value = line.partition("=")
+        if is_set and not line.startswith("#"):
+            name = key.strip().lstrip("-").replace("/", ".")
+            found[name] = (value.strip(), Evidence(path, said=line.strip()))
+    for word in subject.cmdline:
+        key, is_set, value = word.partition("=")
+        if is_set and key.startswith("sysctl."):
+            name = key.removeprefix("sysctl.").replace("/", ".")
+            found[name] = (value, Evidence("/proc/cmdline", said=word))
+    for name, (value, where) in found.items():
+        pattern, why = SETTINGS.get(name, ("(?!)", ""))
+        if re.fullmatch(pattern, value):
+            yield SAY.fault(f"{name}={value}: {why}", where, hint="remove that line")

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The question `system`: the node starts what it should, is reached, and can be worked on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+from imagebuilder.proof.system.files import prove_files
+from imagebuilder.proof.system.network import prove_network
+from imagebuilder.proof.system.ports import prove_ports
+from imagebuilder.proof.system.start import prove_start
+from imagebuilder.proof.systemd import read_startup
+
+
+def prove_system(subject: Subject) -> Iterator[Finding]:
+    """Every finding about the system; none for a root without systemd."""
+    startup = read_startup(subject)
+    if startup is None:
+        return
+    if not startup.units:
+        yield SAY.warning(
+            "systemd-analyze of the image does not say what starts: units are not judged",
+            Evidence("/usr/bin/systemd-analyze"),
+            hint="run `systemd-analyze verify default.target` in the image, which says why",
+        )
+        return
+    yield from prove_start(subject, startup)
+    yield from prove_network(subject, startup)
+    yield from prove_files(subject)
+    yield from prove_ports(subject, startup)

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What starts at boot, by the image's own systemd."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.say import some
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+from imagebuilder.proof.systemd import DEFAULT, LoadedUnit, Startup
+
+CMDLINE = "/proc/cmdline"
+MASK = "systemd.mask="
+# kernel-command-line(7): what starts in the place of the default target, or beside it.
+TARGETS = ("systemd.unit=", "systemd.wants=")
+RUNLEVELS = {
+    **dict.fromkeys(("rescue", "single", "s", "S", "1"), "rescue.target"),
+    **dict.fromkeys(("emergency", "-b"), "emergency.target"),
+}
+# What of systemd's complaints means that a line has no effect; others are advice.
+REFUSED = re.compile(
+    r"Unknown|Failed to (parse|resolve)|Invalid|[Mm]issing|not absolute|ignoring line"
+)
+WANTED = ("WantedBy", "RequiredBy", "UpheldBy")
+# Targets of every boot: who is wanted by one of them starts with it.
+BOOT = frozenset(
+    f"{name}.target"
+    for name in (
+        "basic", "default", "getty", "graphical", "local-fs", "multi-user", "network-online",
+        "paths", "remote-fs", "sockets", "sysinit", "timers",
+    )
+)  # fmt: skip
+SHELLS = ("systemd.debug_shell", "systemd.debug-shell")
+SHELL = "debug-shell.service"
+
+
+def prove_start(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Findings about the first transaction of systemd."""
+    for unit, cycle in startup.dropped.items():
+        yield SAY.fault(
+            f"{unit} is not started: it is in an ordering cycle",
+            Evidence(place_of(startup, unit), said=cycle),
+            hint="remove one After= or Before= of the cycle",
+        )
+    yield from prove_lines(subject, startup)
+    missing = [u for u in subject.enabled if u not in startup.jobs and u not in startup.dropped]
+    missing = [u for u in missing if not starts_otherwise(startup, u)]
+    if missing:
+        yield not_started(subject, startup, missing)
+    else:
+        names = some(sorted(subject.enabled))
+        yield SAY.fact(f"what overlays enable starts with {DEFAULT}: {names}")
+    yield from prove_words(subject)
+    if SHELL in startup.jobs or any(shell_word(word) for word in subject.cmdline):
+        words = [word for word in subject.cmdline if shell_word(word)]
+        yield SAY.fault(
+            "a root shell without a password runs on the console (debug-shell.service)",
+            Evidence(CMDLINE if words else place_of(startup, SHELL), said=" ".join(words)),
+            hint="remove systemd.debug_shell from the command line, or disable the unit",
+        )
+
+
+def prove_lines(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Findings about lines that systemd passes over; of a package's own unit it is a warning."""
+    for complaint in startup.complaints:
+        if not complaint.where.startswith(("/etc/", "/usr/", "/lib/")):
+            continue
+        if not REFUSED.search(complaint.what):
+            continue
+        say = SAY.warning if complaint.where in subject.shipped else SAY.fault
+        yield say(
+            f"systemd does not accept a line of {complaint.where}: {complaint.what}",
+            Evidence(complaint.where, said=complaint.what),
+            hint="correct it; man systemd.directives lists every key and its section",
+        )
+
+
+def starts_otherwise(startup: Startup, name: str) -> bool:
+    """Whether a unit starts under another name, or when something appears that wants it."""
+    unit = startup.units.get(name)
+    if unit is None or unit.state != "loaded":
+        return False
+    wanting = {value.split()[0] for key in WANTED for value in unit.every(key)}
+    return unit.name in startup.jobs or (bool(wanting) and not wanting & BOOT)
+
+
+def not_started(subject: Subject, startup: Startup, missing: list[str]) -> Finding:
+    """The fault of enabled units that do not start, with the reason if it is known."""
+    masked = [w for w in subject.cmdline if w.startswith(MASK) and w.removeprefix(MASK) in missing]
+    default = startup.units.get(DEFAULT)
+    if masked:
+        where = Evidence(CMDLINE, said=" ".join(masked))
+        why, hint = "the command line masks it", f"remove {masked[0]} (cmdline:)"
+    elif default and default.name not in ("multi-user.target", "graphical.target"):
+        where = Evidence("/etc/systemd/system/default.target", said=default.name)
+        why = f"the default target is {default.name}"
+        hint = "remove /etc/systemd/system/default.target, or let it lead to multi-user.target"
+    else:
+        unit = startup.units.get(missing[0])
+        where = Evidence(place_of(startup, missing[0]), said=state_of(unit))
+        why, hint = state_of(unit), "enable it (overlay key units:), and let nothing mask it"
+    verbs = ("is", "does") if len(missing) == 1 else ("are", "do")
+    what = f"{some(missing)} {verbs[0]} enabled, but {verbs[1]} not start: {why}"
+    return SAY.fault(what, where, hint=hint)
+
+
+def state_of(unit: LoadedUnit | None) -> str:
+    """Why a unit does not start, as far as systemd says."""
+    if unit is None or unit.state == "not-found":
+        return "there is no such unit"
+    if unit.state == "loaded":
+        return "no unit that starts at boot wants it"
+    return f"systemd has it as {unit.state}"
+
+
+def place_of(startup: Startup, unit: str) -> str:
+    found = startup.units.get(unit)
+    return found.paths[0] if found and found.paths else f"/etc/systemd/system/{unit}"
+
+
+def prove_words(subject: Subject) -> Iterator[Finding]:
+    """Faults of words with which something else than the system starts."""
+    for word in subject.cmdline:
+        key, _, value = word.partition("=")
+        if key in ("init", "rdinit") and not value.endswith("/systemd") and value != "/sbin/init":
+            what = f"the node runs {value} in the place of systemd"
+            yield SAY.fault(what, Evidence(CMDLINE, said=word), hint="remove that word (cmdline:)")
+        target = RUNLEVELS.get(word, value if word.startswith("systemd.unit=") else "")
+        if target in ("rescue.target", "emergency.target", "reboot.target", "poweroff.target"):
+            what = f"the node starts {target}, in which no service runs"
+            yield SAY.fault(what, Evidence(CMDLINE, said=word), hint="remove that word (cmdline:)")
+
+
+def shell_word(word: str) -> bool:
+    key, _, value = word.partition("=")
+    return key in SHELLS and value not in ("0", "no", "false", "off")

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the image's own systemd makes of its units: which start at boot, and each as it is merged.
+
+`systemd-analyze verify` loads units as the first process does, with every drop-in folder and every
+generator, and with SYSTEMD_LOG_LEVEL=debug prints each unit it was given (unit_dump() of
+src/core/unit-serialize.c) and each job of the initial transaction.  SYSTEMD_PROC_CMDLINE gives it
+the command line of the image in the place of the builder's.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from imagebuilder.proof.access.units import FOLDERS
+from imagebuilder.proof.subject import Subject
+
+SYSTEMD = "/usr/lib/systemd/systemd"
+DEFAULT, SLICE = "default.target", "system.slice"
+SECONDS = 60
+# console-prefixed: each line begins with its facility and level, as in syslog(3).
+VERIFY = (
+    "env", "HOME=/", "SYSTEMD_LOG_LEVEL=debug", "SYSTEMD_LOG_TARGET=console-prefixed",
+)  # fmt: skip
+WARNING = 4
+HEAD = re.compile(r"\s*(?:→|->) Unit (?P<name>\S+):$")
+COMMANDS = re.compile(r"\s*(?:→|->) (?P<key>Exec\w+):$")
+SAID = re.compile(
+    r"<(?P<priority>\d+)>(?:(?P<file>/[^:]+)(?::\d+)?: |(?P<unit>[^\s:]+\.[a-z]+): )?(?P<what>.*)"
+)
+JOB = re.compile(r"Installed new job (?P<unit>\S+)/start as \d+")
+BEGINS = re.compile(r"Creating (?P<unit>\S+)/start job")
+CYCLE = re.compile(r"Found (ordering cycle|dependency on)")
+DROPPED = re.compile(r"Job (?P<unit>\S+)/\w+ deleted to break ordering cycle")
+
+
+@dataclass(frozen=True)
+class LoadedUnit:
+    """A unit as systemd merged it.
+
+    `state` is loaded, masked, not-found, bad-setting or error.  `paths` are its file and its
+    drop-ins, in the order they are read; those of generators are not in the image.  `values` has
+    every value of a setting, specifiers resolved, sizes in bytes; `commands` the words of each
+    command line by key, variables as they are written.
+    """
+
+    name: str
+    paths: tuple[str, ...] = ()
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    commands: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
+
+    @property
+    def state(self) -> str:
+        return self.one("Unit Load State")
+
+    def one(self, key: str, otherwise: str = "") -> str:
+        return (self.values.get(key) or (otherwise,))[-1]
+
+    def every(self, key: str) -> tuple[str, ...]:
+        return self.values.get(key, ())
+
+    def words(self, key: str) -> tuple[str, ...]:
+        return tuple(word for value in self.every(key) for word in value.split())
+
+
+@dataclass(frozen=True)
+class Complaint:
+    """A warning or an error: the file or unit it is about, "" for none, and the message."""
+
+    where: str
+    what: str
+
+
+@dataclass(frozen=True)
+class Startup:
+    """What starts at boot.
+
+    `jobs` are the units that default.target pulls in, `dropped` those that were left out to break
+    an ordering cycle, each with the cycle.  `units` are those that were asked about, by name.
+    """
+
+    jobs: frozenset[str]
+    dropped: Mapping[str, str]
+    units: Mapping[str, LoadedUnit]
+    complaints: tuple[Complaint, ...]
+
+
+def read_startup(subject: Subject) -> Startup | None:
+    """What systemd says, no units where it cannot; None for a root without systemd."""
+    if not subject.root.is_file(SYSTEMD):
+        return None
+    names = dict.fromkeys((DEFAULT, *(s.unit for s in subject.expectations.services)))
+    names |= dict.fromkeys(e.unit for e in subject.expectations.engines if e.unit)
+    names |= dict.fromkeys((SLICE, *enabled(subject)))
+    words = ["systemd-analyze", "--generators=yes", "--man=no", "verify", *names]
+    cmdline = f"SYSTEMD_PROC_CMDLINE={' '.join(subject.cmdline)}"
+    done = subject.ask([*VERIFY, cmdline, *words], seconds=SECONDS)
+    units = {unit.name: unit for unit in parse_units(done.stdout)}
+    jobs, dropped, complaints = parse_log(done.stderr)
+    aliases = {alias: unit for unit in units.values() for alias in unit.words("Alias")}
+    return Startup(jobs, dropped, units | aliases, complaints)
+
+
+def enabled(subject: Subject) -> Iterator[str]:
+    """The services that a unit of the image wants by a link, and those an administrator added."""
+    for folder in FOLDERS:
+        for name in subject.root.names(folder):
+            if name.endswith((".wants", ".requires", ".upholds")):
+                found = subject.root.names(f"{folder}/{name}")
+                yield from (each for each in found if each.endswith((".service", ".socket")))
+            elif name.endswith(".service") and not folder.startswith("/usr/lib/"):
+                yield name
+
+
+def parse_units(text: str) -> Iterator[LoadedUnit]:
+    """The units of a dump."""
+    name, lines = "", list[str]()
+    for line in (*text.splitlines(), "-> Unit end:"):
+        if head := HEAD.match(line):
+            if name:
+                yield parse_unit(name, lines)
+            name, lines = head["name"], []
+        else:
+            lines.append(line)
+
+
+def parse_unit(name: str, lines: Iterable[str]) -> LoadedUnit:
+    values: dict[str, list[str]] = {}
+    commands: dict[str, list[tuple[str, ...]]] = {}
+    key = ""
+    for line in lines:
+        if head := COMMANDS.match(line):
+            key = head["key"]
+            continue
+        setting, _, value = line.strip().partition(":")
+        if setting == "Command Line" and key:
+            commands.setdefault(key, []).append(command_words(value))
+        else:
+            values.setdefault(setting, []).append(value.strip())
+    paths = (*values.get("Fragment Path", ()), *values.get("DropIn Path", ()))
+    return LoadedUnit(
+        name,
+        tuple(paths),
+        {setting: tuple(each) for setting, each in values.items()},
+        {each: tuple(found) for each, found in commands.items()},
+    )
+
+
+def command_words(text: str) -> tuple[str, ...]:
+    """The words of a command line in a dump, which is quoted for a shell (quote_command_line())."""
+    try:
+        return tuple(word.replace("\\$", "$") for word in shlex.split(text))
+    except ValueError:
+        return tuple(text.split())
+
+
+def parse_log(text: str) -> tuple[frozenset[str], dict[str, str], tuple[Complaint, ...]]:
+    """The jobs of default.target, which is asked first; what was dropped; complaints, each once."""
+    jobs: set[str] = set()
+    dropped: dict[str, str] = {}
+    complaints: dict[Complaint, None] = {}
+    asked, cycle = 0, ""
+    for line in text.splitlines():
+        asked += bool(BEGINS.search(line))
+        if (job := JOB.search(line)) and asked == 1:
+            jobs.add(job["unit"])
+        said = SAID.fullmatch(line)
+        if said is None or int(said["priority"]) % 8 > WARNING:
+            continue
+        what, where = said["what"], said["file"] or said["unit"]
+        if lost := DROPPED.search(what):
+            dropped.setdefault(lost["unit"], cycle or what)
+            cycle = ""
+        elif CYCLE.match(what):
+            cycle = f"{cycle} {what}".strip()
+        elif where:
+            complaints.setdefault(Complaint(where, what))
+    return frozenset(jobs), dropped, tuple(complaints)

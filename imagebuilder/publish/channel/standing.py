@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the boot tests of a release say of the bytes that are there now.
+
+    reports/PROFILE/VERSION/*/report.json  +  SHA256SUMS, the root's commit  ->  Standing
+
+Reports are long and a list of releases asks for all of them, so what they came to is written down
+beside them, with what was looked at; only where that differs they are read again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from imagebuilder.decode import read_object, reading
+from imagebuilder.digest import Json, digest_of
+from imagebuilder.errors import InputError
+from imagebuilder.files import write_file
+from imagebuilder.image.types import find_image
+from imagebuilder.publish.find import folders
+from imagebuilder.publish.release.content import identify, release_digests
+from imagebuilder.report.save import FILE, read_reports
+from imagebuilder.report.standing import Standing, State, find_standing
+from imagebuilder.report.types import REPORT, Report
+from imagebuilder.tree import ReleaseName, Tree
+
+MEMO = ".standing.json"
+MEMO_FORMAT = 2
+
+
+def root_kind(tree: Tree, release: ReleaseName) -> str:
+    """The kind of root that nodes get of a release by default."""
+    image = find_image(tree.release(release))
+    return image.boot.root if image else "nfs"  # of a damaged release, which goes nowhere anyway
+
+
+def judge(tree: Tree, release: ReleaseName, reports: Sequence[Report]) -> Standing:
+    """What these reports, oldest first, say of the bytes of a release."""
+    digests = release_digests(tree, release)
+    return find_standing(reports, digests, root_kind(tree, release))
+
+
+def release_standing(tree: Tree, release: ReleaseName) -> Standing:
+    """The standing of a release, quickly; its verdict is left out."""
+    top = tree.reports(release)
+    if not (names := folders(top)):
+        return judge(tree, release, ())
+    seen = digest_of({
+        "format": [MEMO_FORMAT, REPORT.schema],
+        "reports": [[name, identify(top / name / FILE)] for name in names],
+        "bytes": release_digests(tree, release),
+        "root": root_kind(tree, release),
+    })  # fmt: skip
+    if known := read_memo(top / MEMO, seen):
+        return known
+    standing = judge(tree, release, read_reports(top).reports)
+    write_memo(top / MEMO, seen, standing)
+    return standing
+
+
+def read_memo(path: Path, seen: str) -> Standing | None:
+    """What was written down for exactly this; None when it was something else, or is damaged."""
+    try:
+        value = read_object(path)
+        if value.get("seen") != seen:
+            return None
+        with reading(os.fspath(path)):
+            return Standing(
+                State(str(value["state"])), str(value["why"]), str(value["report"]),
+                machine=str(value["machine"]), time=str(value["time"]),
+            )  # fmt: skip
+    except InputError:
+        return None
+
+
+def write_memo(path: Path, seen: str, standing: Standing) -> None:
+    """Write a standing down; it only saves time, so a failure is none of ours."""
+    memo: dict[str, Json] = {
+        "seen": seen,
+        "state": str(standing.state),
+        "why": standing.why,
+        "report": standing.report,
+        "machine": standing.machine,
+        "time": standing.time,
+    }
+    try:
+        write_file(path, json.dumps(memo).encode())
+    except OSError:
+        return

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Publish an image: make its release, or complete the one there is, then move its channel."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.digest import Json
+from imagebuilder.errors import HostError, ImagebuilderError
+from imagebuilder.image.types import read_image
+from imagebuilder.locks import file_lock, is_locked
+from imagebuilder.publish.channel.gate import check_reason, pass_gate
+from imagebuilder.publish.channel.move import Moved, check_channel, moving, point
+from imagebuilder.publish.find import changing
+from imagebuilder.publish.journal import SET
+from imagebuilder.publish.release.content import check_release
+from imagebuilder.publish.release.make import check_same, complete_release, make_release
+from imagebuilder.publish.release.packed import mend_share, needed_formats
+from imagebuilder.publish.release.repo import drop_unneeded
+from imagebuilder.publish.release.roots import restore_root
+from imagebuilder.publish.release.stage import check_cmdline
+from imagebuilder.publish.space import space_needed
+from imagebuilder.rootkind import Format
+from imagebuilder.store.repository import ImageRef, Store
+from imagebuilder.tree import ReleaseName, Tree
+from imagebuilder.ui import Ui
+
+
+@dataclass(frozen=True)
+class Published:
+    """A release and its channel; `made` is whether it is new, `packed` its new packed files.
+
+    `assumed` are devices that nothing is known of, with the reason that the recipe gives.
+    """
+
+    release: ReleaseName
+    folder: Path
+    made: bool
+    packed: tuple[str, ...]
+    moved: Moved
+    assumed: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, Json]:
+        """As a value for programs."""
+        return {
+            "profile": self.release.profile,
+            "version": self.release.version,
+            "folder": os.fspath(self.folder),
+            "made": self.made,
+            "packed": list(self.packed),
+            "channel": self.moved.channel,
+            "previous": self.moved.previous or None,
+            "report": self.moved.passage.report or None,
+            "untested": self.moved.passage.reason or None,
+            "assumed": list(self.assumed),
+        }
+
+    def render(self) -> str:
+        """As sentences."""
+        added = f"{', '.join(self.packed)} added" if self.packed else "is published already"
+        assumed = "".join(f"\nassumed, not proved: {device}" for device in self.assumed)
+        said = "published" if self.made else added
+        return f"{self.release}: {said}\n{self.moved.render()}{assumed}"
+
+
+def publish(
+    source: Store,
+    ref: ImageRef,
+    tree: Tree,
+    ui: Ui,
+    *,
+    channel: str,
+    formats: Sequence[Format] = (),
+    untested: str = "",
+) -> Published:
+    """Publish the image `ref` of the repository `source` and let `channel` point to it.
+
+    `source` is a builder's store or any bare repository with the image's commit and its root's,
+    the tree's own `repo` included.  The root is packed in `formats`, and as the image or a node of
+    the profile boots it.  For the channel stable it needs what promote() asks for, before anything
+    is made.  Raises HostError when the tree cannot take it, DamagedError when the release exists
+    and is not whole, InputError when another image has its name.
+    """
+    check_channel(channel)
+    check_reason(untested)
+    release = ref.release
+
+    def waiting() -> None:
+        ui.note(f"{release} is being published: waiting for it")
+
+    try:
+        with space_needed(tree.path), changing(tree, ui):
+            with (
+                file_lock(tree.lock(f"release-{release}"), waiting=waiting),
+                file_lock(source.path.parent / "locks" / "gc", shared=True),
+            ):
+                image = read_image(source, ref)
+                check_cmdline(image)
+                packing = needed_formats(tree, image, formats)
+                made = not tree.release(release).is_dir()
+                if not made:
+                    mend_share(tree, release, ui)
+                    check_release(tree, release, root=False)
+                    check_same(tree, image)
+                    restore_root(source, image, tree, ui)
+                    check_release(tree, release)
+                passage = pass_gate(
+                    tree,
+                    release,
+                    ui,
+                    channel=channel,
+                    untested=untested,
+                    image=image,
+                )
+                if made:
+                    packed = make_release(source, ref, image, tree, ui, packing=packing)
+                else:
+                    packed = complete_release(image, tree, ui, packing=packing)
+            with moving(tree, release.profile):
+                moved = point(tree, release, channel, SET, passage)
+    except HostError:
+        drop_leftovers(tree)
+        raise
+    folder = tree.release(release)
+    return Published(release, folder, made, packed, moved, image.assumed)
+
+
+def drop_leftovers(tree: Tree) -> None:
+    """Give back what a failure left in the repository, unless somebody else is at work.
+
+    What cannot be given back now is for gc; the failure itself is what the person must see.
+    """
+    if not Store(tree.repo).is_there() or is_locked(tree.lock("gc")):
+        return
+    with contextlib.suppress(ImagebuilderError, OSError), file_lock(tree.lock("gc")):
+        drop_unneeded(tree)

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tree's own repository: what is published comes here first, and is checked out from here.
+
+    refs/heads/image/PROFILE/VERSION    the image's files
+    refs/heads/root/PROFILE/VERSION     its root
+
+Objects are copied from the builder's store, each once: a release takes the space of what is new in
+it.  On btrfs and XFS the copies share their blocks with the store until one of them is changed.
+The checkout is hard links into this repository.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.errors import WorkError
+from imagebuilder.process import run
+from imagebuilder.publish.find import find_releases
+from imagebuilder.publish.release.content import ROOTS
+from imagebuilder.publish.release.objects import list_objects
+from imagebuilder.store.repository import IMAGES, Store, make_store
+from imagebuilder.tree import ReleaseName, Tree
+
+AT_ONCE = 4000  # names of objects on one command line
+
+
+ELSEWHERE = "--tree names another place"
+
+
+@dataclass(frozen=True)
+class Commits:
+    """An image's commit and that of its root."""
+
+    image: str
+    root: str
+
+
+def open_repo(tree: Tree) -> Store:
+    """The tree's repository, made when it is not there."""
+    return make_store(tree.repo, ELSEWHERE)
+
+
+def has_root_of(tree: Tree, profile: str) -> bool:
+    """Whether there is a root that a new one of the profile can share files with."""
+    return (tree.repo / "refs" / "heads" / ROOTS / profile).is_dir()
+
+
+def bring(source: Store, tree: Tree, release: ReleaseName, commits: Commits, work: Path) -> None:
+    """Copy what the tree's repository lacks of both commits and name them there.
+
+    Raises WorkError when `source` is damaged: every object that is copied is verified.
+    """
+    repo = open_repo(tree)
+    if source.path.resolve() != repo.path.resolve():
+        scratch = make_scratch(repo, work / "brought")
+        copy_objects(source, find_new(source, repo, commits), scratch)
+        try:
+            for commit in (commits.image, commits.root):
+                pull_verified(scratch, repo, commit)
+        except WorkError as error:
+            raise WorkError(
+                f"{release} cannot be published: the repository it comes from is damaged\n"
+                f"{error.faults[0].what}",
+                where=os.fspath(source.path),
+                hint="imagebuilder fsck names what is damaged; build the image again",
+            ) from error
+    for kind, commit in ((IMAGES, commits.image), (ROOTS, commits.root)):
+        repo.bind(f"{kind}/{release.profile}/{release.version}", commit)
+
+
+def make_scratch(repo: Store, path: Path) -> Store:
+    """A repository for objects on their way into `repo`."""
+    scratch = make_store(path, ELSEWHERE)
+    # What is not in it is looked for there (ostree.repo-config(5)).
+    scratch.ostree("config", "set", "core.parent", os.fspath(repo.path))
+    return scratch
+
+
+def find_new(source: Store, repo: Store, commits: Commits) -> list[str]:
+    """The objects of both commits that `repo` lacks, as paths below objects/."""
+    needed = list_objects(source.path, commits.image) | list_objects(source.path, commits.root)
+    there = repo.path / "objects"
+    return sorted(name for name in needed if not os.path.lexists(f"{there}/{name}"))
+
+
+def copy_objects(source: Store, names: Sequence[str], scratch: Store) -> None:
+    """Copy objects into `scratch`; blocks are shared where possible.
+
+    Copies, not hard links: whoever writes into a published file changes no file of the builder's.
+    """
+    for start in range(0, len(names), AT_ONCE):
+        run(
+            ["cp", "--archive", "--reflink=auto", "--parents",
+             f"--target-directory={scratch.path / 'objects'}", "--",
+             *names[start : start + AT_ONCE]],
+            cwd=source.path / "objects",
+        )  # fmt: skip
+
+
+def pull_verified(source: Store, target: Store, commit: str) -> None:
+    """Bring one commit over.  --untrusted computes the checksum of every object."""
+    target.ostree("pull-local", "--untrusted", source.path.absolute(), commit)
+
+
+def check_out(source: Store, commit: str, target: Path) -> None:
+    """Check `commit` out as hard links.
+
+    Empty files are copied: they are all one object, and ext4 gives an inode 65,000 names.
+    """
+    source.ostree("checkout", "--require-hardlinks", "--force-copy-zerosized", commit, target)
+
+
+def bring_root(
+    source: Store, tree: Tree, release: ReleaseName, commits: Commits, work: Path
+) -> None:
+    """Have both commits in the tree's repository and the root at `work`/root."""
+    bring(source, tree, release, commits, work)
+    check_out(Store(tree.repo), commits.root, work / "root")
+
+
+def drop_unneeded(tree: Tree) -> str:
+    """Remove refs without a release and the objects nothing needs; what ostree says it freed.
+
+    The caller holds the tree's gc lock exclusively.
+    """
+    repo = Store(tree.repo)
+    needed = {f"{release.profile}/{release.version}" for release in find_releases(tree)}
+    for kind in (IMAGES, ROOTS):
+        for name in repo.refs(kind):
+            if name not in needed:
+                repo.remove(f"{kind}/{name}")
+    return repo.prune()

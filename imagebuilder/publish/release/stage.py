@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a release, put together in a folder that nobody sees yet."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from imagebuilder.digest import digest_of_file
+from imagebuilder.errors import InputError
+from imagebuilder.image.types import Image
+from imagebuilder.publish.find import find_releases
+from imagebuilder.publish.release.content import SUMS, read_sums, render_sums
+from imagebuilder.share import SHARE
+from imagebuilder.templates import templates
+from imagebuilder.tree import Tree
+
+FILES = ("vmlinuz", "initrd.img", "cmdline", "manifest.json", "sbom.spdx.json")
+SCRIPT = "boot.ipxe"
+TEMPLATES = SHARE / "pxe"
+
+
+def check_cmdline(image: Image) -> None:
+    """Raise InputError for words that iPXE would change."""
+    for word in image.boot.cmdline:
+        if "${" in word or word in ("&&", "||"):
+            raise InputError(
+                f"iPXE would not pass the word {word} of the kernel's command line on",
+                where=image.name,
+                hint="leave ${...}, && and || out of the recipe's cmdline",
+            )
+
+
+def render_script(image: Image) -> str:
+    """The iPXE script that boots this release."""
+    return (
+        templates(TEMPLATES)
+        .get_template("release.ipxe.j2")
+        .render(
+            profile=image.profile,
+            version=image.version,
+            root=image.boot.root,
+            cmdline=image.cmdline,
+        )
+    )
+
+
+def stage_files(
+    source: Path, image: Image, staged: Path, twins: Mapping[str, Path]
+) -> dict[str, str]:
+    """Put the image's files from `source` into `staged`, for all to read.
+
+    Returns what their sha256 must be.  They are copies and not links of the store's: they need
+    modes that a web server can read, and what befalls a release must not befall the store.
+    `twins` are files of other releases with the same bytes: kernel and initrd change less often
+    than roots, and are shared as roots are.
+    """
+    make_readable(staged)
+    for name in FILES:
+        if name in twins:
+            os.link(twins[name], staged / name)
+        else:
+            shutil.copyfile(source / name, staged / name)
+    (staged / SCRIPT).write_text(render_script(image))
+    names = (*FILES, SCRIPT)
+    for name in names:
+        (staged / name).chmod(0o644)
+    # The manifest has those of kernel and initrd: they are read once, back from the disk.
+    others = {name: digest_of_file(staged / name) for name in names if name not in image.sums}
+    return others | image.sums
+
+
+def find_twins(tree: Tree, image: Image) -> dict[str, Path]:
+    """Files of other releases that are kernel and initrd of this one, read to be sure of it."""
+    found: dict[str, Path] = {}
+    for release in reversed(find_releases(tree)):
+        folder = tree.release(release)
+        with contextlib.suppress(OSError):
+            said = read_sums(folder)
+            for name, digest in image.sums.items():
+                same = name not in found and said.get(name) == digest
+                if same and digest_of_file(folder / name) == digest:
+                    found[name] = folder / name
+    return found
+
+
+def write_sums(staged: Path, sums: Mapping[str, str]) -> None:
+    """Write SHA256SUMS, as a new file: another folder may have a link to an old one."""
+    path = staged / SUMS
+    path.unlink(missing_ok=True)
+    path.write_text(render_sums(sums))
+    path.chmod(0o644)
+
+
+def link_files(release: Path, staged: Path) -> None:
+    """A second folder with the same files and the same time."""
+    make_readable(staged)
+    for path in release.iterdir():
+        os.link(path, staged / path.name)
+
+
+def make_readable(folder: Path) -> None:
+    """Make a folder for all to read."""
+    folder.mkdir()
+    folder.chmod(0o755)

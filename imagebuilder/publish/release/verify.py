@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compare a folder with the tree of an OSTree commit: names, content, modes, owners, attributes.
+
+    commit -> dirtree and dirmeta of each folder -> checksum of each file
+
+The name of an object is the sha256 of its content, so every object that is read is verified first:
+a change is found even if the repository has it too, as it does where the folder is made of hard
+links.  The checksum of a file covers its owner, mode, attributes and content.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from imagebuilder.publish.release.objects import (
+    DamagedObjectError,
+    Folder,
+    Hasher,
+    dirmeta_sum,
+    link_sum,
+    read_commit,
+    read_folder,
+)
+
+BATCH = 128  # files that a thread takes at a time
+CHUNK = 1 << 18
+# A named pipe or a device is never opened, a link never followed.
+OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+
+
+class How(StrEnum):
+    """What is wrong with a path: the rest of a sentence that begins with it."""
+
+    ADDED = "was added"
+    MISSING = "is missing"
+    KIND = "is another kind of file"
+    CHANGED = "has other content, or another mode, owner or attribute"
+    META = "has another mode, owner or attribute"
+    UNREADABLE = "cannot be read"
+    OBJECT = "is not known: its record in the repository is damaged"
+
+
+@dataclass(frozen=True)
+class DamagedPath:
+    """A path below the top that is not as the commit has it; the top itself is "."."""
+
+    path: str
+    how: How
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.how}: {self.detail}" if self.detail else str(self.how)
+
+
+def find_changes(repo: Path, commit: str, top: Path) -> list[DamagedPath]:
+    """Everything below `top` that differs from `commit` of the repository `repo`, sorted by path.
+
+    Reads every byte, with a thread for each processor.  Times are not compared.
+    """
+    try:
+        tree, meta = read_commit(repo, commit)
+    except DamagedObjectError as error:
+        return [DamagedPath(".", How.OBJECT, told(error))]
+    changes: list[DamagedPath] = []
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = []
+        for batch in batches(walk(repo, top, tree, meta, changes)):
+            found.append(pool.submit(check_files, top, batch))
+        for result in found:
+            changes += result.result()
+    return sorted(changes, key=lambda change: change.path)
+
+
+Wanted = tuple[str, str]  # the path of a regular file or link below the top, and its checksum
+
+
+def batches(wanted: Iterator[Wanted]) -> Iterator[list[Wanted]]:
+    """The same in lists, so that threads seldom wait for each other."""
+    batch: list[Wanted] = []
+    for each in wanted:
+        batch.append(each)
+        if len(batch) == BATCH:
+            yield batch
+            batch = []
+    yield batch
+
+
+def walk(
+    repo: Path, top: Path, tree: str, meta: str, changes: list[DamagedPath]
+) -> Iterator[Wanted]:
+    """The files that both sides have; what only one has, and other folders, go to `changes`."""
+    todo = [("", tree, meta)]
+    while todo:
+        path, tree, meta = todo.pop()
+        here = f"{top}/{path}"
+        try:
+            wanted = read_folder(repo, tree)
+        except DamagedObjectError as error:
+            changes.append(DamagedPath(path or ".", How.OBJECT, told(error)))
+            continue
+        try:
+            if dirmeta_sum(here) != meta:
+                changes.append(DamagedPath(path or ".", How.META))
+            there = {entry.name: entry for entry in os.scandir(here)}
+        except OSError as error:
+            changes.append(unreadable(path or ".", error))
+            continue
+        changes += differing_names(path, wanted, there)
+        for name, child in wanted.folders.items():
+            if name in there and there[name].is_dir(follow_symlinks=False):
+                todo.append((below(path, name), *child))
+        for name, checksum in wanted.files.items():
+            entry = there.get(name)
+            if entry and (entry.is_file(follow_symlinks=False) or entry.is_symlink()):
+                yield below(path, name), checksum
+
+
+def differing_names(
+    path: str, wanted: Folder, there: dict[str, os.DirEntry[str]]
+) -> Iterator[DamagedPath]:
+    """Names of one folder that only one side has, or that are folders on one side only."""
+    for name in sorted({*wanted.files, *wanted.folders} - there.keys()):
+        yield DamagedPath(below(path, name), How.MISSING)
+    for name, entry in there.items():
+        where, is_folder = below(path, name), entry.is_dir(follow_symlinks=False)
+        if name not in wanted.files and name not in wanted.folders:
+            yield DamagedPath(where, How.ADDED)
+        elif is_folder != (name in wanted.folders) or not (
+            is_folder or entry.is_file(follow_symlinks=False) or entry.is_symlink()
+        ):
+            yield DamagedPath(where, How.KIND)
+
+
+def check_files(top: Path, wanted: Sequence[Wanted]) -> list[DamagedPath]:
+    """Those of `wanted` that differ."""
+    changes, hasher = [], Hasher()
+    for path, checksum in wanted:
+        try:
+            if file_sum(f"{top}/{path}", hasher) != checksum:
+                changes.append(DamagedPath(path, How.CHANGED))
+        except OSError as error:
+            changes.append(unreadable(path, error))
+    return changes
+
+
+def file_sum(path: str, hasher: Hasher) -> str:
+    """The checksum of a regular file or a link, as OSTree computes it.  Raises OSError."""
+    try:
+        descriptor = os.open(path, OPEN)
+    except OSError:
+        if not Path(path).is_symlink():
+            raise
+        return link_sum(path)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            return ""
+        digest = hasher.begin(descriptor, found)
+        while chunk := os.read(descriptor, CHUNK):
+            digest.update(chunk)
+        return digest.hexdigest()
+    finally:
+        os.close(descriptor)
+
+
+def below(path: str, name: str) -> str:
+    """A name in the folder `path`, which is "" for the top.  Much faster than pathlib."""
+    return f"{path}/{name}" if path else name
+
+
+def told(error: DamagedObjectError) -> str:
+    """Which object is damaged and how, in a line."""
+    return f"{error.faults[0].where} {error.faults[0].what}"
+
+
+def unreadable(path: str, error: OSError) -> DamagedPath:
+    """What the system said of a path."""
+    return DamagedPath(path, How.UNREADABLE, error.strerror or str(error))

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hardware/*.yaml, those that ship and the project's own, to the chips they describe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+
+from imagebuilder.errors import Fault, InputError
+from imagebuilder.recipe.chip import Chip
+from imagebuilder.recipe.model_hardware import FamilyModel, HardwareFile, ProposalModel
+from imagebuilder.recipe.positions import KeyPath, Origin
+from imagebuilder.recipe.read import Read, read_file
+from imagebuilder.recipe.validate import quote, suggest
+from imagebuilder.settings import Settings
+from imagebuilder.share import SHARE
+
+# What a family says of itself; every other key is a fact and has a source.
+NO_FACTS = frozenset(("extends", "vendor", "architecture", "cards", "proposals", "sources"))
+FACTS = frozenset(FamilyModel.model_fields) - NO_FACTS
+# Without these a card cannot be judged.  `firmware: []` is an answer too.
+NEEDED = ("vendor", "modules", "firmware")
+
+
+@dataclass(frozen=True)
+class Cards:
+    """Every card that is known, by PCI id, and what is proposed for a family, best first."""
+
+    chips: Mapping[str, Chip]
+    proposals: Mapping[str, Sequence[ProposalModel]] = field(default_factory=dict)
+
+    def find(self, pci: str) -> Chip | None:
+        """The chip with this PCI id, if it is known; upper case does not matter."""
+        return self.chips.get(pci.lower())
+
+    def named(self, name: str) -> Chip | None:
+        """The chip that is sold under this name; case does not matter."""
+        spelled = name.casefold()
+        found = (c for c in self.chips.values() if spelled in map(str.casefold, c.names))
+        return next(found, None)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for chip in self.chips.values() for name in chip.names)
+
+
+@dataclass(frozen=True)
+class PlacedFamily:
+    """A family as it was written, and where."""
+
+    model: FamilyModel
+    origin: Origin
+
+    @property
+    def keys(self) -> Mapping[str, object]:
+        """What it gives, by the name of the field."""
+        return {name: getattr(self.model, name) for name in self.model.model_fields_set}
+
+
+Families = Mapping[str, PlacedFamily]
+
+
+def load_cards(settings: Settings) -> Cards:
+    """Every card.  A project's own card or family replaces the one that ships.
+
+    Raises InputError with every fault.
+    """
+    paths = settings.find_hardware()
+    if not any(path.is_relative_to(settings.project) for path in paths):
+        return shipped_cards()
+    faults: list[Fault] = []
+    files = [
+        (path.is_relative_to(settings.project), read)
+        for path in paths
+        if (read := read_file(HardwareFile, path, settings, faults))
+    ]
+    families = place_families(files, faults)
+    chips: dict[str, Chip] = {}
+    for whose in (False, True):
+        own = [read for project, read in files if project is whose]
+        chips |= load_chips(own, families, faults)
+    faults.extend(names_twice(chips.values(), families))
+    if faults:
+        raise InputError.of(sorted(dict.fromkeys(faults), key=lambda fault: fault.where))
+    return Cards(MappingProxyType(chips), {n: proposed(f, families) for n, f in families.items()})
+
+
+def proposed(family: PlacedFamily, families: Families) -> Sequence[ProposalModel]:
+    """What is proposed for a family: its own, else that of what it extends."""
+    own = (each.model.proposals for each in reversed(lineage(family, families)))
+    return next((proposals for proposals in own if proposals), ())
+
+
+@lru_cache(maxsize=1)  # of what ships, which does not change while the program runs
+def shipped_cards() -> Cards:
+    """The cards that come with the program."""
+    return load_cards(Settings(SHARE, Path(), Path(), Path()))
+
+
+def find_chip(pci: str) -> Chip | None:
+    """The chip that ships with this PCI id, if it is known; upper case does not matter."""
+    return shipped_cards().find(pci)
+
+
+def place_families(
+    files: Iterable[tuple[bool, Read[HardwareFile]]], faults: list[Fault]
+) -> Families:
+    """Every family by name, those of the project last; each is judged alone."""
+    found: dict[str, PlacedFamily] = {}
+    of_project: dict[str, bool] = {}
+    for project, read in sorted(files, key=lambda each: each[0]):
+        for name, model in read.file.families.items():
+            origin = Origin(read.document, ("families", name))
+            if of_project.get(name) is project:
+                other = found[name].origin.document.shown
+                what = f"{other} has a family of this name"
+                faults.append(read.document.fault(origin.path, what, "rename one", of_key=True))
+            found[name], of_project[name] = PlacedFamily(model, origin), project
+    for family in found.values():
+        faults.extend(family_faults(family, found))
+    return found
+
+
+def family_faults(family: PlacedFamily, families: Families) -> Iterator[Fault]:
+    """A fault for an unknown `extends`, and for each fact without a source."""
+    origin, extends = family.origin, family.model.extends
+    if extends is not None and extends not in families:
+        what, hint = f"no family named {quote(extends)}", suggest(extends, families)
+        yield origin.document.fault((*origin.path, "extends"), what, hint)
+        return
+    known = {field.alias or name: name for name, field in FamilyModel.model_fields.items()}
+    for key in family.model.sources:
+        if known.get(key) not in FACTS:
+            hint = suggest(key, [k for k, name in known.items() if name in FACTS])
+            what = f"{quote(key)} is no fact of a family"
+            yield origin.document.fault((*origin.path, "sources", key), what, hint, of_key=True)
+    given = {key for each in lineage(family, families) for key in each.model.sources}
+    for key, name in known.items():
+        if name in FACTS & family.model.model_fields_set and key not in given:
+            what, hint = "has no source", f"say where it is from: sources: {{{key}: ...}}"
+            yield origin.document.fault((*origin.path, key), what, hint, of_key=True)
+
+
+def lineage(family: PlacedFamily, families: Families) -> list[PlacedFamily]:
+    """The family and those that it extends, the most basic first; a cycle ends where it begins."""
+    found = [family]
+    while (above := families.get(found[0].model.extends or "")) and above not in found:
+        found.insert(0, above)
+    return found
+
+
+def load_chips(
+    files: Iterable[Read[HardwareFile]], families: Families, faults: list[Fault]
+) -> dict[str, Chip]:
+    """The chips of the files of one place, by PCI id."""
+    found: dict[str, Chip] = {}
+    for read in files:
+        for name, family in read.file.families.items():
+            path: KeyPath = ("families", name)
+            keys = merged(lineage(families[name], families))
+            lacking = [key for key in NEEDED if key not in keys]
+            if family.cards and lacking:
+                what = f"has cards and does not say {', '.join(lacking)}"
+                faults.append(read.document.fault(path, what, of_key=True))
+                continue
+            for pci, names in family.cards.items():
+                if pci in found:
+                    what, hint = f"{found[pci].name} has this PCI id too", "keep one of them"
+                    at = (*path, "cards", pci)
+                    faults.append(read.document.fault(at, what, hint, of_key=True))
+                sources = {**as_mapping(keys["sources"]), "cards": read.file.source}
+                of_family = {**keys, "sources": sources}
+                found[pci] = make_chip(pci, tuple(names.split(", ")), name, of_family)
+    return found
+
+
+def merged(line: Sequence[PlacedFamily]) -> dict[str, object]:
+    """The keys of a family: those of the most basic first; sources add up, all else replaces."""
+    keys: dict[str, object] = {}
+    for family in line:
+        sources = {**as_mapping(keys.get("sources")), **family.model.sources}
+        keys |= {**family.keys, "sources": sources}
+    return keys
+
+
+def as_mapping(value: object) -> Mapping[str, object]:
+    return value if isinstance(value, dict) else {}
+
+
+def make_chip(pci: str, names: tuple[str, ...], family: str, keys: Mapping[str, object]) -> Chip:
+    """The chip with these keys of its family; what is not given is as the box has it."""
+    given = {
+        field.name: tuple(value) if isinstance(value, list) else value
+        for field in fields(Chip)
+        if (value := keys.get(field.name)) is not None
+    }
+    defaults = {"architecture": "", "target": ""}
+    return Chip(**{**defaults, **given, "pci": pci, "names": names, "family": family})  # type: ignore[arg-type]  # the model has checked each
+
+
+def names_twice(chips: Iterable[Chip], families: Families) -> Iterator[Fault]:
+    """A fault for each name that two cards have: a recipe may name a card by it."""
+    owners: dict[str, str] = {}
+    for chip in chips:
+        for name in chip.names:
+            other = owners.setdefault(name.casefold(), chip.pci)
+            if other != chip.pci:
+                origin = families[chip.family].origin
+                what = f"{other} is named {quote(name)} as well"
+                hint = "add what tells them apart, such as the id"
+                yield origin.document.fault((*origin.path, "cards", chip.pci), what, hint)

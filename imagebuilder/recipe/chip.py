@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of an accelerator by its PCI id, as hardware/*.yaml has it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import cast
+
+from imagebuilder.digest import Json
+
+
+@dataclass(frozen=True)
+class Chip:
+    """An accelerator: `pci` as `1002:7480`, the kernel modules one of which drives it, and what
+    that asks for at boot.  `target` is "" where there is no such thing.
+
+    `firmware` are globs below /usr/lib/firmware, without `.xz` or `.zst`; `optional` says of some
+    of those files why the driver does without.  Of each pair in `stand_ins` (how names end) the
+    driver wants the first and makes do with the second.  `beside` are modules that programs need
+    as well as the driver; `group` owns its device nodes by the distribution's rules, "" where the
+    driver makes them for everybody.  `refuses` says why an interface does not compute on it;
+    `minimum` are versions of kernel, driver, mesa, rocm and cuda; `sources` has one for each fact.
+    """
+
+    pci: str
+    names: tuple[str, ...]
+    family: str
+    vendor: str
+    architecture: str
+    target: str
+    modules: tuple[str, ...]
+    firmware: tuple[str, ...]
+    optional: Mapping[str, str] = field(default_factory=dict)
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
+    beside: tuple[str, ...] = ()
+    group: str = ""
+    computes: tuple[str, ...] = ()
+    refuses: Mapping[str, str] = field(default_factory=dict)
+    minimum: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Every name it is sold under."""
+        return ", ".join(self.names)
+
+    def as_json(self) -> dict[str, Json]:
+        """As a value for programs."""
+        return cast("dict[str, Json]", json.loads(json.dumps(asdict(self))))
+
+    def render(self) -> str:
+        """Each fact on a line, what is not said left out; below them, where they are from."""
+        lines = [f"{self.pci}  {self.name}"]
+        for key, value in self.as_json().items():
+            if value and key not in ("pci", "names", "sources"):
+                source = self.sources.get(key.replace("_", "-"), "")
+                lines += ["", f"{key.replace('_', '-')}:{text_of(value)}"]
+                lines += [f"  from {source}"] if source else []
+        return "\n".join(lines)
+
+    @property
+    def kernel(self) -> str:
+        """The oldest Linux that knows it, "" where that is not said."""
+        return self.minimum.get("kernel", "")
+
+
+def text_of(value: Json) -> str:
+    """A fact for people: a list in one line, a mapping with a line each."""
+    if isinstance(value, list):
+        return f" {', '.join(map(str, value))}"
+    if isinstance(value, Mapping):
+        return "".join(f"\n  {name}: {said}" for name, said in value.items())
+    return f" {value}"

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""hardware/*.yaml: families of cards, what they need, and the devices that a recipe lists."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from imagebuilder.recipe import rules
+from imagebuilder.recipe.model_words import Model, Name, PciId, VarName, VarValue
+
+ModuleName = Annotated[str, StringConstraints(pattern=rules.MODULE.whole)]
+FirmwareGlob = Annotated[str, StringConstraints(pattern=rules.FIRMWARE.whole)]
+Interface = Literal["hip", "vulkan", "opencl", "level-zero", "sycl", "cuda", "xdna"]
+Version = Annotated[str, StringConstraints(pattern=rules.VERSION.whole)]
+CardNames = Annotated[str, StringConstraints(pattern=rules.CARDS.whole)]
+Text = Annotated[str, StringConstraints(min_length=3, max_length=500)]
+
+
+class HardwareModel(Model):
+    """A device the profile is for, by its PCI id or by the name of its card."""
+
+    pci: PciId | None = Field(
+        default=None, description="PCI vendor and device id, such as `1002:7480`."
+    )
+    card: str | None = Field(
+        default=None,
+        description="Name of a card, such as `Radeon RX 9070`; `imagebuilder hardware list` shows "
+        "them.",
+    )
+    name: str = Field(default="", description="Display name; default: that of the card.")
+    target: str = Field(
+        default="",
+        pattern=rules.ANY_TARGET.whole,
+        description="Accelerator target, such as gfx1102 or sm_120; default: that of the card.",
+    )
+    assume: str | None = Field(
+        default=None,
+        min_length=10,
+        description="For a device that `hardware/*.yaml` does not describe: why it will work. "
+        "Shown by plan, build, prove and publish.",
+    )
+
+
+class ProposalModel(Model):
+    """What a recipe for a card may be made of, beside what every node has."""
+
+    base: Name = Field(description="A base.")
+    overlays: list[Name] = Field(min_length=1, description="Overlays, in order.")
+    vars: dict[VarName, VarValue] = Field(
+        default={}, description="Values of vars; `{target}` is the card's target."
+    )
+
+
+class FamilyModel(Model):
+    """What cards have in common.  Each key needs a source, its own or that of `extends`."""
+
+    extends: Name | None = Field(
+        default=None, description="Family whose keys count where this one does not give them."
+    )
+    vendor: str = Field(default="", description="Vendor: `AMD`, `Intel`, `NVIDIA` or another.")
+    architecture: str = Field(default="", description="The vendor's name of the generation.")
+    target: str = Field(
+        default="",
+        pattern=rules.ANY_TARGET.whole,
+        description="Target that its code is compiled for, such as `gfx1102`, `sm_120` or `bmg`.",
+    )
+    modules: list[ModuleName] = Field(
+        default=[], description="Kernel modules, one of which drives it."
+    )
+    beside: list[ModuleName] = Field(
+        default=[], description="Modules that programs need as well, such as `nvidia_uvm`."
+    )
+    group: str = Field(
+        default="",
+        pattern=rules.ANY_ACCOUNT.whole,
+        description="Group that owns its device nodes; empty: everybody may use them.",
+    )
+    firmware: list[FirmwareGlob] = Field(
+        default=[],
+        description="Globs below /usr/lib/firmware of all that the driver may ask for.",
+    )
+    optional: dict[FirmwareGlob, Text] = Field(
+        default={}, description="Globs of such files that it does without, each with the reason."
+    )
+    stand_ins: dict[str, str] = Field(
+        default={},
+        description="How the name of a file ends, and that of the older one that will do instead.",
+    )
+    computes: list[Interface] = Field(default=[], description="What programs compute on it with.")
+    refuses: dict[Interface, Text] = Field(
+        default={}, description="What they cannot, though others of the vendor can, and why."
+    )
+    minimum: dict[Literal["kernel", "driver", "mesa", "rocm", "cuda"], Version] = Field(
+        default={}, description="Oldest version that knows it."
+    )
+    proposals: list[ProposalModel] = Field(
+        default=[],
+        description="What `imagebuilder hardware detect` proposes, best first: the first that can "
+        "be built is taken.",
+    )
+    cards: dict[PciId, CardNames] = Field(
+        default={},
+        description="Cards by PCI vendor and device id, such as `1002:7480`, each with the names "
+        "that it is sold under, separated by commas.",
+    )
+    sources: dict[str, Text] = Field(
+        default={}, description="Where a key's facts are from: a file of the kernel, a document."
+    )
+
+
+class HardwareFile(Model):
+    """hardware/NAME.yaml: families of cards."""
+
+    source: Text = Field(
+        description="Where ids and names of the cards are from: `pci.ids`, `lspci -nn`."
+    )
+    families: dict[Name, FamilyModel] = Field(description="Families by name.")

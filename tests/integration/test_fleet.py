@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""status, run, up, down and restart, on nodes that are an sshd and a switch each.
+
+A node's machine waits for its switch, then runs sshd with a boot id of its own; node3's switch is a
+BMC, which ipmi_sim plays.  Commands over ssh reach nothing of this host: a script answers them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.boot.lab import Lab, lab
+from imagebuilder.process import Completed, Word, run
+from imagebuilder.tree import Tree, make_tree
+from tests.integration.started import PATIENCE
+from tests.workshop import CHECKOUT
+
+pytestmark = pytest.mark.root
+
+NAMES = ("node1", "node2", "node3")
+PASSWORD = "not-in-any-output"
+MACHINE = """\
+cd "$1"
+mkdir -p /run/sshd  # sshd(8), FILES
+trap 'kill $pid; exit' TERM
+while :; do
+    while [ ! -e on ]; do sleep 0.1; done
+    cat /proc/sys/kernel/random/uuid > boot_id
+    /usr/sbin/sshd -D -e -f sshd_config & pid=$!
+    echo $pid > pid
+    wait $pid
+done
+"""
+# What an ssh login gets instead of a shell.
+ANSWER = """\
+#!/bin/sh
+cd {folder}
+case $SSH_ORIGINAL_COMMAND in
+"cat /proc/sys/kernel/random/boot_id") cat boot_id ;;
+"sudo -n systemctl poweroff")
+    [ ! -e stubborn ] || exit 0
+    [ ! -e forbidden ] || {{ echo "sudo: a password is required"; exit 1; }}
+    rm -f on; (sleep 0.2; kill $(cat pid)) & ;;
+"sudo -n systemctl reboot") (sleep 0.2; kill $(cat pid)) & ;;
+*) exec sh -c "$SSH_ORIGINAL_COMMAND" ;;
+esac
+"""
+SSHD = """\
+ListenAddress {address}
+HostKey {folder}/host
+AuthorizedKeysFile {top}/key.pub
+StrictModes no
+PidFile none
+UsePAM no
+ForceCommand {folder}/answer
+"""
+SWITCH = """\
+#!/bin/sh
+cd {folder}
+case $1 in
+on) touch on ;;
+off) rm -f on; kill $(cat pid) 2> /dev/null || : ;;
+state) [ -e on ] && echo on || echo off ;;
+esac
+"""
+# ipmi_sim calls it for what is asked of the chassis (ipmi_lan(5)).
+CHASSIS = """\
+#!/bin/sh
+cd {folder}
+case $1 in
+check) exit 0 ;;
+get) [ -e on ] && echo power:1 || echo power:0 ;;
+set) if [ "$3" = 1 ]; then ./switch on; else ./switch off; fi ;;
+esac
+"""
+LAN = """\
+name "node3"
+set_working_mc 0x20
+  startlan 1
+    addr 127.0.0.1 9623
+    priv_limit admin
+    allowed_auths_admin none md2 md5 straight
+    guid a123456789abcdefa123456789abcdef
+  endlan
+  chassis_control "{folder}/chassis"
+  user 2 true  "admin" "{password}" admin 10 none md2 md5 straight
+"""
+EMULATED = """\
+mc_setbmc 0x20
+mc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr
+mc_enable 0x20
+"""
+NODES = """\
+defaults:
+  login: root
+  power:
+    driver: exec
+    on: [{top}/switch, "{{node}}", "on"]
+    off: [{top}/switch, "{{node}}", "off"]
+    state: [{top}/switch, "{{node}}", state]
+groups:
+  left: {{profile: minimal}}
+nodes:
+  node1: {{macs: ["52:54:00:77:00:01"], address: 10.77.0.11, group: left, labels: [rack1]}}
+  node2: {{macs: ["52:54:00:77:00:02"], address: 10.77.0.12, group: left}}
+  node3:
+    macs: ["52:54:00:77:00:03"]
+    address: 10.77.0.13
+    profile: minimal
+    power: {{driver: ipmi, address: "127.0.0.1:9623", credentials: bmc}}
+"""
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """Three nodes in a network of their own, switched off, and who types there."""
+
+    room: Lab
+    top: Path
+
+    def type(self, *words: str, extra: str = "") -> Completed:
+        """Type a command of imagebuilder."""
+        home = self.top / "home"
+        command = [sys.executable, "-m", "imagebuilder.cli.main", *words]
+        tree = f"IMAGEBUILDER_TREE={self.top}/tree"
+        env = [
+            "env",
+            f"--chdir={CHECKOUT}",
+            tree,
+            f"HOME={home}",
+            f"XDG_CONFIG_HOME={home}/.config",
+        ]
+        if extra:
+            return self.room.run([*env, "sh", "-c", f"{shlex.join(command)} {extra}"], check=False)
+        return self.room.run([*env, *command], check=False)
+
+    def conditions(self) -> dict[str, str]:
+        return {s["node"]: s["condition"] for s in json.loads(self.type("status", "--json").stdout)}
+
+    def switch(self, name: str, state: str) -> None:
+        run([self.top / "switch", name, state])
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    top = tmp_path_factory.mktemp("fleet")
+    tree = Tree(top / "tree")
+    make_tree(tree.path)
+    tree.nodes_file.write_text(NODES.format(top=top))
+    make_person(top)
+    known = [make_node(top, name, f"10.77.0.1{n}") for n, name in enumerate(NAMES, 1)]
+    tree.serve.mkdir(parents=True, exist_ok=True)
+    (tree.serve / "known_hosts").write_text("".join(known))
+    with lab(top, []) as room, ExitStack() as stack:
+        room.run(["ip", "link", "set", "lo", "up"])
+        for number, name in enumerate(NAMES, 1):
+            room.run(["ip", "addr", "add", f"10.77.0.1{number}/32", "dev", "lo"])
+            stack.enter_context(
+                room.program(name, ["sh", top / "machine", top / name], dies_by="TERM")
+            )
+        folder = top / "node3"
+        bmc: list[Word] = [
+            "ipmi_sim",
+            "-c",
+            folder / "lan.conf",
+            "-f",
+            folder / "emu",
+            "-n",
+            "-s",
+            folder,
+        ]
+        stack.enter_context(room.program("bmc", bmc))
+        yield Fleet(room, top)
+        for name in NAMES:
+            run([top / "switch", name, "off"], check=False)
+
+
+def make_person(top: Path) -> None:
+    """A home with an ssh key and the credentials of the BMC; the script that nodes run."""
+    ssh = top / "home/.ssh"
+    ssh.mkdir(parents=True, mode=0o700)
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", top / "key"])
+    (ssh / "config").write_text(f"IdentityFile {top}/key\n")
+    place = top / "home/.config/imagebuilder/credentials"
+    place.mkdir(parents=True)
+    (place / "bmc").write_text(f"user: admin\npassword: {PASSWORD}\n")
+    (place / "bmc").chmod(0o600)
+    (top / "machine").write_text(MACHINE)
+    (top / "switch").write_text(f'#!/bin/sh\nexec {top}/"$1"/switch "$2"\n')
+    (top / "switch").chmod(0o755)
+
+
+def make_node(top: Path, name: str, address: str) -> str:
+    """A node's folder; its line in known_hosts."""
+    folder = top / name
+    folder.mkdir()
+    run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "host"])
+    values = {"folder": folder, "top": top, "address": address, "password": PASSWORD}
+    for file, text in {
+        "sshd_config": SSHD, "lan.conf": LAN, "emu": EMULATED,
+        "answer": ANSWER, "switch": SWITCH, "chassis": CHASSIS,
+    }.items():  # fmt: skip
+        (folder / file).write_text(text.format(**values))
+        (folder / file).chmod(0o755)
+    return f"{name},{address} {' '.join((folder / 'host.pub').read_text().split()[:2])}\n"
+
+
+@pytest.fixture
+def running(fleet: Fleet) -> Fleet:
+    """The fleet with every node up."""
+    for name in NAMES:
+        fleet.switch(name, "on")
+    deadline = time.monotonic() + PATIENCE
+    while set(fleet.conditions().values()) != {"ready"}:
+        assert time.monotonic() < deadline, fleet.type("status").stdout
+    return fleet
+
+
+def test_up_switches_on_by_program_and_by_bmc_and_waits(fleet: Fleet) -> None:
+    for name in NAMES:
+        fleet.switch(name, "off")
+    assert set(fleet.conditions().values()) == {"unknown"}
+    assert fleet.type("status").status == 1
+    done = fleet.type("up", "@all", "--timeout", "60")
+    assert done.status == 0, done.stderr
+    assert all(f"{name}  done" in done.stdout for name in NAMES)
+    assert fleet.type("status").status == 0
+    again = fleet.type("up", "@all")
+    assert again.stdout.count("is up already") == 3
+
+
+def test_run_gathers_equal_output_and_fails_with_who_failed(running: Fleet) -> None:
+    done = running.type("run", "node[1-3]", "--", "echo", "two  words; $HOME")
+    assert done.status == 0, done.stderr
+    assert done.stdout == f"{'-' * 15}\nnode[1-3] (3)\n{'-' * 15}\ntwo  words; $HOME\n"
+    (running.top / "node2/only").touch()
+    some = running.type("run", "@all", "--", "ls", "only")
+    assert some.status == 1
+    assert "node2 (1)\n" in some.stdout
+    assert "node[1,3] (2, exit status 2)" in some.stdout
+    late = json.loads(
+        running.type("run", "node1", "--timeout", "1", "--json", "--", "sleep", "30").stdout
+    )
+    assert late == [{"node": "node1", "status": None, "output": ""}]
+
+
+def test_a_node_with_another_host_key_is_not_logged_in_to(running: Fleet) -> None:
+    known = running.top / "tree/serve/known_hosts"
+    before = known.read_text()
+    lines = before.splitlines()
+    other = lines[1].split()[1:]
+    known.write_text("\n".join([" ".join([lines[0].split()[0], *other]), *lines[1:]]) + "\n")
+    try:
+        done = running.type("run", "node[1-2]", "--", "true")
+    finally:
+        known.write_text(before)
+    assert done.status == 1
+    assert "node1 (1, exit status 255)" in done.stdout
+    assert "Host key verification failed" in done.stdout
+    assert "node2 (1)" in done.stdout
+
+
+def test_restart_ends_when_another_boot_answers(running: Fleet) -> None:
+    before = {name: (running.top / name / "boot_id").read_text() for name in NAMES}
+    done = running.type("restart", "@left")
+    assert done.status == 0, done.stderr
+    after = {name: (running.top / name / "boot_id").read_text() for name in NAMES}
+    assert {name for name in NAMES if before[name] != after[name]} == {"node1", "node2"}
+    running.switch("node2", "off")
+    dead = running.type("restart", "node2", "--timeout", "5")
+    assert dead.status == 1
+    assert "does not answer to ssh, so it was not touched" in dead.stdout
+    forced = running.type("restart", "node2", "--force")
+    assert forced.status == 0, forced.stdout
+
+
+def test_down_asks_first_and_says_who_is_still_on(running: Fleet) -> None:
+    asked = running.type("down", "@all", extra="< /dev/null")
+    assert asked.status == 2
+    assert (
+        "not confirmed: shut down 3 nodes of 2 groups (left, no group): node[1-3]?" in asked.stderr
+    )
+    assert set(running.conditions().values()) == {"ready"}
+    (running.top / "node1/stubborn").touch()
+    (running.top / "node2/forbidden").touch()
+    try:
+        done = running.type("down", "@all", "--yes", "--timeout", "6")
+    finally:
+        for name in ("node1/stubborn", "node2/forbidden"):
+            (running.top / name).unlink()
+    assert done.status == 1
+    rows = {line.split()[0]: line for line in done.stdout.splitlines()[1:]}
+    assert "FAILED" in rows["node1"]
+    assert "did not take the command: sudo: a password is required" in rows["node2"]
+    assert "done" in rows["node3"]
+    assert "is off" in rows["node3"]
+    forced = running.type("down", "@all", "--yes", "--force", "--timeout", "10")
+    assert forced.status == 0, forced.stdout
+    assert not any((running.top / name / "on").exists() for name in NAMES)
+
+
+def test_a_wrong_password_and_a_dead_bmc_delay_nobody_and_are_not_shown(fleet: Fleet) -> None:
+    place = fleet.top / "home/.config/imagebuilder/credentials/bmc"
+    before = place.read_text()
+    fleet.switch("node1", "off")
+    fleet.switch("node3", "off")
+    place.write_text(before.replace(PASSWORD, f"{PASSWORD}-wrong"))
+    try:
+        done = fleet.type("up", "node[1,3]", "--timeout", "20")
+    finally:
+        place.write_text(before)
+    assert done.status == 1
+    assert "node1  done" in done.stdout
+    assert "node3  FAILED  node3: ipmitool failed" in done.stdout
+    assert PASSWORD not in done.stdout + done.stderr
+
+
+def test_what_is_missing_is_said_before_anything_is_touched(fleet: Fleet) -> None:
+    place = fleet.top / "home/.config/imagebuilder/credentials/bmc"
+    place.chmod(0o644)
+    fleet.switch("node1", "off")
+    try:
+        done = fleet.type("up", "@all")
+    finally:
+        place.chmod(0o600)
+    assert done.status == 2
+    assert "may be read by others" in done.stderr
+    assert not (fleet.top / "node1/on").exists()
+    assert os.fspath(place) in done.stderr

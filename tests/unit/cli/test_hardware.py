@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`hardware list`, `show` and `detect` as they are typed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.cli.conftest import Program
+
+
+def test_cards_are_listed_by_words(program: Program) -> None:
+    done = program("hardware", "list", "rx", "9070")
+    assert done.status == 0
+    assert [line.split()[0] for line in done.stdout.splitlines()[1:]] == ["1002:7550"]
+    [card] = json.loads(program("hardware", "list", "7900 XTX", "--json").stdout)
+    assert card["target"] == "gfx1100"
+    assert "hardware/NAME.yaml" in program("hardware", "list", "voodoo").stdout
+
+
+def test_a_card_is_shown(program: Program) -> None:
+    assert "target: gfx1201\n  from LLVM" in program("hardware", "show", "1002:7550").stdout
+    assert json.loads(program("hardware", "show", "arc a770", "--json").stdout)["family"] == "dg2"
+    unknown = program("hardware", "show", "Radeon RX 9071")
+    assert unknown.status == 2
+    assert "no card has this PCI id or name" in unknown.stderr
+    assert "Radeon RX 9070" in unknown.stderr
+
+
+def test_a_machine_without_a_known_card(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ssh = tmp_path / "bin/ssh"
+    ssh.parent.mkdir()
+    lines = [f"0000:01:00.0/{n}:0x{v}" for n, v in (("vendor", "1a03"), ("device", "2000"))]
+    said = "\n".join([*lines, "0000:01:00.0/class:0x030000"])
+    ssh.write_text(f"#!/bin/sh\ncat <<'END'\n{said}\nEND\n")
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{ssh.parent}:/usr/bin:/bin")
+    found = json.loads(program("hardware", "detect", "node3", "--json").stdout)
+    assert found["machine"] == "node3"
+    assert [device["pci"] for device in found["devices"]] == ["1a03:2000"]
+    assert found["recipe"] is None
+    refused = program("hardware", "detect", "node3", "--write", "node3")
+    assert refused.status == 2
+    assert "node3: has no card that is known" in refused.stderr

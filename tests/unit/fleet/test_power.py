@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Power drivers: what is missing is said first, secrets stay secret, and programs have a limit."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import InputError
+from imagebuilder.fleet.power import limited
+from imagebuilder.fleet.power.choose import choose_drivers, load_credentials
+from imagebuilder.fleet.power.command import CommandPower
+from imagebuilder.fleet.power.ipmi import Ipmi
+from imagebuilder.fleet.power.powerman import Powerman
+from imagebuilder.fleet.power.protocol import Credentials, PowerError
+from imagebuilder.fleet.power.switch import switch_all
+from imagebuilder.fleet.power.wol import WakeOnLan, magic_packet
+from imagebuilder.nodes.types import Node, Power
+
+MAC = "52:54:00:77:00:01"
+SECRET = "hunter2-not-in-any-message"
+
+
+def node(name: str, **power: object) -> Node:
+    return Node(name, (MAC,), "gpu", power=Power(**power))  # type: ignore[arg-type]
+
+
+def program(folder: Path, name: str, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a program of this name before all others."""
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+def credentials(folder: Path, text: str, mode: int = 0o600) -> dict[str, str]:
+    """A home with the credentials `bmc`; the environment that leads to it."""
+    place = folder / "imagebuilder/credentials"
+    place.mkdir(parents=True)
+    (place / "bmc").write_text(text)
+    (place / "bmc").chmod(mode)
+    return {"XDG_CONFIG_HOME": os.fspath(folder)}
+
+
+def test_everything_that_is_missing_is_said_before_anything_is_touched(tmp_path: Path) -> None:
+    nodes = [node("n1"), node("n2", driver="ipmi"), node("n3", driver="redfish", address="b3")]
+    with pytest.raises(InputError) as caught:
+        choose_drivers(nodes, {}, {"XDG_CONFIG_HOME": os.fspath(tmp_path)})
+    assert [(fault.where, fault.what) for fault in caught.value.faults] == [
+        ("n1", "nobody said how it is switched on: `power: driver` is not set"),
+        ("n2", "`power: address` is not set, which ipmi needs"),
+        ("n2", "`power: credentials` is not set, which ipmi needs"),
+        ("n3", "`power: credentials` is not set, which redfish needs"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "message"),
+    [
+        (f"user: admin\npassword: {SECRET}\n", 0o640, "may be read by others"),
+        (f"user: admin\nsecret: {SECRET}\n", 0o600, "is not a credentials file"),
+        (f"{SECRET}\n", 0o600, "is not a credentials file"),
+        (f"user: [{SECRET}\n", 0o600, "is not a credentials file"),
+    ],
+)
+def test_unfit_credentials_are_refused_without_their_content(
+    tmp_path: Path, text: str, mode: int, message: str
+) -> None:
+    env = credentials(tmp_path, text, mode)
+    with pytest.raises(InputError, match=message) as caught:
+        load_credentials("bmc", env)
+    assert SECRET not in str(caught.value)
+
+
+def test_credentials_of_systemd_go_before_those_of_a_person(tmp_path: Path) -> None:
+    env = credentials(tmp_path / "home", "user: person\npassword: p\n")
+    assert load_credentials("bmc", env).user == "person"
+    place = tmp_path / "systemd"
+    place.mkdir()
+    (place / "bmc").write_text("user: unit\npassword: p\n")
+    (place / "bmc").chmod(0o400)
+    assert (
+        load_credentials("bmc", {**env, "CREDENTIALS_DIRECTORY": os.fspath(place)}).user == "unit"
+    )
+
+
+def test_a_password_is_in_no_argument_and_in_no_message(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = tmp_path / "told"
+    program(
+        tmp_path / "bin", "ipmitool",
+        f'echo "$@" >> {told}; test "$IPMI_PASSWORD" = {SECRET} && echo "Chassis Power is on" && '
+        'exit 0; echo "Error: Unable to establish IPMI v2 / RMCP+ session" >&2; exit 1',
+        monkeypatch,
+    )  # fmt: skip
+    bmc = Ipmi("n1", "10.0.0.9:6230", Credentials("admin", SECRET))
+    assert bmc.is_on() is True
+    assert "-H 10.0.0.9 -p 6230 -U admin -E power status" in told.read_text()
+    assert SECRET not in told.read_text() + repr(bmc)
+    with pytest.raises(PowerError, match="n1: ipmitool failed: Error: Unable to") as caught:
+        Ipmi("n1", "10.0.0.9", Credentials("admin", f"{SECRET}-wrong")).on()
+    assert SECRET not in str(caught.value)
+
+
+def test_a_program_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limited, "SECONDS", 0.2)
+    program(tmp_path / "bin", "powerman", "exec sleep 60", monkeypatch)
+    with pytest.raises(PowerError, match=r"n1: powerman did not end within 0\.2 s"):
+        Powerman("n1", "").on()
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [("on: node[2-3]\noff: n1\nunknown: ", False), ("on: n1\noff: ", True), ("unknown: n1", None)],
+)
+def test_powerman_tells_the_state_of_a_plug(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: str, *, state: bool | None
+) -> None:
+    program(tmp_path / "bin", "powerman", f"printf '%s\\n' '{said}'", monkeypatch)
+    assert Powerman("n1", "plugs:10101").is_on() is state
+
+
+def test_a_program_of_ones_own_gets_the_name(tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    script = ("sh", "-c", f'echo "$0 $1" >> {told}; echo on', "plug", "{node}")
+    plug = CommandPower("n1", script, script, script)
+    plug.on()
+    assert plug.is_on() is True
+    assert told.read_text() == "plug n1\nplug n1\n"
+    with pytest.raises(PowerError, match="n1: cannot be switched: `power: off` is not set"):
+        CommandPower("n1", script, (), ()).off()
+
+
+def test_a_magic_packet_is_what_cards_wait_for() -> None:
+    packet = magic_packet(MAC)
+    assert len(packet) == 102
+    assert packet == bytes.fromhex("ff" * 6 + "525400770001" * 16)
+
+
+def test_waking_needs_to_know_where_from() -> None:
+    with pytest.raises(PowerError, match="n1: cannot be woken: the interface to it is not known"):
+        WakeOnLan("n1", (MAC,), "", "").on()
+
+
+def test_one_that_fails_delays_and_stops_nobody() -> None:
+    good = CommandPower("a", ("true",), (), ())
+    bad = CommandPower("b", ("false",), (), ())
+    found = switch_all({"b": bad, "a": good}, lambda driver: driver.on())
+    assert found["a"] is None
+    assert isinstance(found["b"], PowerError)

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sets of nodes: what people type, and what they mistype."""
+
+from __future__ import annotations
+
+import pytest
+
+from imagebuilder.errors import InputError
+from imagebuilder.fleet.select import fold, select_nodes
+from imagebuilder.nodes.types import Node, Nodes
+
+
+def node(name: str, profile: str = "gpu", group: str = "", labels: tuple[str, ...] = ()) -> Node:
+    return Node(name, ("52:54:00:00:00:01",), profile, group=group, labels=labels)
+
+
+NODES = Nodes(
+    nodes=(
+        node("node1", group="left"),
+        node("node2", group="left", labels=("rack1",)),
+        node("node3", "npu", labels=("rack1",)),
+        node("head", "minimal"),
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["node2"], ["node2"]),
+        (["node[1-3]"], ["node1", "node2", "node3"]),
+        (["node3,node1"], ["node1", "node3"]),
+        (["node1", "node1", "node[1-2]"], ["node1", "node2"]),
+        (["@all"], ["node1", "node2", "node3", "head"]),
+        (["@*"], ["node1", "node2", "node3", "head"]),
+        (["@left"], ["node1", "node2"]),
+        (["@rack1"], ["node2", "node3"]),
+        (["@profile:npu"], ["node3"]),
+        (["@all!node[1-2]"], ["node3", "head"]),
+        (["@left&@rack1"], ["node2"]),
+        (["@left,@profile:npu"], ["node1", "node2", "node3"]),
+    ],
+)
+def test_a_set_is_its_nodes_in_the_order_of_the_file(words: list[str], names: list[str]) -> None:
+    assert [node.name for node in select_nodes(words, NODES)] == names
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["node5"], 'no node named "node5"\n  hint: did you mean "node'),
+        (["node[1-5]"], 'no node named "node4"'),
+        (["@lefty"], 'no group or label named "lefty"\n  hint: did you mean "left"?'),
+        (["@profile:np"], 'no node boots the profile "np"\n  hint: did you mean "npu"?'),
+        (["@rack:1"], 'no kind of group named "rack"\n  hint: use @profile:NAME or @GROUP'),
+        (["node["], '"node\\[" is no set of nodes: '),
+        (["node[3-1]"], "is no set of nodes: "),
+        (["node1!node1"], "node1!node1: no node belongs to this set"),
+    ],
+)
+def test_what_is_no_set_is_refused(words: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        select_nodes(words, NODES)
+
+
+def test_every_unknown_name_is_said_at_once() -> None:
+    with pytest.raises(InputError) as caught:
+        select_nodes(["node[4-6]", "node1"], NODES)
+    assert [fault.what for fault in caught.value.faults] == [
+        f'no node named "node{number}"' for number in (4, 5, 6)
+    ]
+
+
+def test_names_fold_as_people_type_them() -> None:
+    assert fold(["node3", "node1", "node2", "head"]) == "head,node[1-3]"

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ssh to nodes: the host keys of the tree and nothing else, and equal output together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from imagebuilder.fleet.ssh import Said, group_output, render_ssh_config
+from imagebuilder.nodes.types import Node
+
+
+def test_the_config_trusts_the_tree_alone() -> None:
+    nodes = [Node("n1", ("52:54:00:00:00:01",), "gpu"), Node("n2", (), "gpu", login="root")]
+    text = render_ssh_config(
+        Path("/srv/x/known_hosts"), nodes, {"n1": "10.0.0.1", "n2": "10.0.0.2"}
+    )
+    assert "Host n1\n  HostName 10.0.0.1\n  HostKeyAlias n1\n  User compute\n" in text
+    assert "Host n2\n  HostName 10.0.0.2\n  HostKeyAlias n2\n  User root\n" in text
+    assert "StrictHostKeyChecking yes" in text
+    assert 'UserKnownHostsFile "/srv/x/known_hosts"' in text
+    # The first value counts in ssh_config(5), so a person's own settings cannot loosen these.
+    assert text.index("StrictHostKeyChecking") < text.index("Include ~/.ssh/config")
+
+
+def test_equal_answers_stand_together() -> None:
+    said = [Said("n1", 0, "a\n"), Said("n3", 0, "a\n"), Said("n2", 1, "a\n"), Said("n10", 0, "a\n")]
+    assert [names for names, _ in group_output(said)] == ["n[1,3,10]", "n2"]

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A state follows from evidence and its age, and from nothing else."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from imagebuilder.fleet.state import Condition, Observation, derive_state, format_age
+from imagebuilder.nodes.evidence.seen import Seen
+
+NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
+BANNER = Observation("ssh", NOW, "answers to ssh: SSH-2.0-OpenSSH_10.0")
+
+
+def seen(stage: str, ago: timedelta) -> Seen:
+    last = (NOW - ago).isoformat()
+    return Seen("52:54:00:00:00:01", "n", "gpu", "1", "10.0.0.1", stage, "nfs", last, last)
+
+
+@pytest.mark.parametrize(
+    ("stage", "ago", "probe", "condition", "words"),
+    [
+        ("switch-root", timedelta(days=3), BANNER, Condition.READY, "answers to ssh: SSH-2.0-Open"),
+        (
+            "network",
+            timedelta(minutes=2),
+            None,
+            Condition.BOOTING,
+            "reached stage network 2 min ago",
+        ),
+        ("switch-root", timedelta(seconds=9), None, Condition.BOOTING, "left the initrd 9 s ago"),
+        ("failed", timedelta(minutes=3), None, Condition.FAILED, "its boot failed 3 min ago"),
+        ("root", timedelta(hours=5), None, Condition.SILENT, "last sign 5 h ago, stage root"),
+        ("switch-root", timedelta(days=9), None, Condition.SILENT, "last sign 9 days ago"),
+        # A clock that runs ahead is no evidence of the future.
+        ("network", -timedelta(hours=1), None, Condition.BOOTING, "reached stage network 0 s ago"),
+    ],
+)
+def test_a_condition_has_a_reason(
+    stage: str, ago: timedelta, probe: Observation | None, condition: Condition, words: str
+) -> None:
+    state = derive_state("n", seen(stage, ago), probe, "gpu@2", NOW)
+    assert state.condition is condition
+    assert words in state.words
+    assert (state.release, state.next) == ("gpu@1", "gpu@2")
+    assert [each.source for each in state.evidence] == (["ssh", "report"] if probe else ["report"])
+
+
+def test_silence_from_the_start_is_unknown() -> None:
+    state = derive_state("n", None, None, "", NOW)
+    assert (state.condition, state.release, state.evidence) == (Condition.UNKNOWN, "", ())
+
+
+def test_a_record_without_a_readable_time_is_no_evidence() -> None:
+    broken = Seen("m", "n", "gpu", "1", "", "root", "nfs", "-", "-")
+    assert derive_state("n", broken, None, "", NOW).condition is Condition.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("age", "text"),
+    [
+        (0, "0 s"),
+        (119, "119 s"),
+        (120, "2 min"),
+        (7199, "119 min"),
+        (7200, "2 h"),
+        (172_800, "2 days"),
+    ],
+)
+def test_ages_are_read_at_a_glance(age: int, text: str) -> None:
+    assert format_age(timedelta(seconds=age)) == text

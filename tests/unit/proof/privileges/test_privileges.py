@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every way to become root is found, and told by who answers for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.image.proof import Finding, Level
+from imagebuilder.process import Completed
+from imagebuilder.proof.privileges.login import find_ways_in
+from imagebuilder.proof.privileges.prove import prove_privileges
+from imagebuilder.proof.privileges.sudo import find_rules
+from imagebuilder.proof.privileges.types import Opening, Privilege
+from imagebuilder.proof.provenance.types import Provenance, Trace, TraceKind
+from imagebuilder.recipe.types import Grants
+from imagebuilder.root import Root
+from tests.unit.proof.trees import Content, Program, Sandbox, at, make_tree, subject
+
+ME = os.getuid()
+ANY, FREE = "may run any command as root", " without a password"
+UNGRANTED = "which no overlay grants"
+UNSIGNED = "packages are installed without a good signature"
+POLKIT = "if (subject.isInGroup('ops')) return polkit.Result.YES"
+AUTOLOGIN = "[Service]\nExecStart=-/sbin/agetty -a me %I\n"
+CONSOLE = "[Service]\nStandardInput=tty-force\nExecStart=/bin/bash\n"
+PASSWD = (
+    "root:x:0:0::/root:/bin/bash\nme:x:1000:1000::/home/me:/bin/sh\nnone:x:2:2::/:/sbin/nologin\n"
+)
+GROUP = "root:x:0:\ndisk:x:6:\nme:x:1000:\nshadow:x:42:\n"
+ACCOUNTS: Mapping[str, Content] = {"/etc/passwd": PASSWD, "/etc/group": GROUP}
+SUDO: Mapping[str, Content] = {**ACCOUNTS, "/usr/bin/sudo": Program()}
+
+
+def rules(tmp_path: Path, files: Mapping[str, Content]) -> list[Privilege]:
+    return list(find_rules(make_tree(tmp_path, {**SUDO, **files})))
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("me ALL=(ALL:ALL) NOPASSWD: ALL", [f"me {ANY}{FREE}"]),
+        ("%ops ALL=(ALL) ALL", ["%ops may run any command as root"]),
+        ("me ALL = NOPASSWD: /usr/bin/a, ALL", [f"me {ANY}{FREE}"]),
+        ("me ALL=(root) NOPASSWD: /usr/bin/a", [f"me may run some commands as root{FREE}"]),
+        ("me ALL=(postgres) NOPASSWD: ALL", []),
+        ("root ALL=(ALL:ALL) ALL", []),
+        ("me, root ,%ops ALL=ALL", [f"me {ANY}", f"%ops {ANY}"]),
+        ("User_Alias A = me, you\nA ALL = ALL", [f"me {ANY}", f"you {ANY}"]),
+        ("#1001 ALL=(ALL) ALL", ["#1001 may run any command as root"]),
+        ("me ALL=\\\n  NOPASSWD: ALL # why", [f"me {ANY}{FREE}"]),
+        ("Defaults env_reset\nDefaults !authenticate", ["sudo asks nobody for a password"]),
+        ("Defaults:me !authenticate", ["sudo asks me for no password"]),
+        ("# me ALL=ALL\nCmnd_Alias X = /bin/a\nRunas_Alias Y = root", []),
+    ],
+)
+def test_rules_of_sudo(text: str, told: list[str], tmp_path: Path) -> None:
+    assert [one.gains for one in rules(tmp_path, {"/etc/sudoers": f"{text}\n"})] == told
+
+
+def test_included_rules_have_their_file_and_line(tmp_path: Path) -> None:
+    files = {
+        "/etc/sudoers": "@includedir /etc/sudoers.d\n#include /etc/more\n",
+        "/etc/sudoers.d/ops": "# comment\n\nme ALL=NOPASSWD: ALL\n",
+        "/etc/sudoers.d/ops.bak": "you ALL=ALL\n",
+        "/etc/sudoers.d/ops~": "you ALL=ALL\n",
+        "/etc/more": "they ALL=ALL\n@include /etc/sudoers\n",
+    }
+    found = rules(tmp_path, files)
+    assert [(one.where, one.name, one.minor) for one in found] == [
+        ("/etc/sudoers.d/ops:3", "me", False),
+        ("/etc/more:1", "they", True),
+    ]
+
+
+def test_without_sudo_its_rules_are_nobodys(tmp_path: Path) -> None:
+    (tmp_path / "usr/bin").mkdir(parents=True)
+    root = make_tree(tmp_path, {**ACCOUNTS, "/etc/sudoers": "me ALL=NOPASSWD: ALL\n"})
+    assert list(find_rules(root)) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        (
+            {"/usr/bin/doas": Program(), "/etc/doas.conf": "permit nopass keepenv me as root\n"},
+            "doas lets me act as root without a password",
+        ),
+        (
+            {"/etc/polkit-1/rules.d/a.rules": POLKIT},
+            "polkit lets %ops act as root without a password",
+        ),
+        (
+            {"/etc/pam.d/su": "# c\nauth sufficient pam_permit.so\n"},
+            "pam_permit.so lets in whoever asks, before a password",
+        ),
+        (
+            {"/etc/pam.d/su": "auth [success=done default=ignore] pam_wheel.so trust\n"},
+            "pam_wheel.so lets in whoever asks, before a password",
+        ),
+    ],
+)
+def test_other_rules(files: Mapping[str, Content], told: str, tmp_path: Path) -> None:
+    assert [one.gains for one in rules(tmp_path, files)] == [told]
+
+
+def test_pam_as_it_should_be(tmp_path: Path) -> None:
+    text = (
+        "auth required pam_permit.so\nauth sufficient pam_unix.so\nauth sufficient pam_rootok.so\n"
+    )
+    assert rules(tmp_path, {"/etc/pam.d/su": text}) == []
+
+
+SSHD = """\
+account me
+authorizedkeysfile /etc/ssh/keys .ssh/authorized_keys
+passwordauthentication no
+kbdinteractiveauthentication no
+account root
+authorizedkeysfile /etc/ssh/keys %h/.ssh/authorized_keys
+permitrootlogin without-password
+passwordauthentication yes
+"""
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJt6Tr9NVdSbpOyNCbLStsmOHO3rBIAZTTIPpDFoXy0x a@b\n"
+
+
+def ways_in(tmp_path: Path, said: str, files: Mapping[str, Content]) -> list[Privilege]:
+    root = make_tree(tmp_path, {**ACCOUNTS, "/usr/sbin/sshd": Program(), **files})
+    return list(find_ways_in(root, Sandbox({"sh -c": Completed(0, said, "")})))
+
+
+def test_keys_are_those_that_sshd_reads(tmp_path: Path) -> None:
+    files = {
+        "/etc/ssh/keys": KEY,
+        "/root/.ssh/authorized_keys": f'command="x",no-pty {KEY}',
+        "/home/me/.ssh/authorized_keys": f"# {KEY}",
+    }
+    assert [(one.path, one.gains) for one in ways_in(tmp_path, SSHD, files)] == [
+        ("/etc/ssh/keys", "keys in /etc/ssh/keys may log in as me, root"),
+        ("/root/.ssh/authorized_keys", "keys in /root/.ssh/authorized_keys may log in as root"),
+    ]
+
+
+def test_passwords_are_told_with_the_line_that_lets_them_in(tmp_path: Path) -> None:
+    said = SSHD.replace("passwordauthentication no", "passwordauthentication yes", 1)
+    text = "# c\nMatch User me\n  PasswordAuthentication yes\n"
+    found = ways_in(tmp_path, said, {"/etc/ssh/sshd_config.d/a.conf": text})
+    assert [(one.opening, one.name, one.where) for one in found] == [
+        (Opening.PASSWORDS, "me", "/etc/ssh/sshd_config.d/a.conf:3")
+    ]
+
+
+def test_a_rule_for_an_address_is_asked_from_there(tmp_path: Path) -> None:
+    files: Mapping[str, Content] = {
+        "/usr/sbin/sshd": Program(),
+        "/etc/ssh/sshd_config": "Match Address 10.1.2.0/24,::1\n",
+    }
+    root = make_tree(tmp_path, {**ACCOUNTS, **files})
+    sandbox = Sandbox({"sh -c": Completed(0, "", "")})
+    list(find_ways_in(root, sandbox))
+    assert sandbox.asked[0][-2:] == ("203.0.113.1 10.1.2.0", "me root")
+
+
+def test_a_host_that_is_trusted(tmp_path: Path) -> None:
+    assert [one.path for one in ways_in(tmp_path, "", {"/root/.rhosts": "+ +\n"})] == [
+        "/root/.rhosts"
+    ]
+
+
+def proved(
+    tmp_path: Path,
+    files: Mapping[str, Content],
+    *,
+    grants: Grants | None = None,
+    users: Mapping[str, frozenset[str]] | None = None,
+    packaged: tuple[str, ...] = (),
+    cmdline: tuple[str, ...] = (),
+) -> list[Finding]:
+    """What the question says; everything else in the root is nobody's."""
+    root = make_tree(tmp_path, {**ACCOUNTS, **files})
+    there = [f"/{path.relative_to(tmp_path)}" for path in tmp_path.rglob("*") if path.is_dir()]
+    traces = {
+        path: Trace(path, TraceKind.PACKAGE, ("base",), "tool 2.0") for path in (*packaged, *there)
+    }
+    given = subject(
+        root,
+        trace=lambda: Provenance(traces),
+        grants={"site": grants} if grants else {},
+        users=users or {},
+        cmdline=cmdline,
+    )
+    return [each for each in prove_privileges(given) if "may change" not in each.what or ME == 0]
+
+
+def test_a_root_without_accounts_is_not_asked(tmp_path: Path) -> None:
+    assert list(prove_privileges(subject(Root(tmp_path)))) == []
+
+
+def test_what_nobody_grants_is_a_fault_that_says_who_did_it(tmp_path: Path) -> None:
+    (tmp_path / "usr/bin").mkdir(parents=True)
+    make_tree(tmp_path, {"/usr/bin/tool": Program()})
+    (tmp_path / "usr/bin/tool").chmod(0o4755)
+    fault = at(proved(tmp_path, {}), Level.FAULT)[-1]
+    assert "/usr/bin/tool acts as" in fault.what
+    assert fault.what.endswith("(mode 4755), which no overlay grants")
+    assert fault.evidence[0].said == "nobody known"
+    assert "`grants: {setuid: ['/usr/bin/tool']}`" in fault.hint
+
+
+def test_a_setuid_program_that_a_package_ships(tmp_path: Path) -> None:
+    make_tree(tmp_path, {"/usr/bin/tool": Program()})
+    (tmp_path / "usr/bin/tool").chmod(0o4755)
+    facts = proved(tmp_path, {}, packaged=("/usr/bin/tool",))
+    assert {fact.level for fact in facts} == {Level.FACT}
+    assert "as packages bring them" in facts[-1].what
+
+
+def test_what_an_overlay_grants(tmp_path: Path) -> None:
+    files: Mapping[str, Content] = {**SUDO, "/etc/sudoers": "me ALL=NOPASSWD: ALL\n"}
+    packaged = ("/usr/bin/sudo", "/etc/sudoers2")
+    facts = proved(tmp_path, files, grants=Grants(sudo=("me",)), packaged=packaged)
+    said = "me may run any command as root without a password: granted by the overlay site"
+    assert said in [fact.what for fact in facts]
+    assert "me may run" not in "".join(fact.what for fact in at(facts, Level.FAULT))
+
+
+def test_some_commands_are_a_warning(tmp_path: Path) -> None:
+    files: Mapping[str, Content] = {**SUDO, "/etc/sudoers": "me ALL=/usr/bin/a\n"}
+    found = proved(tmp_path, files)
+    assert [one.what for one in at(found, Level.WARNING)] == [
+        "me may run some commands as root, which no overlay grants"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("files", "what"),
+    [
+        ({"/etc/passwd": PASSWD + "toor:x:0:0::/:/bin/sh\n"}, f"toor has uid 0, {UNGRANTED}"),
+        ({"/etc/passwd": PASSWD + "open::5:5::/:/bin/sh\n"}, "open logs in without a password"),
+        ({"/etc/shadow": "me::1::::::\n"}, "me logs in without a password"),
+        (
+            {"/etc/group": GROUP.replace("disk:x:6:", "disk:x:6:me")},
+            "me is in the group disk, whose members can become root, which no overlay grants",
+        ),
+        (
+            {"/etc/systemd/system/getty@.service.d/a.conf": AUTOLOGIN},
+            "/etc/systemd/system/getty@.service.d/a.conf logs somebody in on a console "
+            "without a password, which no overlay grants",
+        ),
+        (
+            {"/etc/systemd/system/x.service": CONSOLE},
+            "/etc/systemd/system/x.service is a shell of root on a console, without a password, "
+            "which no overlay grants",
+        ),
+        (
+            {"/etc/systemd/system/a.target.wants/debug-shell.service": ""},
+            f"debug-shell.service is a shell of root on tty9, without a password, {UNGRANTED}",
+        ),
+        (
+            {"/etc/apt/sources.list.d/a.sources": "Types: deb\nTrusted: yes\n"},
+            f"Trusted: yes: {UNSIGNED}, {UNGRANTED}",
+        ),
+        (
+            {"/etc/apt/apt.conf.d/a": 'APT::Get::AllowUnauthenticated "true";\n'},
+            f'AllowUnauthenticated "true: {UNSIGNED}, {UNGRANTED}',
+        ),
+    ],
+)
+def test_each_way_is_found(files: Mapping[str, Content], what: str, tmp_path: Path) -> None:
+    assert what in [fault.what for fault in at(proved(tmp_path, files), Level.FAULT)]
+
+
+def test_a_group_that_an_overlay_puts_its_user_in(tmp_path: Path) -> None:
+    files: Mapping[str, Content] = {"/etc/group": GROUP.replace("disk:x:6:", "disk:x:6:me")}
+    found = proved(tmp_path, files, users={"me": frozenset(("disk",))})
+    assert "group disk" not in "".join(one.what for one in found)
+
+
+def test_a_shell_on_the_command_line(tmp_path: Path) -> None:
+    for word in ("systemd.debug_shell", "systemd.debug-shell=1", "rd.systemd.debug_shell"):
+        faults = at(proved(tmp_path, {}, cmdline=("quiet", word)), Level.FAULT)
+        assert any(word in fault.what for fault in faults)
+    assert not any(
+        "debug" in f.what for f in proved(tmp_path, {}, cmdline=("systemd.debug_shell=0",))
+    )
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("path", "mode", "uid", "what"),
+    [
+        (
+            "/usr/sbin/sshd",
+            0o755,
+            1000,
+            "its owner (uid 1000) may change /usr/sbin/sshd, which root",
+        ),
+        ("/etc/profile.d/a.sh", 0o666, 0, "everybody may change /etc/profile.d/a.sh, which root"),
+        ("/etc/cron.d/a", 0o664, 0, ""),
+        (
+            "/etc/shadow",
+            0o644,
+            0,
+            "others than root can read the hashes of passwords in /etc/shadow",
+        ),
+        ("/etc/app.conf", 0o666, 1000, ""),
+    ],
+)
+def test_what_others_may_change(path: str, mode: int, uid: int, what: str, tmp_path: Path) -> None:
+    make_tree(tmp_path, {path: ""})
+    os.chown(tmp_path / path[1:], uid, 0)
+    (tmp_path / path[1:]).chmod(mode)
+    faults = [fault.what for fault in at(proved(tmp_path, {}), Level.FAULT)]
+    assert any(fault.startswith(what) for fault in faults) if what else faults == []

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which step made and changed a path, from what differs between layers."""
+
+from __future__ import annotations
+
+from imagebuilder.proof.provenance.history import chain_of, fold, installing
+from tests.unit.proof.provenance.chain import BASE, IMAGE_OF_LAYERS, PACKAGES, SITE
+
+ADDED = ("A    /usr/share/tool", "A    /usr/share/tool/a")
+INSTALLED = ("A    /usr/bin/tool", "M    /etc/passwd", *ADDED)
+CHANGED = ("M    /usr/bin/tool", "M    /etc/passwd")
+CONFIGURED = (*CHANGED, "D    /usr/share/tool", "A    /etc/site file")
+SAID = (
+    (PACKAGES, "\n".join(INSTALLED)),
+    (SITE, "\n".join(CONFIGURED)),
+    ("finalise", "A    /usr/share/tool\n"),
+)
+HISTORY = fold(BASE, SAID)
+
+
+def test_what_no_step_changed_is_of_the_first() -> None:
+    assert HISTORY.steps("/usr/bin/bash") == (BASE,)
+    assert HISTORY.remover("/usr/bin/bash") == ""
+
+
+def test_steps_come_in_the_order_of_the_build() -> None:
+    assert HISTORY.steps("/usr/bin/tool") == (PACKAGES, SITE)
+    assert HISTORY.steps("/etc/passwd") == (BASE, PACKAGES, SITE)
+    assert HISTORY.steps("/etc/site file") == (SITE,)
+
+
+def test_what_was_removed_and_made_again_is_of_who_made_it_last() -> None:
+    assert HISTORY.steps("/usr/share/tool") == ("finalise",)
+
+
+def test_a_folder_that_was_removed_took_along_what_was_in_it() -> None:
+    removed = fold(BASE, SAID[:2])
+    assert removed.remover("/usr/share/tool/a") == SITE
+    assert removed.remover("/usr/share/tool") == SITE
+    assert HISTORY.remover("/usr/share/tool") == ""
+
+
+def test_the_initrd_is_no_layer_of_the_root() -> None:
+    assert [one.title for one in chain_of(IMAGE_OF_LAYERS)] == [BASE, PACKAGES, SITE]
+    assert installing(IMAGE_OF_LAYERS) == {BASE, PACKAGES}
