@@ -183,9 +183,26 @@ COMMANDS = (
     ["serve", "--interface", "eth9"],
     ["serve", "--uninstall"],
     ["profiles", "--proof"],
+    ["why", "demo", "/etc/passwd"],
+    ["status"],
+    ["up", "n1"],
+    ["down", "n1"],
+    ["restart", "n1"],
+    ["run", "n1", "--", "true"],
 )
 # They are about recipes and the host; what they need of the store is asked for where it is read.
-ANYBODY = {"profiles", "schema", "doctor", "setup", "init", "lock", "plan", "build", "nightly"}
+ANYBODY = {
+    "profiles",
+    "schema",
+    "doctor",
+    "setup",
+    "init",
+    "lock",
+    "plan",
+    "build",
+    "nightly",
+    "hardware",
+}
 
 
 # One process for all: it has loaded the program as root, who may read it wherever it lies.

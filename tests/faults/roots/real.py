@@ -34,7 +34,7 @@ PREFIX = "real-"
 PROFILES = ("rx7600xt",)
 NAMES = tuple(f"{PREFIX}{profile}" for profile in PROFILES)
 # These compare the root with what the repository holds.
-COMPARED = (Question.PROVENANCE, Question.PRIVILEGES)
+COMPARED = (Question.PROVENANCE, Question.PRIVILEGES, Question.SECRETS)
 ASKED = (Question.KERNEL, Question.ACCESS, Question.SERVICES, Question.SYSTEM)
 
 
