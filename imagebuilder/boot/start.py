@@ -18,7 +18,7 @@ from imagebuilder.boot.verdict import PATIENCE, give_verdict
 from imagebuilder.boot.watch import Watch
 from imagebuilder.checks.facts import Facts
 from imagebuilder.checks.find import CheckFile
-from imagebuilder.report.types import Check, Inference, Reached, Stage, Verdict
+from imagebuilder.report.types import Check, Inference, Reached, Stage, TrialVerdict
 from imagebuilder.tree import ReleaseName
 from imagebuilder.ui import Ui, format_duration
 
@@ -31,7 +31,7 @@ DISK = "models"
 class FailedError(Exception):
     """The trial is over, with a verdict that is not a pass."""
 
-    def __init__(self, verdict: Verdict) -> None:
+    def __init__(self, verdict: TrialVerdict) -> None:
         super().__init__(verdict.what)
         self.verdict = verdict
 
@@ -193,7 +193,7 @@ def lost(run: TrialRun, runner: Runner, deadline: float) -> str:
     return ""
 
 
-def judge(run: TrialRun, runner: Runner, why: str) -> Verdict:
+def judge(run: TrialRun, runner: Runner, why: str) -> TrialVerdict:
     """The verdict on a machine that came no further."""
     console = f"console-{runner.guest.name}"
     logs: dict[str, Sequence[str]] = {"console": [line.text for line in runner.console.since(0)]}

@@ -38,7 +38,7 @@ from imagebuilder.report.types import (
     Reached,
     Stage,
     Trial,
-    Verdict,
+    TrialVerdict,
 )
 from imagebuilder.ui import format_count
 
@@ -64,7 +64,7 @@ def run_trial(
         run = switch_on(boot_server, setting, firmware, root, stack)
         try:
             prove(run)
-            verdict = Verdict(passed=True)
+            verdict = TrialVerdict(passed=True)
         except FailedError as failed:
             verdict = failed.verdict
         if afterwards:
@@ -131,11 +131,11 @@ def log_in(run: TrialRun, runner: Runner) -> Iterator[Login]:
         yield entered
 
 
-def failure(run: TrialRun, runner: Runner, stage: Stage, error: WorkError) -> Verdict:
+def failure(run: TrialRun, runner: Runner, stage: Stage, error: WorkError) -> TrialVerdict:
     """The verdict that an error of a command on a node makes."""
     fault = error.faults[0]
     what, *lines = fault.what.splitlines()
-    return Verdict(
+    return TrialVerdict(
         passed=False,
         stage=stage,
         what=what,
@@ -171,7 +171,7 @@ def check(run: TrialRun, runner: Runner, enter: Login, selection: str, note: str
     runner.checks += [replace(one, name=f"{one.name}{note.replace(' ', '_')}") for one in found]
     if broken:
         raise FailedError(
-            Verdict(
+            TrialVerdict(
                 passed=False,
                 stage=Stage.CHECKS,
                 what="; ".join(f"{one.title}{note}" for one in broken),
@@ -260,7 +260,7 @@ def go_down(run: TrialRun, runner: Runner, enter: Login) -> None:
         while not runner.console.said(DOWN, before):
             if time.monotonic() - started > most:
                 raise FailedError(
-                    Verdict(
+                    TrialVerdict(
                         passed=False,
                         stage=Stage.SHUTDOWN,
                         what=f"the node did not go down within {most:.0f} s",
@@ -285,7 +285,7 @@ def come_back(run: TrialRun, runner: Runner, enter: Login) -> None:
         raise FailedError(failure(run, runner, Stage.REBOOT, error)) from error
     if told != (kept := run.boot_server.machine_id(runner.guest)):
         raise FailedError(
-            Verdict(
+            TrialVerdict(
                 passed=False,
                 stage=Stage.REBOOT,
                 what=f"the machine-id is {told} after a reboot, it was {kept}",

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.boot.watch import Watch
-from imagebuilder.report.types import Stage, Verdict
+from imagebuilder.report.types import Stage, TrialVerdict
 
 LINES = 12
 # Seconds that a stage may take under KVM; emulated, times the factor of the acceleration.
@@ -142,7 +142,7 @@ SIGNS: Sequence[tuple[re.Pattern[str], str, str]] = (
 
 def give_verdict(
     watch: Watch, why: str, logs: Mapping[str, Sequence[str]], names: Mapping[str, str]
-) -> Verdict:
+) -> TrialVerdict:
     """The verdict on a machine that is no further than `watch` says.
 
     `why` is what made us give up; `logs` are lines by source (console, dnsmasq, nginx, ganesha),
@@ -155,7 +155,7 @@ def give_verdict(
     lines = logs.get(source, ())
     sign = find_sign([said, *lines, *logs.get("console", ())])
     what = sign[0] if sign else meaning.what
-    return Verdict(
+    return TrialVerdict(
         passed=False,
         stage=stage,
         what=": ".join(filter(None, (what, said or why))),

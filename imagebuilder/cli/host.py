@@ -149,7 +149,7 @@ def doctor(
     Example: imagebuilder doctor --serve --interface enp3s0
     """
     from imagebuilder.doctor import (
-        Health,
+        Severity,
         examine,
         examine_boot,
         examine_serve,
@@ -172,5 +172,5 @@ def doctor(
         )
     else:
         print_text(render_findings(findings))
-    if any(f.level is Health.PROBLEM for f in findings):
+    if any(f.level is Severity.PROBLEM for f in findings):
         raise typer.Exit(3)

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from imagebuilder.doctor.boot import examine_boot
-from imagebuilder.doctor.finding import Health, HostFinding
+from imagebuilder.doctor.finding import HostFinding, Severity
 from imagebuilder.doctor.host import (
     SERVE_GROUPS,
     examine_ansible,
@@ -31,7 +31,7 @@ from imagebuilder.process import base_environment
 from imagebuilder.settings import Settings, find_home
 from imagebuilder.ui import table
 
-__all__ = ["Health", "HostFinding", "examine", "examine_boot", "examine_serve", "render_findings"]
+__all__ = ["HostFinding", "Severity", "examine", "examine_boot", "examine_serve", "render_findings"]
 
 
 def examine(settings: Settings, env: Mapping[str, str]) -> tuple[HostFinding, ...]:
@@ -59,7 +59,7 @@ def examine(settings: Settings, env: Mapping[str, str]) -> tuple[HostFinding, ..
 
 def render_findings(findings: Sequence[HostFinding]) -> str:
     """The findings for people, the worst last, each that is not ok with what fixes it."""
-    order = tuple(Health)
+    order = tuple(Severity)
     rows: list[tuple[str, str, str]] = []
     for finding in sorted(findings, key=lambda finding: order.index(finding.level)):
         rows.append((str(finding.level), finding.subject, finding.what))

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from imagebuilder.boot.acceleration import probe
 from imagebuilder.boot.machine import MEMORY_MIB
-from imagebuilder.doctor.finding import Health, HostFinding
+from imagebuilder.doctor.finding import HostFinding, Severity
 from imagebuilder.doctor.host import (
     examine_kernel,
     examine_kvm,
@@ -55,9 +55,9 @@ def examine_free(meminfo: str) -> HostFinding:
     what = f"{format_size(free)} available, a machine has {format_size(MEMORY_MIB * MIB)}"
     if free < MEMORY_MIB * MIB:
         return HostFinding(
-            "memory", Health.WARNING, what, "end what takes memory, or test elsewhere"
+            "memory", Severity.WARNING, what, "end what takes memory, or test elsewhere"
         )
-    return HostFinding("memory", Health.OK, what)
+    return HostFinding("memory", Severity.OK, what)
 
 
 def examine_acceleration(kernel: Path | None, path: str, *, is_root: bool) -> HostFinding:
@@ -67,4 +67,4 @@ def examine_acceleration(kernel: Path | None, path: str, *, is_root: bool) -> Ho
     with tempfile.TemporaryDirectory(prefix="imagebuilder-doctor-") as work:
         found = probe(kernel, Path(work))
     slower = "" if found.kind == "kvm" else ": machines are emulated, which is slower"
-    return HostFinding("kvm", Health.OK, f"{found.why}{slower}")
+    return HostFinding("kvm", Severity.OK, f"{found.why}{slower}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Health(StrEnum):
+class Severity(StrEnum):
     """How bad it is: a warning may bite later, with a problem some build fails."""
 
     OK = "ok"
@@ -20,11 +20,11 @@ class HostFinding:
     """One thing that was looked at; `mend` is a command to paste, or words where none helps."""
 
     subject: str
-    level: Health
+    level: Severity
     what: str
     mend: str = ""
 
     @property
     def ok(self) -> bool:
         """Whether there is nothing to mend."""
-        return self.level is Health.OK
+        return self.level is Severity.OK

@@ -13,7 +13,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.doctor.finding import Health, HostFinding
+from imagebuilder.doctor.finding import HostFinding, Severity
 from imagebuilder.errors import HostError
 from imagebuilder.families.tool import Tool, check_tool, find_tool
 from imagebuilder.files import scratch
@@ -75,29 +75,29 @@ def examine_python(version: tuple[int, ...]) -> HostFinding:
     text = ".".join(map(str, version))
     if version < OLDEST_PYTHON:
         return HostFinding(
-            "python", Health.PROBLEM, f"{text} is too old", "use Python 3.11 or newer"
+            "python", Severity.PROBLEM, f"{text} is too old", "use Python 3.11 or newer"
         )
-    return HostFinding("python", Health.OK, text)
+    return HostFinding("python", Severity.OK, text)
 
 
 def examine_need(need: Need, path: str, *, required: bool = False) -> HostFinding:
     """Whether one tool is there, and new enough; only those of a build are `required` always."""
-    level = Health.PROBLEM if required or need.group in ("build", "clone") else Health.WARNING
+    level = Severity.PROBLEM if required or need.group in ("build", "clone") else Severity.WARNING
     mend = HOST_SETUP[need.group]
     subject = need.package if need.tool.startswith(("/", "module:")) else need.tool
     if not is_present(need.tool, path):
         return HostFinding(subject, level, f"is not installed: {need.purpose}", mend)
     if need.least == "-" or not is_present("setpriv", path):  # nothing runs without setpriv
-        return HostFinding(subject, Health.OK, need.purpose)
+        return HostFinding(subject, Severity.OK, need.purpose)
     version = find_tool_version(need.tool)
     if version is None:
-        return HostFinding(subject, Health.WARNING, "does not print its version", mend)
+        return HostFinding(subject, Severity.WARNING, "does not print its version", mend)
     if numbers(version) < numbers(need.least):
         return HostFinding(
             subject, level, f"{version} is older than {need.least}, the oldest version tested",
             "update the distribution to Debian 12 or Ubuntu 24.04, or newer",
         )  # fmt: skip
-    return HostFinding(subject, Health.OK, f"{version}: {need.purpose}")
+    return HostFinding(subject, Severity.OK, f"{version}: {need.purpose}")
 
 
 def examine_ansible() -> HostFinding:
@@ -106,12 +106,12 @@ def examine_ansible() -> HostFinding:
         find_ansible()
     except HostError as error:
         what = "is not installed, and only recipes with playbooks need it"
-        return HostFinding("ansible", Health.OK, f"{what}: {error.faults[0].hint}")
+        return HostFinding("ansible", Severity.OK, f"{what}: {error.faults[0].hint}")
     try:
-        return HostFinding("ansible", Health.OK, f"{check_ansible()}: runs recipes' playbooks")
+        return HostFinding("ansible", Severity.OK, f"{check_ansible()}: runs recipes' playbooks")
     except HostError as error:
         fault = error.faults[0]
-        return HostFinding("ansible", Health.WARNING, fault.what, fault.hint)
+        return HostFinding("ansible", Severity.WARNING, fault.what, fault.hint)
 
 
 def examine_engine(tool: Tool) -> HostFinding:
@@ -120,14 +120,14 @@ def examine_engine(tool: Tool) -> HostFinding:
         find_tool(tool)
     except HostError:
         what = f"is not installed, and only bases with `engine: {tool.engine}` need it"
-        return HostFinding(tool.program, Health.OK, f"{what}: {tool.install}")
+        return HostFinding(tool.program, Severity.OK, f"{what}: {tool.install}")
     try:
         return HostFinding(
-            tool.program, Health.OK, f"{check_tool(tool)}: makes first layers, if asked"
+            tool.program, Severity.OK, f"{check_tool(tool)}: makes first layers, if asked"
         )
     except HostError as error:
         fault = error.faults[0]
-        return HostFinding(tool.program, Health.WARNING, fault.what, fault.hint)
+        return HostFinding(tool.program, Severity.WARNING, fault.what, fault.hint)
 
 
 def is_present(tool: str, path: str) -> bool:
@@ -154,11 +154,11 @@ def numbers(version: str) -> tuple[int, ...]:
 
 def examine_root(path: str, *, is_root: bool) -> HostFinding:
     if is_root:
-        return HostFinding("root", Health.OK, "this is root")
+        return HostFinding("root", Severity.OK, "this is root")
     if is_present("sudo", path):
-        return HostFinding("root", Health.OK, "sudo is available for the steps that need root")
+        return HostFinding("root", Severity.OK, "sudo is available for the steps that need root")
     return HostFinding(
-        "root", Health.PROBLEM, "not root, and sudo is not installed", "su -c 'imagebuilder …'"
+        "root", Severity.PROBLEM, "not root, and sudo is not installed", "su -c 'imagebuilder …'"
     )
 
 
@@ -166,7 +166,9 @@ def examine_kernel(path: str, *, is_root: bool) -> tuple[HostFinding, ...]:
     """Whether the kernel lets us have namespaces and overlays, by trying both."""
     if not is_root:
         text = "not tested: this needs root"
-        return HostFinding("namespaces", Health.OK, text), HostFinding("overlayfs", Health.OK, text)
+        return HostFinding("namespaces", Severity.OK, text), HostFinding(
+            "overlayfs", Severity.OK, text
+        )
     if not (is_present("unshare", path) and is_present("setpriv", path)):
         return ()  # said by examine_need
     namespaces = examine_probe("namespaces", ("true",), "allow mount, pid, ipc and uts namespaces")
@@ -179,23 +181,25 @@ def examine_probe(subject: str, argv: tuple[str, ...], mend: str) -> HostFinding
     """The outcome of a command in its own namespaces."""
     done = run([*NAMESPACES, *argv], check=False)
     if done.status == 0:
-        return HostFinding(subject, Health.OK, "tried, works")
+        return HostFinding(subject, Severity.OK, "tried, works")
     said = done.stderr.strip().splitlines()
-    return HostFinding(subject, Health.PROBLEM, said[-1] if said else f"status {done.status}", mend)
+    return HostFinding(
+        subject, Severity.PROBLEM, said[-1] if said else f"status {done.status}", mend
+    )
 
 
 def examine_sandbox(state: Path, path: str, *, is_root: bool) -> HostFinding:
     """Whether a sandbox starts, with everything that keeps it from the host."""
     if not is_root:
-        return HostFinding("sandbox", Health.OK, "not tested: this needs root")
+        return HostFinding("sandbox", Severity.OK, "not tested: this needs root")
     if not (is_present("unshare", path) and is_present("setpriv", path)):
-        return HostFinding("sandbox", Health.PROBLEM, "not tried: unshare or setpriv is missing")
+        return HostFinding("sandbox", Severity.PROBLEM, "not tried: unshare or setpriv is missing")
     try:
         check_sandbox(state)
     except HostError as error:
         fault = error.faults[0]
-        return HostFinding("sandbox", Health.PROBLEM, fault.what, fault.hint)
-    return HostFinding("sandbox", Health.OK, "tried: its root is nobody on this host")
+        return HostFinding("sandbox", Severity.PROBLEM, fault.what, fault.hint)
+    return HostFinding("sandbox", Severity.OK, "tried: its root is nobody on this host")
 
 
 def examine_state(state: Path, *, is_root: bool) -> tuple[HostFinding, ...]:
@@ -218,8 +222,8 @@ def examine_space(free: int, folder: Path) -> HostFinding:
     """Room for roots and packages; `free` in bytes."""
     what = f"{format_size(free)} free in {folder}"
     if free >= SPACE_LOW:
-        return HostFinding("space", Health.OK, what)
-    level = Health.WARNING if free >= SPACE_NONE else Health.PROBLEM
+        return HostFinding("space", Severity.OK, what)
+    level = Severity.WARNING if free >= SPACE_NONE else Severity.PROBLEM
     return HostFinding(
         "space", level, f"{what}, a large image takes {format_size(SPACE_LOW)}",
         "imagebuilder gc, or set IMAGEBUILDER_STATE to a larger disk",
@@ -231,11 +235,11 @@ def examine_type(kind: str, folder: Path) -> HostFinding:
     mend = "set IMAGEBUILDER_STATE to a folder on ext4, xfs or btrfs"
     if kind in UNFIT_TYPES or kind.startswith("fuse."):
         return HostFinding(
-            "state", Health.PROBLEM, f"{folder} is on {kind}, which cannot hold overlays", mend
+            "state", Severity.PROBLEM, f"{folder} is on {kind}, which cannot hold overlays", mend
         )
     if kind in ("tmpfs", "ramfs"):
-        return HostFinding("state", Health.WARNING, f"{folder} is in memory ({kind})", mend)
-    return HostFinding("state", Health.OK, f"{folder} is on {kind}")
+        return HostFinding("state", Severity.WARNING, f"{folder} is in memory ({kind})", mend)
+    return HostFinding("state", Severity.OK, f"{folder} is on {kind}")
 
 
 def examine_features(folder: Path, kind: str, *, is_root: bool) -> HostFinding:
@@ -253,10 +257,12 @@ def examine_features(folder: Path, kind: str, *, is_root: bool) -> HostFinding:
                 os.setxattr(file, name, b"1")
     except OSError as error:
         return HostFinding(
-            "state", Health.PROBLEM, f"cannot {doing} in {folder} ({kind}): {error.strerror}",
+            "state", Severity.PROBLEM, f"cannot {doing} in {folder} ({kind}): {error.strerror}",
             "set IMAGEBUILDER_STATE to a folder on ext4, xfs or btrfs",
         )  # fmt: skip
-    return HostFinding("state", Health.OK, f"{folder} is on {kind}: hard links and attributes work")
+    return HostFinding(
+        "state", Severity.OK, f"{folder} is on {kind}: hard links and attributes work"
+    )
 
 
 def type_of_mount(folder: Path, mountinfo: str) -> str:
@@ -281,14 +287,16 @@ def examine_memory(meminfo: str) -> HostFinding:
     total = int(found[1]) * 1024 if found else 0
     if total < MEMORY_LOW:
         return HostFinding(
-            "memory", Health.WARNING, f"{format_size(total)} in all, packing images may not fit",
+            "memory", Severity.WARNING, f"{format_size(total)} in all, packing images may not fit",
             f"build on a machine with {format_size(MEMORY_LOW)} or more",
         )  # fmt: skip
-    return HostFinding("memory", Health.OK, f"{format_size(total)} in all")
+    return HostFinding("memory", Severity.OK, f"{format_size(total)} in all")
 
 
 def examine_kvm(device: Path) -> HostFinding:
     """For information only: a device that is there may still not run a kernel."""
     if device.exists():
-        return HostFinding("kvm", Health.OK, f"{device} exists; a boot test shows whether it works")
-    return HostFinding("kvm", Health.OK, f"no {device}: machines are emulated, which is slower")
+        return HostFinding(
+            "kvm", Severity.OK, f"{device} exists; a boot test shows whether it works"
+        )
+    return HostFinding("kvm", Severity.OK, f"no {device}: machines are emulated, which is slower")

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import requests
 
-from imagebuilder.doctor.finding import Health, HostFinding
+from imagebuilder.doctor.finding import HostFinding, Severity
 from imagebuilder.errors import Fault, ImagebuilderError, InputError
 from imagebuilder.families.protocol import Family
 from imagebuilder.families.registry import families
@@ -35,7 +35,7 @@ class Probe:
 
     mirror: str
     suite: str
-    level: Health
+    level: Severity
     what: str
     skew: float | None = None
 
@@ -63,7 +63,7 @@ def examine_archives(
     try:
         mirrors = family.find_mirrors(site, env)
     except ImagebuilderError as error:
-        return tuple(HostFinding("mirrors", Health.PROBLEM, f.what, f.hint) for f in error.faults)
+        return tuple(HostFinding("mirrors", Severity.PROBLEM, f.what, f.hint) for f in error.faults)
     archives = tuple(archive for archive in every if not is_foreign(family, archive, mirrors))
     probes = run_probes(family, mirrors, archives)
     return (
@@ -90,7 +90,7 @@ def examine_foreign(
     return tuple(
         HostFinding(
             Path(keyring).name,
-            Health.OK,
+            Severity.OK,
             f"{keyring} does not exist; only bases of that distribution need it: "
             f"install {family.keyring_package(Path(keyring))}",
         )
@@ -158,20 +158,20 @@ def run_probe(family: Family, mirror: str, suite: str, root: str) -> Probe:
     if root.startswith("file:"):
         there = Path(urlsplit(root).path, index).is_file()
         what = f"{shown} has {suite}" if there else f"{shown} has no {suite}"
-        return Probe(mirror, suite, Health.OK if there else Health.WARNING, what)
+        return Probe(mirror, suite, Severity.OK if there else Severity.WARNING, what)
     try:
         answer = requests.head(f"{root}/{index}", timeout=TIMEOUT, allow_redirects=True)
     except requests.Timeout:
         return Probe(
-            mirror, suite, Health.PROBLEM, f"{shown} did not answer within {TIMEOUT:.0f} s"
+            mirror, suite, Severity.PROBLEM, f"{shown} did not answer within {TIMEOUT:.0f} s"
         )
     except (requests.RequestException, ValueError) as error:
-        return Probe(mirror, suite, Health.PROBLEM, f"{shown} is not reachable: {why(error)}")
+        return Probe(mirror, suite, Severity.PROBLEM, f"{shown} is not reachable: {why(error)}")
     skew = find_skew(answer.headers.get("Date", ""), time.time())
     if not answer.ok:
         what = f"{shown} answers {answer.status_code} for {suite}"
-        return Probe(mirror, suite, Health.WARNING, what, skew)
-    return Probe(mirror, suite, Health.OK, f"{shown} has {suite}", skew)
+        return Probe(mirror, suite, Severity.WARNING, what, skew)
+    return Probe(mirror, suite, Severity.OK, f"{shown} has {suite}", skew)
 
 
 def without_secret(address: str) -> str:
@@ -204,9 +204,9 @@ def examine_mirrors(
     known = {*mirrors, *family.default_mirrors}
     unknown = sorted({archive.mirror for archive in archives} - known)
     what = f"this host's {family.name} sources do not contain it"
-    missing = (HostFinding(name, Health.PROBLEM, what, MIRROR_MEND) for name in unknown)
+    missing = (HostFinding(name, Severity.PROBLEM, what, MIRROR_MEND) for name in unknown)
     answered = (
-        HostFinding(p.mirror, p.level, p.what, "" if p.level is Health.OK else MIRROR_MEND)
+        HostFinding(p.mirror, p.level, p.what, "" if p.level is Severity.OK else MIRROR_MEND)
         for p in probes
     )
     return *missing, *answered
@@ -219,18 +219,18 @@ def examine_clock(probes: Sequence[Probe]) -> tuple[HostFinding, ...]:
         return ()
     skew = min(skews, key=abs)
     if abs(skew) <= SKEW:
-        return (HostFinding("clock", Health.OK, "agrees with the mirrors"),)
+        return (HostFinding("clock", Severity.OK, "agrees with the mirrors"),)
     where = "ahead of" if skew > 0 else "behind"
     what = f"{abs(skew) / 60:.0f} min {where} the mirrors: signatures will not verify"
-    return (HostFinding("clock", Health.WARNING, what, "timedatectl set-ntp true"),)
+    return (HostFinding("clock", Severity.WARNING, what, "timedatectl set-ntp true"),)
 
 
 def examine_keyrings(archives: Sequence[ArchiveModel]) -> tuple[HostFinding, ...]:
     return tuple(
-        HostFinding(Path(keyring).name, Health.OK, keyring)
+        HostFinding(Path(keyring).name, Severity.OK, keyring)
         if Path(keyring).is_file()
         else HostFinding(
-            Path(keyring).name, Health.PROBLEM, f"{keyring} is not there", "imagebuilder setup"
+            Path(keyring).name, Severity.PROBLEM, f"{keyring} is not there", "imagebuilder setup"
         )
         for keyring in sorted({archive.keyring for archive in archives})
     )
@@ -241,11 +241,11 @@ def examine_site(path: Path, home: Path) -> HostFinding:
     site, faults = load_site(path)
     if site is None:
         first = faults[0]
-        return HostFinding("site", Health.PROBLEM, f"{first.where}: {first.what}", f"edit {path}")
+        return HostFinding("site", Severity.PROBLEM, f"{first.where}: {first.what}", f"edit {path}")
     if site.ssh_keys:
-        return HostFinding("site", Health.OK, f"{path} names ssh keys: {len(site.ssh_keys)}")
+        return HostFinding("site", Severity.OK, f"{path} names ssh keys: {len(site.ssh_keys)}")
     if own := sorted(home.glob(".ssh/id_*.pub")):
-        return HostFinding("site", Health.OK, f"no ssh keys in {path}: {own[0]} is there")
+        return HostFinding("site", Severity.OK, f"no ssh keys in {path}: {own[0]} is there")
     return HostFinding(
-        "site", Health.WARNING, "no ssh key: nobody can log in to a node", "imagebuilder setup"
+        "site", Severity.WARNING, "no ssh key: nobody can log in to a node", "imagebuilder setup"
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from imagebuilder.doctor.finding import Health, HostFinding
+from imagebuilder.doctor.finding import HostFinding, Severity
 from imagebuilder.nodes.evidence.usage import NFS_PORT
 from imagebuilder.process import is_installed, run
 from imagebuilder.serve.interface import Interface
@@ -82,7 +82,7 @@ def examine_listeners(
             places.setdefault(service, set()).add(place)
             programs[service] = holder.program or programs.get(service, "")
     if not places:
-        return (HostFinding("listening", Health.OK, "no service for nodes is listening"),)
+        return (HostFinding("listening", Severity.OK, "no service for nodes is listening"),)
     order = sorted(places, key=lambda service: (service[1], service[0]))
     groups: dict[tuple[object, ...], list[Service]] = {}
     for service in order:
@@ -104,7 +104,7 @@ def listener(
     who = f" ({program})" if program and program != purpose else ""
     what = f"{name}, {purpose}{who}: listens on {where}"
     if not any(place.is_wide for place in places):
-        return HostFinding("listening", Health.OK, what)
+        return HostFinding("listening", Severity.OK, what)
     mend = FIREWALL.format(interface=interface.name, service=name)
     if purpose == "NFS":
         mend = f"host={interface.server} below [nfsd] in /etc/nfs.conf, or {mend}"
@@ -112,7 +112,7 @@ def listener(
         mend = f"{mend}, {VERSION_4}"
     return HostFinding(
         "listening",
-        Health.WARNING,
+        Severity.WARNING,
         f"{what}: networks other than {interface.network} reach it",
         mend,
     )

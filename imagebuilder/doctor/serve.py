@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from ipaddress import IPv4Address
 from pathlib import Path
 
-from imagebuilder.doctor.finding import Health, HostFinding
+from imagebuilder.doctor.finding import HostFinding, Severity
 from imagebuilder.doctor.host import SERVE_GROUPS, examine_need, load_needs, nearest_folder
 from imagebuilder.doctor.listening import examine_listeners, find_rpc_services
 from imagebuilder.errors import Fault, ImagebuilderError
@@ -56,26 +56,26 @@ def examine_ipxe() -> HostFinding:
     boot_files = choose_boot_files(tuple(find_binaries(FOLDERS)))
     mend = "imagebuilder setup --serve"
     if not boot_files:
-        return HostFinding("ipxe", Health.PROBLEM, "no iPXE binaries on this host", mend)
+        return HostFinding("ipxe", Severity.PROBLEM, "no iPXE binaries on this host", mend)
     titles = ", ".join(file.architecture.title for file in boot_files)
     lacking = ", ".join(missing_architectures(boot_files))
     without = f"; not for {lacking}, which few machines are" if lacking else ""
-    return HostFinding("ipxe", Health.OK, f"for {titles}{without}")
+    return HostFinding("ipxe", Severity.OK, f"for {titles}{without}")
 
 
 def examine_nfs(*, running: bool | None) -> HostFinding:
     """Which NFS server there is; `running` says whether the kernel's does, None for not known."""
     if running is None:
         what = "could not check whether the kernel's NFS server is running: this needs root"
-        return HostFinding("nfs", Health.OK, what)
+        return HostFinding("nfs", Severity.OK, what)
     if running and is_installed("exportfs"):
-        return HostFinding("nfs", Health.OK, "the kernel's NFS server is running")
+        return HostFinding("nfs", Severity.OK, "the kernel's NFS server is running")
     if has_ganesha():
         return HostFinding(
-            "nfs", Health.OK, "nfs-ganesha, because the kernel's NFS server is not running"
+            "nfs", Severity.OK, "nfs-ganesha, because the kernel's NFS server is not running"
         )
     return HostFinding(
-        "nfs", Health.PROBLEM, "no NFS server on this host",
+        "nfs", Severity.PROBLEM, "no NFS server on this host",
         "imagebuilder setup --serve, or sudo apt-get install nfs-ganesha-vfs nfs-ganesha rpcbind",
     )  # fmt: skip
 
@@ -84,13 +84,13 @@ def examine_interface(tree: Tree, name: str) -> tuple[HostFinding, ...]:
     """The interface, its ports, and who else gives addresses on it."""
     if not name:
         mend = "imagebuilder doctor --serve --interface …"
-        return (HostFinding("wire", Health.WARNING, "no interface was named", mend),)
+        return (HostFinding("wire", Severity.WARNING, "no interface was named", mend),)
     try:
         interface = find_interface(name)
     except ImagebuilderError as error:
         return tuple(problem("wire", fault) for fault in error.faults)
     carrier = "" if interface.has_carrier else ", but has no carrier: is the cable plugged in?"
-    level = Health.OK if interface.has_carrier else Health.WARNING
+    level = Severity.OK if interface.has_carrier else Severity.WARNING
     return (
         HostFinding("wire", level, f"{interface.name} has {interface.address}{carrier}"),
         *examine_ports(tree, interface),
@@ -100,7 +100,7 @@ def examine_interface(tree: Tree, name: str) -> tuple[HostFinding, ...]:
 
 def problem(subject: str, fault: Fault) -> HostFinding:
     """A fault as the doctor says it."""
-    return HostFinding(subject, Health.PROBLEM, f"{fault.where}: {fault.what}", fault.hint)
+    return HostFinding(subject, Severity.PROBLEM, f"{fault.where}: {fault.what}", fault.hint)
 
 
 def examine_ports(tree: Tree, interface: Interface) -> tuple[HostFinding, ...]:
@@ -123,22 +123,22 @@ def examine_ports(tree: Tree, interface: Interface) -> tuple[HostFinding, ...]:
     numbers = ", ".join(sorted({str(port.number) for port in config.ports}, key=int))
     served = describe_own(tree)
     free = f"are free, or held by {served}, which serves this tree," if served else "are free"
-    return (HostFinding("ports", Health.OK, f"{numbers} {free} at {config.server}"), *listening)
+    return (HostFinding("ports", Severity.OK, f"{numbers} {free} at {config.server}"), *listening)
 
 
 def examine_servers(interface: Interface, *, is_root: bool) -> HostFinding:
     """Other DHCP servers on the wire."""
     if not is_root:
         return HostFinding(
-            "dhcp", Health.OK, "could not check for other DHCP servers: this needs root"
+            "dhcp", Severity.OK, "could not check for other DHCP servers: this needs root"
         )
     servers = find_dhcp_servers(interface)
     if servers:
         what = f"{describe(servers)} gives addresses on {interface.name}"
         return HostFinding(
-            "dhcp", Health.WARNING, what, f"serve --dhcp {Dhcp.PROXY} works beside it"
+            "dhcp", Severity.WARNING, what, f"serve --dhcp {Dhcp.PROXY} works beside it"
         )
-    return HostFinding("dhcp", Health.OK, f"there is no other DHCP server on {interface.name}")
+    return HostFinding("dhcp", Severity.OK, f"there is no other DHCP server on {interface.name}")
 
 
 def examine_tree(tree: Tree, *, is_root: bool) -> tuple[HostFinding, ...]:
@@ -148,17 +148,17 @@ def examine_tree(tree: Tree, *, is_root: bool) -> tuple[HostFinding, ...]:
     closed = find_closed(user, there) if is_root else ""
     if closed:
         readable = HostFinding(
-            "tree", Health.PROBLEM, f"{closed} cannot be entered by user {user}",
+            "tree", Severity.PROBLEM, f"{closed} cannot be entered by user {user}",
             f"sudo chmod a+x {closed}",
         )  # fmt: skip
     else:
         said = f"user {user} can read it" if is_root else "only root can test who may read it"
-        readable = HostFinding("tree", Health.OK, f"{tree.path}: {said}")
+        readable = HostFinding("tree", Severity.OK, f"{tree.path}: {said}")
     if tree.path in (there, *there.parents) and not is_on_its_own(tree.path):
         # exports(5), "Subdirectory Exports": handles can be guessed.
         what = "shares its file system with other files: a forged NFS handle could name those"
         mend = f"a file system of its own for {tree.path}, where nodes are not trusted"
-        return readable, HostFinding("export", Health.OK, f"{what}; {mend}")
+        return readable, HostFinding("export", Severity.OK, f"{what}; {mend}")
     return (readable,)
 
 
@@ -181,10 +181,11 @@ def examine_firewall(ufw: str | None) -> Iterable[HostFinding]:
     """What a firewall that we know keeps out; `ufw` is what read_ufw() says."""
     if ufw is None:
         yield HostFinding(
-            "firewall", Health.OK, "could not read ufw's configuration: this needs root"
+            "firewall", Severity.OK, "could not read ufw's configuration: this needs root"
         )
     elif re.search(r"^ENABLED=yes", ufw, re.MULTILINE):
         yield HostFinding(
-            "firewall", Health.WARNING, "ufw is active: nodes cannot connect unless it allows them",
+            "firewall", Severity.WARNING,
+            "ufw is active: nodes cannot connect unless it allows them",
             "sudo ufw allow in on INTERFACE",
         )  # fmt: skip

@@ -7,7 +7,15 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 from imagebuilder.report.timeline import find_failed, find_spans
-from imagebuilder.report.types import Check, MachineReport, Outcome, Report, Stage, Trial, Verdict
+from imagebuilder.report.types import (
+    Check,
+    MachineReport,
+    Outcome,
+    Report,
+    Stage,
+    Trial,
+    TrialVerdict,
+)
 from imagebuilder.report.words import headline
 from imagebuilder.untrusted import clean_lines
 
@@ -83,7 +91,7 @@ def add_stages(part: ElementTree.Element, trial: Trial, machine: MachineReport |
         add_failure(part, trial.verdict)
 
 
-def add_failure(part: ElementTree.Element, verdict: Verdict) -> None:
+def add_failure(part: ElementTree.Element, verdict: TrialVerdict) -> None:
     """The case of the stage that failed, with evidence and hint."""
     bad = case(part, STAGES, verdict.stage or "boot", 0.0)
     hint = (f"hint: {verdict.hint}",) if verdict.hint else ()

@@ -22,7 +22,7 @@ from imagebuilder.report.types import (
     Report,
     Stage,
     Trial,
-    Verdict,
+    TrialVerdict,
 )
 from imagebuilder.report.words import (
     counted,
@@ -73,7 +73,7 @@ class MachinePage:
 @dataclass(frozen=True)
 class ShownTrial:
     name: str
-    verdict: Verdict
+    verdict: TrialVerdict
     seconds: float
     machines: tuple[MachinePage, ...]
 
@@ -97,7 +97,7 @@ class PagePart:
     """Something of a trial or machine, under its name."""
 
     name: str
-    verdict: Verdict | None = None
+    verdict: TrialVerdict | None = None
     checks: tuple[Check, ...] = ()
     inference: Inference | None = None
 

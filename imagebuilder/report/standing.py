@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from imagebuilder.report.types import Outcome, Report, Stage, Trial, Verdict
+from imagebuilder.report.types import Outcome, Report, Stage, Trial, TrialVerdict
 from imagebuilder.report.words import degradation
 from imagebuilder.rootkind import KINDS, packed_file
 from imagebuilder.untrusted import clean, clean_lines
@@ -37,7 +37,7 @@ class Standing:
     state: State
     why: str
     report: str = ""
-    verdict: Verdict | None = None
+    verdict: TrialVerdict | None = None
     machine: str = ""
     time: str = ""
 
@@ -52,7 +52,7 @@ class BootResult:
     """The newest complete result of one way to boot, or of the static checks."""
 
     report: Report
-    verdict: Verdict
+    verdict: TrialVerdict
     trial: Trial | None = None
 
     @property
@@ -124,11 +124,11 @@ def find_others(report: Report, digests: Mapping[str, str], root: str) -> Iterat
             yield f"{name} is another one"
 
 
-def static_verdict(report: Report) -> Verdict:
+def static_verdict(report: Report) -> TrialVerdict:
     if any(check.outcome is Outcome.FAILED for check in report.static):
         assert report.failure is not None  # failed static checks come first
         return report.failure
-    return Verdict(passed=True, stage=Stage.STATIC)
+    return TrialVerdict(passed=True, stage=Stage.STATIC)
 
 
 def rest_on(result: BootResult, state: State, why: str) -> Standing:

@@ -17,7 +17,7 @@ from imagebuilder.report.types import (
     Report,
     Stage,
     Trial,
-    Verdict,
+    TrialVerdict,
 )
 from imagebuilder.report.words import backend, counted, headline, place_of, speed, trial_checks
 from imagebuilder.ui import (
@@ -70,13 +70,13 @@ def facts(report: Report) -> list[str]:
 def failures(report: Report) -> Iterator[str]:
     """Evidence and hint of everything that failed; checks are listed elsewhere."""
     if report.failure and report.failure.stage is Stage.STATIC:
-        yield from failure("static checks", Verdict(passed=False, hint=report.failure.hint))
+        yield from failure("static checks", TrialVerdict(passed=False, hint=report.failure.hint))
     for trial in report.trials:
         if not trial.verdict.passed:
             yield from failure(trial.name, trial.verdict)
 
 
-def failure(name: str, verdict: Verdict) -> Iterator[str]:
+def failure(name: str, verdict: TrialVerdict) -> Iterator[str]:
     """One verdict that did not pass."""
     stage = f" in stage {verdict.stage}" if verdict.stage else ""
     what = f": {verdict.what}" if verdict.what else ""
@@ -104,7 +104,7 @@ def ways(report: Report) -> list[str]:
     return table(rows).splitlines()
 
 
-def result(verdict: Verdict) -> str:
+def result(verdict: TrialVerdict) -> str:
     """`passed`, or the stage that failed."""
     if verdict.passed:
         return "passed"

@@ -7,7 +7,7 @@ Report      one run of `imagebuilder test` on one release
     Machine   one machine of it: the stages it reached, its checks, its console
       Check   a check over ssh (kind "boot")
     Inference what an engine answered, and on what it computed
-    Verdict   passed, or the stage that failed, with evidence and hint
+    TrialVerdict   passed, or the stage that failed, with evidence and hint
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Reached:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class TrialVerdict:
     """Passed, or which stage failed and why.
 
     `evidence` are the last lines of `log` (a file of the report: `console-gate-1.log`,
@@ -147,7 +147,7 @@ class Trial:
     firmware: str
     root: str
     machines: tuple[MachineReport, ...]
-    verdict: Verdict
+    verdict: TrialVerdict
     seconds: Seconds
     inference: Inference | None = None
 
@@ -214,10 +214,10 @@ class Report:
         return self.failure is None and bool(self.trials)
 
     @property
-    def failure(self) -> Verdict | None:
+    def failure(self) -> TrialVerdict | None:
         """The first verdict that did not pass; failed static checks come first."""
         if broken := [check for check in self.static if check.outcome is Outcome.FAILED]:
-            return Verdict(
+            return TrialVerdict(
                 passed=False,
                 stage=Stage.STATIC,
                 what="; ".join(check.title for check in broken),

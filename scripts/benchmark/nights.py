@@ -32,7 +32,7 @@ from imagebuilder.report.types import (
     Report,
     Stage,
     Trial,
-    Verdict,
+    TrialVerdict,
 )
 from imagebuilder.store.workplace import remove_tree
 from imagebuilder.tree import ReleaseName, Tree
@@ -199,7 +199,7 @@ def plant_report(tree: Tree, release: ReleaseName) -> None:
         sizes={},
         files={},
         static=(),
-        trials=(Trial("uefi", root, (machine,), Verdict(passed=True), 1.0),),
+        trials=(Trial("uefi", root, (machine,), TrialVerdict(passed=True), 1.0),),
     )
     with begin_report(tree, report.release, report.id) as staged:
         (staged / "console.log").write_text("planted\n")

@@ -17,12 +17,12 @@ from imagebuilder.report.types import (
     Report,
     Stage,
     Trial,
-    Verdict,
+    TrialVerdict,
 )
 from imagebuilder.tree import ReleaseName, Tree
 
-PASSED = Verdict(passed=True)
-NO_ROOT = Verdict(
+PASSED = TrialVerdict(passed=True)
+NO_ROOT = TrialVerdict(
     passed=False,
     stage=Stage.ROOT,
     what="mount.nfs4: access denied",
@@ -36,7 +36,7 @@ def make_report(
     number: int,
     *,
     root: str = "nfs",
-    verdict: Verdict = PASSED,
+    verdict: TrialVerdict = PASSED,
     selection: str = "",
     other: Mapping[str, str] | None = None,
     checks: int = 3,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.boot.machine import MEMORY_MIB
-from imagebuilder.doctor import Health
+from imagebuilder.doctor import Severity
 from imagebuilder.doctor.boot import SERVERS, examine_acceleration, examine_boot, examine_free
 from imagebuilder.doctor.host import Need, examine_need, load_needs
 from imagebuilder.tree import make_tree
@@ -17,14 +17,14 @@ from imagebuilder.tree import make_tree
 def test_a_tool_that_a_boot_test_needs_is_a_problem_with_the_command_that_mends_it() -> None:
     need = Need("boot", "frobnicate", "frob", "-", "frobnicates")
     finding = examine_need(need, "/nowhere", required=True)
-    assert (finding.level, finding.mend) == (Health.PROBLEM, "imagebuilder setup --boot")
-    assert examine_need(need, "/nowhere").level is Health.WARNING
+    assert (finding.level, finding.mend) == (Severity.PROBLEM, "imagebuilder setup --boot")
+    assert examine_need(need, "/nowhere").level is Severity.WARNING
 
 
 @pytest.mark.parametrize(
-    ("spare", "level"), [(0, Health.OK), (-1, Health.WARNING)], ids=["enough", "too little"]
+    ("spare", "level"), [(0, Severity.OK), (-1, Severity.WARNING)], ids=["enough", "too little"]
 )
-def test_memory_is_what_is_free_now(spare: int, level: Health) -> None:
+def test_memory_is_what_is_free_now(spare: int, level: Severity) -> None:
     free = MEMORY_MIB * 1024 + spare
     finding = examine_free(f"MemTotal: 99999999 kB\nMemAvailable: {free} kB\nHugePages_Total: 0\n")
     assert finding.level is level

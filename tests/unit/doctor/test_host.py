@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.doctor import Health, HostFinding, render_findings
+from imagebuilder.doctor import HostFinding, Severity, render_findings
 from imagebuilder.doctor.host import (
     Need,
     examine_engine,
@@ -67,40 +67,40 @@ def test_the_table_is_complete_and_names_every_group() -> None:
 
 
 def test_a_tool_that_is_there_is_ok(on_path: str) -> None:
-    assert examine_need(NEED, on_path) == HostFinding("frobnicate", Health.OK, "frobnicates")
+    assert examine_need(NEED, on_path) == HostFinding("frobnicate", Severity.OK, "frobnicates")
 
 
 @pytest.mark.parametrize("least", ["2.9", "2.10.1"])
 def test_versions_are_compared_as_numbers(on_path: str, least: str) -> None:
     finding = examine_need(replace(NEED, least=least), on_path)
-    assert finding == HostFinding("frobnicate", Health.OK, "2.10.1: frobnicates")
+    assert finding == HostFinding("frobnicate", Severity.OK, "2.10.1: frobnicates")
 
 
 def test_a_tool_that_is_too_old_is_a_problem(on_path: str) -> None:
     finding = examine_need(replace(NEED, least="2.11"), on_path)
     assert (finding.level, finding.what) == (
-        Health.PROBLEM, "2.10.1 is older than 2.11, the oldest version tested",
+        Severity.PROBLEM, "2.10.1 is older than 2.11, the oldest version tested",
     )  # fmt: skip
 
 
 def test_a_tool_without_a_version_is_a_warning(bin_path: Path, on_path: str) -> None:
     (bin_path / "frobnicate").write_text("#!/bin/sh\necho usage\n")
-    assert examine_need(replace(NEED, least="1.0"), on_path).level is Health.WARNING
+    assert examine_need(replace(NEED, least="1.0"), on_path).level is Severity.WARNING
 
 
 @pytest.mark.parametrize(
     ("need", "level", "mend"),
     [
-        (NEED, Health.PROBLEM, "imagebuilder setup"),
-        (replace(NEED, group="clone"), Health.PROBLEM, "scripts/host-setup --clone"),
-        (replace(NEED, group="dev"), Health.WARNING, "scripts/host-setup --dev"),
-        (replace(NEED, group="boot"), Health.WARNING, "imagebuilder setup --boot"),
-        (replace(NEED, group="tests"), Health.WARNING, "scripts/host-setup --tests"),
-        (replace(NEED, tool="/no/such/*.fd"), Health.PROBLEM, "imagebuilder setup"),
-        (replace(NEED, tool="module:no_such_module"), Health.PROBLEM, "imagebuilder setup"),
+        (NEED, Severity.PROBLEM, "imagebuilder setup"),
+        (replace(NEED, group="clone"), Severity.PROBLEM, "scripts/host-setup --clone"),
+        (replace(NEED, group="dev"), Severity.WARNING, "scripts/host-setup --dev"),
+        (replace(NEED, group="boot"), Severity.WARNING, "imagebuilder setup --boot"),
+        (replace(NEED, group="tests"), Severity.WARNING, "scripts/host-setup --tests"),
+        (replace(NEED, tool="/no/such/*.fd"), Severity.PROBLEM, "imagebuilder setup"),
+        (replace(NEED, tool="module:no_such_module"), Severity.PROBLEM, "imagebuilder setup"),
     ],
 )
-def test_a_missing_tool_says_what_mends_it(need: Need, level: Health, mend: str) -> None:
+def test_a_missing_tool_says_what_mends_it(need: Need, level: Severity, mend: str) -> None:
     finding = examine_need(need, "/nonexistent")
     assert (finding.level, finding.mend) == (level, mend)
     assert finding.what == "is not installed: frobnicates"
@@ -110,15 +110,15 @@ def test_an_engine_is_needed_only_by_bases_that_name_it(on_path: str) -> None:
     tool = Tool("frob", "frobnicate", "apt-get install frob", least=2)
     assert on_path
     assert examine_engine(tool) == HostFinding(
-        "frobnicate", Health.OK, "2.10.1: makes first layers, if asked"
+        "frobnicate", Severity.OK, "2.10.1: makes first layers, if asked"
     )
     absent = examine_engine(replace(tool, program="defrobnicate"))
     assert (absent.level, absent.what) == (
-        Health.OK,
+        Severity.OK,
         "is not installed, and only bases with `engine: frob` need it: apt-get install frob",
     )
     old = examine_engine(replace(tool, least=3))
-    assert (old.level, old.mend) == (Health.WARNING, "apt-get install frob")
+    assert (old.level, old.mend) == (Severity.WARNING, "apt-get install frob")
     assert "is of version 2.10.1, at least 3 is needed" in old.what
 
 
@@ -130,12 +130,12 @@ def test_patterns_and_modules_are_found(tmp_path: Path) -> None:
 
 def test_python() -> None:
     assert examine_python((3, 11, 2)).ok
-    assert examine_python((3, 10, 12)).level is Health.PROBLEM
+    assert examine_python((3, 10, 12)).level is Severity.PROBLEM
 
 
 def test_root_or_sudo(bin_path: Path) -> None:
     assert examine_root("", is_root=True).ok
-    assert examine_root(str(bin_path), is_root=False).level is Health.PROBLEM
+    assert examine_root(str(bin_path), is_root=False).level is Severity.PROBLEM
     (bin_path / "frobnicate").rename(bin_path / "sudo")
     assert examine_root(str(bin_path), is_root=False).ok
 
@@ -143,11 +143,11 @@ def test_root_or_sudo(bin_path: Path) -> None:
 @pytest.mark.parametrize(
     ("free", "level"),
     [
-        (10 * 10**9, Health.OK), (10**10 - 1, Health.WARNING), (3 * 10**9, Health.WARNING),
-        (3 * 10**9 - 1, Health.PROBLEM),
+        (10 * 10**9, Severity.OK), (10**10 - 1, Severity.WARNING), (3 * 10**9, Severity.WARNING),
+        (3 * 10**9 - 1, Severity.PROBLEM),
     ],
 )  # fmt: skip
-def test_space(free: int, level: Health) -> None:
+def test_space(free: int, level: Severity) -> None:
     assert examine_space(free, Path("/var/lib/imagebuilder")).level is level
 
 
@@ -168,12 +168,13 @@ def test_the_longest_mount_point_counts(folder: str, kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "level"),
     [
-        ("ext4", Health.OK), ("xfs", Health.OK), ("btrfs", Health.OK), ("tmpfs", Health.WARNING),
-        ("nfs4", Health.PROBLEM), ("overlay", Health.PROBLEM), ("vfat", Health.PROBLEM),
-        ("fuse.sshfs", Health.PROBLEM),
+        ("ext4", Severity.OK), ("xfs", Severity.OK), ("btrfs", Severity.OK),
+        ("tmpfs", Severity.WARNING),
+        ("nfs4", Severity.PROBLEM), ("overlay", Severity.PROBLEM), ("vfat", Severity.PROBLEM),
+        ("fuse.sshfs", Severity.PROBLEM),
     ],
 )  # fmt: skip
-def test_types_of_file_systems(kind: str, level: Health) -> None:
+def test_types_of_file_systems(kind: str, level: Severity) -> None:
     assert examine_type(kind, Path("/x")).level is level
 
 
@@ -184,7 +185,7 @@ def test_features_are_tried_and_nothing_is_left(tmp_path: Path) -> None:
 
 def test_a_folder_that_refuses_is_a_problem() -> None:
     finding = examine_features(Path("/proc/self"), "proc", is_root=False)
-    assert finding.level is Health.PROBLEM
+    assert finding.level is Severity.PROBLEM
     assert finding.what.startswith("cannot write in /proc/self (proc): ")
 
 
@@ -198,10 +199,10 @@ def test_a_state_directory_that_is_not_there_yet_is_judged_by_its_parent(tmp_pat
 def test_memory() -> None:
     text = "MemTotal:       {} kB\nMemFree:         1 kB\n"
     assert examine_memory(text.format(16 * 1024**2)) == HostFinding(
-        "memory", Health.OK, "17 GB in all"
+        "memory", Severity.OK, "17 GB in all"
     )
-    assert examine_memory(text.format(1024**2)).level is Health.WARNING
-    assert examine_memory("").level is Health.WARNING
+    assert examine_memory(text.format(1024**2)).level is Severity.WARNING
+    assert examine_memory("").level is Severity.WARNING
 
 
 def test_kvm_is_only_information(tmp_path: Path) -> None:
@@ -211,8 +212,8 @@ def test_kvm_is_only_information(tmp_path: Path) -> None:
 
 def test_findings_are_shown_worst_last_with_what_mends_them() -> None:
     findings = [
-        HostFinding("ostree", Health.PROBLEM, "is not installed", "imagebuilder setup"),
-        HostFinding("python", Health.OK, "3.11.2"),
+        HostFinding("ostree", Severity.PROBLEM, "is not installed", "imagebuilder setup"),
+        HostFinding("python", Severity.OK, "3.11.2"),
     ]
     assert render_findings(findings).splitlines() == [
         "ok       python  3.11.2",

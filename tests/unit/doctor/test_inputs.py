@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.doctor.finding import Health, HostFinding
+from imagebuilder.doctor.finding import HostFinding, Severity
 from imagebuilder.doctor.inputs import (
     Probe,
     examine_clock,
@@ -88,9 +88,9 @@ def test_every_suite_of_every_mirror_is_asked_for(mirror: str) -> None:
     probes = run_probes(APT, {"debian": mirror}, [archive(), archive("other")])
     findings = examine_mirrors(APT, {"debian": mirror}, [archive(), archive("other")], probes)
     assert [(f.subject, f.level) for f in findings] == [
-        ("other", Health.PROBLEM),
-        ("debian", Health.WARNING),
-        ("debian", Health.OK),
+        ("other", Severity.PROBLEM),
+        ("debian", Severity.WARNING),
+        ("debian", Severity.OK),
     ]
     assert findings[1].what == f"{mirror} answers 404 for gone"
     assert "IMAGEBUILDER_MIRROR" in findings[0].mend
@@ -104,20 +104,20 @@ def test_a_slow_clock_of_a_mirror_shows(mirror: str) -> None:
 
 def test_a_mirror_that_is_down_is_a_problem_without_the_noise() -> None:
     probe = run_probe(APT, "debian", "trixie", "http://127.0.0.1:9/debian")
-    assert probe.level is Health.PROBLEM
+    assert probe.level is Severity.PROBLEM
     assert probe.what == "http://127.0.0.1:9/debian is not reachable: Connection refused"
 
 
 @pytest.mark.parametrize("address", ["gopher://x/debian", "http://[::1/debian", "debian"])
 def test_an_address_that_is_none_is_a_problem(address: str) -> None:
-    assert run_probe(APT, "debian", "trixie", address).level is Health.PROBLEM
+    assert run_probe(APT, "debian", "trixie", address).level is Severity.PROBLEM
 
 
 def test_a_mirror_in_a_folder(tmp_path: Path) -> None:
     (tmp_path / "dists/trixie").mkdir(parents=True)
     (tmp_path / "dists/trixie/InRelease").touch()
-    assert run_probe(APT, "debian", "trixie", f"file://{tmp_path}").level is Health.OK
-    assert run_probe(APT, "debian", "sid", f"file://{tmp_path}").level is Health.WARNING
+    assert run_probe(APT, "debian", "trixie", f"file://{tmp_path}").level is Severity.OK
+    assert run_probe(APT, "debian", "sid", f"file://{tmp_path}").level is Severity.WARNING
 
 
 def test_secrets_in_an_address_are_not_shown() -> None:
@@ -150,36 +150,36 @@ def test_find_skew(date: str, skew: float | None) -> None:
     ],
 )
 def test_the_clock(skews: tuple[float, ...], words: str) -> None:
-    probes = [Probe("debian", "trixie", Health.OK, "", skew) for skew in skews]
+    probes = [Probe("debian", "trixie", Severity.OK, "", skew) for skew in skews]
     (finding,) = examine_clock(probes)
     assert finding.what == words
     assert finding.ok == words.startswith("agrees")
 
 
 def test_nothing_is_said_of_the_clock_when_no_mirror_told_the_time() -> None:
-    assert examine_clock([Probe("debian", "trixie", Health.PROBLEM, "")]) == ()
+    assert examine_clock([Probe("debian", "trixie", Severity.PROBLEM, "")]) == ()
 
 
 def test_keyrings(tmp_path: Path) -> None:
     (tmp_path / "here.gpg").touch()
     archives = [archive(keyring=f"{tmp_path}/{name}.gpg") for name in ("here", "gone", "here")]
     assert [(f.subject, f.level) for f in examine_keyrings(archives)] == [
-        ("gone.gpg", Health.PROBLEM),
-        ("here.gpg", Health.OK),
+        ("gone.gpg", Severity.PROBLEM),
+        ("here.gpg", Severity.OK),
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "level", "words"),
     [
-        ("ssh-keys: [~/.ssh/k.pub]\n", Health.OK, "names ssh keys: 1"),
-        ("vars: {}\n", Health.WARNING, "no ssh key: nobody can log in to a node"),
-        ("ssh-keys: x\n", Health.PROBLEM, "site.yaml:1:11: ssh-keys: expected a list"),
-        ("\nkeys: []\n", Health.PROBLEM, "site.yaml:2:1: keys: unknown key"),
-        ("a: [\n", Health.PROBLEM, "site.yaml:2"),
+        ("ssh-keys: [~/.ssh/k.pub]\n", Severity.OK, "names ssh keys: 1"),
+        ("vars: {}\n", Severity.WARNING, "no ssh key: nobody can log in to a node"),
+        ("ssh-keys: x\n", Severity.PROBLEM, "site.yaml:1:11: ssh-keys: expected a list"),
+        ("\nkeys: []\n", Severity.PROBLEM, "site.yaml:2:1: keys: unknown key"),
+        ("a: [\n", Severity.PROBLEM, "site.yaml:2"),
     ],
 )
-def test_the_site_file(tmp_path: Path, text: str, level: Health, words: str) -> None:
+def test_the_site_file(tmp_path: Path, text: str, level: Severity, words: str) -> None:
     site = tmp_path / "site.yaml"
     site.write_text(text)
     finding = examine_site(site, tmp_path)
@@ -188,7 +188,7 @@ def test_the_site_file(tmp_path: Path, text: str, level: Health, words: str) -> 
 
 
 def test_a_key_of_ones_own_will_do(tmp_path: Path) -> None:
-    assert examine_site(tmp_path / "site.yaml", tmp_path).level is Health.WARNING
+    assert examine_site(tmp_path / "site.yaml", tmp_path).level is Severity.WARNING
     (tmp_path / ".ssh").mkdir()
     (tmp_path / ".ssh/id_ed25519.pub").touch()
     assert isinstance(finding := examine_site(tmp_path / "site.yaml", tmp_path), HostFinding)
@@ -203,7 +203,7 @@ def test_another_distribution_is_no_problem(tmp_path: Path) -> None:
     assert not is_foreign(APT, own, mirrors)
     assert is_foreign(APT, other, mirrors)
     [finding] = examine_foreign(APT, (own, other), mirrors)
-    assert finding.level is Health.OK
+    assert finding.level is Severity.OK
     assert finding.what.endswith("install ubuntu-keyring")
     # Whoever has the keyring, or names a mirror, means to build on it.
     assert not is_foreign(APT, other, {**mirrors, "ubuntu": "http://m.example/ubuntu"})

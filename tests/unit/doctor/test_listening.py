@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ipaddress import IPv4Interface
 
-from imagebuilder.doctor.finding import Health
+from imagebuilder.doctor.finding import Severity
 from imagebuilder.doctor.listening import examine_listeners
 from imagebuilder.serve.interface import Interface
 from imagebuilder.serve.ports import Holder
@@ -20,7 +20,7 @@ SERVICES = {
 def test_ports_of_one_purpose_are_one_warning() -> None:
     holders = [Holder(protocol, number, "0.0.0.0") for protocol, number in SERVICES]
     rpcbind, mountd = examine_listeners(WIRE, holders, SERVICES)
-    assert (rpcbind.level, mountd.level) == (Health.WARNING, Health.WARNING)
+    assert (rpcbind.level, mountd.level) == (Severity.WARNING, Severity.WARNING)
     assert rpcbind.what.startswith("tcp port 111 and udp port 111, rpcbind: listens on every")
     assert mountd.what.startswith("tcp ports 4001, 4002 and udp port 4001, mountd: listens on")
     assert mountd.mend.startswith("let only lan0 reach tcp ports 4001, 4002 and udp port 4001 in")
@@ -33,5 +33,5 @@ def test_what_only_nodes_reach_does_not_hide_what_others_do() -> None:
     ]  # fmt: skip
     found = examine_listeners(WIRE, holders, SERVICES)
     assert [(finding.level, finding.what.partition(",")[0]) for finding in found] == [
-        (Health.OK, "tcp port 4001"), (Health.WARNING, "tcp port 4002"),
+        (Severity.OK, "tcp port 4001"), (Severity.WARNING, "tcp port 4002"),
     ]  # fmt: skip

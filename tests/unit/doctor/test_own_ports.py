@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.doctor.finding import Health, HostFinding
+from imagebuilder.doctor.finding import HostFinding, Severity
 from imagebuilder.doctor.serve import examine_ports
 from imagebuilder.serve import nfs
 from imagebuilder.serve.interface import Interface
@@ -60,15 +60,15 @@ def examine(tree: Tree, user: str, nfs_address: str) -> list[HostFinding]:
 @pytest.mark.parametrize(
     ("address", "level", "where"),
     [
-        ("10.77.0.1", Health.OK, "10.77.0.1"),
-        ("0.0.0.0", Health.WARNING, "every address: networks other than 10.77.0.0/24 reach it"),
+        ("10.77.0.1", Severity.OK, "10.77.0.1"),
+        ("0.0.0.0", Severity.WARNING, "every address: networks other than 10.77.0.0/24 reach it"),
     ],
 )
 def test_the_kernels_nfs_server_is_listed_beside_our_daemons(
-    tree: tuple[Tree, int], user: str, address: str, level: Health, where: str
+    tree: tuple[Tree, int], user: str, address: str, level: Severity, where: str
 ) -> None:
     found = examine(tree[0], user.format(pid=tree[1]), address)
-    assert [f.level for f in found if f.subject == "ports"] == [Health.OK], found
+    assert [f.level for f in found if f.subject == "ports"] == [Severity.OK], found
     (said,) = (f for f in found if f.what.startswith(NFS))
     assert (said.level, said.what) == (level, f"{NFS} {where}")
     assert {f.what.partition(",")[0] for f in found if f.subject == "listening"} == {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.doctor.finding import Health
+from imagebuilder.doctor.finding import Severity
 from imagebuilder.doctor.host import load_needs, nearest_folder
 from imagebuilder.doctor.serve import examine_firewall, examine_nfs, examine_serve, read_ufw
 from imagebuilder.tree import Tree
@@ -24,12 +24,12 @@ def test_a_firewall_that_we_may_not_read_is_not_none(tmp_path: Path) -> None:
     assert read_ufw(tmp_path / "ufw.conf") == ""
     assert list(examine_firewall("")) == []
     (finding,) = examine_firewall("ENABLED=yes\n")
-    assert finding.level is Health.WARNING
+    assert finding.level is Severity.WARNING
 
 
 def test_an_nfs_server_that_we_may_not_look_at_is_no_problem() -> None:
     finding = examine_nfs(running=None)
-    assert finding.level is Health.OK
+    assert finding.level is Severity.OK
     assert "this needs root" in finding.what
 
 

@@ -16,7 +16,7 @@ from imagebuilder.report.types import (
     Report,
     Stage,
     Trial,
-    Verdict,
+    TrialVerdict,
 )
 
 PROFILE, VERSION = "rx7600xt", "20261121080801-1c2d3e4f"
@@ -53,8 +53,8 @@ TIMES = (
     188.3,
 )
 HOSTILE = "</script><img src=x onerror=alert(1)>\x1b[31mred\x1b[0m\x1b]0;title\x07 \u202eback\x00"
-PASSED = Verdict(passed=True)
-NO_EXPORT = Verdict(
+PASSED = TrialVerdict(passed=True)
+NO_EXPORT = TrialVerdict(
     passed=False,
     stage=Stage.ROOT,
     what="the root was not mounted: mount.nfs4: mounting 10.77.0.1:/root/rx7600xt failed, reason "
@@ -124,7 +124,7 @@ def inference(used: str = "rocm", over: Sequence[str] = ("gate-1",)) -> Inferenc
 
 
 def trial(
-    firmware: str = "uefi", root: str = "nfs", *, nodes: int = 1, verdict: Verdict = PASSED,
+    firmware: str = "uefi", root: str = "nfs", *, nodes: int = 1, verdict: TrialVerdict = PASSED,
     answer: Inference | None = None,
 ) -> Trial:  # fmt: skip
     """A trial; a failed one ends before its stage."""
@@ -185,7 +185,7 @@ def broken_checks() -> Report:
         "/etc/ssh/ssh_host_ed25519_key is in the image\nevery node would have this key", "ssh",
         "static",
     )  # fmt: skip
-    verdict = Verdict(
+    verdict = TrialVerdict(
         passed=False,
         stage=Stage.CHECKS,
         what="common: no unit failed",
@@ -204,7 +204,7 @@ def broken_checks() -> Report:
 def hostile() -> Report:
     """Everything that comes from a machine tries to be more than text."""
     bad = check(f"test_x[{HOSTILE}]", Outcome.FAILED, HOSTILE, HOSTILE)
-    verdict = Verdict(False, Stage.SSH, HOSTILE, (HOSTILE,), "console-gate-1.log", HOSTILE)  # noqa: FBT003
+    verdict = TrialVerdict(False, Stage.SSH, HOSTILE, (HOSTILE,), "console-gate-1.log", HOSTILE)  # noqa: FBT003
     answer = replace(inference(), completion=HOSTILE, chat=HOSTILE, over=(HOSTILE,))
     base = trial(verdict=verdict, answer=answer)
     nodes = tuple(replace(m, name=HOSTILE, checks=(bad,)) for m in base.machines)

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What nodes say of their own health: the last verdict, read over ssh with known host keys.
+
+A node's program writes it (overlays/compute-node/files/usr/lib/imagebuilder/health).  Silence,
+damage and age are no verdict: the node is UNKNOWN, with words that say why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from imagebuilder.decode import JsonFile, parse_json
+from imagebuilder.digest import Json
+from imagebuilder.errors import InputError
+from imagebuilder.fleet.ssh import Said, run_on
+from imagebuilder.fleet.status import addresses_of, last_seen
+from imagebuilder.nodes.evidence.seen import AnyText
+from imagebuilder.nodes.types import Node
+from imagebuilder.tree import Tree
+from imagebuilder.untrusted import fit
+
+SECONDS = 20.0
+MOST = 65_536  # characters of an answer
+FILE = "/run/imagebuilder/health.json"
+# The boot that runs, how long it has been running, and what it says of itself.
+ASK = ("cat", "/proc/sys/kernel/random/boot_id", "/proc/uptime", FILE)
+# The node's timer elapses every 10 minutes; a check of everything may take some itself.
+STALE = timedelta(minutes=45)
+MORE_WORDS = 1000
+
+
+def one_line(text: str) -> str:
+    return fit(text, MORE_WORDS)
+
+
+class Verdict(StrEnum):
+    """How the accelerators and services of a node are."""
+
+    OK = "ok"
+    DEGRADED = "degraded"  # it computes on the processor, or slower than before
+    WRONG = "wrong results"
+    MISSING = "missing device"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Health:
+    """A node's verdict on itself.
+
+    `at` is when it was made, by this host's clock; None if there is none.  `release` is the
+    PROFILE@VERSION that runs and `boot_id` the kernel's id of that boot (random(4)); both are empty
+    if the node did not say.
+    """
+
+    node: str
+    verdict: Verdict
+    words: str
+    at: datetime | None
+    release: str
+    boot_id: str
+
+    def as_json(self) -> dict[str, Json]:
+        """For programs: a stable contract."""
+        return {
+            "verdict": self.verdict.value,
+            "words": self.words,
+            "at": self.at.isoformat() if self.at else None,
+            "release": self.release,
+            "boot-id": self.boot_id,
+        }
+
+
+@dataclass(frozen=True)
+class HealthCheck:
+    """One check of a node."""
+
+    name: AnyText
+    stage: AnyText
+    verdict: Verdict
+    words: Annotated[str, AfterValidator(one_line)]
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class HealthFile:
+    """FILE of a node; `uptime` in seconds is the time of the verdict since the boot."""
+
+    verdict: Verdict
+    words: Annotated[str, AfterValidator(one_line)]
+    release: AnyText
+    boot_id: Annotated[AnyText, Field(alias="boot-id")]
+    uptime: float
+    checks: tuple[HealthCheck, ...] = ()
+
+
+HEALTH = JsonFile(HealthFile, 1, "sudo /usr/lib/imagebuilder/health on the node writes another")
+
+
+def read_health(tree: Tree, nodes: Sequence[Node], seconds: float = SECONDS) -> dict[str, Health]:
+    """The last verdict of each node, asked over ssh, at most `seconds` on each."""
+    places = addresses_of(nodes, {node.name: last_seen(tree, node) for node in nodes})
+    said = run_on(tree, nodes, places, ASK, seconds)
+    now = datetime.now(UTC)
+    return {one.node: parse_health(one, now) for one in said}
+
+
+def parse_health(said: Said, now: datetime) -> Health:
+    """The verdict in what a node answered to ASK."""
+    if said.status is None:
+        return unknown(said.node, "did not say how it is in time")
+    boot_id, _, rest = said.output[:MOST].partition("\n")
+    uptime, _, content = rest.partition("\n")
+    if said.status != 0:
+        if said.status == 1 and FILE in content:
+            what = "has no verdict: it has just booted, or its image has no health checks"
+            return unknown(said.node, what, fit(boot_id))
+        lines = said.output.strip().splitlines() or [f"exit status {said.status}"]
+        return unknown(said.node, f"could not be asked over ssh: {fit(lines[-1])}")
+    try:
+        box = HEALTH.decode(parse_json(content, said.node), said.node)
+        age = timedelta(seconds=max(0.0, float(uptime.split()[0]) - box.uptime))
+        at = now - age
+    except (InputError, ValueError, IndexError, OverflowError) as error:
+        what = error.faults[0].what if isinstance(error, InputError) else "is damaged: uptime"
+        return unknown(said.node, f"its verdict {fit(what)}", fit(boot_id))
+    if boot_id.strip() != box.boot_id:
+        return unknown(said.node, "its verdict is of another boot", fit(boot_id.strip()))
+    if age > STALE:
+        words = f"its last verdict is too old: {int(age.total_seconds()) // 60} min"
+        return Health(said.node, Verdict.UNKNOWN, words, at, box.release, box.boot_id)
+    return Health(said.node, box.verdict, box.words, at, box.release, box.boot_id)
+
+
+def unknown(node: str, words: str, boot_id: str = "") -> Health:
+    return Health(node, Verdict.UNKNOWN, words, None, "", boot_id)
