@@ -104,11 +104,6 @@ def read_nights(folder: Path, ids: Sequence[str]) -> FoundNights:
     return FoundNights(tuple(nights), tuple(faults))
 
 
-def load_nights(folder: Path) -> list[NightlyRun]:
-    """Every night of a folder that can be read, oldest first."""
-    return list(read_nights(folder, find_ids(folder)).nights)
-
-
 def load_night(path: Path) -> NightlyRun:
     """The night in a file.  Raises InputError when it is damaged or another one."""
     try:

@@ -116,7 +116,3 @@ class Nodes:
 
     def find(self, name: str) -> Node | None:
         return next((node for node in self.nodes if node.name == name), None)
-
-    def find_by_mac(self, mac: str) -> Node | None:
-        """The node that has that NIC; `mac` in lower case with colons."""
-        return next((node for node in self.nodes if mac in node.macs), None)

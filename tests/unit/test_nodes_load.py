@@ -77,8 +77,8 @@ def test_a_node_takes_from_itself_then_its_group_then_the_defaults(tree: Tree) -
         ),
     )  # fmt: skip
     assert nodes.warnings == ()
-    assert nodes.find("node2") == nodes.nodes[1] == nodes.find_by_mac(MAC2)
-    assert nodes.find("node3") is nodes.find_by_mac("00:00:00:00:00:02") is None
+    assert nodes.find("node2") == nodes.nodes[1]
+    assert nodes.find("node3") is None
 
 
 @pytest.mark.parametrize("text", ["", "# nothing yet\n\n", "nodes:\ngroups:\ndefaults:\nmenu:\n"])

@@ -13,15 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from imagebuilder.families.apt.ansible import ANSIBLE
 from imagebuilder.families.apt.bootstrap import ENGINES, run_bootstrap
 from imagebuilder.families.apt.brings import package_with
 from imagebuilder.families.apt.database import LIST_PACKAGES, STATUS, find_installed, read_shipped
-from imagebuilder.families.apt.finalise import FINALISE
-from imagebuilder.families.apt.install import SET_UP, check_apt, run_install
+from imagebuilder.families.apt.install import SET_UP, check_apt, run_install, unpack_source
 from imagebuilder.families.apt.kernel import find_kernel_release, is_kernel_package
-from imagebuilder.families.apt.source import unpack
-from imagebuilder.families.apt.traces import LEFTOVERS, ON_HOST, SECRETS, SITE_FILES
 from imagebuilder.families.protocol import (
     AnsibleSetup,
     Archives,
@@ -41,10 +37,56 @@ from imagebuilder.lock.patience import Patience, Progress
 from imagebuilder.lock.request import Request
 from imagebuilder.lock.types import Lock, LockedPackage, LockedSource, LockedSourcePackage
 from imagebuilder.recipe.types import Recipe, Source
+from imagebuilder.sandbox import INSIDE
 from imagebuilder.workspace import Workspace
 
 if TYPE_CHECKING:
     from imagebuilder.families.protocol import Family
+
+# What apt, dpkg and debconf leave in a root.
+LEFTOVERS = (
+    "/var/lib/apt/lists/*", "/var/cache/apt/*", "/var/log/apt/*", "/var/cache/debconf/*-old",
+    "/var/lib/dpkg/*-old", "/var/lib/dpkg/lock*", "/var/lib/dpkg/triggers/Lock",
+)  # fmt: skip
+# Where they keep what is a site's own.
+SITE_FILES = (
+    "/etc/resolv.conf.dpkg*", "/etc/apt/auth.conf", "/etc/apt/auth.conf.d/*",
+    "/etc/apt/apt.conf.d/*proxy*",
+)  # fmt: skip
+IN_ADDRESS = rb"://[^\s/:@'\"]+:[^\s/@'\"]+@"
+SECRETS = (
+    SecretFile("apt password", r"/etc/apt/auth\.conf(\.d/.+)?", rb"(?m)^\s*[^#\s]"),
+    SecretFile("apt proxy password", r"/etc/apt/apt\.conf(\.d/.+)?", IN_ADDRESS),
+    SecretFile("apt source password", r"/etc/apt/sources\.list(\.d/.+)?", IN_ADDRESS),
+)
+# What apt and dpkg of the host read, which engines run.
+ON_HOST = (
+    "/var/lib/dpkg", "/etc/apt/apt.conf", "/etc/apt/apt.conf.d", "/etc/apt/keyrings",
+    "/etc/apt/trusted.gpg", "/etc/apt/trusted.gpg.d", "/etc/debian_version", "/etc/debootstrap",
+    "/etc/dpkg",
+)  # fmt: skip
+# What Ansible finds in a root.  No lists: what is not in the root already is not in the lock.
+APT_CONF = 'Dir::Etc::sourcelist "/dev/null";\nDir::Etc::sourceparts "/dev/null";\n'
+ANSIBLE = AnsibleSetup(
+    facts={"os_family": "Debian", "pkg_mgr": "apt"},
+    # A suite that is not released yet has no version.
+    versions={
+        "bookworm": "12", "trixie": "13", "jammy": "22.04", "noble": "24.04", "resolute": "26.04",
+    },
+    kernel=re.compile(r"linux-image-(?:unsigned-)?(\d.*)"),
+    files={"apt.conf": APT_CONF},
+    environment={"APT_CONFIG": f"{INSIDE}/ansible/apt.conf"},
+)  # fmt: skip
+# What a finished root says of its sources.
+SOURCES = """\
+# This root is immutable: packages are added in its recipe, not on the node.
+# Its exact packages and the suites they are from are in the image's manifest.
+"""
+FINALISE = f"""\
+mkdir -p /etc/apt
+cat > /etc/apt/sources.list <<'END'
+{SOURCES}END
+"""
 
 
 @dataclass(frozen=True)
@@ -171,7 +213,7 @@ class AptFamily:
     def unpack_source(
         self, source: LockedSourcePackage, folder: Path, workspace: Workspace
     ) -> None:
-        unpack(source, folder, workspace)
+        unpack_source(source, folder, workspace)
 
     def installed(self, workspace: Workspace) -> Mapping[str, Installed]:
         return find_installed(workspace)

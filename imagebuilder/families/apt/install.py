@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Add packages with apt, from a repository that holds nothing else."""
+"""Add packages with apt, from a repository that holds nothing else; unpack source packages."""
 
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 from imagebuilder.families.apt.repository import make_repository
 from imagebuilder.families.protocol import Packages
+from imagebuilder.lock.builds import files_of
+from imagebuilder.lock.types import LockedSourcePackage
 from imagebuilder.process import check_tools
 from imagebuilder.sandbox import INSIDE, Bind
 from imagebuilder.workspace import Workspace
 
+FILES, SOURCES = INSIDE / "files", INSIDE / "source"
 # What dpkg says of a package it sets up, and what debootstrap makes of that.
 SET_UP = re.compile(r"(?:Setting up|I: Configuring) ([^\s:]+?)(?::\w+)?(?: \(|\.\.\.)")
 
@@ -80,3 +84,19 @@ def make_apt_files(folder: Path, suite: str, path_excludes: tuple[str, ...]) -> 
     (folder / "sources.list").write_text(
         f"deb [trusted=yes] file:{INSIDE}/repository {suite} main\n"
     )
+
+
+def unpack_source(package: LockedSourcePackage, sources: Path, tools: Workspace) -> None:
+    """Unpack one source package at `sources`/NAME.
+
+    What its files are the lock has vouched for; dpkg-source checks them against the .dsc again.
+    """
+    files = tools.work / f"{tools.upper}.files" / package.name
+    files.mkdir(parents=True)
+    for file, path in zip(package.files, tools.pool.take(files_of(package)), strict=True):
+        shutil.copyfile(path, files / file.name)
+    tools.run(
+        ["dpkg-source", "--extract", FILES / package.files[0].name, SOURCES / package.name],
+        binds=[Bind(files, FILES), Bind(sources, SOURCES, writable=True)],
+    )
+    shutil.rmtree(files)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from imagebuilder.errors import HostError, InputError
-from imagebuilder.nightly.history import find_ids, load_nights, read_nights
+from imagebuilder.nightly.history import find_ids, read_nights
 from imagebuilder.nightly.save import KEPT, save_night
 from imagebuilder.nightly.types import NIGHTLY_RUN, Ending, NightlyRun, NightlyStage
 from imagebuilder.report.save import begin_report, save_report
@@ -24,6 +24,11 @@ from tests.unit.nightly.samples import FIRST, failed, make_nights, night, unchan
 from tests.unit.report.samples import passed
 
 DAY = timedelta(days=1)
+
+
+def saved_nights(folder: Path) -> list[NightlyRun]:
+    """Every night of a folder that can be read, oldest first."""
+    return list(read_nights(folder, find_ids(folder)).nights)
 
 
 # --- as JSON
@@ -83,7 +88,7 @@ def test_a_night_is_there_from_its_beginning_to_its_end(tmp_path: Path) -> None:
     for done in range(4):
         now = replace(one, finished=False, profiles=one.profiles[:done])
         page = save_night(now, tmp_path)
-        assert load_nights(tmp_path) == [now]
+        assert saved_nights(tmp_path) == [now]
         for text in (page.read_text(), (tmp_path / "index.html").read_text()):
             assert f"running: {done} of 3 profiles done" in text
             assert text.count("</i> waiting") >= 3 - done
@@ -123,7 +128,7 @@ def test_a_damaged_night_is_named_and_hides_no_other(tmp_path: Path) -> None:
     (tmp_path / "nights" / "notes.json").write_text("mine")
     (tmp_path / "nights" / "20261021T000000Z-1.json").mkdir()
     save_night(third, tmp_path)
-    assert load_nights(tmp_path) == [second, third]
+    assert saved_nights(tmp_path) == [second, third]
     found = read_nights(tmp_path, find_ids(tmp_path))
     assert [Path(fault.where).stem for fault in found.faults] == [
         "20261020T000000Z-1", "20261021T000000Z-1", first.id,
@@ -144,9 +149,9 @@ def test_a_record_in_another_ones_place_is_named(tmp_path: Path) -> None:
 def test_a_record_that_changed_is_read_again(tmp_path: Path) -> None:
     one = night(unchanged())
     save_night(one, tmp_path)
-    assert load_nights(tmp_path) == [one]
+    assert saved_nights(tmp_path) == [one]
     save_night(replace(one, host="another"), tmp_path)
-    assert load_nights(tmp_path)[0].host == "another"
+    assert saved_nights(tmp_path)[0].host == "another"
 
 
 def test_the_history_shows_sixty_nights_and_months_have_the_others(tmp_path: Path) -> None:
