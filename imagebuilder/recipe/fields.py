@@ -8,6 +8,7 @@
     allow_cpu: Annotated[str, DECIDES]              an expression
     options: Annotated[dict[str, str], rules.MODULE]  templates of one line, by such a name
     devices: list[DeviceModel]                      each as its own value
+    units: UnitsModel                               the same; its default where it is at fault
 
 Keys without a rule are taken as they are.
 """
@@ -15,6 +16,7 @@ Keys without a rule are taken as they are.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import is_dataclass
 from typing import TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic.fields import FieldInfo
@@ -40,8 +42,10 @@ def render_fields(kind: type[T], model: Model, path: KeyPath, scope: Scope) -> T
     for name, hint in get_type_hints(kind).items():
         field = type(model).model_fields[name]
         below = (*path, field.alias or name)
-        values[name] = render_field(getattr(model, name), field, hint, below, scope)
-        sound &= values[name] is not None and (not field.is_required() or bool(values[name]))
+        given = getattr(model, name)
+        values[name] = None if given is None else render_field(given, field, hint, below, scope)
+        sound &= values[name] is not None or given is None
+        sound &= not field.is_required() or bool(values[name])
     return kind(**values) if sound else None
 
 
@@ -52,6 +56,8 @@ def render_field(
     rule = next(
         (m for m in field.metadata if isinstance(m, Rule | Sometimes) or m is DECIDES), None
     )
+    if isinstance(value, Model) and isinstance(hint, type) and is_dataclass(hint):
+        return render_fields(hint, value, path, scope) or hint()
     if isinstance(value, str):
         text = render_text(value, rule, path, scope)
         return ((text,) if text else ()) if get_origin(hint) is tuple else text

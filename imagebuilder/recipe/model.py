@@ -222,7 +222,7 @@ class OverlayFile(Model):
         "without any, all do.",
     )
     vars: dict[VarName, VarModel] = Field(default={}, description="Its variables.")
-    packages: list[Entry] = Field(
+    packages: Annotated[list[Entry], rules.PACKAGE] = Field(
         default=[], description="Packages, by their names in Debian. Template."
     )
     package_names: dict[Name, dict[str, str | list[str]]] = Field(
@@ -234,7 +234,7 @@ class OverlayFile(Model):
     refuses: list[RefusalModel] = Field(
         default=[], description="Bases and vars that the overlay cannot be with, and why."
     )
-    components: list[Entry] = Field(
+    components: Annotated[list[Entry], rules.WORD] = Field(
         default=[],
         description="More components of the distribution's archives, such as `non-free`.",
     )
@@ -248,12 +248,16 @@ class OverlayFile(Model):
     groups: list[GroupModel] = Field(default=[], description="Groups.")
     units: UnitsModel = Field(default=UnitsModel(), description="systemd units.")
     modules: ModulesModel = Field(default=ModulesModel(), description="Kernel modules.")
-    sysctl: dict[str, str | int] = Field(default={}, description="sysctl.d(5). Template.")
-    cmdline: list[Entry] = Field(default=[], description="Kernel parameters. Template.")
-    prune: list[Entry] = Field(
+    sysctl: Annotated[dict[str, str | int], rules.SYSCTL] = Field(
+        default={}, description="sysctl.d(5). Template."
+    )
+    cmdline: Annotated[list[Entry], rules.WORD] = Field(
+        default=[], description="Kernel parameters. Template."
+    )
+    prune: Annotated[list[Entry], rules.GLOB] = Field(
         default=[], description="Globs of paths removed from the root. Template."
     )
-    listens: list[Entry] = Field(
+    listens: Annotated[list[Entry], rules.PORT] = Field(
         default=[],
         description="Ports that a node listens on, such as `22/tcp`; on any other, a boot test "
         "fails. Loopback does not count. Template.",

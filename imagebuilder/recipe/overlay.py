@@ -11,7 +11,7 @@ from imagebuilder.digest import digest_of_file
 from imagebuilder.package_managers import PackageManager, manager_of
 from imagebuilder.recipe.engines import check_engine_programs
 from imagebuilder.recipe.expectations import Expectations
-from imagebuilder.recipe.fields import render_fields, render_pairs
+from imagebuilder.recipe.fields import render_fields
 from imagebuilder.recipe.keys import find_fingerprints
 from imagebuilder.recipe.model import (
     ArchiveModel,
@@ -23,7 +23,7 @@ from imagebuilder.recipe.model import (
     SiteSourceModel,
     SourceModel,
 )
-from imagebuilder.recipe.model_accounts import AllowedSecretModel, UserModel
+from imagebuilder.recipe.model_accounts import UserModel
 from imagebuilder.recipe.names import load_names
 from imagebuilder.recipe.part import (
     Part,
@@ -37,12 +37,9 @@ from imagebuilder.recipe.render import Scope
 from imagebuilder.recipe.rules import (
     ACCOUNT,
     GECOS,
-    GLOB,
     PACKAGE,
     PIN,
     PLACE,
-    PORT,
-    SYSCTL,
     UNIT,
     URI,
     WORD,
@@ -55,21 +52,16 @@ from imagebuilder.recipe.stages import (
 )
 from imagebuilder.recipe.tree import load_tree, target_problem
 from imagebuilder.recipe.types import (
-    AllowedSecret,
     Base,
     ExpiredRelease,
-    Grants,
-    Group,
-    Modules,
     Named,
     NameKind,
     Overlay,
+    OverlayKeys,
     PythonEnv,
     Script,
-    Slim,
     Source,
     TreeFile,
-    Units,
     User,
 )
 from imagebuilder.recipe.validate import listing, quote
@@ -167,32 +159,20 @@ def render_overlay(
     for check in checks:
         check_program(part, scope, check)
     files = load_tree(scope, part.folder, part.shown, file.files, ACCOUNT)
+    keys = render_fields(OverlayKeys, file, (), scope) or OverlayKeys()
     return Overlay(
+        **{**vars(keys), "packages": names.of(keys.packages)},
         name=part.name,
         path=part.folder,
-        packages=names.of(scope.entries(("packages",), file.packages, PACKAGE)),
-        components=scope.entries(("components",), file.components, WORD),
         sources=tuple(render_sources(part, scope, consents, places)),
         files=files,
         scripts=tuple(render_scripts(part, scope)),
         python=tuple(render_python(part, scope)),
-        units=render_fields(Units, file.units, ("units",), scope) or Units(),
         users=tuple(render_users(file.users, scope)),
-        groups=tuple(Group(group.name, group.gid, group.system) for group in file.groups),
-        modules=render_fields(Modules, file.modules, ("modules",), scope) or Modules(),
-        sysctl=render_pairs(("sysctl",), file.sysctl, scope, SYSCTL),
-        initrd=file.initrd,
-        cmdline=scope.entries(("cmdline",), file.cmdline, WORD),
-        prune=scope.entries(("prune",), file.prune, GLOB),
-        listens=scope.entries(("listens",), file.listens, PORT),
-        grants=render_fields(Grants, file.grants, ("grants",), scope) or Grants(),
-        allow_secret=render_allowed(file.allow_secret, scope),
         checks=checks,
         builds=tuple(render_builds(part, scope, names)),
         playbooks=tuple(render_playbooks(part, scope)),
-        slim=render_fields(Slim, file.slim, ("slim",), scope) or Slim(),
         expectations=render_fields(Expectations, file.proof, ("proof",), scope) or Expectations(),
-        engine=file.engine,
         named=tuple(find_named(part, scope, files)),
     )
 
@@ -215,14 +195,6 @@ def find_named(part: Part, scope: Scope, files: Sequence[TreeFile]) -> Iterator[
 def named_at(kind: NameKind, name: str, origin: Origin) -> Named:
     """A name with its place."""
     return Named(kind, name, origin.where, render_path(origin.path))
-
-
-def render_allowed(models: Sequence[AllowedSecretModel], scope: Scope) -> tuple[AllowedSecret, ...]:
-    found = (
-        render_fields(AllowedSecret, model, ("allow-secret", number), scope)
-        for number, model in enumerate(models)
-    )
-    return tuple(secret for secret in found if secret)
 
 
 def render_users(users: Sequence[UserModel], scope: Scope) -> Iterator[User]:

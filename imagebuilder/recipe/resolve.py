@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.errors import Fault
-from imagebuilder.recipe.model import RecipeFile
+from imagebuilder.recipe.model import BootModel, RecipeFile
 from imagebuilder.recipe.model_hardware import HardwareModel
 from imagebuilder.recipe.model_words import VarValue
 from imagebuilder.recipe.positions import Document, Origin
@@ -110,14 +110,7 @@ def add_overlays(link: RecipeLink, overlays: list[tuple[str, Origin]], faults: l
 
 
 def merge_boot(chain: Sequence[RecipeLink]) -> Boot:
-    boot = Boot("nfs", ("tty0", "ttyS0,115200"), ())
-    for model in (link.file.boot for link in chain):
-        if model is None:
-            continue
-        given = model.model_fields_set
-        boot = Boot(
-            root=model.root if "root" in given else boot.root,
-            console=tuple(model.console) if "console" in given else boot.console,
-            cmdline=tuple(model.cmdline) if "cmdline" in given else boot.cmdline,
-        )
-    return boot
+    models = [link.file.boot for link in chain if link.file.boot]
+    given = {name: getattr(model, name) for model in models for name in model.model_fields_set}
+    boot = BootModel(**given)
+    return Boot(boot.root, tuple(boot.console), tuple(boot.cmdline))

@@ -233,21 +233,14 @@ class AllowedSecret:
     because: str
 
 
-@dataclass(frozen=True)
-class Overlay:
-    """One overlay, resolved against the vars of the profile."""
+@dataclass(frozen=True, kw_only=True)
+class OverlayKeys:
+    """The keys of an overlay that are resolved by the rules in OverlayFile alone."""
 
-    name: str
-    path: Path
     initrd: bool = False
     packages: tuple[str, ...] = ()
     components: tuple[str, ...] = ()
-    sources: tuple[Source, ...] = ()
-    files: tuple[TreeFile, ...] = ()
-    scripts: tuple[Script, ...] = ()
-    python: tuple[PythonEnv, ...] = ()
     units: Units = Units()
-    users: tuple[User, ...] = ()
     groups: tuple[Group, ...] = ()
     modules: Modules = Modules()
     sysctl: tuple[tuple[str, str], ...] = ()
@@ -256,12 +249,25 @@ class Overlay:
     listens: tuple[str, ...] = ()
     grants: Grants = Grants()
     allow_secret: tuple[AllowedSecret, ...] = ()
+    slim: Slim = Slim()
+    engine: EngineModel | None = None
+
+
+@dataclass(frozen=True)
+class Overlay(OverlayKeys):
+    """One overlay, resolved against the vars of the profile."""
+
+    name: str
+    path: Path
+    sources: tuple[Source, ...] = ()
+    files: tuple[TreeFile, ...] = ()
+    scripts: tuple[Script, ...] = ()
+    python: tuple[PythonEnv, ...] = ()
+    users: tuple[User, ...] = ()
     checks: tuple[Path, ...] = ()
     builds: tuple[Build, ...] = ()
     playbooks: tuple[Playbook, ...] = ()
-    slim: Slim = Slim()
     expectations: Expectations = field(default_factory=Expectations)
-    engine: EngineModel | None = None
     named: tuple[Named, ...] = field(default=(), compare=False)
 
 
