@@ -7,13 +7,12 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import cast
 
 from pydantic import ValidationError
 
-from imagebuilder.decode import parse_json, read_or_say, validate
+from imagebuilder.decode import describe, encode_box, parse_json, read_or_say, validate
 from imagebuilder.digest import Json, digest_of
 from imagebuilder.errors import InputError
 from imagebuilder.files import write_file
@@ -83,9 +82,8 @@ def parse_lock(text: str, where: str) -> Lock:
     try:
         lock = validate(Lock, content)
     except ValidationError as error:
-        first = error.errors()[0]
-        at = f"{where}:{line_of(text, first['loc'])}"
-        raise InputError(f"{path_of(first['loc'])}: {first['msg']}", where=at, hint=hint) from error
+        loc, what = describe(error)
+        raise InputError(what, where=f"{where}:{line_of(text, loc)}", hint=hint) from error
     if given.get("digest") != digest_of(content):
         at = f"{where}:{line_of(text, ('digest',))}"
         raise InputError("edited by hand: its digest does not match", where=at, hint=hint)
@@ -102,11 +100,6 @@ def hint_for(text: str, hint: str) -> str:
     if re.search(r"^(<<<<<<<|>>>>>>>)", text, re.MULTILINE):
         return f"a merge left its marks: {hint}"
     return hint
-
-
-def path_of(loc: tuple[int | str, ...]) -> str:
-    """A place in the file as `layers[1].packages[3].sha256`."""
-    return "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
 
 
 def line_of(text: str, loc: tuple[int | str, ...]) -> int:
@@ -157,7 +150,7 @@ def make_lock_file(lock: Lock, path: Path) -> None:
 
 def render_lock(lock: Lock) -> str:
     """The text of a lock file: canonical, and a package, wheel or source a line."""
-    content = cast(Mapping[str, Json], json.loads(json.dumps(asdict(lock))))
+    content = encode_box(lock)
     whole: Json = {"schema": SCHEMA, "digest": digest_of(content), **content}
     return "\n".join(lines_of(whole, "")) + "\n"
 
