@@ -78,7 +78,6 @@ class Detected:
 
 
 def read_devices(folder: Path = DEVICES) -> tuple[PciDevice, ...]:
-    """The PCI devices of this machine."""
     found = {
         f"{path.name}/{name}": (path / name).read_text().strip()
         for path in sorted(folder.glob("*"))
@@ -183,7 +182,6 @@ def join_proposals(
 
 
 def render_recipe(proposal: ProposalModel, chips: Sequence[Chip]) -> str:
-    """The text of the recipe."""
     overlays = ", ".join((*COMMON, *proposal.overlays))
     lines = [
         f"description: Nodes with {' and '.join(chip.names[0] for chip in chips)}",
@@ -216,7 +214,6 @@ def try_recipe(text: str, settings: Settings) -> tuple[Fault, ...]:
 
 
 def with_vars(text: str, more: str) -> str:
-    """A recipe with more lines of `vars`."""
     return f"{text}{more}" if "\nvars:\n" in text else f"{text}vars:\n{more}"
 
 

@@ -91,14 +91,12 @@ class Elf:
     sections: tuple[Section, ...]
 
     def find(self, name: str) -> Section | None:
-        """The first section of that name."""
         return next(iter(self.named(name)), None)
 
     def named(self, name: str) -> list[Section]:
         return [section for section in self.sections if section.name == name]
 
     def content(self, section: Section) -> memoryview:
-        """The bytes of a section."""
         return memoryview(self.data)[section.offset : section.end]
 
     def holds(self, section: Section) -> bool:

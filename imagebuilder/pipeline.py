@@ -38,8 +38,6 @@ from imagebuilder.ui import Ui, format_count
 
 @dataclass(frozen=True)
 class BuildOptions:
-    """Switches of `build`."""
-
     locked: bool = False
     offline: bool = False
     keep_failed: bool = False

@@ -136,7 +136,6 @@ class History:
     version: str
 
     def find(self, title: str) -> LayerRecord | None:
-        """The layer of that title."""
         return next((r for r in self.records if r.title == title), None)
 
 
@@ -258,7 +257,6 @@ def expects_of(recipe: Recipe) -> Mapping[str, Json]:
 
 
 def packages_of(base: Base, packages: tuple[LockedPackage, ...], epoch: int) -> Packages:
-    """Packages to be installed in a root of `base`."""
     return Packages(base.suite, base.architecture, packages, base.path_excludes, epoch)
 
 
@@ -305,7 +303,6 @@ def initrd_step(recipe: Recipe, lock: Lock) -> InitrdStep:
 
 
 def initrd_epoch(recipe: Recipe, lock: Lock) -> int:
-    """The epoch of the packages below the initrd."""
     overlays = recipe.initrd_overlays
     return lock.layer(overlays[-1].name if overlays else "").epoch
 
@@ -326,7 +323,6 @@ def python_steps(overlay: Overlay, lock: Lock) -> list[PythonStep]:
 
 
 def config_step(overlay: Overlay, epoch: int) -> ConfigStep:
-    """The configuration of one overlay."""
     return ConfigStep(
         overlay=overlay.name,
         groups=overlay.groups,

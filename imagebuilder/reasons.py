@@ -52,7 +52,6 @@ def tell_strings(old: str, new: str) -> str:
 
 
 def is_names(value: Json) -> TypeGuard[Sequence[Json]]:
-    """Whether `value` is a list of strings."""
     return (
         isinstance(value, Sequence)
         and not isinstance(value, str)

@@ -88,7 +88,6 @@ class Settings:
         return self.recipes / "locks"
 
     def lock_file(self, profile: str) -> Path:
-        """Where the lock of `profile` is or will be."""
         return self.locks / f"{profile}.lock"
 
 

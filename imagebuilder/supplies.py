@@ -76,7 +76,6 @@ def supplies(
 
 
 def pool_folders(state: Path, package_manager: str) -> tuple[Path, Path]:
-    """Where packages and wheels of the pool lie."""
     return state / PACKAGE_MANAGERS[package_manager].pool, state / "wheels"
 
 

@@ -53,7 +53,6 @@ class Console:
             self.log.write(f"{line}".encode())
 
     def since(self, index: int) -> list[Line]:
-        """The lines from that one on."""
         with self.lock:
             return self.lines[index:]
 

@@ -193,7 +193,6 @@ def choose_release(tree: Tree, name: str) -> ReleaseName:
 
 
 def read_facts(tree: Tree, release: ReleaseName) -> Facts:
-    """What the release declares."""
     folder = tree.release(release)
     return Facts(
         load_image(folder),
@@ -266,7 +265,6 @@ def check_static(tree: Tree, job: Job, work: Path, selection: str, ui: Ui) -> tu
 
 
 def has_failed(checks: Sequence[Check]) -> bool:
-    """Whether one of them has."""
     return any(check.outcome is Outcome.FAILED for check in checks)
 
 

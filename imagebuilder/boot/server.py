@@ -65,11 +65,9 @@ class BootServer:
         return self.view.serve / "logs" / f"{daemon}.log"
 
     def host_key(self, guest: Guest) -> str:
-        """The public host key that the server made for a guest."""
         return (self.view.kept_node(guest.name) / PUBLIC).read_text()
 
     def machine_id(self, guest: Guest) -> str:
-        """The machine-id that the server made for a guest."""
         return (self.view.kept_node(guest.name) / MACHINE_ID).read_text().strip()
 
     def ssh_words(self, guest: Guest) -> str:

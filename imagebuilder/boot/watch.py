@@ -77,7 +77,6 @@ class Watch:
         self.reached.setdefault(stage, seconds)
 
     def hear_console(self, text: str, seconds: float) -> None:
-        """A line of its console."""
         if failed := BOOT_FAILED.search(text):
             self.fail(failed[2].strip(), FAILED.get(failed[1]))
         elif begun := STAGE_LINE.search(text):
@@ -101,7 +100,6 @@ class Watch:
         self.failure = self.failure or Failure(what, stage)
 
     def hear_dnsmasq(self, text: str, seconds: float) -> None:
-        """A line of dnsmasq."""
         if talk := DHCP_LINE.match(text):
             if (ack := ACK.match(talk[2])) and ack[2] == self.mac:
                 self.addresses.add(ack[1])
@@ -112,7 +110,6 @@ class Watch:
             self.reach(Stage.BOOT_FILE, seconds)
 
     def hear_nginx(self, text: str, seconds: float) -> None:
-        """A line of nginx."""
         request = REQUEST.match(text)
         if not request or request[1] not in self.addresses:
             return

@@ -104,7 +104,6 @@ def complaint(done: CommandResult) -> str:
 
 
 def last_line(text: str) -> str:
-    """The last line that is not empty."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else ""
 

@@ -168,7 +168,6 @@ def run_checks(
 
 
 def nothing_to_run(kind: str, selection: str) -> InputError:
-    """The error for a run without a check."""
     if selection:
         return NothingSelectedError(
             f"-k {selection} selects no {kind} check",

@@ -175,7 +175,6 @@ def call() -> int:
 
 
 def find_interrupt(error: BaseException | None) -> KeyboardInterrupt | None:
-    """The interrupt that led to `error`, if one did."""
     while error is not None and not isinstance(error, KeyboardInterrupt):
         error = error.__cause__ or error.__context__
     return error

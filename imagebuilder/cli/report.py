@@ -65,7 +65,6 @@ def report(
 
 
 def show_report(tree: Tree, found: Report, *, json: bool) -> None:
-    """A report on stdout."""
     from imagebuilder.report.save import report_folder
     from imagebuilder.report.terminal import render_report
     from imagebuilder.report.types import REPORT

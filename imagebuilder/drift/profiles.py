@@ -63,7 +63,6 @@ def tell(base: BootContent | None, other: BootContent | None) -> tuple[str, ...]
 
 
 def newest_image(store: Store, profile: str) -> ImageRef | None:
-    """The image of a profile that came last into the store."""
     own = [image for image in store.images() if image.profile == profile]
     return max(own, key=store.made_at, default=None)
 

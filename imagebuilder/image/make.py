@@ -110,7 +110,6 @@ def list_sources(lock: Lock) -> tuple[ImageSource, ...]:
 
 
 def list_layers(plan: Plan, sizes: Mapping[str, LayerSize]) -> tuple[ImageLayer, ...]:
-    """Every layer with all that names it."""
     measured = ((planned, sizes.get(planned.digest, NOTHING)) for planned in plan.steps)
     return tuple(
         ImageLayer(

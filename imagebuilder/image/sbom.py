@@ -47,7 +47,6 @@ class SbomSubject:
     suite: str
 
     def purl(self, package: LockedPackage) -> str:
-        """The package URL of a package."""
         return self.family.purl(package, self.distribution, self.suite)
 
     def package_id(self, package: LockedPackage) -> str:
@@ -196,7 +195,6 @@ def file_fields(filename: str, sha256: str) -> dict[str, Json]:
 
 
 def purl(url: str) -> Json:
-    """An external reference to a package URL."""
     return {
         "referenceCategory": "PACKAGE-MANAGER",
         "referenceType": "purl",

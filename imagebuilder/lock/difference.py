@@ -66,7 +66,6 @@ def asked_of(source: Source) -> str:
 
 
 def overlay_differences(recipe: Recipe, lock: Lock) -> Iterator[str]:
-    """Differences of the overlays and of what each asks for."""
     now = [overlay.name for overlay in recipe.overlays]
     then = [layer.overlay for layer in lock.layers if layer.overlay]
     for name in now:
@@ -83,7 +82,6 @@ def overlay_differences(recipe: Recipe, lock: Lock) -> Iterator[str]:
 
 
 def layer_differences(overlay: Overlay, layer: LockedLayer) -> Iterator[str]:
-    """Differences of one overlay."""
     owner = f"overlay {overlay.name}"
     yield from list_differences(overlay.packages, layer.requested, "package", owner)
     now = {env.path: (env.digest, env.interpreter) for env in overlay.python}

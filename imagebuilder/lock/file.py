@@ -178,5 +178,4 @@ def lines_of(value: Json, indent: str) -> Iterator[str]:
 
 
 def holds_objects(value: Json) -> bool:
-    """Whether `value` is a list of objects."""
     return isinstance(value, list) and any(isinstance(each, Mapping) for each in value)

@@ -53,7 +53,6 @@ class Pool:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def path(self, file: Locked) -> Path:
-        """Where a file lies."""
         if isinstance(file, LockedWheel):
             return wheel_path(self.wheels, file)
         return package_path(self.packages, file)

@@ -245,7 +245,6 @@ def show_card(
 
 
 def show_spans(done: ProfileRun) -> tuple[StageSpan, ...]:
-    """The stages one after the other."""
     whole = sum(done.seconds.values()) or 1.0
     spans: list[StageSpan] = []
     before = 0.0

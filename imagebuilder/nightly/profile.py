@@ -197,7 +197,6 @@ def image_of(attempt: Attempt, nightly: Nightly, recipe: Recipe, lock: Lock, pla
 def build_image(
     attempt: Attempt, nightly: Nightly, recipe: Recipe, lock: Lock, plan: Plan
 ) -> Store:
-    """Make the image; the store it is in."""
     state = nightly.settings.state
     check_room(nightly, recipe, lock, plan)
     make_state(state)

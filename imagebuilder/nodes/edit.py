@@ -221,7 +221,6 @@ def changed_part(old: Written, name: str, change: NodeEdit) -> str:
 
 
 def without_node(old: Written, name: str) -> Written:
-    """nodes.yaml without the node."""
     lines = old.lines
     place = find_lines(old.document, lines, ("nodes", name)) if old.document else None
     if place and (part := written("".join((*lines[: place[0]], *lines[place[1] :])))):

@@ -92,7 +92,6 @@ def check_channels(tree: Tree, profile: str = "") -> None:
 
 
 def find_channels(tree: Tree, release: ReleaseName) -> tuple[str, ...]:
-    """The channels that point to a release."""
     return tuple(c for c in CHANNELS if find_version(tree, release.profile, c) == release.version)
 
 

@@ -169,7 +169,6 @@ def find_reasons(tree: Tree, caution: Caution, usage: Usage) -> dict[ReleaseName
 
 
 def in_channel(tree: Tree, release: ReleaseName) -> Reason | None:
-    """A channel leads there."""
     if not (channels := find_channels(tree, release)):
         return None
     hint = f"imagebuilder publish, promote or rollback {release.profile} moves the channel"
@@ -177,7 +176,6 @@ def in_channel(tree: Tree, release: ReleaseName) -> Reason | None:
 
 
 def run_by(users: Sequence[str], caution: Caution) -> Reason | None:
-    """Nodes run it."""
     if not users:
         return None
     hint = (

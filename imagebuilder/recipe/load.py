@@ -193,7 +193,6 @@ def choose_settings(
 
 
 def site_vars(site: LoadedSite) -> dict[str, VarSetting]:
-    """The vars of the site file as settings."""
     if site.document is None:
         return {}
     return {

@@ -193,7 +193,6 @@ def find_named(part: Part, scope: Scope, files: Sequence[TreeFile]) -> Iterator[
 
 
 def named_at(kind: NameKind, name: str, origin: Origin) -> Named:
-    """A name with its place."""
     return Named(kind, name, origin.where, render_path(origin.path))
 
 

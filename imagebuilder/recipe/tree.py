@@ -132,7 +132,6 @@ def target_problem(target: str) -> tuple[str, str] | None:
 
 
 def is_below(target: str, folder: str) -> bool:
-    """Whether `target` is `folder` or in it, both absolute and normal."""
     return target == folder or target.startswith(f"{folder}/")
 
 

@@ -123,5 +123,4 @@ def pieces(old: memoryview, slimmed: Slimmed) -> Iterator[tuple[int, bytes | mem
 
 
 def align(value: int, unit: int) -> int:
-    """`value`, or the next multiple of `unit`."""
     return -(-value // unit) * unit

@@ -164,7 +164,6 @@ def test_nothing_needs_file_capabilities(
 
 
 def sysctl_files(tree: Path) -> list[Path]:
-    """The sysctl.d(5) files of the root."""
     places = ("etc/sysctl.d", "usr/lib/sysctl.d")
     found = [path for place in places for path in sorted((tree / place).glob("*.conf"))]
     return [path for path in found if not path.is_symlink()]

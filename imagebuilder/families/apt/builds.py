@@ -42,7 +42,6 @@ def check_headers(layers: Sequence[Solved], build: Solved) -> None:
 
 
 def packages_of(layers: Iterable[Solved]) -> Iterator[LockedPackage]:
-    """Every package of some layers."""
     return (package for layer in layers for package in layer.packages)
 
 

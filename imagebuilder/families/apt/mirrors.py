@@ -179,7 +179,6 @@ def as_apt_writes(uri: str) -> str:
 
 
 def missing_mirror(source: Source) -> HostError:
-    """The error for a source whose mirror this host does not know."""
     how = "set IMAGEBUILDER_MIRROR, or " if source.mirror == "debian" else ""
     return HostError(
         f"no mirror named {source.mirror} in the site file or in the host's apt sources",

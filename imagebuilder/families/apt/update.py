@@ -78,7 +78,6 @@ def load_releases(
 
 
 def update_error(apt: Apt, done: Completed) -> ImagebuilderError:
-    """The error for an `apt-get update` that failed, from what apt said."""
     said = done.stderr
     lines = [line for line in said.splitlines() if line.startswith(("E:", "W:"))]
     words = "\n    ".join(lines)

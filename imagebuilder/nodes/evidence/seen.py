@@ -121,7 +121,6 @@ def find_damaged(tree: Tree, macs: Iterable[str]) -> list[Path]:
 
 
 def write_seen(tree: Tree, seen: Seen) -> None:
-    """Write one record."""
     write_file(tree.seen(seen.mac), json.dumps(SEEN.encode(seen)).encode() + b"\n")
 
 

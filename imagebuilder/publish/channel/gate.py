@@ -171,7 +171,6 @@ def under_test(tree: Tree, release: ReleaseName, ui: Ui) -> Iterator[None]:
 
 
 def is_under_test(tree: Tree, release: ReleaseName) -> bool:
-    """Whether a test of a release is running."""
     return is_locked(lock_of_tests(tree, release))
 
 

@@ -103,6 +103,5 @@ def link_files(release: Path, staged: Path) -> None:
 
 
 def make_readable(folder: Path) -> None:
-    """Make a folder for all to read."""
     folder.mkdir()
     folder.chmod(0o755)

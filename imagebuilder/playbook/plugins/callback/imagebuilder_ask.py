@@ -72,7 +72,6 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         action_loader.get = get
 
     def tell(self, event: str, task: Any, **facts: object) -> None:
-        """Write one event."""
         row = {"event": event, "where": task.get_path() or "", "task": task.get_name(), **facts}
         with self.told.open("a") as sink:
             sink.write(json.dumps(row, default=str) + "\n")

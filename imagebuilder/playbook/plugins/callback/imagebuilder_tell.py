@@ -45,7 +45,6 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         self.play = ""
 
     def tell(self, event: str, **facts: object) -> None:
-        """Write one event."""
         with self.told.open("a") as sink:
             sink.write(json.dumps({"event": event, **facts}, default=str) + "\n")
 
