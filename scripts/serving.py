@@ -1,13 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs in an image, with the Python of its vLLM: make a tiny model, and ask a server about it.
+"""Runs in an image, with the Python of its vLLM: ask a server about a model.
 
-usage: serving.py make FOLDER
-       serving.py ask HOST PORT MODEL SECONDS LOG
+usage: serving.py HOST PORT MODEL SECONDS LOG
 
-`make` writes a Llama of two layers with random weights, always the same bytes, and a tokenizer
-that knows every byte.  `ask` waits until the server is ready, asks for a completion and prints one
-line of JSON; exit status 1, with the end of LOG on stderr, when there is none in SECONDS or LOG
-ends with `server ended`.
+Waits until the server is ready, asks for a completion and prints one line of JSON; exit status 1,
+with the end of LOG on stderr, when there is none in SECONDS or LOG ends with `server ended`.
 """
 
 from __future__ import annotations
@@ -18,81 +15,9 @@ import sys
 import time
 from pathlib import Path
 
-WIDTH, INNER, LAYERS, HEADS, CONTEXT = 128, 256, 2, 4, 256
-SPREAD = 0.08  # of weights, to both sides of zero
-SPECIAL = ("<s>", "</s>")
 SHOWN = 40
 MANY = 12
 ENDED = "server ended"
-
-
-def make_model(folder: Path) -> None:
-    """Write everything that vLLM reads of a model."""
-    folder.mkdir(parents=True)
-    words = make_tokenizer(folder)
-    config = {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_size": WIDTH,
-        "intermediate_size": INNER,
-        "num_hidden_layers": LAYERS,
-        "num_attention_heads": HEADS,
-        "num_key_value_heads": HEADS,
-        "max_position_embeddings": CONTEXT,
-        "vocab_size": words,
-        "rms_norm_eps": 1e-5,
-        "hidden_act": "silu",
-        "tie_word_embeddings": False,
-        "bos_token_id": 0,
-        "eos_token_id": 1,
-        "dtype": "float32",
-        "torch_dtype": "float32",
-    }
-    (folder / "config.json").write_text(json.dumps(config, indent=2))
-    make_weights(folder, words)
-
-
-def make_tokenizer(folder: Path) -> int:
-    """Write the tokenizer; returns how many words it has."""
-    from tokenizers import Tokenizer, decoders, pre_tokenizers
-    from tokenizers.models import BPE
-
-    words = [*SPECIAL, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    made = Tokenizer(BPE(vocab={word: number for number, word in enumerate(words)}, merges=[]))
-    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    made.decoder = decoders.ByteLevel()
-    made.add_special_tokens(list(SPECIAL))
-    made.save(str(folder / "tokenizer.json"))
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": SPECIAL[0],
-        "eos_token": SPECIAL[1],
-        "model_max_length": CONTEXT,
-    }
-    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
-    return len(words)
-
-
-def make_weights(folder: Path, words: int) -> None:
-    """Write the weights under the names of a Llama."""
-    import numpy
-    from safetensors.numpy import save_file
-
-    shapes = {"model.embed_tokens": (words, WIDTH), "lm_head": (words, WIDTH)}
-    norms = ["model.norm"]
-    for number in range(LAYERS):
-        layer = f"model.layers.{number}"
-        shapes |= {f"{layer}.self_attn.{name}_proj": (WIDTH, WIDTH) for name in "qkvo"}
-        shapes |= {f"{layer}.mlp.{name}_proj": (INNER, WIDTH) for name in ("gate", "up")}
-        shapes[f"{layer}.mlp.down_proj"] = (WIDTH, INNER)
-        norms += [f"{layer}.input_layernorm", f"{layer}.post_attention_layernorm"]
-    chance = numpy.random.default_rng(1)
-    weights = {
-        f"{name}.weight": chance.uniform(-SPREAD, SPREAD, shape).astype(numpy.float32)
-        for name, shape in shapes.items()
-    }
-    weights |= {f"{name}.weight": numpy.ones(WIDTH, numpy.float32) for name in norms}
-    save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
 def request(server: tuple[str, int], path: str, body: dict[str, object] | None) -> bytes:
@@ -154,10 +79,7 @@ def ask(host: str, port: int, model: str, seconds: float, log: Path) -> int:
 
 def main() -> int:
     """Do what the command line says."""
-    if sys.argv[1] == "make":
-        make_model(Path(sys.argv[2]))
-        return 0
-    host, port, model, seconds, log = sys.argv[2:]
+    host, port, model, seconds, log = sys.argv[1:]
     return ask(host, int(port), model, float(seconds), Path(log))
 
 

@@ -9,16 +9,27 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
-from imagebuilder.errors import WorkError
+from imagebuilder.errors import HostError, WorkError
 from imagebuilder.process import Word
 from imagebuilder.program import program
+
+
+class Processor(StrEnum):
+    """Levels of the x86-64 psABI: v2 is Nehalem, v3 has AVX2, v4 AVX-512."""
+
+    V2 = "x86-64-v2"
+    V3 = "x86-64-v3"
+    V4 = "x86-64-v4"
+
 
 KVM = Path("/dev/kvm")
 PATIENCE = 3.0  # seconds; under KVM the line comes in one
 # Emulated, a boot takes this many times as long; limits are scaled by it.
 TCG_FACTOR = 3.0
+EMULATED = {Processor.V2: "Nehalem,+rdrand", Processor.V3: "max,-la57"}
 
 
 @dataclass(frozen=True)
@@ -29,17 +40,22 @@ class Acceleration:
     why: str
     factor: float
 
-    @property
-    def words(self) -> list[Word]:
-        """QEMU's words.
+    def words(self, processor: Processor = Processor.V2, processors: int = 0) -> list[Word]:
+        """QEMU's words; `processors` 0: two under KVM, one emulated.  Raises HostError.
 
-        A machine has one processor: with several, multi-threaded TCG can run the stale half of an
-        instruction that the kernel is patching (static keys), and panics once in some dozen boots.
+        With several, multi-threaded TCG can run the stale half of an instruction that the kernel is
+        patching (static keys), and panics once in some dozen boots.
         An old processor is emulated faster than the newest: no five-level page tables, no AVX.
         """
         if self.kind == "kvm":
-            return ["-accel", "kvm", "-cpu", "host", "-smp", "2"]
-        return ["-accel", "tcg", "-cpu", "Nehalem,+rdrand", "-smp", "1"]
+            return ["-accel", "kvm", "-cpu", "host", "-smp", str(processors or 2)]
+        if processor not in EMULATED:
+            raise HostError(
+                f"QEMU emulates no {processor}",
+                where=self.why,
+                hint="test this release on a host with KVM and such a processor",
+            )
+        return ["-accel", "tcg", "-cpu", EMULATED[processor], "-smp", str(processors or 1)]
 
     @property
     def cmdline(self) -> tuple[str, ...]:

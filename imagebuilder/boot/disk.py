@@ -20,7 +20,7 @@ SPARE = 8 * MIB
 
 
 def make_models_disk(path: Path, models: Mapping[str, Path], *, label: str = "models") -> None:
-    """Write an ext4 file system with files of these names, which everybody may read.
+    """Write an ext4 file system with files or folders of these names, which everybody may read.
 
     `label` is what the image's compute-node calls it (models_label), at most 16 characters; names
     may have folders (`llm/tiny.gguf`).  Nothing is mounted.
@@ -30,11 +30,15 @@ def make_models_disk(path: Path, models: Mapping[str, Path], *, label: str = "mo
         for name, model in models.items():
             target = top / name
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(model, target)
+            if model.is_dir():
+                shutil.copytree(model, target)
+            else:
+                shutil.copyfile(model, target)
+        # Before the times are set: to list a folder sets its own.
+        size = sum(made.stat().st_size for made in top.rglob("*") if made.is_file()) + SPARE
         for made in (top, *top.rglob("*")):
             made.chmod(0o644 if made.is_file() else 0o755)
             os.utime(made, (EPOCH, EPOCH))
-        size = sum(model.stat().st_size for model in models.values()) + SPARE
         path.unlink(missing_ok=True)
         fixed = {"SOURCE_DATE_EPOCH": str(EPOCH), "E2FSPROGS_FAKE_TIME": str(EPOCH)}
         run(

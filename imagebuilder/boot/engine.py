@@ -85,16 +85,16 @@ def prepare(node: EngineNode, asked: AskedEngine) -> None:
     tell(node, asked, "prepare")
 
 
-def infer(node: EngineNode, asked: AskedEngine, *, timeout: float) -> Inference:
-    """Ask the engine of a node; `timeout` are the seconds for it to start and answer.
+def infer(node: EngineNode, asked: AskedEngine, factor: float) -> Inference:
+    """Ask the engine of a node, which is `factor` times slower than a real one.
 
     The models disk is plugged in, and starts the service by itself.  Raises InferenceError.
     """
-    return read_inference(asked, (node,), tell(node, asked, "ask", f"{timeout:.0f}"))
+    return read_inference(asked, (node,), tell(node, asked, "ask", limit(asked, factor)))
 
 
 def infer_over(
-    first: EngineNode, second: EngineNode, asked: AskedEngine, *, timeout: float
+    first: EngineNode, second: EngineNode, asked: AskedEngine, factor: float
 ) -> Inference:
     """Ask a server on the first node that computes on the second.  Raises InferenceError."""
     if not asked.boot.together:
@@ -102,12 +102,18 @@ def infer_over(
             f"{asked.kind.title} cannot compute over two nodes", where=first.name,
             hint="test one node",
         )  # fmt: skip
-    lent = json.dumps(tell(second, asked, "lend", f"{timeout:.0f}"))
+    seconds = limit(asked, factor)
+    lent = json.dumps(tell(second, asked, "lend", seconds))
     try:
-        said = tell(first, asked, "ask", f"{timeout:.0f}", second.address, lent)
+        said = tell(first, asked, "ask", seconds, second.address, lent)
     finally:
         second.login(script(asked, "take-back", lent), stdin=pack(asked), check=False)
     return read_inference(asked, (first, second), said)
+
+
+def limit(asked: AskedEngine, factor: float) -> str:
+    """The seconds that an engine may take to start and answer."""
+    return f"{asked.boot.seconds * factor:.0f}"
 
 
 def read_inference(

@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from imagebuilder import __version__
-from imagebuilder.boot.acceleration import Acceleration, probe
+from imagebuilder.boot.acceleration import Acceleration, Processor, probe
 from imagebuilder.boot.disk import make_models_disk
 from imagebuilder.boot.engine import AskedEngine
-from imagebuilder.boot.machine import MEMORY_MIB, Firmware, Machine
+from imagebuilder.boot.machine import MEMORY_MIB, Firmware, Machine, Shape
 from imagebuilder.boot.server import BootServer, boot_server
 from imagebuilder.boot.start import Setting
 from imagebuilder.boot.trial import run_trial
@@ -33,7 +33,7 @@ from imagebuilder.process import check_tools, run
 from imagebuilder.publish.channel.gate import under_test
 from imagebuilder.publish.find import check_channels, find_profile, find_release
 from imagebuilder.publish.release.content import check_release, release_digests
-from imagebuilder.recipe.engines import load_engines
+from imagebuilder.recipe.engines import EngineKind, load_engines
 from imagebuilder.report.save import begin_report, save_report
 from imagebuilder.report.types import Check, Outcome, Report, Trial
 from imagebuilder.rights import check_root
@@ -59,7 +59,8 @@ class GateOptions:
 
     `firmware` is uefi, bios or both, `root` a kind of root, both (nfs and http), all, or "" for the
     release's own way.
-    `timeout` is seconds to ssh, 0 for what fits the acceleration.
+    `timeout` is seconds to ssh, 0 for what fits the acceleration.  `memory` is in MiB; it and
+    `processors` are 0, and `processor` "", for what the release needs.
     """
 
     firmware: str = "uefi"
@@ -67,19 +68,23 @@ class GateOptions:
     nodes: int = 1
     selection: str = ""
     timeout: float = 0.0
+    memory: int = 0
+    processors: int = 0
+    processor: str = ""
 
 
 @dataclass(frozen=True)
 class Job:
     """What is tested and in which ways, decided before anything is started.
 
-    `digests` are of the bytes that will be booted.
+    `digests` are of the bytes that will be booted, `unasked` the engines that nobody can ask.
     """
 
     release: ReleaseName
     facts: Facts
     files: tuple[CheckFile, ...]
     engines: tuple[AskedEngine, ...]
+    unasked: tuple[Check, ...]
     ways: tuple[tuple[Firmware, str], ...]
     digests: Mapping[str, str]
 
@@ -120,7 +125,7 @@ def try_release(
             options.timeout, make_disk(tree, release, job.engines, work), job.engines,
             stop=lambda: static.done() and has_failed(static.result()),
         )  # fmt: skip
-        trials = [try_way(tree, setting, *way, options.nodes, work, afterwards) for way in job.ways]
+        trials = [try_way(tree, setting, *way, options, work, afterwards) for way in job.ways]
         checks = static.result()
         if not checks and not any(machine.checks for t in trials for machine in t.machines):
             raise InputError("selects no check at all", where=f"-k {options.selection}")
@@ -138,7 +143,7 @@ def try_release(
             selection=options.selection,
             sizes=find_sizes(tree, release, job.facts),
             files={file.name: file.digest for file in job.files},
-            static=checks,
+            static=(*checks, *job.unasked),
             trials=tuple(trials),
             machine=platform.node(),
         )
@@ -168,7 +173,20 @@ def decide(
     files = find_checks(overlays, facts.image.overlays)
     kinds = load_engines(overlays, facts.image.overlays).values()
     engines = tuple(AskedEngine(kind, kind.model.boot) for kind in kinds if kind.model.boot)
-    return Job(release, facts, files, engines, ways, digests)
+    unasked = tuple(unasked_engine(kind) for kind in kinds if not kind.model.boot)
+    return Job(release, facts, files, engines, unasked, ways, digests)
+
+
+def unasked_engine(kind: EngineKind) -> Check:
+    """A check that no test can make: whether an engine answers which its overlay cannot ask."""
+    return Check(
+        group=kind.folder.name,
+        name="test_the_engine_answers",
+        kind="boot",
+        outcome=Outcome.SKIPPED,
+        seconds=0.0,
+        message=f"{kind.folder.name}/overlay.yaml has no `engine: boot:`; nothing was shown of it",
+    )
 
 
 def check_host() -> None:
@@ -273,23 +291,50 @@ def try_way(
     setting: Setting,
     firmware: Firmware,
     root: str,
-    nodes: int,
+    options: GateOptions,
     work: Path,
     afterwards: Callable[[BootServer, Sequence[Machine]], None] | None,
 ) -> Trial:
     """One trial in a room of its own."""
     place = work / f"{firmware}-{root}"
     place.mkdir()
-    setting = replace(setting, memory=memory_for(tree, setting.release, root))
+    setting = replace(
+        setting, shape=shape_for(tree, setting.release, setting.engines, root, options)
+    )
     words = setting.acceleration.cmdline
     with boot_server(
-        tree, setting.release, place, root=root, nodes=nodes, cmdline=words
-    ) as room:  # fmt: skip
+        tree, setting.release, place, root=root, nodes=options.nodes, cmdline=words
+    ) as room:
         return run_trial(room, setting, firmware, root, afterwards=afterwards)
 
 
+def shape_for(
+    tree: Tree,
+    release: ReleaseName,
+    engines: Sequence[AskedEngine],
+    root: str,
+    options: GateOptions,
+) -> Shape:
+    """What the machines have: what was asked for, or else what the release and its engines need."""
+    boots = [engine.boot for engine in engines]
+    memory = max([memory_for(tree, release, root), *(boot.memory for boot in boots)])
+    wanted = max([Processor.V2, *(Processor(boot.processor) for boot in boots)])
+    return Shape(options.memory or memory, options.processors, as_processor(options) or wanted)
+
+
+def as_processor(options: GateOptions) -> Processor | None:
+    """The processor that was asked for.  Raises InputError."""
+    if not options.processor:
+        return None
+    try:
+        return Processor(options.processor)
+    except ValueError as error:
+        levels = ", ".join(Processor)
+        raise InputError(f"is none of {levels}", where=f"--cpu {options.processor}") from error
+
+
 def memory_for(tree: Tree, release: ReleaseName, root: str) -> int:
-    """MiB of a machine, which may have to hold its root."""
+    """MiB of a machine with that root, which it may have to hold."""
     if root not in IN_MEMORY:
         return MEMORY_MIB
     packed = tree.release(release) / packed_file(root)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.boot.acceleration import Acceleration
+from imagebuilder.boot.acceleration import Acceleration, Processor
 from imagebuilder.boot.console import Console
 from imagebuilder.boot.lab import Lab
 from imagebuilder.errors import HostError, WorkError
@@ -66,6 +66,18 @@ class Nic:
 
     tap: str
     mac: str
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a machine has: `memory` in MiB, `processors` of a kind (0: as many as suit it)."""
+
+    memory: int = MEMORY_MIB
+    processors: int = 0
+    processor: Processor = Processor.V2
+
+
+PLAIN = Shape()
 
 
 @dataclass(frozen=True)
@@ -128,18 +140,20 @@ def netbooting(
     acceleration: Acceleration,
     console: Console,
     *,
-    memory: int = MEMORY_MIB,
+    shape: Shape = PLAIN,
     disks: Sequence[tuple[str, Path]] = (),
 ) -> Iterator[Machine]:
     """A running machine that boots from the network, again after every reset.
 
-    What it says goes to `console`.  `memory` is in MiB; `disks` are raw images by name, for
+    What it says goes to `console`.  `disks` are raw images by name, for
     attach() to plug in.
     """
     monitor, serial = f"/run/{name}.monitor", f"/run/{name}.serial"
     argv: list[Word] = [
-        "qemu-system-x86_64", *acceleration.words, *firmware.words(lab.work / f"{name}.vars"),
-        "-m", str(memory), "-nodefaults", "-display", "none", "-boot", "n",
+        "qemu-system-x86_64",
+        *acceleration.words(shape.processor, shape.processors),
+        *firmware.words(lab.work / f"{name}.vars"),
+        "-m", str(shape.memory), "-nodefaults", "-display", "none", "-boot", "n",
         "-uuid", str(uuid.uuid5(UUIDS, name)), "-device", "virtio-rng-pci",
         # Whoever connects to the socket sees the console too, and may type.
         "-chardev", f"socket,id=console,path={serial},server=on,wait=off,logfile=/dev/stdout",

@@ -12,7 +12,7 @@ from pathlib import Path
 from imagebuilder.boot.acceleration import Acceleration
 from imagebuilder.boot.console import Console, Tail
 from imagebuilder.boot.engine import AskedEngine
-from imagebuilder.boot.machine import MEMORY_MIB, Firmware, Machine, netbooting
+from imagebuilder.boot.machine import PLAIN, Firmware, Machine, Shape, netbooting
 from imagebuilder.boot.server import BootServer, Guest
 from imagebuilder.boot.verdict import PATIENCE, give_verdict
 from imagebuilder.boot.watch import Watch
@@ -55,7 +55,7 @@ class Setting:
     timeout: float = 0.0
     models: Path | None = None
     engines: tuple[AskedEngine, ...] = ()
-    memory: int = MEMORY_MIB
+    shape: Shape = PLAIN
     stop: Callable[[], bool] = lambda: False
 
     @property
@@ -113,7 +113,7 @@ def switch_on(
         console = Console(setting.logs / log_name(run, f"console-{guest.name}"))
         machine = netbooting(
             boot_server.lab, guest.name, firmware, [guest.nic], setting.acceleration, console,
-            memory=setting.memory, disks=[(DISK, setting.models)] if setting.models else [],
+            shape=setting.shape, disks=[(DISK, setting.models)] if setting.models else [],
         )  # fmt: skip
         watch = Watch(guest.nic.mac, {guest.address})
         runners.append(Runner(guest, stack.enter_context(machine), watch))

@@ -43,7 +43,6 @@ from imagebuilder.report.types import (
 from imagebuilder.ui import format_count
 
 DOWN_SECONDS = 30.0  # until a node that was told to reboot does, under KVM
-INFERENCE_SECONDS = 60.0  # for an engine to start and answer, under KVM
 DOWN = r"reboot: (Restarting system|machine restart)"
 
 
@@ -211,7 +210,7 @@ def compute(run: TrialRun, entered: Sequence[Login]) -> None:
     if not engines:
         return
     first = run.runners[0]
-    timeout = INFERENCE_SECONDS * run.setting.acceleration.factor
+    factor = run.setting.acceleration.factor
     nodes = [
         EngineNode(runner.guest.name, runner.guest.address, enter)
         for runner, enter in zip(run.runners, entered, strict=True)
@@ -221,15 +220,13 @@ def compute(run: TrialRun, entered: Sequence[Login]) -> None:
             for engine in engines:
                 prepare(nodes[0], engine)
             first.machine.attach(DISK)
-            found = [infer(nodes[0], engine, timeout=timeout) for engine in engines]
+            found = [infer(nodes[0], engine, factor) for engine in engines]
             run.inference = least_of(found)
             step.remark(f"on {run.inference.used}")
         check(run, first, entered[0], checks_with_disk(engines), " with the models disk")
         if len(nodes) > 1:
             with run.setting.ui.step("Computing over two nodes"):
-                found = [
-                    infer_over(nodes[0], nodes[1], engine, timeout=timeout) for engine in engines
-                ]
+                found = [infer_over(nodes[0], nodes[1], engine, factor) for engine in engines]
                 run.inference = least_of(found)
     except WorkError as error:
         raise FailedError(failure(run, first, Stage.INFERENCE, error)) from error

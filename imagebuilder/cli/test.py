@@ -35,6 +35,26 @@ SelectOption = Annotated[
         help="Run only checks that match (pytest -k); does not count for promotion.",
     ),
 ]
+SecondsOption = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        help="Limit from power-on to ssh, in seconds. [default: 200 with KVM, 600 emulated]",
+    ),
+]
+MemoryOption = Annotated[
+    int, typer.Option(min=0, metavar="MIB", help="Memory of a machine. [default: as needed]")
+]
+ProcessorsOption = Annotated[
+    int, typer.Option(min=0, help="Processors of a machine. [default: 2 with KVM, 1 emulated]")
+]
+ProcessorOption = Annotated[
+    str,
+    typer.Option(
+        metavar="LEVEL",
+        help="Processor to emulate without KVM: x86-64-v2, x86-64-v3. [default: as needed]",
+    ),
+]
 
 
 def test(
@@ -51,13 +71,10 @@ def test(
     keep: Annotated[
         bool, typer.Option("--keep", help="Keep the machines running until Ctrl-C.")
     ] = False,
-    timeout: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            help="Limit from power-on to ssh, in seconds. [default: 200 with KVM, 600 emulated]",
-        ),
-    ] = 0.0,
+    timeout: SecondsOption = 0.0,
+    memory: MemoryOption = 0,
+    cpus: ProcessorsOption = 0,
+    cpu: ProcessorOption = "",
     html: HtmlOption = None,
     junit: JunitOption = None,
     tree: TreeOption = DEFAULT_TREE,
@@ -76,7 +93,7 @@ def test(
     from imagebuilder.tree import ReleaseName as PublishedName
 
     given: Context = context.obj
-    options = GateOptions(firmware, root, nodes, select, timeout)
+    options = GateOptions(firmware, root, nodes, select, timeout, memory, cpus, cpu)
 
     def wait(boot_server: BootServer, machines: Sequence[Machine]) -> None:
         if keep:

@@ -189,13 +189,14 @@ def ask_pip(
 ) -> Iterator[Item]:
     """Run pip without installing anything and read its report."""
     asked, report = scratch / "requirements.txt", scratch / "report.json"
-    asked.write_text("".join(f"{line}\n" for line in options))
-    with asked.open("a") as stream:
-        stream.writelines(entry.hashed if hashed else f"{entry.pinned}\n" for entry in entries)
-    done = run_pip(
-        "install", "--dry-run", "--ignore-installed", *python.options,
-        *(("--require-hashes",) if hashed else ()),
-        "--target", scratch / "target", "--report", report, "--requirement", asked,
+    lines = [entry.hashed.rstrip() if hashed else entry.pinned for entry in entries]
+    done = first_done(
+        asked, options, lines,
+        lambda: run_pip(
+            "install", "--dry-run", "--ignore-installed", *python.options,
+            *(("--require-hashes",) if hashed else ()),
+            "--target", scratch / "target", "--report", report, "--requirement", asked,
+        ),
     )  # fmt: skip
     if done.status != 0:
         match = NO_WHEEL.search(done.stderr)
@@ -203,6 +204,19 @@ def ask_pip(
         raise pip_error(done, f"python environment {env.path}", python, others)
     for entry in cast(list[dict[str, Json]], read_object(report, whole=True)["install"]):
         yield read_item(entry)
+
+
+def first_done(
+    asked: Path, options: Sequence[str], lines: Sequence[str], pip: Callable[[], Completed]
+) -> Completed:
+    """What `pip` says; a file's extra indexes are asked only where the host's are not enough."""
+    extra = all(option.startswith("--extra-index-url") for option in options)
+    for tried in dict.fromkeys([() if extra else tuple(options), tuple(options)]):
+        asked.write_text("".join(f"{line}\n" for line in (*tried, *lines)))
+        done = pip()
+        if done.status == 0:
+            break
+    return done
 
 
 def pythons_with(wanted: str, scratch: Path, options: Sequence[str], python: Python) -> list[str]:
@@ -301,11 +315,13 @@ def download(
             if not missing:
                 return
             lines = [f"{each.name}=={each.version} --hash=sha256:{each.sha256}" for each in missing]
-            asked.write_text("".join(f"{line}\n" for line in (*options, *lines)))
-            done = run_pip(
-                "download", "--require-hashes", *python.options, "--log", room / LOG,
-                "--dest", folder, "--requirement", asked,
-                env={"TMPDIR": os.fspath(room)}, ask=pace.ask,
+            done = first_done(
+                asked, options, lines,
+                lambda: run_pip(
+                    "download", "--require-hashes", *python.options, "--log", room / LOG,
+                    "--dest", folder, "--requirement", asked,
+                    env={"TMPDIR": os.fspath(room)}, ask=pace.ask,
+                ),
             )  # fmt: skip
         except SlowError as error:
             raise HostError(
@@ -375,12 +391,10 @@ def download_error(done: Completed, where: str) -> ImagebuilderError:
 
 
 def unreachable(words: str, where: str) -> HostError:
-    """The error for an index that does not answer."""
     return HostError(f"the package index is not reachable\n    {words}", where=where, hint=LOOK)
 
 
 def errors_of(done: Completed) -> str:
-    """The last lines pip said."""
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
     lines = [line for line in lines if line.startswith("ERROR:")] or lines
     return "\n    ".join(lines[-8:])

@@ -73,6 +73,14 @@ class EngineBootModel(Model):
     )
     model: TinyModelModel = Field(description="The model that it computes with.")
     together: bool = Field(default=False, description="It can compute over two nodes.")
+    memory: int = Field(default=0, ge=0, description="MiB of memory that a machine needs for it.")
+    processor: Literal["x86-64-v2", "x86-64-v3", "x86-64-v4"] = Field(
+        default="x86-64-v2",
+        description="The processor that its code is made for, by the levels of the x86-64 psABI.",
+    )
+    seconds: float = Field(
+        default=60.0, gt=0, description="How long it may take to start and answer on a real node."
+    )
 
 
 class SettingModel(Model):

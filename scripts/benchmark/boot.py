@@ -16,7 +16,7 @@ from pathlib import Path
 from imagebuilder.boot.acceleration import Acceleration
 from imagebuilder.boot.gate import check_host, choose_acceleration, memory_for, read_facts
 from imagebuilder.boot.login import login
-from imagebuilder.boot.machine import Firmware
+from imagebuilder.boot.machine import Firmware, Shape
 from imagebuilder.boot.server import BootServer, boot_server
 from imagebuilder.boot.start import FailedError, Setting, TrialRun, boot, switch_on
 from imagebuilder.errors import ImagebuilderError, WorkError
@@ -139,7 +139,7 @@ class Boots:
         setting = Setting(
             self.release, (), read_facts(self.tree, self.release),
             replace(self.acceleration, factor=factor), logs, self.bed.ui,
-            memory=memory_for(self.tree, self.release, root),
+            shape=Shape(memory_for(self.tree, self.release, root)),
         )  # fmt: skip
         cmdline = self.acceleration.cmdline
         try:

@@ -54,7 +54,7 @@ def machine(
     It ends by itself when the node powers off, and instead of rebooting.
     """
     argv: list[Word] = [
-        "qemu-system-x86_64", *ACCELERATION.words, "-m", str(MEMORY_MIB), "-nodefaults",
+        "qemu-system-x86_64", *ACCELERATION.words(), "-m", str(MEMORY_MIB), "-nodefaults",
         "-display", "none", "-serial", "stdio", "-device", "virtio-rng-pci", "-uuid", UUID,
         "-no-reboot", *nic_words(Firmware.UEFI, nics(MACS)),
         "-kernel", kernel, "-initrd", initrd, "-append", " ".join(("console=ttyS0", *cmdline)),

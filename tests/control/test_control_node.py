@@ -12,7 +12,7 @@ from pathlib import Path
 
 from imagebuilder.boot.console import Console
 from imagebuilder.boot.login import Login, login
-from imagebuilder.boot.machine import Firmware, Machine, Nic
+from imagebuilder.boot.machine import Firmware, Machine, Nic, Shape
 from imagebuilder.boot.machine import netbooting as switched_on
 from imagebuilder.errors import WorkError
 from tests.boot.machine import ACCELERATION
@@ -144,7 +144,7 @@ def nodes(
         machines = {
             name: stack.enter_context(
                 switched_on(room, name, firmware, [Nic(tap, mac)], ACCELERATION,
-                            Console(room.work / f"{name}.console"), memory=NODE_MIB)
+                            Console(room.work / f"{name}.console"), shape=Shape(NODE_MIB))
             )
             for tap, (name, (firmware, mac, _)) in zip(NODE_TAPS, NODES.items(), strict=True)
         }  # fmt: skip

@@ -145,7 +145,7 @@ def control_node(room: Lab, disk: Disk) -> Iterator[Nuc]:
         )
     ]  # fmt: skip
     argv: list[Word] = [
-        "qemu-system-x86_64", *ACCELERATION.words, "-machine", "q35", "-m", str(MEMORY_MIB),
+        "qemu-system-x86_64", *ACCELERATION.words(), "-machine", "q35", "-m", str(MEMORY_MIB),
         "-nodefaults", "-display", "none", "-serial", "stdio", "-device", "virtio-rng-pci",
         "-drive", f"if=virtio,format=raw,cache=unsafe,file={image}", *cards,
         "-kernel", disk.kernel, "-initrd", disk.initrd,

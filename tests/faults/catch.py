@@ -12,7 +12,7 @@ from pathlib import Path
 
 from imagebuilder.boot.acceleration import Acceleration
 from imagebuilder.boot.gate import memory_for, read_facts
-from imagebuilder.boot.machine import Firmware
+from imagebuilder.boot.machine import Firmware, Shape
 from imagebuilder.boot.server import BootServer, boot_server
 from imagebuilder.boot.start import FailedError, Setting, TrialRun, boot, switch_on
 from imagebuilder.boot.trial import check, go_down, log_in
@@ -152,7 +152,7 @@ def catch_boot(fault: Fault, site: Site, acceleration: Acceleration, work: Path)
         moment = Moment(plan.at, spoil, room)
         setting = Setting(
             site.release, files, facts, acceleration, logs, Ui(told, verbose=True), plan.select,
-            memory=plan.memory or memory_for(site.tree, site.release, plan.root), stop=moment,
+            shape=Shape(plan.memory or memory_for(site.tree, site.release, plan.root)), stop=moment,
         )  # fmt: skip
         if spoil and not plan.at:
             spoil(room)

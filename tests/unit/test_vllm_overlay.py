@@ -63,7 +63,9 @@ def test_requirements_are_exact_for_their_python(variant: str, wanted: dict[str,
     found = load_requirements(path, PYTHONS[variant].markers)
     versions = {entry.name: entry.version for entry in found.entries}
     assert wanted.items() <= versions.items()
-    assert found.options == ()
+    # Whoever has no torch for the processor in their own index still finds it.
+    extra = {"cpu": ("--extra-index-url https://download.pytorch.org/whl/cpu",), "cuda": ()}
+    assert found.options == extra[variant]
     # A wheel of these for CUDA beside a torch for the processor keeps vLLM from starting.
     assert ("torchvision" in versions) == (variant == "cuda")
 
@@ -112,7 +114,8 @@ def launch(folder: Path, *words: str, filesystem: str = "ext2/ext3", **given: st
     """Run the launcher with stat, ip and Python that only say what they were told."""
     programs = {
         "stat": f"echo {filesystem}",
-        "python": 'echo "$@"; echo "at ${VLLM_HOST_IP:-} on ${NCCL_SOCKET_IFNAME:-}"',
+        "python": 'echo "$@"; echo "at ${VLLM_HOST_IP:-} on ${NCCL_SOCKET_IFNAME:-}"\n'
+        '[ -z "${VLLM_CPU_KVCACHE_SPACE:-}" ] || echo "with $VLLM_CPU_KVCACHE_SPACE GiB"',
         "ip": 'case "$*" in *route*) echo "10.0.0.1 dev eth1 src 10.0.0.2 uid 0";; '
         '*10.0.0.2) echo "3: eth1    inet 10.0.0.2/24 brd 10.0.0.255";; esac',
     }
@@ -120,7 +123,8 @@ def launch(folder: Path, *words: str, filesystem: str = "ext2/ext3", **given: st
         (folder / name).write_text(f"#!/bin/sh\n{body}\n")
         (folder / name).chmod(0o755)
     script = folder / "serve"
-    script.write_text(LAUNCHER.read_text().replace("/opt/vllm/bin/python", str(folder / "python")))
+    text = LAUNCHER.read_text().replace("/opt/vllm/bin/python", str(folder / "python"))
+    script.write_text(text.replace("/proc/meminfo", str(folder / "meminfo")))
     defaults = {"SERVE_MODEL": "/models/m", "SERVE_HOST": "127.0.0.1", "SERVE_PORT": "8000"}
     env = {**defaults, **given, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
     return run(["sh", script, *words], env=env, check=False)
@@ -147,6 +151,43 @@ def test_alone_it_serves_the_api(tmp_path: Path) -> None:
         "--attention-backend FLASH_ATTN --enforce-eager --seed 1",
         "at  on ",
     ]
+
+
+@pytest.mark.parametrize(
+    ("available", "set_by_hand", "expected"),
+    [
+        (4096, "", "1"),  # the smallest that vLLM takes
+        (40_000, "", "19"),  # half of what the model and Python leave
+        (40_000, "4", "4"),
+        (1500, "4", "4"),
+    ],
+)
+def test_a_model_on_the_processor_gets_memory_that_is_there(
+    available: int, set_by_hand: str, expected: str, tmp_path: Path
+) -> None:
+    said = launch(
+        tmp_path, SERVE_MODEL=make_weights(tmp_path, available), SERVE_PROCESSOR="1",
+        VLLM_CPU_KVCACHE_SPACE=set_by_hand,
+    )  # fmt: skip
+    assert said.stdout.splitlines()[-1] == f"with {expected} GiB"
+
+
+def test_a_model_that_does_not_fit_is_not_tried_again(tmp_path: Path) -> None:
+    model = make_weights(tmp_path, 2000)
+    said = launch(tmp_path, SERVE_MODEL=model, SERVE_PROCESSOR="1")
+    assert said.status == 78
+    assert "needs 2050 MiB of memory, and 2000 are free" in said.stderr
+    unit = (OVERLAY / "files/etc/systemd/system/vllm.service.j2").read_text()
+    assert "\nRestartPreventExitStatus=78\n" in unit
+
+
+def make_weights(folder: Path, available: int) -> str:
+    """The folder of a model of 2 MiB, on a node with so many MiB of free memory."""
+    (folder / "meminfo").write_text(f"MemTotal: 1 kB\nMemAvailable: {available << 10} kB\n")
+    model = folder / "model"
+    model.mkdir()
+    (model / "model.safetensors").write_bytes(bytes(2 << 20))
+    return str(model)
 
 
 NODES = {"SERVE_NODES": "2", "SERVE_HEAD_PORT": "29501", "SERVE_PARALLEL": "-pp 2"}

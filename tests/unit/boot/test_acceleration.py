@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.boot import acceleration
-from imagebuilder.boot.acceleration import probe
+from imagebuilder.boot.acceleration import Processor, probe
+from imagebuilder.errors import HostError
 
 
 @pytest.fixture
@@ -67,3 +68,19 @@ def test_without_a_device_nothing_is_started(
     found = probe(tmp_path / "vmlinuz", tmp_path)
     assert (found.kind, found.why) == ("tcg", f"there is no {tmp_path}/absent")
     assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize(
+    ("processor", "processors", "words"),
+    [
+        (Processor.V2, 0, ["-accel", "tcg", "-cpu", "Nehalem,+rdrand", "-smp", "1"]),
+        (Processor.V3, 3, ["-accel", "tcg", "-cpu", "max,-la57", "-smp", "3"]),
+    ],
+)
+def test_a_processor_is_emulated(processor: Processor, processors: int, words: list[str]) -> None:
+    assert acceleration.emulated("no KVM").words(processor, processors) == words
+
+
+def test_a_processor_that_cannot_be_emulated_is_refused() -> None:
+    with pytest.raises(HostError, match=r"no KVM: QEMU emulates no x86-64-v4\n  hint: .* with KVM"):
+        acceleration.emulated("no KVM").words(Processor.V4)

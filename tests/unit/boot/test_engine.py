@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.boot.acceleration import Processor
 from imagebuilder.boot.disk import make_models_disk
 from imagebuilder.boot.engine import (
     AskedEngine,
@@ -21,7 +22,14 @@ from imagebuilder.boot.engine import (
     infer_over,
     prepare,
 )
-from imagebuilder.boot.gate import make_disk, make_tiny_model
+from imagebuilder.boot.gate import (
+    GateOptions,
+    make_disk,
+    make_tiny_model,
+    shape_for,
+    unasked_engine,
+)
+from imagebuilder.boot.machine import Shape
 from imagebuilder.digest import digest_of
 from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Finding
@@ -30,6 +38,7 @@ from imagebuilder.process import Completed, run
 from imagebuilder.proof.fallback.prove import prove_fallback
 from imagebuilder.recipe.engines import engines_of, load_engines
 from imagebuilder.recipe.types import Recipe
+from imagebuilder.report.types import Outcome
 from imagebuilder.tree import ReleaseName, Tree
 from tests.unit.probes import server
 from tests.unit.proof.trees import Content, Program, Sandbox, facts, faults, make_tree
@@ -257,7 +266,7 @@ def test_it_answers(asked: AskedEngine, here: Here) -> None:
         here.env = {"WHISPER_PORT": str(port)}
         node = EngineNode("gate-1", "10.77.0.11", here)
         prepare(node, asked)
-        found = infer(node, asked, timeout=60)
+        found = infer(node, asked, 1)
     assert (found.completion, found.tokens, found.over) == ("two words", 2, ("gate-1",))
     assert (found.expected, found.used, found.degraded, found.refused) == (
         "vulkan", "cpu", True, True
@@ -268,7 +277,7 @@ def test_it_says_why_it_does_not_answer(asked: AskedEngine, here: Here) -> None:
     with server({}) as port:
         here.env = {"WHISPER_PORT": str(port)}
         with pytest.raises(InferenceError) as caught:
-            infer(EngineNode("gate-1", "", here), asked, timeout=60)
+            infer(EngineNode("gate-1", "", here), asked, 1)
     assert str(caught.value) == (
         "gate-1: it was answered with 404\n    no model\n  hint: see its journal"
     )
@@ -282,20 +291,20 @@ def test_a_node_that_is_lost_is_told(asked: AskedEngine) -> None:
         return Completed(255, "", "client_loop: send disconnect: Broken pipe")
 
     with pytest.raises(InferenceError, match=r"gate-1: the node was lost(.|\n)*Broken pipe"):
-        infer(EngineNode("gate-1", "", lost), asked, timeout=60)
+        infer(EngineNode("gate-1", "", lost), asked, 1)
 
 
 def test_a_program_that_says_nonsense_is_named(asked: AskedEngine, here: Here) -> None:
     with server({"/inference": {"text": 7}}) as port:
         here.env = {"WHISPER_PORT": str(port)}
         with pytest.raises(InferenceError, match=r"that asks whisper\.cpp: its answer is damaged"):
-            infer(EngineNode("gate-1", "", here), asked, timeout=60)
+            infer(EngineNode("gate-1", "", here), asked, 1)
 
 
 def test_it_does_not_compute_over_two_nodes(asked: AskedEngine, here: Here) -> None:
     nodes = (EngineNode("gate-1", "", here), EngineNode("gate-2", "", here))
     with pytest.raises(InferenceError, match=r"gate-1: whisper\.cpp cannot compute over two nodes"):
-        infer_over(*nodes, asked, timeout=60)
+        infer_over(*nodes, asked, 1)
 
 
 def test_an_engine_that_lends_is_given_it_back(project: Project, here: Here) -> None:
@@ -313,7 +322,7 @@ def test_an_engine_that_lends_is_given_it_back(project: Project, here: Here) -> 
     here.env = {"LOG": str(log)}
     nodes = (EngineNode("gate-1", "10.77.0.11", here), EngineNode("gate-2", "10.77.0.12", here))
     with pytest.raises(InferenceError, match="gate-1: no"):
-        infer_over(*nodes, AskedEngine(kind, kind.model.boot), timeout=60)
+        infer_over(*nodes, AskedEngine(kind, kind.model.boot), 1)
     lent = json.dumps({"port": 5})
     assert log.read_text().splitlines() == [
         "lend 60", f"ask 60 10.77.0.12 {lent}", f"take-back {lent}",
@@ -361,3 +370,27 @@ def test_the_disk_has_the_model_for_everybody(tmp_path: Path) -> None:
     assert out.read_bytes() == model.read_bytes()
     run(["e2fsck", "-fn", disk])
     assert run(["e2label", disk]).stdout.strip() == "weights"
+
+
+def test_machines_have_what_the_engine_needs(asked: AskedEngine, tmp_path: Path) -> None:
+    needs = {"memory": 6144, "processor": "x86-64-v3"}
+    needy = AskedEngine(asked.kind, asked.boot.model_copy(update=needs))
+
+    def shape(engine: AskedEngine, options: GateOptions) -> Shape:
+        return shape_for(Tree(tmp_path), ReleaseName("p", "1"), (engine,), "nfs", options)
+
+    assert shape(asked, GateOptions()) == Shape(2048, 0, Processor.V2)
+    assert shape(needy, GateOptions()) == Shape(6144, 0, Processor.V3)
+    own = GateOptions(memory=9000, processors=4, processor="x86-64-v2")
+    assert shape(needy, own) == Shape(9000, 4, Processor.V2)
+    with pytest.raises(InputError, match="--cpu 486: is none of x86-64-v2, x86-64-v3, x86-64-v4"):
+        shape(needy, GateOptions(processor="486"))
+
+
+def test_an_engine_that_nobody_can_ask_is_told(project: Project) -> None:
+    overlay = project.root / "overlays/whisper-cpp/overlay.yaml"
+    overlay.write_text(OVERLAY.partition("  boot:\n")[0])
+    [kind] = load_engines({"whisper-cpp": overlay.parent}, ("whisper-cpp",)).values()
+    check = unasked_engine(kind)
+    assert (check.title, check.outcome) == ("whisper-cpp: the engine answers", Outcome.SKIPPED)
+    assert "whisper-cpp/overlay.yaml has no `engine: boot:`" in check.message
