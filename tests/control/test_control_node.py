@@ -18,7 +18,7 @@ from imagebuilder.errors import WorkError
 from tests.boot.machine import ACCELERATION
 from tests.control.disk import PYTHON
 from tests.control.installed import Installed
-from tests.control.inventory import inventory
+from tests.control.inventory import await_inventory, inventory
 from tests.control.page import BUILDER, Page
 from tests.control.world import NODE_TAPS, SERVER, Builder, Nuc, control_node, wires
 from tests.workshop import CHECKOUT, Workshop
@@ -69,7 +69,7 @@ def test_what_serve_installs_can_be_removed(
         start_serving(page, nuc)
         look_healthy(nuc)
         type_blocks(page, "Stop serving", builder, nuc)
-        assert inventory(nuc) == before
+        assert await_inventory(nuc, before) == []
 
 
 def test_page_makes_a_release(released: Workshop) -> None:
@@ -93,7 +93,7 @@ def test_page_serves_nodes_for_real(
             figures["node1_ssh_after"] = boot_again(builder, nuc, machines["node1"])
             figures["update"] = update(page, builder, nuc)
         type_blocks(page, "Stop serving", builder, nuc)
-        assert inventory(nuc) == before
+        assert await_inventory(nuc, before) == []
         assert nuc.type("ls /srv/netboot/http/releases/minimal").stdout.split()
     assert page.untyped == set()
     (kept / "figures.json").write_text(json.dumps(figures, indent=2))
