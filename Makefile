@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 SHARED := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help image test test-all check lint style types contract shellcheck unit integration boot \
-	control-node smoke faults inject bench fuzz venv clean host host-dev host-tests profile bytecode
+	control-node smoke faults inject tried bench fuzz venv clean host host-dev host-tests profile bytecode
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -74,6 +74,10 @@ inject: host-tests $(STAMP) bytecode ## Spoil every change of the file system, o
 
 fuzz: $(STAMP) ## Mutate every kind of file 20,000 times: make fuzz OPTIONS='--seed 2'
 	@$(BIN)/python -m tests.fuzz $(OPTIONS)
+
+# Each boots with UEFI and BIOS; PROFILES="minimal.debian-bookworm generic" tries some alone.
+tried: host-tests $(STAMP) bytecode ## Build and boot every shipped profile; the table in docs/bases.md (hours)
+	@$(AS_ROOT) scripts/tried $(if $(PROFILES),$(PROFILES),$(patsubst recipes/%.yaml,%,$(wildcard recipes/*.yaml)))
 
 bench: host $(STAMP) ## Measure, beside other tools: JSON and a page in build/bench
 	@scripts/host-setup --quiet --boot

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When and how each shipped profile was built, proved and booted: the table in docs/bases.md."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from imagebuilder.decode import decode_box, parse_object
+from imagebuilder.errors import InputError
+from imagebuilder.process import Completed, run
+from imagebuilder.report.types import Report
+from imagebuilder.report.words import headline
+
+RECORD, PAGE = "docs/tried.json", "docs/bases.md"
+BEGIN, END = "<!-- written by scripts/tried -->\n", "<!-- end of what scripts/tried writes -->\n"
+FIRMWARES = ("uefi", "bios")
+NEVER = "never"
+HEADERS = ("profile", "base", "built and proved", *map(str.upper, FIRMWARES), "engine", "date")
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What came of a profile; a text is a result in words, "" where it did not come so far."""
+
+    date: str
+    built: str
+    boots: Mapping[str, str]
+    engine: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return self.built == "yes" and all(said.startswith("PASS") for said in self.boots.values())
+
+
+def main(profiles: Sequence[str], checkout: Path) -> int:
+    """Try profiles, and write the page; the exit status."""
+    shipped = {path.stem: path for path in sorted((checkout / "recipes").glob("*.yaml"))}
+    bases = {path.stem for path in (checkout / "recipes/bases").glob("*.yaml")}
+    for profile in profiles:
+        name, _, base = profile.partition(".")
+        if name not in shipped or (base and base not in bases):
+            print(f"tried: {profile}: no such profile or base is shipped")
+            return 2
+    results = read_record(checkout)
+    for profile in profiles:
+        results[profile] = try_profile(profile, checkout)
+        write(checkout, results)
+    write(checkout, results)
+    return 0 if all(results[profile].passed for profile in profiles) else 1
+
+
+def try_profile(profile: str, checkout: Path) -> Tried:
+    """Build a profile with its proof, and boot it with each firmware."""
+    date = f"{datetime.now(UTC):%Y-%m-%d}"
+    built = call(checkout, ".venv/bin/imagebuilder", "build", profile)
+    if built.status:
+        return Tried(date, f"no: {reason(built)}", {})
+    boots, engine = {}, ""
+    for firmware in FIRMWARES:
+        done = call(checkout, "scripts/smoke", profile, "--firmware", firmware, "--json")
+        try:
+            said = "{" + done.stdout.partition("\n{")[2]  # after the lines of publish
+            report = decode_box(Report, parse_object(said, "report"), "report")
+        except InputError:
+            boots[firmware] = f"no test: {reason(done)}"
+            continue
+        boots[firmware] = "PASS" if report.passed else headline(report)
+        engine = engine_of(report) or engine
+    return Tried(date, "yes", boots, engine)
+
+
+def engine_of(report: Report) -> str:
+    """What the engine computed on; "" for a profile without one."""
+    found = [trial.inference for trial in report.trials if trial.inference]
+    if not found:
+        return ""
+    less = found[0].expected if found[0].degraded else ""
+    return found[0].used + (f", is for {less}" if less else "")
+
+
+def call(checkout: Path, *words: str) -> Completed:
+    """Run a command, however it ends; what it says of its progress is shown afterwards."""
+    print(f"$ {' '.join(words)}", flush=True)
+    # The person's own state, home and mirrors.
+    done = run(words, env=dict(os.environ), cwd=checkout, check=False)
+    print(done.stderr, flush=True)
+    return done
+
+
+def reason(done: Completed) -> str:
+    """The first error that a command printed."""
+    lines = done.stderr.splitlines()
+    return next((line for line in lines if line.startswith("error:")), f"exit {done.status}")
+
+
+def read_record(checkout: Path) -> dict[str, Tried]:
+    path = checkout / RECORD
+    found = parse_object(path.read_text(), RECORD) if path.exists() else {}
+    return {profile: decode_box(Tried, value, RECORD) for profile, value in found.items()}
+
+
+def write(checkout: Path, results: Mapping[str, Tried]) -> None:
+    """Write the record, and the table into the page."""
+    record = {profile: asdict(result) for profile, result in sorted(results.items())}
+    (checkout / RECORD).write_text(json.dumps(record, indent=2) + "\n")
+    page = (checkout / PAGE).read_text()
+    before, after = page.partition(BEGIN)[0], page.partition(END)[2]
+    text = before + BEGIN + render(results, checkout) + END + after
+    (checkout / PAGE).write_text(text)
+
+
+def render(results: Mapping[str, Tried], checkout: Path) -> str:
+    """The table: every shipped profile, and the ones on other bases that were tried."""
+    shipped = sorted(path.stem for path in (checkout / "recipes").glob("*.yaml"))
+    rows = [HEADERS, ("---",) * len(HEADERS), *rows_of(sorted({*shipped, *results}), results)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def rows_of(profiles: Sequence[str], results: Mapping[str, Tried]) -> Iterator[tuple[str, ...]]:
+    for profile in profiles:
+        name, _, base = profile.partition(".")
+        found = results.get(profile)
+        boots = [(found.boots.get(firmware) if found else "") or NEVER for firmware in FIRMWARES]
+        engine = (found.engine if found else "") or "-"
+        built, date = (found.built, found.date) if found else (NEVER, "-")
+        yield f"`{name}`", f"`{base}`" if base else "its own", built, *boots, engine, date
