@@ -39,6 +39,7 @@ class Model(BaseModel):
     model_config = ConfigDict(
         extra="forbid",
         strict=True,
+        defer_build=True,  # a command needs few of them
         frozen=True,
         alias_generator=lambda name: name.replace("_", "-"),
     )
