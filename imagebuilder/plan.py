@@ -24,6 +24,7 @@ from imagebuilder.lock.types import Lock, LockedPackage
 from imagebuilder.playbook.step import playbook_steps
 from imagebuilder.reasons import LayerRecord, differences
 from imagebuilder.recipe.expectations import plain
+from imagebuilder.recipe.promises import promises_of
 from imagebuilder.recipe.types import Base, Overlay, Recipe, TreeFile
 from imagebuilder.steps.bootstrap import BootstrapStep
 from imagebuilder.steps.build import BuildStep
@@ -229,6 +230,7 @@ def finalise_step(recipe: Recipe, lock: Lock) -> FinaliseStep:
         listens=recipe.listens,
         grants=grants_of(recipe),
         expects=expects_of(recipe),
+        promises=promises_of(recipe),
         epoch=lock.epoch,
     )
 

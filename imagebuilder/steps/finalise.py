@@ -15,7 +15,7 @@ from imagebuilder.steps import clean
 from imagebuilder.steps.step import Step
 from imagebuilder.workspace import Workspace
 
-VERSION = 1
+VERSION = 2
 
 # systemd "Safely Building Images", virt-sysprep's operations, and what GPU nodes add to them.
 IDENTITY = (
@@ -30,8 +30,9 @@ IDENTITY = (
     "/loader/random-seed", "/boot/efi/loader/random-seed",
 )  # fmt: skip
 
-# Arguments: image id, image version.  The link of /etc/resolv.conf is the resolver's
-# business when the root has one; a copy of a builder's file is nobody's.
+# Arguments: image id, image version, what nodes with the image are to have as JSON.  The link of
+# /etc/resolv.conf is the resolver's business when the root has one; a copy of a builder's file is
+# nobody's.
 FINALISE = """\
 : > /etc/machine-id
 [ -L /etc/resolv.conf ] || rm -f /etc/resolv.conf
@@ -39,6 +40,8 @@ file=/usr/lib/os-release
 [ -f "$file" ] || file=/etc/os-release
 sed -i '/^IMAGE_ID=/d; /^IMAGE_VERSION=/d' "$file"
 printf 'IMAGE_ID=%s\\nIMAGE_VERSION=%s\\n' "$1" "$2" >> "$file"
+mkdir -p /usr/lib/imagebuilder
+printf '%s\\n' "$3" > /usr/lib/imagebuilder/promises.json
 # Nothing is newer than these: no ldconfig, hwdb or catalogue run at each boot
 # (systemd.unit(5), ConditionNeedsUpdate=).
 touch /etc/.updated /var/.updated
@@ -50,7 +53,8 @@ class FinaliseStep(Step):
     """The last layer.  `packages` is what must be installed: identity to version.
 
     The command line, the ports, `grants` (with the secrets that are meant) and what the image is
-    judged by are not written into the root, but a part of what IMAGE_VERSION names.
+    judged by are not written into the root, but a part of what IMAGE_VERSION names.  `promises` is
+    written into it, for the health checks of a node.
     """
 
     profile: str
@@ -59,6 +63,7 @@ class FinaliseStep(Step):
     listens: tuple[str, ...]
     grants: Mapping[str, Json]
     expects: Mapping[str, Json]
+    promises: Mapping[str, Json]
     version: str = ""
     title: ClassVar[str] = "finalise"
     reports: ClassVar[str] = "installed"
@@ -71,12 +76,14 @@ class FinaliseStep(Step):
             "listens": list(self.listens),
             **self.grants,
             "expects": self.expects,
+            "promises": self.promises,
             "epoch": self.epoch,
         }
 
     def apply(self, workspace: Workspace) -> None:
         script = render_finalise(workspace.family)
-        workspace.run(["sh", "-c", script, "sh", self.profile, self.version])
+        promises = json.dumps(self.promises)
+        workspace.run(["sh", "-c", script, "sh", self.profile, self.version, promises])
         installed = check_installed(workspace, self.packages)
         workspace.facts.write_text(json.dumps(installed))
 
