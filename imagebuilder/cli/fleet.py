@@ -13,6 +13,7 @@ import typer
 from imagebuilder.cli.context import Context, print_json, print_table, print_text
 from imagebuilder.cli.names import AsJson, TreeOption
 from imagebuilder.tree import DEFAULT_TREE
+from imagebuilder.untrusted import clean_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -114,7 +115,7 @@ def up(
     """
     from imagebuilder.fleet.verbs import power_up
 
-    crew = make_crew(context, tree, nodes)
+    crew = make_crew(context, tree, nodes, ["on"])
     finish(power_up(crew, timeout if wait else 0), json=json)
 
 
@@ -133,7 +134,7 @@ def down(
     """
     from imagebuilder.fleet.verbs import power_down
 
-    crew = make_crew(context, tree, nodes)
+    crew = make_crew(context, tree, nodes, ["off"] if force else [])
     confirm("shut down", crew.nodes, yes=yes)
     finish(power_down(crew, timeout, force=force), json=json)
 
@@ -153,7 +154,7 @@ def restart(
     """
     from imagebuilder.fleet.verbs import restart as restart_nodes
 
-    crew = make_crew(context, tree, nodes)
+    crew = make_crew(context, tree, nodes, ["off", "on"] if force else [])
     confirm("restart", crew.nodes, yes=yes)
     finish(restart_nodes(crew, timeout, force=force), json=json)
 
@@ -168,8 +169,13 @@ def open_nodes(tree: Path, words: Sequence[str]) -> tuple[Tree, tuple[Node, ...]
     return opened, select_nodes(words, load_nodes(opened))
 
 
-def make_crew(context: typer.Context, tree: Path, words: Sequence[str]) -> Crew:
-    """The nodes with their power drivers.  Raises InputError for everything that is missing."""
+def make_crew(
+    context: typer.Context, tree: Path, words: Sequence[str], needs: Sequence[str]
+) -> Crew:
+    """The nodes with their power drivers.  Raises InputError for everything that is missing.
+
+    `needs` is what will be asked of the power: `on`, `off`.
+    """
     from imagebuilder.fleet.power.choose import choose_drivers
     from imagebuilder.fleet.status import addresses_of, last_seen
     from imagebuilder.fleet.verbs import Crew
@@ -177,7 +183,7 @@ def make_crew(context: typer.Context, tree: Path, words: Sequence[str]) -> Crew:
     given: Context = context.obj
     opened, chosen = open_nodes(tree, words)
     places = addresses_of(chosen, {node.name: last_seen(opened, node) for node in chosen})
-    return Crew(opened, chosen, choose_drivers(chosen, places, os.environ), given.ui.note)
+    return Crew(opened, chosen, choose_drivers(chosen, places, os.environ, needs), given.ui.note)
 
 
 def split_command(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
@@ -224,4 +230,4 @@ def render_group(names: str, count: int, status: int | None, output: str) -> str
     """As clush -b prints it: a rule, the nodes and how many, what they said."""
     how = {0: "", None: ", time ran out"}.get(status, f", exit status {status}")
     rule = "-" * 15
-    return f"{rule}\n{names} ({count}{how})\n{rule}\n{output}".rstrip("\n")
+    return f"{rule}\n{names} ({count}{how})\n{rule}\n{clean_lines(output)}".rstrip("\n")

@@ -27,7 +27,7 @@ from imagebuilder.untrusted import fit
 
 SECONDS = 20.0
 MOST = 65_536  # characters of an answer
-FILE = "/run/imagebuilder/health.json"
+FILE = "/run/imagebuilder/health/verdict.json"
 # The boot that runs, how long it has been running, and what it says of itself.
 ASK = ("cat", "/proc/sys/kernel/random/boot_id", "/proc/uptime", FILE)
 # The node's timer elapses every 10 minutes; a check of everything may take some itself.

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from ClusterShell.NodeSet import NodeSet, NodeSetException
@@ -16,6 +17,9 @@ from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.recipe.validate import quote, suggest
 
 ALL, PROFILE = "all", "profile"
+MOST = 100_000  # names that a word may stand for
+BRACKETS = re.compile(r"\[([^\]]*)\]")
+RANGE = re.compile(r"(\d+)-(\d+)(?:/\d+)?")
 
 
 def select_nodes(words: Sequence[str], nodes: Nodes) -> tuple[Node, ...]:
@@ -23,6 +27,8 @@ def select_nodes(words: Sequence[str], nodes: Nodes) -> tuple[Node, ...]:
 
     Raises InputError with every name that is no node or group, and for a set without nodes.
     """
+    if faults := [Fault("", f"{quote(w)} names too many nodes") for w in words if is_huge(w)]:
+        raise InputError.of(faults)
     named = groups_of(nodes)
     profiles = profiles_of(nodes)
     faults = [fault for word in words for fault in unknown_groups(word, named, profiles)]
@@ -46,6 +52,17 @@ def select_nodes(words: Sequence[str], nodes: Nodes) -> tuple[Node, ...]:
         what = f"{' '.join(words)}: no node belongs to this set" if nodes.nodes else "no nodes yet"
         raise InputError(what, hint="imagebuilder nodes list shows nodes and groups")
     return found
+
+
+def is_huge(word: str) -> bool:
+    """Whether a word stands for more than MOST names, which ClusterShell would make in memory."""
+    many = 1
+    for inside in BRACKETS.findall(word):
+        ranges = [RANGE.fullmatch(part.strip()) for part in inside.split(",")]
+        if any(found and max(map(len, found.groups())) > 9 for found in ranges):
+            return True
+        many *= sum(int(found[2]) - int(found[1]) + 1 if found else 1 for found in ranges)
+    return many > MOST or len(word) > MOST
 
 
 def fold(names: Iterable[str]) -> str:

@@ -18,6 +18,7 @@ from imagebuilder.fleet.state import NodeState
 from imagebuilder.fleet.status import addresses_of, last_seen, observe
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import Tree
+from imagebuilder.untrusted import clean
 
 POLL = 2.0
 SSH_SECONDS = 30.0
@@ -170,7 +171,7 @@ def refusals(said: Mapping[str, Said]) -> dict[str, str]:
             continue
         if "closed by remote host" not in one.output:
             last = one.output.strip().splitlines() or [f"exit status {one.status}"]
-            found[name] = f"did not take the command: {last[-1]}"
+            found[name] = f"did not take the command: {clean(last[-1])}"
     return found
 
 
@@ -180,9 +181,33 @@ Seek = Callable[[Crew, Sequence[str]], Mapping[str, str]]
 def await_nodes(
     crew: Crew, names: Sequence[str], seconds: float, seek: Seek
 ) -> dict[str, NodeOutcome]:
-    """Ask again and again until `seek` has evidence of every node, at most for `seconds`."""
-    started = time.monotonic()
+    """Ask again and again until `seek` has evidence of every node, at most for `seconds`.
+
+    Whoever interrupts it hears who is missing, and why.
+    """
     found: dict[str, NodeOutcome] = {}
+    try:
+        seek_all(crew, names, seconds, seek, found)
+    except KeyboardInterrupt:
+        for outcome in find_late(crew, names, found).values():
+            crew.tell(f"{outcome.node}: not done: {outcome.words}")
+        raise
+    return found | find_late(crew, names, found)
+
+
+def find_late(
+    crew: Crew, names: Sequence[str], found: Mapping[str, NodeOutcome]
+) -> dict[str, NodeOutcome]:
+    """Those that are not in `found`, with how they are now."""
+    states = crew.states([name for name in names if name not in found])
+    return {name: missed(name, state.words) for name, state in states.items()}
+
+
+def seek_all(
+    crew: Crew, names: Sequence[str], seconds: float, seek: Seek, found: dict[str, NodeOutcome]
+) -> None:
+    """Fill `found` with the outcomes of nodes as there is evidence of them."""
+    started = time.monotonic()
     while waiting := [name for name in names if name not in found]:
         for name, words in seek(crew, waiting).items():
             took = f"{time.monotonic() - started:.0f} s"
@@ -191,9 +216,6 @@ def await_nodes(
         if len(found) == len(names) or time.monotonic() - started > seconds:
             break
         time.sleep(POLL)
-    states = crew.states([name for name in names if name not in found])
-    late = {name: missed(name, state.words) for name, state in states.items()}
-    return found | late
 
 
 def is_up(crew: Crew, names: Sequence[str]) -> dict[str, str]:

@@ -17,6 +17,8 @@ from imagebuilder.rootkind import RootKind
 # A version of an image: a time and a digest.
 Version = Annotated[str, StringConstraints(pattern=rules.IMAGE_VERSION.whole)]
 Console = Annotated[str, StringConstraints(pattern=rules.CONSOLE.whole)]
+Host = Annotated[str, StringConstraints(pattern=rules.HOST.whole)]
+Login = Annotated[str, StringConstraints(pattern=rules.ACCOUNT.whole)]
 Folder = Annotated[str, StringConstraints(pattern=rules.FOLDER.whole)]
 
 
@@ -26,9 +28,10 @@ class PowerModel(Model):
     driver: Literal["wol", "ipmi", "redfish", "powerman", "exec", "ssh"] | None = Field(
         default=None,
         description="`wol` wakes over the network and switches off over ssh; `ipmi` and `redfish` "
-        "use the BMC; `powerman` asks its server; `exec` runs programs; `ssh` only switches off.",
+        "use the BMC; `powerman` asks its server; `exec` runs programs; `ssh`, the default, only "
+        "restarts and switches off.",
     )
-    address: str | None = Field(
+    address: Host | None = Field(
         default=None, description="Host name, address or URL of the BMC or of powerman's server."
     )
     credentials: Name | None = Field(
@@ -72,7 +75,7 @@ class NodeDefaultsModel(Model):
         default=None,
         description="More names for sets of nodes (`@LABEL`); all levels are combined.",
     )
-    login: str | None = Field(
+    login: Login | None = Field(
         default=None, description="User for commands over ssh; `compute` by default."
     )
     power: PowerModel | None = Field(default=None, description="How it is switched on and off.")

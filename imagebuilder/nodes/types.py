@@ -15,12 +15,12 @@ LIVE = "live/"
 
 @dataclass(frozen=True)
 class Power:
-    """How a node is switched on and off; `driver` is empty if nobody says.
+    """How a node is switched on and off; `driver` is ssh, which cannot switch on, if nobody says.
 
     `on`, `off` and `state` are command lines of the driver `exec`.
     """
 
-    driver: str = ""
+    driver: str = "ssh"
     address: str = ""
     credentials: str = ""
     interface: str = ""

@@ -134,6 +134,11 @@ FOLDER = rule(
     r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,255}",
     'a relative path: use letters, digits, ".", "_", "-" and "/"',
 )
+# What a program or a configuration file takes as one word: no option, no second line.
+HOST = rule(
+    r"[A-Za-z0-9\[][A-Za-z0-9._:/%\[\]-]{0,254}",
+    'a host, HOST:PORT or a URL: use letters, digits, ".", "_", ":", "/", "%", "[", "]" and "-"',
+)
 MAIL = rule(r"[^\s<>,;:\"()@]+(@[^\s<>,;:\"()@]+)?", "a mail address")
 RELAY = rule(
     r"([A-Za-z0-9.-]+|\[[0-9A-Fa-f:.]+\])(:\d{1,5})?", "a mail server, as HOST or HOST:PORT"

@@ -92,7 +92,7 @@ class FakeNode:
         """The verdict of a run, as the control node reads it."""
         done = self.health(limit=limit)
         assert done.returncode == 0, done.stderr
-        text = (self.root / "run/imagebuilder/health.json").read_text()
+        text = (self.root / "run/imagebuilder/health/verdict.json").read_text()
         return HEALTH.decode(json.loads(text), "")
 
 
@@ -102,7 +102,7 @@ def node(tmp_path: Path) -> FakeNode:
     made.write("proc/sys/kernel/random/boot_id", f"{BOOT}\n")
     made.write("proc/uptime", "1000.00 900.00\n")
     made.write("etc/os-release", "ID=debian\nIMAGE_ID=gpu\nIMAGE_VERSION=1\n")
-    (tmp_path / "run/imagebuilder").mkdir(parents=True)
+    (tmp_path / "run/imagebuilder/health").mkdir(parents=True)
     made.promise()
     return made
 
@@ -298,7 +298,7 @@ def test_the_worst_verdict_counts_and_all_words_are_kept(node: FakeNode) -> None
         ("present", "pci"), ("alive", "log"), ("serves", "web"),
     ]  # fmt: skip
     assert (found.release, found.boot_id, found.uptime) == ("gpu@1", BOOT, 1000.0)
-    metrics = (node.root / "run/imagebuilder/health.prom").read_text()
+    metrics = (node.root / "run/imagebuilder/health/health.prom").read_text()
     assert 'imagebuilder_health{verdict="missing device"} 1\n' in metrics
     assert 'imagebuilder_health_check_ok{check="log"} 1\n' in metrics
 
@@ -365,8 +365,8 @@ def test_what_takes_the_device_from_others_runs_once_a_boot(node: FakeNode) -> N
 def test_history_is_bounded_and_damage_to_it_does_no_harm(node: FakeNode) -> None:
     node.probe("present-x", "echo fine")
     lines = json.dumps({"uptime": 1.0, "verdict": "ok", "words": "", "figures": {}}) + "\n"
-    history = node.write("run/imagebuilder/health.jsonl", lines * 500 + '{"half')
-    node.write("run/imagebuilder/health.json", "{")
+    history = node.write("run/imagebuilder/health/history.jsonl", lines * 500 + '{"half')
+    node.write("run/imagebuilder/health/verdict.json", "{")
     assert node.verdict().verdict is Verdict.OK
     assert len(history.read_text().splitlines()) == 200
 

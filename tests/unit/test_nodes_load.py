@@ -242,3 +242,32 @@ nodes:
     assert two.power == Power("exec", credentials="bmc", on=("plug", "on"))
     assert (one.labels, two.labels) == (("site",), ("rack1", "site"))
     assert (one.login, two.login) == ("root", "admin")
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        '    login: "root\\n  ProxyCommand touch /tmp/x"\n',
+        '    login: "-oProxyCommand=x"\n',
+        '    login: "a b"\n',
+        '    power: {driver: ipmi, address: "-Hother", credentials: bmc}\n',
+        '    power: {driver: powerman, address: "a b"}\n',
+        '    power: {driver: ipmi, address: "a\\nb", credentials: bmc}\n',
+    ],
+)
+def test_nothing_becomes_an_option_or_a_second_line(tree: Tree, more: str) -> None:
+    with pytest.raises(InputError):
+        load(tree, one_node(more))
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["10.0.0.9", "10.0.0.9:6230", "https://bmc-7.example:8443/redfish/v1", "[fe80::1%eth0]"],
+)
+def test_where_a_bmc_can_be(tree: Tree, address: str) -> None:
+    loaded = load(tree, one_node(f'    power: {{driver: redfish, address: "{address}"}}\n'))
+    assert loaded.nodes[0].power.address == address
+
+
+def test_a_node_is_switched_over_ssh_unless_its_power_says_otherwise(tree: Tree) -> None:
+    assert load(tree, one_node("")).nodes[0].power == Power("ssh")

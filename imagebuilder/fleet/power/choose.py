@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from imagebuilder.errors import Fault, InputError
@@ -20,14 +20,29 @@ from imagebuilder.nodes.types import Node
 from imagebuilder.recipe.positions import parse_document
 
 BMC = ("ipmi", "redfish")
+# What each driver can do.
+CAN = {
+    "wol": ("on",),
+    "ipmi": ("on", "off"),
+    "redfish": ("on", "off"),
+    "powerman": ("on", "off"),
+    "exec": ("on", "off"),
+    "ssh": (),
+}
 SYSTEM = Path("/etc/imagebuilder/credentials")
 
 
 def choose_drivers(
-    nodes: Sequence[Node], addresses: Mapping[str, str], env: Mapping[str, str]
+    nodes: Sequence[Node],
+    addresses: Mapping[str, str],
+    env: Mapping[str, str],
+    needs: Collection[str] = (),
 ) -> dict[str, PowerDriver]:
-    """The driver of each node.  Raises InputError with everything that is missing, of all nodes."""
-    faults = [fault for node in nodes for fault in missing(node)]
+    """The driver of each node.  Raises InputError with everything that is missing, of all nodes.
+
+    `needs` is what will be asked of them beside their state: `on`, `off`.
+    """
+    faults = [f for node in nodes for f in missing(node, addresses.get(node.name, ""), needs)]
     credentials: dict[str, Credentials] = {}
     for name in sorted({n.power.credentials for n in nodes if n.power.driver in BMC} - {""}):
         try:
@@ -41,14 +56,23 @@ def choose_drivers(
     }
 
 
-def missing(node: Node) -> Iterator[Fault]:
-    """What nodes.yaml does not say of a node's power."""
+def missing(node: Node, address: str, needs: Collection[str]) -> Iterator[Fault]:
+    """What nodes.yaml does not say of a node's power, or its driver cannot do."""
     power = node.power
-    if not power.driver:
-        hint = "set power: {driver: wol}, ipmi, redfish, powerman or exec, in nodes.yaml"
-        yield Fault(
-            node.name, "nobody said how it is switched on: `power: driver` is not set", hint
-        )
+    unable = [each for each in needs if each not in CAN.get(power.driver, ("on", "off"))]
+    if unable:
+        able = [name for name, what in CAN.items() if {*needs} <= {*what}]
+        what = f"cannot be switched {' and '.join(unable)} by `power: driver: {power.driver}`"
+        yield Fault(node.name, what, f"drivers that can: {', '.join(able)}")
+    elif power.driver == "exec":
+        for each in needs:
+            if not getattr(power, each):
+                what = f"`power: {each}` is not set, so the driver exec has no program to run"
+                hint = f"name a program: {each}: [/usr/local/bin/plug, {each}, '{{node}}']"
+                yield Fault(node.name, what, hint)
+    elif power.driver == "wol" and "on" in needs and not (power.interface or address):
+        what = "the driver wol needs `power: interface`, or `address` of the node"
+        yield Fault(node.name, what, "set one of them for the node, or boot it once by hand")
     elif power.driver in BMC:
         for key in ("address", "credentials"):
             if not getattr(power, key):

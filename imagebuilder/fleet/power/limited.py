@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from imagebuilder.fleet.power.protocol import SECONDS, PowerError
 from imagebuilder.process import check_tools, run
+from imagebuilder.untrusted import clean
 
 TIMED_OUT = 124  # timeout(1)
 LINES = 3
@@ -25,7 +26,8 @@ def run_limited(
     if done.status == TIMED_OUT:
         raise PowerError(f"{argv[0]} did not end within {SECONDS:g} s", where=node, hint=hint)
     if done.status != 0:
-        said = " / ".join((done.stderr or done.stdout).strip().splitlines()[-LINES:])
+        last = (done.stderr or done.stdout).strip().splitlines()[-LINES:]
+        said = " / ".join(map(clean, last))
         what = f"{argv[0]} failed: {said or f'exit status {done.status}'}"
         raise PowerError(what, where=node, hint=hint)
     return done.stdout

@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
+import json
+import time
+
 import pytest
 from testinfra.host import Host
 
 LIMITS = "/etc/security/limits.d/compute-node.conf"
 WAKE_ON_LAN = "/etc/systemd/network/90-wake-on-lan.link"
+PROMISES = "/usr/lib/imagebuilder/promises.json"
+HEALTH = "/run/imagebuilder/health/verdict.json"
+HEALTH_SECONDS = 300  # an emulated node takes most of it
 DEFAULT_LINK = "/usr/lib/systemd/network/99-default.link"
 
 
@@ -104,3 +110,26 @@ def test_cards_that_can_wake_the_node_will(host: Host) -> None:
         said = [line.strip() for line in host.run(f"sudo -n ethtool {card}").stdout.splitlines()]
         can = any(line.startswith("Supports Wake-on:") and "g" in line[17:] for line in said)
         assert not can or "Wake-on: g" in said
+
+
+@pytest.mark.static
+def test_health_checks_are_programs(host: Host) -> None:
+    assert host.check_output("find /usr/lib/imagebuilder -name 'health*' -type f ! -perm 755") == ""
+    assert "hardware" in json.loads(host.file(PROMISES).content_string)
+
+
+@pytest.mark.boot
+def test_the_node_says_how_it_is(host: Host) -> None:
+    end = time.monotonic() + HEALTH_SECONDS
+    while not host.file(HEALTH).exists and time.monotonic() < end:
+        time.sleep(5)
+    said = json.loads(host.file(HEALTH).content_string)
+    promised = {each["pci"] for each in json.loads(host.file(PROMISES).content_string)["hardware"]}
+    there = set(host.check_output("cut -f2 /proc/bus/pci/devices").split())
+    if not promised:
+        assert said["verdict"] == "ok", said
+    elif not promised & {f"{device[:4]}:{device[4:]}" for device in there}:
+        assert said["verdict"] == "missing device", said
+    else:
+        assert said["verdict"] != "missing device", said
+    assert host.run("systemctl is-failed imagebuilder-health.service").stdout.strip() != "failed"

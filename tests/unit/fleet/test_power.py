@@ -44,16 +44,49 @@ def credentials(folder: Path, text: str, mode: int = 0o600) -> dict[str, str]:
     return {"XDG_CONFIG_HOME": os.fspath(folder)}
 
 
-def test_everything_that_is_missing_is_said_before_anything_is_touched(tmp_path: Path) -> None:
-    nodes = [node("n1"), node("n2", driver="ipmi"), node("n3", driver="redfish", address="b3")]
+def faults(
+    nodes: list[Node], needs: list[str], addresses: dict[str, str], folder: Path
+) -> list[tuple[str, str]]:
     with pytest.raises(InputError) as caught:
-        choose_drivers(nodes, {}, {"XDG_CONFIG_HOME": os.fspath(tmp_path)})
-    assert [(fault.where, fault.what) for fault in caught.value.faults] == [
-        ("n1", "nobody said how it is switched on: `power: driver` is not set"),
+        choose_drivers(nodes, addresses, {"XDG_CONFIG_HOME": os.fspath(folder)}, needs)
+    return [(fault.where, fault.what) for fault in caught.value.faults]
+
+
+def test_everything_that_is_missing_is_said_before_anything_is_touched(tmp_path: Path) -> None:
+    nodes = [
+        node("n1"),
+        node("n2", driver="ipmi"),
+        node("n3", driver="redfish", address="b3"),
+        node("n4", driver="exec", off=("plug",)),
+        node("n5", driver="wol"),
+        node("n6", driver="wol"),
+        node("n7", driver="wol", interface="eth0"),
+    ]
+    assert faults(nodes, ["on"], {"n6": "10.0.0.6"}, tmp_path) == [
+        ("n1", "cannot be switched on by `power: driver: ssh`"),
         ("n2", "`power: address` is not set, which ipmi needs"),
         ("n2", "`power: credentials` is not set, which ipmi needs"),
         ("n3", "`power: credentials` is not set, which redfish needs"),
+        ("n4", "`power: on` is not set, so the driver exec has no program to run"),
+        ("n5", "the driver wol needs `power: interface`, or `address` of the node"),
     ]
+
+
+def test_what_cannot_be_switched_off_is_told_before_it_is_forced(tmp_path: Path) -> None:
+    nodes = [node("n1"), node("n2", driver="wol"), node("n3", driver="exec", on=("plug",))]
+    assert faults(nodes, ["off", "on"], {}, tmp_path) == [
+        ("n1", "cannot be switched off and on by `power: driver: ssh`"),
+        ("n2", "cannot be switched off by `power: driver: wol`"),
+        ("n3", "`power: off` is not set, so the driver exec has no program to run"),
+    ]
+    with pytest.raises(InputError) as caught:
+        choose_drivers(nodes[:1], {}, {}, ["on"])
+    assert caught.value.faults[0].hint == "drivers that can: wol, ipmi, redfish, powerman, exec"
+
+
+def test_a_shutdown_over_ssh_needs_no_power_driver() -> None:
+    nodes = [node("n1"), node("n2", driver="wol"), node("n3", driver="exec")]
+    assert [driver.is_on() for driver in choose_drivers(nodes, {}, {}).values()] == [None] * 3
 
 
 @pytest.mark.parametrize(
@@ -103,6 +136,13 @@ def test_a_password_is_in_no_argument_and_in_no_message(
     with pytest.raises(PowerError, match="n1: ipmitool failed: Error: Unable to") as caught:
         Ipmi("n1", "10.0.0.9", Credentials("admin", f"{SECRET}-wrong")).on()
     assert SECRET not in str(caught.value)
+
+
+def test_what_a_bmc_says_moves_no_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program(tmp_path / "bin", "ipmitool", "printf 'a\\033[2Jb\\rc'; exit 1", monkeypatch)
+    with pytest.raises(PowerError) as caught:
+        Ipmi("n1", "10.0.0.9", Credentials("admin", "x")).on()
+    assert caught.value.faults[0].what == "ipmitool failed: ab / c"
 
 
 def test_a_program_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

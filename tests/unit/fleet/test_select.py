@@ -73,3 +73,22 @@ def test_every_unknown_name_is_said_at_once() -> None:
 
 def test_names_fold_as_people_type_them() -> None:
     assert fold(["node3", "node1", "node2", "head"]) == "head,node[1-3]"
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "node[0-99999999999]",
+        "node[0-9999]x[0-9999]",
+        "@all!node[0-999999]",
+        "node[1-2,0-500000/2]",
+    ],
+)
+def test_a_set_that_would_fill_the_memory_is_refused_at_once(word: str) -> None:
+    with pytest.raises(InputError, match="names too many nodes"):
+        select_nodes([word], NODES)
+
+
+def test_a_set_as_large_as_any_cluster_is_none_of_those() -> None:
+    many = Nodes(nodes=tuple(node(f"n{number}") for number in range(2000)))
+    assert len(select_nodes(["n[0-1999]"], many)) == 2000

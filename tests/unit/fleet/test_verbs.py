@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Waiting for nodes: whoever interrupts it hears who is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.cli.fleet import render_group
+from imagebuilder.fleet.ssh import Said
+from imagebuilder.fleet.verbs import Crew, await_nodes, refusals
+from imagebuilder.nodes.types import Node
+from imagebuilder.tree import make_tree
+
+
+def test_an_interrupt_tells_who_is_missing_and_why(tmp_path: Path) -> None:
+    heard: list[str] = []
+    nodes = tuple(Node(name, ("52:54:00:00:00:01",), "gpu") for name in ("n1", "n2"))
+    crew = Crew(make_tree(tmp_path / "tree"), nodes, {}, heard.append)
+    asked: list[Sequence[str]] = []
+
+    def seek(_: Crew, names: Sequence[str]) -> Mapping[str, str]:
+        if asked:
+            raise KeyboardInterrupt
+        asked.append(names)
+        return {"n1": "is up"}
+
+    with pytest.raises(KeyboardInterrupt):
+        await_nodes(crew, ["n1", "n2"], 60, seek)
+    assert heard == [
+        "n1: is up after 0 s",
+        "n2: not done: never reported a boot to this tree, and does not answer to ssh",
+    ]
+
+
+def test_what_nodes_say_moves_no_cursor() -> None:
+    shown = render_group("n1", 1, 0, "\x1b[2Jgone\r\n\x1b]0;title\x07ok\n")
+    assert shown.endswith("gone\nok")
+    assert refusals({"n1": Said("n1", 1, "a\x1b[2Jb\n")}) == {"n1": "did not take the command: ab"}
