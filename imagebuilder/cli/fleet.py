@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from imagebuilder.nodes.types import Node
     from imagebuilder.tree import Tree
 
-HEADERS = ("node", "state", "runs", "boots next", "")
+HEADERS = ("node", "state", "health", "runs", "boots next", "")
 NODES = "Nodes: node1, node[0-31], @all, @GROUP, @LABEL, @profile:NAME, @all!node2."
 NodeSetArgument = Annotated[list[str], typer.Argument(metavar="NODES", help=NODES)]
 OptionalNodes = Annotated[
@@ -40,28 +41,44 @@ Seconds = Annotated[
 def status(
     context: typer.Context,
     nodes: OptionalNodes = None,
+    health: Annotated[
+        bool | None,
+        typer.Option(
+            "--health/--no-health",
+            help="Ask the nodes over ssh how healthy they are. [default: up to 64 nodes]",
+        ),
+    ] = None,
+    watch: Annotated[
+        float | None, typer.Option(min=1, help="Show it again after each so many seconds.")
+    ] = None,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Show the state of nodes, as observed now. Exits with 1 unless all are ready.
+    """Show the state and the health of nodes, as observed now.
+
+    Exits with 1 unless all are ready, and healthy where they were asked.
 
     Example: imagebuilder status @profile:rx7600xt
     """
-    from imagebuilder.fleet.status import observe
+    from imagebuilder.fleet.overview import FEW, overview
 
-    del context
+    given: Context = context.obj
     opened, chosen = open_nodes(tree, nodes or ["@all"])
-    states = observe(opened, chosen)
-    if json:
-        print_json([state.as_json() for state in states])
-    else:
-        rows = [
-            (s.node, s.condition.value, s.release or "-",
-             "the same" if s.next == s.release else s.next or "nothing", s.words)
-            for s in states
-        ]  # fmt: skip
-        print_table(rows, HEADERS, empty="no nodes")
-    if not all(state.ready for state in states):
+    ask = len(chosen) <= FEW if health is None else health
+    if health is None and not ask:
+        given.ui.note(f"{len(chosen)} nodes are not asked about their health; --health asks them")
+    while True:
+        views = overview(opened, chosen, health=ask)
+        if watch and sys.stdout.isatty():
+            sys.stdout.write("\x1b[H\x1b[2J")  # the cursor to the corner of an empty screen
+        if json:
+            print_json([view.as_json() for view in views])
+        else:
+            print_table([view.row() for view in views], HEADERS, empty="no nodes")
+        if not watch:
+            break
+        time.sleep(watch)
+    if not all(view.good for view in views):
         raise typer.Exit(1)
 
 

@@ -16,6 +16,7 @@ import typer
 
 from imagebuilder import __version__
 from imagebuilder.cli.check import check
+from imagebuilder.cli.configure import configure, explain, inventory
 from imagebuilder.cli.context import Context
 from imagebuilder.cli.drift import drift
 from imagebuilder.cli.fleet import down, restart, run_on_nodes, status, up
@@ -43,7 +44,7 @@ COMMANDS = {
     "Images": (images, show, sbom, diff, export, shell, gc, fsck),
     "Proof": (prove, check, why, test, report),
     "Releases": (publish, promote, rollback, releases, keep, unpublish),
-    "Nodes": (status, up, down, restart, drift, serve),
+    "Nodes": (status, explain, up, down, restart, configure, inventory, drift, serve),
     "Host": (setup, init, doctor, schema),
 }
 GROUPS = {"Build": (hardware_app,), "Nodes": (nodes_app, live_app)}

@@ -137,7 +137,7 @@ def find_ansible() -> Path:
     program = own if own.exists() else Path(found) if found else None
     if program is None:
         raise HostError(
-            f"the recipe has a playbook, and {PROGRAM} is not installed",
+            f"{PROGRAM} is not installed",
             hint=f"{INSTALL}, or install ansible-core",
         )
     return program

@@ -51,6 +51,12 @@ case $SSH_ORIGINAL_COMMAND in
     [ ! -e stubborn ] || exit 0
     [ ! -e forbidden ] || {{ echo "sudo: a password is required"; exit 1; }}
     rm -f on; (sleep 0.2; kill $(cat pid)) & ;;
+"cat /proc/sys/kernel/random/boot_id /proc/uptime "*)
+    verdict="ok"; words="3 checks passed"
+    [ ! -e ill ] || {{ verdict="missing device"; words="no PCI device 1002:7480"; }}
+    cat boot_id /proc/uptime
+    echo '{{"schema":1,"verdict":"'$verdict'","words":"'$words'","release":"minimal@1",'
+    echo '"boot-id":"'$(cat boot_id)'","uptime":1e9,"checks":[]}}' ;;
 "sudo -n systemctl reboot") (sleep 0.2; kill $(cat pid)) & ;;
 *) exec sh -c "$SSH_ORIGINAL_COMMAND" ;;
 esac
@@ -103,6 +109,7 @@ mc_enable 0x20
 NODES = """\
 defaults:
   login: root
+  vars: {{ansible_ssh_private_key_file: {top}/key}}
   power:
     driver: exec
     on: [{top}/switch, "{{node}}", "on"]
@@ -337,3 +344,52 @@ def test_what_is_missing_is_said_before_anything_is_touched(fleet: Fleet) -> Non
     assert "may be read by others" in done.stderr
     assert not (fleet.top / "node1/on").exists()
     assert os.fspath(place) in done.stderr
+
+
+def test_status_asks_how_nodes_are_and_fails_unless_all_are_well(running: Fleet) -> None:
+    assert running.type("status").status == 0
+    (running.top / "node2/ill").touch()
+    try:
+        done = running.type("status", "--json")
+        assert done.status == 1
+        said = {each["node"]: each["health"] for each in json.loads(done.stdout)}
+        assert said["node2"]["verdict"] == "missing device"
+        assert said["node2"]["boot-id"] == (running.top / "node2/boot_id").read_text().strip()
+        assert (said["node1"]["verdict"], said["node1"]["release"]) == ("ok", "minimal@1")
+        assert running.type("status", "--no-health").status == 0
+        told = running.type("explain", "node2")
+        assert told.status == 1
+        assert "health: missing device: no PCI device 1002:7480" in told.stdout
+        refused = running.type("configure", "@all", os.fspath(running.top / "switch"))
+        assert refused.status == 1
+        assert "not ready and healthy: node2; nothing was changed" in refused.stderr
+    finally:
+        (running.top / "node2/ill").unlink()
+
+
+def test_a_node_that_is_off_is_explained(running: Fleet) -> None:
+    running.switch("node1", "off")
+    time.sleep(1)
+    told = json.loads(running.type("explain", "node1", "--json").stdout)
+    assert told["condition"] == "unknown"
+    assert told["what"] == "nothing is published in minimal/stable, so it has nothing to boot"
+
+
+def test_ansible_reads_the_inventory_and_configures_nodes_that_are_up(running: Fleet) -> None:
+    listed = json.loads(running.type("inventory", "--list").stdout)
+    assert listed["left"] == {"hosts": ["node1", "node2"]}
+    assert listed["profile_minimal"] == {"hosts": list(NAMES)}
+    one = json.loads(running.type("inventory", "--host", "node1").stdout)
+    assert one == listed["_meta"]["hostvars"]["node1"]
+    assert one["ansible_host"] == "10.77.0.11"
+    playbook = running.top / "site.yml"
+    playbook.write_text(
+        "- hosts: left\n  gather_facts: false\n  tasks:\n"
+        f"    - raw: touch {running.top}/configured-{{{{ inventory_hostname }}}}\n"
+    )
+    done = running.type("configure", "node[1,3]", os.fspath(playbook))
+    assert done.status == 0, done.stdout + done.stderr
+    assert (running.top / "configured-node1").exists()
+    assert not (running.top / "configured-node2").exists()
+    playbook.write_text("- hosts: all\n  gather_facts: false\n  tasks: [{raw: exit 3}]\n")
+    assert running.type("configure", "node1", os.fspath(playbook)).status == 1

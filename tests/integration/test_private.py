@@ -189,6 +189,9 @@ COMMANDS = (
     ["down", "n1"],
     ["restart", "n1"],
     ["run", "n1", "--", "true"],
+    ["explain", "n1"],
+    ["inventory", "--list"],
+    ["configure", "n1", "/etc/passwd"],
 )
 # They are about recipes and the host; what they need of the store is asked for where it is read.
 ANYBODY = {

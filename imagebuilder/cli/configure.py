@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes that are up: why one is not, and Ansible for all of them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from imagebuilder.cli.context import Context, print_json, print_text
+from imagebuilder.cli.drift import complete_name
+from imagebuilder.cli.fleet import NODES, open_nodes
+from imagebuilder.cli.names import AsJson, TreeOption
+from imagebuilder.tree import DEFAULT_TREE
+
+
+def explain(
+    context: typer.Context,
+    node: Annotated[
+        str, typer.Argument(metavar="NODE", help="The node.", autocompletion=complete_name)
+    ],
+    tree: TreeOption = DEFAULT_TREE,
+    json: AsJson = False,
+) -> None:
+    """Explain why a node is not up: its stage, what the boot server saw, its health, what to try.
+
+    Exits with 1 unless the node is ready and healthy.
+
+    Example: sudo imagebuilder explain node7
+    """
+    from imagebuilder.errors import InputError
+    from imagebuilder.explain import explain_node
+
+    del context
+    opened, chosen = open_nodes(tree, [node])
+    if len(chosen) != 1:
+        raise InputError(f"{node} names {len(chosen)} nodes", hint="imagebuilder explain NODE")
+    found = explain_node(opened, chosen[0])
+    if json:
+        print_json(found.as_json())
+    else:
+        print_text(found.render())
+    if not found.view.good:
+        raise typer.Exit(1)
+
+
+def inventory(
+    context: typer.Context,
+    everything: Annotated[
+        bool, typer.Option("--list", help="Print groups, hosts and their variables.")
+    ] = False,
+    host: Annotated[
+        str | None, typer.Option("--host", metavar="NAME", help="Print the variables of one node.")
+    ] = None,
+    tree: TreeOption = DEFAULT_TREE,
+) -> None:
+    """Print the nodes as a dynamic inventory for Ansible.
+
+    Example: imagebuilder inventory --list
+    """
+    from imagebuilder.errors import InputError
+    from imagebuilder.fleet.ansible import host_vars, inventory_of
+    from imagebuilder.fleet.status import addresses_of, last_seen
+
+    del context
+    if everything is bool(host):
+        raise InputError("say what to print", hint="imagebuilder inventory --list, or --host NAME")
+    opened, chosen = open_nodes(tree, [host or "@all"])
+    if host:
+        places = addresses_of(chosen, {node.name: last_seen(opened, node) for node in chosen})
+        print_json(host_vars(opened, chosen[0], places.get(chosen[0].name, "")))
+    else:
+        print_json(inventory_of(opened, chosen))
+
+
+def configure(
+    context: typer.Context,
+    nodes: Annotated[str, typer.Argument(metavar="NODES", help=NODES)],
+    playbooks: Annotated[
+        list[Path],
+        typer.Argument(metavar="PLAYBOOK...", exists=True, dir_okay=False, help="Playbooks."),
+    ],
+    force: Annotated[
+        bool, typer.Option("--force", help="Proceed even if nodes are not ready or not healthy.")
+    ] = False,
+    tree: TreeOption = DEFAULT_TREE,
+) -> None:
+    """Run Ansible playbooks on nodes that are up. Nothing of it outlasts a node's next boot.
+
+    Example: imagebuilder configure @gpu site.yml
+    """
+    from imagebuilder.errors import WorkError
+    from imagebuilder.fleet.configure import configure_nodes
+    from imagebuilder.fleet.overview import overview
+    from imagebuilder.fleet.select import fold
+
+    given: Context = context.obj
+    opened, chosen = open_nodes(tree, [nodes])
+    bad = [view for view in overview(opened, chosen, health=True) if not view.good]
+    for view in bad:
+        given.ui.note(": ".join((view.state.node, *view.row()[1:3], view.row()[-1])))
+    if bad and not force:
+        raise WorkError(
+            f"not ready and healthy: {fold(view.state.node for view in bad)}; nothing was changed",
+            hint="imagebuilder explain NODE says why; --force proceeds",
+        )
+    if configure_nodes(opened, chosen, playbooks, os.environ, print_text) != 0:
+        raise typer.Exit(1)

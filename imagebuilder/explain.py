@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a node is not up: how far its last boot came, who saw what, and what to try.
+
+Everything here follows from evidence: what dnsmasq and nginx noted, what the node reported, whether
+it answers, and what it says of its own health.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.boot.verdict import MEANINGS, find_sign
+from imagebuilder.boot.watch import BEGUN, FAILED, Watch
+from imagebuilder.digest import Json
+from imagebuilder.errors import HostError
+from imagebuilder.files import plain_file
+from imagebuilder.fleet.health import Verdict
+from imagebuilder.fleet.overview import NodeView, overview
+from imagebuilder.fleet.state import LAST_STAGE
+from imagebuilder.fleet.status import last_seen
+from imagebuilder.nodes.evidence.seen import Seen
+from imagebuilder.nodes.types import Node
+from imagebuilder.process import run
+from imagebuilder.report.types import Stage
+from imagebuilder.serve.stages import ASKED, DHCP_LINE, REQUEST, TOLD, Talk
+from imagebuilder.tree import Tree
+from imagebuilder.untrusted import clean, parse_request
+
+MOST = 4 * 1024**2  # bytes of a log, from its end
+LINES = 12
+NGINX_TAG = "imagebuilder_http"
+TRY = {
+    Verdict.DEGRADED: "imagebuilder run {node} -- cat /run/imagebuilder/health/verdict.json",
+    Verdict.WRONG: "take the node out of service: its results cannot be trusted",
+    Verdict.MISSING: "the card's seat and power, the driver: imagebuilder run {node} -- lspci -nnk",
+    Verdict.UNKNOWN: "imagebuilder run {node} -- systemctl status imagebuilder-health.service",
+}
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a node is as it is.
+
+    `stage` is the one its last boot did not get past, "" for a node that is up.  `lines` are the
+    last ones of dnsmasq and nginx that are about it.
+    """
+
+    view: NodeView
+    stage: str
+    what: str
+    hint: str
+    lines: tuple[str, ...]
+
+    def as_json(self) -> dict[str, Json]:
+        """For programs: a stable contract."""
+        lines: list[Json] = [*self.lines]
+        more: dict[str, Json] = {"stage": self.stage, "what": self.what, "try": self.hint}
+        return {**self.view.as_json(), **more, "lines": lines}
+
+    def render(self) -> str:
+        """For people."""
+        state, health = self.view.state, self.view.health
+        parts = [f"{state.node} is {state.condition}: {state.words}", f"  {self.what}"]
+        parts += [f"  stopped in stage {self.stage}"] if self.stage else []
+        parts += [f"  health: {health.verdict}: {health.words}"] if health else []
+        parts += [f"  boots next: {state.next or 'nothing: its channel is empty'}"]
+        parts += [f"  try: {self.hint}"] if self.hint else []
+        evidence = [
+            f"  {one.at:%Y-%m-%d %H:%M:%S %Z}  {one.source}: {one.what}" for one in state.evidence
+        ]
+        parts += ["", "evidence:", *evidence] if evidence else []
+        lines = [f"  {line}" for line in self.lines]
+        return "\n".join([*parts, "", "what the boot server saw:", *(lines or ["  nothing"])])
+
+
+def explain_node(tree: Tree, node: Node) -> Explanation:
+    """Observe a node now and explain it."""
+    (view,) = overview(tree, [node], health=True)
+    return explain(
+        view, last_seen(tree, node), read_log(tree, "dnsmasq"), read_log(tree, "nginx"), node
+    )
+
+
+def explain(
+    view: NodeView, seen: Seen | None, dnsmasq: Sequence[str], nginx: Sequence[str], node: Node
+) -> Explanation:
+    """The explanation that follows from what is known; from lines of dnsmasq and nginx too."""
+    asked, watch = follow(node, dnsmasq, nginx)
+    lines = tuple(clean(line) for line in about(node, watch, asked, nginx)[-LINES:])
+    state, health = view.state, view.health
+    if not state.next and not state.ready:
+        what = f"nothing is published in {node.boots}, so it has nothing to boot"
+        return Explanation(
+            view, Stage.RELEASE, what, f"imagebuilder releases {node.profile}", lines
+        )
+    if state.ready:
+        hint = TRY.get(health.verdict, "").format(node=node.name) if health else ""
+        what = (
+            f"runs {state.release}"
+            if state.release
+            else "runs a release that this tree did not see"
+        )
+        if state.release and state.next != state.release:
+            what += f", and {state.next} from its next boot on"
+        return Explanation(view, "", what, hint, lines)
+    stage = find_stage(watch, seen)
+    meaning = MEANINGS[stage]
+    sign = find_sign(lines)
+    what, hint = sign or (meaning.what, meaning.hint)
+    if stage is Stage.FIRMWARE and not asked:
+        what = "its NIC never asked this boot server for an address"
+        hint = f"its power, cable, VLAN and boot order; is {node.macs[0]} its MAC address?"
+    return Explanation(view, stage, what, f"look at {hint}", lines)
+
+
+def find_stage(watch: Watch, seen: Seen | None) -> Stage:
+    """The stage that the last boot did not get past; what the node reported counts as well."""
+    if watch.failure and watch.failure.stage:
+        return watch.failure.stage
+    if seen and watch.last in (None, Stage.RELEASE):
+        if seen.stage == LAST_STAGE:
+            return Stage.UNITS
+        if seen.stage in FAILED:
+            return FAILED[seen.stage]
+        if seen.stage in BEGUN:
+            watch.reach(BEGUN[seen.stage], 0.0)
+    if watch.last is Stage.SWITCH_ROOT:
+        return Stage.UNITS
+    return watch.current
+
+
+def follow(node: Node, dnsmasq: Sequence[str], nginx: Sequence[str]) -> tuple[list[str], Watch]:
+    """The lines of dnsmasq about the last boot of a node, and how far that came."""
+    start = last_boot(node, dnsmasq)
+    watch = Watch("", set())
+    asked: list[str] = []
+    for line in dnsmasq[start:]:
+        for mac in node.macs:
+            watch.mac = mac
+            watch.hear_dnsmasq(line, 0.0)
+        if any(mac in line for mac in node.macs) or watch.addresses & {*line.split()}:
+            asked.append(line)
+    for line in since_entry(nginx, watch.addresses):
+        watch.hear_nginx(line, 0.0)
+        request = REQUEST.match(line)
+        told = parse_request(request[3]).words if request else {}
+        if told.get("stage") == "failed":
+            watch.fail(line, FAILED.get(told.get("at", "")))
+    return asked, watch
+
+
+def last_boot(node: Node, lines: Sequence[str]) -> int:
+    """Where the last boot begins: the first question of a firmware, not of iPXE."""
+    talks: dict[str, Talk] = {}
+    found = 0
+    for index, line in enumerate(lines):
+        talk = DHCP_LINE.match(line)
+        if talk is None:
+            continue
+        client = talks.setdefault(talk[1], Talk())
+        if told := TOLD.match(talk[2]):
+            setattr(client, "vendor" if told[1] == "vendor class" else "user", told[2])
+        elif (asked := ASKED.match(talk[2])) and asked[2] in node.macs and is_firmware(client):
+            found = index
+    return found
+
+
+def is_firmware(client: Talk) -> bool:
+    return client.architecture is not None and not client.is_ipxe
+
+
+def since_entry(lines: Sequence[str], addresses: Iterable[str]) -> Sequence[str]:
+    """Lines of nginx since one of `addresses` asked for the entry script for the last time."""
+    mine = [line for line in lines if line.split(" ", 1)[0] in addresses]
+    starts = [index for index, line in enumerate(mine) if path_of(line) == "/boot.ipxe"]
+    return mine[starts[-1] :] if starts else []
+
+
+def path_of(line: str) -> str:
+    request = REQUEST.match(line)
+    return parse_request(request[3]).path if request else ""
+
+
+def about(node: Node, watch: Watch, asked: Sequence[str], nginx: Sequence[str]) -> list[str]:
+    """Every line about a node that is known, dnsmasq's first."""
+    addresses = watch.addresses | {node.address}
+    return [*asked[-LINES // 2 :], *since_entry(nginx, addresses)[-LINES // 2 :]]
+
+
+def read_log(tree: Tree, daemon: str) -> list[str]:
+    """The last lines of a daemon: of its log in the foreground, else of its unit's journal.
+
+    None where neither can be read: most of both belongs to root.
+    """
+    path: Path = tree.serve / "logs" / f"{daemon}.log"
+    try:
+        with plain_file(path) as stream:
+            stream.seek(0, 2)
+            stream.seek(max(0, stream.tell() - MOST))
+            return stream.read(MOST).decode(errors="replace").splitlines()
+    except OSError:
+        pass
+    whose = (
+        f"--identifier={NGINX_TAG}"
+        if daemon == "nginx"
+        else f"--unit=imagebuilder-{daemon}.service"
+    )
+    try:
+        said = run(
+            ["journalctl", "--output=cat", "--lines=20000", "--no-pager", whose], check=False
+        )
+    except HostError:
+        return []
+    return said.stdout.splitlines() if said.status == 0 else []

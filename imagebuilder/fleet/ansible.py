@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nodes as Ansible knows them: a dynamic inventory, with the host keys of the tree alone."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from imagebuilder.digest import Json
+from imagebuilder.fleet.select import ALL, groups_of, profiles_of
+from imagebuilder.fleet.ssh import CONNECT_SECONDS
+from imagebuilder.fleet.status import addresses_of, last_seen
+from imagebuilder.nodes.types import Node, Nodes
+from imagebuilder.tree import Tree
+
+OWN = frozenset(("all", "ungrouped", "_meta"))  # Ansible's own names
+# It answers as `imagebuilder inventory` does, for the nodes that were chosen.
+SCRIPT = '#!/bin/sh\n[ "$1" = --host ] && echo "{}" || cat "${0%/*}/inventory.json"\n'
+
+
+def inventory_of(tree: Tree, nodes: Sequence[Node]) -> dict[str, Json]:
+    """What an inventory script prints for --list: groups, and the vars of every host.
+
+    Groups are those of nodes.yaml, its labels, and profile_NAME; Ansible allows letters, digits and
+    `_` in names, everything else becomes `_`.
+    """
+    seen = {node.name: last_seen(tree, node) for node in nodes}
+    places = addresses_of(nodes, seen)
+    chosen = Nodes(nodes=tuple(nodes))
+    groups = {k: v for k, v in groups_of(chosen).items() if k != ALL}
+    groups |= {f"profile_{name}": hosts for name, hosts in profiles_of(chosen).items()}
+    found: dict[str, list[str]] = {}
+    for name, hosts in groups.items():
+        found.setdefault(group_name(name), []).extend(hosts)
+    hostvars: dict[str, Json] = {
+        node.name: host_vars(tree, node, places.get(node.name, "")) for node in nodes
+    }
+    every: list[Json] = [node.name for node in nodes]
+    children: list[Json] = [*found]
+    listed: dict[str, Json] = {
+        name: {"hosts": [*dict.fromkeys(hosts)]} for name, hosts in found.items()
+    }
+    return {
+        "_meta": {"hostvars": hostvars},
+        "all": {"hosts": every, "children": children},
+        **listed,
+    }
+
+
+def group_name(name: str) -> str:
+    name = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return f"group_{name}" if name in OWN or name[0].isdecimal() else name
+
+
+def host_vars(tree: Tree, node: Node, address: str) -> dict[str, Json]:
+    """How Ansible reaches a node and what nodes.yaml says of it."""
+    words = [
+        "-o", f'UserKnownHostsFile="{tree.serve / "known_hosts"}"',
+        "-o", "GlobalKnownHostsFile=none",
+        "-o", "StrictHostKeyChecking=yes",
+        "-o", f"HostKeyAlias={node.name}",
+        "-o", f"ConnectTimeout={CONNECT_SECONDS}",
+    ]  # fmt: skip
+    found: dict[str, Json] = {
+        **dict(node.vars),
+        "ansible_user": node.login,
+        "ansible_ssh_common_args": shlex.join(words),
+        "ansible_python_interpreter": "/usr/bin/python3",
+        "imagebuilder_profile": node.profile,
+        "imagebuilder_group": node.group,
+    }
+    return {**found, "ansible_host": address} if address else found
+
+
+@contextmanager
+def inventory_script(inventory: Mapping[str, Json]) -> Iterator[Path]:
+    """A program that Ansible can ask for an inventory."""
+    with TemporaryDirectory(prefix="imagebuilder-ansible-") as folder:
+        (Path(folder) / "inventory.json").write_text(json.dumps(inventory))
+        script = Path(folder) / "inventory"
+        script.write_text(SCRIPT)
+        script.chmod(0o700)
+        yield script
