@@ -8,13 +8,16 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from imagebuilder.fleet.health import HEALTH, HealthFile, Verdict
+from imagebuilder.recipe.template import environment
 from tests.workshop import CHECKOUT
 
 PROGRAMS = CHECKOUT / "overlays/compute-node/files/usr/lib/imagebuilder"
@@ -62,6 +65,21 @@ class FakeNode:
 
     def probe(self, name: str, text: str) -> None:
         self.write(f"usr/lib/imagebuilder/health.d/{name}", f"#!/bin/sh\n{text}\n", 0o755)
+
+    def llama(self, name: str, *backends: str) -> None:
+        """A probe of llama.cpp as an image has it, with its programs where they are here."""
+        template = LLAMA / f"lib/imagebuilder/health.d/{name}.j2"
+        text = environment().from_string(template.read_text()).render(llama_backends=backends)
+        for path, here in (
+            ("/usr/lib/imagebuilder", f"{sys.executable} -I {PROGRAMS}"),
+            ("/usr/libexec/llama-cpp", LLAMA / "libexec/llama-cpp"),
+            (
+                "-q '^LLAMA_ARG_N_GPU_LAYERS=\"*0\"*$' /etc",
+                f"-q '^LLAMA_ARG_N_GPU_LAYERS=0$' {self.root}/etc",
+            ),
+        ):
+            text = text.replace(path, os.fspath(here))
+        self.write(f"usr/lib/imagebuilder/health.d/{name}", text, 0o755)
 
     def program(self, name: str, text: str) -> None:
         self.write(f"bin/{name}", f"#!/bin/sh\n{text}\n", 0o755)
@@ -288,6 +306,40 @@ def test_a_service_that_failed_is_a_finding_and_one_that_starts_is_not_yet(
     assert node.check("serves", "x.service", "/etc/default/x", "X_HOST", "X_PORT")[0] == verdict
 
 
+class FakeLlama(BaseHTTPRequestHandler):
+    """A llama-server that has one slot."""
+
+    busy = False
+
+    def do_GET(self) -> None:
+        self.answer({"/health": {"status": "ok"}, "/slots": [{"is_processing": self.busy}]})
+
+    def do_POST(self) -> None:
+        self.answer({"/completion": {"timings": {"predicted_per_second": 42.0}}})
+
+    def answer(self, values: dict[str, object]) -> None:
+        self.send_response(200 if self.path in values else 501)
+        self.end_headers()
+        self.wfile.write(json.dumps(values.get(self.path)).encode())
+
+    def log_message(self, *_: object) -> None:
+        """Nothing on stderr."""
+
+
+def test_a_server_that_answers_is_measured_unless_it_is_busy(node: FakeNode) -> None:
+    node.program("systemctl", "printf 'ActiveState=active\\nResult=success\\n'")
+    with ThreadingHTTPServer(("127.0.0.1", 0), FakeLlama) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        node.write("etc/default/x", f"X_HOST=0.0.0.0\nX_PORT={server.server_port}\n")
+        words = ("/etc/default/x", "X_HOST", "X_PORT")
+        assert node.check("serves", "x.service", *words) == ("ok", "x.service answers")
+        assert node.check("speed", *words) == ("ok", "42.0 tokens/s")
+        FakeLlama.busy = True
+        assert node.check("speed", *words)[1].startswith("not measured: the server is busy")
+        server.shutdown()
+    assert node.check("speed", *words)[1].startswith("not measured: ")
+
+
 def test_the_worst_verdict_counts_and_all_words_are_kept(node: FakeNode) -> None:
     node.probe("present-pci", "echo two; exit 3")
     node.probe("serves-web", "echo down; exit 1")
@@ -388,16 +440,7 @@ def test_a_lavapipe_that_pretends_to_be_a_card_is_the_processor(node: FakeNode) 
     listed = "Available devices:\n  Vulkan0: llvmpipe (LLVM 19.1.7, 256 bits) (31000 MiB, 9 free)"
     node.program("llama-server", f"echo '{listed}'")
     assert node.run(LLAMA / "libexec/llama-cpp/find-gpus", "Vulkan").returncode == 1
-    probe = LLAMA / "lib/imagebuilder/health.d/computes-llama-cpp.j2"
-    text = probe.read_text()
-    assert "exit 1" in text
-    shown = (
-        text[: text.index("{%-")]
-        + f"""
-devices=$({LLAMA}/libexec/llama-cpp/find-gpus Vulkan"""
-        + text[text.index(') || {\n    echo "llama') :]
-    )
-    node.probe("computes-llama-cpp", shown)
+    node.llama("computes-llama-cpp", "vulkan")
     found = node.verdict()
     assert found.verdict is Verdict.DEGRADED
     assert found.words.endswith("llama.cpp finds no GPU and would run on the processor")
@@ -407,8 +450,8 @@ devices=$({LLAMA}/libexec/llama-cpp/find-gpus Vulkan"""
     ("tool", "verdict"),
     [
         ("exit 0", Verdict.OK),
-        ("echo '[MUL_MAT] NMSE = 0.9 > 0.0005'; exit 1", Verdict.WRONG),
-        ("echo 'failed to allocate buffer'; exit 1", Verdict.UNKNOWN),
+        ("echo '[MUL_MAT] ERR = 0.9 > 0.0005'; exit 1", Verdict.WRONG),
+        ("echo 'failed to allocate tensors [Vulkan0] FAIL'; exit 1", Verdict.UNKNOWN),
         ("sleep 60", Verdict.UNKNOWN),
     ],
 )
@@ -417,11 +460,43 @@ def test_results_are_compared_with_the_processor(
 ) -> None:
     node.program("llama-server", "echo '  Vulkan0: AMD Radeon (16000 MiB, 15000 MiB free)'")
     node.program("test-backend-ops", tool)
-    text = (LLAMA / "lib/imagebuilder/health.d/computes-llama-cpp.j2").read_text()
-    found = text.index(') || {\n    echo "llama')
-    start = f"set -eu\ndevices=$({LLAMA}/libexec/llama-cpp/find-gpus ROCm Vulkan"
-    node.probe("computes-llama-cpp", start + text[found:])
+    node.llama("computes-llama-cpp", "hip", "vulkan")
     assert node.verdict(limit=2).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("log", "layers", "verdict", "words"),
+    [
+        ("load_tensors: offloaded 33/33 layers to GPU", "auto", Verdict.OK, ""),
+        ("load_tensors: offloaded 0/33 layers to GPU", "auto", Verdict.DEGRADED, "0/33 layers"),
+        ("nothing of that", "auto", Verdict.DEGRADED, "none of the GPU's memory"),
+        ("nothing of that", "0", Verdict.OK, ""),
+    ],
+)
+def test_a_model_on_the_processor_is_degraded(
+    node: FakeNode, log: str, layers: str, verdict: Verdict, words: str
+) -> None:
+    # The process that has no memory of a GPU is this one.
+    node.program(
+        "systemctl",
+        f"case $* in *MainPID*) echo {os.getpid()} ;; *is-active*) ;;"
+        " *) printf 'ActiveState=active\\nResult=success\\n' ;; esac",
+    )
+    node.program("journalctl", f"echo '{log}'")
+    FakeLlama.busy = False
+    with ThreadingHTTPServer(("127.0.0.1", 0), FakeLlama) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        node.write(
+            "etc/default/llama-server",
+            f"LLAMA_ARG_PORT={server.server_port}\nLLAMA_ARG_N_GPU_LAYERS={layers}\n",
+        )
+        node.llama("serves-llama-cpp", "hip")
+        found = node.verdict()
+        server.shutdown()
+    assert found.verdict is verdict, found
+    assert words in found.words
+    history = (node.root / "run/imagebuilder/health/history.jsonl").read_text()
+    assert '{"llama-cpp tokens/s": 42.0}' in history
 
 
 def test_the_probes_that_ship_have_names_and_are_programs() -> None:
