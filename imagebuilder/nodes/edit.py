@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -122,7 +122,23 @@ def edit(tree: Tree, name: str, change: NodeEdit, *, new: bool) -> Edited:
             raise InputError(f"there is a node {quote(name)} already", hint=hint)
         if not new:
             require(before, name)
-        return put(tree, name, before, with_node(old, name, change, new=new))
+        after = put(tree, [name], before, with_node(old, name, change, new=new))
+        return Edited(after, before.find(name), after.find(name))
+
+
+def set_nodes(tree: Tree, choose: Callable[[Nodes], Mapping[str, NodeEdit]]) -> list[str]:
+    """Change several nodes at once, as `choose` says of those that there are; their names.
+
+    Raises InputError.
+    """
+    with file_lock(tree.lock(LOCK)):
+        old, before = read(tree)
+        changes = choose(before)
+        if changes:
+            put(tree, [*changes], before, with_nodes(old, changes))
+        else:
+            make_node_files(tree, before)  # a command that was killed may have left them behind
+    return [*changes]
 
 
 def remove_node(tree: Tree, name: str, *, forget: bool) -> Edited:
@@ -134,7 +150,8 @@ def remove_node(tree: Tree, name: str, *, forget: bool) -> Edited:
         old, before = read(tree)
         left = forget and not name_problem(name) and tree.kept_node(name).is_dir()
         if before.find(name):
-            edited = put(tree, name, before, without_node(old, name))
+            after = put(tree, [name], before, without_node(old, name))
+            edited = Edited(after, before.find(name), None)
         else:
             make_node_files(tree, before)  # a command that was killed may have left the node's
             if not left:
@@ -163,16 +180,19 @@ def require(nodes: Nodes, name: str) -> Node:
     return node
 
 
-def put(tree: Tree, name: str, before: Nodes, new: Written) -> Edited:
-    """Replace nodes.yaml by `new` once that is sound, and make what follows from it."""
+def put(tree: Tree, names: Collection[str], before: Nodes, new: Written) -> Nodes:
+    """Replace nodes.yaml by `new`, in which `names` differ, once that is sound; make what follows
+    from it.
+    """
     nodes = Nodes()
     if new.document:
         shown = f"{tree.nodes_file} as it would be"
         nodes = resolve_document(replace(new.document, shown=shown), tree)
-    after = nodes.find(name)
-    if after and (problem := node_problem(tree, after)):
-        raise InputError(f"{name}: {problem.key}: {problem.what}", hint=problem.hint)
-    if [n for n in nodes.nodes if n.name != name] != [n for n in before.nodes if n.name != name]:
+    for node in nodes.nodes:
+        if node.name in names and (problem := node_problem(tree, node)):
+            raise InputError(f"{node.name}: {problem.key}: {problem.what}", hint=problem.hint)
+    others = [n for n in nodes.nodes if n.name not in names]
+    if others != [n for n in before.nodes if n.name not in names]:
         raise WorkError(
             "this change would touch other nodes",
             where=os.fspath(tree.nodes_file),
@@ -188,13 +208,31 @@ def put(tree: Tree, name: str, before: Nodes, new: Written) -> Edited:
             hint="df -h shows whether the disk is full; --tree names another tree",
         ) from error
     make_node_files(tree, nodes)
-    return Edited(nodes, before.find(name), after)
+    return nodes
 
 
 def with_node(old: Written, name: str, change: NodeEdit, *, new: bool) -> Written:
     """nodes.yaml with the node changed or added: only its lines, else all of it written anew."""
     part = added_part(old, name, change) if new else changed_part(old, name, change)
     return (written(part) if part else None) or whole(old, name, change)
+
+
+def with_nodes(old: Written, changes: Mapping[str, NodeEdit]) -> Written:
+    """nodes.yaml with these nodes changed: only their lines, where each has lines of its own."""
+    lines = old.lines
+    places = {name: find_lines(old.document, lines, ("nodes", name)) if old.document else None
+              for name in changes}  # fmt: skip
+    for name, place in sorted(places.items(), key=lambda item: item[1] or (0, 0), reverse=True):
+        chunk = place and changed_chunk("".join(lines[slice(*place)]), name, changes[name])
+        if not place or not chunk:
+            break
+        lines[slice(*place)] = [chunk]
+    else:
+        if new := written("".join(lines)):
+            return new
+    for name, change in changes.items():
+        old = with_node(old, name, change, new=False)
+    return old
 
 
 def added_part(old: Written, name: str, change: NodeEdit) -> str:
