@@ -21,6 +21,7 @@
       seen/MAC.json                     which release a node booted last
       seen/strangers.json               what machines say they run that did not prove who they are
       reports/PROFILE/VERSION/ID/       what a boot test of a release found
+      rollouts/PROFILE.json             how far the last roll-out of a profile is
       kept/PROFILE/VERSION              a marker: gc leaves this release
       verified/PROFILE/VERSION.json     size and identity of a release's files when last verified
       work/ locks/                      staging, one folder a command; flock(2) files
@@ -169,6 +170,10 @@ class Tree:
     def verified(self, release: ReleaseName) -> Path:
         """What a release's files looked like when their content was last verified."""
         return self.path / "verified" / release.profile / f"{release.version}.json"
+
+    def rollout(self, profile: str) -> Path:
+        """How far the last roll-out of a profile is."""
+        return self.path / "rollouts" / f"{profile}.json"
 
     def lock(self, name: str) -> Path:
         return self.path / "locks" / name

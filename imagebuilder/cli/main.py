@@ -30,6 +30,7 @@ from imagebuilder.cli.prove import prove, why
 from imagebuilder.cli.receive import receive
 from imagebuilder.cli.releases import keep, promote, publish, releases, rollback, unpublish
 from imagebuilder.cli.report import report
+from imagebuilder.cli.rollout import rollout_app
 from imagebuilder.cli.serve import serve
 from imagebuilder.cli.sudo import run_as_root
 from imagebuilder.cli.test import test
@@ -47,7 +48,7 @@ COMMANDS = {
     "Nodes": (status, explain, up, down, restart, configure, inventory, drift, serve),
     "Host": (setup, init, doctor, schema),
 }
-GROUPS = {"Build": (hardware_app,), "Nodes": (nodes_app, live_app)}
+GROUPS = {"Build": (hardware_app,), "Nodes": (nodes_app, rollout_app, live_app)}
 
 NO_SPACE = (
     "df -h shows which disk is full; of ours, imagebuilder gc frees what no image needs, and "

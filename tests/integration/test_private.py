@@ -188,6 +188,8 @@ COMMANDS = (
     ["up", "n1"],
     ["down", "n1"],
     ["restart", "n1"],
+    ["rollout", "demo"],
+    ["rollout", "status"],
     ["run", "n1", "--", "true"],
     ["explain", "n1"],
     ["inventory", "--list"],

@@ -16,6 +16,7 @@ from ruamel.yaml import YAML
 from typer.core import TyperGroup
 
 from imagebuilder.cli.main import app
+from imagebuilder.cli.rollout import RolloutGroup
 from imagebuilder.recipe.variant import find_variant
 from imagebuilder.settings import Settings
 
@@ -128,6 +129,8 @@ def option_faults(words: list[str]) -> list[str]:
     command = program()
     path = ["imagebuilder"]
     while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
+        if isinstance(command, RolloutGroup) and words[0] not in command.commands:
+            words = [command.usual, *words]
         if words[0] not in command.commands:
             return [f"{' '.join(path)}: no {words[0]}"]
         path.append(words[0])

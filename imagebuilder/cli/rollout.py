@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Roll-outs: a release to one node, then some, then all, and back where it fails."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from typer.core import TyperGroup
+
+from imagebuilder.cli.context import Context, print_json, print_text
+from imagebuilder.cli.names import AsJson, TreeOption
+from imagebuilder.tree import DEFAULT_TREE
+
+if TYPE_CHECKING:
+    from imagebuilder.fleet.health import Verdict
+    from imagebuilder.fleet.rollout.start import RolloutOrder
+    from imagebuilder.fleet.rollout.types import Rollout
+    from imagebuilder.tree import Tree
+
+
+class RolloutGroup(TyperGroup):
+    """`rollout PROFILE` is short for `rollout start PROFILE`."""
+
+    usual = "start"
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        known = {*self.commands, "--help", "-h"}
+        if args and args[0] not in known and not ctx.resilient_parsing:
+            args = [self.usual, *args]
+        return super().parse_args(ctx, args)
+
+
+rollout_app = typer.Typer(
+    name="rollout",
+    help="Roll a release out: `rollout PROFILE` starts one, see `rollout start --help`.",
+    no_args_is_help=True,
+    cls=RolloutGroup,
+)
+
+ProfileArgument = Annotated[str, typer.Argument(metavar="PROFILE", help="Profile.")]
+
+
+@rollout_app.command()
+def start(
+    context: typer.Context,
+    name: Annotated[
+        str,
+        typer.Argument(metavar="PROFILE[@VERSION]", help="Release; by default the candidate."),
+    ],
+    canary: Annotated[
+        str,
+        typer.Option(metavar="NODES", help="Nodes to begin with. [default: the first one up]"),
+    ] = "",
+    batch: Annotated[
+        str, typer.Option(help="Nodes after the canary: a share or a number.")
+    ] = "25%",
+    at_once: Annotated[
+        int, typer.Option(min=0, help="Most nodes in between at a time; 0: a whole phase.")
+    ] = 0,
+    timeout: Annotated[
+        float, typer.Option(min=1, help="Seconds for a node to reboot and be found healthy.")
+    ] = 900,
+    drain: Annotated[
+        str,
+        typer.Option(
+            envvar="IMAGEBUILDER_DRAIN", help="none, slurm, kubernetes, or a program of yours."
+        ),
+    ] = "none",
+    drain_timeout: Annotated[
+        float, typer.Option(min=1, help="Seconds for the work on a node to end.")
+    ] = 43_200,
+    accept: Annotated[
+        list[str],
+        typer.Option(help="Verdict on health to take for good, such as unknown. Repeatable."),
+    ] = [],  # noqa: B006 - Typer's way; it is never changed
+    untested: Annotated[
+        str, typer.Option(metavar="REASON", help="Reason to do without a passed boot test.")
+    ] = "",
+    tree: TreeOption = DEFAULT_TREE,
+    json: AsJson = False,
+) -> None:
+    """Roll a release out: one node, then a batch, then all; a failure stops it and goes back.
+
+    Example: imagebuilder rollout rx7600xt --canary node7
+    """
+    from imagebuilder.fleet.rollout.start import RolloutOrder
+    from imagebuilder.fleet.rollout.types import RolloutTerms
+
+    accepted = tuple(parse_verdict(word) for word in accept)
+    terms = RolloutTerms(timeout, drain_timeout, accepted, drain, at_once, untested)
+    begin(context, open_for_change(tree), RolloutOrder(name, terms, canary, batch), json=json)
+
+
+@rollout_app.command()
+def status(
+    profile: Annotated[
+        str, typer.Argument(metavar="[PROFILE]", help="Profile; by default every one.")
+    ] = "",
+    tree: TreeOption = DEFAULT_TREE,
+    json: AsJson = False,
+) -> None:
+    """Show how far roll-outs are. Exits with 1 unless each of them is done.
+
+    Example: imagebuilder rollout status rx7600xt
+    """
+    from imagebuilder.fleet.rollout.journal import find_rollouts, is_running, runner
+    from imagebuilder.fleet.rollout.show import render_rollout
+    from imagebuilder.fleet.rollout.types import RolloutStatus
+    from imagebuilder.publish.find import find_profile, open_tree
+
+    opened = open_tree(tree)
+    if profile:
+        find_profile(opened, profile)
+    found = [each for each in find_rollouts(opened) if profile in ("", each.profile)]
+    if json:
+        print_json([each.as_json() for each in found])
+    else:
+        running = [
+            runner(opened, x.profile) if is_running(opened, x.profile) else "" for x in found
+        ]
+        shown = [render_rollout(each, who) for each, who in zip(found, running, strict=True)]
+        print_text("\n\n".join(shown) or "no roll-out yet: imagebuilder rollout PROFILE starts one")
+    if any(each.status is not RolloutStatus.DONE for each in found):
+        raise typer.Exit(1)
+
+
+@rollout_app.command()
+def pause(
+    context: typer.Context, profile: ProfileArgument, tree: TreeOption = DEFAULT_TREE
+) -> None:
+    """Begin no further node; those in between are finished.
+
+    Example: imagebuilder rollout pause rx7600xt
+    """
+    from imagebuilder.fleet.rollout.journal import PAUSE
+
+    wish(context, open_for_change(tree), profile, PAUSE)
+
+
+@rollout_app.command()
+def resume(
+    context: typer.Context,
+    profile: ProfileArgument,
+    tree: TreeOption = DEFAULT_TREE,
+    json: AsJson = False,
+) -> None:
+    """Go on with a roll-out that was paused, stopped or interrupted.
+
+    Example: imagebuilder rollout resume rx7600xt
+    """
+    from datetime import UTC, datetime
+
+    from imagebuilder.fleet.rollout.journal import rolling_out, save_rollout, wish_file
+    from imagebuilder.fleet.rollout.machine import resumed
+    from imagebuilder.fleet.rollout.start import check_goes_on
+
+    opened = open_for_change(tree)
+    check_goes_on(opened, profile)
+    with rolling_out(opened, profile):
+        rollout = resumed(check_goes_on(opened, profile), datetime.now(UTC))
+        wish_file(opened, profile).unlink(missing_ok=True)
+        save_rollout(opened, rollout)
+        finish(go(context, opened, rollout), json=json)
+
+
+@rollout_app.command()
+def abort(
+    context: typer.Context, profile: ProfileArgument, tree: TreeOption = DEFAULT_TREE
+) -> None:
+    """Give a roll-out up: every node it touched goes back to the old release.
+
+    Example: imagebuilder rollout abort rx7600xt
+    """
+    from imagebuilder.fleet.rollout.journal import ABORT
+
+    wish(context, open_for_change(tree), profile, ABORT)
+
+
+def begin(context: typer.Context, tree: Tree, order: RolloutOrder, *, json: bool) -> None:
+    """Make a roll-out, and run it to its end."""
+    from imagebuilder.fleet.rollout.drain import choose_drainer
+    from imagebuilder.fleet.rollout.journal import rolling_out, save_rollout, wish_file
+    from imagebuilder.fleet.rollout.start import make_rollout
+    from imagebuilder.publish.find import find_profile
+
+    given: Context = context.obj
+    choose_drainer(order.terms.drain)
+    profile = order.name.partition("@")[0]
+    find_profile(tree, profile)
+    with rolling_out(tree, profile):
+        rollout = make_rollout(tree, order, os.environ, given.ui)
+        wish_file(tree, profile).unlink(missing_ok=True)
+        save_rollout(tree, rollout)
+        finish(go(context, tree, rollout), json=json)
+
+
+def wish(context: typer.Context, tree: Tree, profile: str, word: str) -> None:
+    """Have the process that runs a roll-out pause or abort it; without one, do it here."""
+    from imagebuilder.fleet.rollout.journal import (
+        is_running,
+        make_wish,
+        obey,
+        rolling_out,
+        runner,
+    )
+    from imagebuilder.fleet.rollout.start import check_goes_on
+    from imagebuilder.fleet.rollout.types import RolloutStatus
+
+    given: Context = context.obj
+    check_goes_on(tree, profile)
+    make_wish(tree, profile, word)
+    if is_running(tree, profile):
+        given.ui.note(f"asked {runner(tree, profile)}, who runs it, to {word} it")
+        return
+    with rolling_out(tree, profile):
+        rollout = obey(tree, check_goes_on(tree, profile))
+        if rollout.status is RolloutStatus.PAUSED:
+            given.ui.note(f"roll-out of {rollout.release}: paused")
+            return
+        finish(go(context, tree, rollout), json=False, wanted=RolloutStatus.ABORTED)
+
+
+def go(context: typer.Context, tree: Tree, rollout: Rollout) -> Rollout:
+    from imagebuilder.fleet.rollout.drain import choose_drainer
+    from imagebuilder.fleet.rollout.run import RolloutRun
+
+    given: Context = context.obj
+    drainer = choose_drainer(rollout.terms.drain)
+    return RolloutRun(tree, given.ui, drainer, os.environ).go(rollout)
+
+
+def finish(rollout: Rollout, *, json: bool, wanted: str = "done") -> None:
+    """Print how it ended, and end with 1 unless it is as it should be."""
+    from imagebuilder.fleet.rollout.show import render_rollout
+
+    if json:
+        print_json(rollout.as_json())
+    else:
+        print_text(render_rollout(rollout, ""))
+    if rollout.status != wanted:
+        raise typer.Exit(1)
+
+
+def open_for_change(tree: Path) -> Tree:
+    """The tree, which we may write.  Raises InputError and RootError."""
+    from imagebuilder.publish.find import open_tree
+    from imagebuilder.rights import check_writable
+
+    opened = open_tree(tree)
+    check_writable(opened.path)
+    return opened
+
+
+def parse_verdict(word: str) -> Verdict:
+    """Raises InputError."""
+    from imagebuilder.errors import InputError
+    from imagebuilder.fleet.health import Verdict
+    from imagebuilder.recipe.validate import quote, suggest
+
+    known = [verdict.value for verdict in Verdict]
+    if word not in known:
+        raise InputError(f"--accept {quote(word)}: no such verdict", hint=suggest(word, known))
+    return Verdict(word)

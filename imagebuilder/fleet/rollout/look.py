@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is seen of a roll-out's nodes: asked of each over ssh, now, with its known host key.
+
+What a node runs is told by the root that it runs (os-release(5)), not by what it was to boot.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from imagebuilder.fleet.health import read_health
+from imagebuilder.fleet.rollout.drain import Drainer
+from imagebuilder.fleet.rollout.types import Rollout, RolloutNode, RolloutStage, Sight
+from imagebuilder.fleet.ssh import Said, run_on
+from imagebuilder.fleet.status import addresses_of, last_seen, observe
+from imagebuilder.nodes.types import Node, Nodes
+from imagebuilder.tree import STABLE, Tree
+from imagebuilder.untrusted import fit
+
+SECONDS = 20.0
+LOOK = ("cat", "/proc/sys/kernel/random/boot_id", "/etc/os-release")
+BOOT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+IMAGE = re.compile(r"^IMAGE_(ID|VERSION)=\"?([A-Za-z0-9_.+-]+)\"?$", re.MULTILINE)
+WITH_HEALTH = (RolloutStage.CHECKING, RolloutStage.RETURNING)
+
+
+def reason_of(rollout: Rollout) -> str:
+    """What a scheduler is told; it tells our nodes from those that others drained."""
+    return f"imagebuilder rollout {rollout.release}"
+
+
+def look(
+    tree: Tree,
+    rollout: Rollout,
+    nodes: Nodes,
+    names: Sequence[str],
+    drainer: Drainer,
+    problems: Mapping[str, str],
+) -> dict[str, Sight]:
+    """What is seen of each of `names` now; `problems` are what became known of them otherwise."""
+    known = {node.name: node for node in nodes.nodes}
+    ours = {node.name: node for node in rollout.nodes if node.name in names}
+    there = [known[name] for name in ours if name in known]
+    places = addresses_of(there, {node.name: last_seen(tree, node) for node in there})
+    said = {one.node: parse_look(one) for one in run_on(tree, there, places, LOOK, SECONDS)}
+    silent = [node for node in there if not said[node.name].answers]
+    for state in observe(tree, silent):
+        refused = f"its ssh server answers, but: {said[state.node].problem}"
+        words = refused if state.ready else state.words
+        said[state.node] = replace(said[state.node], problem=words)
+    asked = [n for n in there if said[n.name].answers and ours[n.name].stage in WITH_HEALTH]
+    for name, health in (read_health(tree, asked) if asked else {}).items():
+        said[name] = replace(said[name], verdict=health.verdict, words=health.words)
+    for name, work in work_on(rollout, ours, drainer).items():
+        if name in said:
+            said[name] = replace(said[name], work=work)
+    return {
+        name: replace(
+            said.get(name, Sight()),
+            changed=find_change(rollout, node, known.get(name)),
+            problem=problems.get(name) or said.get(name, Sight()).problem,
+        )
+        for name, node in ours.items()
+    }
+
+
+def work_on(rollout: Rollout, ours: Mapping[str, RolloutNode], drainer: Drainer) -> dict[str, str]:
+    names = [name for name, node in ours.items() if node.stage is RolloutStage.DRAINING]
+    return drainer.drain(names, reason_of(rollout)) if names else {}
+
+
+def parse_look(said: Said) -> Sight:
+    """Which boot runs, and which release; a node that said no boot id did not answer."""
+    boot_id, _, release = said.output.partition("\n")
+    found = {key: value for key, value in IMAGE.findall(release)}
+    if BOOT_ID.fullmatch(boot_id.strip()):
+        whole = "ID" in found and "VERSION" in found
+        name = f"{found['ID']}@{found['VERSION']}" if whole else ""
+        return Sight(boot_id.strip(), name)
+    if said.status is None:
+        return Sight(problem="the time ran out")
+    last = said.output.strip().splitlines() or [f"exit status {said.status}"]
+    return Sight(problem=fit(last[-1]))
+
+
+def find_change(rollout: Rollout, node: RolloutNode, now: Node | None) -> str:
+    """What a person changed of a node in nodes.yaml since it was chosen; empty for nothing."""
+    if now is None:
+        return "is no longer in nodes.yaml"
+    if now.profile != rollout.profile:
+        return f"boots {now.profile} now, according to nodes.yaml"
+    ours = ("", rollout.before, rollout.after) if node.touched else ("",)
+    if now.version not in ours:
+        return f"was pinned to {now.version} by hand"
+    if not now.version and now.channel != STABLE:
+        return f"follows {now.channel} now, according to nodes.yaml"
+    return ""

@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rollout + what was seen -> Rollout: how a roll-out goes on.  Pure: no clock, no file, no node.
+
+What has to be done follows from the result (due.py), so it is written down before it is done, and
+who is killed in between does it when the roll-out is resumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime
+
+from imagebuilder.fleet.health import Verdict
+from imagebuilder.fleet.rollout.types import (
+    IN_FLIGHT,
+    PowerCut,
+    Rollout,
+    RolloutNode,
+    RolloutStage,
+    RolloutStatus,
+    Sight,
+)
+
+ABORTED = "the roll-out was aborted"
+
+
+def advance(rollout: Rollout, sights: Mapping[str, Sight], stable: str, now: datetime) -> Rollout:
+    """The roll-out after a look at its nodes; `stable` is the version of that channel now."""
+    if rollout.ended or rollout.status is RolloutStatus.PROMOTING:
+        return rollout
+    if rollout.status is RolloutStatus.ABORTING:
+        rollout = turn_back(rollout, sights, now)
+    nodes = tuple(
+        step(rollout, node, sights[node.name], now) if node.name in sights else node
+        for node in rollout.nodes
+    )
+    rollout = replace(rollout, nodes=nodes)
+    if rollout.status is RolloutStatus.ABORTING:
+        return rollout if in_flight(rollout) else replace(rollout, status=RolloutStatus.ABORTED)
+    if failed := sum(node.failed for node in nodes):
+        return stop(rollout, f"{failed} of {len(nodes)} nodes failed", now)
+    if stable not in (rollout.before, rollout.after):
+        what = f"stable was moved to {stable or 'nothing'} meanwhile, by somebody else"
+        return stop(rollout, what, now)
+    canaries = {node.stage for node in nodes if node.phase == 0}
+    if canaries == {RolloutStage.LEFT}:
+        return stop(rollout, "no canary could be updated", now)
+    return begin(rollout, sights, now)
+
+
+def stop(rollout: Rollout, why: str, now: datetime) -> Rollout:
+    """Begin no further node, and let go of those that were not rebooted; the others end first."""
+    rollout = replace(rollout, why=why, nodes=tuple(let_go(node, now) for node in rollout.nodes))
+    return rollout if in_flight(rollout) else replace(rollout, status=RolloutStatus.STOPPED)
+
+
+def let_go(node: RolloutNode, now: datetime) -> RolloutNode:
+    """A node that was drained and not rebooted is as if it had not been touched."""
+    return enter(node, RolloutStage.WAITING, now) if node.stage is RolloutStage.DRAINING else node
+
+
+def turn_back(rollout: Rollout, sights: Mapping[str, Sight], now: datetime) -> Rollout:
+    """Every node that was rebooted, or may have been, goes back."""
+
+    def back(node: RolloutNode) -> RolloutNode:
+        if node.stage in (RolloutStage.REBOOTING, RolloutStage.CHECKING, RolloutStage.DONE):
+            return fail(node, ABORTED, sights.get(node.name, Sight()), now, cut=False)
+        return let_go(node, now)
+
+    return replace(rollout, nodes=tuple(map(back, rollout.nodes)))
+
+
+def begin(rollout: Rollout, sights: Mapping[str, Sight], now: datetime) -> Rollout:
+    """Begin the next nodes; none is left: the release becomes stable."""
+    if rollout.status is RolloutStatus.PAUSED:
+        return rollout
+    names = startable(rollout)
+    nodes = tuple(
+        start(rollout, node, sights[node.name], now)
+        if node.name in names and node.name in sights
+        else node
+        for node in rollout.nodes
+    )
+    rollout = replace(rollout, nodes=nodes)
+    if in_flight(rollout) or startable(rollout):
+        return rollout
+    return replace(rollout, status=RolloutStatus.PROMOTING)
+
+
+def startable(rollout: Rollout) -> list[str]:
+    """The nodes that may be begun now: of the first phase that is not over, as many as may be."""
+    if rollout.status is not RolloutStatus.RUNNING or any(n.failed for n in rollout.nodes):
+        return []
+    waiting = [node for node in rollout.nodes if node.stage is RolloutStage.WAITING]
+    phase = min((node.phase for node in waiting), default=0)
+    flying = [node for node in rollout.nodes if node.in_flight]
+    if any(node.phase < phase for node in flying):
+        return []
+    names = [node.name for node in waiting if node.phase == phase]
+    most = rollout.terms.at_once
+    return names[: max(0, most - len(flying))] if most else names
+
+
+def start(rollout: Rollout, node: RolloutNode, sight: Sight, now: datetime) -> RolloutNode:
+    if sight.changed:
+        return enter(node, RolloutStage.LEFT, now, why=sight.changed)
+    if not sight.answers:
+        return enter(node, RolloutStage.LEFT, now, why=f"was not updated: {sight.problem}")
+    drained = rollout.terms.drain != "none"
+    began = replace(node, boot_id=sight.boot_id, drained=drained, touched=True, why="")
+    return enter(began, RolloutStage.DRAINING, now)
+
+
+def step(rollout: Rollout, node: RolloutNode, sight: Sight, now: datetime) -> RolloutNode:
+    """One node after a look at it."""
+    steps: dict[RolloutStage, Callable[[Rollout, RolloutNode, Sight, datetime], RolloutNode]] = {
+        RolloutStage.DRAINING: drain,
+        RolloutStage.REBOOTING: reboot,
+        RolloutStage.CHECKING: check,
+        RolloutStage.RETURNING: bring_back,
+    }
+    if node.stage not in steps:
+        return node
+    if sight.changed and node.stage is not RolloutStage.RETURNING:
+        return enter(node, RolloutStage.LEFT, now, why=sight.changed)
+    return steps[node.stage](rollout, node, sight, now)
+
+
+def drain(rollout: Rollout, node: RolloutNode, sight: Sight, now: datetime) -> RolloutNode:
+    """Wait until nothing runs on it; it is rebooted unless it has the release already."""
+    if is_late(node, rollout.terms.drain_timeout, now):
+        what = sight.work or sight.problem
+        return enter(node, RolloutStage.LEFT, now, why=f"could not be drained in time: {what}")
+    if sight.work or not sight.answers:
+        return node
+    stage = has_it(rollout, sight) or RolloutStage.REBOOTING
+    return enter(node, stage, now, boot_id=sight.boot_id)
+
+
+def has_it(rollout: Rollout, sight: Sight) -> RolloutStage | None:
+    return RolloutStage.CHECKING if sight.release == str(rollout.release) else None
+
+
+def reboot(rollout: Rollout, node: RolloutNode, sight: Sight, now: datetime) -> RolloutNode:
+    """Wait until another boot answers, which must run the release."""
+    late = is_late(node, rollout.terms.timeout, now)
+    if sight.answers and sight.boot_id != node.boot_id:
+        if has_it(rollout, sight):
+            return enter(node, RolloutStage.CHECKING, now, boot_id=sight.boot_id)
+        what = f"booted {sight.release or 'something unknown'} instead"
+        fell_back = " (the boot server fell back)" if sight.release == str(rollout.old) else ""
+        return fail(node, f"{what}{fell_back}", sight, now)
+    if not late:
+        return node
+    if sight.answers:
+        return fail(node, f"did not reboot: {sight.problem or 'no reason known'}", sight, now)
+    return fail(node, f"did not come back: {sight.problem}", sight, now)
+
+
+def check(rollout: Rollout, node: RolloutNode, sight: Sight, now: datetime) -> RolloutNode:
+    """Wait for its verdict on itself."""
+    if sight.answers and sight.boot_id != node.boot_id:
+        what = f"rebooted by itself while it was checked, into {sight.release or 'nothing known'}"
+        return fail(node, what, sight, now)
+    if sight.answers and (sight.verdict is Verdict.OK or sight.verdict in rollout.terms.accepted):
+        return enter(node, RolloutStage.DONE, now)
+    if sight.answers and sight.verdict is not Verdict.UNKNOWN:
+        return fail(node, f"health: {sight.verdict.value}: {sight.words}", sight, now)
+    if not is_late(node, rollout.terms.timeout, now):
+        return node
+    if sight.answers:
+        return fail(node, f"health: unknown: {sight.words}", sight, now)
+    return fail(node, f"answered once and no longer: {sight.problem}", sight, now)
+
+
+def bring_back(rollout: Rollout, node: RolloutNode, sight: Sight, now: datetime) -> RolloutNode:
+    """Wait until it runs the old release; its power is cut once if it stays silent."""
+    if sight.answers and sight.release == str(rollout.old):
+        good = (Verdict.OK, Verdict.UNKNOWN, *rollout.terms.accepted)
+        if sight.verdict in good:
+            return enter(node, RolloutStage.RETURNED, now)
+        more = f"; with {rollout.before} too: {sight.verdict.value}: {sight.words}"
+        if node.drained:
+            more += "; it stays drained"
+        sick = replace(node, drained=False)
+        return enter(sick, RolloutStage.RETURNED, now, why=node.why + more)
+    if not is_late(node, rollout.terms.timeout, now):
+        return node
+    if not sight.answers and node.powered and node.cut is PowerCut.NONE:
+        return enter(replace(node, cut=PowerCut.DUE), RolloutStage.RETURNING, now)
+    what = f"runs {sight.release}" if sight.answers else sight.problem
+    return enter(node, RolloutStage.LOST, now, why=f"{node.why}; could not be brought back: {what}")
+
+
+def fail(
+    node: RolloutNode, why: str, sight: Sight, now: datetime, *, cut: bool = True
+) -> RolloutNode:
+    """It goes back to the old release; its power is cut at once if it is silent."""
+    due = cut and node.powered and not sight.answers
+    failed = replace(node, boot_id=sight.boot_id, cut=PowerCut.DUE if due else PowerCut.NONE)
+    return enter(failed, RolloutStage.RETURNING, now, why=why)
+
+
+def enter(
+    node: RolloutNode, stage: RolloutStage, now: datetime, *, why: str = "", boot_id: str = ""
+) -> RolloutNode:
+    """The node at the beginning of a stage; what is not given stays."""
+    return replace(
+        node,
+        stage=stage,
+        since=now.isoformat(),
+        why=why or node.why,
+        boot_id=boot_id or node.boot_id,
+    )
+
+
+def in_flight(rollout: Rollout) -> list[str]:
+    return [node.name for node in rollout.nodes if node.in_flight]
+
+
+def is_late(node: RolloutNode, seconds: float, now: datetime) -> bool:
+    """Whether its stage has been taking longer than that; a clock set back makes it wait."""
+    return (now - datetime.fromisoformat(node.since)).total_seconds() > seconds
+
+
+def watched(rollout: Rollout) -> list[str]:
+    """The nodes that advance() wants to know about."""
+    if rollout.status is RolloutStatus.ABORTING:
+        active = (*IN_FLIGHT, RolloutStage.DONE)
+        return [node.name for node in rollout.nodes if node.stage in active]
+    return [*in_flight(rollout), *startable(rollout)]
+
+
+def resumed(rollout: Rollout, now: datetime) -> Rollout:
+    """The roll-out when a person lets it go on: what failed or was left alone is tried again."""
+    if rollout.status is RolloutStatus.STOPPED:
+        again = (RolloutStage.RETURNED, RolloutStage.LOST, RolloutStage.LEFT)
+        nodes = tuple(
+            enter(replace(node, why="", cut=PowerCut.NONE), RolloutStage.WAITING, now)
+            if node.stage in again
+            else node
+            for node in rollout.nodes
+        )
+        return replace(rollout, status=RolloutStatus.RUNNING, why="", nodes=nodes)
+    if rollout.status is RolloutStatus.PAUSED:
+        return replace(rollout, status=RolloutStatus.RUNNING)
+    return rollout
+
+
+def paused(rollout: Rollout) -> Rollout:
+    running = rollout.status is RolloutStatus.RUNNING
+    return replace(rollout, status=RolloutStatus.PAUSED) if running else rollout
+
+
+def aborted(rollout: Rollout) -> Rollout:
+    """The roll-out when a person gives it up; one that is promoted is over."""
+    given_up = (RolloutStatus.RUNNING, RolloutStatus.PAUSED, RolloutStatus.STOPPED)
+    if rollout.status not in given_up:
+        return rollout
+    return replace(rollout, status=RolloutStatus.ABORTING, why=ABORTED)

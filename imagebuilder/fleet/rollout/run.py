@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a roll-out: look, decide, write down, do; over and over until it has ended.
+
+Whoever is killed at any moment leaves a journal from which this goes on.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from imagebuilder.errors import ImagebuilderError
+from imagebuilder.fleet.power.choose import choose_drivers
+from imagebuilder.fleet.rollout.drain import Drainer
+from imagebuilder.fleet.rollout.due import find_due, wanted_pins
+from imagebuilder.fleet.rollout.journal import obey, save_rollout
+from imagebuilder.fleet.rollout.look import look, reason_of
+from imagebuilder.fleet.rollout.machine import advance, in_flight, watched
+from imagebuilder.fleet.rollout.pins import pin_nodes
+from imagebuilder.fleet.rollout.types import PowerCut, Rollout, RolloutStatus, Sight
+from imagebuilder.fleet.select import fold
+from imagebuilder.fleet.ssh import run_on
+from imagebuilder.fleet.status import addresses_of, last_seen
+from imagebuilder.fleet.verbs import BOOT_ID, REBOOT, Crew, cycle, refusals
+from imagebuilder.nodes.load import load_nodes
+from imagebuilder.nodes.references import find_version
+from imagebuilder.nodes.types import Node
+from imagebuilder.process import paste
+from imagebuilder.publish.channel.move import promote
+from imagebuilder.tree import STABLE, Tree
+from imagebuilder.ui import Ui
+
+POLL = 2.0
+SSH_SECONDS = 30.0
+PATIENCE = 60.0  # seconds that a node has to end a boot before it is asked again
+
+
+@dataclass
+class RolloutRun:
+    """A process that runs a roll-out: what it works with, and what it remembers of its own doing.
+
+    `asked` is when each boot was asked to end, `problems` what became of asking.
+    """
+
+    tree: Tree
+    ui: Ui
+    drainer: Drainer
+    env: Mapping[str, str]
+    poll: float = POLL
+    asked: dict[tuple[str, str], float] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+    pinned: Mapping[str, str] | None = None
+
+    def go(self, rollout: Rollout) -> Rollout:
+        """Go on until it has ended, or is paused with no node in between.
+
+        The caller has the roll-out's lock.  Raises ImagebuilderError; the journal is right then.
+        """
+        while True:
+            rollout = obey(self.tree, rollout)
+            self.pin(rollout)
+            sights = self.look(rollout)
+            now, stable = datetime.now(UTC), find_version(self.tree, rollout.profile, STABLE)
+            rollout = self.note(rollout, advance(rollout, sights, stable, now))
+            self.pin(rollout)
+            rollout = self.act(rollout, sights)
+            if rollout.status is RolloutStatus.PROMOTING:
+                rollout = self.promote(rollout)
+            paused = rollout.status is RolloutStatus.PAUSED and not in_flight(rollout)
+            if (rollout.ended or paused) and not find_due(rollout, {}).resume:
+                return rollout
+            time.sleep(self.poll)
+
+    def look(self, rollout: Rollout) -> dict[str, Sight]:
+        names = watched(rollout)
+        if not names:
+            return {}
+        nodes = load_nodes(self.tree)
+        return look(self.tree, rollout, nodes, names, self.drainer, self.problems)
+
+    def note(self, before: Rollout, after: Rollout) -> Rollout:
+        """Write a step down, and tell of it."""
+        if after != before:
+            save_rollout(self.tree, after)
+            for line in describe_steps(before, after):
+                self.ui.note(line)
+        return after
+
+    def pin(self, rollout: Rollout) -> None:
+        """Have nodes.yaml say what the journal does."""
+        wanted = wanted_pins(rollout)
+        if wanted != self.pinned:
+            pin_nodes(self.tree, rollout, wanted)
+            self.pinned = wanted
+
+    def promote(self, rollout: Rollout) -> Rollout:
+        """Stable first: a node whose pin goes must not fall to the old release."""
+        moved = promote(self.tree, str(rollout.release), self.ui, untested=rollout.terms.untested)
+        self.ui.note(moved.render())
+        done = replace(rollout, status=RolloutStatus.DONE)
+        self.pin(done)
+        return self.note(rollout, done)
+
+    def act(self, rollout: Rollout, sights: Mapping[str, Sight]) -> Rollout:
+        """Do what is due."""
+        due = find_due(rollout, sights)
+        self.reboot(due.reboot)
+        if due.cut:
+            self.cut(due.cut)
+            rollout = self.note(rollout, mark(rollout, due.cut, cut=PowerCut.MADE))
+        if due.resume:
+            self.drainer.resume(due.resume, reason_of(rollout))
+            rollout = self.note(rollout, mark(rollout, due.resume, drained=False))
+        return rollout
+
+    def reboot(self, boots: Mapping[str, str]) -> None:
+        """Ask each of these boots to end, those that were asked just now excepted."""
+        now = time.monotonic()
+        fresh = {
+            name: boot
+            for name, boot in boots.items()
+            if now - self.asked.get((name, boot), -PATIENCE) >= PATIENCE
+        }
+        if not fresh:
+            return
+        nodes = self.nodes(fresh)
+        places = addresses_of(nodes, {node.name: last_seen(self.tree, node) for node in nodes})
+        command = reboot_command(sorted(fresh.values()))
+        said = run_on(self.tree, nodes, places, command, SSH_SECONDS)
+        refused = refusals({one.node: one for one in said})
+        for name, boot in fresh.items():
+            self.asked[name, boot] = now
+            self.problems.pop(name, None)
+            if name in refused:
+                self.problems[name] = refused[name]
+
+    def cut(self, names: Sequence[str]) -> None:
+        """Cut the power of nodes and switch them on again; what fails is their problem."""
+        nodes = self.nodes(names)
+        places = addresses_of(nodes, {node.name: last_seen(self.tree, node) for node in nodes})
+        try:
+            drivers = choose_drivers(nodes, places, self.env)
+        except ImagebuilderError as error:
+            self.problems |= dict.fromkeys(names, f"its power could not be cut: {error}")
+            return
+        crew = Crew(self.tree, tuple(nodes), drivers, self.ui.note)
+        for name, outcome in cycle(crew, [node.name for node in nodes]).items():
+            self.problems[name] = f"its power could not be cut: {outcome.words}"
+
+    def nodes(self, names: Collection[str]) -> list[Node]:
+        return [node for node in load_nodes(self.tree).nodes if node.name in names]
+
+
+def reboot_command(boots: Sequence[str]) -> list[str]:
+    """A command that reboots a node if one of these boots runs: one that began since is left."""
+    script = f"case $({paste(BOOT_ID)}) in {'|'.join(boots)}) exec {paste(REBOOT)} ;; esac"
+    return ["sh", "-c", script]
+
+
+def mark(rollout: Rollout, names: Collection[str], **changes: object) -> Rollout:
+    """The roll-out with the same change of each of these nodes."""
+    nodes = tuple(
+        replace(node, **changes) if node.name in names else node  # type: ignore[arg-type]
+        for node in rollout.nodes
+    )
+    return replace(rollout, nodes=nodes)
+
+
+def describe_steps(before: Rollout, after: Rollout) -> list[str]:
+    """A line for each stage that nodes entered, those that did the same together."""
+    old = {node.name: (node.stage, node.why) for node in before.nodes}
+    entered: dict[str, list[str]] = {}
+    for node in after.nodes:
+        if old[node.name] != (node.stage, node.why):
+            words = f"{node.stage.value}: {node.why}" if node.why else node.stage.value
+            entered.setdefault(words, []).append(node.name)
+    lines = [f"{fold(names)}: {words}" for words, names in entered.items()]
+    if before.status is not after.status:
+        why = f": {after.why}" if after.why else ""
+        lines.append(f"roll-out of {after.release}: {after.status.value}{why}")
+    return lines

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Rollout box: which release goes where, how far each node is, and what was asked for.
+
+waiting -> draining -> rebooting -> checking -> done
+              |            |            |
+         left alone        +--failed----+--> returning -> returned, or lost
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from imagebuilder.decode import JsonFile
+from imagebuilder.digest import Json
+from imagebuilder.fleet.health import Verdict
+from imagebuilder.tree import ReleaseName
+
+
+class RolloutStatus(StrEnum):
+    """How a roll-out is."""
+
+    RUNNING = "running"
+    PAUSED = "paused"  # no further node is begun
+    PROMOTING = "promoting"  # every node has the release: stable follows
+    DONE = "done"
+    STOPPED = "stopped"  # something failed
+    ABORTING = "aborting"  # every node goes back
+    ABORTED = "aborted"
+
+
+class PowerCut(StrEnum):
+    """Whether the power of a silent node has to be cut, and was."""
+
+    NONE = "no"
+    DUE = "due"
+    MADE = "made"
+
+
+class RolloutStage(StrEnum):
+    """How far a node is."""
+
+    WAITING = "waiting"  # not touched
+    DRAINING = "draining"
+    REBOOTING = "rebooting"
+    CHECKING = "checking"  # it runs the release; its health is not known yet
+    DONE = "done"
+    LEFT = "left alone"  # never rebooted, for a reason that is not the release's
+    RETURNING = "returning"  # it failed, and is to run the old release
+    RETURNED = "returned"
+    LOST = "lost"  # it failed, and runs something else than the old release
+
+
+IN_FLIGHT = (
+    RolloutStage.DRAINING,
+    RolloutStage.REBOOTING,
+    RolloutStage.CHECKING,
+    RolloutStage.RETURNING,
+)
+FAILED = (RolloutStage.RETURNING, RolloutStage.RETURNED, RolloutStage.LOST)
+ENDED = (RolloutStatus.DONE, RolloutStatus.STOPPED, RolloutStatus.ABORTED)
+
+
+@dataclass(frozen=True)
+class RolloutNode:
+    """A node of a roll-out, in `phase` 0 (canary), 1 (batch) or 2 (all others).
+
+    `since` is when its stage began (ISO 8601 in UTC).  `boot_id` is the boot that is to end, and
+    while it is checked the one that runs.  `why` says why it failed or was left alone.  `channel`
+    is the key of its own in nodes.yaml that its pin replaces.  `touched` is whether it was ever
+    pinned, `drained` whether work is to be let onto it again, `powered` whether its power can be
+    cut.
+    """
+
+    name: str
+    phase: int
+    stage: RolloutStage = RolloutStage.WAITING
+    since: str = ""
+    boot_id: str = ""
+    why: str = ""
+    channel: str = ""
+    touched: bool = False
+    drained: bool = False
+    powered: bool = False
+    cut: PowerCut = PowerCut.NONE
+
+    @property
+    def failed(self) -> bool:
+        return self.stage in FAILED
+
+    @property
+    def in_flight(self) -> bool:
+        return self.stage in IN_FLIGHT
+
+
+@dataclass(frozen=True)
+class RolloutTerms:
+    """What a person asked for.  `timeout` is for a reboot and its verdict, `drain_timeout` for
+    work to end, both in seconds.  `accepted` are verdicts that are good enough, `drain` is
+    `none`, `slurm`, `kubernetes` or a program, `at_once` how many nodes are in flight (0: a whole
+    phase), `untested` the reason for a release without a boot test.
+    """
+
+    timeout: float = 900
+    drain_timeout: float = 43_200
+    accepted: tuple[Verdict, ...] = ()
+    drain: str = "none"
+    at_once: int = 0
+    untested: str = ""
+
+
+@dataclass(frozen=True)
+class Rollout:
+    """A profile's way from the version `before`, which is stable, to `after`.
+
+    `why` says why it stopped.
+    """
+
+    profile: str
+    before: str
+    after: str
+    by: str
+    started: str
+    nodes: tuple[RolloutNode, ...]
+    terms: RolloutTerms = RolloutTerms()
+    status: RolloutStatus = RolloutStatus.RUNNING
+    why: str = ""
+
+    @property
+    def release(self) -> ReleaseName:
+        return ReleaseName(self.profile, self.after)
+
+    @property
+    def old(self) -> ReleaseName:
+        return ReleaseName(self.profile, self.before)
+
+    @property
+    def ended(self) -> bool:
+        return self.status in ENDED
+
+    def as_json(self) -> dict[str, Json]:
+        """For programs: a stable contract."""
+        return {
+            "profile": self.profile,
+            "from": self.before,
+            "to": self.after,
+            "status": self.status.value,
+            "why": self.why,
+            "by": self.by,
+            "started": self.started,
+            "nodes": [
+                {"node": n.name, "phase": n.phase, "stage": n.stage.value, "since": n.since,
+                 "why": n.why}
+                for n in self.nodes
+            ],
+        }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What was just seen of a node.
+
+    `boot_id` and `release` (PROFILE@VERSION, from the root it runs) are empty when it could not be
+    logged in to; `problem` then says why.  `work` is what still runs on it, empty when nothing
+    does.  `changed` says how nodes.yaml differs from what the roll-out wrote.
+    """
+
+    boot_id: str = ""
+    release: str = ""
+    problem: str = ""
+    work: str = ""
+    changed: str = ""
+    verdict: Verdict = Verdict.UNKNOWN
+    words: str = ""
+
+    @property
+    def answers(self) -> bool:
+        return bool(self.boot_id)
+
+
+ROLLOUT = JsonFile(
+    Rollout,
+    1,
+    "imagebuilder nodes list shows which nodes are pinned; remove the file and unpin them with "
+    "imagebuilder nodes set NODE --unset version",
+)

@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Roll-outs of simulated nodes, from the order to the channel, with everything that goes wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import InputError, WorkError
+from imagebuilder.fleet.health import Verdict
+from imagebuilder.fleet.rollout.journal import (
+    ABORT,
+    PAUSE,
+    find_rollout,
+    make_wish,
+    rolling_out,
+)
+from imagebuilder.fleet.rollout.machine import resumed
+from imagebuilder.fleet.rollout.show import render_rollout
+from imagebuilder.fleet.rollout.types import Rollout, RolloutStage, RolloutStatus
+from imagebuilder.nodes.load import load_nodes
+from imagebuilder.nodes.references import find_version
+from tests.unit.fleet.rollout_world import NEW, OLD, OTHER, RolloutWorld, make_world, order
+
+NAMES = ("n1", "n2", "n3", "n4")
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RolloutWorld:
+    made = make_world(tmp_path, NAMES)
+    monkeypatch.setenv("PATH", f"{made.sim}/path:{os.environ['PATH']}")
+    return made
+
+
+def pins(world: RolloutWorld) -> dict[str, str]:
+    return {node.name: node.version for node in load_nodes(world.tree).nodes if node.version}
+
+
+def stages(rollout: Rollout) -> dict[str, str]:
+    return {node.name: node.stage.value for node in rollout.nodes}
+
+
+def test_all_get_it_one_boot_each_and_stable_follows(world: RolloutWorld) -> None:
+    (world.sim / "nodes/n2/jobs").write_text("1\n2\n")
+    before = world.tree.nodes_file.read_text()
+    done = world.run().go(world.start(order(canary="n3", batch="1")))
+    assert done.status is RolloutStatus.DONE, render_rollout(done, "")
+    assert [node.phase for node in done.nodes] == [1, 2, 0, 2]
+    assert {name: world.boots(name) for name in NAMES} == {name: [NEW] for name in NAMES}
+    assert find_version(world.tree, "demo", "stable") == NEW
+    assert world.tree.nodes_file.read_text() == before  # no pin is left, and no line is different
+    assert sorted((world.sim / "resumed").read_text().split()) == list(NAMES)
+    assert find_rollout(world.tree, "demo") == done
+
+
+def test_a_canary_that_fails_stops_it_and_goes_back_alone(world: RolloutWorld) -> None:
+    world.plant("n1", "computes wrong numbers")
+    done = world.run().go(world.start(order()))
+    assert done.status is RolloutStatus.STOPPED
+    assert stages(done) == {"n1": "returned", "n2": "waiting", "n3": "waiting", "n4": "waiting"}
+    assert world.boots("n1") == [NEW, OLD]
+    assert [world.boots(name) for name in NAMES[1:]] == [[], [], []]
+    assert find_version(world.tree, "demo", "stable") == OLD
+    assert pins(world) == {"n1": OLD}
+    screen = render_rollout(done, "")
+    assert "n1: health: wrong results: MUL_MAT differs from the processor (returned)" in screen
+    assert f"stable of demo is as before: {OLD}" in screen
+
+
+def test_a_silent_node_has_its_power_cut_and_others_of_its_batch_stay(world: RolloutWorld) -> None:
+    world.plant("n2", "panics")
+    done = world.run().go(world.start(order(batch="2", timeout=1)))
+    assert stages(done) == {"n1": "done", "n2": "returned", "n3": "done", "n4": "waiting"}
+    assert (world.sim / "cuts").read_text() == "n2\n"
+    assert world.told("n2", "release") == OLD
+    assert pins(world) == {"n1": NEW, "n2": OLD, "n3": NEW}
+    assert find_version(world.tree, "demo", "stable") == OLD
+    world.plant("n2", "")
+    again = world.run().go(resumed(done, datetime.now(UTC)))
+    assert again.status is RolloutStatus.DONE
+    assert world.boots("n1") == [NEW]  # not once more
+    assert pins(world) == {}
+
+
+def test_pause_ends_what_began_and_abort_takes_everything_back(world: RolloutWorld) -> None:
+    rollout = world.start(order())
+    make_wish(world.tree, "demo", PAUSE)
+    done = world.run().go(rollout)
+    assert done.status is RolloutStatus.PAUSED
+    assert set(stages(done).values()) == {"waiting"}
+    world.plant("n4", "serves on the processor")
+    done = world.run().go(resumed(done, datetime.now(UTC)))
+    assert stages(done) == {"n1": "done", "n2": "done", "n3": "done", "n4": "returned"}
+    make_wish(world.tree, "demo", ABORT)
+    back = world.run().go(done)
+    assert back.status is RolloutStatus.ABORTED
+    assert {world.told(name, "release") for name in NAMES} == {OLD}
+    assert [len(world.boots(name)) for name in NAMES] == [2, 2, 2, 2]
+    assert pins(world) == {}
+    assert find_version(world.tree, "demo", "stable") == OLD
+
+
+def test_verdicts_that_a_site_accepts_are_good(world: RolloutWorld) -> None:
+    world.plant("n1", "never says how it is")
+    world.plant("n2", "serves on the processor")
+    accepted = (Verdict.UNKNOWN, Verdict.DEGRADED)
+    assert world.run().go(world.start(order(accepted=accepted))).status is RolloutStatus.DONE
+
+
+def test_a_node_that_has_the_release_already_is_not_rebooted(world: RolloutWorld) -> None:
+    (world.sim / "nodes/n2/release").write_text(f"{NEW}\n")
+    done = world.run().go(world.start(order()))
+    assert done.status is RolloutStatus.DONE
+    assert world.boots("n2") == []
+
+
+def test_what_a_person_writes_into_nodes_yaml_meanwhile_stays(world: RolloutWorld) -> None:
+    rollout = world.start(order())
+    text = world.tree.nodes_file.read_text()
+    for name, key in (("n2", f"version: {OTHER}"), ("n3", f"version: {OLD}")):
+        text = re.sub(rf"({name}: .*)}}", rf"\1, {key}}}", text)
+    text = re.sub(r"  n4: .*\n", "", text)
+    world.tree.nodes_file.write_text(f"# by hand\n{text}")
+    done = world.run().go(rollout)
+    assert {n.name: n.why for n in done.nodes if n.stage is RolloutStage.LEFT} == {
+        "n2": f"was pinned to {OTHER} by hand",
+        "n3": f"was pinned to {OLD} by hand",
+        "n4": "is no longer in nodes.yaml",
+    }
+    assert done.status is RolloutStatus.DONE
+    assert [world.boots(name) for name in NAMES] == [[NEW], [], [], []]
+    assert world.tree.nodes_file.read_text() == f"# by hand\n{text}"
+
+
+def test_a_channel_that_somebody_moves_stops_it(world: RolloutWorld) -> None:
+    rollout = world.start(order())
+    link = world.tree.channel("demo", "stable")
+    link.unlink()
+    link.symlink_to(f"../../http/releases/demo/{OTHER}")
+    done = world.run().go(rollout)
+    assert done.status is RolloutStatus.STOPPED
+    assert f"stable was moved to {OTHER} meanwhile" in done.why
+    assert not any(world.boots(name) for name in NAMES)
+
+
+def test_a_node_that_is_silent_before_is_never_touched(world: RolloutWorld) -> None:
+    (world.sim / "nodes/n2/power").write_text("off\n")
+    done = world.run().go(world.start(order()))
+    assert done.status is RolloutStatus.DONE
+    assert stages(done)["n2"] == "left alone"
+    assert not (world.sim / "cuts").exists()
+    assert world.boots("n2") == []
+
+
+def test_one_that_is_cut_short_is_refused_to_others_and_names_who(world: RolloutWorld) -> None:
+    world.start(order())
+    with pytest.raises(WorkError, match=r"since .* is running and not finished"):
+        world.start(order())
+    with (
+        rolling_out(world.tree, "demo"),
+        pytest.raises(WorkError, match=rf"in progress: .*, process {os.getpid()}, since 20"),
+    ):
+        world.start(order())
+
+
+WRONG = {
+    "nope": "no release of profile nope",
+    "demo@9": "no release of demo fits '9'",
+    f"demo@{OLD}": "is stable already",
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_releases_are_said_before_anything_is_touched(world: RolloutWorld, name: str) -> None:
+    with pytest.raises(InputError, match=WRONG[name]):
+        world.start(order(name))
+    assert find_rollout(world.tree, "demo") is None
+
+
+def test_wrong_nodes_are_said_before_anything_is_touched(world: RolloutWorld) -> None:
+    for canary, message in (
+        ("n9", 'no node named "n9"'),
+        ("n1,n1!n1", "no node belongs to this set"),
+    ):
+        with pytest.raises(InputError, match=message):
+            world.start(order(canary=canary))
+    (world.sim / "nodes/n2/power").write_text("off\n")
+    with pytest.raises(InputError, match="--canary n2: cannot be logged in to: ssh: connect"):
+        world.start(order(canary="n2,n2"))
+    for batch in ("0%", "half", "101%", "0", "-1"):
+        with pytest.raises(InputError, match="is not a share of nodes"):
+            world.start(order(batch=batch))
+    text = world.tree.nodes_file.read_text().replace("profile: demo", "profile: demo, version: x")
+    world.tree.nodes_file.write_text(text.replace("version: x", f"version: {OLD}"))
+    with pytest.raises(InputError, match="no node follows stable of demo"):
+        world.start(order())
+    world.tree.nodes_file.write_text("nodes: {}\n")
+    with pytest.raises(InputError, match="no node boots demo"):
+        world.start(order())
+    assert find_rollout(world.tree, "demo") is None
+
+
+def test_an_own_channel_comes_back_when_the_pin_goes(world: RolloutWorld) -> None:
+    """Its group follows candidate; the node itself stable."""
+    text = world.tree.nodes_file.read_text()
+    text = re.sub("(n2: .*)}", r"\1, channel: stable}", text)
+    world.tree.nodes_file.write_text(
+        text.replace("defaults:\n", "defaults:\n  channel: candidate\n")
+    )
+    done = world.run().go(world.start(order()))
+    assert [node.name for node in done.nodes] == ["n2"]
+    assert done.status is RolloutStatus.DONE
+    assert "channel: stable}" in world.tree.nodes_file.read_text()
