@@ -180,9 +180,9 @@ def open_nodes(tree: Path, words: Sequence[str]) -> tuple[Tree, tuple[Node, ...]
     """The tree, and the nodes that were named.  Raises InputError."""
     from imagebuilder.fleet.select import select_nodes
     from imagebuilder.nodes.load import load_nodes
-    from imagebuilder.publish.find import open_tree
+    from imagebuilder.publish.find import find_tree
 
-    opened = open_tree(tree)
+    opened = find_tree(tree)
     return opened, select_nodes(words, load_nodes(opened))
 
 

@@ -39,7 +39,8 @@ class NodeView:
     def row(self) -> tuple[str, ...]:
         """As a line of a table."""
         state, health = self.state, self.health
-        following = "the same" if state.next == state.release else state.next or "nothing"
+        same = state.next and state.next == state.release
+        following = "the same" if same else state.next or "nothing"
         words = state.words
         if health and health.verdict is not Verdict.OK:
             words = health.words

@@ -23,6 +23,19 @@ def open_tree(path: Path) -> Tree:
 
     Raises InputError when nothing was ever published, HostError where only root may look.
     """
+    tree = find_tree(path)
+    with contextlib.suppress(OSError):
+        close_tree(tree)
+    for folder in (tree.repo, tree.roots):
+        check_enterable(folder)
+    return tree
+
+
+def find_tree(path: Path) -> Tree:
+    """The tree that is there, for what everybody may read.
+
+    Raises InputError when nothing was ever published.
+    """
     tree = Tree(path.absolute())
     if not (tree.http / "releases").is_dir():
         raise InputError(
@@ -30,10 +43,6 @@ def open_tree(path: Path) -> Tree:
             where=os.fspath(tree.path),
             hint="imagebuilder publish PROFILE makes it; --tree names another place",
         )
-    with contextlib.suppress(OSError):
-        close_tree(tree)
-    for folder in (tree.repo, tree.roots):
-        check_enterable(folder)
     return tree
 
 

@@ -184,16 +184,8 @@ COMMANDS = (
     ["serve", "--uninstall"],
     ["profiles", "--proof"],
     ["why", "demo", "/etc/passwd"],
-    ["status"],
-    ["up", "n1"],
-    ["down", "n1"],
-    ["restart", "n1"],
     ["rollout", "demo"],
     ["rollout", "status"],
-    ["run", "n1", "--", "true"],
-    ["explain", "n1"],
-    ["inventory", "--list"],
-    ["configure", "n1", "/etc/passwd"],
 )
 # They are about recipes and the host; what they need of the store is asked for where it is read.
 ANYBODY = {
@@ -208,6 +200,8 @@ ANYBODY = {
     "nightly",
     "hardware",
 }
+# They reach nodes as who types them: with their ssh keys, which root does not have.
+OF_NODES = {"status", "explain", "up", "down", "restart", "run", "configure", "inventory"}
 
 
 # One process for all: it has loaded the program as root, who may read it wherever it lies.
@@ -218,6 +212,7 @@ for module in pkgutil.walk_packages(imagebuilder.__path__, "imagebuilder."):
     if not module.name.startswith("imagebuilder.steps.") and "__main__" not in module.name:
         __import__(module.name)
 from imagebuilder.cli.main import run
+"".encode("utf-8-sig"), "".encode("idna")  # loaded at their first use
 os.setgroups([]), os.setgid(65534), os.setuid(65534)
 for words in json.load(sys.stdin):
     out, err = io.StringIO(), io.StringIO()
@@ -229,7 +224,7 @@ for words in json.load(sys.stdin):
 
 
 def test_every_command_is_looked_at() -> None:
-    asked = {words[0] for words in COMMANDS} | ANYBODY
+    asked = {words[0] for words in COMMANDS} | ANYBODY | OF_NODES
     commands = typer.main.get_command(app)
     assert isinstance(commands, TyperGroup)
     assert asked == {*commands.commands}
@@ -251,6 +246,27 @@ def test_an_ordinary_user_is_told_that_root_is_needed(settings: Settings, releas
         typed = re.escape(shlex.join(words))
         pattern = rf"error: .*root.*\n  hint: .*sudo.* {typed}\n"
         assert re.fullmatch(pattern, err), (words, err)
+
+
+def test_an_ordinary_user_asks_nodes_with_their_own_keys(
+    settings: Settings, released: Tree
+) -> None:
+    node = {"macs": ["52:54:00:77:00:01"], "profile": "demo", "channel": "candidate"}
+    released.nodes_file.write_text(json.dumps({"nodes": {"n1": node}}))
+    env = {
+        "IMAGEBUILDER_SUDO": "never",
+        "IMAGEBUILDER_PROJECT": os.fspath(settings.project),
+        "IMAGEBUILDER_TREE": os.fspath(released.path),
+        "HOME": os.fspath(settings.project),
+    }
+    asked = (["status"], ["explain", "n1"], ["inventory", "--list"], ["restart", "n1"])
+    done = run([sys.executable, "-c", AS_NOBODY], env=env, stdin=json.dumps(asked).encode())
+    results = {words[0]: said for words, *said in map(json.loads, done.stdout.splitlines())}
+    assert {name: said[0] for name, said in results.items()} == {
+        "status": 1, "explain": 1, "inventory": 0, "restart": 1,
+    }, results  # fmt: skip
+    assert "n1    unknown" in results["status"][1]
+    assert "its NIC never asked this boot server" in results["explain"][1]
 
 
 def test_root_leaves_nothing_in_a_checkout_or_home_of_somebody_else(place: Path) -> None:

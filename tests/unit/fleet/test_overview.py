@@ -32,4 +32,5 @@ def test_a_row_shows_the_words_that_matter() -> None:
     ill = replace(OK, verdict=Verdict.WRONG, words="ROCm0: MUL_MAT differs")
     assert NodeView(READY, ill).row()[2::3] == ("wrong results", "ROCm0: MUL_MAT differs")
     assert NodeView(READY, None).row()[2] == "-"
+    assert NodeView(replace(READY, release="", next=""), None).row()[4] == "nothing"
     assert NodeView(READY, None).as_json()["health"] is None
