@@ -160,6 +160,11 @@ class Tree:
         """The tickets of the nodes' last boots; for root alone."""
         return self.serve / "tickets.json"
 
+    @property
+    def boots(self) -> Path:
+        """What nodes became ready with, and what they did not."""
+        return self.serve / "boots.json"
+
     def reports(self, release: ReleaseName) -> Path:
         return self.path / "reports" / release.profile / release.version
 

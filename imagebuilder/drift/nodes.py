@@ -12,6 +12,7 @@ from imagebuilder.drift.types import PARTS, BootContent, DriftPart, DriftState, 
 from imagebuilder.errors import ImagebuilderError
 from imagebuilder.files import read_text
 from imagebuilder.nodes.config import BootTarget, describe_config, read_config, read_served
+from imagebuilder.nodes.evidence.boots import fallen_back, find_fallbacks
 from imagebuilder.nodes.evidence.seen import Seen, find_seen
 from imagebuilder.nodes.identity import read_identity
 from imagebuilder.nodes.node_files import node_entries
@@ -114,7 +115,8 @@ def is_applied(tree: Tree, nodes: Nodes, node: Node, mac: str) -> bool:
         entries = node_entries(node, nodes.nodes, identity, tree.path)
         words = node_words(node, identity.machine_id)
         given = describe_config(node, words, entries)
-        script = render_node_script(node, mac, identity.machine_id, given.name)
+        booting = fallen_back(node, find_fallbacks(tree, [node]))
+        script = render_node_script(booting, mac, identity.machine_id, given.name)
         return read_text(tree.served_node(mac) / "boot.ipxe") == script
     except (OSError, ImagebuilderError):
         return False

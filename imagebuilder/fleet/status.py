@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from imagebuilder.fleet.probe import probe_nodes
 from imagebuilder.fleet.state import NodeState, derive_state
+from imagebuilder.nodes.evidence.boots import FellBack, find_fallbacks
 from imagebuilder.nodes.evidence.seen import Seen, find_seen
-from imagebuilder.nodes.show import find_release
+from imagebuilder.nodes.references import find_release
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import Tree
 
@@ -25,7 +27,7 @@ def observe(tree: Tree, nodes: Sequence[Node]) -> list[NodeState]:
         if key not in releases:
             version = find_release(tree, node)
             releases[key] = f"{node.profile}@{version}" if version else ""
-    return [
+    states = [
         derive_state(
             node.name,
             seen[node.name],
@@ -35,6 +37,17 @@ def observe(tree: Tree, nodes: Sequence[Node]) -> list[NodeState]:
         )
         for node in nodes
     ]
+    fallbacks = find_fallbacks(tree, nodes)
+    return [
+        with_fallback(state, node, fallbacks[node.name]) if node.name in fallbacks else state
+        for state, node in zip(states, nodes, strict=True)
+    ]
+
+
+def with_fallback(state: NodeState, node: Node, fallback: FellBack) -> NodeState:
+    """The state of a node that the boot server gives another release than nodes.yaml wants."""
+    words = f"{fallback}; {state.words}"
+    return replace(state, words=words, next=f"{node.profile}@{fallback.version}")
 
 
 def last_seen(tree: Tree, node: Node) -> Seen | None:

@@ -23,6 +23,7 @@ from imagebuilder.errors import HostError, InputError
 from imagebuilder.files import Content, place_file, place_files, read_text, set_access, sync
 from imagebuilder.locks import file_lock
 from imagebuilder.nodes.config import describe_config, keep_configs
+from imagebuilder.nodes.evidence.boots import fallen_back, find_fallbacks
 from imagebuilder.nodes.identity import Identity, make_identity
 from imagebuilder.nodes.initrd import render_cpio
 from imagebuilder.nodes.load import load_nodes
@@ -105,13 +106,18 @@ def make_node_files(tree: Tree, nodes: Nodes) -> None:
         }
         keep_configs(tree, given.values(), [mac for node in nodes.nodes for mac in node.macs])
         access = find_access()
+        fallbacks = find_fallbacks(tree, nodes.nodes)
+        booting = {node.name: fallen_back(node, fallbacks) for node in nodes.nodes}
 
         def served() -> Iterator[Content]:
             for node in nodes.nodes:
                 image = render_cpio(own[node.name])
                 for mac in node.macs:
                     script = render_node_script(
-                        node, mac, identities[node.name].machine_id, given[node.name].name
+                        booting[node.name],
+                        mac,
+                        identities[node.name].machine_id,
+                        given[node.name].name,
                     )
                     yield from served_files(tree.served_node(mac), script, image, access)
 

@@ -73,6 +73,13 @@ def find_version(tree: Tree, profile: str, channel: str) -> str:
     return read_channel(tree, profile, channel).version
 
 
+def find_release(tree: Tree, node: Node) -> str:
+    """The version that nodes.yaml wants on a node; empty when there is none."""
+    if node.version:
+        return node.version if node.version in find_versions(tree, node.profile) else ""
+    return find_version(tree, node.profile, node.channel)
+
+
 def find_channel_faults(tree: Tree, profile: str = "") -> list[Fault]:
     """What is wrong with the channels of a profile, or of all."""
     top = tree.path / "channels"

@@ -10,9 +10,10 @@ from imagebuilder.decode import encode_box
 from imagebuilder.digest import Json
 from imagebuilder.files import read_text
 from imagebuilder.image.types import find_image
+from imagebuilder.nodes.evidence.boots import find_fallbacks
 from imagebuilder.nodes.evidence.seen import Seen, find_damaged, find_seen
 from imagebuilder.nodes.identity import MACHINE_ID
-from imagebuilder.nodes.references import find_version, find_versions
+from imagebuilder.nodes.references import find_release
 from imagebuilder.nodes.scripts import node_words
 from imagebuilder.nodes.types import Node
 from imagebuilder.rootkind import FORMAT_OF, IN_MEMORY, packed_file
@@ -29,7 +30,8 @@ class Shown:
 
     `version` is the release it would boot now, empty if there is none; `cmdline` is then empty
     too.  `seen` is what it told at its last boot (TREE/seen), None if it never did.
-    `damaged` are files of it that cannot be read.
+    `damaged` are files of it that cannot be read, `fallback` says why it boots another release
+    than nodes.yaml wants.
     """
 
     node: Node
@@ -38,12 +40,14 @@ class Shown:
     known_hosts: str
     seen: Seen | None
     damaged: tuple[str, ...] = ()
+    fallback: str = ""
 
     def as_json(self) -> dict[str, Json]:
         """For programs: a stable contract."""
         return {
             **self.node.as_json(),
             "boots": self.version,
+            "fallback": self.fallback,
             "kernel-cmdline": list(self.cmdline),
             "known-hosts": self.known_hosts,
             "seen": encode_box(self.seen) if self.seen else {},
@@ -51,22 +55,17 @@ class Shown:
 
 
 def show_node(tree: Tree, node: Node) -> Shown:
-    version = find_release(tree, node)
+    fallback = find_fallbacks(tree, [node]).get(node.name)
+    version = fallback.version if fallback else find_release(tree, node)
     return Shown(
         node=node,
         version=version,
+        fallback=str(fallback or ""),
         cmdline=find_cmdline(tree, node, version) if version else (),
         known_hosts=str(tree.serve / "known_hosts"),
         seen=next(iter(find_seen(tree, node.macs)), None),
         damaged=tuple(map(str, find_damaged(tree, node.macs))),
     )
-
-
-def find_release(tree: Tree, node: Node) -> str:
-    """The version a node would boot now; empty when there is none."""
-    if node.version:
-        return node.version if node.version in find_versions(tree, node.profile) else ""
-    return find_version(tree, node.profile, node.channel)
 
 
 def find_cmdline(tree: Tree, node: Node, version: str) -> tuple[str, ...]:
@@ -102,6 +101,8 @@ def render_shown(shown: Shown) -> str:
     node, seen = shown.node, shown.seen
     lines = [(key, text_of(value)) for key, value in node.as_json().items() if value]
     lines.append(("boots now", shown.version or f"nothing: there is no {node.boots}"))
+    if shown.fallback:
+        lines.append(("because it", shown.fallback))
     if seen:
         lines.append(("booted last", f"{seen.version}, stage {seen.stage}"))
         lines.append(("last sign", f"{seen.last} from {seen.address}"))

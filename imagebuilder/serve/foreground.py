@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import NoReturn
@@ -13,6 +14,7 @@ from typing import NoReturn
 from imagebuilder.errors import HostError, ImagebuilderError, InputError
 from imagebuilder.files import set_aside
 from imagebuilder.locks import file_lock
+from imagebuilder.nodes.evidence.boots import FellBack, find_fallbacks
 from imagebuilder.nodes.evidence.usage import note_reports
 from imagebuilder.nodes.files import make_entry, update_nodes
 from imagebuilder.nodes.load import load_nodes
@@ -21,6 +23,7 @@ from imagebuilder.process import run
 from imagebuilder.program import Program, program
 from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.daemons import Daemon, check_config, daemons, reload_changed
+from imagebuilder.serve.fallback import awaited_nodes, confirm_open, stamp_of_boots
 from imagebuilder.serve.files import make_config
 from imagebuilder.serve.ipxe import ARCHITECTURES, copy_binaries
 from imagebuilder.serve.lines import Lines
@@ -65,6 +68,10 @@ class RunningDaemons:
     ui: Ui
     screen: Screen
     probes: SshProbes = field(default_factory=lambda: SshProbes(time.monotonic))
+    boot_probes: SshProbes = field(default_factory=lambda: SshProbes(time.monotonic))
+    boots: object = None
+    awaited: Mapping[str, str] = field(default_factory=dict)
+    fallbacks: Mapping[str, FellBack] = field(default_factory=dict)
     lines: Lines = field(default_factory=Lines)
     running: dict[str, Running] = field(default_factory=dict)
     stamp: object = None
@@ -194,6 +201,7 @@ def watch(server: RunningDaemons) -> None:
         look_at_nodes(server)
         take_in_reports(server)
         ask_ssh(server)
+        fall_back(server)
 
 
 def hear(server: RunningDaemons, daemon: str, line: str) -> None:
@@ -297,3 +305,24 @@ def ask_ssh(server: RunningDaemons) -> None:
     for address in server.probes.find_open(waiting):
         for event in server.progress.logged_in(waiting[address]):
             server.screen.event(event, server.progress.boots[event.node].times)
+
+
+def fall_back(server: RunningDaemons) -> None:
+    """Note which nodes became ready, and change what those boot that did not."""
+    tree, nodes = server.config.tree, server.screen.nodes
+    try:
+        stamp = stamp_of_boots(tree)
+        if stamp != server.boots:
+            server.awaited = awaited_nodes(tree, nodes)
+        confirm_open(tree, server.awaited, server.boot_probes.find_open({*server.awaited.values()}))
+        if stamp == server.boots and not server.fallbacks:
+            return
+        server.boots = stamp
+        fallbacks = find_fallbacks(tree, nodes.nodes)
+        if fallbacks != server.fallbacks:
+            update_nodes(tree)
+            for name in fallbacks.keys() - server.fallbacks.keys():
+                server.ui.warn(f"{name} {fallbacks[name]}; it boots {fallbacks[name].version}")
+            server.fallbacks = fallbacks
+    except (ImagebuilderError, OSError) as error:
+        server.warn_once(str(error), f"could not change what nodes boot: {error}")

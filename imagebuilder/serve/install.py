@@ -22,6 +22,7 @@ from imagebuilder.serve.daemons import (
     is_running,
     reload_changed,
 )
+from imagebuilder.serve.fallback import confirm_ready
 from imagebuilder.serve.files import make_config
 from imagebuilder.serve.ipxe import copy_binaries
 from imagebuilder.serve.nfsconf import (
@@ -146,13 +147,14 @@ def find_tree(root: Path) -> Tree | None:
 def refresh(prepared: Prepared, nodes: Nodes) -> str:
     """Take over nodes.yaml and what is published; returns what changed."""
     config = prepared.config
+    rotate_reports(config)
+    note_reports(config.tree, nodes)
+    confirm_ready(config.tree, nodes)
     copy_binaries(prepared.binaries, config.tree.tftp)
-    update_nodes(config.tree)
+    update_nodes(config.tree)  # what a node boots depends on how its boots were
     make_entry(config.tree, config.server, config.http_port)
     changed = make_config(config, nodes)
     reload_changed(config, changed)
-    rotate_reports(config)
-    note_reports(config.tree, nodes)
     return f"changed: {', '.join(changed) or 'nothing'}"
 
 
@@ -163,7 +165,7 @@ def system_files(config: ServeConfig, options: Options) -> tuple[UnitFile, ...]:
     for kind, why in (
         ("service", "applies nodes.yaml and new releases"),
         ("path", "starts it when nodes.yaml changes"),
-        ("timer", "starts it every few minutes, for the menu and the record of what nodes run"),
+        ("timer", "starts it every minute, for the menu and the record of what nodes run"),
     ):
         text = render_template(f"nodes.{kind}.j2", config=config, command=command)
         units.append(UnitFile(UNITS / f"{NODES}.{kind}", text, why, starts=kind != "service"))

@@ -24,6 +24,7 @@ from imagebuilder.fleet.select import fold
 from imagebuilder.fleet.ssh import run_on
 from imagebuilder.fleet.status import addresses_of, last_seen
 from imagebuilder.fleet.verbs import BOOT_ID, REBOOT, Crew, cycle, refusals
+from imagebuilder.nodes.evidence.boots import forget_tries
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.references import find_version
 from imagebuilder.nodes.types import Node
@@ -92,6 +93,10 @@ class RolloutRun:
         """Have nodes.yaml say what the journal does."""
         wanted = wanted_pins(rollout)
         if wanted != self.pinned:
+            new = [name for name, version in wanted.items() if version == rollout.after]
+            before = self.pinned or {}
+            again = [name for name in new if before.get(name) != rollout.after]
+            forget_tries(self.tree, again, rollout.release)
             pin_nodes(self.tree, rollout, wanted)
             self.pinned = wanted
 

@@ -48,19 +48,22 @@ class Tickets:
         self.known = {ticket.secret: ticket for ticket in read_tickets(tree.tickets)}
         self.changed = False
 
-    def hand_out(self, secret: str, mac: str, address: str, time: str) -> None:
-        """The web server gave a ticket for a node's script to whoever has `address`."""
+    def hand_out(self, secret: str, mac: str, address: str, time: str) -> bool:
+        """The web server gave a ticket for a node's script to whoever has `address`; whether that
+        is the node, for the first time.
+        """
         node = self.nodes.get(mac)
         if node is None or not self.belongs(address, node):
-            return
+            return False
         older = [ticket for ticket in self.known.values() if ticket.mac in node.macs]
         now = datetime.now(UTC).isoformat()
         if any(time < ticket.time <= now for ticket in older):
-            return  # a log that is read for the second time
+            return False  # a log that is read for the second time
         for ticket in older:
             del self.known[ticket.secret]
         self.known[secret] = Ticket(secret, mac, time)
         self.changed = True
+        return True
 
     def proves(self, secret: str, mac: str, release: ReleaseName) -> bool:
         """Whether a ticket proves that the owner of `mac` booted `release`."""

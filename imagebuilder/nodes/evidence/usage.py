@@ -14,10 +14,13 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.locks import file_lock
+from imagebuilder.nodes.config import read_served
+from imagebuilder.nodes.evidence.boots import NodeBoots, read_boots, write_boots
 from imagebuilder.nodes.evidence.records import Doubt, read_evidence
 from imagebuilder.nodes.evidence.report_log import (
     LINE,
@@ -41,6 +44,7 @@ from imagebuilder.nodes.evidence.strangers import (
 )
 from imagebuilder.nodes.evidence.tickets import Tickets, nodes_by_mac
 from imagebuilder.nodes.load import load_nodes
+from imagebuilder.nodes.references import find_version
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.process import run
 from imagebuilder.tree import ReleaseName, Tree
@@ -71,7 +75,8 @@ class ReportBatch:
             if script := SCRIPT.fullmatch(uri):
                 mac = script[1].decode().replace("-", ":")
                 time = parse_time(match["time"])
-                self.tickets.hand_out(handed.decode(), mac, address.decode(), time)
+                if self.tickets.hand_out(handed.decode(), mac, address.decode(), time):
+                    self.note_fetch(mac, time)
             return
         # Cheap, for there may be any number of them: a stranger's reports beyond the first few.
         ticket = WITH_TICKET.match(uri)
@@ -93,7 +98,23 @@ class ReportBatch:
         """A report that a node proved to be its own."""
         if node := self.tickets.nodes.get(seen.mac):
             seen = replace(seen, node=node.name, root=seen.root or node.root)
+            if record := self.boots.get(node.name):
+                self.boots[node.name] = record.told(str(seen.release))
         self.own[seen.mac] = merge(self.own.get(seen.mac) or self.before(seen.mac), seen)
+
+    def note_fetch(self, mac: str, time: str) -> None:
+        """A node fetched its script: it tries the release that this leads to."""
+        node, served = self.tickets.nodes[mac], read_served(self.tree, mac)
+        if served is None:
+            return
+        version = served.version or find_version(self.tree, served.profile, served.channel)
+        record = self.boots.get(node.name) or NodeBoots(node.name)
+        self.boots[node.name] = record.fetched(f"{served.profile}@{version}", time)
+
+    @cached_property
+    def boots(self) -> dict[str, NodeBoots]:
+        """What is known of the nodes' boots, changed as lines are taken."""
+        return read_boots(self.tree)
 
     def before(self, mac: str) -> Seen | None:
         """What was known of a NIC's owner; a damaged record is replaced by what is proved now."""
@@ -108,6 +129,10 @@ class ReportBatch:
             write_seen(self.tree, seen)
         if self.strangers:
             add_strangers(self.tree, self.strangers)
+        if "boots" in self.__dict__:
+            names = {node.name for node in self.tickets.nodes.values()}
+            kept = {name: each for name, each in self.boots.items() if name in names}
+            write_boots(self.tree, kept)
         self.tickets.save()
 
 
