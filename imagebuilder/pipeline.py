@@ -96,9 +96,8 @@ def build_profile(profile: str, settings: Settings, ui: Ui, options: BuildOption
     return Built(plan, image, new=True, proof=proof)
 
 
-def plan_of(profile: str, settings: Settings) -> Plan:
+def plan_of(recipe: Recipe, settings: Settings) -> Plan:
     """The plan a build with the lock as it is would follow."""
-    recipe = load_recipe(profile, settings)
     lock = fresh_lock(recipe, settings)
     return plan_against(Store(settings.state / "store"), recipe, lock)
 

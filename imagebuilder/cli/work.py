@@ -16,6 +16,7 @@ from imagebuilder.settings import Settings
 if TYPE_CHECKING:
     from imagebuilder.pipeline import Refreshed
     from imagebuilder.plan import Plan
+    from imagebuilder.recipe.types import Recipe
 
 
 def lock(
@@ -70,10 +71,12 @@ def plan(
     Example: imagebuilder plan rx7600xt --explain
     """
     from imagebuilder.pipeline import plan_of
+    from imagebuilder.recipe.load import load_recipe
 
     given: Context = context.obj
-    planned = plan_of(chosen(profile, given, base, engine), given.settings)
-    bases, overlays = find_replaced(planned.profile, given.settings)
+    recipe = load_recipe(chosen(profile, given, base, engine), given.settings)
+    planned = plan_of(recipe, given.settings)
+    bases, overlays = find_replaced(recipe, given.settings)
     if json:
         print_json({**plan_json(planned), "replaced": overlays, "replaced-bases": bases})
         return
@@ -83,11 +86,8 @@ def plan(
             print_text(f"{what} of this project that replace shipped ones: {', '.join(names)}")
 
 
-def find_replaced(profile: str, settings: Settings) -> tuple[list[str], list[str]]:
+def find_replaced(recipe: Recipe, settings: Settings) -> tuple[list[str], list[str]]:
     """The profile's base and overlays that are the project's own, in place of what ships."""
-    from imagebuilder.recipe.load import load_recipe
-
-    recipe = load_recipe(profile, settings)
     files, folders = settings.find_bases(), settings.find_overlays()
     bases = [name for name in [recipe.base.name] if settings.find_replaced(files[name])]
     overlays = [o.name for o in recipe.overlays if settings.find_replaced(folders[o.name])]

@@ -16,6 +16,7 @@ from imagebuilder.nodes.references import find_version
 from imagebuilder.pipeline import plan_of
 from imagebuilder.plan import Plan
 from imagebuilder.publish.find import check_channels
+from imagebuilder.recipe.load import load_recipe
 from imagebuilder.settings import Settings
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.tree import CANDIDATE, STABLE, ReleaseName, Tree
@@ -70,7 +71,7 @@ def newest_image(store: Store, profile: str) -> ImageRef | None:
 def find_recipe(tree: Tree, profile: str, settings: Settings) -> RecipeState:
     """What a build with the lock as it is would make.  Nothing is built or fetched."""
     try:
-        plan = plan_of(profile, settings)
+        plan = plan_of(load_recipe(profile, settings), settings)
     except ImagebuilderError as error:
         return RecipeState(
             problem="; ".join(f"{f.where}: {f.what}".lstrip(": ") for f in error.faults)

@@ -106,13 +106,13 @@ def test_recipes_that_extend_each_other_are_a_fault(
 
 
 def test_a_plan_names_the_bases_and_overlays_that_are_replaced(settings: Settings) -> None:
-    assert find_replaced("minimal", settings) == ([], [])
+    assert find_replaced(load_recipe("minimal", settings), settings) == ([], [])
     for name in ("recipes/bases/debian-trixie.yaml", "overlays/ssh/overlay.yaml"):
         own = settings.project / name
         own.parent.mkdir(parents=True)
         own.write_text((SHARE / name).read_text())
     (settings.project / "overlays/ssh/overlay.yaml").write_text("description: My own ssh\n")
-    assert find_replaced("minimal", settings) == (["debian-trixie"], ["ssh"])
+    assert find_replaced(load_recipe("minimal", settings), settings) == (["debian-trixie"], ["ssh"])
 
 
 def test_a_night_is_about_the_projects_own_profiles(settings: Settings) -> None:

@@ -104,7 +104,7 @@ class World:
         """
         layers: tuple[ImageLayer, ...] = ()
         if not version or version.startswith("planned"):
-            plan = plan_of(profile, self.settings)
+            plan = plan_of(load_recipe(profile, self.settings), self.settings)
             version = version or plan.version
             layers = tuple(
                 ImageLayer(s.step.title, s.digest, s.step.inputs(), 0, 0) for s in plan.steps
