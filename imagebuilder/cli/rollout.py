@@ -109,9 +109,9 @@ def status(
     from imagebuilder.fleet.rollout.journal import find_rollouts, is_running, runner
     from imagebuilder.fleet.rollout.show import render_rollout
     from imagebuilder.fleet.rollout.types import RolloutStatus
-    from imagebuilder.publish.find import find_profile, open_tree
+    from imagebuilder.publish.find import find_profile, find_tree
 
-    opened = open_tree(tree)
+    opened = find_tree(tree)
     if profile:
         find_profile(opened, profile)
     found = [each for each in find_rollouts(opened) if profile in ("", each.profile)]

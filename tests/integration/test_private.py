@@ -185,7 +185,6 @@ COMMANDS = (
     ["profiles", "--proof"],
     ["why", "demo", "/etc/passwd"],
     ["rollout", "demo"],
-    ["rollout", "status"],
 )
 # They are about recipes and the host; what they need of the store is asked for where it is read.
 ANYBODY = {
@@ -259,11 +258,17 @@ def test_an_ordinary_user_asks_nodes_with_their_own_keys(
         "IMAGEBUILDER_TREE": os.fspath(released.path),
         "HOME": os.fspath(settings.project),
     }
-    asked = (["status"], ["explain", "n1"], ["inventory", "--list"], ["restart", "n1"])
+    asked = (
+        ["status"],
+        ["rollout", "status"],
+        ["explain", "n1"],
+        ["inventory", "--list"],
+        ["restart", "n1"],
+    )
     done = run([sys.executable, "-c", AS_NOBODY], env=env, stdin=json.dumps(asked).encode())
     results = {words[0]: said for words, *said in map(json.loads, done.stdout.splitlines())}
     assert {name: said[0] for name, said in results.items()} == {
-        "status": 1, "explain": 1, "inventory": 0, "restart": 1,
+        "status": 1, "rollout": 0, "explain": 1, "inventory": 0, "restart": 1,
     }, results  # fmt: skip
     assert "n1    unknown" in results["status"][1]
     assert "its NIC never asked this boot server" in results["explain"][1]

@@ -64,6 +64,8 @@ def turn_back(rollout: Rollout, sights: Mapping[str, Sight], now: datetime) -> R
     """Every node that was rebooted, or may have been, goes back."""
 
     def back(node: RolloutNode) -> RolloutNode:
+        if node.stage is RolloutStage.DONE and (sight := sights.get(node.name)) and sight.changed:
+            return enter(node, RolloutStage.LEFT, now, why=sight.changed)
         if node.stage in (RolloutStage.REBOOTING, RolloutStage.CHECKING, RolloutStage.DONE):
             return fail(node, ABORTED, sights.get(node.name, Sight()), now, cut=False)
         return let_go(node, now)

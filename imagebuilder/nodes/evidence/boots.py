@@ -36,7 +36,7 @@ LOCK = "reports"  # of everything that is read from the web server's log
 class NodeBoots:
     """The boots of one node; releases are PROFILE@VERSION.
 
-    `confirmed` are those it became ready with, the newest first, `tries` counts the others.
+    `confirmed` are those it became ready with, the newest first, `tries` counts those since.
     `asked` is when it fetched its script last (ISO 8601 in UTC) and `release` what that led to,
     empty once the node is ready; `reported` is whether its initrd told so itself.
     """
@@ -53,8 +53,7 @@ class NodeBoots:
         if time <= self.asked:
             return self
         tries = dict(self.tries)
-        if release not in self.confirmed:
-            tries[release] = tries.get(release, 0) + 1
+        tries[release] = tries.get(release, 0) + 1
         last = dict([*tries.items()][-KEPT:])
         return replace(self, tries=last, asked=time, release=release, reported=False)
 
@@ -66,8 +65,7 @@ class NodeBoots:
         if release != self.release:
             if self.release in tries:
                 tries[self.release] -= 1
-            if release not in self.confirmed:
-                tries[release] = tries.get(release, 0) + 1
+            tries[release] = tries.get(release, 0) + 1
         return replace(self, tries=tries, release=release, reported=True)
 
     def ready(self) -> NodeBoots:

@@ -24,6 +24,7 @@ from imagebuilder.fleet.rollout.show import render_rollout
 from imagebuilder.fleet.rollout.types import Rollout, RolloutStage, RolloutStatus
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.references import find_version
+from imagebuilder.tree import ReleaseName
 from tests.unit.fleet.rollout_world import NEW, OLD, OTHER, RolloutWorld, make_world, order
 
 NAMES = ("n1", "n2", "n3", "n4")
@@ -145,6 +146,39 @@ def test_a_channel_that_somebody_moves_stops_it(world: RolloutWorld) -> None:
     assert done.status is RolloutStatus.STOPPED
     assert f"stable was moved to {OTHER} meanwhile" in done.why
     assert not any(world.boots(name) for name in NAMES)
+
+
+def test_a_node_that_a_person_pins_after_its_turn_is_not_taken_back(world: RolloutWorld) -> None:
+    world.plant("n2", "has no card")
+    done = world.run().go(world.start(order(batch="1")))
+    assert pins(world) == {"n1": NEW, "n2": OLD}
+    text = world.tree.nodes_file.read_text()
+    world.tree.nodes_file.write_text(text.replace(f"version: {NEW}", f"version: {OTHER}"))
+    make_wish(world.tree, "demo", ABORT)
+    back = world.run().go(done)
+    assert back.status is RolloutStatus.ABORTED
+    assert stages(back)["n1"] == "left alone"
+    assert pins(world) == {"n1": OTHER}
+    assert world.boots("n1") == [NEW]
+
+
+def test_pins_stay_until_stable_has_moved(world: RolloutWorld) -> None:
+    """Otherwise a node that reboots in between gets the old release."""
+    rollout = world.start(order())
+    kernel = world.tree.release(ReleaseName("demo", NEW)) / "vmlinuz"
+    content = kernel.read_bytes()
+    kernel.write_bytes(b"damaged")
+    with pytest.raises(WorkError, match="vmlinuz"):
+        world.run().go(rollout)
+    assert pins(world) == {name: NEW for name in NAMES}
+    left = find_rollout(world.tree, "demo")
+    assert left
+    assert left.status is RolloutStatus.PROMOTING
+    kernel.write_bytes(content)
+    done = world.run().go(left)
+    assert done.status is RolloutStatus.DONE
+    assert pins(world) == {}
+    assert find_version(world.tree, "demo", "stable") == NEW
 
 
 def test_a_node_that_is_silent_before_is_never_touched(world: RolloutWorld) -> None:
