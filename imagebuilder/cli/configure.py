@@ -28,7 +28,7 @@ def explain(
 
     Exits with 1 unless the node is ready and healthy.
 
-    Example: sudo imagebuilder explain node7
+    Example: imagebuilder explain node7
     """
     from imagebuilder.errors import InputError
     from imagebuilder.explain import explain_node

@@ -21,7 +21,17 @@ from tests.unit.cli.conftest import Program
 
 NAMES = sorted(function.__name__ for functions in COMMANDS.values() for function in functions)
 # They do something, or print a document: everything else lists, and programs may want to read it.
-WITHOUT_JSON = {"export", "init", "sbom", "schema", "serve", "setup", "shell"}
+WITHOUT_JSON = {
+    "configure",
+    "export",
+    "init",
+    "inventory",
+    "sbom",
+    "schema",
+    "serve",
+    "setup",
+    "shell",
+}
 MANIFEST = encode_image(IMAGE)
 # Each takes a tenth of a second or more, which every command and every completion would wait for.
 HEAVY = {"jinja2", "pydantic", "ruamel", "testinfra"}
