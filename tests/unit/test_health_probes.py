@@ -368,6 +368,12 @@ def test_a_probe_that_hangs_is_killed_with_its_children_and_is_a_finding(node: F
     assert 0 < beaten == beat.stat().st_size
 
 
+def test_a_probe_that_is_slow_while_the_node_starts_is_run_again(node: FakeNode) -> None:
+    node.write("proc/uptime", "60.00 1.00\n")
+    node.probe("alive-slow", f"[ -e {node.root}/warm ] || {{ touch {node.root}/warm; sleep 600; }}")
+    assert node.verdict(limit=1).verdict is Verdict.OK
+
+
 @pytest.mark.parametrize(
     ("text", "verdict", "words"),
     [
