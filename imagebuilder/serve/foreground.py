@@ -14,7 +14,7 @@ from typing import NoReturn
 from imagebuilder.errors import HostError, ImagebuilderError, InputError
 from imagebuilder.files import set_aside
 from imagebuilder.locks import file_lock
-from imagebuilder.nodes.evidence.boots import FellBack, find_fallbacks
+from imagebuilder.nodes.evidence.boots import FellBack, any_failed, find_fallbacks
 from imagebuilder.nodes.evidence.usage import note_reports
 from imagebuilder.nodes.files import make_entry, update_nodes
 from imagebuilder.nodes.load import load_nodes
@@ -71,6 +71,7 @@ class RunningDaemons:
     boot_probes: SshProbes = field(default_factory=lambda: SshProbes(time.monotonic))
     boots: object = None
     awaited: Mapping[str, str] = field(default_factory=dict)
+    failing: bool = False
     fallbacks: Mapping[str, FellBack] = field(default_factory=dict)
     lines: Lines = field(default_factory=Lines)
     running: dict[str, Running] = field(default_factory=dict)
@@ -313,9 +314,9 @@ def fall_back(server: RunningDaemons) -> None:
     try:
         stamp = stamp_of_boots(tree)
         if stamp != server.boots:
-            server.awaited = awaited_nodes(tree, nodes)
+            server.awaited, server.failing = awaited_nodes(tree, nodes), any_failed(tree)
         confirm_open(tree, server.awaited, server.boot_probes.find_open({*server.awaited.values()}))
-        if stamp == server.boots and not server.fallbacks:
+        if stamp == server.boots and not server.failing:
             return
         server.boots = stamp
         fallbacks = find_fallbacks(tree, nodes.nodes)

@@ -131,6 +131,11 @@ def forget_tries(tree: Tree, names: Iterable[str], release: ReleaseName) -> None
             write_boots(tree, boots | cleared)
 
 
+def any_failed(tree: Tree) -> bool:
+    """Whether what some node boots depends on where channels point to now."""
+    return any(record.has_failed(r) for record in read_boots(tree).values() for r in record.tries)
+
+
 @dataclass(frozen=True)
 class FellBack:
     """A node is not given `wanted`, but `version`, with which it became ready before."""
