@@ -17,7 +17,8 @@ PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 SHARED := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help image test test-all check lint style types contract shellcheck unit integration boot \
-	control-node smoke faults inject tried bench fuzz venv clean host host-dev host-tests profile bytecode
+	control-node smoke faults blind inject tried bench fuzz venv clean host host-dev host-tests profile \
+	bytecode
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
@@ -68,6 +69,9 @@ smoke: image ## Build, publish to a temporary tree, boot, throw away: make smoke
 
 faults: host-tests $(STAMP) bytecode ## Plant every known fault: the table of what is caught, missed, false alarms
 	@$(AS_ROOT) scripts/faults
+
+blind: host-tests $(STAMP) bytecode ## Plant the blind corpus: faults and unusual images written without a look at the checks
+	@$(AS_ROOT) scripts/faults --blind
 
 inject: host-tests $(STAMP) bytecode ## Spoil every change of the file system, of every command that publishes or builds (hours)
 	@$(AS_ROOT) $(BIN)/python -m tests.inject $(OPTIONS)

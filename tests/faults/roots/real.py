@@ -8,6 +8,7 @@ asked.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,9 +39,11 @@ COMPARED = (Question.PROVENANCE, Question.PRIVILEGES, Question.SECRETS)
 ASKED = (Question.KERNEL, Question.ACCESS, Question.SERVICES, Question.SYSTEM)
 
 
-def make_real(good: Tree, base: ReleaseName, tree: Tree) -> Tree:
-    """A tree with the base as each of PROFILES."""
-    for profile in PROFILES:
+def make_real(
+    good: Tree, base: ReleaseName, tree: Tree, profiles: Sequence[str] = PROFILES
+) -> Tree:
+    """A tree with the base as each of some profiles."""
+    for profile in profiles:
         site = copy_site(good, base, tree.path / profile, with_repo=False)
         recipe = shipped(profile)
         named = ReleaseName(f"{PREFIX}{profile}", base.version)
@@ -63,19 +66,24 @@ def make_real(good: Tree, base: ReleaseName, tree: Tree) -> Tree:
     return tree
 
 
-def prove_site(site: Site, question: Question) -> Proof:
-    """What the programs of the root itself say to one question."""
+def prove_site(
+    site: Site, question: Question | None = None, planted: TraceKind = TraceKind.UNEXPLAINED
+) -> Proof:
+    """What the programs of the root itself say to one question, or to all.
+
+    `planted` is who answers for what the good root lacks.
+    """
     image = load_image(site.folder)
     engines = load_engines(SHIPPED_OVERLAYS, SHIPPED_OVERLAYS)
     place, root = site.tree.path, Root(site.root)
     with asking(place, str(site.root.relative_to(place)), image.epoch) as ask:
-        provenance = provenance_of(site, image)
+        provenance = provenance_of(site, image, planted)
         subject = Subject(image, root, ask, engines, lambda: provenance)
         return prove(subject, only=question)
 
 
-def provenance_of(site: Site, image: Image) -> Provenance | None:
-    """That of the good root, with what was planted told as not explained; None without its commit.
+def provenance_of(site: Site, image: Image, planted: TraceKind) -> Provenance | None:
+    """That of the good root, with what was planted as it is said to be; None without its commit.
 
     A tree's repository has no layers but the root's: contents alone tell who answers for a path.
     """
@@ -85,10 +93,10 @@ def provenance_of(site: Site, image: Image) -> Provenance | None:
     # Of the copy at hand: that of the fault before is gone, with the objects in it.
     strange = find_strange(replace(committed, repo=Store(site.tree.repo)), Root(site.root))
     traces = {path: trace for path, trace in good.traces.items() if path not in strange}
-    planted = {
-        path: Trace(path, TraceKind.UNEXPLAINED, change=how) for path, how in strange.items()
+    brought = {
+        path: Trace(path, planted, overlay="planted", change=how) for path, how in strange.items()
     }
-    return replace(good, traces=traces | planted)
+    return replace(good, traces=traces | brought)
 
 
 KNOWN: dict[str, tuple[Provenance, CommittedRoot]] = {}
