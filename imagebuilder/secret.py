@@ -44,6 +44,18 @@ FORMS = (
      r"(?P<secret>[^\s'\"$]+)"),
     ("password for curl", r"^\s*(?:-u\s+|--(?:proxy-)?user[\s=]+|(?:proxy-)?user\s*[=:]\s*)"
      r"['\"]?[^\s:'\"=]+:(?P<secret>[^\s'\"$]{3,})"),
+    ("password of ipmitool", r"\bipmi\w+\b.*\s-[pP]\s*['\"]?(?P<secret>[^\s'\"$]+)"),
+    ("password of sshpass", r"\bsshpass\s+-p\s*['\"]?(?P<secret>[^\s'\"$]+)"),
+    ("password of redis", r"\bredis-cli\b.*\s-a\s+['\"]?(?P<secret>[^\s'\"$]+)"),
+    ("password of mysql", r"\b(?:mysql|mariadb)\w*\b.*\s-p['\"]?(?P<secret>[^\s'\"$]+)"),
+    ("password of openssl", r"\bpass(?:in|out)?[ =]pass:(?P<secret>[^\s'\"$]+)"),
+    ("password of smbclient", r"\b(?:smbclient|rpcclient)\b.*\s-U\s*['\"]?[^\s'\"%]+%"
+     r"(?P<secret>[^\s'\"$]+)"),
+    ("password of snmp", r"\bsnmp\w+\b.*\s-[AXac]\s+['\"]?(?P<secret>[^\s'\"$]+)"),
+    ("password of mosquitto", r"\bmosquitto_\w+\b.*\s-P\s+['\"]?(?P<secret>[^\s'\"$]+)"),
+    ("password of LDAP", r"\bldap\w+\b.*\s-w\s+['\"]?(?P<secret>[^\s'\"$]+)"),
+    ("address of a webhook", r"\bhttps?://[^\s/]+/\S*?(?:hooks?|webhooks?|services)/"
+     r"(?P<secret>[\w/-]*(?=[\w-]*\d)[\w-]{16,})"),
     ("pre-shared key", r":\s*(?:PSK|XAUTH|EAP|RSA)\s+(?P<secret>\"[^\"]+\")"),
     ("WireGuard key", r"\b(?:Private|Preshared)Key\s*=\s*(?P<secret>[A-Za-z0-9+/]{42,44}=?)"),
     ("password", r"^\s*(?:bindpw|rootpw|requirepass|masterauth|password|secret)\s+"
@@ -56,7 +68,7 @@ FORMS = (
 HINT = re.compile(
     r"(?i)pass|pwd|psk|secret|token|key|auth|cred|bearer|basic|login|bindpw|rootpw|curl|user|://|"
     r"\$\w{1,9}\$|hf_|gh[pousr]_|gl[a-z]+-|xox|akia|asia|\bsk[-_]|\brk[-_]|nvapi|dop_v1|\br8_|gsk_|pypi-|"
-    r"npm_|aiza|ya29|hv[bsr]\.|dckr|eyj|xauth|\beap\b|\brsa\b"
+    r"npm_|aiza|ya29|hv[bsr]\.|dckr|eyj|xauth|\beap\b|\brsa\b|hook|services/|snmp|ipmi|redis|mysql|mariadb|smbclient|rpcclient|mosquitto|ldap"
 )
 PATTERNS = tuple((kind, re.compile(pattern)) for kind, pattern in FORMS)
 PASSWORD = r"passw(?:or)?d|passphrase|passwort|pwd|psk|sae_password"

@@ -28,6 +28,7 @@ from imagebuilder.ui import format_count
 
 SAY = Say(Question.FIRMWARE)
 FOLDER = "/usr/lib/firmware"
+PATH = "firmware_class.path="
 # The kernel takes a plain file before a compressed one, if it is configured for such.
 PACKED = {".zst": "CONFIG_FW_LOADER_COMPRESS_ZSTD", ".xz": "CONFIG_FW_LOADER_COMPRESS_XZ"}
 
@@ -38,12 +39,19 @@ class FirmwareFiles:
 
     root: Root
     release: str
+    first: tuple[str, ...] = ()  # firmware_class.path=
 
     @property
     def places(self) -> tuple[str, ...]:
         """Where the kernel looks, in its order."""
         updates = f"{FOLDER}/updates"
-        return (f"{updates}/{self.release}", updates, f"{FOLDER}/{self.release}", FOLDER)
+        return (
+            *self.first,
+            f"{updates}/{self.release}",
+            updates,
+            f"{FOLDER}/{self.release}",
+            FOLDER,
+        )
 
     def find(self, name: str) -> str | None:
         """The file that the kernel loads for `name`; None when there is none with content."""
@@ -101,7 +109,8 @@ def prove_firmware(subject: Subject) -> Iterator[Finding]:
     """Every finding about firmware; none for a profile without devices that asks for none."""
     if not subject.hardware and not subject.expectations.firmware:
         return
-    files = FirmwareFiles(subject.root, subject.kernel)
+    words = [w.removeprefix(PATH).rstrip("/") for w in subject.cmdline if w.startswith(PATH)]
+    files = FirmwareFiles(subject.root, subject.kernel, tuple(words[-1:]))
     drivers = drivers_of(subject)
     for device in subject.hardware:
         chip = chip_of(device)

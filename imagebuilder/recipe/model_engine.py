@@ -95,6 +95,11 @@ class SettingModel(Model):
         description="Regular expression for the values with which the engine computes on the "
         "processor.",
     )
+    partly: str = Field(
+        default="",
+        description="Regular expression for the values with which a part of the work or of the "
+        "memory stays on the processor: a warning.",
+    )
     means: Literal["", "address", "port"] = Field(
         default="", description="Whether it is the address or the port that the engine listens on."
     )

@@ -18,6 +18,7 @@ from imagebuilder.checks.common.test_kernel import MODULE, MOST, REBUILD, driver
 from imagebuilder.checks.facts import Facts
 from imagebuilder.checks.walk import walk
 from imagebuilder.sandbox import INSIDE
+from imagebuilder.secret import find_secrets
 
 OURS = "imagebuilder"
 OUR_MODULE = "usr/lib/dracut/modules.d/99imagebuilder"
@@ -28,7 +29,11 @@ NIC_DRIVERS = (
     "mlx5_core", "r8152", "r8169", "tg3", "virtio_net",
 )  # fmt: skip
 ROOT_DRIVERS = ("erofs", "loop", "nfs", "nfsv3", "nfsv4", "overlay", "squashfs")
+# Lines that imagebuilder.secret looks at.
+HINTS = "pass|pwd|psk|secret|token|key|auth|cred|://"
 DRIVERS = " ".join((*NIC_DRIVERS, *ROOT_DRIVERS))
+# Without passwords; names are no settings.
+ACCOUNTS = ("etc/passwd", "etc/group", "etc/nsswitch.conf")
 PROGRAMS = ("busybox", "losetup", "modprobe", "mount", "mount.nfs", "mount.nfs4", "udevadm")
 MICROCODE = {"amd64-microcode": "AuthenticAMD.bin", "intel-microcode": "GenuineIntel.bin"}
 # Where an archive in an initramfs may begin (buffer-format.rst of the kernel's documentation).
@@ -60,7 +65,15 @@ done
 say modes
 find usr/bin usr/sbin bin/ sbin/ lib/dracut/hooks var/lib/dracut/hooks usr/lib/dracut/hooks \
     -type f ! -perm -0100 2> /dev/null
+say interpreters
+grep -raHoIm1 -e '^#! *[^ ]*' usr/bin usr/sbin usr/lib/dracut var/lib/dracut | tr '\\r' '?'
+say loading; grep -rlE -e 'RUN.*(kmod|modprobe)' etc/udev/rules.d usr/lib/udev/rules.d
+say accounts; cut -d: -f1 etc/passwd
+say users
+grep -rE -e '^User=' usr/lib/systemd/system etc/systemd/system | sed 's,^.*/\\(.*\\):User=,\\1 ,'
 say keys; grep -rlIE -e '-----BEGIN [A-Z ]*PRIVATE KEY-----' etc root usr/lib usr/share 2> /dev/null
+say secrets
+grep -rIHnEi --exclude-dir=pki '{HINTS}' etc root var 2> /dev/null
 say end
 """
 
@@ -288,10 +301,63 @@ def test_initrd_scripts_are_executable(whole: Initrd) -> None:
 
 
 @pytest.mark.static
+def test_initrd_scripts_have_their_interpreter(whole: Initrd) -> None:
+    found = [line.partition(":#!")[::2] for line in whole["interpreters"]]
+    wrong = [
+        f"{path} ({interpreter.strip()})"
+        for path, interpreter in found
+        if not {place := interpreter.strip().lstrip("/"), f"usr/{place}"} & whole.paths
+    ]
+    if wrong:
+        pytest.fail(
+            f"the interpreter of a script is not in the initrd: {', '.join(wrong[:3])}\n"
+            "install it (inst_multiple); ? is a carriage return: save the file with lines that end "
+            "in LF, and set text eol=lf for it in .gitattributes"
+        )
+
+
+@pytest.mark.static
+def test_initrd_loads_drivers_for_devices(whole: Initrd) -> None:
+    if not whole["loading"]:
+        pytest.fail(
+            "no udev rule in the initrd loads drivers (80-drivers.rules of udev does): no NIC "
+            f"appears\n{REBUILD}"
+        )
+
+
+@pytest.mark.static
+def test_initrd_has_the_users_of_its_services(tree: Path, whole: Initrd) -> None:
+    listed = (tree / "etc/passwd").read_text().splitlines()
+    in_root = {line.partition(":")[0] for line in listed}
+    users = [line.split() for line in whole["users"] if len(line.split()) == 2]
+    missing = sorted({f"{user} of {unit}" for unit, user in users
+                      if user in in_root and user not in whole["accounts"]})  # fmt: skip
+    if missing:
+        pytest.fail(
+            f"not in /etc/passwd of the initrd: {', '.join(missing[:3])}; the service does not "
+            f"start there (217/USER)\n{REBUILD}"
+        )
+
+
+@pytest.mark.static
 def test_initrd_has_no_private_key(whole: Initrd) -> None:
     found = whole["keys"]
     if found:
         pytest.fail(
             f"a private key in the initrd: {', '.join(found[:3])}\n"
+            "every node gets it over the network, unencrypted: remove it from what dracut installs"
+        )
+
+
+@pytest.mark.static
+def test_initrd_has_no_secret(whole: Initrd) -> None:
+    found: dict[str, None] = {}
+    for path, number, line in (line.split(":", 2) for line in whole["secrets"] if line[0] != "/"):
+        kinds = (one.kind for one in find_secrets(line) if one.kind != "private key")
+        if path not in ACCOUNTS:
+            found.update(dict.fromkeys(f"{kind} in {path}:{number}" for kind in kinds))
+    if found:
+        pytest.fail(
+            f"in the initrd: {', '.join(list(found)[:3])}\n"
             "every node gets it over the network, unencrypted: remove it from what dracut installs"
         )

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.access.accounts import Accounts, memlock_of, read_accounts, read_memlock
 from imagebuilder.proof.access.services import prove_services
+from imagebuilder.proof.access.sysfs import prove_writes
 from imagebuilder.proof.access.udev import (
     NVIDIA,
     SUBSYSTEMS,
@@ -50,6 +51,8 @@ def prove_access(subject: Subject) -> Iterator[Finding]:
     devices = subject.expectations.devices
     if devices or subject.hardware:
         yield from prove_rules(subject)
+    if subject.hardware:
+        yield from prove_writes(subject.root, chips_of(subject))
     for device in (*devices, *undeclared(subject)):
         yield from prove_device(subject, device, accounts)
     if any(device.path.startswith(NVIDIA) for device in devices):

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.fallback import SAY
+from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.engines import EngineKind
 from imagebuilder.recipe.expectations import ExpectedEngine
@@ -27,6 +28,7 @@ def prove_plugins(subject: Subject, engine: ExpectedEngine, kind: EngineKind) ->
     """The file of each wanted backend is there and loads; without a device none is listed."""
     plugins, devices = kind.model.plugins, kind.model.devices
     faulty = False
+    yield from prove_folder(subject, kind)
     for backend in engine.backends if plugins else ():
         for finding in prove_plugin(subject, kind, backend):
             faulty = True
@@ -35,6 +37,27 @@ def prove_plugins(subject: Subject, engine: ExpectedEngine, kind: EngineKind) ->
         return
     if engine.backends or subject.root.is_file(devices.command[0]):
         yield from prove_no_device(subject, kind.title, devices)
+
+
+def prove_folder(subject: Subject, kind: EngineKind) -> Iterator[Finding]:
+    """Warnings of files that a package ships beside its backends, and that were taken away.
+
+    An engine chooses among them, as ggml does among builds for the processor, and says nothing.
+    """
+    found = {path for glob in kind.files_of("*") for path in subject.root.glob(glob)}
+    folders = {posixpath.dirname(path) for path in found}
+    gone = sorted(
+        path
+        for path in subject.shipped
+        if posixpath.dirname(path) in folders and not subject.root.lies(path)
+    )
+    if gone:
+        yield SAY.warning(
+            f"{kind.title} lacks {some(gone)}, which the package of its backends ships: it takes "
+            "a slower one, or none, and does not say so",
+            *(Evidence(path) for path in gone),
+            hint="let nothing remove them (prune: of the recipe, scripts of overlays)",
+        )
 
 
 def prove_plugin(subject: Subject, kind: EngineKind, backend: str) -> Iterator[Finding]:

@@ -5,14 +5,15 @@ uses (`modules.*.bin`) and of modprobe.d(5).
 
 from __future__ import annotations
 
+import fnmatch
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.kernel.devices import Drivers
 from imagebuilder.proof.kernel.modules import module_name
-from imagebuilder.proof.kernel.settings import plain
+from imagebuilder.proof.kernel.settings import config_lines, plain
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.hardware import chip_of
@@ -39,14 +40,18 @@ def prove_loading(subject: Subject, drivers: Drivers) -> Iterator[Finding]:
         chip = chip_of(device)
         if chip is None or not drivers.usable(chip):
             continue
-        loading = ask_modprobe(subject, program, drivers.kernel.aliases_of(chip.pci))
         wanted = set(drivers.of(chip))
-        if wanted & (loading.modules | drivers.kernel.builtin):
+        loading = ask_each(subject, program, drivers, chip.pci, wanted)
+        if loading is None:
             continue
         names = " or ".join(sorted(wanted))
         where = Evidence(f"{drivers.kernel.folder}/modules.alias.bin")
         hint = "run depmod for this kernel after the last change of its modules"
         why = "its index does not name it"
+        for path, line in config_lines(subject.root):
+            if takes(line, drivers.kernel.aliases_of(chip.pci)):
+                why = f"an alias gives it to {line.split()[2]}"
+                where, hint = Evidence(path, said=line), "remove that line"
         if loading.commands:
             why = f"it runs {loading.commands[0]}"
             where, hint = Evidence("/etc/modprobe.d", said=loading.commands[0]), "remove that line"
@@ -54,10 +59,35 @@ def prove_loading(subject: Subject, drivers: Drivers) -> Iterator[Finding]:
         yield SAY.fault(what, where, hint=hint)
 
 
-def ask_modprobe(subject: Subject, program: str, aliases: list[str]) -> Loading:
-    """What is loaded for any of some aliases, blacklists applied."""
+def ask_each(
+    subject: Subject, program: str, drivers: Drivers, pci: str, wanted: set[str]
+) -> Loading | None:
+    """What is loaded in the place of the wanted modules, None where they are.
+
+    Which class the device has is not known, and an alias may be for one: each that the files have a
+    wanted module for is asked for by itself.
+    """
+    claims = [alias for alias, module in drivers.kernel.aliases if module in wanted]
+    for name in drivers.kernel.aliases_of(pci):
+        if not any(fnmatch.fnmatchcase(name.lower(), alias.lower()) for alias in claims):
+            continue
+        loading = ask_modprobe(subject, program, name)
+        if not wanted & (loading.modules | drivers.kernel.builtin):
+            return loading
+    return None
+
+
+def takes(line: str, aliases: Iterable[str]) -> bool:
+    """Whether a line of modprobe.d(5) gives a device to a module by an alias with wildcards."""
+    words = line.split()
+    is_alias = len(words) > 2 and words[0] == "alias"
+    return is_alias and any(fnmatch.fnmatchcase(alias, words[1]) for alias in aliases)
+
+
+def ask_modprobe(subject: Subject, program: str, alias: str) -> Loading:
+    """What is loaded for an alias, blacklists applied."""
     options = ["--set-version", subject.kernel, "--use-blacklist", "--show-depends"]
-    said = subject.ask([program, "--all", "--quiet", *options, *aliases]).stdout
+    said = subject.ask([program, "--all", "--quiet", *options, alias]).stdout
     modules: set[str] = set()
     commands: list[str] = []
     for line in said.splitlines():

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.proof.kernel.modules import Kernel, read_module
 from imagebuilder.proof.kernel.settings import CMDLINE, config_lines, plain
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
@@ -18,6 +19,7 @@ from imagebuilder.recipe.chip import Chip
 from imagebuilder.recipe.hardware import chip_of
 
 SAY = Say(Question.KERNEL)
+AMDGPU = "drivers/gpu/drm/amd/amdgpu/amdgpu_drv.c of Linux"
 PARAMETERS = "Documentation/admin-guide/kernel-parameters.txt of Linux"
 UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 # Less than this, and neither the root in memory nor a model has room.
@@ -64,14 +66,19 @@ OPTIONS: tuple[tuple[str, Harmful], ...] = (
     ),
     ("nvidia", Harmful("NVreg_EnableGpuFirmware", "0", "the open modules drive a card by its "
                        "firmware alone", "NVIDIA driver README, GSP Firmware")),
+    ("amdgpu", Harmful("dpm", "0", "the card's power management is off and it keeps the clocks it "
+                       "starts with", AMDGPU)),
+    ("amdgpu", Harmful("vramlimit", r"[1-9]\d*", "the driver uses a part of its memory, which "
+                       "is meant for tests", AMDGPU)),
+    ("i915", Harmful("lmem_size", r"[1-9]\d*", "the driver uses a part of its memory, which "
+                     "is meant for tests", "drivers/gpu/drm/i915/i915_params.c of Linux")),
     ("amdgpu", Harmful("ip_block_mask", "(?!0xf{8}$|-1$|4294967295$).*", "it leaves out parts of "
-                       "the card", "drivers/gpu/drm/amd/amdgpu/amdgpu_drv.c of Linux")),
+                       "the card", AMDGPU)),
 )  # fmt: skip
 # Memory that graphics without memory of its own may use: option, and bytes a unit.
 GRAPHICS = (
     ("ttm", "pages_limit", PAGE),
     ("amdgpu", "gttsize", 1 << 20),
-    ("amdgpu", "vramlimit", 1 << 20),
 )
 REMOVE = "remove that word or line (overlay key cmdline: or modules:)"
 
@@ -92,6 +99,20 @@ def prove_words(subject: Subject) -> Iterator[Finding]:
             yield SAY.fault(what, Evidence(CMDLINE, said=word), hint=REMOVE)
     for module, option, value, where in options_of(subject):
         yield from prove_option(chips, module, option, value, where)
+    yield from prove_unknown(subject, Kernel(subject.root, subject.kernel), drivers)
+
+
+def prove_unknown(subject: Subject, kernel: Kernel, drivers: set[str]) -> Iterator[Finding]:
+    """Warnings about options of the card's drivers that the kernel would pass over."""
+    given = [each for each in options_of(subject) if each[0] in drivers]
+    paths = {m: kernel.by_name[m] for m, *_ in given if m in kernel.by_name}
+    for module, option, _, where in given:
+        info = read_module(kernel.root, paths[module]).info if module in paths else {}
+        names = {value.partition(":")[0] for value in info.get("parmtype", ())}
+        if names and option not in names:
+            what = f"{module} has no option {option}: the kernel passes it over"
+            hint = f"modinfo -p {module} in the image lists its options"
+            yield SAY.warning(what, where, hint=hint)
 
 
 def prove_option(

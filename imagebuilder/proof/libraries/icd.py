@@ -7,10 +7,11 @@ Vulkan: JSON with ICD.library_path, absolute, relative to the file, or a name fo
 
 from __future__ import annotations
 
+import json
 import posixpath
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import cast
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from imagebuilder.decode import parse_object, reading
 from imagebuilder.digest import Json
@@ -20,6 +21,7 @@ from imagebuilder.proof.libraries.search import Search
 from imagebuilder.root import Root
 
 VULKAN = ("/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/usr/share/vulkan/icd.d")
+SETTINGS = "/etc/vulkan/loader_settings.d/vk_loader_settings.json"
 OPENCL = "/etc/OpenCL/vendors"
 # By PCI vendor: what its Vulkan drivers are called, and the package that has the first.
 DRIVERS = {
@@ -50,9 +52,10 @@ class Icd:
 
 
 def find_icds(root: Root, search: Search) -> list[Icd]:
-    found = []
+    chosen = chosen_drivers(root)
+    found = [replace(read_vulkan(root, search, p), path=SETTINGS) for p in chosen or ()]
     for folder in VULKAN:
-        for name in root.names(folder):
+        for name in root.names(folder) if chosen is None else ():
             if name.endswith(".json"):
                 found.append(read_vulkan(root, search, f"{folder}/{name}"))
     for name in root.names(OPENCL):
@@ -61,6 +64,24 @@ def find_icds(root: Root, search: Search) -> list[Icd]:
             said = (root.text(path).split("\n") or [""])[0].strip()
             found.append(Icd("OpenCL", path, said, find_library(search, path, said)))
     return found
+
+
+def chosen_drivers(root: Root) -> list[str] | None:
+    """The ICD files that settings of the Vulkan loader take alone; None where they take all.
+
+    Vulkan-Loader, loader settings file, `additional_drivers_use_exclusively`.
+    """
+    text = root.text(SETTINGS)
+    if not text:
+        return None
+    try:
+        whole = cast("dict[str, Any]", json.loads(text))
+        listed = [*whole.get("settings_array", ()), whole.get("settings") or {}]
+        found = [each for each in listed if each.get("additional_drivers_use_exclusively")]
+        drivers = [str(driver["path"]) for each in found for driver in each["additional_drivers"]]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return drivers if found else None
 
 
 def read_vulkan(root: Root, search: Search, path: str) -> Icd:

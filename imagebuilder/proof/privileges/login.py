@@ -98,9 +98,9 @@ def with_passwords(root: Root, settings: SshdSettings) -> Iterator[Privilege]:
         yield Privilege(Opening.NEVER, name, path, gains, line=line)
 
 
-def said_in(root: Root, key: str) -> tuple[str, int]:
-    """The file and line that set a key to yes; sshd's own file where none does."""
-    pattern = re.compile(rf"\s*{key}[\s=]+yes\b", re.IGNORECASE)
+def said_in(root: Root, key: str, value: str = "yes") -> tuple[str, int]:
+    """The file and line that set a key to a value; sshd's own file where none does."""
+    pattern = re.compile(rf"\s*{key}[\s=]+{value}\b", re.IGNORECASE)
     for path in (*root.glob(f"{FOLDER}/*.conf"), CONFIG):
         for number, line in enumerate(root.text(path).splitlines(), 1):
             if pattern.match(line):

@@ -20,8 +20,10 @@ from imagebuilder.proof.provenance.types import Provenance
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.systemd import Startup, read_startup
+from imagebuilder.root import Root
 from imagebuilder.ui import format_count
 
+PRELOAD = "/etc/ld.so.preload"
 PASSWD = "/etc/passwd"
 MOST_PATHS = 50
 ROOT = ("", "root", "0")
@@ -55,7 +57,8 @@ def find_privileges(subject: Subject) -> Iterator[Privilege]:
     """Every way to become root."""
     root, startup = subject.root, read_startup(subject)
     there = dict(walk_root(root))
-    yield from find_files(root, there, group_names(root), programs_of(startup))
+    run = programs_of(startup) | preloaded(root)
+    yield from find_files(root, there, group_names(root), run)
     users = {user.name: frozenset(user.groups) for user in subject.image.users}
     yield from find_accounts(root, users)
     yield from find_rules(root)
@@ -80,6 +83,12 @@ def programs_of(startup: Startup | None) -> frozenset[str]:
     }
     above = {parent for path in started for parent in parents_of(path)}
     return frozenset(started | above)
+
+
+def preloaded(root: Root) -> frozenset[str]:
+    """The libraries that every program loads (ld.so(8)), with the folders above them."""
+    named = root.text(PRELOAD).replace(":", " ").split()
+    return frozenset(path for each in named for path in (each, *parents_of(each)))
 
 
 def parents_of(path: str) -> Iterator[str]:

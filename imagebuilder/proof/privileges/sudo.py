@@ -36,6 +36,20 @@ LETS_IN = re.compile(
 )
 
 
+AUTH = re.compile(r"-?auth\s+(?P<control>\[[^]]*\]|\w+)\s+(?P<module>\S+)")
+INCLUDES = re.compile(r"@include\s|-?auth\s+(include|substack)\s")
+PERMIT_ALL = "pam_permit.so"
+# They decide nothing about a password; those that look one up.
+FREE = frozenset((PERMIT_ALL, "pam_env.so", "pam_cap.so", "pam_group.so", "pam_faildelay.so"))
+ASKING = frozenset(("pam_unix.so", "pam_sss.so", "pam_ldap.so", "pam_krb5.so", "pam_winbind.so"))
+# Programs from which a shell is one key or one option away (gtfobins).
+SHELLS_INSIDE = frozenset(
+    ("less", "more", "most", "man", "vi", "vim", "view", "nano", "ed", "emacs", "find", "awk",
+     "gawk", "mawk", "perl", "python", "python3", "ruby", "lua", "env", "xargs", "watch", "bash",
+     "sh", "dash", "zsh", "su", "gdb", "ftp", "socat", "screen", "tmux")
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class SudoersLine:
     """A line, continuations joined and comments left out, with the file and its first number."""
@@ -63,10 +77,46 @@ def find_rules(root: Root) -> Iterator[Privilege]:
             who = next(iter((*(f"%{name}" for name in groups), *users)), "")
             gains = f"polkit lets {who or 'users'} act as root without a password"
             yield Privilege(Opening.SUDO, who or path, path, gains, minor=bool(who))
+    for path in (path for pattern in PAM for path in root.glob(pattern)):
+        if opens(root, path):
+            gains = f"{path} accepts any password: pam_permit.so decides where the others failed"
+            yield Privilege(Opening.NEVER, path, path, gains)
     for line in lines_of(root, PAM):
         if match := LETS_IN.match(line.text):
             gains = f"{match[4].split()[0]} lets in whoever asks, before a password"
             yield Privilege(Opening.NEVER, line.path, line.path, gains, line=line.number)
+
+
+def opens(root: Root, path: str) -> bool:
+    """Whether a stack of PAM ends well where every module that asks for something says no.
+
+    Of a stack without a module that asks, such as that of runuser(1), nothing is said.
+    """
+    asks, result, skip = False, None, 0
+    for line in joined_lines(root, path):
+        match = AUTH.match(line.text)
+        if match is None:
+            if INCLUDES.match(line.text):
+                return False
+            continue
+        if skip:
+            skip -= 1
+            continue
+        control, module = match["control"], match["module"].rpartition("/")[2]
+        if module not in FREE:
+            asks = asks or module in ASKING
+            if control in ("requisite", "required"):
+                return False
+            found = re.search(r"\bdefault=(\w+)", control)
+            if found and found[1] in ("die", "bad"):
+                return False
+            skip = int(found[1]) if found and found[1].isdecimal() else 0
+            continue
+        if module == PERMIT_ALL:
+            result = True
+            if control == "sufficient":
+                break
+    return asks and result is True
 
 
 def find_sudo(root: Root) -> Iterator[Privilege]:
@@ -97,6 +147,7 @@ def allowed(line: SudoersLine, aliases: Mapping[str, tuple[str, ...]]) -> Iterat
         return
     free = re.search(r"\bNOPASSWD\s*:", match["rest"]) is not None
     commands = names_in(TAG.sub("", match["rest"]))
+    inside = [c for c in commands if c.split()[0].rpartition("/")[2] in SHELLS_INSIDE]
     anything = "ALL" in commands
     for named in names_in(match["users"]):
         for who in aliases.get(named, (named,)):
@@ -104,7 +155,9 @@ def allowed(line: SudoersLine, aliases: Mapping[str, tuple[str, ...]]) -> Iterat
                 continue
             what = "any command" if anything else "some commands"
             gains = f"{who} may run {what} as root" + " without a password" * free
-            minor = not (free and anything)
+            if inside and not anything:
+                gains += f": {inside[0].split()[0]} starts a shell, or changes any file"
+            minor = not (free and (anything or inside))
             yield Privilege(Opening.SUDO, who, line.path, gains, minor, line.number)
 
 

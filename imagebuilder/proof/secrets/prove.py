@@ -26,8 +26,10 @@ MOST_PLACES = 5
 CMDLINE = "kernel command line"
 # Libraries test themselves with keys that everybody knows.
 PUBLIC = re.compile(r"/(site|dist)-packages/|/python[\d.]+/test/|/share/doc/|/node_modules/")
-# What depmod(8) makes: names of modules and symbols.
-INDEX = re.compile(r"/usr/lib/modules/[^/]+/modules\..*")
+# What depmod(8) and the kernel's build make: names of modules, symbols and options.
+INDEX = re.compile(
+    r"/usr/lib/modules/[^/]+/(modules\..*|config|System\.map)|/boot/(config|System\.map)-.*"
+)
 # A file that holds a secret and nothing else says so by its name.
 BY_NAME = re.compile(
     r".*/[^/]*(?i:token|secret|passw(or)?d|psk|api[_-]?key|auth[_-]?key|credential)[^/]*"

@@ -7,6 +7,7 @@ import fnmatch
 import posixpath
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from re import fullmatch
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import service_lines
@@ -30,25 +31,32 @@ LEAST = (
     ("LimitNPROC", 32, "the engine starts more threads"),
     ("LimitFSIZE", 1 << 20, "nothing can be cached"),
     ("TasksMax", 32, "the engine starts more threads"),
-    ("MemoryMax", GIB // 4, "the engine and its libraries alone need more"),
-    ("MemoryHigh", GIB // 4, "the engine and its libraries alone need more"),
+    ("MemoryMax", GIB, "the engine, its libraries and buffers alone need more"),
+    ("MemoryHigh", GIB, "the engine, its libraries and buffers alone need more"),
 )
+# Time of processors that a unit may use in a second, as systemd prints it.
+QUOTA = "CPUQuotaPerSecSec"
 LOOSEN = "remove that line, or override it in a later drop-in of the unit"
 
 
 @dataclass(frozen=True)
 class Confined:
-    """A service: its unit, the device nodes it needs, and whether it serves other machines."""
+    """A service: its unit, the device nodes it needs, whether it serves other machines, and whether
+    it computes on a card.
+    """
 
     unit: LoadedUnit
     devices: tuple[Device, ...]
     serves: bool
+    computes: bool
 
 
 def prove_confinement(root: Root, startup: Startup, service: Confined) -> Iterator[Finding]:
     """Faults only."""
     yield from prove_nodes(root, service)
     yield from prove_calls(root, service)
+    if service.computes:
+        yield from prove_drivers(root, service.unit)
     if service.serves:
         yield from prove_network(root, service)
     yield from prove_limits(root, service.unit, service.unit, gpu=bool(service.devices))
@@ -90,6 +98,18 @@ def hidden_by(unit: LoadedUnit, path: str) -> str:
         return ""
     keys = ("InaccessiblePaths", "TemporaryFileSystem")
     return next((key for key in keys if covers(unit.words(key), path)), "")
+
+
+def prove_drivers(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
+    """Faults of what drivers in the process need: memory for code, and the kernel's tables."""
+    if unit.one("MemoryDenyWriteExecute") == "yes":
+        what = f"{unit.name} has MemoryDenyWriteExecute=yes: the driver of the card compiles "
+        what += "kernels in memory, and may not execute them"
+        yield SAY.fault(what, said_in(root, unit, "MemoryDenyWriteExecute"), hint=LOOSEN)
+    if unit.one("ProcSubset") == "pid":
+        what = f"{unit.name} has ProcSubset=pid: /proc/driver, /proc/devices, /proc/cpuinfo and "
+        what += "/proc/meminfo are hidden from the driver and the engine"
+        yield SAY.fault(what, said_in(root, unit, "ProcSubset"), hint=LOOSEN)
 
 
 def covers(words: Iterable[str], path: str) -> bool:
@@ -164,6 +184,11 @@ def prove_limits(
             whose = "" if unit is service else f" by {unit.name}"
             what = f"{service.name} is limited to {key}={value}{whose}: {why}"
             yield SAY.fault(what, said_in(root, unit, key), hint=LOOSEN)
+    quota = unit.one(QUOTA)
+    if fullmatch(r"(\d+(\.\d+)?(ms|us) ?)+", quota):
+        whose = "" if unit is service else f" by {unit.name}"
+        what = f"{service.name} gets less than one processor{whose}: CPUQuota="
+        yield SAY.fault(what, said_in(root, unit, "CPUQuota"), hint=LOOSEN)
     if unit.one("LimitCPU").isdecimal() and unit.one("LimitCPU") != str((1 << 64) - 1):
         what = f"{service.name} is killed after {unit.one('LimitCPU')} s of computing: LimitCPU="
         yield SAY.fault(what, said_in(root, unit, "LimitCPU"), hint=LOOSEN)

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from re import fullmatch
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.environment import Environment
 from imagebuilder.proof.services.selectors import (
     DRIVER_FILES,
+    HINDRANCES,
     OVERRIDE,
     SELECTORS,
     SOFTWARE,
@@ -19,6 +21,7 @@ from imagebuilder.proof.services.selectors import (
 )
 from imagebuilder.proof.subject import Subject
 
+PYTHON = "PYTHONPATH"
 SEARCH, PRELOAD = "LD_LIBRARY_PATH", "LD_PRELOAD"
 RESOLVED = re.compile(r"^\s+(?P<name>\S+) => (?P<path>/\S+)", re.MULTILINE)
 REMOVE = "remove that variable from the environment of the service"
@@ -40,6 +43,45 @@ def prove_selection(
         elif row.may_hide(variable.value):
             what = f"{said} hides devices from {unit}: a node with fewer has none left"
             yield SAY.warning(what, where, hint=REMOVE)
+
+
+def prove_hindrances(
+    unit: str, backends: Sequence[str], environment: Environment
+) -> Iterator[Finding]:
+    """Warnings about variables that make a runtime slow, left from a search for a fault."""
+    for readers, row in HINDRANCES:
+        variable = environment.get(row.variable)
+        if variable and readers & set(backends) and fullmatch(row.value, variable.value.strip()):
+            what = f"{row.variable}={variable.value} makes {unit} slow: {row.what}"
+            yield SAY.warning(what, variable.evidence(row.variable), hint=REMOVE)
+
+
+def prove_python_path(
+    subject: Subject, unit: str, modules: Iterable[str], environment: Environment
+) -> Iterator[Finding]:
+    """Findings about modules that come before those of the engine's environment.
+
+    A look for the device that runs isolated (`python -I`) does not see them.
+    """
+    variable = environment.get(PYTHON)
+    if variable is None or not variable.value.strip(":"):
+        return
+    said = f"{PYTHON}={variable.value}"
+    folders = [folder for folder in variable.value.split(":") if folder]
+    found = [
+        path
+        for folder in folders
+        for module in modules
+        for path in (f"{folder}/{module}", f"{folder}/{module}.py")
+        if subject.root.lies(path)
+    ]
+    if found:
+        what = f"{said} makes {unit} import {found[0]}, not that of its environment"
+        where = (variable.evidence(PYTHON), Evidence(found[0]))
+        yield SAY.fault(what, *where, hint=REMOVE)
+    else:
+        what = f"{said}: {unit} may import other modules than its look for the device"
+        yield SAY.warning(what, variable.evidence(PYTHON), hint=REMOVE)
 
 
 def prove_disguise(subject: Subject, unit: str, environment: Environment) -> Iterator[Finding]:

@@ -15,6 +15,8 @@ from imagebuilder.proof.services.confinement import Confined, prove_confinement
 from imagebuilder.proof.services.devices import (
     prove_disguise,
     prove_driver_files,
+    prove_hindrances,
+    prove_python_path,
     prove_search,
     prove_selection,
 )
@@ -26,7 +28,12 @@ from imagebuilder.proof.services.settings import (
     prove_processor,
     serves_others,
 )
-from imagebuilder.proof.services.start import prove_conditions, prove_others
+from imagebuilder.proof.services.start import (
+    prove_conditions,
+    prove_files,
+    prove_others,
+    prove_program,
+)
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.systemd import LoadedUnit, Startup, read_startup
 from imagebuilder.recipe.engines import EngineKind, find_engine
@@ -79,13 +86,20 @@ def prove_service(
         serves = serves_others(subject, line, kind)
         yield from prove_engine(subject, line, kind, engine)
         programs += [p for b in backends for g in kind.files_of(b) for p in subject.root.glob(g)]
+        yield from prove_program(subject, line, kind)
+        if kind.model.platform:
+            modules = ("torch", kind.model.platform.module)
+            yield from prove_python_path(subject, unit.name, modules, environment)
         if backends and not engine.allow_cpu and programs:
             yield from prove_others(subject, startup, unit, programs[0])
     yield from prove_conditions(subject, unit)
+    yield from prove_files(subject, unit, environment)
     opened = tuple(path for backend in backends for path in OPENS.get(backend, ()))
     devices = tuple(d for d in subject.expectations.devices if opened and d.path.startswith(opened))
-    yield from prove_confinement(subject.root, startup, Confined(unit, devices, serves))
+    service = Confined(unit, devices, serves, bool(backends))
+    yield from prove_confinement(subject.root, startup, service)
     if backends:
+        yield from prove_hindrances(unit.name, backends, environment)
         yield from prove_selection(unit.name, backends, environment)
         yield from prove_disguise(subject, unit.name, environment)
         yield from prove_driver_files(subject, unit.name, environment)

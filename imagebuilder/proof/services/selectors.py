@@ -69,6 +69,49 @@ SELECTORS: tuple[Selector, ...] = (
     Selector("ZE_AFFINITY_MASK", SYCL, r"-.*|[^\d].*", "oneAPI Level Zero, Programming Guide"),
     Selector("SYCL_DEVICE_FILTER", SYCL, r"(?i)(?!.*(gpu|\*)).*", ONEAPI, fewer="(?!)"),
 )
+
+
+@dataclass(frozen=True)
+class Hindrance:
+    """A variable that is for debugging, or that takes a way of working from a runtime.
+
+    `value` is a regular expression for the values that do so; `what` is what follows.
+    """
+
+    variable: str
+    value: str
+    what: str
+    source: str
+
+
+ANY = frozenset({"hip", "cuda", "vulkan", "sycl"})
+ON = r"(?!0*$)\d+|(?i:true|on|yes)"
+WAITS = "the program waits for each kernel before it starts the next"
+LAYERS = "a layer of the Vulkan loader checks every call"
+HINDRANCES: tuple[tuple[frozenset[str], Hindrance], ...] = (
+    (CUDA, Hindrance("CUDA_LAUNCH_BLOCKING", ON, WAITS, NVIDIA)),
+    (HIP, Hindrance("CUDA_LAUNCH_BLOCKING", ON, WAITS, ROCM)),
+    (HIP, Hindrance("HIP_LAUNCH_BLOCKING", ON, WAITS, ROCM)),
+    (HIP, Hindrance("AMD_SERIALIZE_KERNEL", r"[1-3]", WAITS, ROCM)),
+    (HIP, Hindrance("AMD_SERIALIZE_COPY", r"[1-3]", "the program waits for each copy", ROCM)),
+    (HIP, Hindrance("AMD_LOG_LEVEL", r"[3-9]", "ROCm logs every call", ROCM)),
+    (HIP, Hindrance("HSA_ENABLE_INTERRUPT", "0", "a processor polls while the card works", ROCM)),
+    (HIP, Hindrance("HSA_CU_MASK", r".*\d.*", "a part of the card's units is left out", ROCM)),
+    (HIP, Hindrance("ROC_GLOBAL_CU_MASK", r".*\d.*", "a part of the card is left out", ROCM)),
+    (CUDA, Hindrance("CUDA_DISABLE_PTX_JIT", ON, "code that comes as PTX does not run", NVIDIA)),
+    (CUDA, Hindrance("CUDA_FORCE_PTX_JIT", ON, "native code is passed over for PTX", NVIDIA)),
+    (CUDA, Hindrance("NVIDIA_TF32_OVERRIDE", "0", "tensor cores do not compute TF32", NVIDIA)),
+    (CUDA, Hindrance("PYTORCH_NO_CUDA_MEMORY_CACHING", ON, "each tensor is allocated anew",
+                     "PyTorch, CUDA environment variables")),
+    (VULKAN, Hindrance("VK_INSTANCE_LAYERS", r".*(?i:validation|api_dump).*", LAYERS, LOADER)),
+    (VULKAN, Hindrance("VK_LOADER_LAYERS_ENABLE", r".*(?i:validation|api_dump|\*).*", LAYERS,
+                       LOADER)),
+    (VULKAN, Hindrance("GGML_VK_DISABLE_COOPMAT", ".*", "matrix units are not used",
+                       "ggml-org/llama.cpp, ggml/src/ggml-vulkan/ggml-vulkan.cpp")),
+    (SYCL, Hindrance("ZE_ENABLE_VALIDATION_LAYER", ON, "every call is checked", ONEAPI)),
+    (SYCL, Hindrance("SYCL_UR_TRACE", r"(?!0*$)-?\d+", "every call is logged", ONEAPI)),
+    (ANY, Hindrance("LD_DEBUG", ".+", "the loader logs what it looks for", "ld.so(8)")),
+)  # fmt: skip
 # Lists of files by which a loader finds its drivers, in place of what the image has.
 DRIVER_FILES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
 SOFTWARE = re.compile(r"lvp|lavapipe|swiftshader|llvmpipe", re.IGNORECASE)

@@ -14,6 +14,7 @@ from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.engines import EngineKind
 from imagebuilder.recipe.model_engine import SettingModel
 
+AT_BOOT = ("/run/", "/proc/", "/sys/", "/dev/")
 LOOPBACK = ("127.", "localhost", "::1", "[::1]", "/", "unix:")
 
 
@@ -64,10 +65,16 @@ class CommandLine:
 
 
 def prove_processor(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
-    """Faults of settings with which the engine computes on the processor."""
+    """Findings about settings with which the engine computes on the processor, in whole or part."""
     for setting in kind.model.settings:
-        given = line.find(setting) if setting.processor else None
-        if given and fullmatch(setting.processor, given.value.strip()):
+        given = line.find(setting) if setting.processor or setting.partly else None
+        if given and setting.partly and fullmatch(setting.partly, given.value.strip()):
+            what = f"{line.unit} has {given.by}: {kind.title} leaves a part of the work or of the "
+            what += "memory to the processor"
+            hint = "remove it, if the model fits the card"
+            yield SAY.warning(what, given.evidence, hint=hint)
+            continue
+        if given and setting.processor and fullmatch(setting.processor, given.value.strip()):
             yield SAY.fault(
                 f"{line.unit} has {given.by}: {kind.title} computes on the processor and nobody "
                 "notices",
@@ -117,8 +124,11 @@ def prove_accepted(subject: Subject, line: CommandLine, kind: EngineKind) -> Ite
         return
     choosing = [setting for setting in kind.model.settings if setting.processor]
     gone = {setting.variable for setting in choosing}
-    given = [f"{n}={v.value}" for n, v in line.environment.items() if n not in gone]
+    variables = {n: v.value for n, v in line.environment.items() if n not in gone}
+    # Nor is what is made at boot, such as a key.
+    given = [f"{n}={v}" for n, v in variables.items() if not v.startswith(AT_BOOT)]
     options = {option for setting in choosing for option in setting.options}
+    options |= {line.words[n - 1] for n, w in enumerate(line.words) if n and w.startswith(AT_BOOT)}
     words = [w for w in without(line.words, options) if w]
     done = subject.ask(["env", *given, *words, *command[1:]])
     if done.status:

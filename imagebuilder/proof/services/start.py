@@ -5,20 +5,30 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
+import re
 from collections.abc import Iterator, Sequence
 
-from imagebuilder.image.proof import Finding
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.access.units import FOLDERS
 from imagebuilder.proof.fallback.guard import PLAIN
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import said_in
+from imagebuilder.proof.services.environment import Environment, expanded
+from imagebuilder.proof.services.settings import CommandLine
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.systemd import LoadedUnit, Startup
+from imagebuilder.recipe.engines import EngineKind
 
 # What of the tree is the same on every node, as against /run, /proc, /sys, /dev and a node's disk.
 # A node may have files of its own in /etc.
 FIXED = ("/usr/", "/opt/")
 PATHS = ("PathExists", "PathIsDirectory", "FileNotEmpty", "FileIsExecutable", "PathExistsGlob")
 GUARDS = ("ExecCondition", "ExecStartPre")
+# Where what writes a file at boot would be told to.
+UNITS = ("/etc/systemd", "/usr/lib/systemd/system", "/usr/local/lib/systemd")
+WRITERS = (*UNITS, "/etc", "/usr/local", "/usr/libexec", "/usr/lib/tmpfiles.d")
+# Of services that set none (systemd.exec(5)).
+PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
 
 
 def prove_conditions(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:
@@ -61,9 +71,96 @@ def unmet(subject: Subject, kind: str, value: str, *, negated: bool) -> str:
         there = bool(subject.root.glob(value)) if "*" in value else subject.root.lies(value)
         if there == negated and (there or value.startswith(FIXED)):
             return f"{value} {'is' if there else 'is not'} in the image (Condition{shown})"
+    if kind == "Virtualization":
+        real = value.lower() in ("no", "false", "0", "off") or value.startswith("private-users")
+        if real == negated:
+            return f"a node is a real machine (Condition{shown})"
     if kind == "KernelModuleLoaded" and not negated and not known(subject, value):
         return f"no overlay needs the module {value} (Condition{shown})"
     return ""
+
+
+def prove_files(subject: Subject, unit: LoadedUnit, environment: Environment) -> Iterator[Finding]:
+    """Faults of files without which systemd does not start the unit, and that no node has."""
+    for value in unit.every("EnvironmentFile"):
+        path = value.partition(" (")[0]
+        if not path.startswith("/") or "*" in path or subject.root.is_file(path):
+            continue
+        if path.startswith(("/run/", *FIXED)) and not made(subject, unit, path):
+            yield SAY.fault(
+                f"{unit.name} never starts: it requires {path}, which is not in the image, and "
+                "nothing in the image makes it",
+                said_in(subject.root, unit, "EnvironmentFile"),
+                hint=f"bring what writes it, or let it be missing: EnvironmentFile=-{path}",
+            )
+    for words in unit.commands.get("ExecCondition", ()):
+        asked = expanded(words, environment)
+        path = asked[-1] if len(asked) > 1 else ""
+        tests = posixpath.basename(asked[0]) == "test" and "!" not in asked and path[:1] == "/"
+        folder = posixpath.dirname(path)
+        if tests and not subject.root.is_dir(folder) and not is_given(subject, path):
+            yield SAY.fault(
+                f"{unit.name} never starts: it looks for {path}, and {folder} is neither in the "
+                "image nor on a disk that it mounts",
+                said_in(subject.root, unit, "ExecCondition"),
+                *(v.evidence(name) for name, v in environment.items() if v.value == path),
+                hint="name a path below a mount point of the image, such as /models",
+            )
+
+
+def made(subject: Subject, unit: LoadedUnit, path: str) -> bool:
+    """Whether a file of the image, other than the unit's own, mentions the folder of a path."""
+    folder = posixpath.dirname(path)
+    said = subject.ask(["grep", "-rlsF", "-e", folder, *WRITERS]).stdout.split()
+    name = folder.removeprefix("/run/")
+    runtime = subject.ask(
+        ["grep", "-rlsE", "-e", f"^RuntimeDirectory=(.* )?{re.escape(name)}( |$)", *UNITS]
+    )
+    return bool(set(said) - set(unit.paths)) or bool(runtime.stdout.split())
+
+
+def is_given(subject: Subject, path: str) -> bool:
+    """Whether a node has a path that the image lacks: at boot, or on a disk that is mounted."""
+    if path.startswith(("/run/", "/dev/", "/proc/", "/sys/", "/tmp/", "/etc/")):
+        return True
+    lines = [line.split() for line in subject.root.text("/etc/fstab").splitlines()]
+    places = [words[1] for words in lines if len(words) > 2 and words[1] != "/"]
+    for folder in FOLDERS:
+        for unit in subject.root.glob(f"{folder}/*.mount"):
+            places += re.findall(r"^Where=(/.+)$", subject.root.text(unit), re.MULTILINE)
+    return any(path.startswith(f"{place.rstrip('/')}/") for place in places)
+
+
+def prove_program(subject: Subject, line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
+    """Faults of a service that runs another program than the one that lists the devices."""
+    command = kind.model.devices.command if kind.model.devices else []
+    if not command or not line.words:
+        return
+    program, name = command[0], posixpath.basename(command[0])
+    others = [w for w in line.words if posixpath.basename(w) == name and w[0] == "/"]
+    others = [word for word in others if word != program and not same_file(subject, word, program)]
+    hint = f"let the unit start {program}, and let nothing else have its name"
+    if others:
+        what = f"{line.unit} starts {others[0]}, not {program}: what the look for the device and "
+        what += "the proof say is of another program"
+        yield SAY.fault(what, Evidence(line.path, said=" ".join(line.words)), hint=hint)
+        return
+    search = line.environment.get("PATH")
+    for folder in (search.value if search else PATH).split(":"):
+        path = f"{folder}/{name}"
+        if same_file(subject, path, program):
+            return
+        if subject.root.is_file(path):
+            what = f"{path} comes before {program} in PATH: a look for the device that asks by "
+            what += f"name asks another program than {line.unit} runs"
+            yield SAY.fault(what, Evidence(path), hint=hint)
+            return
+
+
+def same_file(subject: Subject, one: str, other: str) -> bool:
+    """Whether two paths lead to one file."""
+    found = subject.root.resolve(one)
+    return one == other or (found is not None and found == subject.root.resolve(other))
 
 
 def known(subject: Subject, module: str) -> bool:

@@ -3,16 +3,32 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.access.units import FOLDERS as UNITS
+from imagebuilder.proof.access.units import drop_ins
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.root import Root
 
 FSTAB, PAM, BUNDLE = "/etc/fstab", "/etc/pam.d", "/etc/ssl/certs/ca-certificates.crt"
+# Options for a file system that keeps no owners, and those that have them.
+OWNERS = frozenset(("uid", "gid", "umask", "fmask", "dmask", "iocharset", "codepage"))
+HAVE_OWNERS = frozenset(
+    ("vfat", "msdos", "exfat", "ntfs", "ntfs3", "ntfs-3g", "cifs", "smb3", "tmpfs", "ramfs", "9p",
+     "fuse", "iso9660", "udf", "hfsplus", "devpts", "proc", "debugfs", "tracefs", "efivarfs",
+     "hugetlbfs",
+     "fuse.sshfs")
+)  # fmt: skip
+SETTING = re.compile(r"^(Type|Options)\s*=\s*(.*?)\s*$", re.MULTILINE)
+EXTENSIONS = (
+    "/etc/extensions", "/var/lib/extensions", "/usr/lib/extensions", "/usr/local/lib/extensions",
+    "/etc/confexts", "/var/lib/confexts", "/usr/lib/confexts", "/usr/local/lib/confexts",
+)  # fmt: skip
 LOCALTIME = "/etc/localtime"
 MODULES = ("/usr/lib/*/security", "/usr/lib/security", "/usr/lib64/security")
 LOCAL = ("UUID=", "LABEL=", "PARTUUID=", "PARTLABEL=", "/dev/")
@@ -33,6 +49,7 @@ def prove_files(subject: Subject) -> Iterator[Finding]:
     """Faults only."""
     root = subject.root
     yield from prove_mounts(root)
+    yield from prove_options(root)
     yield from prove_log_in(root)
     if root.lies(BUNDLE) or "ca-certificates" in subject.packages:
         yield from prove_certificates(root)
@@ -53,6 +70,28 @@ def prove_mounts(root: Root) -> Iterator[Finding]:
         if not OPTIONAL & set(words[3].split(",")):
             what = f"a node without {words[0]} stops in emergency mode: {words[1]} is not nofail"
             yield SAY.fault(what, Evidence(FSTAB, said=line.strip()), hint="add the option nofail")
+
+
+def prove_options(root: Root) -> Iterator[Finding]:
+    """Faults of options that the file system of a mount does not have: mount(8) is refused."""
+    mounts: list[tuple[str, str, str, str]] = []
+    for line in root.text(FSTAB).splitlines():
+        words = line.partition("#")[0].split()
+        if len(words) > 3:
+            mounts.append((FSTAB, words[1], words[2], words[3]))
+    for folder in UNITS:
+        for path in root.glob(f"{folder}/*.mount"):
+            unit = posixpath.basename(path)
+            texts = [(each, root.text(each)) for each in (path, *drop_ins(root, unit))]
+            found = {k: (p, v) for p, text in texts for k, v in SETTING.findall(text)}
+            options = found.get("Options", (path, ""))
+            mounts.append((options[0], unit, found.get("Type", ("", "auto"))[1], options[1]))
+    for path, name, kind, text in mounts:
+        wrong = [o for o in text.split(",") if o.partition("=")[0] in OWNERS]
+        if wrong and not set(kind.split(",")) & HAVE_OWNERS:
+            what = f"{name} is not mounted: ext4, xfs and btrfs have no option {some(wrong)}"
+            hint = "remove it; an owner of files on such a disk is set there, with chown"
+            yield SAY.fault(what, Evidence(path, said=text), hint=hint)
 
 
 def prove_log_in(root: Root) -> Iterator[Finding]:
@@ -78,6 +117,25 @@ def prove_log_in(root: Root) -> Iterator[Finding]:
                 what = f"{path} needs {wanted}, which is not in the image: {name} refuses everybody"
                 hint = "install the package that has it, or remove the line"
                 yield SAY.fault(what, Evidence(path, said=line.strip()), hint=hint)
+
+
+def prove_extensions(root: Root) -> Iterator[Finding]:
+    """Faults of extensions whose files take the place of those of the image (systemd-sysext(8))."""
+    for folder, name in ((f, n) for f in EXTENSIONS for n in root.names(f)):
+        top = f"{folder}/{name}"
+        if root.is_file(top):
+            what = f"the extension {top} may be laid over /usr or /etc at boot"
+            yield SAY.warning(what, Evidence(top), hint="install its files with an overlay")
+            continue
+        inside = (path.removeprefix(top) for part in ("usr", "etc", "opt")
+                  for path in root.walk(f"{top}/{part}"))  # fmt: skip
+        hidden = [
+            path for path in inside if root.lies(path) and "/extension-release.d/" not in path
+        ]
+        if hidden:
+            what = f"the extension {name} is laid over the image at boot and hides {some(hidden)}"
+            hint = "remove it, or let an overlay place these files"
+            yield SAY.fault(what, *(Evidence(f"{top}{path}") for path in hidden[:1]), hint=hint)
 
 
 def prove_certificates(root: Root) -> Iterator[Finding]:

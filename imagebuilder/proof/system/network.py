@@ -113,6 +113,12 @@ def prove_resolver(root: Root, startup: Startup) -> Iterator[Finding]:
     if not host.is_symlink():
         if not host.exists() and RESOLVED in startup.jobs:
             return  # tmpfiles.d makes the link
+        servers = [x for x in root.text(RESOLVER).splitlines() if x.startswith("nameserver")]
+        if servers and RESOLVED in startup.jobs:
+            what = f"{RESOLVER} is a file with a server of its own: what {RESOLVED} learns by DHCP "
+            what += "is not asked"
+            hint = "let it lead to /run/systemd/resolve/stub-resolv.conf"
+            yield SAY.warning(what, Evidence(RESOLVER, said=servers[0]), hint=hint)
         if not any(line.startswith("nameserver") for line in root.text(RESOLVER).splitlines()):
             hint = "let it lead to /run/systemd/resolve/stub-resolv.conf"
             yield SAY.fault("/etc/resolv.conf names no server", Evidence(RESOLVER), hint=hint)

@@ -8,11 +8,15 @@ from collections.abc import Iterator
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
-from imagebuilder.proof.system.files import prove_files
+from imagebuilder.proof.system.accounts import prove_accounts
+from imagebuilder.proof.system.files import prove_extensions, prove_files
 from imagebuilder.proof.system.network import prove_network
 from imagebuilder.proof.system.ports import prove_ports
 from imagebuilder.proof.system.start import prove_start
 from imagebuilder.proof.systemd import read_startup
+
+# They lay extensions over /usr, /opt and /etc.
+MERGING = frozenset(("systemd-sysext.service", "systemd-confext.service"))
 
 
 def prove_system(subject: Subject) -> Iterator[Finding]:
@@ -30,4 +34,7 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
     yield from prove_start(subject, startup)
     yield from prove_network(subject, startup)
     yield from prove_files(subject)
+    yield from prove_accounts(subject)
+    if MERGING & startup.jobs:
+        yield from prove_extensions(subject.root)
     yield from prove_ports(subject, startup)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.access.units import FOLDERS
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
@@ -33,6 +34,24 @@ BOOT = frozenset(
         "paths", "remote-fs", "sockets", "sysinit", "timers",
     )
 )  # fmt: skip
+BINDING = ("Requires", "Requisite", "BindsTo")
+LASTING = frozenset(("-.mount", "tmp.mount", "var-tmp.mount", "run.mount"))
+# Without these nobody reaches a node.
+REACHED_BY = frozenset(("ssh", "sshd", "systemd-networkd", "systemd-resolved"))
+# Units that systemd's own targets want, and what a node is without each.
+NEEDED = {
+    "systemd-user-sessions.service": "/run/nologin stays, and nobody but root may log in",
+    "systemd-udevd.service": "no driver is loaded for any device",
+    "systemd-udev-trigger.service": "no driver is loaded for devices that were there before udev",
+    "systemd-modules-load.service": "modules-load.d is not read",
+    "systemd-sysctl.service": "sysctl.d is not read",
+    "systemd-tmpfiles-setup.service": "folders in /run and /var are not made",
+    "systemd-tmpfiles-setup-dev.service": "device nodes of tmpfiles.d are not made",
+    "systemd-journald.service": "nothing is logged, and services that log may block",
+    "systemd-logind.service": "sessions have no limits and no folder in /run/user",
+    "dbus.service": "programs of systemd cannot be asked for anything",
+    "dbus.socket": "programs of systemd cannot be asked for anything",
+}
 SHELLS = ("systemd.debug_shell", "systemd.debug-shell")
 SHELL = "debug-shell.service"
 
@@ -53,6 +72,8 @@ def prove_start(subject: Subject, startup: Startup) -> Iterator[Finding]:
     else:
         names = some(sorted(subject.enabled))
         yield SAY.fact(f"what overlays enable starts with {DEFAULT}: {names}")
+    yield from prove_stopped(subject, startup)
+    yield from prove_masked(subject)
     yield from prove_words(subject)
     if SHELL in startup.jobs or any(shell_word(word) for word in subject.cmdline):
         words = [word for word in subject.cmdline if shell_word(word)]
@@ -76,6 +97,52 @@ def prove_lines(subject: Subject, startup: Startup) -> Iterator[Finding]:
             Evidence(complaint.where, said=complaint.what),
             hint="correct it; man systemd.directives lists every key and its section",
         )
+
+
+def prove_stopped(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Faults of enabled units that another one stops, or that a node without a disk does not start.
+
+    `Requires=` and what is like it wait for a mount; a disk is not on every node.
+    """
+    for name in subject.enabled:
+        unit = startup.units.get(name)
+        if unit is None or unit.state != "loaded":
+            continue
+        for other in (value.split()[0] for value in unit.every("ConflictedBy")):
+            rival = startup.units.get(other)
+            triggers = {v.split()[0] for v in rival.every("TriggeredBy")} if rival else set()
+            if other in startup.jobs or triggers & startup.jobs:
+                by = f", which {min(triggers)} starts," if triggers & startup.jobs else ""
+                yield SAY.fault(
+                    f"{other}{by} stops {name}: Conflicts=",
+                    Evidence(place_of(startup, other), said=f"Conflicts={name}"),
+                    hint="remove that line, or do not start the other unit",
+                )
+        required = [v.split()[0] for key in BINDING for v in unit.every(key)]
+        mounts = [m for m in required if m.endswith(".mount") and m not in LASTING]
+        if mounts and name.removesuffix(".service") in REACHED_BY:
+            yield SAY.fault(
+                f"{name} does not start on a node without {mounts[0]}: nobody reaches that node",
+                *(Evidence(path) for path in unit.paths[1:] or unit.paths),
+                hint="use After= and WantsMountsFor= in the place of what requires the mount",
+            )
+
+
+def prove_masked(subject: Subject) -> Iterator[Finding]:
+    """Faults of masked units of systemd that every node needs."""
+    for name, why in NEEDED.items():
+        for folder in FOLDERS:
+            path = f"{folder}/{name}"
+            if subject.root.lies(path):
+                if subject.root.link_at(path) == "/dev/null" or not subject.root.text(path):
+                    what = f"{name} is masked: {why}"
+                    yield SAY.fault(what, Evidence(path, said="/dev/null"), hint="remove that link")
+                break
+        if f"{MASK}{name}" in subject.cmdline or f"{MASK}{name.removesuffix('.service')}" in (
+            subject.cmdline
+        ):
+            what = f"{name} is masked: {why}"
+            yield SAY.fault(what, Evidence(CMDLINE, said=f"{MASK}{name}"), hint="remove that word")
 
 
 def starts_otherwise(startup: Startup, name: str) -> bool:

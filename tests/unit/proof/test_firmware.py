@@ -122,6 +122,14 @@ def test_an_update_stands_for_the_file(tmp_path: Path) -> None:
     assert faults(prove(tmp_path, RADEON)) == []
 
 
+def test_a_folder_of_the_command_line_comes_first(tmp_path: Path) -> None:
+    make(tmp_path, OF_RADEON, amdgpu=OF_RADEON)
+    make_tree(tmp_path, {f"/opt/old/{OF_RADEON[0]}": b"old"})
+    asked = subject(tmp_path, hardware=[RADEON], cmdline=("firmware_class.path=/opt/old",))
+    [fault] = faults(prove_firmware(asked))
+    assert fault.startswith(f"/opt/old/{OF_RADEON[0]} goes before the file of the package")
+
+
 def test_what_the_driver_does_not_list_is_not_wanted(tmp_path: Path) -> None:
     assert faults(prove(make(tmp_path, OF_RADEON[:4], amdgpu=OF_RADEON[:4]), RADEON)) == []
 

@@ -14,7 +14,7 @@ from imagebuilder.process import Completed
 from imagebuilder.proof.fallback.prove import prove_fallback
 from imagebuilder.proof.python.ask import MARK
 from imagebuilder.recipe.expectations import Expectations, ExpectedEngine, PythonWorks
-from tests.unit.proof.trees import Link, Program, Sandbox, facts, faults, make_tree
+from tests.unit.proof.trees import Link, Program, Sandbox, facts, faults, make_tree, warnings
 from tests.unit.proof.trees import subject as make_subject
 
 UNIT = "/etc/systemd/system/llama-server.service"
@@ -161,6 +161,17 @@ def test_software_that_looks_like_a_card_is_found(tmp_path: Path) -> None:
     assert faults(prove_llama(tmp_path, answers={"/usr/bin/llama-server": listed})) == [
         "llama.cpp takes the processor in disguise for a device where there is none"
     ]
+
+
+def test_a_file_beside_the_backends_that_was_taken_away(tmp_path: Path) -> None:
+    path, info = f"{PLUGINS}/libggml-cpu-haswell.so", "/var/lib/dpkg/info/libggml0"
+    package = {
+        f"{info}.md5sums": f"{'0' * 32}  {path[1:]}\n",
+        f"{info}.list": f"/.\n{path}\n",
+    }
+    (what,) = warnings(prove_llama(tmp_path, files=package))
+    assert f"lacks {path}, which the package" in what
+    assert warnings(prove_llama(tmp_path, files={**package, path: ""})) == []
 
 
 def test_a_missing_unit_is_found(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from imagebuilder.image.proof import Finding
 from imagebuilder.image.types import ImageSource
 from imagebuilder.process import Completed, run
+from imagebuilder.proof.libraries.icd import SETTINGS
 from imagebuilder.proof.libraries.prove import parse_loads, prove_libraries
 from imagebuilder.recipe.expectations import Code, Expectations, ExpectedEngine, PythonWorks
 from tests.fixtures.elf import AARCH64, LOADER, make_elf
@@ -228,8 +229,18 @@ def test_drivers_of_the_card(tmp_path: Path) -> None:
              f"{LIB}/libvulkan_radeon.so": make_elf(machine=AARCH64)},
             "Vulkan ICD radeon_icd.json points at libvulkan_radeon.so, which does not exist",
         ),
+        (
+            {f"{ICD}/radeon_icd.json": vulkan("libvulkan_radeon.so"),
+             f"{LIB}/libvulkan_radeon.so": library("libvulkan_radeon.so"),
+             "/opt/lvp.json": vulkan("libvulkan_lvp.so"),
+             f"{LIB}/libvulkan_lvp.so": library("libvulkan_lvp.so"),
+             SETTINGS: '{"settings": {"additional_drivers_use_exclusively": true,'
+             ' "additional_drivers": [{"path": "/opt/lvp.json"}]}}'},
+            "missing ICD: no Vulkan driver for PCI vendor 1002, only one that computes on the "
+            "processor",
+        ),
     ],
-    ids=["none", "software only", "dangling", "for another machine"],
+    ids=["none", "software only", "dangling", "for another machine", "settings of the loader"],
 )  # fmt: skip
 def test_missing_icd(files: Files, what: str, tmp_path: Path) -> None:
     said = faults(proved(tmp_path, {**GOOD, **files}, cards=[CARD], engines=VULKAN))

@@ -12,7 +12,7 @@ import pytest
 from imagebuilder.image.proof import Finding, Level
 from imagebuilder.process import Completed
 from imagebuilder.proof.privileges.login import find_ways_in
-from imagebuilder.proof.privileges.prove import prove_privileges
+from imagebuilder.proof.privileges.prove import preloaded, prove_privileges
 from imagebuilder.proof.privileges.sudo import find_rules
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.provenance.types import Provenance, Trace, TraceKind
@@ -108,10 +108,37 @@ def test_other_rules(files: Mapping[str, Content], told: str, tmp_path: Path) ->
 
 
 def test_pam_as_it_should_be(tmp_path: Path) -> None:
-    text = (
-        "auth required pam_permit.so\nauth sufficient pam_unix.so\nauth sufficient pam_rootok.so\n"
-    )
-    assert rules(tmp_path, {"/etc/pam.d/su": text}) == []
+    own = "auth sufficient pam_rootok.so\nauth required pam_unix.so\nauth required pam_permit.so\n"
+    debian = "auth [success=1 default=ignore] pam_unix.so nullok\nauth requisite pam_deny.so\n"
+    debian += "auth required pam_permit.so\n"
+    runuser = "auth sufficient pam_rootok.so\nauth required pam_permit.so\n"
+    files = {"/etc/pam.d/su": own, "/etc/pam.d/common-auth": debian, "/etc/pam.d/runuser": runuser}
+    assert rules(tmp_path, files) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "auth [success=1 default=ignore] pam_unix.so\nauth requisite pam_permit.so\n",
+        "auth required pam_permit.so\nauth sufficient pam_unix.so\n",
+        "auth [success=2 default=1] pam_unix.so\nauth requisite pam_deny.so\n"
+        "auth required pam_permit.so\n",
+    ],
+)
+def test_a_stack_that_takes_any_password(text: str, tmp_path: Path) -> None:
+    (found,) = rules(tmp_path, {"/etc/pam.d/common-auth": text})
+    assert "accepts any password" in found.gains
+
+
+def test_a_pager_is_as_good_as_a_shell(tmp_path: Path) -> None:
+    text = "w ALL=(root) NOPASSWD: /usr/bin/less /var/log/*\nv ALL=NOPASSWD: /usr/bin/uptime\n"
+    found = rules(tmp_path, {"/etc/sudoers": text})
+    assert [(one.name, one.minor) for one in found] == [("w", False), ("v", True)]
+
+
+def test_what_every_program_loads(tmp_path: Path) -> None:
+    root = make_tree(tmp_path, {"/etc/ld.so.preload": "/home/me/lib/a.so /usr/lib/b.so\n"})
+    assert {"/home/me/lib/a.so", "/home/me", "/usr/lib"} <= preloaded(root)
 
 
 SSHD = """\

@@ -3,18 +3,37 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pydantic import JsonValue
 
-from imagebuilder.proof.system.files import prove_log_in, prove_mounts
+from imagebuilder.image.types import ImageLayer
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system.accounts import prove_accounts
+from imagebuilder.proof.system.files import (
+    prove_extensions,
+    prove_log_in,
+    prove_mounts,
+    prove_options,
+)
 from imagebuilder.proof.system.network import prove_nic, prove_resolver, prove_switch
 from imagebuilder.proof.system.ports import LISTENS, PORT
 from imagebuilder.proof.system.prove import prove_system
-from imagebuilder.proof.system.start import starts_otherwise
+from imagebuilder.proof.system.start import prove_masked, prove_stopped, starts_otherwise
 from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.root import Root
-from tests.unit.proof.trees import Link, make_tree, subject, warnings
+from tests.unit.proof.trees import (
+    Content,
+    Link,
+    Program,
+    Sandbox,
+    faults,
+    make_tree,
+    subject,
+    warnings,
+)
 
 NETWORK = "/etc/systemd/network"
 RESOLVED = "systemd-resolved.service"
@@ -56,6 +75,123 @@ def test_the_resolver_is_what_somebody_writes(tmp_path: Path) -> None:
 def test_a_fixed_server_is_enough(tmp_path: Path) -> None:
     make_tree(tmp_path, {"/etc/resolv.conf": "# site\nnameserver 10.0.0.1\n"})
     assert list(prove_resolver(Root(tmp_path), startup())) == []
+
+
+def test_a_fixed_server_beside_resolved(tmp_path: Path) -> None:
+    make_tree(tmp_path, {"/etc/resolv.conf": "nameserver 10.0.2.3\n"})
+    (found,) = prove_resolver(Root(tmp_path), startup(RESOLVED))
+    assert "what systemd-resolved.service learns by DHCP is not asked" in found.what
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "refused"),
+    [
+        ("", "nofail,uid=1000,gid=1000", True),
+        ("Type=ext4", "umask=022", True),
+        ("Type=vfat", "uid=1000", False),
+        ("", "nofail,noatime", False),
+    ],
+)
+def test_options_of_another_file_system(
+    kind: str,
+    options: str,
+    refused: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    unit = "/etc/systemd/system/models.mount"
+    files = {
+        unit: f"[Mount]\nWhere=/models\n{kind}\n",
+        f"{unit}.d/a.conf": f"[Mount]\nOptions={options}\n",
+    }
+    make_tree(tmp_path, files)
+    assert bool(list(prove_options(Root(tmp_path)))) == refused
+
+
+def test_an_extension_over_a_program_of_the_image(tmp_path: Path) -> None:
+    top = "/var/lib/extensions/nightly/usr"
+    own: dict[str, Content] = {
+        f"{top}/bin/own": b"",
+        f"{top}/lib/extension-release.d/extension-release.nightly": "ID=_any\n",
+    }
+    root = make_tree(tmp_path, {"/usr/bin/llama-server": b"", **own})
+    assert list(prove_extensions(root)) == []
+    make_tree(tmp_path, {f"{top}/bin/llama-server": b"other"})
+    (found,) = prove_extensions(root)
+    assert "the extension nightly is laid over the image at boot" in found.what
+
+
+PASSWD = "root:x:0:0::/root:/bin/bash\nme:x:1000:1000::/home/me:{}\nother:x:1:1::/:/bin/gone\n"
+SHADOW = "root:*:20000:0:99999:7:::\nme:!:{}:\n"
+AGE = "20000:0:99999:7::"
+
+
+@pytest.mark.parametrize(
+    ("shell", "age", "usepam", "said"),
+    [
+        ("/bin/bash", f"{AGE}", "yes", ""),
+        ("/bin/fish", f"{AGE}", "yes", "the login shell /bin/fish is not in the image"),
+        ("/bin/bash", "0:0:99999:7::", "yes", "has to be changed at the next log-in"),
+        ("/bin/bash", "20000:0:99999:7::1", "yes", "it has expired"),
+        ("/bin/bash", f"{AGE}", "no", "sshd refuses me: without PAM"),
+    ],
+)
+def test_who_cannot_log_in(shell: str, age: str, usepam: str, said: str, tmp_path: Path) -> None:
+    files: dict[str, Content] = {
+        "/etc/passwd": PASSWD.format(shell),
+        "/etc/shadow": SHADOW.format(age),
+        "/bin/bash": Program(),
+        "/usr/sbin/sshd": Program(),
+    }
+    answer = "".join(f"account {name}\nusepam {usepam}\n" for name in ("me", "root"))
+    sandbox = Sandbox({"sh -c": answer})
+    asked = subject(
+        make_tree(tmp_path, files), users={"me": []}, ask=sandbox, epoch=20_000 * 86_400
+    )
+    found = faults(prove_accounts(asked))
+    assert [said in what for what in found] == ([True] if said else [])
+
+
+def unit_of(name: str, **values: str) -> LoadedUnit:
+    given = {key.replace("_", " "): (value,) for key, value in values.items()}
+    return LoadedUnit(
+        name, (f"/etc/systemd/system/{name}",), {"Unit Load State": ("loaded",), **given}
+    )
+
+
+def enabling(path: Path, *units: str) -> Subject:
+    """A subject whose overlays enable these units."""
+    found = subject(path)
+    inputs: dict[str, JsonValue] = {"users": {}, "units": {"enable": [*units]}}
+    layer = ImageLayer("configure a", "", inputs, 0, 0)
+    return replace(found, image=replace(found.image, layers=(layer,)))
+
+
+def test_a_unit_that_another_one_stops(tmp_path: Path) -> None:
+    asked = enabling(tmp_path, "llama.service")
+    llama = unit_of("llama.service", ConflictedBy="burn.service (destination-file)")
+    burn = unit_of("burn.service", TriggeredBy="burn.timer (destination-file)")
+    assert list(prove_stopped(asked, startup("llama.service", a=llama, b=burn))) == []
+    (found,) = prove_stopped(asked, startup("burn.timer", a=llama, b=burn))
+    assert found.what == "burn.service, which burn.timer starts, stops llama.service: Conflicts="
+
+
+def test_ssh_waits_for_no_disk(tmp_path: Path) -> None:
+    asked = enabling(tmp_path, "ssh.service", "llama.service")
+    waits = {"Requires": "models.mount (origin-mount-file)"}
+    ssh, llama = unit_of("ssh.service", **waits), unit_of("llama.service", **waits)
+    (found,) = prove_stopped(asked, startup(a=ssh, b=llama))
+    assert found.what.startswith("ssh.service does not start on a node without models.mount")
+    assert not list(prove_stopped(asked, startup(a=unit_of("ssh.service", Requires="-.mount (x)"))))
+
+
+def test_a_unit_of_systemd_that_is_masked(tmp_path: Path) -> None:
+    name = "systemd-user-sessions.service"
+    make_tree(tmp_path, {f"/usr/lib/systemd/system/{name}": "[Unit]\n"})
+    assert list(prove_masked(subject(tmp_path))) == []
+    assert len(list(prove_masked(subject(tmp_path, cmdline=(f"systemd.mask={name}",))))) == 1
+    make_tree(tmp_path, {f"/etc/systemd/system/{name}": Link("/dev/null")})
+    (found,) = prove_masked(subject(tmp_path))
+    assert found.what == f"{name} is masked: /run/nologin stays, and nobody but root may log in"
 
 
 @pytest.mark.parametrize("hosts", ["files dns", "files resolve [!UNAVAIL=return] dns", "dns files"])

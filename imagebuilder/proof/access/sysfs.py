@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What udev rules and tmpfiles.d(5) write to sysfs at boot that takes something from the card: its
+driver, or its clocks.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.proof.access.udev import TMPFILES, config_files, facts_of, read_rules
+from imagebuilder.proof.say import Say
+from imagebuilder.recipe.chip import Chip
+from imagebuilder.root import Root
+
+SAY = Say(Question.ACCESS)
+DRM = ("drm", "card0")
+# `echo VALUE > /sys/PATH` in a RUN of a rule.
+ECHO = re.compile(r"\becho\s+(?:-n\s+)?['\"]?(?P<value>[^\s'\"]+)['\"]?\s*>+\s*(?P<path>[^\s'\"]+)")
+UNBIND = re.compile(r"/drivers/(?P<driver>[\w-]+)/unbind$")
+
+
+@dataclass(frozen=True)
+class SlowWrite:
+    """A write that makes a card slow: the last part of the attribute, values, and why."""
+
+    attribute: str
+    value: str
+    why: str
+    source: str
+
+
+AMDGPU = "Documentation/gpu/amdgpu/thermal.rst of Linux"
+SLOW = (
+    SlowWrite("power_dpm_force_performance_level", r"low|profile_min_.*|perf_determinism",
+              "the card keeps its lowest clocks", AMDGPU),
+    SlowWrite("power_dpm_state", "battery", "the card keeps its lowest clocks", AMDGPU),
+    SlowWrite("gt_max_freq_mhz", r"\d{1,3}", "the card keeps its lowest clocks",
+              "Documentation/gpu/i915.rst of Linux"),
+    SlowWrite("max_freq", r"\d{1,3}", "the card keeps its lowest clocks",
+              "Documentation/ABI/testing/sysfs-driver-intel-xe-hwmon of Linux"),
+    SlowWrite("current_link_speed|max_link_speed", "2.5.*", "the card's bus is slow",
+              "Documentation/ABI/testing/sysfs-bus-pci of Linux"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SysfsWrite:
+    """A value that is written to an attribute, and the line that does it."""
+
+    path: str
+    value: str
+    where: Evidence
+
+
+def prove_writes(root: Root, chips: Iterable[Chip]) -> Iterator[Finding]:
+    """Faults of drivers that are unbound; warnings of what makes a card slow."""
+    listed = list(chips)
+    drivers = {module.replace("-", "_") for chip in listed for module in chip.modules}
+    for write in (*writes_of_tmpfiles(root), *writes_of_rules(root, listed)):
+        found = UNBIND.search(write.path)
+        if found and found["driver"].replace("-", "_") in drivers:
+            what = f"{write.where.path} takes a device from {found['driver']} at every boot"
+            hint = "remove that line, or name a device that is not for this image"
+            yield SAY.fault(what, write.where, hint=hint)
+        for row in SLOW:
+            name = posixpath.basename(write.path)
+            if re.fullmatch(row.attribute, name) and re.fullmatch(row.value, write.value):
+                what = f"{write.where.path} sets {name} to {write.value}: {row.why}"
+                yield SAY.warning(what, write.where, hint="remove that line")
+
+
+def writes_of_tmpfiles(root: Root) -> Iterator[SysfsWrite]:
+    for path in config_files(root, TMPFILES, ".conf"):
+        for line in root.text(path).splitlines():
+            words = line.split(maxsplit=6)
+            if len(words) == 7 and words[0][0] == "w" and words[1].startswith("/sys/"):
+                yield SysfsWrite(words[1], words[6].strip(), Evidence(path, said=line.strip()))
+
+
+def writes_of_rules(root: Root, chips: list[Chip]) -> Iterator[SysfsWrite]:
+    """What rules write that hold for a card, or for the device of its driver."""
+    facts = [facts_of("pci", "", chips), facts_of(*DRM, chips)]
+    for rule in read_rules(root):
+        if all(rule.holds(known) is False for known in facts):
+            continue
+        for key, attribute, operator, value in rule.parts:
+            if operator in ("==", "!="):
+                continue
+            said = f'{key}{{{attribute}}}{operator}"{value}"'
+            if key == "ATTR":
+                yield SysfsWrite(attribute, value, Evidence(rule.path, said=said))
+            for match in ECHO.finditer(value) if key == "RUN" else ():
+                where = Evidence(rule.path, said=said)
+                yield SysfsWrite(match["path"], match["value"], where)

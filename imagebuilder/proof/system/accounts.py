@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether those who are to log in may, as sshd, PAM and the tables of accounts say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.access.accounts import fields
+from imagebuilder.proof.privileges.accounts import PASSWD, SHADOW, find_logins
+from imagebuilder.proof.privileges.login import CONFIG, SSHD, ask_sshd, said_in
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+
+DAY = 86_400
+NEVER = ("", "99999")
+
+
+def prove_accounts(subject: Subject) -> Iterator[Finding]:
+    """Faults of accounts with a shell, who log in by key: root, and those that overlays declare."""
+    declared = {user.name for user in subject.image.users}
+    users = sorted(name for name in find_logins(subject.root) if name in declared | {"root"})
+    yield from prove_shells(subject, users)
+    yield from prove_ages(subject, users)
+    if subject.root.lies(SSHD):
+        yield from prove_sshd(subject, users)
+
+
+def prove_shells(subject: Subject, users: list[str]) -> Iterator[Finding]:
+    """sshd refuses an account whose shell is not there (auth.c, allowed_user())."""
+    for name, *_, shell in fields(subject.root, PASSWD, 7):
+        host = subject.root.host(shell or "/bin/sh")
+        if name in users and (
+            host is None or not host.is_file() or not host.stat().st_mode & 0o111
+        ):
+            what = f"{name} cannot log in: the login shell {shell} is not in the image"
+            hint = "install its package, or take another shell (overlay key users: shell:)"
+            yield SAY.fault(what, Evidence(PASSWD, symbol=name, said=shell), hint=hint)
+
+
+def prove_ages(subject: Subject, users: list[str]) -> Iterator[Finding]:
+    """pam_unix refuses an account that is out of date, whatever it logs in with (shadow(5))."""
+    today = subject.image.epoch // DAY
+    for name, _, changed, _, most, _, inactive, ends, _ in fields(subject.root, SHADOW, 9):
+        why = ""
+        if changed == "0":
+            why = "its password has to be changed at the next log-in"
+        elif ends.isdecimal() and int(ends) <= today:
+            why = "it has expired"
+        elif changed.isdecimal() and most not in NEVER and int(changed) + int(most) < today:
+            why = "its password is too old" + (" and it is inactive" if inactive else "")
+        if name in users and why:
+            where = Evidence(SHADOW, symbol=name, said=f"{changed}:{most}:{inactive}:{ends}")
+            hint = f"run chage in the script that made the account: chage -d {today} -M -1 -E -1"
+            yield SAY.fault(f"{name} cannot log in, even by key: {why}", where, hint=hint)
+
+
+def prove_sshd(subject: Subject, users: list[str]) -> Iterator[Finding]:
+    """Without PAM sshd takes a password that begins with ! for a locked account (auth.c)."""
+    locked = {f[0] for f in fields(subject.root, SHADOW, 9) if f[1].startswith("!")}
+    homes = sorted(find_logins(subject.root))
+    for settings in ask_sshd(subject.root, subject.ask, homes):
+        name = settings.account
+        if name in users and name in locked and settings.values.get("usepam") == "no":
+            path, line = said_in(subject.root, "usepam", "no")
+            what = f"sshd refuses {name}: without PAM (UsePAM no) its locked password (!) counts"
+            where = Evidence(f"{path}:{line}" if line else path, said="UsePAM no")
+            yield SAY.fault(what, where, hint="remove that line; keys are asked for with PAM too")
+        if name in users and settings.values.get("pubkeyauthentication") == "no":
+            path, line = said_in(subject.root, "pubkeyauthentication", "no")
+            what = f"sshd takes no key of {name}: PubkeyAuthentication no"
+            where = Evidence(f"{path}:{line}" if line else CONFIG)
+            yield SAY.fault(what, where, hint="remove that line")

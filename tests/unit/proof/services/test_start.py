@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What keeps a service from its files, its program and its driver; usual units are let pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.image.proof import Level
+from imagebuilder.proof.services.confinement import Confined, prove_confinement
+from imagebuilder.proof.services.devices import prove_hindrances, prove_python_path
+from imagebuilder.proof.services.environment import Variable
+from imagebuilder.proof.services.settings import CommandLine, prove_accepted, prove_processor
+from imagebuilder.proof.services.start import prove_conditions, prove_files, prove_program
+from imagebuilder.proof.systemd import LoadedUnit, Startup
+from imagebuilder.recipe.engines import find_engine, load_engines
+from imagebuilder.root import Root
+from tests.unit.proof.trees import Content, Program, Sandbox, faults, make_tree, subject, warnings
+from tests.workshop import SHIPPED_OVERLAYS
+
+SERVER = "/usr/bin/llama-server"
+ENGINES = load_engines(SHIPPED_OVERLAYS, ("llama-cpp", "vllm"))
+LLAMA, VLLM = find_engine(ENGINES, "llama.cpp"), find_engine(ENGINES, "vllm")
+
+
+def setting(
+    values: Mapping[str, str], commands: Mapping[str, tuple[tuple[str, ...], ...]]
+) -> LoadedUnit:
+    loaded = {key: (value,) for key, value in values.items()}
+    return LoadedUnit("a.service", ("/etc/systemd/system/a.service",), loaded, commands)
+
+
+def unit(commands: Mapping[str, tuple[str, ...]] | None = None, **values: str) -> LoadedUnit:
+    return setting(values, {key: (words,) for key, words in (commands or {}).items()})
+
+
+def given(**values: str) -> dict[str, Variable]:
+    return {name: Variable(value, "/etc/default/a") for name, value in values.items()}
+
+
+def line(*words: str, **environment: str) -> CommandLine:
+    return CommandLine("a.service", words, given(**environment), "/etc/a")
+
+
+@pytest.mark.parametrize(
+    ("file", "writer", "starts"),
+    [
+        ("/run/vault/a.env", "", False),
+        ("/run/vault/a.env", "/usr/local/bin/vault", True),
+        ("/usr/lib/a/env", "", False),
+        ("/etc/default/a", "", True),
+        ("-/run/vault/a.env", "", True),
+    ],
+)
+def test_files_of_variables(file: str, writer: str, starts: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    asked = subject(tmp_path, ask=Sandbox({"grep -rlsF": writer, "grep -rlsE": ""}))
+    assert (not list(prove_files(asked, unit(EnvironmentFile=file), {}))) == starts
+
+
+@pytest.mark.parametrize(
+    ("model", "starts"),
+    [("/models/a.gguf", True), ("/model/a.gguf", False), ("/run/a.gguf", True), ("/data/a", True)],
+)
+def test_a_model_is_where_something_is_mounted(model: str, starts: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    mount = {"/etc/systemd/system/models.mount": "[Mount]\nWhere=/models\n", "/data/": ""}
+    look = unit({"ExecCondition": ("/usr/bin/test", "-e", "${MODEL}")})
+    found = prove_files(subject(make_tree(tmp_path, mount)), look, given(MODEL=model))
+    assert (not list(found)) == starts
+
+
+@pytest.mark.parametrize(
+    ("value", "starts"), [("vm", False), ("no", True), ("!vm", True), ("!no", False)]
+)
+def test_conditions_on_the_machine(value: str, starts: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    found = prove_conditions(subject(tmp_path), unit(ConditionVirtualization=f"{value} untested"))
+    assert (not list(found)) == starts
+
+
+@pytest.mark.parametrize(
+    ("words", "more", "said"),
+    [
+        ((SERVER,), (), ""),
+        (("/usr/bin/nice", "-n5", SERVER), (), ""),
+        (("/opt/bin/llama-server",), (), "starts /opt/bin/llama-server, not /usr/bin"),
+        (("/usr/bin/nice", "/opt/bin/llama-server"), (), "starts /opt/bin/llama-server"),
+        ((SERVER,), ("/usr/local/bin/llama-server",), "comes before /usr/bin/llama-server in PATH"),
+    ],
+)
+def test_the_program_is_the_one_that_was_asked(
+    words: tuple[str, ...], more: tuple[str, ...], said: str, tmp_path: Path
+) -> None:
+    files: dict[str, Content] = {path: Program() for path in (SERVER, *more)}
+    found = faults(prove_program(subject(make_tree(tmp_path, files)), line(*words), LLAMA))
+    assert [said in what for what in found] == ([True] if said else [])
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "level"),
+    [
+        ((), {}, None),
+        ((), {"LLAMA_ARG_N_GPU_LAYERS": "all", "LLAMA_ARG_FIT_TARGET": "1024"}, None),
+        ((), {"LLAMA_ARG_OVERRIDE_TENSOR": ".*=CPU"}, Level.FAULT),
+        (("-ot", r"blk\..*\.ffn_.*_exps.=CPU"), {}, None),
+        ((), {"LLAMA_ARG_KV_OFFLOAD": "0"}, Level.WARNING),
+        (("-nkvo",), {}, Level.WARNING),
+        ((), {"LLAMA_ARG_FIT_TARGET": "20480"}, Level.WARNING),
+    ],
+)
+def test_settings_of_llama(
+    words: tuple[str, ...], environment: dict[str, str], level: Level | None
+) -> None:
+    found = list(prove_processor(line(SERVER, *words, **environment), LLAMA))
+    assert [one.level for one in found] == ([level] if level else [])
+
+
+@pytest.mark.parametrize(("share", "told"), [("64", 1), ("0.5", 1), ("0", 0)])
+def test_weights_of_vllm(share: str, told: int) -> None:
+    found = prove_processor(line("/usr/libexec/vllm/serve", "--cpu-offload-gb", share), VLLM)
+    assert len(warnings(found)) == told
+
+
+def test_a_file_that_is_made_at_boot_is_not_opened(tmp_path: Path) -> None:
+    sandbox = Sandbox({"env": ""})
+    words = (SERVER, "--api-key-file", "/run/key", "--jinja")
+    given_line = line(*words, LLAMA_ARG_API_KEY_FILE="/run/key", A="1")
+    assert list(prove_accepted(subject(tmp_path, ask=sandbox), given_line, LLAMA)) == []
+    assert sandbox.asked == [("env", "A=1", SERVER, "--jinja", "--list-devices")]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "backend", "slow"),
+    [
+        ("CUDA_LAUNCH_BLOCKING", "1", "cuda", True),
+        ("CUDA_LAUNCH_BLOCKING", "0", "cuda", False),
+        ("CUDA_LAUNCH_BLOCKING", "1", "vulkan", False),
+        ("AMD_SERIALIZE_KERNEL", "3", "hip", True),
+        ("VK_INSTANCE_LAYERS", "VK_LAYER_KHRONOS_validation", "vulkan", True),
+        ("VK_INSTANCE_LAYERS", "VK_LAYER_MESA_device_select", "vulkan", False),
+    ],
+)
+def test_variables_for_debugging(name: str, value: str, backend: str, slow: bool) -> None:  # noqa: FBT001
+    assert bool(list(prove_hindrances("a.service", [backend], given(**{name: value})))) == slow
+
+
+def test_modules_before_those_of_the_environment(tmp_path: Path) -> None:
+    asked = subject(make_tree(tmp_path, {"/srv/python/torch/__init__.py": ""}))
+    assert list(prove_python_path(asked, "a.service", ["torch"], {})) == []
+    (what,) = faults(
+        prove_python_path(asked, "a.service", ["torch"], given(PYTHONPATH="/srv/python"))
+    )
+    assert "makes a.service import /srv/python/torch" in what
+    (what,) = warnings(prove_python_path(asked, "a.service", ["torch"], given(PYTHONPATH="/srv/x")))
+    assert "may import other modules" in what
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "kept"),
+    [
+        ("MemoryDenyWriteExecute", "yes", True),
+        ("ProcSubset", "pid", True),
+        ("CPUQuotaPerSecSec", "200ms", True),
+        ("CPUQuotaPerSecSec", "1s 500ms", False),
+        ("CPUQuotaPerSecSec", "infinity", False),
+        ("MemoryHigh", str(512 << 20), True),
+        ("MemoryHigh", str(8 << 30), False),
+    ],
+)
+def test_what_a_driver_needs(key: str, value: str, kept: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    confined = Confined(setting({key: value}, {}), (), serves=False, computes=True)
+    nothing = Startup(frozenset(), {}, {}, ())
+    assert bool(list(prove_confinement(Root(tmp_path), nothing, confined))) == kept
