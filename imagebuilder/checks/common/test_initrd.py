@@ -330,8 +330,9 @@ def test_initrd_has_the_users_of_its_services(tree: Path, whole: Initrd) -> None
     listed = (tree / "etc/passwd").read_text().splitlines()
     in_root = {line.partition(":")[0] for line in listed}
     users = [line.split() for line in whole["users"] if len(line.split()) == 2]
-    missing = sorted({f"{user} of {unit}" for unit, user in users
-                      if user in in_root and user not in whole["accounts"]})  # fmt: skip
+    wanted = {posixpath.basename(path) for path in whole.paths if ".wants/" in path}
+    missing = sorted({f"{user} of {unit}" for unit, user in users if unit in wanted
+                      and user in in_root and user not in whole["accounts"]})  # fmt: skip
     if missing:
         pytest.fail(
             f"not in /etc/passwd of the initrd: {', '.join(missing[:3])}; the service does not "
