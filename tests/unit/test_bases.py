@@ -84,7 +84,9 @@ def test_the_page_has_the_matrix(matrix: Matrix) -> None:
     text = (CHECKOUT / "docs/bases.md").read_text()
     rows = [
         [cell.strip().strip("`") for cell in line.strip().strip("|").split("|")]
-        for line in text.partition("## Which profile on which base")[2].splitlines()
+        for line in text.partition("## Which profile on which base")[2]
+        .split("\n## ")[0]
+        .splitlines()
         if line.startswith("|")
     ]
     head, _, *body = rows
