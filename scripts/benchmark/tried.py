@@ -6,14 +6,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from imagebuilder.decode import decode_box, parse_object
 from imagebuilder.errors import InputError
 from imagebuilder.process import Completed, run
-from imagebuilder.report.types import Report
+from imagebuilder.report.types import REPORT, Report
 from imagebuilder.report.words import headline
 
 RECORD, PAGE = "docs/tried.json", "docs/bases.md"
@@ -37,8 +37,9 @@ class Tried:
         return self.built == "yes" and all(said.startswith("PASS") for said in self.boots.values())
 
 
-def main(profiles: Sequence[str], checkout: Path) -> int:
+def main(words: Sequence[str], checkout: Path) -> int:
     """Try profiles, and write the page; the exit status."""
+    profiles = [word for word in words if not word.endswith(".json")]
     shipped = {path.stem: path for path in sorted((checkout / "recipes").glob("*.yaml"))}
     bases = {path.stem for path in (checkout / "recipes/bases").glob("*.yaml")}
     for profile in profiles:
@@ -47,6 +48,11 @@ def main(profiles: Sequence[str], checkout: Path) -> int:
             print(f"tried: {profile}: no such profile or base is shipped")
             return 2
     results = read_record(checkout)
+    for word in words:
+        if word not in profiles:
+            report = read_report(Path(word).read_text())
+            before = results.get(report.profile) or Tried("", "yes", {})
+            results[report.profile] = with_report(before, report)
     for profile in profiles:
         results[profile] = try_profile(profile, checkout)
         write(checkout, results)
@@ -56,22 +62,31 @@ def main(profiles: Sequence[str], checkout: Path) -> int:
 
 def try_profile(profile: str, checkout: Path) -> Tried:
     """Build a profile with its proof, and boot it with each firmware."""
-    date = f"{datetime.now(UTC):%Y-%m-%d}"
+    tried = Tried(f"{datetime.now(UTC):%Y-%m-%d}", "yes", {})
     built = call(checkout, ".venv/bin/imagebuilder", "build", profile)
     if built.status:
-        return Tried(date, f"no: {reason(built)}", {})
-    boots, engine = {}, ""
+        return replace(tried, built=f"no: {reason(built)}")
     for firmware in FIRMWARES:
         done = call(checkout, "scripts/smoke", profile, "--firmware", firmware, "--json")
         try:
-            said = "{" + done.stdout.partition("\n{")[2]  # after the lines of publish
-            report = decode_box(Report, parse_object(said, "report"), "report")
+            tried = with_report(tried, read_report(done.stdout))
         except InputError:
-            boots[firmware] = f"no test: {reason(done)}"
-            continue
-        boots[firmware] = "PASS" if report.passed else headline(report)
-        engine = engine_of(report) or engine
-    return Tried(date, "yes", boots, engine)
+            said = {firmware: f"no test: {reason(done)}"}
+            tried = replace(tried, boots={**tried.boots, **said})
+    return tried
+
+
+def read_report(text: str) -> Report:
+    """A report of `imagebuilder test --json`, after lines of another command or without."""
+    said = text[text.find("{\n") :]
+    return REPORT.decode(parse_object(said, "report"), "report")
+
+
+def with_report(tried: Tried, report: Report) -> Tried:
+    """What was known of a profile, and what a report says; its root is the one that nodes use."""
+    said = "PASS" if report.passed else headline(report)
+    boots = {**tried.boots, **{trial.firmware: said for trial in report.trials}}
+    return Tried(report.started[:10], tried.built, boots, engine_of(report) or tried.engine)
 
 
 def engine_of(report: Report) -> str:

@@ -3,9 +3,22 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
-from scripts.benchmark.tried import BEGIN, END, PAGE, Tried, main, read_record, render
+from imagebuilder.report.types import REPORT
+from scripts.benchmark.tried import (
+    BEGIN,
+    END,
+    PAGE,
+    Tried,
+    main,
+    read_record,
+    read_report,
+    render,
+    with_report,
+)
+from tests.unit.report import samples
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -38,3 +51,13 @@ def test_what_did_not_happen_is_never(tmp_path: Path) -> None:
 def test_a_profile_that_is_not_shipped_is_refused(tmp_path: Path) -> None:
     assert main(["minimal.absent"], CHECKOUT) == 2
     assert main(["absent"], tmp_path) == 2
+
+
+def test_a_report_from_elsewhere_counts() -> None:
+    before = Tried("2026-01-01", "yes", {"bios": "PASS"})
+    report = samples.passed()
+    after = with_report(before, report)
+    assert after.boots == {"bios": "PASS"} | {trial.firmware: "PASS" for trial in report.trials}
+    assert after.date == report.started[:10]
+    text = "demo@1: published\n" + json.dumps(REPORT.encode(report), indent=1)
+    assert read_report(text) == report
