@@ -76,18 +76,31 @@ def show(
 
 
 def sbom(
-    context: typer.Context, image: ImageName, base: OnBase = "", engine: ByEngine = ""
+    context: typer.Context,
+    image: ImageName,
+    base: OnBase = "",
+    engine: ByEngine = "",
+    files: Annotated[
+        bool,
+        typer.Option(
+            "--files", help="Add every file: its checksums, and who brought or changed it."
+        ),
+    ] = False,
 ) -> None:
     """Print the SBOM of an image (SPDX 2.3, JSON).
 
     Example: imagebuilder sbom rx7600xt > rx7600xt.spdx.json
     """
+    from imagebuilder.proof.provenance.sbom import render_with_files
     from imagebuilder.store.state import open_store
 
     given: Context = context.obj
+    name = chosen_image(image, given, base, engine)
+    if files:
+        print_text(render_with_files(given.settings, name))
+        return
     store = open_store(given.settings)
-    found = store.image(chosen_image(image, given, base, engine))
-    print_text(store.read(found.commit, "/sbom.spdx.json"))
+    print_text(store.read(store.image(name).commit, "/sbom.spdx.json"))
 
 
 def chosen_image(image: str, given: Context, base: str, engine: str) -> str:

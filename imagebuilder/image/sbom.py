@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from urllib.parse import quote
@@ -102,15 +102,16 @@ def render_sbom(
             *(relationship(IMAGE, "GENERATED_FROM", name) for name in sorted(sources)),
         ],
     }
-    document["documentNamespace"] = namespace_of(subject, document)
-    return json.dumps(document, indent=1, sort_keys=True) + "\n"
+    return json.dumps(renamed(document), indent=1, sort_keys=True) + "\n"
 
 
-def namespace_of(subject: SbomSubject, document: Json) -> str:
-    """A URI that only this content has."""
-    unique = uuid.uuid5(uuid.NAMESPACE_URL, digest_of(document))
-    name = quote(f"{subject.profile}-{subject.version}", safe="")
-    return f"https://spdx.org/spdxdocs/imagebuilder-{name}-{unique}"
+def renamed(document: Mapping[str, Json]) -> dict[str, Json]:
+    """The document with a URI that only this content has."""
+    content = {key: value for key, value in document.items() if key != "documentNamespace"}
+    unique = uuid.uuid5(uuid.NAMESPACE_URL, digest_of(content))
+    name = quote(str(content["name"]).replace("@", "-"), safe="")
+    namespace = f"https://spdx.org/spdxdocs/imagebuilder-{name}-{unique}"
+    return {**content, "documentNamespace": namespace}
 
 
 def image_entry(subject: SbomSubject) -> dict[str, Json]:
