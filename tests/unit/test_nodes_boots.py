@@ -134,6 +134,16 @@ def test_a_person_may_have_it_tried_again(node: Booting) -> None:
     assert node.boot() == "2"
 
 
+def test_a_line_of_the_log_that_is_read_again_is_no_second_boot(node: Booting) -> None:
+    node.boot()
+    node.promote("2")
+    node.boot(reports=False, ready=False)
+    time = node.time.isoformat()
+    write_log(node.tree, ticket_line(MAC, secret_of(time), time=time))
+    node.serve()
+    assert read_boots(node.tree)["n1"].tries == {"demo@2": 1}
+
+
 def test_silence_and_strangers_confirm_nothing(node: Booting) -> None:
     """An ssh server that answers before the initrd reported may be that of the boot before."""
     node.boot()

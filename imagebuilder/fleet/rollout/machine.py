@@ -23,6 +23,7 @@ from imagebuilder.fleet.rollout.types import (
 )
 
 ABORTED = "the roll-out was aborted"
+GOING_DOWN = 90.0  # seconds: systemd gives a service as long to stop
 
 
 def advance(rollout: Rollout, sights: Mapping[str, Sight], stable: str, now: datetime) -> Rollout:
@@ -179,6 +180,8 @@ def check(rollout: Rollout, node: RolloutNode, sight: Sight, now: datetime) -> R
 def bring_back(rollout: Rollout, node: RolloutNode, sight: Sight, now: datetime) -> RolloutNode:
     """Wait until it runs the old release; its power is cut once if it stays silent."""
     if sight.answers and sight.release == str(rollout.old):
+        if sight.boot_id == node.boot_id and not is_late(node, GOING_DOWN, now):
+            return node  # it may have been told to reboot, and go down any moment
         good = (Verdict.OK, Verdict.UNKNOWN, *rollout.terms.accepted)
         if sight.verdict in good:
             return enter(node, RolloutStage.RETURNED, now)

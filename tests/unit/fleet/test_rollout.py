@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import os
 import re
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -19,9 +20,15 @@ from imagebuilder.fleet.rollout.journal import (
     make_wish,
     rolling_out,
 )
-from imagebuilder.fleet.rollout.machine import resumed
+from imagebuilder.fleet.rollout.machine import aborted, advance, resumed
 from imagebuilder.fleet.rollout.show import render_rollout
-from imagebuilder.fleet.rollout.types import Rollout, RolloutStage, RolloutStatus
+from imagebuilder.fleet.rollout.types import (
+    Rollout,
+    RolloutNode,
+    RolloutStage,
+    RolloutStatus,
+    Sight,
+)
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.references import find_version
 from imagebuilder.tree import ReleaseName
@@ -85,6 +92,23 @@ def test_a_silent_node_has_its_power_cut_and_others_of_its_batch_stay(world: Rol
     assert again.status is RolloutStatus.DONE
     assert world.boots("n1") == [NEW]  # not once more
     assert pins(world) == {}
+
+
+def test_a_node_that_was_told_to_reboot_has_not_returned_before_it_did() -> None:
+    """The roll-out is aborted while the node still runs the boot that it is to end."""
+    began = datetime(2026, 11, 23, 12, tzinfo=UTC)
+    node = RolloutNode("n1", 0, RolloutStage.REBOOTING, began.isoformat(), "boot-1", touched=True)
+    rollout = aborted(Rollout("demo", OLD, NEW, "ada", began.isoformat(), (node,)))
+    still_up = Sight("boot-1", f"demo@{OLD}", verdict=Verdict.OK)
+
+    def after(rollout: Rollout, sight: Sight, seconds: int) -> Rollout:
+        return advance(rollout, {"n1": sight}, OLD, began + timedelta(seconds=seconds))
+
+    rollout = after(rollout, still_up, 1)
+    assert stages(after(rollout, still_up, 60)) == {"n1": "returning"}
+    assert stages(after(rollout, still_up, 120)) == {"n1": "returned"}  # it was never told
+    back = replace(still_up, boot_id="boot-2")
+    assert stages(after(rollout, back, 60)) == {"n1": "returned"}
 
 
 def test_pause_ends_what_began_and_abort_takes_everything_back(world: RolloutWorld) -> None:
