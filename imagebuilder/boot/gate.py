@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import platform
 import re
@@ -16,11 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from imagebuilder import __version__
-from imagebuilder.boot.acceleration import Acceleration, Processor, probe
+from imagebuilder.boot.acceleration import Acceleration, probe
 from imagebuilder.boot.disk import make_models_disk
 from imagebuilder.boot.engine import AskedEngine
-from imagebuilder.boot.machine import MEMORY_MIB, Firmware, Machine, Shape
+from imagebuilder.boot.machine import Firmware, Machine, Shape
 from imagebuilder.boot.server import BootServer, boot_server
+from imagebuilder.boot.shape import AS_NEEDED, AskedShape, check_memory, check_processor, shape_for
 from imagebuilder.boot.start import Setting
 from imagebuilder.boot.trial import run_trial
 from imagebuilder.checks.facts import Facts
@@ -38,7 +38,7 @@ from imagebuilder.report.save import begin_report, save_report
 from imagebuilder.report.types import Check, Outcome, Report, Trial
 from imagebuilder.rights import check_root
 from imagebuilder.root import Root
-from imagebuilder.rootkind import FORMAT_OF, IN_MEMORY, KINDS, Format, name_of, packed_file
+from imagebuilder.rootkind import FORMAT_OF, KINDS, Format, name_of, packed_file
 from imagebuilder.sandbox import Bind, Sandbox, folders_of
 from imagebuilder.sandbox_view import for_anybody
 from imagebuilder.store.workplace import workplace
@@ -59,8 +59,7 @@ class GateOptions:
 
     `firmware` is uefi, bios or both, `root` a kind of root, both (nfs and http), all, or "" for the
     release's own way.
-    `timeout` is seconds to ssh, 0 for what fits the acceleration.  `memory` is in MiB; it and
-    `processors` are 0, and `processor` "", for what the release needs.
+    `timeout` is seconds to ssh, 0 for what fits the acceleration.
     """
 
     firmware: str = "uefi"
@@ -68,9 +67,16 @@ class GateOptions:
     nodes: int = 1
     selection: str = ""
     timeout: float = 0.0
-    memory: int = 0
-    processors: int = 0
-    processor: str = ""
+    machine: AskedShape = AS_NEEDED
+
+
+@dataclass(frozen=True)
+class TrialWay:
+    """One way to boot."""
+
+    firmware: Firmware
+    root: str
+    shape: Shape
 
 
 @dataclass(frozen=True)
@@ -85,7 +91,7 @@ class Job:
     files: tuple[CheckFile, ...]
     engines: tuple[AskedEngine, ...]
     unasked: tuple[Check, ...]
-    ways: tuple[tuple[Firmware, str], ...]
+    ways: tuple[TrialWay, ...]
     digests: Mapping[str, str]
 
 
@@ -116,7 +122,7 @@ def try_release(
     ):
         clock = time.monotonic()
         job = decide(tree, release, overlays, options)
-        acceleration = choose_acceleration(tree, release, work, ui)
+        acceleration = accelerate(tree, job, work, ui)
 
         # The tree is checked while the machines boot.
         static = pool.submit(check_static, tree, job, work, options.selection, ui)
@@ -125,7 +131,7 @@ def try_release(
             options.timeout, make_disk(tree, release, job.engines, work), job.engines,
             stop=lambda: static.done() and has_failed(static.result()),
         )  # fmt: skip
-        trials = [try_way(tree, setting, *way, options, work, afterwards) for way in job.ways]
+        trials = [try_way(tree, setting, way, options.nodes, work, afterwards) for way in job.ways]
         checks = static.result()
         if not checks and not any(machine.checks for t in trials for machine in t.machines):
             raise InputError("selects no check at all", where=f"-k {options.selection}")
@@ -167,13 +173,17 @@ def decide(
     check_release(tree, release)
     facts = read_facts(tree, release)
     roots = choose_roots(facts, options.root)
-    ways = tuple(itertools.product(choose_firmwares(options.firmware), roots))
-    check_roots(tree, release, ways)
+    firmwares = choose_firmwares(options.firmware)
+    check_roots(tree, release, roots)
     digests = release_digests(tree, release)
     files = find_checks(overlays, facts.image.overlays)
     kinds = load_engines(overlays, facts.image.overlays).values()
     engines = tuple(AskedEngine(kind, kind.model.boot) for kind in kinds if kind.model.boot)
     unasked = tuple(unasked_engine(kind) for kind in kinds if not kind.model.boot)
+    shapes = {root: shape_for(tree, release, engines, root, options.machine) for root in roots}
+    for shape in shapes.values():
+        check_memory(shape, options.nodes)
+    ways = tuple(TrialWay(firmware, root, shapes[root]) for firmware in firmwares for root in roots)
     return Job(release, facts, files, engines, unasked, ways, digests)
 
 
@@ -244,10 +254,10 @@ def choose_roots(facts: Facts, asked: str) -> tuple[str, ...]:
     return several[asked]
 
 
-def check_roots(tree: Tree, release: ReleaseName, ways: Sequence[tuple[Firmware, str]]) -> None:
+def check_roots(tree: Tree, release: ReleaseName, roots: Sequence[str]) -> None:
     """Raise InputError when a root is to be a packed one and the release has none such."""
     folder = tree.release(release)
-    for root in dict.fromkeys(root for _, root in ways):
+    for root in roots:
         name = packed_file(root)
         if name and not (folder / name).exists():
             raise InputError(
@@ -263,6 +273,13 @@ def choose_acceleration(tree: Tree, release: ReleaseName, work: Path, ui: Ui) ->
         kernel = tree.release(release) / "vmlinuz"
         found = probe(kernel, work)
         step.remark(f"{found.kind}: {found.why}")
+    return found
+
+
+def accelerate(tree: Tree, job: Job, work: Path, ui: Ui) -> Acceleration:
+    """How the machines are run, which must be able to have their processors.  Raises HostError."""
+    found = choose_acceleration(tree, job.release, work, ui)
+    check_processor(found, {way.shape.processor for way in job.ways})
     return found
 
 
@@ -289,56 +306,20 @@ def has_failed(checks: Sequence[Check]) -> bool:
 def try_way(
     tree: Tree,
     setting: Setting,
-    firmware: Firmware,
-    root: str,
-    options: GateOptions,
+    way: TrialWay,
+    nodes: int,
     work: Path,
     afterwards: Callable[[BootServer, Sequence[Machine]], None] | None,
 ) -> Trial:
     """One trial in a room of its own."""
-    place = work / f"{firmware}-{root}"
+    place = work / f"{way.firmware}-{way.root}"
     place.mkdir()
-    setting = replace(
-        setting, shape=shape_for(tree, setting.release, setting.engines, root, options)
-    )
+    setting = replace(setting, shape=way.shape)
     words = setting.acceleration.cmdline
     with boot_server(
-        tree, setting.release, place, root=root, nodes=options.nodes, cmdline=words
+        tree, setting.release, place, root=way.root, nodes=nodes, cmdline=words
     ) as room:
-        return run_trial(room, setting, firmware, root, afterwards=afterwards)
-
-
-def shape_for(
-    tree: Tree,
-    release: ReleaseName,
-    engines: Sequence[AskedEngine],
-    root: str,
-    options: GateOptions,
-) -> Shape:
-    """What the machines have: what was asked for, or else what the release and its engines need."""
-    boots = [engine.boot for engine in engines]
-    memory = max([memory_for(tree, release, root), *(boot.memory for boot in boots)])
-    wanted = max([Processor.V2, *(Processor(boot.processor) for boot in boots)])
-    return Shape(options.memory or memory, options.processors, as_processor(options) or wanted)
-
-
-def as_processor(options: GateOptions) -> Processor | None:
-    """The processor that was asked for.  Raises InputError."""
-    if not options.processor:
-        return None
-    try:
-        return Processor(options.processor)
-    except ValueError as error:
-        levels = ", ".join(Processor)
-        raise InputError(f"is none of {levels}", where=f"--cpu {options.processor}") from error
-
-
-def memory_for(tree: Tree, release: ReleaseName, root: str) -> int:
-    """MiB of a machine with that root, which it may have to hold."""
-    if root not in IN_MEMORY:
-        return MEMORY_MIB
-    packed = tree.release(release) / packed_file(root)
-    return MEMORY_MIB + 2 * packed.stat().st_size // MIB
+        return run_trial(room, setting, way.firmware, way.root, afterwards=afterwards)
 
 
 def make_disk(

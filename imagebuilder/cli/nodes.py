@@ -124,7 +124,7 @@ def list_(context: typer.Context, tree: TreeOption = DEFAULT_TREE, json: AsJson 
 
     Example: imagebuilder nodes list
     """
-    from imagebuilder.nodes.load import load_nodes
+    from imagebuilder.nodes.load import ADD_ONE, NO_NODES, load_nodes
     from imagebuilder.publish.find import open_tree
 
     given: Context = context.obj
@@ -134,7 +134,7 @@ def list_(context: typer.Context, tree: TreeOption = DEFAULT_TREE, json: AsJson 
     if json:
         print_json([node.as_json() for node in nodes.nodes])
         return
-    empty = "no nodes yet: imagebuilder nodes add NAME --mac MAC --profile PROFILE"
+    empty = f"{NO_NODES}: {ADD_ONE}"
     print_table([row(node) for node in nodes.nodes], HEADERS, empty=empty)
 
 

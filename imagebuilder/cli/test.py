@@ -88,12 +88,13 @@ def test(
     Example: imagebuilder test rx7600xt
     """
     from imagebuilder.boot.gate import GateOptions, try_release
+    from imagebuilder.boot.shape import AskedShape
     from imagebuilder.publish.channel.standing import release_standing
     from imagebuilder.publish.find import open_tree
     from imagebuilder.tree import ReleaseName as PublishedName
 
     given: Context = context.obj
-    options = GateOptions(firmware, root, nodes, select, timeout, memory, cpus, cpu)
+    options = GateOptions(firmware, root, nodes, select, timeout, AskedShape(memory, cpus, cpu))
 
     def wait(boot_server: BootServer, machines: Sequence[Machine]) -> None:
         if keep:

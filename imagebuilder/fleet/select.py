@@ -13,6 +13,7 @@ from ClusterShell.NodeSet import NodeSet, NodeSetException
 from ClusterShell.NodeUtils import GroupResolver, GroupResolverError, GroupSource
 
 from imagebuilder.errors import Fault, InputError
+from imagebuilder.nodes.load import ADD_ONE, NO_NODES
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.recipe.validate import quote, suggest
 
@@ -27,7 +28,9 @@ def select_nodes(words: Sequence[str], nodes: Nodes) -> tuple[Node, ...]:
 
     Raises InputError with every name that is no node or group, and for a set without nodes.
     """
-    if faults := [Fault("", f"{quote(w)} names too many nodes") for w in words if is_huge(w)]:
+    if faults := [
+        Fault("", f"{quote(w)} names more than {MOST:,} nodes") for w in words if is_huge(w)
+    ]:
         raise InputError.of(faults)
     named = groups_of(nodes)
     profiles = profiles_of(nodes)
@@ -44,12 +47,14 @@ def select_nodes(words: Sequence[str], nodes: Nodes) -> tuple[Node, ...]:
         except (NodeSetException, GroupResolverError) as error:
             hint = "such as node1, node[0-3], @all, @GROUP, @profile:NAME, or @all!node2"
             raise InputError(f"{quote(word)} is no set of nodes: {error}", hint=hint) from error
+    if not nodes.nodes:
+        raise InputError(NO_NODES, hint=ADD_ONE)
     known = [node.name for node in nodes.nodes]
     if strange := sorted(chosen - {*known}):
         raise InputError.of([no_node(name, known) for name in strange])
     found = tuple(node for node in nodes.nodes if node.name in chosen)
     if not found:
-        what = f"{' '.join(words)}: no node belongs to this set" if nodes.nodes else "no nodes yet"
+        what = f"{' '.join(words)}: no node belongs to this set"
         raise InputError(what, hint="imagebuilder nodes list shows nodes and groups")
     return found
 
@@ -71,7 +76,8 @@ def fold(names: Iterable[str]) -> str:
 
 
 def no_node(name: str, known: Sequence[str]) -> Fault:
-    return Fault("", f"no node named {quote(name)}", suggest(name, known))
+    hint = suggest(name, known) or "imagebuilder nodes list shows them"
+    return Fault("", f"no node named {quote(name)}", hint)
 
 
 def groups_of(nodes: Nodes) -> dict[str, list[str]]:

@@ -24,6 +24,9 @@ from imagebuilder.recipe.positions import Document, parse_document
 from imagebuilder.recipe.validate import parse_model
 from imagebuilder.tree import STABLE, Tree
 
+NO_NODES = "no nodes yet"
+ADD_ONE = "imagebuilder nodes add NAME --mac MAC --profile PROFILE"
+
 
 def load_nodes(tree: Tree) -> Nodes:
     """The nodes of the tree; none when there is no nodes.yaml.  Raises InputError."""

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from imagebuilder.boot.acceleration import Acceleration
-from imagebuilder.boot.gate import check_host, choose_acceleration, memory_for, read_facts
+from imagebuilder.boot.gate import check_host, choose_acceleration, read_facts
 from imagebuilder.boot.login import login
 from imagebuilder.boot.machine import Firmware, Shape
 from imagebuilder.boot.server import BootServer, boot_server
+from imagebuilder.boot.shape import memory_for
 from imagebuilder.boot.start import FailedError, Setting, TrialRun, boot, switch_on
 from imagebuilder.errors import ImagebuilderError, WorkError
 from imagebuilder.publish.find import find_profile

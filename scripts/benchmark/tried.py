@@ -50,7 +50,11 @@ def main(words: Sequence[str], checkout: Path) -> int:
     results = read_record(checkout)
     for word in words:
         if word not in profiles:
-            report = read_report(Path(word).read_text())
+            try:
+                report = read_report(Path(word).read_text())
+            except (OSError, UnicodeDecodeError, InputError) as error:
+                print(f"tried: {word}: {error}")
+                return 2
             before = results.get(report.profile) or Tried("", "yes", {})
             results[report.profile] = with_report(before, report)
     for profile in profiles:

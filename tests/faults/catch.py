@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.boot.acceleration import Acceleration
-from imagebuilder.boot.gate import memory_for, read_facts
+from imagebuilder.boot.gate import read_facts
 from imagebuilder.boot.machine import Firmware, Shape
 from imagebuilder.boot.server import BootServer, boot_server
+from imagebuilder.boot.shape import memory_for
 from imagebuilder.boot.start import FailedError, Setting, TrialRun, boot, switch_on
 from imagebuilder.boot.trial import check, go_down, log_in
 from imagebuilder.checks.find import find_checks

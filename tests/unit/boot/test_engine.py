@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.boot.acceleration import Processor
 from imagebuilder.boot.disk import make_models_disk
 from imagebuilder.boot.engine import (
     AskedEngine,
@@ -23,13 +22,10 @@ from imagebuilder.boot.engine import (
     prepare,
 )
 from imagebuilder.boot.gate import (
-    GateOptions,
     make_disk,
     make_tiny_model,
-    shape_for,
     unasked_engine,
 )
-from imagebuilder.boot.machine import Shape
 from imagebuilder.digest import digest_of
 from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Finding
@@ -370,21 +366,6 @@ def test_the_disk_has_the_model_for_everybody(tmp_path: Path) -> None:
     assert out.read_bytes() == model.read_bytes()
     run(["e2fsck", "-fn", disk])
     assert run(["e2label", disk]).stdout.strip() == "weights"
-
-
-def test_machines_have_what_the_engine_needs(asked: AskedEngine, tmp_path: Path) -> None:
-    needs = {"memory": 6144, "processor": "x86-64-v3"}
-    needy = AskedEngine(asked.kind, asked.boot.model_copy(update=needs))
-
-    def shape(engine: AskedEngine, options: GateOptions) -> Shape:
-        return shape_for(Tree(tmp_path), ReleaseName("p", "1"), (engine,), "nfs", options)
-
-    assert shape(asked, GateOptions()) == Shape(2048, 0, Processor.V2)
-    assert shape(needy, GateOptions()) == Shape(6144, 0, Processor.V3)
-    own = GateOptions(memory=9000, processors=4, processor="x86-64-v2")
-    assert shape(needy, own) == Shape(9000, 4, Processor.V2)
-    with pytest.raises(InputError, match="--cpu 486: is none of x86-64-v2, x86-64-v3, x86-64-v4"):
-        shape(needy, GateOptions(processor="486"))
 
 
 def test_an_engine_that_nobody_can_ask_is_told(project: Project) -> None:
