@@ -8,7 +8,7 @@ it answers, and what it says of its own health.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from imagebuilder.boot.verdict import MEANINGS, find_sign
@@ -31,6 +31,9 @@ from imagebuilder.untrusted import clean, parse_request
 MOST = 4 * 1024**2  # bytes of a log, from its end
 LINES = 12
 NGINX_TAG = "imagebuilder_http"
+DAEMONS = ("dnsmasq", "nginx")
+# What journalctl(1) says to those who are in none of the groups that may read all of it.
+FOREIGN = "not seeing messages from other users"
 TRY = {
     Verdict.DEGRADED: "imagebuilder run {node} -- cat /run/imagebuilder/health/verdict.json",
     Verdict.WRONG: "take the node out of service: its results cannot be trusted",
@@ -44,7 +47,8 @@ class Explanation:
     """Why a node is as it is.
 
     `stage` is the one its last boot did not get past, "" for a node that is up.  `lines` are the
-    last ones of dnsmasq and nginx that are about it.
+    last ones of dnsmasq and nginx that are about it; `unread` are those of the two whose log this
+    user may not read.
     """
 
     view: NodeView
@@ -52,18 +56,25 @@ class Explanation:
     what: str
     hint: str
     lines: tuple[str, ...]
+    unread: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Json]:
         """For programs: a stable contract."""
         lines: list[Json] = [*self.lines]
         more: dict[str, Json] = {"stage": self.stage, "what": self.what, "try": self.hint}
-        return {**self.view.as_json(), **more, "lines": lines}
+        unread: list[Json] = [*self.unread]
+        return {**self.view.as_json(), **more, "lines": lines, "unread": unread}
 
     def render(self) -> str:
         """For people."""
         state, health = self.view.state, self.view.health
         parts = [f"{state.node} is {state.condition}: {state.words}", f"  {self.what}"]
-        parts += [f"  stopped in stage {self.stage}"] if self.stage else []
+        # Of a node that nobody ever saw it would be a guess.
+        parts += (
+            [f"  stopped in stage {self.stage}"]
+            if self.stage and (state.evidence or self.lines)
+            else []
+        )
         parts += [f"  health: {health.verdict}: {health.words}"] if health else []
         parts += [f"  boots next: {state.next or 'nothing: its channel is empty'}"]
         parts += [f"  try: {self.hint}"] if self.hint else []
@@ -72,15 +83,21 @@ class Explanation:
         ]
         parts += ["", "evidence:", *evidence] if evidence else []
         lines = [f"  {line}" for line in self.lines]
+        lines += [f"  the log of {daemon} can be read by root only" for daemon in self.unread]
         return "\n".join([*parts, "", "what the boot server saw:", *(lines or ["  nothing"])])
 
 
 def explain_node(tree: Tree, node: Node) -> Explanation:
     """Observe a node now and explain it."""
     (view,) = overview(tree, [node], health=True)
-    return explain(
-        view, last_seen(tree, node), read_log(tree, "dnsmasq"), read_log(tree, "nginx"), node
-    )
+    logs = [read_log(tree, daemon) for daemon in DAEMONS]
+    found = explain(view, last_seen(tree, node), logs[0] or (), logs[1] or (), node)
+    unread = tuple(daemon for daemon, log in zip(DAEMONS, logs, strict=True) if log is None)
+    if "dnsmasq" in unread and found.stage == Stage.FIRMWARE:
+        what = "how far its boot came is not known"
+        hint = f"sudo imagebuilder explain {node.name}, which may read the boot server's logs"
+        found = replace(found, stage="", what=what, hint=hint)
+    return replace(found, unread=unread)
 
 
 def explain(
@@ -189,10 +206,10 @@ def about(node: Node, watch: Watch, asked: Sequence[str], nginx: Sequence[str]) 
     return [*asked[-LINES // 2 :], *since_entry(nginx, addresses)[-LINES // 2 :]]
 
 
-def read_log(tree: Tree, daemon: str) -> list[str]:
+def read_log(tree: Tree, daemon: str) -> list[str] | None:
     """The last lines of a daemon: of its log in the foreground, else of its unit's journal.
 
-    None where neither can be read: most of both belongs to root.
+    None where this user may not read them.
     """
     path: Path = tree.serve / "logs" / f"{daemon}.log"
     try:
@@ -200,6 +217,8 @@ def read_log(tree: Tree, daemon: str) -> list[str]:
             stream.seek(0, 2)
             stream.seek(max(0, stream.tell() - MOST))
             return stream.read(MOST).decode(errors="replace").splitlines()
+    except PermissionError:
+        return None
     except OSError:
         pass
     whose = (
@@ -213,4 +232,6 @@ def read_log(tree: Tree, daemon: str) -> list[str]:
         )
     except HostError:
         return []
+    if FOREIGN in said.stderr:
+        return None
     return said.stdout.splitlines() if said.status == 0 else []

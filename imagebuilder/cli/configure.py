@@ -100,7 +100,9 @@ def configure(
     opened, chosen = open_nodes(tree, [nodes])
     bad = [view for view in overview(opened, chosen, health=True) if not view.good]
     for view in bad:
-        given.ui.note(": ".join((view.state.node, *view.row()[1:3], view.row()[-1])))
+        health = [view.health.verdict.value] if view.health else []
+        words = (view.state.node, view.state.condition.value, *health, view.row()[-1])
+        given.ui.note(": ".join(words))
     if bad and not force:
         raise WorkError(
             f"not ready and healthy: {fold(view.state.node for view in bad)}; nothing was changed",

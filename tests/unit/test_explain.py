@@ -3,19 +3,21 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
-from imagebuilder.explain import Explanation, explain, read_log
+from imagebuilder.explain import Explanation, explain, explain_node, read_log
 from imagebuilder.fleet.health import Health, Verdict
 from imagebuilder.fleet.overview import NodeView
 from imagebuilder.fleet.state import Condition, NodeState, Observation
 from imagebuilder.nodes.evidence.seen import Seen
 from imagebuilder.nodes.types import Node
-from imagebuilder.tree import Tree
+from imagebuilder.tree import ReleaseName, Tree, make_tree
+from tests.unit.nodes_world import move_channel
 
 MAC, ADDRESS = "52:54:00:77:00:01", "10.77.0.11"
 NODE = Node("node1", (MAC,), "gpu")
@@ -110,5 +112,34 @@ def test_logs_are_read_from_their_end(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "nginx.log").write_text("x\n" * 3_000_000 + "last\n")
     lines = read_log(Tree(tmp_path), "nginx")
+    assert lines
     assert lines[-1] == "last"
     assert len(lines) < 2_200_000
+
+
+def test_what_nobody_saw_is_not_claimed() -> None:
+    text = of([], []).render()
+    assert "its NIC never asked this boot server for an address" in text
+    assert "stopped in stage" not in text
+    assert "stopped in stage dhcp" in of(ASKS, []).render()
+
+
+def test_logs_that_may_not_be_read_are_no_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "journalctl"
+    said = "Hint: You are currently not seeing messages from other users and the system."
+    program.write_text(f"#!/bin/sh\necho '{said}' >&2\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    tree = make_tree(tmp_path / "tree")
+    tree.release(ReleaseName("gpu", "2")).mkdir(parents=True)
+    move_channel(tree, "gpu", "stable", "2")
+    assert read_log(tree, "dnsmasq") is None
+    found = explain_node(tree, NODE)
+    text = found.render()
+    assert found.unread == ("dnsmasq", "nginx")
+    assert "never asked" not in text
+    assert "how far its boot came is not known" in text
+    assert "the log of dnsmasq can be read by root only" in text
+    assert "sudo imagebuilder explain node1" in text
