@@ -99,14 +99,14 @@ def run_on_nodes(
 
     Example: imagebuilder run @all -- uptime
     """
-    from imagebuilder.fleet.ssh import group_output, run_on
+    from imagebuilder.fleet.ssh import MOST_TYPED, group_output, run_on
     from imagebuilder.fleet.status import addresses_of, last_seen
 
     del context
     nodes, script = split_command(words)
     opened, chosen = open_nodes(tree, nodes)
     places = addresses_of(chosen, {node.name: last_seen(opened, node) for node in chosen})
-    said = run_on(opened, chosen, places, script, timeout)
+    said = run_on(opened, chosen, places, script, timeout, most=MOST_TYPED)
     if json:
         print_json([{"node": s.node, "status": s.status, "output": s.output} for s in said])
     else:

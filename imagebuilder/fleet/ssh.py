@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 
 from ClusterShell.NodeSet import NodeSet
 from ClusterShell.Task import task_self
+from ClusterShell.Worker.EngineClient import EngineClientEOF
+from ClusterShell.Worker.Ssh import SshClient, WorkerSsh
 
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import Tree
@@ -25,7 +27,33 @@ if TYPE_CHECKING:
 
 FAN_OUT = 64
 CONNECT_SECONDS = 10
+MOST = 1 << 20  # bytes of an answer that we ask for ourselves
+MOST_TYPED = 64 << 20  # of the output of a person's command
 NO_ADDRESS = "its address is not known: set `address` in nodes.yaml, or boot it once"
+
+
+class LimitedClient(SshClient):  # type: ignore[misc]  # it has no types
+    """One ssh, which is ended when its node sends more than the task's `most` bytes.
+
+    ClusterShell keeps all that comes in memory, and whose node it is may send without end.
+    """
+
+    received = 0
+
+    def _read(self, sname: str, size: int = 65536) -> bytes:
+        data: bytes = super()._read(sname, size)
+        self.received += len(data)
+        if self.received > self.worker.task.info("most"):
+            self.worker.task.info("cut").add(str(self.key))
+            self.popen.kill()
+            raise EngineClientEOF
+        return data
+
+
+class LimitedSsh(WorkerSsh):  # type: ignore[misc]
+    """ClusterShell's worker, of LimitedClient."""
+
+    SHELL_CLASS = LimitedClient
 
 
 @dataclass(frozen=True)
@@ -47,8 +75,12 @@ def run_on(
     addresses: Mapping[str, str],
     command: Sequence[str],
     seconds: float | None = None,
+    *,
+    most: int = MOST,
 ) -> list[Said]:
-    """Run a command on each node, at most `seconds` on each; in the order of `nodes`.
+    """Run a command on each node, in the order of `nodes`.
+
+    Each has `seconds` and may say `most` bytes; one that says more is cut off, and fails.
 
     A node whose address is not known, and one that ssh cannot reach, has ssh's status 255.
     """
@@ -56,17 +88,21 @@ def run_on(
     found = {n.name: Said(n.name, 255, NO_ADDRESS) for n in nodes if n.name not in addresses}
     if reachable:
         with ssh_config(tree, reachable, addresses) as config:
-            found |= run_task(config, [node.name for node in reachable], command, seconds)
+            found |= run_task(config, [node.name for node in reachable], command, seconds, most)
     return [found[node.name] for node in nodes]
 
 
 def run_task(
-    config: Path, names: Sequence[str], command: Sequence[str], seconds: float | None
+    config: Path, names: Sequence[str], command: Sequence[str], seconds: float | None, most: int
 ) -> dict[str, Said]:
     """What ClusterShell's task gathered, by node."""
     task = task_self()
     task.set_info("ssh_options", f"-F {config} -o LogLevel=ERROR")
     task.set_info("fanout", FAN_OUT)
+    cut: set[str] = set()
+    task.set_info("most", most)
+    task.set_info("cut", cut)
+    task.set_default("distant_worker", LimitedSsh)
     task.set_default("stderr", False)  # noqa: FBT003 - its API
     nodes = NodeSet.fromlist(list(names))
     task.run(shlex.join(command), nodes=nodes, timeout=seconds, stdin=False)
@@ -78,6 +114,8 @@ def run_task(
     status: dict[str, int | None] = {
         str(name): code for code, keys in task.iter_retcodes() for name in keys
     }
+    for name in cut:
+        output[name] = f"{output.get(name, '')}\nmore than {most} bytes: cut off\n"
     late = {str(name) for name in task.iter_keys_timeout()}
     return {
         name: Said(name, None if name in late else status.get(name, 255), output.get(name, ""))

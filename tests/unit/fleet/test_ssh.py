@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import os
+import time
 from pathlib import Path
 
-from imagebuilder.fleet.ssh import Said, group_output, render_ssh_config
+import pytest
+
+from imagebuilder.fleet.ssh import Said, group_output, render_ssh_config, run_on
 from imagebuilder.nodes.types import Node
+from imagebuilder.tree import Tree
 
 
 def test_the_config_trusts_the_tree_alone() -> None:
@@ -25,3 +30,23 @@ def test_the_config_trusts_the_tree_alone() -> None:
 def test_equal_answers_stand_together() -> None:
     said = [Said("n1", 0, "a\n"), Said("n3", 0, "a\n"), Said("n2", 1, "a\n"), Said("n10", 0, "a\n")]
     assert [names for names, _ in group_output(said)] == ["n[1,3,10]", "n2"]
+
+
+@pytest.mark.parametrize("stream", ["exec yes", "exec cat /dev/zero"], ids=["lines", "no-lines"])
+def test_a_node_that_sends_without_end_is_cut_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: str
+) -> None:
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f'#!/bin/sh\necho $$ > "{tmp_path}/pid"\n'
+                   f'case "$*" in *n1*) {stream} ;; *) echo fine ;; esac\n')  # fmt: skip
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    nodes = [Node("n1", ("52:54:00:00:00:01",), "gpu"), Node("n2", (), "gpu")]
+    places = {"n1": "10.0.0.1", "n2": "10.0.0.2"}
+    began = time.monotonic()
+    bad, good = run_on(Tree(tmp_path), nodes, places, ["true"], 60, most=1 << 20)
+    assert time.monotonic() - began < 30  # far from the time limit: the amount ended it
+    assert not bad.succeeded
+    assert bad.output.endswith("more than 1048576 bytes: cut off\n")
+    assert len(bad.output) < 2 << 20
+    assert (good.status, good.output) == (0, "fine")
