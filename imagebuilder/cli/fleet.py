@@ -106,7 +106,7 @@ def run_on_nodes(
     nodes, script = split_command(words)
     opened, chosen = open_nodes(tree, nodes)
     places = addresses_of(chosen, {node.name: last_seen(opened, node) for node in chosen})
-    said = run_on(opened, chosen, places, script, timeout, most=MOST_TYPED)
+    said = run_on(opened, chosen, places, script, timeout, most=MOST_TYPED, merged=True)
     if json:
         print_json([{"node": s.node, "status": s.status, "output": s.output} for s in said])
     else:

@@ -114,23 +114,22 @@ def parse_health(said: Said, now: datetime) -> Health:
     """The verdict in what a node answered to ASK."""
     if said.status is None:
         return unknown(said.node, "did not say how it is in time")
-    boot_id, _, rest = said.output[:MOST].partition("\n")
+    boot_id, _, rest = said.from_boot_id[:MOST].partition("\n")
     uptime, _, content = rest.partition("\n")
     if said.status != 0:
-        if said.status == 1 and FILE in content:
+        if said.status == 1 and FILE in said.last_words:
             what = "has no verdict: it has just booted, or its image has no health checks"
-            return unknown(said.node, what, fit(boot_id))
-        lines = said.output.strip().splitlines() or [f"exit status {said.status}"]
-        return unknown(said.node, f"could not be asked over ssh: {fit(lines[-1])}")
+            return unknown(said.node, what, boot_id)
+        return unknown(said.node, f"could not be asked over ssh: {said.last_words}")
     try:
         box = HEALTH.decode(parse_json(content, said.node), said.node)
         age = timedelta(seconds=max(0.0, float(uptime.split()[0]) - box.uptime))
         at = now - age
     except (InputError, ValueError, IndexError, OverflowError) as error:
         what = error.faults[0].what if isinstance(error, InputError) else "is damaged: uptime"
-        return unknown(said.node, f"its verdict {fit(what)}", fit(boot_id))
-    if boot_id.strip() != box.boot_id:
-        return unknown(said.node, "its verdict is of another boot", fit(boot_id.strip()))
+        return unknown(said.node, f"its verdict {fit(what)}", boot_id)
+    if boot_id != box.boot_id:
+        return unknown(said.node, "its verdict is of another boot", boot_id)
     if age > STALE:
         words = f"its last verdict is too old: {int(age.total_seconds()) // 60} min"
         return Health(said.node, Verdict.UNKNOWN, words, at, box.release, box.boot_id)

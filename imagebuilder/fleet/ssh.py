@@ -6,6 +6,7 @@ ClusterShell runs ssh(1), gathers the output and groups it, as clush does.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
@@ -21,14 +22,17 @@ from ClusterShell.Worker.Ssh import SshClient, WorkerSsh
 
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import Tree
+from imagebuilder.untrusted import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 FAN_OUT = 64
 CONNECT_SECONDS = 10
 MOST = 1 << 20  # bytes of an answer that we ask for ourselves
 MOST_TYPED = 64 << 20  # of the output of a person's command
+# random(4); a node's shell may print anything before what was asked.
+BOOT_ID = re.compile(r"^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$", re.MULTILINE)
 NO_ADDRESS = "its address is not known: set `address` in nodes.yaml, or boot it once"
 
 
@@ -58,15 +62,31 @@ class LimitedSsh(WorkerSsh):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Said:
-    """What a command said on one node; `status` None means that the time ran out."""
+    """What a command said on one node; `status` None means that the time ran out.
+
+    `errors` is its stderr, empty where that is in `output`.
+    """
 
     node: str
     status: int | None
     output: str
+    errors: str = ""
 
     @property
     def succeeded(self) -> bool:
         return self.status == 0
+
+    @property
+    def last_words(self) -> str:
+        """The last line that it said, for an error."""
+        lines = (self.errors or self.output).strip().splitlines()
+        return clean(lines[-1]) if lines else f"exit status {self.status}"
+
+    @property
+    def from_boot_id(self) -> str:
+        """The output from the first line that is a boot id; empty without one."""
+        found = BOOT_ID.search(self.output)
+        return self.output[found.start() :] if found else ""
 
 
 def run_on(
@@ -77,10 +97,12 @@ def run_on(
     seconds: float | None = None,
     *,
     most: int = MOST,
+    merged: bool = False,
 ) -> list[Said]:
     """Run a command on each node, in the order of `nodes`.
 
-    Each has `seconds` and may say `most` bytes; one that says more is cut off, and fails.
+    Each has `seconds` and may say `most` bytes; one that says more is cut off, and fails.  `merged`
+    puts stderr into the output, for people; there it may stand in the middle of a line.
 
     A node whose address is not known, and one that ssh cannot reach, has ssh's status 255.
     """
@@ -88,12 +110,19 @@ def run_on(
     found = {n.name: Said(n.name, 255, NO_ADDRESS) for n in nodes if n.name not in addresses}
     if reachable:
         with ssh_config(tree, reachable, addresses) as config:
-            found |= run_task(config, [node.name for node in reachable], command, seconds, most)
+            names = [node.name for node in reachable]
+            found |= run_task(config, names, command, seconds, most, merged=merged)
     return [found[node.name] for node in nodes]
 
 
 def run_task(
-    config: Path, names: Sequence[str], command: Sequence[str], seconds: float | None, most: int
+    config: Path,
+    names: Sequence[str],
+    command: Sequence[str],
+    seconds: float | None,
+    most: int,
+    *,
+    merged: bool,
 ) -> dict[str, Said]:
     """What ClusterShell's task gathered, by node."""
     task = task_self()
@@ -103,23 +132,34 @@ def run_task(
     task.set_info("most", most)
     task.set_info("cut", cut)
     task.set_default("distant_worker", LimitedSsh)
-    task.set_default("stderr", False)  # noqa: FBT003 - its API
+    task.set_default("stderr", not merged)
     nodes = NodeSet.fromlist(list(names))
     task.run(shlex.join(command), nodes=nodes, timeout=seconds, stdin=False)
-    output = {
-        str(name): bytes(buffer).decode(errors="replace")
-        for buffer, keys in task.iter_buffers()
-        for name in keys
-    }
+    output, errors = gather(task.iter_buffers()), gather(task.iter_errors())
     status: dict[str, int | None] = {
         str(name): code for code, keys in task.iter_retcodes() for name in keys
     }
     for name in cut:
-        output[name] = f"{output.get(name, '')}\nmore than {most} bytes: cut off\n"
+        heard = output if merged else errors
+        heard[name] = f"{heard.get(name, '')}\nmore than {most} bytes: cut off\n"
     late = {str(name) for name in task.iter_keys_timeout()}
     return {
-        name: Said(name, None if name in late else status.get(name, 255), output.get(name, ""))
+        name: Said(
+            name,
+            None if name in late else status.get(name, 255),
+            output.get(name, ""),
+            errors.get(name, ""),
+        )
         for name in names
+    }
+
+
+def gather(buffers: Iterable[tuple[object, Iterable[object]]]) -> dict[str, str]:
+    """What each node said, of what ClusterShell has once for all that said the same."""
+    return {
+        str(name): bytes(buffer).decode(errors="replace")  # type: ignore[call-overload]
+        for buffer, keys in buffers
+        for name in keys
     }
 
 

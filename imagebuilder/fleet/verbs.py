@@ -18,7 +18,6 @@ from imagebuilder.fleet.state import NodeState
 from imagebuilder.fleet.status import addresses_of, last_seen, observe
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import Tree
-from imagebuilder.untrusted import clean
 
 POLL = 2.0
 SSH_SECONDS = 30.0
@@ -160,18 +159,18 @@ def cycle(crew: Crew, names: Sequence[str]) -> dict[str, NodeOutcome]:
 def boot_ids(crew: Crew, names: Sequence[str]) -> dict[str, str]:
     """The kernel's id of the running boot (random(4)) of those that can be logged in to."""
     said = crew.run(names, BOOT_ID)
-    return {name: one.output.strip() for name, one in said.items() if one.succeeded}
+    return {n: one.from_boot_id.strip() for n, one in said.items() if one.from_boot_id}
 
 
 def refusals(said: Mapping[str, Said]) -> dict[str, str]:
     """Why a node did not take a command; a connection that its shutdown ended is none."""
     found = {}
     for name, one in said.items():
-        if one.succeeded or one.status is None or (one.status == 255 and not one.output.strip()):
+        said_nothing = not (one.errors + one.output).strip()
+        if one.succeeded or one.status is None or (one.status == 255 and said_nothing):
             continue
-        if "closed by remote host" not in one.output:
-            last = one.output.strip().splitlines() or [f"exit status {one.status}"]
-            found[name] = f"did not take the command: {clean(last[-1])}"
+        if "closed by remote host" not in one.errors + one.output:
+            found[name] = f"did not take the command: {one.last_words}"
     return found
 
 

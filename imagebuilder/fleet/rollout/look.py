@@ -17,11 +17,9 @@ from imagebuilder.fleet.ssh import Said, run_on
 from imagebuilder.fleet.status import addresses_of, last_seen, observe
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.tree import STABLE, Tree
-from imagebuilder.untrusted import fit
 
 SECONDS = 20.0
 LOOK = ("cat", "/proc/sys/kernel/random/boot_id", "/etc/os-release")
-BOOT_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 IMAGE = re.compile(r"^IMAGE_(ID|VERSION)=\"?([A-Za-z0-9_.+-]+)\"?$", re.MULTILINE)
 WITH_HEALTH = (RolloutStage.CHECKING, RolloutStage.RETURNING)
 
@@ -73,16 +71,15 @@ def work_on(rollout: Rollout, ours: Mapping[str, RolloutNode], drainer: Drainer)
 
 def parse_look(said: Said) -> Sight:
     """Which boot runs, and which release; a node that said no boot id did not answer."""
-    boot_id, _, release = said.output.partition("\n")
+    boot_id, _, release = said.from_boot_id.partition("\n")
     found = {key: value for key, value in IMAGE.findall(release)}
-    if BOOT_ID.fullmatch(boot_id.strip()):
+    if boot_id:
         whole = "ID" in found and "VERSION" in found
         name = f"{found['ID']}@{found['VERSION']}" if whole else ""
-        return Sight(boot_id.strip(), name)
+        return Sight(boot_id, name)
     if said.status is None:
         return Sight(problem="the time ran out")
-    last = said.output.strip().splitlines() or [f"exit status {said.status}"]
-    return Sight(problem=fit(last[-1]))
+    return Sight(problem=said.last_words)
 
 
 def find_change(rollout: Rollout, node: RolloutNode, now: Node | None) -> str:

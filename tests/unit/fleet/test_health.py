@@ -36,6 +36,10 @@ def test_a_verdict_has_its_words_age_release_and_boot() -> None:
     assert (missing.verdict, missing.words) == (Verdict.MISSING, "no 1002:7480")
 
 
+def test_a_greeting_before_the_verdict_does_not_damage_it() -> None:
+    assert health(f"Welcome to node1\n{answer()}").verdict is Verdict.OK
+
+
 @pytest.mark.parametrize(
     ("output", "status", "words"),
     [

@@ -44,9 +44,29 @@ def test_a_node_that_sends_without_end_is_cut_off(
     nodes = [Node("n1", ("52:54:00:00:00:01",), "gpu"), Node("n2", (), "gpu")]
     places = {"n1": "10.0.0.1", "n2": "10.0.0.2"}
     began = time.monotonic()
-    bad, good = run_on(Tree(tmp_path), nodes, places, ["true"], 60, most=1 << 20)
+    bad, good = run_on(Tree(tmp_path), nodes, places, ["true"], 60, most=1 << 20, merged=True)
     assert time.monotonic() - began < 30  # far from the time limit: the amount ended it
     assert not bad.succeeded
     assert bad.output.endswith("more than 1048576 bytes: cut off\n")
     assert len(bad.output) < 2 << 20
     assert (good.status, good.output) == (0, "fine")
+
+
+def test_what_a_login_shell_prints_first_is_no_part_of_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boot_id = "0c1f6a3e-5f9e-4d3c-8b67-5a2f7d1c9e10"
+    ssh = tmp_path / "ssh"
+    ssh.write_text(f"#!/bin/sh\necho Welcome\necho {boot_id}\n"
+                   "echo 'warning: setlocale' >&2\necho answer\n")  # fmt: skip
+    ssh.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    node = Node("n1", ("52:54:00:00:00:01",), "gpu")
+
+    def ask(*, merged: bool) -> Said:
+        return run_on(Tree(tmp_path), [node], {"n1": "10.0.0.1"}, ["true"], 60, merged=merged)[0]
+
+    apart = ask(merged=False)
+    assert (apart.from_boot_id, apart.errors) == (f"{boot_id}\nanswer", "warning: setlocale")
+    assert apart.last_words == "warning: setlocale"
+    assert "warning: setlocale" in ask(merged=True).output
