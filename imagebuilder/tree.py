@@ -20,6 +20,7 @@
       given/ID.json                     words and digests of files that a node boots with, by name
       seen/MAC.json                     which release a node booted last
       seen/strangers.json               what machines say they run that did not prove who they are
+      seen/asked.json                   machines that asked our DHCP server and are in no nodes.yaml
       reports/PROFILE/VERSION/ID/       what a boot test of a release found
       rollouts/PROFILE.json             how far the last roll-out of a profile is
       kept/PROFILE/VERSION              a marker: gc leaves this release
@@ -145,6 +146,11 @@ class Tree:
     def strangers(self) -> Path:
         """What machines told of themselves that did not prove which node they are."""
         return self.path / "seen" / "strangers.json"
+
+    @property
+    def asked(self) -> Path:
+        """Machines that asked our DHCP server and are in no nodes.yaml."""
+        return self.path / "seen" / "asked.json"
 
     @property
     def reports_log(self) -> Path:

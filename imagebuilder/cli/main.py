@@ -15,6 +15,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from imagebuilder import __version__
+from imagebuilder.cli.adopt import adopt, discover
 from imagebuilder.cli.check import check
 from imagebuilder.cli.configure import configure, explain, inventory
 from imagebuilder.cli.context import Context
@@ -45,9 +46,11 @@ COMMANDS = {
     "Images": (images, show, sbom, diff, export, shell, gc, fsck),
     "Proof": (prove, check, why, test, report),
     "Releases": (publish, promote, rollback, releases, keep, unpublish),
-    "Nodes": (status, explain, up, down, restart, configure, inventory, drift, serve),
+    "Nodes": (
+        status, explain, up, down, restart, configure, inventory, discover, adopt, drift, serve,
+    ),
     "Host": (setup, init, doctor, schema),
-}
+}  # fmt: skip
 GROUPS = {"Build": (hardware_app,), "Nodes": (nodes_app, rollout_app, live_app)}
 
 NO_SPACE = (

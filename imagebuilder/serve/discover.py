@@ -18,6 +18,8 @@ ETHERTYPE_IPV4 = 0x0800
 COOKIE = b"\x63\x82\x53\x63"
 DISCOVER, OFFER = 1, 2
 MESSAGE_TYPE, SERVER_ID, PARAMETERS, VENDOR_CLASS, END = 53, 54, 55, 60, 255
+# What our own question says it comes from, so that our server takes it for no machine.
+OURSELVES = "imagebuilder"
 BROADCAST_FLAG = 0x8000
 BROADCAST_MAC = b"\xff" * 6
 
@@ -41,7 +43,8 @@ def find_dhcp_servers(interface: Interface) -> tuple[Server, ...]:
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE_IPV4)) as wire_end:
         wire_end.bind((interface.name, ETHERTYPE_IPV4))
         for seconds in PATIENCE:
-            wire_end.send(frame(client, discover(client, xid)))
+            question = discover(client, xid, (VENDOR_CLASS, OURSELVES.encode()))
+            wire_end.send(frame(client, question))
             deadline = time.monotonic() + seconds
             while (left := deadline - time.monotonic()) > 0:
                 wire_end.settimeout(left)

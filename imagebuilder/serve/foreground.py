@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import NoReturn
 
 from imagebuilder.errors import HostError, ImagebuilderError, InputError
@@ -21,6 +22,7 @@ from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.types import Nodes
 from imagebuilder.process import run
 from imagebuilder.program import Program, program
+from imagebuilder.serve.asked import AskedWatch
 from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.daemons import Daemon, check_config, daemons, reload_changed
 from imagebuilder.serve.fallback import awaited_nodes, confirm_open, stamp_of_boots
@@ -81,6 +83,7 @@ class RunningDaemons:
 
     def __post_init__(self) -> None:
         self.progress = BootWatch(time.monotonic, self.screen.is_node)
+        self.asked = AskedWatch(self.config.tree, self.screen.is_node)
 
     def warn_once(self, key: str, text: str) -> None:
         """Warn, unless that was done."""
@@ -208,6 +211,7 @@ def watch(server: RunningDaemons) -> None:
 def hear(server: RunningDaemons, daemon: str, line: str) -> None:
     """A line of a daemon: shown, and understood.  No line raises: see serve/stages.py."""
     server.screen.line(daemon, line)
+    server.asked.hear(line, datetime.now(UTC))
     for event in server.progress.hear(line):
         boot = server.progress.boots[event.node]
         server.screen.event(event, boot.times)
@@ -271,8 +275,11 @@ def restart(server: RunningDaemons, name: str) -> None:
 
 
 def take_in_reports(server: RunningDaemons) -> None:
-    """Note what nodes run; where that fails, such as on a full disk, nodes are served still."""
+    """Note what nodes run and who else asked; where that fails, such as on a full disk, nodes are
+    served still.
+    """
     try:
+        server.asked.save(time.monotonic())
         rotate_reports(server.config)
         note_reports(server.config.tree, server.screen.nodes, most=TURN, fold=FOLDED_AT_ONCE)
     except (ImagebuilderError, OSError) as error:

@@ -14,6 +14,7 @@ from imagebuilder.nodes.evidence.usage import note_reports
 from imagebuilder.nodes.files import make_entry, update_nodes
 from imagebuilder.nodes.types import Nodes
 from imagebuilder.process import run
+from imagebuilder.serve.asked import note_journal
 from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.daemons import (
     Daemon,
@@ -149,6 +150,7 @@ def refresh(prepared: Prepared, nodes: Nodes) -> str:
     config = prepared.config
     rotate_reports(config)
     note_reports(config.tree, nodes)
+    note_journal(config.tree, nodes)
     confirm_ready(config.tree, nodes)
     copy_binaries(prepared.binaries, config.tree.tftp)
     update_nodes(config.tree)  # what a node boots depends on how its boots were

@@ -185,6 +185,7 @@ COMMANDS = (
     ["profiles", "--proof"],
     ["why", "demo", "/etc/passwd"],
     ["rollout", "demo"],
+    ["adopt", "52:54:00:77:00:01", "--profile", "demo"],
 )
 # They are about recipes and the host; what they need of the store is asked for where it is read.
 ANYBODY = {
@@ -200,7 +201,9 @@ ANYBODY = {
     "hardware",
 }
 # They reach nodes as who types them: with their ssh keys, which root does not have.
-OF_NODES = {"status", "explain", "up", "down", "restart", "run", "configure", "inventory"}
+OF_NODES = {
+    "status", "explain", "up", "down", "restart", "run", "configure", "inventory", "discover",
+}  # fmt: skip
 
 
 # One process for all: it has loaded the program as root, who may read it wherever it lies.
@@ -264,11 +267,12 @@ def test_an_ordinary_user_asks_nodes_with_their_own_keys(
         ["explain", "n1"],
         ["inventory", "--list"],
         ["restart", "n1"],
+        ["discover"],
     )
     done = run([sys.executable, "-c", AS_NOBODY], env=env, stdin=json.dumps(asked).encode())
     results = {words[0]: said for words, *said in map(json.loads, done.stdout.splitlines())}
     assert {name: said[0] for name, said in results.items()} == {
-        "status": 1, "rollout": 0, "explain": 1, "inventory": 0, "restart": 1,
+        "status": 1, "rollout": 0, "explain": 1, "inventory": 0, "restart": 1, "discover": 0,
     }, results  # fmt: skip
     assert "n1    unknown" in results["status"][1]
     assert "its NIC never asked this boot server" in results["explain"][1]

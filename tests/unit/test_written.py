@@ -42,7 +42,12 @@ def test_a_record_from_before_there_were_schemas_is_read() -> None:
     path = WRITTEN / "seen.json"
     seen = read_seen(path)
     assert seen is not None
-    assert SEEN.encode(seen) == {"schema": 1, "given": "", **json.loads(path.read_text())}
+    assert SEEN.encode(seen) == {
+        "schema": 1,
+        "given": "",
+        "pci": "",
+        **json.loads(path.read_text()),
+    }
 
 
 def test_a_journal_is_read_without_the_line_that_was_cut_short() -> None:

@@ -21,6 +21,7 @@ from imagebuilder.files import place_file, plain_file
 from imagebuilder.nodes.config import ID, TICKET
 from imagebuilder.nodes.evidence.seen import (
     MAC,
+    PCI,
     PROFILE,
     VERSION,
     DamagedRecordError,
@@ -133,6 +134,7 @@ def parse_seen_report(uri: str, address: str, time: str) -> tuple[str, Seen] | N
     mac = request.words.get("node", "").lower()
     if match is None or not MAC.fullmatch(mac):
         return None
+    pci = request.words.get("pci", "")
     seen = Seen(
         mac=mac,
         node="",
@@ -144,6 +146,7 @@ def parse_seen_report(uri: str, address: str, time: str) -> tuple[str, Seen] | N
         first=time,
         last=time,
         given=match["given"] or "",
+        pci=pci if PCI.fullmatch(pci) else "",
     )
     return match["secret"] or "", seen
 

@@ -30,6 +30,9 @@ from imagebuilder.untrusted import fit
 MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
 # What a recipe and the store allow in names; nothing that is a path.
 PROFILE, VERSION = r"[a-z0-9][a-z0-9.+-]*", r"[A-Za-z0-9][A-Za-z0-9_.+-]*"
+# PCI ids of what may compute, such as `1002:7480,8086:56a0`, or that there is nothing of the kind.
+NO_CARDS = "none"
+PCI = re.compile(rf"[0-9a-f]{{4}}:[0-9a-f]{{4}}(?:,[0-9a-f]{{4}}:[0-9a-f]{{4}})*|{NO_CARDS}")
 MOST_BYTES = 4096  # of one record
 
 
@@ -55,6 +58,7 @@ class Seen:
     `first` is its first sign with this release, `last` the last one.  `node` is its name in
     nodes.yaml, `root` how it gets its root; both may be empty.  `given` is the ID of what it got
     beside the release (nodes/config.py), empty when its script was from before there were any.
+    `pci` are its cards as PCI has them, empty where its initrd did not tell.
     """
 
     mac: Annotated[str, matching(MAC.pattern)]
@@ -67,6 +71,7 @@ class Seen:
     first: Moment
     last: Moment
     given: Annotated[str, matching(r"[0-9a-f]*")] = ""
+    pci: Annotated[str, matching(rf"(?:{PCI.pattern})?")] = ""
 
     @property
     def release(self) -> ReleaseName:
@@ -128,7 +133,8 @@ def merge(before: Seen | None, seen: Seen) -> Seen:
     """What is known after a report: the first sign counts from the last change of release."""
     if before is None or before.release != seen.release:
         return seen
-    return replace(seen, first=before.first, last=max(before.last, seen.last))
+    pci = seen.pci or before.pci  # one report of a boot has it
+    return replace(seen, first=before.first, last=max(before.last, seen.last), pci=pci)
 
 
 def parse_record(content: bytes) -> Json:

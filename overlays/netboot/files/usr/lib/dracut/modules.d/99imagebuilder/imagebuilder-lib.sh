@@ -16,13 +16,13 @@ say() {
     echo "<$level>imagebuilder: $1" > /dev/kmsg
 }
 
-# stage NAME: the node begins this stage
+# stage NAME [QUERY]: the node begins this stage; QUERY goes into the report
 stage() {
     mkdir -p "$ib_run"
     read -r ib_uptime _ < /proc/uptime
     echo "$ib_uptime $1" >> "$ib_run/stages"
     say "stage $1"
-    report "stage=$1&uptime=$ib_uptime"
+    report "stage=$1&uptime=$ib_uptime${2:+&$2}"
 }
 
 # report QUERY: tell the server, once it is known which NIC we boot from.  A server that answers

@@ -5,7 +5,8 @@
 # for a root on NFS, but does not see one under an overlay.
 # in:  /run/systemd/network/*.network, made from ip= by systemd-network-generator; the DHCP lease
 # out: a drop-in for each, which moves with /run into the new root; the host name that DHCP gave,
-#      which networkd may not set without polkit, and which systemd keeps
+#      which networkd may not set without polkit, and which systemd keeps; the last report, with the
+#      PCI ids of the cards, by which `imagebuilder adopt` proposes a profile
 
 . /lib/imagebuilder-lib.sh
 
@@ -29,6 +30,16 @@ lease_name() {
     } 2> /dev/null
 }
 
+# cards: the PCI ids of display controllers, accelerators and other processors; "none" without any
+cards() {
+    for device in /sys/bus/pci/devices/*; do
+        read -r class < "$device/class" || continue
+        case $class in 0x03* | 0x0b* | 0x11* | 0x12*) ;; *) continue ;; esac
+        read -r vendor < "$device/vendor" && read -r id < "$device/device" &&
+            echo "${vendor#0x}:${id#0x}"
+    done 2> /dev/null | busybox sort -u | busybox head -n 16 | busybox tr '\n' ','
+}
+
 if [ -e "$ib_run/nic" ]; then
     for file in /run/systemd/network/*.network; do [ ! -e "$file" ] || keep "$file"; done
     read -r nic < "$ib_run/nic"
@@ -37,5 +48,7 @@ if [ -e "$ib_run/nic" ]; then
         '' | *[!A-Za-z0-9.-]*) ;;
         *) echo "${name%%.*}" > /proc/sys/kernel/hostname ;;
     esac
-    stage switch-root
+    pci=$(cards)
+    pci=${pci%,}
+    stage switch-root "pci=${pci:-none}"
 fi

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Machines that are not in nodes.yaml: which asked, and how one becomes a node."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from imagebuilder.cli.context import Context, print_json, print_table, print_text
+from imagebuilder.cli.names import AsJson, TreeOption
+from imagebuilder.cli.nodes import print_edited
+from imagebuilder.tree import DEFAULT_TREE
+
+if TYPE_CHECKING:
+    from imagebuilder.discover import Stranger
+    from imagebuilder.nodes.types import Nodes
+    from imagebuilder.tree import Tree
+
+HEADERS = ("MAC address", "firmware", "first asked", "last asked", "address", "cards", "profile")
+NOBODY = """\
+no machine asked that is not a node yet
+  Is it on the nodes' network, and set to boot from the network? Does imagebuilder serve run?
+  imagebuilder adopt MAC also takes the address on its label"""
+
+
+def complete_mac(incomplete: str) -> list[str]:
+    """MAC addresses of machines that asked."""
+    from imagebuilder.nodes.evidence.asked import read_asked
+    from imagebuilder.tree import Tree
+
+    tree = Tree(Path(os.environ.get("IMAGEBUILDER_TREE") or DEFAULT_TREE))
+    return [asked.mac for asked in read_asked(tree) if asked.mac.startswith(incomplete)]
+
+
+def discover(context: typer.Context, tree: TreeOption = DEFAULT_TREE, json: AsJson = False) -> None:
+    """List machines that asked the boot server and are not in nodes.yaml.
+
+    Example: imagebuilder discover
+    """
+    from datetime import UTC, datetime
+
+    from imagebuilder.discover import discover as find_machines
+    from imagebuilder.nodes.load import load_nodes
+    from imagebuilder.publish.find import find_tree
+    from imagebuilder.recipe.cards import load_cards
+
+    given: Context = context.obj
+    opened = find_tree(tree)
+    found = find_machines(opened, load_nodes(opened), load_cards(given.settings))
+    if json:
+        print_json([machine.as_json() for machine in found])
+        return
+    now = datetime.now(UTC)
+    print_table([machine.row(now) for machine in found], HEADERS, empty=NOBODY)
+
+
+def adopt(
+    context: typer.Context,
+    mac: Annotated[
+        str, typer.Argument(metavar="MAC", help="MAC address.", autocompletion=complete_mac)
+    ],
+    name: Annotated[str, typer.Option(help="Host name. [default: the next number]")] = "",
+    profile: Annotated[
+        str, typer.Option(help="Profile to boot. [default: the one for its cards]")
+    ] = "",
+    group: Annotated[str, typer.Option(help="Group in nodes.yaml whose values it inherits.")] = "",
+    ssh: Annotated[
+        str, typer.Option(metavar="[USER@]HOST", help="Ask it for its cards over ssh.")
+    ] = "",
+    tree: TreeOption = DEFAULT_TREE,
+    json: AsJson = False,
+) -> None:
+    """Make a machine a node: write it to nodes.yaml with a name and a profile.
+
+    Example: imagebuilder adopt 52:54:00:77:00:09 --name node9
+    """
+    from imagebuilder.discover import check_mac, choose_profile
+    from imagebuilder.nodes.edit import add_node, parse_change
+    from imagebuilder.nodes.load import load_nodes
+    from imagebuilder.tree import make_tree
+
+    given: Context = context.obj
+    opened = make_tree(tree)
+    nodes = load_nodes(opened)
+    mac = check_mac(mac, nodes)
+    machine = look_up(given, opened, nodes, mac, ssh)
+    if not profile and not group:
+        profile = choose_profile(machine, opened)
+    name = name or free_name(opened, nodes)
+    change = parse_change({"macs": [mac], "profile": profile, "group": group})
+    print_edited(context, name, add_node(opened, name, change), json=json)
+    if not json:
+        print_text(f"restart it, then: imagebuilder status {name}")
+
+
+def look_up(given: Context, tree: Tree, nodes: Nodes, mac: str, ssh: str) -> Stranger:
+    """What is known of a machine, with the cards that it has according to ssh."""
+    from imagebuilder.detect import ask_devices, detect
+    from imagebuilder.discover import Stranger, discover, find_hardware, find_machine, with_cards
+    from imagebuilder.recipe.cards import load_cards
+
+    cards = load_cards(given.settings)
+    machine = find_machine(discover(tree, nodes, cards), mac)
+    if machine is None:
+        given.ui.warn(f"{mac} never asked this boot server: is that its MAC address?")
+        machine = Stranger(mac)
+    if ssh:
+        found = detect(ssh, ask_devices(ssh), given.settings).found
+        ids = [device.pci for device, _ in found]
+        machine = with_cards(machine, ids, find_hardware(tree), cards)
+    return machine
+
+
+def free_name(tree: Tree, nodes: Nodes) -> str:
+    """The next name, which was not kept for a node that is gone."""
+    from imagebuilder.discover import propose_name
+
+    return propose_name(nodes, [path.name for path in (tree.path / "nodes").iterdir()])

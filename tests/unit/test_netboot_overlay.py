@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the initrd of the overlay netboot reports: its shell on a folder as PCI has it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.detect import PciDevice
+from imagebuilder.nodes.evidence.seen import PCI
+from imagebuilder.process import run
+from imagebuilder.share import SHARE
+from tests.unit.test_detect import ASPEED, HALO, MI300X, NIC, NPU, put_devices
+
+MODULE = SHARE / "overlays/netboot/files/usr/lib/dracut/modules.d/99imagebuilder"
+# The hook with a folder of ours for PCI's, and for the library what shows what it would report.
+TRIAL = """\
+ib_run=$1
+stage() { echo "$1 $2"; }
+busybox() { "$@"; }
+"""
+
+
+def report_of(folder: Path, devices: list[PciDevice]) -> str:
+    """What the hook reports on a machine with these devices."""
+    (folder / "run").mkdir()
+    (folder / "run/nic").write_text("lo\n")
+    (folder / "pci").mkdir()
+    hook = (MODULE / "keep-network.sh").read_text()
+    assert "/sys/bus/pci/devices" in hook
+    script = hook.replace("/sys/bus/pci/devices", str(put_devices(folder / "pci", devices)))
+    script = script.replace(". /lib/imagebuilder-lib.sh", TRIAL)
+    script = script.replace("/run/systemd", str(folder / "systemd"))
+    script = script.replace("/proc/sys/kernel/hostname", str(folder / "hostname"))
+    return run(["sh", "-euc", script, "sh", folder / "run"]).stdout
+
+
+@pytest.mark.parametrize(
+    ("devices", "told"),
+    [
+        ([NIC], "none"),
+        ([], "none"),
+        ([HALO, NIC, NPU], "1002:1586,1022:17f0"),
+        ([MI300X, ASPEED], "1002:74a1,1a03:2000"),
+        ([MI300X, PciDevice("0000:06:00.0", MI300X.pci, MI300X.kind)], "1002:74a1"),
+    ],
+)
+def test_the_last_report_of_the_initrd_has_the_cards(
+    tmp_path: Path, devices: list[PciDevice], told: str
+) -> None:
+    assert report_of(tmp_path, devices) == f"switch-root pci={told}\n"
+    assert PCI.fullmatch(told)
+
+
+def test_many_cards_fit_a_record(tmp_path: Path) -> None:
+    devices = [PciDevice(f"0000:{n:02x}:00.0", f"10de:{n:04x}", "0x030200") for n in range(40)]
+    told = report_of(tmp_path, devices).strip().removeprefix("switch-root pci=")
+    assert PCI.fullmatch(told)
+    assert len(told.split(",")) == 16
+
+
+def test_a_stage_without_more_is_reported_as_before(tmp_path: Path) -> None:
+    library = (MODULE / "imagebuilder-lib.sh").read_text().replace("/run/imagebuilder", "$1")
+    library = library.replace("command -v getarg", "true")
+    script = (
+        f'{library}\nreport() {{ echo "$1"; }}\nsay() {{ :; }}\nstage root\nstage end pci=none\n'
+    )
+    lines = run(["sh", "-euc", script, "sh", tmp_path / "run"]).stdout.splitlines()
+    assert [line.rpartition("uptime=")[0] for line in lines] == ["stage=root&", "stage=end&"]
+    assert lines[1].endswith("&pci=none")
+    assert "pci" not in lines[0]
