@@ -90,6 +90,11 @@ class Explanation:
 def explain_node(tree: Tree, node: Node) -> Explanation:
     """Observe a node now and explain it."""
     (view,) = overview(tree, [node], health=True)
+    return explain_view(tree, node, view)
+
+
+def explain_view(tree: Tree, node: Node, view: NodeView) -> Explanation:
+    """Explain what is known of a node already; nothing is asked of it."""
     logs = [read_log(tree, daemon) for daemon in DAEMONS]
     found = explain(view, last_seen(tree, node), logs[0] or (), logs[1] or (), node)
     unread = tuple(daemon for daemon, log in zip(DAEMONS, logs, strict=True) if log is None)

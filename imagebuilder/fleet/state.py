@@ -74,34 +74,50 @@ class NodeState:
 
 
 def derive_state(
-    node: str, seen: Seen | None, probe: Observation | None, next_release: str, now: datetime
+    node: str,
+    seen: Seen | None,
+    probe: Observation | None,
+    next_release: str,
+    now: datetime,
+    *,
+    asked: bool = True,
 ) -> NodeState:
-    """The state of a node from its last report and its ssh server (`probe`, None: no answer)."""
+    """The state of a node from its last report and its ssh server (`probe`, None: no answer).
+
+    If that was not `asked`, nothing is said about it.
+    """
     report = report_of(seen)
     evidence = sorted(
         (each for each in (probe, report) if each), key=lambda each: each.at, reverse=True
     )
-    condition, words = judge(seen, probe, report, now)
+    condition, words = judge(seen, probe, report, now, asked=asked)
     release = str(seen.release) if seen else ""
     return NodeState(node, condition, words, release, next_release, tuple(evidence))
 
 
 def judge(
-    seen: Seen | None, probe: Observation | None, report: Observation | None, now: datetime
+    seen: Seen | None,
+    probe: Observation | None,
+    report: Observation | None,
+    now: datetime,
+    *,
+    asked: bool = True,
 ) -> tuple[Condition, str]:
     """The condition, and why."""
     if probe:
         return Condition.READY, probe.what
+    no_answer = "does not answer to ssh" if asked else "its ssh server was not asked"
     if seen is None or report is None:
-        return Condition.UNKNOWN, "never reported a boot to this tree, and does not answer to ssh"
+        return Condition.UNKNOWN, f"never reported a boot to this tree, and {no_answer}"
     age = format_age(now - report.at)
     if seen.stage == "failed" or seen.stage.startswith("failed"):
         return Condition.FAILED, f"its boot failed {age} ago"
     if now - report.at < BOOTING and seen.stage != LAST_STAGE:
         return Condition.BOOTING, f"reached stage {seen.stage} {age} ago"
     if now - report.at < BOOTING:
-        return Condition.BOOTING, f"left the initrd {age} ago, and does not answer to ssh yet"
-    return Condition.SILENT, f"does not answer to ssh; last sign {age} ago, stage {seen.stage}"
+        yet = " yet" if asked else ""
+        return Condition.BOOTING, f"left the initrd {age} ago, and {no_answer}{yet}"
+    return Condition.SILENT, f"{no_answer}; last sign {age} ago, stage {seen.stage}"
 
 
 def report_of(seen: Seen | None) -> Observation | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from imagebuilder.fleet.probe import probe_nodes
-from imagebuilder.fleet.state import NodeState, derive_state
+from imagebuilder.fleet.state import NodeState, Observation, derive_state
 from imagebuilder.nodes.evidence.boots import FellBack, find_fallbacks
 from imagebuilder.nodes.evidence.seen import Seen, find_seen
 from imagebuilder.nodes.references import find_release
@@ -17,9 +17,18 @@ from imagebuilder.tree import Tree
 
 
 def observe(tree: Tree, nodes: Sequence[Node]) -> list[NodeState]:
-    """How each node is now, in the order given."""
+    """How each node is now, in the order given: the ssh servers of all are asked."""
     seen = {node.name: last_seen(tree, node) for node in nodes}
-    answers = probe_nodes(addresses_of(nodes, seen))
+    return find_states(tree, nodes, seen, probe_nodes(addresses_of(nodes, seen)))
+
+
+def find_states(
+    tree: Tree,
+    nodes: Sequence[Node],
+    seen: Mapping[str, Seen | None],
+    answers: Mapping[str, Observation] | None,
+) -> list[NodeState]:
+    """How each node is by what is on record, and by `answers` of ssh servers (None: not asked)."""
     now = datetime.now(UTC)
     releases: dict[tuple[str, str, str], str] = {}
     for node in nodes:
@@ -31,9 +40,10 @@ def observe(tree: Tree, nodes: Sequence[Node]) -> list[NodeState]:
         derive_state(
             node.name,
             seen[node.name],
-            answers.get(node.name),
+            answers.get(node.name) if answers else None,
             releases[node.profile, node.channel, node.version],
             now,
+            asked=answers is not None,
         )
         for node in nodes
     ]

@@ -15,6 +15,7 @@ import re
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated
 
@@ -101,7 +102,13 @@ def parse_seen(value: Json) -> Seen:
 def read_seen(path: Path) -> Seen | None:
     """One record; None when there is none.  Raises DamagedRecordError."""
     content = read_bounded(path, MOST_BYTES)
-    return None if content is None else parse_seen(parse_record(content))
+    return None if content is None else parse_content(content)
+
+
+@lru_cache(maxsize=4096)  # who looks again and again finds most as they were
+def parse_content(content: bytes) -> Seen:
+    """The record in a file.  Raises DamagedRecordError."""
+    return parse_seen(parse_record(content))
 
 
 def find_seen(tree: Tree, macs: Iterable[str]) -> list[Seen]:

@@ -300,6 +300,14 @@ def find_usage(
     while whole and nodes and find_excess(tree, nodes_by_mac(nodes), 1):
         note_reports(tree, nodes)  # a few at a time: a server that runs takes reports in between
     clients = note_connections(tree, nodes, find_connected(), now)
+    return replace(read_usage(tree, nodes, days=days, now=now), clients=tuple(clients))
+
+
+def read_usage(
+    tree: Tree, nodes: Nodes | None, *, days: int = DAYS, now: datetime | None = None
+) -> Usage:
+    """What is on record already, without NFS clients; nothing is written."""
+    now = now or datetime.now(UTC)
     evidence = read_evidence(tree, nodes)
     limit, by_mac = now - timedelta(days=days), nodes_by_mac(nodes or Nodes())
     used = {
@@ -311,7 +319,7 @@ def find_usage(
         told = dict.fromkeys(name_of(seen, by_mac) for seen in found)
         if names := tuple(name for name in told if name not in used.get(release, ())):
             claimed[release] = names
-    return Usage(used, claimed, tuple(clients), evidence.doubts)
+    return Usage(used, claimed, (), evidence.doubts)
 
 
 def name_of(seen: Seen, by_mac: Mapping[str, Node]) -> str:

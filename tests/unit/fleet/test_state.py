@@ -48,6 +48,15 @@ def test_a_condition_has_a_reason(
     assert [each.source for each in state.evidence] == (["ssh", "report"] if probe else ["report"])
 
 
+def test_nothing_is_said_of_an_ssh_server_that_was_not_asked() -> None:
+    for stage, ago in (("root", timedelta(hours=5)), ("switch-root", timedelta(seconds=9))):
+        words = derive_state("n", seen(stage, ago), None, "gpu@2", NOW, asked=False).words
+        assert "answer" not in words
+        assert "its ssh server was not asked" in words
+    state = derive_state("n", None, None, "", NOW, asked=False)
+    assert "answer" not in state.words
+
+
 def test_silence_from_the_start_is_unknown() -> None:
     state = derive_state("n", None, None, "", NOW)
     assert (state.condition, state.release, state.evidence) == (Condition.UNKNOWN, "", ())
