@@ -35,6 +35,7 @@ from imagebuilder.cli.rollout import rollout_app
 from imagebuilder.cli.serve import serve
 from imagebuilder.cli.sudo import run_as_root
 from imagebuilder.cli.test import test
+from imagebuilder.cli.web import web
 from imagebuilder.cli.work import build, lock, plan
 from imagebuilder.errors import Fault, HostError, ImagebuilderError, RootError
 from imagebuilder.settings import load_settings
@@ -48,6 +49,7 @@ COMMANDS = {
     "Releases": (publish, promote, rollback, releases, keep, unpublish),
     "Nodes": (
         status, explain, up, down, restart, configure, inventory, discover, adopt, drift, serve,
+        web,
     ),
     "Host": (setup, init, doctor, schema),
 }  # fmt: skip

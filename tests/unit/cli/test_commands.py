@@ -31,6 +31,7 @@ WITHOUT_JSON = {
     "serve",
     "setup",
     "shell",
+    "web",
 }
 MANIFEST = encode_image(IMAGE)
 # Each takes a tenth of a second or more, which every command and every completion would wait for.

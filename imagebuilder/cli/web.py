@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The web server for people and programs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from imagebuilder.cli.context import Context
+from imagebuilder.cli.names import TreeOption
+from imagebuilder.tree import DEFAULT_TREE
+
+LISTEN = "127.0.0.1:8470"
+
+
+def web(
+    context: typer.Context,
+    tree: TreeOption = DEFAULT_TREE,
+    listen: Annotated[
+        str,
+        typer.Option(
+            envvar="IMAGEBUILDER_LISTEN",
+            metavar="ADDRESS:PORT",
+            help="Where to listen. Addresses on the nodes' network are refused.",
+        ),
+    ] = LISTEN,
+    host: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Also answer to this name, such as that of a proxy. Repeatable.",
+        ),
+    ] = None,
+    ask: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            metavar="SECONDS",
+            help="How often to ask whether the nodes' ssh servers answer, without logging in; "
+            "0 for never.",
+        ),
+    ] = 60,
+    nights: Annotated[
+        Path | None,
+        typer.Option(
+            envvar="IMAGEBUILDER_REPORT",
+            metavar="DIR",
+            help="Folder of nightly reports. [default: nightly/ in the state folder]",
+        ),
+    ] = None,
+) -> None:
+    """Show nodes, releases and roll-outs on web pages, as JSON, events and metrics, until Ctrl-C.
+
+    It only reads. Everybody who can reach the address may look.
+
+    Example: imagebuilder web --listen 10.0.0.5
+    """
+    from imagebuilder.errors import HostError
+    from imagebuilder.nightly.site import find_report_folder, load_nightly
+    from imagebuilder.publish.find import find_tree
+
+    try:
+        from imagebuilder.web.run import WebOptions, serve_web
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith("imagebuilder"):
+            raise
+        raise HostError(
+            f"the web server needs {error.name}, which is not installed",
+            hint="pip install 'imagebuilder[web]'",
+        ) from error
+    given: Context = context.obj
+    settings = given.settings
+    folder = nights or find_report_folder(load_nightly(settings, os.environ), settings, os.environ)
+    options = WebOptions(listen, tuple(host or ()), ask, folder)
+    serve_web(find_tree(tree), options, given.ui)

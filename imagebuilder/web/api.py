@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/api/v1: what the pages show, as JSON.  Routes and the OpenAPI document follow from one table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from pydantic import BaseModel
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from imagebuilder import __version__
+from imagebuilder.digest import Json
+from imagebuilder.errors import InputError
+from imagebuilder.fleet.select import select_nodes
+from imagebuilder.fleet.state import Condition
+from imagebuilder.nodes.evidence.timeline import find_boots
+from imagebuilder.web.explained import explain_row
+from imagebuilder.web.look import FleetRow, WebSnapshot
+from imagebuilder.web.schema import (
+    ApiError,
+    ApiNodeDetail,
+    ApiNodes,
+    ApiRelease,
+    ApiReleases,
+    ApiRollout,
+    ApiRollouts,
+)
+from imagebuilder.web.site import WebSite
+from imagebuilder.web.stream import EventStream
+
+PREFIX = "/api/v1"
+REFERENCE = "#/components/schemas/{model}"
+STREAM = f"{PREFIX}/events"
+EVENTS = (
+    "A stream of server-sent events. `node`: a node as in /nodes changed or is new; "
+    "`node-removed`: it is no longer in nodes.yaml; `rollout`: a roll-out as in /rollouts; "
+    "`releases`, `nights`: read them again; `faults`: files that cannot be read; `resync`: events "
+    "were lost, read everything again. Send Last-Event-ID to get the events you missed."
+)
+
+
+class AbsentError(Exception):
+    """What was asked for does not exist; the message says what."""
+
+
+@dataclass(frozen=True)
+class Query:
+    name: str
+    words: str
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """A path below PREFIX and who answers it."""
+
+    path: str
+    summary: str
+    model: type[BaseModel]
+    answer: Callable[[WebSite, Request], Json]
+    queries: tuple[Query, ...] = ()
+
+    @property
+    def parameters(self) -> Iterable[str]:
+        return (part[1:-1] for part in self.path.split("/") if part.startswith("{"))
+
+
+def choose_rows(snapshot: WebSnapshot, query: Mapping[str, str]) -> list[FleetRow]:
+    """The nodes that a query wants.  Raises InputError."""
+    rows: Iterable[FleetRow] = snapshot.rows
+    if words := query.get("nodes", "").split():
+        names = {node.name for node in select_nodes(words, snapshot.nodes)}
+        rows = [row for row in rows if row.name in names]
+    if group := query.get("group"):
+        rows = [row for row in rows if group in (row.node.group, *row.node.labels)]
+    if state := query.get("state"):
+        if state not in [*Condition]:
+            hint = f"there are {', '.join(Condition)}"
+            raise InputError(f"there is no state {state!r}", hint=hint)
+        rows = [row for row in rows if row.condition == state]
+    return [*rows]
+
+
+def list_nodes(site: WebSite, request: Request) -> Json:
+    snapshot = site.snapshot
+    return {
+        "at": snapshot.at.isoformat(),
+        "looked": snapshot.looked.isoformat() if snapshot.looked else None,
+        "nodes": [row.as_json() for row in choose_rows(snapshot, request.query_params)],
+        "faults": [str(fault) for fault in snapshot.faults],
+    }
+
+
+def find_row(site: WebSite, request: Request) -> FleetRow:
+    """The node in the path.  Raises AbsentError."""
+    name = request.path_params["name"]
+    row = site.snapshot.by_name.get(name)
+    if row is None:
+        raise AbsentError(f"no node named {name!r} in nodes.yaml")
+    return row
+
+
+def show_node(site: WebSite, request: Request) -> Json:
+    row = find_row(site, request)
+    try:
+        boots: Json = [boot.as_json() for boot in find_boots(site.tree, row.node)]
+    except PermissionError:
+        boots = None
+    return {**row.as_json(), **explain_row(site, row).as_json(), "boots": boots}
+
+
+def list_releases(site: WebSite, request: Request) -> Json:
+    del request
+    snapshot = site.snapshot
+    shown: list[Json] = [release.as_json() for release in snapshot.releases]
+    return {"at": snapshot.at.isoformat(), "releases": shown}
+
+
+def show_release(site: WebSite, request: Request) -> Json:
+    wanted = (request.path_params["profile"], request.path_params["version"])
+    for listed in site.snapshot.releases:
+        if (listed.release.profile, listed.release.version) == wanted:
+            return listed.as_json()
+    raise AbsentError(f"no release {'@'.join(wanted)!r} in the tree")
+
+
+def list_rollouts(site: WebSite, request: Request) -> Json:
+    del request
+    snapshot = site.snapshot
+    shown: list[Json] = [rollout.as_json() for rollout in snapshot.rollouts]
+    return {"at": snapshot.at.isoformat(), "rollouts": shown}
+
+
+def show_rollout(site: WebSite, request: Request) -> Json:
+    profile = request.path_params["profile"]
+    for rollout in site.snapshot.rollouts:
+        if rollout.profile == profile:
+            return rollout.as_json()
+    raise AbsentError(f"no roll-out of {profile!r}")
+
+
+NODE_QUERIES = (
+    Query("nodes", "A set of nodes, such as `node[0-3]` or `@gpu!node7`."),
+    Query("group", "Nodes of this group, or with this label."),
+    Query("state", f"Nodes in this state: {', '.join(Condition)}."),
+)
+ENDPOINTS = (
+    Endpoint("/nodes", "Every node and how it is", ApiNodes, list_nodes, NODE_QUERIES),
+    Endpoint("/nodes/{name}", "A node, and why it is as it is", ApiNodeDetail, show_node),
+    Endpoint("/releases", "Every release and who runs it", ApiReleases, list_releases),
+    Endpoint("/releases/{profile}/{version}", "A release", ApiRelease, show_release),
+    Endpoint("/rollouts", "The last roll-out of each profile", ApiRollouts, list_rollouts),
+    Endpoint("/rollouts/{profile}", "The last roll-out of a profile", ApiRollout, show_rollout),
+)
+
+
+def make_routes(site: WebSite) -> list[Route]:
+    def route(endpoint: Endpoint) -> Route:
+        def answer(request: Request) -> Response:
+            snapshot = site.snapshot
+            key = f"{request.url.path}?{request.url.query}"
+            try:
+                made = site.once(key, snapshot, lambda: encode(endpoint.answer(site, request)))
+            except AbsentError as error:
+                return JSONResponse({"error": str(error)}, 404)
+            except InputError as error:
+                return JSONResponse({"error": str(error)}, 400)
+            return Response(made, media_type="application/json")
+
+        return Route(PREFIX + endpoint.path, answer, methods=["GET"])
+
+    async def events(request: Request) -> Response:
+        broker = site.watcher.broker
+        if broker.is_full or broker.closed:
+            words = {"error": "too many streams are open"}
+            return JSONResponse(words, 503, {"Retry-After": "10"})
+        return EventStream(broker, request.headers.get("last-event-id", "")[:80])
+
+    document = encode(make_document())
+
+    def openapi(request: Request) -> Response:
+        del request
+        return Response(document, media_type="application/json")
+
+    return [
+        *map(route, ENDPOINTS),
+        Route(STREAM, events, methods=["GET"]),
+        Route(f"{PREFIX}/openapi.json", openapi, methods=["GET"]),
+    ]
+
+
+def encode(value: Json) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+def make_document() -> dict[str, Json]:
+    """The OpenAPI document."""
+    models: list[type[BaseModel]] = [*(endpoint.model for endpoint in ENDPOINTS), ApiError]
+    inputs: list[tuple[type[BaseModel], JsonSchemaMode]] = [(m, "serialization") for m in models]
+    _, schemas = models_json_schema(inputs, ref_template=REFERENCE)
+    paths: dict[str, Json] = {
+        PREFIX + endpoint.path: {"get": describe(endpoint)} for endpoint in ENDPOINTS
+    }
+    stream: dict[str, Json] = {"text/event-stream": {"schema": {"type": "string"}}}
+    paths[STREAM] = {
+        "get": {
+            "summary": "What changes, as it happens",
+            "description": EVENTS,
+            "operationId": "events",
+            "responses": {"200": {"description": "events", "content": stream}},
+        }
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "imagebuilder", "version": __version__},
+        "paths": paths,
+        "components": {"schemas": schemas["$defs"]},
+    }
+
+
+def describe(endpoint: Endpoint) -> dict[str, Json]:
+    """An endpoint in OpenAPI's words."""
+    text: Json = {"type": "string"}
+    within: list[Json] = [
+        {"name": name, "in": "path", "required": True, "schema": text}
+        for name in endpoint.parameters
+    ]
+    asked: list[Json] = [
+        {"name": q.name, "in": "query", "description": q.words, "schema": text}
+        for q in endpoint.queries
+    ]
+    answers: dict[str, Json] = {"200": answer_of(endpoint.model, endpoint.summary)}
+    if within:
+        answers["404"] = answer_of(ApiError, "it does not exist")
+    if asked:
+        answers["400"] = answer_of(ApiError, "the query is wrong")
+    return {
+        "summary": endpoint.summary,
+        "operationId": endpoint.answer.__name__.replace("_", "-"),
+        "parameters": [*within, *asked],
+        "responses": answers,
+    }
+
+
+def answer_of(model: type[BaseModel], words: str) -> dict[str, Json]:
+    schema: Json = {"$ref": REFERENCE.format(model=model.__name__)}
+    return {"description": words, "content": {"application/json": {"schema": schema}}}

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The web application: routes, the guard in front of them, and the watch that runs beside."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Collection
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from imagebuilder.web.api import make_routes
+from imagebuilder.web.guard import Guard
+from imagebuilder.web.metrics import make_metrics_route
+from imagebuilder.web.pages import make_page_routes, show_error
+from imagebuilder.web.site import WebSite
+
+FOREVER = "public, max-age=31536000, immutable"
+
+
+def make_app(site: WebSite, hosts: Collection[str]) -> ASGIApp:
+    """The application; `hosts` are the names that it answers to."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        del app
+        watching = asyncio.create_task(site.watcher.run())
+        yield
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
+
+    def fail(request: Request, error: Exception) -> Response:
+        status, words = 500, "the server has a fault; its log says which"
+        if isinstance(error, HTTPException):
+            status, words = error.status_code, error.detail
+        if request.url.path.startswith("/api/"):
+            return JSONResponse({"error": words}, status)
+        return show_error(site, status, words)
+
+    app = Starlette(
+        routes=[
+            *make_page_routes(site),
+            *make_routes(site),
+            make_metrics_route(site),
+            make_asset_route(site),
+        ],
+        exception_handlers={HTTPException: fail, 500: fail},
+        # Not events: they are not compressed.
+        middleware=[Middleware(GZipMiddleware, minimum_size=2048, compresslevel=3)],
+        lifespan=lifespan,
+    )
+    return Guard(app, hosts, lambda: site.snapshot.networks)
+
+
+def make_asset_route(site: WebSite) -> Route:
+    found = {asset.name: asset for asset in site.assets.values()}
+
+    def answer(request: Request) -> Response:
+        asset = found.get(request.path_params["name"])
+        if asset is None:
+            return show_error(site, 404, "no such file")
+        return Response(asset.content, media_type=asset.media, headers={"Cache-Control": FOREVER})
+
+    return Route("/assets/{name}", answer, methods=["GET"])

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every request passes: who may ask, by which name, for what; and what browsers are told.
+
+A page elsewhere that has the browser of somebody here ask us by another name (DNS rebinding) gets
+nothing: only known names are answered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from imagebuilder.web.wire import Network, is_of_nodes
+
+HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s:\[\]]+))(?::[0-9]{1,5})?")
+METHODS = ("GET", "HEAD")
+# Nothing but our own files; nothing is sent anywhere, but the filter of the fleet to ourselves.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+# Reports are pages of their own, with their style in them and without scripts.
+REPORT_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'; sandbox allow-same-origin"
+)
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+    "Cache-Control": "no-cache",
+}
+
+
+class Guard:
+    """An ASGI application in front of another; `networks` tells where nodes are, now."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: Collection[str],
+        networks: Callable[[], tuple[Network, ...]],
+    ) -> None:
+        self.app, self.networks = app, networks
+        self.hosts = frozenset(host.lower() for host in hosts)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        refusal = self.refuse(scope)
+        await (refusal or self.app)(scope, receive, send_with_headers)
+
+    def refuse(self, scope: Scope) -> PlainTextResponse | None:
+        """The answer to who may not ask."""
+        client = scope.get("client")
+        if client and is_of_nodes(client[0], self.networks()):
+            return PlainTextResponse("This server is not for nodes.\n", 403)
+        if name_of(Headers(scope=scope).getlist("host")) not in self.hosts:
+            words = "This server does not answer to this name; --host NAME adds it.\n"
+            return PlainTextResponse(words, 421)
+        if scope["method"] not in METHODS:
+            headers = {"Allow": ", ".join(METHODS)}
+            return PlainTextResponse("This server is read only.\n", 405, headers)
+        return None
+
+
+def name_of(hosts: list[str]) -> str:
+    """The name in the one Host header, without the port; empty when there are several, or none."""
+    match = HOST.fullmatch(hosts[0].lower()) if len(hosts) == 1 else None
+    return (match[1] or match[2]) if match else ""

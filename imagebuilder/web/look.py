@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the web server shows: one snapshot of everything, derived anew whenever evidence changes.
+
+A page shows the newest snapshot and asks no node anything.  Whether something changed is told by
+the state of a few files and folders: every record is written by renaming it into its folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+
+from imagebuilder.digest import Json
+from imagebuilder.errors import Fault, InputError
+from imagebuilder.fleet.overview import NodeView
+from imagebuilder.fleet.probe import probe_nodes
+from imagebuilder.fleet.rollout.journal import find_rollouts
+from imagebuilder.fleet.rollout.types import Rollout
+from imagebuilder.fleet.state import Condition, Observation, summarise
+from imagebuilder.fleet.status import addresses_of, find_states, last_seen
+from imagebuilder.nightly.history import FoundNights, find_ids, read_nights
+from imagebuilder.nodes.evidence.usage import Usage, read_usage
+from imagebuilder.nodes.load import load_nodes
+from imagebuilder.nodes.types import Node, Nodes
+from imagebuilder.publish.listing import ListedRelease, list_releases
+from imagebuilder.tree import Tree
+from imagebuilder.web.wire import Network, find_node_networks
+
+NIGHTS_SHOWN = 60
+NO_USAGE = Usage({}, {}, (), ())
+Stamp = tuple[tuple[str, int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class FleetRow:
+    """A node of nodes.yaml, how it is, and the address it has or reported from."""
+
+    node: Node
+    view: NodeView
+    address: str
+
+    @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
+    def condition(self) -> Condition:
+        return self.view.state.condition
+
+    @property
+    def last(self) -> Observation | None:
+        """The newest evidence."""
+        return next(iter(self.view.state.evidence), None)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether it runs what it would boot now."""
+        state = self.view.state
+        return bool(state.release) and state.release == state.next
+
+    def as_json(self) -> dict[str, Json]:
+        """For programs: a stable contract."""
+        node = self.node
+        return {
+            **self.view.as_json(),
+            "group": node.group,
+            "labels": [*node.labels],
+            "profile": node.profile,
+            "channel": "" if node.version else node.channel,
+            "pinned": node.version,
+            "macs": [*node.macs],
+            "address": self.address,
+            "current": self.is_current,
+        }
+
+    @cached_property
+    def essence(self) -> tuple[object, ...]:
+        """What a change of is news: not that the same evidence has become older."""
+        state, health, last = self.view.state, self.view.health, self.last
+        said = (health.verdict, health.words) if health else None
+        what = (last.source, last.what) if last else None
+        return self.node, state.condition, state.release, state.next, said, what, self.address
+
+
+@dataclass(frozen=True)
+class WebSnapshot:
+    """Everything that is shown; `looked` is when ssh servers were asked (None: never).
+
+    `faults` are files that cannot be read.  `networks` are those that nodes are served on.
+    """
+
+    number: int
+    at: datetime
+    looked: datetime | None
+    nodes: Nodes
+    rows: tuple[FleetRow, ...]
+    releases: tuple[ListedRelease, ...]
+    rollouts: tuple[Rollout, ...]
+    nights: FoundNights
+    faults: tuple[Fault, ...]
+    networks: tuple[Network, ...]
+
+    @cached_property
+    def by_name(self) -> Mapping[str, FleetRow]:
+        return {row.name: row for row in self.rows}
+
+    @cached_property
+    def counts(self) -> Mapping[Condition, int]:
+        return summarise([row.view.state for row in self.rows])
+
+    @cached_property
+    def groups(self) -> tuple[str, ...]:
+        """The groups of nodes, in the order of nodes.yaml; "" for those without one."""
+        return tuple(dict.fromkeys(row.node.group for row in self.rows))
+
+
+class Looker:
+    """Takes snapshots of a tree, and keeps what did not change since the last one."""
+
+    def __init__(self, tree: Tree, nights: Path) -> None:
+        self.tree, self.nights = tree, nights
+        self.answers: Mapping[str, Observation] | None = None
+        self.looked: datetime | None = None
+        self._number = 0
+        self._nodes: tuple[Stamp, Nodes, tuple[Fault, ...]] = ((), Nodes(), ())
+        self._releases: tuple[Stamp, tuple[ListedRelease, ...]] = ((), ())
+        self._networks: tuple[Stamp, tuple[Network, ...]] | None = None
+
+    def ask_nodes(self) -> None:
+        """Ask the ssh servers of all nodes for their greeting, once; nobody logs in."""
+        nodes, _ = self.load()
+        seen = {node.name: last_seen(self.tree, node) for node in nodes.nodes}
+        self.answers = probe_nodes(addresses_of(nodes.nodes, seen))
+        self.looked = datetime.now(UTC)
+
+    def stamp(self) -> Stamp:
+        """The state of everything that a snapshot is made of; it differs when that changed."""
+        tree = self.tree
+        fixed = (tree.nodes_file, tree.path / "seen", tree.boots, tree.serve / "leases")
+        folders = [*tree.path.glob("rollouts/*.json"), self.nights / "nights"]
+        return stamp_of((*fixed, *folders)) + self.stamp_of_releases()
+
+    def stamp_of_releases(self) -> Stamp:
+        tree = self.tree
+        patterns = ("http/releases/*", "channels/*", "reports/*/*", "kept/*")
+        places = [path for pattern in patterns for path in tree.path.glob(pattern)]
+        return stamp_of((tree.journal, tree.http / "releases", *sorted(places)))
+
+    def load(self) -> tuple[Nodes, tuple[Fault, ...]]:
+        """The nodes; while nodes.yaml has faults, those of before and the faults."""
+        stamp = stamp_of([self.tree.nodes_file])
+        before, nodes, faults = self._nodes
+        if stamp != before:
+            try:
+                nodes, faults = load_nodes(self.tree), ()
+            except InputError as error:
+                faults = error.faults
+            self._nodes = stamp, nodes, faults
+        return nodes, faults
+
+    def take(self) -> WebSnapshot:
+        """A snapshot of what is on record now."""
+        nodes, faults = self.load()
+        rollouts, more = self.find_rollouts()
+        self._number += 1
+        return WebSnapshot(
+            number=self._number,
+            at=datetime.now(UTC),
+            looked=self.looked,
+            nodes=nodes,
+            rows=self.find_rows(nodes.nodes),
+            releases=self.find_releases(nodes),
+            rollouts=rollouts,
+            nights=read_nights(self.nights, find_ids(self.nights)[-NIGHTS_SHOWN:]),
+            faults=(*faults, *more),
+            networks=self.find_networks(),
+        )
+
+    def find_rows(self, nodes: Sequence[Node]) -> tuple[FleetRow, ...]:
+        seen = {node.name: last_seen(self.tree, node) for node in nodes}
+        places = addresses_of(nodes, seen)
+        states = find_states(self.tree, nodes, seen, self.answers)
+        return tuple(
+            FleetRow(node, NodeView(state, None), places.get(node.name, ""))
+            for node, state in zip(nodes, states, strict=True)
+        )
+
+    def find_releases(self, nodes: Nodes) -> tuple[ListedRelease, ...]:
+        """Every release and who runs it; manifests and reports are read again if they changed."""
+        stamp = self.stamp_of_releases()
+        if stamp != self._releases[0]:
+            self._releases = stamp, tuple(list_releases(self.tree, usage=NO_USAGE))
+        usage = read_usage(self.tree, nodes)
+        return tuple(replace(each, nodes=usage.users(each.release)) for each in self._releases[1])
+
+    def find_rollouts(self) -> tuple[tuple[Rollout, ...], tuple[Fault, ...]]:
+        try:
+            return tuple(find_rollouts(self.tree)), ()
+        except InputError as error:
+            return (), error.faults
+
+    def find_networks(self) -> tuple[Network, ...]:
+        stamp = stamp_of(sorted(self.tree.serve.glob("*/dnsmasq.conf")))
+        if self._networks is None or self._networks[0] != stamp:
+            self._networks = stamp, find_node_networks(self.tree)
+        return self._networks[1]
+
+
+def stamp_of(paths: Iterable[Path]) -> Stamp:
+    """Inode, time and size of what there is."""
+    found = []
+    for path in paths:
+        try:
+            state = path.stat()
+        except OSError:
+            continue
+        found.append((path.name, state.st_ino, state.st_mtime_ns, state.st_size))
+    return tuple(found)

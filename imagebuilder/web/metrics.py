@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/metrics for Prometheus: what the newest snapshot says, as numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from imagebuilder import __version__
+from imagebuilder.fleet.rollout.types import RolloutStage
+from imagebuilder.fleet.state import Condition
+from imagebuilder.web.look import WebSnapshot
+from imagebuilder.web.site import WebSite
+
+
+def gauge(name: str, words: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(f"imagebuilder_{name}", words, labels=labels)
+
+
+class FleetCollector(Collector):
+    """The samples of one snapshot."""
+
+    def __init__(self, snapshot: WebSnapshot, streams: int, took: float) -> None:
+        self.snapshot, self.streams, self.took = snapshot, streams, took
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        yield from self.collect_nodes()
+        yield from self.collect_counts()
+        yield from self.collect_releases()
+        yield from self.collect_rollouts()
+        yield from self.collect_nights()
+        yield from self.collect_server()
+
+    def collect_nodes(self) -> Iterator[GaugeMetricFamily]:
+        labels = ("node", "group", "profile")
+        condition = gauge(
+            "node_condition", "1 for the condition a node is in", *labels, "condition"
+        )
+        current = gauge("node_current", "Whether a node runs what it would boot now", *labels)
+        evidence = gauge(
+            "node_evidence_timestamp_seconds", "When a node was last seen", *labels, "source"
+        )
+        for row in self.snapshot.rows:
+            place = (row.name, row.node.group, row.node.profile)
+            for each in Condition:
+                condition.add_metric([*place, each.value], float(row.condition is each))
+            current.add_metric(place, float(row.is_current))
+            for one in row.view.state.evidence:
+                evidence.add_metric([*place, one.source], one.at.timestamp())
+        yield from (condition, current, evidence)
+
+    def collect_counts(self) -> Iterator[GaugeMetricFamily]:
+        nodes = gauge("nodes", "Nodes by group and condition", "group", "condition")
+        counted = Counter((row.node.group, row.condition) for row in self.snapshot.rows)
+        for group in self.snapshot.groups:
+            for condition in Condition:
+                nodes.add_metric([group, condition.value], counted[group, condition])
+        yield nodes
+
+    def collect_releases(self) -> Iterator[GaugeMetricFamily]:
+        labels = ("profile", "version")
+        size = gauge("release_root_bytes", "Size of a release's root", *labels)
+        users = gauge("release_nodes", "Nodes that run a release", *labels)
+        tested = gauge("release_tested", "Whether the boot tests of a release passed", *labels)
+        channel = gauge("channel_info", "Where a channel points", *labels, "channel")
+        for each in self.snapshot.releases:
+            place = (each.release.profile, each.release.version)
+            size.add_metric(place, each.size)
+            users.add_metric(place, len(each.nodes))
+            tested.add_metric(place, float(bool(each.standing.tested)))
+            for name in each.channels:
+                channel.add_metric([*place, name], 1.0)
+        yield from (size, users, tested, channel)
+
+    def collect_rollouts(self) -> Iterator[GaugeMetricFamily]:
+        nodes = gauge("rollout_nodes", "Nodes of a roll-out by stage", "profile", "stage")
+        status = gauge("rollout_info", "The status of the last roll-out", "profile", "status")
+        for rollout in self.snapshot.rollouts:
+            counted = Counter(node.stage for node in rollout.nodes)
+            for stage in RolloutStage:
+                nodes.add_metric([rollout.profile, stage.value], counted[stage])
+            status.add_metric([rollout.profile, rollout.status.value], 1.0)
+        yield from (nodes, status)
+
+    def collect_nights(self) -> Iterator[GaugeMetricFamily]:
+        began = gauge("nightly_timestamp_seconds", "When the last nightly run began")
+        failed = gauge("nightly_failed", "Whether the last finished nightly run failed")
+        done = [night for night in self.snapshot.nights.nights if night.finished]
+        if done:
+            began.add_metric([], datetime.fromisoformat(done[-1].started).timestamp())
+            failed.add_metric([], float(done[-1].failed))
+        yield from (began, failed)
+
+    def collect_server(self) -> Iterator[GaugeMetricFamily]:
+        info = gauge("info", "The version of imagebuilder", "version")
+        info.add_metric([__version__], 1.0)
+        yield info
+        at = self.snapshot.at.timestamp()
+        words = "When the shown state was derived"
+        for name, value, said in (
+            ("web_snapshot_timestamp_seconds", at, words),
+            ("web_snapshot_seconds", self.took, "How long deriving it took"),
+            ("web_streams", float(self.streams), "Open streams of events"),
+            ("web_faults", float(len(self.snapshot.faults)), "Files that cannot be read"),
+        ):
+            made = gauge(name, said)
+            made.add_metric([], value)
+            yield made
+
+
+def make_metrics_route(site: WebSite) -> Route:
+    def answer(request: Request) -> Response:
+        del request
+        snapshot, watcher = site.snapshot, site.watcher
+
+        def render() -> bytes:
+            registry = CollectorRegistry(auto_describe=False)
+            streams = len(watcher.broker.readers)
+            registry.register(FleetCollector(snapshot, streams, watcher.took))
+            return generate_latest(registry)
+
+        content = site.once("/metrics", snapshot, render)
+        return Response(content, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    return Route("/metrics", answer, methods=["GET"])

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pages for people.  Each works without JavaScript; live.js only keeps an open page fresh.
+
+What they show was said by machines and programs, so nothing of it is trusted: templates escape
+every value, and the policy in guard.py forbids scripts other than live.js.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+from starlette.routing import Route
+
+from imagebuilder.boot.watch import BEGUN
+from imagebuilder.errors import InputError
+from imagebuilder.fleet.state import Condition
+from imagebuilder.nodes.evidence.boots import find_fallbacks, read_boots
+from imagebuilder.nodes.evidence.timeline import ReportedBoot, find_boots
+from imagebuilder.nodes.types import Node
+from imagebuilder.web.api import AbsentError, choose_rows, find_row
+from imagebuilder.web.explained import explain_row
+from imagebuilder.web.look import FleetRow, WebSnapshot
+from imagebuilder.web.site import WebSite
+
+MOST_ONLY = 100  # rows that live.js asks for by name
+# A node that is ready, and not well, comes after these.
+URGENT = (Condition.FAILED, Condition.SILENT, Condition.BOOTING, Condition.UNKNOWN)
+
+
+@dataclass(frozen=True)
+class NavEntry:
+    title: str
+    place: str
+
+
+NAVIGATION = (NavEntry("Fleet", "/"),)
+
+
+@dataclass(frozen=True)
+class FilterChip:
+    """How many nodes are in a condition, and the way to see them alone."""
+
+    condition: Condition
+    count: int
+    place: str
+
+
+@dataclass(frozen=True)
+class TileGroup:
+    """The tiles of a group."""
+
+    name: str
+    rows: tuple[FleetRow, ...]
+
+
+@dataclass(frozen=True)
+class ShownStep:
+    """A stage of a boot: `left` and `width` of its bar are in percent."""
+
+    title: str
+    seconds: float
+    left: float
+    width: float
+    failed: bool
+
+
+@dataclass(frozen=True)
+class ShownBoot:
+    boot: ReportedBoot
+    begun: datetime
+    steps: tuple[ShownStep, ...]
+    seconds: float
+
+
+def show_page(site: WebSite, snapshot: WebSnapshot, template: str, **values: object) -> bytes:
+    """A page from its template."""
+    page = site.environment.get_template(template)
+    text = page.render(snapshot=snapshot, navigation=NAVIGATION, **values)
+    return text.encode(errors="replace")
+
+
+def fleet_page(site: WebSite, request: Request) -> bytes:
+    """Every node: a tile and a row.  `only` limits the rows, for live.js.  Raises InputError."""
+    snapshot, query = site.snapshot, request.query_params
+    rows = choose_rows(snapshot, query)
+    if words := query.get("q", "").strip().lower():
+        rows = [row for row in rows if words in haystack(row)]
+    rows.sort(key=urgency)
+    shown = rows
+    if only := query.getlist("only")[:MOST_ONLY]:
+        shown = [row for row in rows if row.name in only]
+    chosen = {key: query.get(key, "") for key in ("group", "state", "q")}
+    return show_page(
+        site,
+        snapshot,
+        "fleet.html.j2",
+        here="/",
+        rows=shown,
+        tiles=tile_groups(snapshot, shown),
+        total=len(rows),
+        chips=find_chips(snapshot),
+        chosen=chosen,
+        filtered=any(chosen.values()) or "nodes" in query,
+        behind=sum(1 for row in snapshot.rows if row.view.state.release and not row.is_current),
+    )
+
+
+def urgency(row: FleetRow) -> int:
+    """What needs a person comes first; others stay in the order of nodes.yaml."""
+    if row.view.good:
+        return 9
+    return URGENT.index(row.condition) if row.condition in URGENT else len(URGENT)
+
+
+def haystack(row: FleetRow) -> str:
+    """The words in which the filter of the fleet looks."""
+    state, node = row.view.state, row.node
+    words = (node.name, node.group, *node.labels, *node.macs, row.address, state.words)
+    return " ".join((*words, state.release, state.next)).lower()
+
+
+def find_chips(snapshot: WebSnapshot) -> list[FilterChip]:
+    counts = snapshot.counts
+    return [FilterChip(c, counts.get(c, 0), f"/?state={c.value}") for c in Condition]
+
+
+def tile_groups(snapshot: WebSnapshot, rows: Sequence[FleetRow]) -> list[TileGroup]:
+    found: dict[str, list[FleetRow]] = {group: [] for group in snapshot.groups}
+    names = {row.name for row in rows}
+    for row in snapshot.rows:  # in the order of nodes.yaml: a tile has its place
+        if row.name in names:
+            found[row.node.group].append(row)
+    return [TileGroup(name, tuple(rows)) for name, rows in found.items() if rows]
+
+
+def node_page(site: WebSite, request: Request) -> bytes:
+    """A node.  Raises AbsentError."""
+    snapshot, row = site.snapshot, find_row(site, request)
+    try:
+        boots: Sequence[ReportedBoot] | None = find_boots(site.tree, row.node)
+    except PermissionError:
+        boots = None
+    return show_page(
+        site,
+        snapshot,
+        "node.html.j2",
+        here="",
+        row=row,
+        found=explain_row(site, row),
+        boots=None if boots is None else [show_boot(boot) for boot in boots],
+        facts=facts_of(row.node, row),
+        record=read_boots(site.tree).get(row.name),
+        fallback=find_fallbacks(site.tree, [row.node]).get(row.name),
+    )
+
+
+def facts_of(node: Node, row: FleetRow) -> Mapping[str, str]:
+    """What nodes.yaml says of a node, in words."""
+    found = {
+        "Boots": node.boots,
+        "Group": node.group,
+        "Labels": ", ".join(node.labels),
+        "MAC": ", ".join(node.macs),
+        "Address": row.address,
+        "Root": node.root or "as the release says",
+        "Power": node.power.driver,
+        "Login": node.login,
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def show_boot(boot: ReportedBoot) -> ShownBoot:
+    """A boot with a bar for each stage, from its begin to that of the next."""
+    begun = datetime.fromisoformat(boot.begun)
+    times = [begun, *(datetime.fromisoformat(step.at) for step in boot.steps)]
+    whole = max((times[-1] - begun).total_seconds(), 1.0)
+    titles = ["firmware and kernel", *(title_of(step.stage) for step in boot.steps)]
+    steps = []
+    for index, (title, start) in enumerate(zip(titles, times, strict=True)):
+        end = times[index + 1] if index + 1 < len(times) else start
+        seconds = max(0.0, (end - start).total_seconds())
+        left = min(100.0, max(0.0, (start - begun).total_seconds() * 100 / whole))
+        width = min(100.0 - left, seconds * 100 / whole)
+        steps.append(ShownStep(title, seconds, left, width, title.startswith("failed")))
+    return ShownBoot(boot, begun, tuple(steps), (times[-1] - begun).total_seconds())
+
+
+def title_of(stage: str) -> str:
+    """What the initrd begins when it reports a stage."""
+    if stage in BEGUN:
+        return "left the initrd" if stage == "switch-root" else stage
+    return stage
+
+
+def make_page_routes(site: WebSite) -> list[Route]:
+    pages = (("/", fleet_page), ("/nodes/{name}", node_page))
+
+    def route(path: str, make: object) -> Route:
+        assert callable(make)
+
+        def answer(request: Request) -> Response:
+            key = f"{request.url.path}?{request.url.query}"
+            try:
+                content = site.once(key, site.snapshot, lambda: make(site, request))
+            except AbsentError as error:
+                return show_error(site, 404, str(error))
+            except InputError as error:
+                return show_error(site, 400, str(error))
+            return HTMLResponse(content)
+
+        return Route(path, answer, methods=["GET"])
+
+    return [route(path, make) for path, make in pages]
+
+
+def show_error(site: WebSite, status: int, words: str) -> Response:
+    """A page that says what is wrong."""
+    content = show_page(site, site.snapshot, "error.html.j2", here="", status=status, words=words)
+    return HTMLResponse(content, status)

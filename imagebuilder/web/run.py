@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run the web server until it is asked to stop."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from imagebuilder.tree import Tree
+from imagebuilder.ui import Ui
+from imagebuilder.web.app import make_app
+from imagebuilder.web.listen import open_socket, parse_listen
+from imagebuilder.web.look import Looker
+from imagebuilder.web.site import WebSite
+from imagebuilder.web.stream import STREAMS, Broker
+from imagebuilder.web.watch import Watcher
+from imagebuilder.web.wire import find_node_networks
+
+CONNECTIONS = STREAMS + 256
+
+
+@dataclass(frozen=True)
+class WebOptions:
+    """What the person asked for.
+
+    `hosts` are more names by which browsers know this server; the ssh servers of nodes are asked
+    every `ask_every` seconds (0: never).  `nights` is the folder of nightly reports.
+    """
+
+    listen: str
+    hosts: tuple[str, ...]
+    ask_every: float
+    nights: Path
+
+
+class WebServer(uvicorn.Server):
+    """uvicorn, which ends streams when it is asked to stop; it would wait for them otherwise."""
+
+    def __init__(self, config: uvicorn.Config, broker: Broker) -> None:
+        super().__init__(config)
+        self.broker = broker
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.broker.close()
+        super().handle_exit(sig, frame)
+
+
+def serve_web(tree: Tree, options: WebOptions, ui: Ui) -> None:
+    """Serve until SIGINT or SIGTERM.  Raises InputError and HostError."""
+    address, port = parse_listen(options.listen, find_node_networks(tree))
+    sock = open_socket(address, port)
+    with sock:
+        broker = Broker()
+        watcher = Watcher(Looker(tree, options.nights), broker, ask_every=options.ask_every)
+        app = make_app(WebSite(tree, options.nights, watcher), find_hosts(address, options.hosts))
+        shown = f"[{address}]" if ":" in address else address
+        ui.note(f"listening on http://{shown}:{port}/ until Ctrl-C")
+        WebServer(make_config(app), broker).run(sockets=[sock])
+
+
+def make_config(app: ASGIApp) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=CONNECTIONS,
+        timeout_keep_alive=15,
+        timeout_graceful_shutdown=3,
+    )
+
+
+def find_hosts(address: str, more: Sequence[str]) -> tuple[str, ...]:
+    """The names that the server answers to."""
+    name = socket.gethostname()
+    short = name.partition(".")[0]
+    return (address, "localhost", "127.0.0.1", "::1", name, short, *more)

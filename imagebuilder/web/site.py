@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the answers are made of: the tree, the newest snapshot, templates and assets."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+
+from jinja2 import Environment
+
+import imagebuilder.nightly
+import imagebuilder.report
+from imagebuilder import __version__
+from imagebuilder.fleet.health import Verdict
+from imagebuilder.fleet.state import Condition, format_age
+from imagebuilder.templates import templates
+from imagebuilder.tree import Tree
+from imagebuilder.web.look import WebSnapshot
+from imagebuilder.web.watch import Watcher
+
+HERE = Path(__file__).parent
+KEPT_ANSWERS = 256
+# Never by the colour alone: each condition and verdict has a mark.
+MARKS: Mapping[str, str] = {
+    Condition.READY: "●",
+    Condition.BOOTING: "◐",
+    Condition.FAILED: "✗",
+    Condition.SILENT: "○",
+    Condition.UNKNOWN: "?",
+    Verdict.OK: "✓",
+    Verdict.DEGRADED: "!",
+    Verdict.WRONG: "≠",
+    Verdict.MISSING: "✗",
+}
+TONES: Mapping[str, str] = {
+    Condition.READY: "passed",
+    Condition.BOOTING: "booting",
+    Condition.FAILED: "failed",
+    Condition.SILENT: "degraded",
+    Condition.UNKNOWN: "absent",
+    Verdict.OK: "passed",
+    Verdict.DEGRADED: "degraded",
+    Verdict.WRONG: "failed",
+    Verdict.MISSING: "failed",
+}
+
+
+@dataclass(frozen=True)
+class Asset:
+    """A file for browsers; its name has its digest in it, so it never changes."""
+
+    name: str
+    media: str
+    content: bytes
+
+
+class WebSite:
+    """One per server."""
+
+    def __init__(self, tree: Tree, nights: Path, watcher: Watcher) -> None:
+        self.tree, self.nights, self.watcher = tree, nights, watcher
+        self._answers: dict[str, bytes] = {}
+        self._answered = 0
+        self._lock = threading.Lock()
+
+    @property
+    def snapshot(self) -> WebSnapshot:
+        return self.watcher.snapshot
+
+    def once(self, key: str, snapshot: WebSnapshot, make: Callable[[], bytes]) -> bytes:
+        """What `make` gives for a snapshot, made once however many ask for it."""
+        with self._lock:
+            if self._answered != snapshot.number:
+                self._answers.clear()
+                self._answered = snapshot.number
+            if key in self._answers:
+                return self._answers[key]
+        made = make()
+        with self._lock:
+            if self._answered == snapshot.number and len(self._answers) < KEPT_ANSWERS:
+                self._answers[key] = made
+        return made
+
+    @cached_property
+    def assets(self) -> Mapping[str, Asset]:
+        """By the name that pages know: `web.css`, `live.js`."""
+        report, nightly = (Path(p.__path__[0]) for p in (imagebuilder.report, imagebuilder.nightly))
+        styles = (report / "page.css", nightly / "nights.css", HERE / "web.css")
+        return {
+            "web.css": asset("web.css", "text/css", b"".join(map(Path.read_bytes, styles))),
+            "live.js": asset("live.js", "text/javascript", (HERE / "live.js").read_bytes()),
+            "icon.svg": asset("icon.svg", "image/svg+xml", (HERE / "icon.svg").read_bytes()),
+        }
+
+    @cached_property
+    def environment(self) -> Environment:
+        made = templates(HERE, html=True)
+        made.filters |= {"stamp": stamp}
+        made.globals |= {
+            "assets": self.assets,
+            "marks": MARKS,
+            "tones": TONES,
+            "version": __version__,
+            "age": format_age,
+        }
+        return made
+
+
+def asset(name: str, media: str, content: bytes) -> Asset:
+    stem, _, kind = name.rpartition(".")
+    digest = hashlib.sha256(content).hexdigest()[:12]
+    return Asset(f"{stem}.{digest}.{kind}", media, content)
+
+
+def stamp(at: datetime) -> str:
+    """A time in UTC for people: `2026-11-23 02:21:09 UTC`."""
+    return f"{at:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A tree with many nodes in every condition, and a web server on it, for tests and pictures."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import uvicorn
+
+from imagebuilder.fleet.state import Observation
+from imagebuilder.image.types import encode_image
+from imagebuilder.nodes.evidence.seen import SEEN, Seen
+from imagebuilder.tree import ReleaseName, Tree, make_tree
+from imagebuilder.web.app import make_app
+from imagebuilder.web.listen import STALLED_MS, open_socket
+from imagebuilder.web.look import Looker
+from imagebuilder.web.run import make_config
+from imagebuilder.web.site import WebSite
+from imagebuilder.web.stream import Broker
+from imagebuilder.web.watch import Watcher
+from tests.images import IMAGE
+from tests.unit.nodes_world import move_channel
+
+OLD, NEW = "20261121023007-8f1c", "20261123021544-a07e"
+PROFILES = ("rx7600xt", "generic")
+BANNER = "answers to ssh: SSH-2.0-OpenSSH_10.0p2 Debian-7"
+
+
+def mac_of(index: int) -> str:
+    return f"52:54:00:77:{index // 256:02x}:{index % 256:02x}"
+
+
+def address_of(index: int) -> str:
+    return f"10.77.{index // 250}.{index % 250 + 1}"
+
+
+def name_of(index: int) -> str:
+    return f"node{index:03}"
+
+
+@dataclass(frozen=True)
+class FleetWorld:
+    """The tree, the folder of nights, and what the ssh servers of nodes answered."""
+
+    tree: Tree
+    nights: Path
+    answers: dict[str, Observation]
+
+    def report(self, index: int, stage: str, version: str, ago: timedelta) -> None:
+        """A node reported a stage.  Not synced: these are many, and nobody pulls a plug."""
+        profile = PROFILES[index % 8 == 7]
+        last = (datetime.now(UTC) - ago).isoformat(timespec="seconds")
+        seen = Seen(
+            mac_of(index), name_of(index), profile, version, address_of(index), stage, "nfs",
+            last, last,
+        )  # fmt: skip
+        place = self.tree.seen(seen.mac)
+        staged = place.with_name(f".{place.name}")
+        staged.write_text(json.dumps(SEEN.encode(seen)))
+        staged.rename(place)
+
+    def plant_boots(self, index: int) -> None:
+        """What the boot server logged of a node: a boot that went well, one that failed."""
+        lines = []
+        for hours, version, stages in (
+            (30, OLD, (("network", 21), ("root", 25), ("overlay", 27), ("switch-root", 28))),
+            (0, OLD, (("network", 22), ("root", 27), ("failed", 87))),
+        ):
+            begun = datetime.now(UTC) - timedelta(hours=hours, minutes=12)
+            secret = f"{hours:032x}"
+            hyphened = mac_of(index).replace(":", "-")
+            said = {"time": begun.isoformat(timespec="seconds"), "address": address_of(index)}
+            lines.append({**said, "uri": f"/nodes/{hyphened}/boot.ipxe", "ticket": secret})
+            for stage, seconds in stages:
+                at = (begun + timedelta(seconds=seconds)).isoformat(timespec="seconds")
+                uri = f"/report/{secret}/rx7600xt/{version}?stage={stage}&node={mac_of(index)}"
+                lines.append({**said, "time": at, "uri": uri, "agent": "curl"})
+        text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+        self.tree.reports_log.write_text(text)
+        logs = self.tree.serve / "logs"
+        logs.mkdir(exist_ok=True)
+        name, address = hyphened.replace("-", ":"), address_of(index)
+        logs.joinpath("dnsmasq.log").write_text(
+            f"dnsmasq-dhcp[812]: 77 vendor class: PXEClient:Arch:00007:UNDI:003016\n"
+            f"dnsmasq-dhcp[812]: 77 DHCPDISCOVER(br0) {name}\n"
+            f"dnsmasq-dhcp[812]: 77 DHCPACK(br0) {address} {name} {name_of(index)}\n"
+            f"dnsmasq-tftp[812]: sent /srv/netboot/tftp/ipxe.efi to {address}\n"
+        )
+        failed = f"/report/rx7600xt/{OLD}?stage=failed&at=root&node={mac_of(index)}"
+        logs.joinpath("nginx.log").write_text(
+            f"{address} 200 1204 0.000 /boot.ipxe\n"
+            f"{address} 200 811 0.000 /nodes/{hyphened}/boot.ipxe\n"
+            f"{address} 200 13841536 0.151 /releases/rx7600xt/{OLD}/vmlinuz\n"
+            f"{address} 200 48213772 0.498 /releases/rx7600xt/{OLD}/initrd.img\n"
+            f"{address} 204 0 0.000 {failed}\n"
+        )
+
+
+def make_world(top: Path, racks: int = 20, each: int = 40) -> FleetWorld:
+    """Nodes that mostly are well; a few boot, failed, are silent or were never seen."""
+    tree = make_tree(top / "tree")
+    for profile in PROFILES:
+        for version in (OLD, NEW):
+            folder = tree.release(ReleaseName(profile, version))
+            folder.mkdir(parents=True)
+            image = replace(IMAGE, profile=profile, version=version)
+            (folder / "manifest.json").write_text(encode_image(image))
+        move_channel(tree, profile, "stable", NEW if profile == "generic" else OLD)
+        move_channel(tree, profile, "candidate", NEW)
+    lines = ["groups:"]
+    lines += [f"  rack{rack + 1}: {{profile: rx7600xt}}" for rack in range(racks)]
+    lines.append("nodes:")
+    for index in range(racks * each):
+        profile = ", profile: generic" if index % 8 == 7 else ""
+        rack = index // each + 1
+        lines.append(f"  {name_of(index)}: {{macs: [{mac_of(index)}], group: rack{rack}{profile}}}")
+    tree.nodes_file.write_text("\n".join(lines) + "\n")
+    answers: dict[str, Observation] = {}
+    world = FleetWorld(tree, top / "nights", answers)
+    now = datetime.now(UTC)
+    for index in range(racks * each):
+        version = NEW if index % 8 == 7 else OLD
+        if index % 97 == 13:
+            world.report(index, "root", version, timedelta(minutes=2))
+        elif index % 211 == 40:
+            world.report(index, "failed", version, timedelta(minutes=11))
+        elif index % 151 == 77:
+            world.report(index, "switch-root", version, timedelta(hours=5))
+        elif index % 307 != 200:
+            booted = OLD if index % 40 == 15 else version
+            world.report(index, "switch-root", booted, timedelta(days=1, minutes=index))
+            answers[name_of(index)] = Observation("ssh", now, BANNER)
+    return world
+
+
+def make_site(world: FleetWorld, broker: Broker | None = None) -> WebSite:
+    """What the server has, without a server; nodes answered when the world was made."""
+    looker = Looker(world.tree, world.nights)
+    looker.answers, looker.looked = world.answers, datetime.now(UTC)
+    watcher = Watcher(looker, broker or Broker(), ask_every=0)
+    return WebSite(world.tree, world.nights, watcher)
+
+
+@contextmanager
+def serving(site: WebSite) -> Iterator[str]:
+    """A real server on a free port, in a thread; its address."""
+    with running(site) as (address, _):
+        yield address
+
+
+@contextmanager
+def running(
+    site: WebSite, *, stalled: int = STALLED_MS
+) -> Iterator[tuple[str, asyncio.AbstractEventLoop]]:
+    """The same, with the loop in which everything of it happens."""
+    sock = open_socket("127.0.0.1", 0, stalled=stalled)
+    server = uvicorn.Server(make_config(make_app(site, ("127.0.0.1",))))
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(
+        target=loop.run_until_complete, args=(server.serve([sock]),), daemon=True
+    )
+    thread.start()
+    while not server.started:
+        time.sleep(0.01)
+    try:
+        yield f"http://127.0.0.1:{sock.getsockname()[1]}", loop
+    finally:
+        loop.call_soon_threadsafe(site.watcher.broker.close)
+        server.should_exit = True
+        thread.join()
+        loop.close()
+        sock.close()

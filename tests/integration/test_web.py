@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The web server as a process: killed, restarted, with many readers, and one that stalls."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from imagebuilder.digest import Json
+from imagebuilder.web.stream import WAITING
+from tests.fleet_world import NEW, OLD, FleetWorld, make_site, make_world, running, serving
+from tests.integration.started import PATIENCE, Started, start, wait_until
+
+READERS = 200
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> FleetWorld:
+    return make_world(tmp_path, racks=2)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def start_web(world: FleetWorld, port: int, *words: str) -> Started:
+    """`imagebuilder web` on that port, answering."""
+    argv = [sys.executable, "-m", "imagebuilder.cli.main", "web", "--tree", str(world.tree.path)]
+    more = ["--listen", f"127.0.0.1:{port}", "--ask", "0", "--nights", str(world.nights)]
+    folder = world.tree.path.parent / f"web-{time.monotonic_ns()}"
+    started = start([*argv, *more, *words], {"HOME": os.fspath(folder)}, folder)
+
+    def answers() -> bool:
+        assert started.find_end() is None, started.stderr
+        try:
+            return bool(get(f"http://127.0.0.1:{port}/"))
+        except OSError:
+            return False
+
+    wait_until(answers, "the web server does not answer")
+    return started
+
+
+def get(address: str) -> bytes:
+    with urllib.request.urlopen(address, timeout=PATIENCE) as answer:
+        return bytes(answer.read())
+
+
+@contextmanager
+def stream(address: str, last: str = "", *, buffer: int = 0) -> Iterator[socket.socket]:
+    """An open stream of events."""
+    parts = urlsplit(address)
+    with socket.socket() as sock:
+        if buffer:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+        sock.settimeout(PATIENCE)
+        sock.connect((parts.hostname, parts.port))
+        more = f"Last-Event-ID: {last}\r\n" if last else ""
+        request = f"GET /api/v1/events HTTP/1.1\r\nHost: {parts.netloc}\r\n{more}\r\n"
+        sock.sendall(request.encode())
+        yield sock
+
+
+def read_until(sock: socket.socket, words: bytes) -> bytes:
+    """What a stream says up to `words`."""
+    found = b""
+    while words not in found:
+        more = sock.recv(65536)
+        assert more, found[-2000:]
+        found += more
+    return found
+
+
+def test_who_had_a_stream_loses_nothing_by_a_killed_server(world: FleetWorld) -> None:
+    port = free_port()
+    address = f"http://127.0.0.1:{port}"
+    first = start_web(world, port)
+    before = json.loads(get(f"{address}/api/v1/nodes"))["nodes"]
+    with stream(address) as sock:
+        read_until(sock, b"event: hello")
+        world.report(3, "network", NEW, timedelta(0))
+        said = read_until(sock, b"event: node\n")
+        last = re.findall(rb"id: (\S+)", said)[-1].decode()
+        first.send(signal.SIGKILL)
+        assert first.wait(PATIENCE) == -signal.SIGKILL
+    world.report(4, "root", NEW, timedelta(0))  # while nobody looks
+    second = start_web(world, port)
+    with stream(address, last) as sock:
+        read_until(sock, b"event: resync")
+    after = {each["node"]: each for each in json.loads(get(f"{address}/api/v1/nodes"))["nodes"]}
+    assert len(after) == len(before)
+    assert "stage network" in after["node003"]["words"]
+    assert "stage root" in after["node004"]["words"]
+    second.send(signal.SIGTERM)
+    assert second.wait(PATIENCE) == 130
+
+
+def test_it_ends_at_once_with_open_streams(world: FleetWorld) -> None:
+    port = free_port()
+    started = start_web(world, port)
+    with stream(f"http://127.0.0.1:{port}") as sock:
+        read_until(sock, b"event: hello")
+        begun = time.monotonic()
+        started.send(signal.SIGINT)
+        assert started.wait(PATIENCE) == 130
+        assert time.monotonic() - begun < 10
+    assert "Traceback" not in started.stderr
+    assert "ERROR" not in started.stderr
+
+
+def test_it_writes_nothing_into_the_tree(world: FleetWorld) -> None:
+    def everything() -> dict[str, int]:
+        return {str(path): path.lstat().st_mtime_ns for path in world.tree.path.rglob("*")}
+
+    before = everything()
+    started = start_web(world, port := free_port())
+    for path in ("/nodes/node040", "/api/v1/releases", "/metrics"):
+        get(f"http://127.0.0.1:{port}{path}")
+    started.send(signal.SIGTERM)
+    started.wait(PATIENCE)
+    assert everything() == before
+
+
+def test_a_second_server_on_the_same_port_says_so(world: FleetWorld) -> None:
+    port = free_port()
+    started = start_web(world, port)
+    argv = [sys.executable, "-m", "imagebuilder.cli.main", "web", "--tree", str(world.tree.path)]
+    folder = world.tree.path.parent / "second"
+    other = start([*argv, "--listen", f"127.0.0.1:{port}"], {}, folder)
+    assert other.wait(PATIENCE) == 3
+    assert "cannot listen: Address already in use" in other.stderr
+    started.send(signal.SIGTERM)
+    started.wait(PATIENCE)
+
+
+def test_two_hundred_streams_hear_of_a_change(world: FleetWorld) -> None:
+    site = make_site(world)
+    with serving(site) as address, ExitStack() as opened:
+        socks = [opened.enter_context(stream(address)) for _ in range(READERS)]
+        for sock in socks:
+            read_until(sock, b"event: hello")
+        begun = time.monotonic()
+        world.report(3, "network", NEW, timedelta(0))
+        for sock in socks:
+            assert b'"node":"node003"' in read_until(sock, b"event: releases")
+        assert time.monotonic() - begun < 5
+        begun = time.monotonic()
+        assert len(get(f"{address}/")) > 10_000
+        assert time.monotonic() - begun < 5
+    assert site.watcher.broker.readers == []
+
+
+def test_streams_are_limited(world: FleetWorld) -> None:
+    site = make_site(world)
+    site.watcher.broker.streams = 2
+    with serving(site) as address, stream(address) as one, stream(address) as two:
+        for sock in (one, two):
+            read_until(sock, b"event: hello")
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            get(f"{address}/api/v1/events")
+        assert (refused.value.code, refused.value.headers["Retry-After"]) == (503, "10")
+        refused.value.close()
+
+
+def test_one_that_does_not_read_delays_nobody_and_is_cut_off(world: FleetWorld) -> None:
+    site = make_site(world)
+    broker = site.watcher.broker
+    with (
+        running(site, stalled=2000) as (address, loop),
+        stream(address, buffer=4096),
+        stream(address) as other,
+    ):
+        read_until(other, b"event: hello")
+        wait_until(lambda: len(broker.readers) == 2, "the streams are not open")
+        stalled = broker.readers[0]
+        data: dict[str, Json] = {"node": "n", "words": "x" * 20_000}
+
+        def is_stalled() -> bool:
+            loop.call_soon_threadsafe(broker.publish, "node", data)
+            other.recv(1 << 20)
+            return len(stalled.events) > 100
+
+        wait_until(is_stalled, "a stream that nobody reads takes everything")
+        assert len(stalled.events) <= WAITING
+        world.report(5, "network", OLD, timedelta(0))
+        read_until(other, b'"node":"node005"')
+        wait_until(lambda: stalled not in broker.readers, "who does not read stays")
+        assert len(broker.readers) == 1

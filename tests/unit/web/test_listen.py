@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One address is listened on, and it is none that nodes reach."""
+
+from __future__ import annotations
+
+import socket
+from ipaddress import IPv4Network
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import HostError, InputError
+from imagebuilder.process import run
+from imagebuilder.tree import make_tree
+from imagebuilder.web.listen import LOCAL, open_socket, parse_listen
+from imagebuilder.web.wire import find_node_networks, is_of_nodes
+
+NODES = (IPv4Network("192.168.77.0/24"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (LOCAL, ("127.0.0.1", 8470)),
+        ("10.0.0.5", ("10.0.0.5", 8470)),
+        ("10.0.0.5:80", ("10.0.0.5", 80)),
+        ("fd00::5", ("fd00::5", 8470)),
+        ("[fd00::5]", ("fd00::5", 8470)),
+        ("[fd00::5]:81", ("fd00::5", 81)),
+    ],
+)
+def test_an_address_and_a_port(text: str, found: tuple[str, int]) -> None:
+    assert parse_listen(text, NODES) == found
+
+
+@pytest.mark.parametrize(
+    "text", ["", "localhost", "10.0.0.5:0", "10.0.0.5:65536", "10.0.0.5:x", "10.0.0.5:٣", ":80",
+             "10.0.0.5:080000"]
+)  # fmt: skip
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(InputError, match="is not ADDRESS:PORT"):
+        parse_listen(text, NODES)
+
+
+@pytest.mark.parametrize("text", ["0.0.0.0", "0.0.0.0:80", "[::]:80", "::", "::ffff:0.0.0.0"])
+def test_every_address_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="every address"):
+        parse_listen(text, NODES)
+
+
+@pytest.mark.parametrize("text", ["192.168.77.1", "[::ffff:192.168.77.1]:80"])
+def test_the_address_of_the_nodes_interface_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="nodes' network"):
+        parse_listen(text, NODES)
+
+
+def test_the_networks_are_those_that_serve_was_given(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "tree")
+    assert find_node_networks(tree) == ()
+    for folder, line in (("foreground", "interface=lo"), ("installed", "interface=gone0")):
+        (tree.serve / folder).mkdir()
+        (tree.serve / folder / "dnsmasq.conf").write_text(f"# ours\n{line}\nbind-interfaces\n")
+    # Nobody serves nodes on the loopback interface, so no network of this host is found by it.
+    assert find_node_networks(tree) == ()
+    name, network = first_interface()
+    (tree.serve / "installed/dnsmasq.conf").write_text(f"interface={name}\n")
+    assert [str(one) for one in find_node_networks(tree)] == [network]
+
+
+def first_interface() -> tuple[str, str]:
+    """An interface of this host and its network, as ip(8) says; the test is skipped without one."""
+    import json
+    from ipaddress import IPv4Interface
+
+    for link in json.loads(run(["ip", "-json", "-4", "address", "show", "up"]).stdout):
+        for info in link.get("addr_info", ()):
+            if link["ifname"] != "lo" and len(link["addr_info"]) == 1:
+                address = IPv4Interface(f"{info['local']}/{info['prefixlen']}")
+                return link["ifname"], str(address.network)
+    pytest.skip("this host has no network interface")
+
+
+def test_addresses_of_others_are_not_of_nodes() -> None:
+    assert not is_of_nodes("192.168.78.1", NODES)
+    assert not is_of_nodes("fd00::1", NODES)
+    assert not is_of_nodes("testclient", NODES)
+    assert not is_of_nodes("192.168.77.1", ())
+
+
+def test_a_port_that_is_taken() -> None:
+    with open_socket("127.0.0.1", 0) as first:
+        port = first.getsockname()[1]
+        assert first.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
+        with pytest.raises(HostError, match="cannot listen"):
+            open_socket("127.0.0.1", port)
