@@ -89,7 +89,7 @@ class Explanation:
 
 def explain_node(tree: Tree, node: Node) -> Explanation:
     """Observe a node now and explain it."""
-    (view,) = overview(tree, [node], health=True)
+    (view,) = overview(tree, [node], ask=True)
     return explain_view(tree, node, view)
 
 

@@ -98,10 +98,10 @@ def configure(
 
     given: Context = context.obj
     opened, chosen = open_nodes(tree, [nodes])
-    bad = [view for view in overview(opened, chosen, health=True) if not view.good]
+    bad = [view for view in overview(opened, chosen, ask=True) if not view.good]
     for view in bad:
         health = [view.health.verdict.value] if view.health else []
-        words = (view.state.node, view.state.condition.value, *health, view.row()[-1])
+        words = (view.state.node, view.state.condition.value, *health, view.words)
         given.ui.note(": ".join(words))
     if bad and not force:
         raise WorkError(

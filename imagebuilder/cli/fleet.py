@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from imagebuilder.nodes.types import Node
     from imagebuilder.tree import Tree
 
-HEADERS = ("node", "state", "health", "runs", "boots next", "")
+HEADERS = ("node", "state", "health", "said", "runs", "boots next", "")
 NODES = "Nodes: node1, node[0-31], @all, @GROUP, @LABEL, @profile:NAME, @all!node2."
 NodeSetArgument = Annotated[list[str], typer.Argument(metavar="NODES", help=NODES)]
 OptionalNodes = Annotated[
@@ -41,13 +41,13 @@ Seconds = Annotated[
 def status(
     context: typer.Context,
     nodes: OptionalNodes = None,
-    health: Annotated[
-        bool | None,
-        typer.Option(
-            "--health/--no-health",
-            help="Ask the nodes over ssh how healthy they are. [default: up to 64 nodes]",
-        ),
-    ] = None,
+    ask: Annotated[
+        bool,
+        typer.Option("--ask", help="Ask nodes for their health over ssh; not their last report."),
+    ] = False,
+    no_health: Annotated[
+        bool, typer.Option("--no-health", help="Show the states of nodes alone.")
+    ] = False,
     watch: Annotated[
         float | None, typer.Option(min=1, help="Show it again after each so many seconds.")
     ] = None,
@@ -56,25 +56,26 @@ def status(
 ) -> None:
     """Show the state and the health of nodes, as observed now.
 
-    Exits with 1 unless all are ready, and healthy where they were asked.
+    The health is what each node reported last in this boot, every 10 minutes. Exits with 1 unless
+    all are ready and healthy.
 
     Example: imagebuilder status @profile:rx7600xt
     """
-    from imagebuilder.fleet.overview import FEW, overview
+    from datetime import UTC, datetime
 
-    given: Context = context.obj
+    from imagebuilder.fleet.overview import overview
+
+    del context
     opened, chosen = open_nodes(tree, nodes or ["@all"])
-    ask = len(chosen) <= FEW if health is None else health
-    if health is None and not ask:
-        given.ui.note(f"{len(chosen)} nodes are not asked about their health; --health asks them")
     while True:
-        views = overview(opened, chosen, health=ask)
+        views = overview(opened, chosen, health=not no_health, ask=ask)
         if watch and sys.stdout.isatty():
             sys.stdout.write("\x1b[H\x1b[2J")  # the cursor to the corner of an empty screen
         if json:
             print_json([view.as_json() for view in views])
         else:
-            print_table([view.row() for view in views], HEADERS, empty="no nodes")
+            now = datetime.now(UTC)
+            print_table([view.row(now) for view in views], HEADERS, empty="no nodes")
         if not watch:
             break
         time.sleep(watch)

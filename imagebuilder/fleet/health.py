@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nodes say of their own health: the last verdict, read over ssh with known host keys.
+"""What nodes say of their own health: their last report to the boot server, or asked over ssh.
 
-A node's program writes it (overlays/compute-node/files/usr/lib/imagebuilder/health).  Silence,
-damage and age are no verdict: the node is UNKNOWN, with words that say why.
+A node's program writes the verdict and reports it, signed with the secret of its boot
+(overlays/compute-node/files/usr/lib/imagebuilder/health, nodes/evidence/health_report.py).
+Reports cost nothing to look at, which is enough to watch nodes.  Before something is done to a node
+it is asked: its host key is known, and the answer is of now.  Silence, damage and age are no
+verdict: the node is UNKNOWN, with words that say why.
 """
 
 from __future__ import annotations
@@ -19,8 +22,9 @@ from imagebuilder.decode import JsonFile, parse_json
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.fleet.ssh import Said, run_on
+from imagebuilder.fleet.state import format_age
 from imagebuilder.fleet.status import addresses_of, last_seen
-from imagebuilder.nodes.evidence.seen import AnyText
+from imagebuilder.nodes.evidence.seen import AnyText, Seen
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import Tree
 from imagebuilder.untrusted import fit
@@ -32,6 +36,8 @@ FILE = "/run/imagebuilder/health/verdict.json"
 ASK = ("cat", "/proc/sys/kernel/random/boot_id", "/proc/uptime", FILE)
 # The node's timer elapses every 10 minutes; a check of everything may take some itself.
 STALE = timedelta(minutes=45)
+# Two of these rounds, and what the checks take: a report may be lost, a second one is silence.
+REPORT_STALE = timedelta(minutes=25)
 MORE_WORDS = 1000
 
 
@@ -55,7 +61,7 @@ class Health:
 
     `at` is when it was made, by this host's clock; None if there is none.  `release` is the
     PROFILE@VERSION that runs and `boot_id` the kernel's id of that boot (random(4)); both are empty
-    if the node did not say.
+    if the node did not say.  `source` is `ssh` or `report`.
     """
 
     node: str
@@ -64,11 +70,13 @@ class Health:
     at: datetime | None
     release: str
     boot_id: str
+    source: str = "ssh"
 
     def as_json(self) -> dict[str, Json]:
         """For programs: a stable contract."""
         return {
             "verdict": self.verdict.value,
+            "source": self.source,
             "words": self.words,
             "at": self.at.isoformat() if self.at else None,
             "release": self.release,
@@ -136,5 +144,19 @@ def parse_health(said: Said, now: datetime) -> Health:
     return Health(said.node, box.verdict, box.words, at, box.release, box.boot_id)
 
 
-def unknown(node: str, words: str, boot_id: str = "") -> Health:
-    return Health(node, Verdict.UNKNOWN, words, None, "", boot_id)
+def reported_health(node: str, seen: Seen | None, now: datetime) -> Health:
+    """The verdict in what a node reported last; of another boot there is none."""
+    told = seen.health if seen else None
+    if seen is None or told is None:
+        words = "sent no report of its health in this boot; --ask asks it over ssh"
+        return unknown(node, words, source="report")
+    found = {verdict.value: verdict for verdict in Verdict}.get(told.verdict, Verdict.UNKNOWN)
+    words, at = told.words, datetime.fromisoformat(told.at)
+    if now - at > REPORT_STALE:
+        words = f"its last report is too old: {found.value}, {format_age(now - at)} ago"
+        found = Verdict.UNKNOWN
+    return Health(node, found, words, at, str(seen.release), told.boot_id, "report")
+
+
+def unknown(node: str, words: str, boot_id: str = "", source: str = "ssh") -> Health:
+    return Health(node, Verdict.UNKNOWN, words, None, "", boot_id, source)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, InputError
-from imagebuilder.fleet.overview import NodeView
+from imagebuilder.fleet.overview import NodeView, view_of
 from imagebuilder.fleet.probe import probe_nodes
 from imagebuilder.fleet.rollout.journal import find_rollouts
 from imagebuilder.fleet.rollout.types import Rollout
@@ -182,9 +182,9 @@ class Looker:
     def find_rows(self, nodes: Sequence[Node]) -> tuple[FleetRow, ...]:
         seen = {node.name: last_seen(self.tree, node) for node in nodes}
         places = addresses_of(nodes, seen)
-        states = find_states(self.tree, nodes, seen, self.answers)
+        states, now = find_states(self.tree, nodes, seen, self.answers), datetime.now(UTC)
         return tuple(
-            FleetRow(node, NodeView(state, None), places.get(node.name, ""))
+            FleetRow(node, view_of(state, seen[node.name], now), places.get(node.name, ""))
             for node, state in zip(nodes, states, strict=True)
         )
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -29,9 +29,10 @@ class ApiObservation(ApiModel):
 
 
 class ApiHealth(ApiModel):
-    """What a node says of its own accelerators and services."""
+    """What a node says of its own accelerators and services; `source` is how it was heard of."""
 
     verdict: Verdict
+    source: Literal["ssh", "report"]
     words: str
     at: datetime | None
     release: str

@@ -153,6 +153,11 @@ GOALS = (
         "root, initrd, kernel and manifest of a second state directory, made with another time "
         "zone, umask, locale, TMPDIR, host name and on one core",
     ),
+    Goal(
+        OWN, "status", "`status` with the health of all, which they reported", "s", 10.0,
+        "the whole process; simulated nodes, each of which answers on its port 22",
+    ),
+    Goal(OWN, "status-memory", "peak memory of it", "MB", 200, "of the process"),
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from imagebuilder.program import Program
 from imagebuilder.tree import ReleaseName
 from tests.integration.started import PATIENCE, find_descendants, wait_until
 from tests.integration.wire_room import CLIENT, MAC, ROUTER, SERVER, Room, wire_room
+from tests.unit.test_health_report import HEALTH, make_health_root
 
 pytestmark = pytest.mark.root
 
@@ -252,6 +254,24 @@ def test_a_report_counts_for_a_node_only_with_the_ticket_it_was_given(
     report(room, "generic/3", ticket=ticket)
     report(room, "generic/3", ticket=newer)
     wait_until(lambda: runs(room, "3"), "not recorded")
+
+
+def test_a_node_tells_its_health_with_the_secret_of_its_boot(full: tuple[Room, Program]) -> None:
+    room, _ = full
+    ticket = find_ticket(boot_script(room))
+    report(room, "demo/1", ticket=ticket)
+    top = room.work / "node"
+    make_health_root(top, f"http://{SERVER}/report/{ticket}", mac=MAC)
+    room.at_client("env", f"HEALTH_ROOT={top}", sys.executable, "-I", os.fspath(HEALTH))
+
+    def told() -> object:
+        return json.loads(room.tree.seen(MAC).read_bytes()).get("health", {}).get("verdict")
+
+    wait_until(lambda: told() == "ok", "the health of n1 is not recorded")
+    assert "/report/health?" in room.tree.reports_log.read_text()
+    assert "/report/health" not in (room.work / "serve.log").read_text()
+    boot_script(room)
+    wait_until(lambda: told() is None, "the next boot has the health of the one before")
 
 
 def test_a_flood_of_reports_leaves_few_records_and_delays_no_node(

@@ -42,7 +42,7 @@ def test_a_record_from_before_there_were_schemas_is_read() -> None:
     path = WRITTEN / "seen.json"
     seen = read_seen(path)
     assert seen is not None
-    assert SEEN.encode(seen) == {
+    assert SEEN.encode(seen, nulls=False) == {
         "schema": 1,
         "given": "",
         "pci": "",

@@ -2,6 +2,7 @@
 """serve/reports.log: what the web server notes of reports and of tickets, read in bounded pieces.
 
     {"time":"...","address":"...","uri":"/report/TICKET/GIVEN/PROFILE/VERSION?stage=...","agent":"..."}
+    {"time":"...","address":"...","uri":"/report/health?...","agent":"..."}  (health_report.py)
     {"time":"...","address":"...","uri":"/nodes/MAC/boot.ipxe","ticket":"..."}
 
 Time and address are the web server's own words; the rest of a report is anybody's.
@@ -44,6 +45,7 @@ REPORT = re.compile(
     rf"(?P<profile>{PROFILE})/(?P<version>{VERSION})"
 )
 SCRIPT = re.compile(rb"/nodes/((?:[0-9a-f]{2}-){5}[0-9a-f]{2})/boot\.ipxe")
+WITH_HEALTH = b"/report/health?"
 WITH_TICKET = re.compile(rb"/report/(" + SECRET.encode() + rb")/")
 
 

@@ -53,6 +53,21 @@ Moment = Annotated[str, matching(r"[0-9T:.Z+-]+")]
 
 
 @dataclass(frozen=True)
+class HealthReport:
+    """What a node said last of its own health in this boot (health_report.py).
+
+    `at` is when the web server took it, by its own clock.  `uptime` are seconds since the boot, by
+    which reports are told from their copies.
+    """
+
+    verdict: Annotated[str, matching(r"[a-z ]+")]
+    words: AnyText
+    boot_id: Annotated[str, matching(r"[0-9a-f-]*")]
+    uptime: float
+    at: Moment
+
+
+@dataclass(frozen=True)
 class Seen:
     """What a NIC's owner booted last; times are ISO 8601 in UTC.
 
@@ -73,6 +88,12 @@ class Seen:
     last: Moment
     given: Annotated[str, matching(r"[0-9a-f]*")] = ""
     pci: Annotated[str, matching(rf"(?:{PCI.pattern})?")] = ""
+    health: HealthReport | None = None
+
+    @property
+    def last_sign(self) -> str:
+        """When it was known to be there: a report of its boot or of its health."""
+        return max(self.last, self.health.at) if self.health else self.last
 
     @property
     def release(self) -> ReleaseName:
@@ -133,7 +154,8 @@ def find_damaged(tree: Tree, macs: Iterable[str]) -> list[Path]:
 
 
 def write_seen(tree: Tree, seen: Seen) -> None:
-    write_file(tree.seen(seen.mac), json.dumps(SEEN.encode(seen)).encode() + b"\n")
+    record = json.dumps(SEEN.encode(seen, nulls=False))
+    write_file(tree.seen(seen.mac), record.encode() + b"\n")
 
 
 def merge(before: Seen | None, seen: Seen) -> Seen:

@@ -78,6 +78,12 @@ class Tickets:
             self.changed = True
         return True
 
+    def of(self, mac: str) -> Ticket | None:
+        """The ticket of the owner of a NIC, whichever of its NICs got it."""
+        node = self.nodes.get(mac)
+        macs = node.macs if node else (mac,)
+        return next((ticket for ticket in self.known.values() if ticket.mac in macs), None)
+
     def belongs(self, address: str, node: Node) -> bool:
         """Whether an address is a node's: its own, or what one of its NICs has now."""
         return (

@@ -4,8 +4,8 @@
 The last release of each NIC of nodes.yaml is in seen/MAC.json.  Only a report with the ticket of
 that boot changes it (tickets.py); every other report is a stranger's (strangers.py).  A release is
 in use until its node proves that it booted another one, or nothing was seen of the node for thirty
-days: no report, and no connection from its address to port 2049.  While a record is damaged, every
-release is in use.
+days: no report of a boot or of its health, and no connection from its address to port 2049.  While
+a record is damaged, every release is in use.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from imagebuilder.errors import HostError, InputError
 from imagebuilder.locks import file_lock
 from imagebuilder.nodes.config import read_served
 from imagebuilder.nodes.evidence.boots import NodeBoots, read_boots, write_boots
+from imagebuilder.nodes.evidence.health_report import parse_health_report
 from imagebuilder.nodes.evidence.records import Doubt, read_evidence
 from imagebuilder.nodes.evidence.report_log import (
     LINE,
     PIECE,
     SCRIPT,
+    WITH_HEALTH,
     WITH_TICKET,
     old_log,
     parse_seen_report,
@@ -77,6 +79,11 @@ class ReportBatch:
                 time = parse_time(match["time"])
                 if self.tickets.hand_out(handed.decode(), mac, address.decode(), time):
                     self.note_fetch(mac, time)
+                    self.forget_health(mac)
+            return
+        if uri.startswith(WITH_HEALTH):
+            if self.many[address] < FEW_REPORTS and not self.take_health(uri, match["time"]):
+                self.many[address] += 1
             return
         # Cheap, for there may be any number of them: a stranger's reports beyond the first few.
         ticket = WITH_TICKET.match(uri)
@@ -101,6 +108,25 @@ class ReportBatch:
             if record := self.boots.get(node.name):
                 self.boots[node.name] = record.told(str(seen.release))
         self.own[seen.mac] = merge(self.own.get(seen.mac) or self.before(seen.mac), seen)
+
+    def take_health(self, uri: bytes, time: bytes) -> bool:
+        """What a node says of its own health; whether it proved that it does."""
+        signed = parse_health_report(uri, parse_time(time))
+        if signed is None or not signed.proved_by(self.tickets):
+            return False
+        seen = self.own.get(signed.mac) or self.before(signed.mac)
+        if seen and seen.release == signed.release:
+            last = seen.health
+            if last is None or signed.report.uptime > last.uptime:
+                self.own[signed.mac] = replace(seen, health=signed.report)
+        return True
+
+    def forget_health(self, mac: str) -> None:
+        """A node began another boot: what it said in the one before says nothing of this one."""
+        for each in self.tickets.nodes[mac].macs:
+            seen = self.own.get(each) or self.before(each)
+            if seen and seen.health:
+                self.own[each] = replace(seen, health=None)
 
     def note_fetch(self, mac: str, time: str) -> None:
         """A node fetched its script: it tries the release that this leads to."""
@@ -255,7 +281,7 @@ def in_use(records: Iterable[Seen], limit: datetime) -> dict[ReleaseName, list[S
     """The records by release, without those that are older than `limit`."""
     used: dict[ReleaseName, list[Seen]] = {}
     for seen in records:
-        if is_since(seen.last, limit):
+        if is_since(seen.last_sign, limit):
             used.setdefault(seen.release, []).append(seen)
     return used
 

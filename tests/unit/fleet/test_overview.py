@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -26,11 +26,12 @@ def test_a_node_is_good_if_it_is_ready_and_healthy(verdict: Verdict) -> None:
 
 
 def test_a_row_shows_the_words_that_matter() -> None:
-    assert NodeView(READY, OK).row() == (
-        "n1", "ready", "ok", "gpu@1", "the same", "answers to ssh",
+    now = AT + timedelta(minutes=4)
+    assert NodeView(READY, OK).row(now) == (
+        "n1", "ready", "ok", "4 min ago", "gpu@1", "the same", "answers to ssh",
     )  # fmt: skip
     ill = replace(OK, verdict=Verdict.WRONG, words="ROCm0: MUL_MAT differs")
-    assert NodeView(READY, ill).row()[2::3] == ("wrong results", "ROCm0: MUL_MAT differs")
-    assert NodeView(READY, None).row()[2] == "-"
-    assert NodeView(replace(READY, release="", next=""), None).row()[4] == "nothing"
+    assert NodeView(READY, ill).row(now)[2::4] == ("wrong results", "ROCm0: MUL_MAT differs")
+    assert NodeView(READY, None).row(now)[2:4] == ("-", "-")
+    assert NodeView(replace(READY, release="", next=""), None).row(now)[5] == "nothing"
     assert NodeView(READY, None).as_json()["health"] is None

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a node says of its own health to the boot server, as a line of the log of reports.
+
+    /report/health?node=MAC&release=PROFILE@VERSION&boot=ID&uptime=SECONDS&verdict=...&words=...&sign=
+
+`sign` is the HMAC-SHA256 of everything between `?` and `&sign=` with the ticket of the boot as its
+key (tickets.py), so it is the node's own word, and of this boot.  The uptime only grows in a boot:
+a copy of an older report is refused.  The clock of the node is not asked.  Its program is
+overlays/compute-node/files/usr/lib/imagebuilder/health.
+"""
+
+from __future__ import annotations
+
+import hmac
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from imagebuilder.nodes.evidence.seen import MAC, PROFILE, VERSION, HealthReport
+from imagebuilder.nodes.evidence.tickets import Tickets
+from imagebuilder.tree import ReleaseName
+from imagebuilder.untrusted import fit
+
+MOST_WORDS = 600  # bytes of the words as they are sent
+QUOTED = r"(?:[A-Za-z0-9_.~-]|%[0-9A-F]{2})"
+LINE = re.compile(
+    (
+        rf"/report/health\?(?P<told>node=(?P<mac>{MAC.pattern})"
+        rf"&release=(?P<profile>{PROFILE})@(?P<version>{VERSION})"
+        r"&boot=(?P<boot>[0-9a-f-]{36})&uptime=(?P<uptime>[0-9]{1,9}\.[0-9]{2})"
+        rf"&verdict=(?P<verdict>[a-z]{{1,20}}(?:%20[a-z]{{1,20}}){{0,3}})"
+        rf"&words=(?P<words>{QUOTED}{{0,{MOST_WORDS}}}))&sign=(?P<sign>[0-9a-f]{{64}})"
+    ).encode()
+)
+
+
+@dataclass(frozen=True)
+class SignedHealth:
+    """A report as it came; anybody may have sent it until proved_by()."""
+
+    told: bytes
+    sign: str
+    mac: str
+    release: ReleaseName
+    report: HealthReport
+
+    def proved_by(self, tickets: Tickets) -> bool:
+        """Whether the owner of that MAC sent it, in its last boot."""
+        ticket = tickets.of(self.mac)
+        if ticket is None:
+            return False
+        return hmac.compare_digest(sign(ticket.secret, self.told), self.sign)
+
+
+def sign(secret: str, told: bytes) -> str:
+    return hmac.new(secret.encode(), told, "sha256").hexdigest()
+
+
+def parse_health_report(uri: bytes, time: str) -> SignedHealth | None:
+    """The report in a URI; None when it is none.  `time` is the web server's."""
+    match = LINE.fullmatch(uri)
+    if match is None or not time:
+        return None
+    found = {name: value.decode() for name, value in match.groupdict().items()}
+    report = HealthReport(
+        verdict=unquote(found["verdict"]),
+        words=fit(unquote(found["words"], errors="replace")),
+        boot_id=found["boot"],
+        uptime=float(found["uptime"]),
+        at=time,
+    )
+    release = ReleaseName(found["profile"], found["version"])
+    return SignedHealth(match["told"], found["sign"], found["mac"], release, report)
