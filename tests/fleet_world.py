@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import threading
 import time
@@ -15,10 +16,29 @@ from pathlib import Path
 
 import uvicorn
 
+from imagebuilder.fleet.rollout.journal import save_rollout
+from imagebuilder.fleet.rollout.types import (
+    Rollout,
+    RolloutNode,
+    RolloutStage,
+    RolloutStatus,
+)
 from imagebuilder.fleet.state import Observation
-from imagebuilder.image.types import encode_image
+from imagebuilder.image.proof import Answer, Finding, Level, Proof, Question
+from imagebuilder.image.types import (
+    BootFile,
+    Image,
+    ImageKernel,
+    ImagePackage,
+    ImageRoot,
+    ImageSource,
+    encode_image,
+)
+from imagebuilder.nightly.save import save_night
+from imagebuilder.nodes.evidence.asked import Asked, write_asked
 from imagebuilder.nodes.evidence.seen import SEEN, Seen
-from imagebuilder.tree import ReleaseName, Tree, make_tree
+from imagebuilder.recipe.cards import shipped_cards
+from imagebuilder.tree import ReleaseName, Tree, close_tree, make_tree
 from imagebuilder.web.app import make_app
 from imagebuilder.web.listen import STALLED_MS, open_socket
 from imagebuilder.web.look import Looker
@@ -27,7 +47,9 @@ from imagebuilder.web.site import WebSite
 from imagebuilder.web.stream import Broker
 from imagebuilder.web.watch import Watcher
 from tests.images import IMAGE
+from tests.unit.nightly.samples import make_nights
 from tests.unit.nodes_world import move_channel
+from tests.unit.planted_reports import NO_ROOT, PASSED, make_report, plant
 
 OLD, NEW = "20261121023007-8f1c", "20261123021544-a07e"
 PROFILES = ("rx7600xt", "generic")
@@ -67,6 +89,37 @@ class FleetWorld:
         staged.write_text(json.dumps(SEEN.encode(seen)))
         staged.rename(place)
 
+    def plant_history(self) -> None:
+        """A roll-out that stopped, nights, boot tests, and machines that nobody adopted."""
+        stages = (RolloutStage.DONE, RolloutStage.RETURNED, RolloutStage.WAITING)
+        nodes = tuple(
+            RolloutNode(name_of(index), min(index, 2), stages[(index > 5) + (index > 6)],
+                        why="its health is missing device: pci: no 1002:7480" * (index == 6))
+            for index in range(40)
+        )  # fmt: skip
+        begun = (datetime.now(UTC) - timedelta(minutes=42)).isoformat(timespec="seconds")
+        save_rollout(self.tree, Rollout(
+            "rx7600xt", OLD, NEW, "ada", begun, nodes, status=RolloutStatus.STOPPED,
+            why="node006 failed",
+        ))  # fmt: skip
+        for night in make_nights(9, ("rx7600xt", "generic", "minimal")):
+            save_night(night, self.nights)
+        for number, (profile, version) in enumerate(itertools.product(PROFILES, (OLD, NEW)), 1):
+            release = ReleaseName(profile, version)
+            sums = (f"{number:064x}  {name}\n" for name in ("vmlinuz", "initrd.img", "boot.ipxe"))
+            self.tree.release(release).joinpath("SHA256SUMS").write_text("".join(sums))
+            commit = self.tree.repo / "refs/heads/root" / profile / version
+            commit.parent.mkdir(parents=True, exist_ok=True)
+            commit.write_text(f"{number:064x}\n")
+            verdict = NO_ROOT if (profile, version) == ("generic", OLD) else PASSED
+            plant(self.tree, make_report(self.tree, str(release), number, verdict=verdict))
+        close_tree(self.tree)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        write_asked(self.tree, [
+            Asked("52:54:00:aa:00:01", "PXEClient", 7, "10.77.9.20", now, now),
+            Asked("52:54:00:aa:00:02", "", None, "", now, now),
+        ])  # fmt: skip
+
     def plant_boots(self, index: int) -> None:
         """What the boot server logged of a node: a boot that went well, one that failed."""
         lines = []
@@ -104,6 +157,45 @@ class FleetWorld:
         )
 
 
+def make_image(profile: str, version: str) -> Image:
+    """An image whose newer version has two packages more recent, one from a security pocket."""
+    newer = version == NEW
+    sources = (
+        ImageSource("debian:trixie", "trixie", ("main",), 1, "s", "", ""),
+        ImageSource(
+            "debian-security:trixie-security", "trixie-security", ("main",), 1, "s", "", ""
+        ),
+    )
+    versions = (
+        ("bash", "5.2.37-2", "debian:trixie"),
+        ("mesa-vulkan-drivers", "25.0.7-3" if newer else "25.0.7-2", "debian:trixie"),
+        ("openssl", "3.5.4-1~deb13u2" if newer else "3.5.4-1~deb13u1",
+         "debian-security:trixie-security"),
+    )  # fmt: skip
+    packages = tuple(
+        ImagePackage(name, text, "amd64", "p", source, "base", 1_400_000)
+        for name, text, source in versions
+    )
+    finding = Finding(Question.KERNEL, Level.FACT, "every module is built for 6.12.57+deb13-amd64")
+    warning = Finding(Question.SECRETS, Level.WARNING, "a password hash is in /etc/shadow")
+    proof = Proof(
+        f"{profile}@{version}",
+        (Answer(Question.KERNEL, (finding,)), Answer(Question.SECRETS, (warning,) * newer)),
+    )
+    return replace(
+        IMAGE,
+        profile=profile,
+        version=version,
+        description="Nodes that compute",
+        base="debian-trixie",
+        kernel=ImageKernel("6.12.57+deb13-amd64", BootFile("k", 1), BootFile(version, 1)),
+        root=ImageRoot(version, version, 2_400_000_000 + 5_000_000 * newer),
+        sources=sources,
+        packages=packages,
+        proof=proof,
+    )
+
+
 def make_world(top: Path, racks: int = 20, each: int = 40) -> FleetWorld:
     """Nodes that mostly are well; a few boot, failed, are silent or were never seen."""
     tree = make_tree(top / "tree")
@@ -111,8 +203,7 @@ def make_world(top: Path, racks: int = 20, each: int = 40) -> FleetWorld:
         for version in (OLD, NEW):
             folder = tree.release(ReleaseName(profile, version))
             folder.mkdir(parents=True)
-            image = replace(IMAGE, profile=profile, version=version)
-            (folder / "manifest.json").write_text(encode_image(image))
+            (folder / "manifest.json").write_text(encode_image(make_image(profile, version)))
         move_channel(tree, profile, "stable", NEW if profile == "generic" else OLD)
         move_channel(tree, profile, "candidate", NEW)
     lines = ["groups:"]
@@ -143,7 +234,7 @@ def make_world(top: Path, racks: int = 20, each: int = 40) -> FleetWorld:
 
 def make_site(world: FleetWorld, broker: Broker | None = None) -> WebSite:
     """What the server has, without a server; nodes answered when the world was made."""
-    looker = Looker(world.tree, world.nights)
+    looker = Looker(world.tree, world.nights, shipped_cards())
     looker.answers, looker.looked = world.answers, datetime.now(UTC)
     watcher = Watcher(looker, broker or Broker(), ask_every=0)
     return WebSite(world.tree, world.nights, watcher)

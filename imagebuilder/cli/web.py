@@ -16,41 +16,46 @@ from imagebuilder.tree import DEFAULT_TREE
 LISTEN = "127.0.0.1:8470"
 
 
+Listen = Annotated[
+    str,
+    typer.Option(
+        envvar="IMAGEBUILDER_LISTEN",
+        metavar="ADDRESS:PORT",
+        help="Where to listen. Addresses on the nodes' network are refused.",
+    ),
+]
+Hosts = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME", help="Also answer to this name, such as that of a proxy. Repeatable."
+    ),
+]
+Ask = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        metavar="SECONDS",
+        help="How often to ask whether the nodes' ssh servers answer, without logging in; 0 for "
+        "never.",
+    ),
+]
+Nights = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="IMAGEBUILDER_REPORT",
+        metavar="DIR",
+        help="Folder of nightly reports. [default: nightly/ in the state folder]",
+    ),
+]
+
+
 def web(
     context: typer.Context,
     tree: TreeOption = DEFAULT_TREE,
-    listen: Annotated[
-        str,
-        typer.Option(
-            envvar="IMAGEBUILDER_LISTEN",
-            metavar="ADDRESS:PORT",
-            help="Where to listen. Addresses on the nodes' network are refused.",
-        ),
-    ] = LISTEN,
-    host: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Also answer to this name, such as that of a proxy. Repeatable.",
-        ),
-    ] = None,
-    ask: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            metavar="SECONDS",
-            help="How often to ask whether the nodes' ssh servers answer, without logging in; "
-            "0 for never.",
-        ),
-    ] = 60,
-    nights: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="IMAGEBUILDER_REPORT",
-            metavar="DIR",
-            help="Folder of nightly reports. [default: nightly/ in the state folder]",
-        ),
-    ] = None,
+    listen: Listen = LISTEN,
+    host: Hosts = None,
+    ask: Ask = 60,
+    nights: Nights = None,
 ) -> None:
     """Show nodes, releases and roll-outs on web pages, as JSON, events and metrics, until Ctrl-C.
 
@@ -61,6 +66,7 @@ def web(
     from imagebuilder.errors import HostError
     from imagebuilder.nightly.site import find_report_folder, load_nightly
     from imagebuilder.publish.find import find_tree
+    from imagebuilder.recipe.cards import load_cards
 
     try:
         from imagebuilder.web.run import WebOptions, serve_web
@@ -74,5 +80,5 @@ def web(
     given: Context = context.obj
     settings = given.settings
     folder = nights or find_report_folder(load_nightly(settings, os.environ), settings, os.environ)
-    options = WebOptions(listen, tuple(host or ()), ask, folder)
+    options = WebOptions(listen, tuple(host or ()), ask, folder, load_cards(settings))
     serve_web(find_tree(tree), options, given.ui)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from imagebuilder.digest import Json
 from imagebuilder.image.types import Image
+from imagebuilder.lock.changes import is_security
 from imagebuilder.reasons import differences
 from imagebuilder.ui import format_size, table
 
@@ -69,6 +70,15 @@ def diff_images(old: Image, new: Image) -> ImageDiff:
         grown={name: sizes_after.get(name, 0) - sizes.get(name, 0) for name, _, _ in packages},
         kind=(old.boot.root, new.boot.root),
     )
+
+
+def from_security(image: Image) -> frozenset[str]:
+    """The packages, as `package:architecture`, of sources that only have security updates."""
+    suites: dict[str, list[str]] = {}
+    for source in image.sources:
+        suites.setdefault(source.id, []).append(source.suite)
+    pockets = {name for name, found in suites.items() if all(map(is_security, found))}
+    return frozenset(package.key for package in image.packages if package.source in pockets)
 
 
 def versions(image: Image) -> dict[str, str]:

@@ -109,12 +109,17 @@ class Row:
 def environment() -> Environment:
     """Where the templates come from; those of a boot test's report lend their style."""
     made = templates(Path(__file__).parent, *map(Path, imagebuilder.report.__path__), html=True)
+    add_words(made)
+    return made
+
+
+def add_words(made: Environment) -> None:
+    """Give templates what parts.html.j2 needs."""
     made.filters |= {
         "night": night_of,
         "security": count_security,
     }
     made.globals |= {"looks": LOOKS, "meanings": MEANINGS, "nights_folder": NIGHTS, "page": page_of}
-    return made
 
 
 def page_of(id: str) -> str:  # noqa: A002

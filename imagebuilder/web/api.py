@@ -18,14 +18,18 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.fleet.select import select_nodes
 from imagebuilder.fleet.state import Condition
+from imagebuilder.nightly.types import NIGHTLY_RUN
 from imagebuilder.nodes.evidence.timeline import find_boots
+from imagebuilder.publish.listing import ListedRelease
 from imagebuilder.web.explained import explain_row
 from imagebuilder.web.look import FleetRow, WebSnapshot
 from imagebuilder.web.schema import (
     ApiError,
+    ApiMachines,
+    ApiNights,
     ApiNodeDetail,
     ApiNodes,
-    ApiRelease,
+    ApiReleaseDetail,
     ApiReleases,
     ApiRollout,
     ApiRollouts,
@@ -39,8 +43,9 @@ STREAM = f"{PREFIX}/events"
 EVENTS = (
     "A stream of server-sent events. `node`: a node as in /nodes changed or is new; "
     "`node-removed`: it is no longer in nodes.yaml; `rollout`: a roll-out as in /rollouts; "
-    "`releases`, `nights`: read them again; `faults`: files that cannot be read; `resync`: events "
-    "were lost, read everything again. Send Last-Event-ID to get the events you missed."
+    "`releases`, `nights`, `machines`: read them again; `faults`: files that cannot be read; "
+    "`resync`: events were lost, read everything again. Send Last-Event-ID to get the events you "
+    "missed."
 )
 
 
@@ -116,16 +121,37 @@ def show_node(site: WebSite, request: Request) -> Json:
 def list_releases(site: WebSite, request: Request) -> Json:
     del request
     snapshot = site.snapshot
-    shown: list[Json] = [release.as_json() for release in snapshot.releases]
+    shown: list[Json] = [snapshot.describe(release) for release in snapshot.releases]
     return {"at": snapshot.at.isoformat(), "releases": shown}
 
 
-def show_release(site: WebSite, request: Request) -> Json:
+def find_listed(site: WebSite, request: Request) -> ListedRelease:
+    """The release in the path.  Raises AbsentError."""
     wanted = (request.path_params["profile"], request.path_params["version"])
     for listed in site.snapshot.releases:
         if (listed.release.profile, listed.release.version) == wanted:
-            return listed.as_json()
+            return listed
     raise AbsentError(f"no release {'@'.join(wanted)!r} in the tree")
+
+
+def show_release(site: WebSite, request: Request) -> Json:
+    snapshot, listed = site.snapshot, find_listed(site, request)
+    return {**snapshot.describe(listed), **snapshot.details[listed.release].as_json()}
+
+
+def list_nights(site: WebSite, request: Request) -> Json:
+    del request
+    snapshot = site.snapshot
+    shown = [NIGHTLY_RUN.encode(night) for night in reversed(snapshot.nights.nights)]
+    faults: list[Json] = [str(fault) for fault in snapshot.nights.faults]
+    return {"at": snapshot.at.isoformat(), "nights": shown, "faults": faults}
+
+
+def list_machines(site: WebSite, request: Request) -> Json:
+    del request
+    snapshot = site.snapshot
+    shown: list[Json] = [machine.as_json() for machine in snapshot.machines]
+    return {"at": snapshot.at.isoformat(), "machines": shown}
 
 
 def list_rollouts(site: WebSite, request: Request) -> Json:
@@ -152,9 +178,16 @@ ENDPOINTS = (
     Endpoint("/nodes", "Every node and how it is", ApiNodes, list_nodes, NODE_QUERIES),
     Endpoint("/nodes/{name}", "A node, and why it is as it is", ApiNodeDetail, show_node),
     Endpoint("/releases", "Every release and who runs it", ApiReleases, list_releases),
-    Endpoint("/releases/{profile}/{version}", "A release", ApiRelease, show_release),
+    Endpoint(
+        "/releases/{profile}/{version}",
+        "A release, its proof, and what changed since the one before",
+        ApiReleaseDetail,
+        show_release,
+    ),
     Endpoint("/rollouts", "The last roll-out of each profile", ApiRollouts, list_rollouts),
     Endpoint("/rollouts/{profile}", "The last roll-out of a profile", ApiRollout, show_rollout),
+    Endpoint("/nights", "The last nightly runs, newest first", ApiNights, list_nights),
+    Endpoint("/machines", "Machines that asked and are no nodes", ApiMachines, list_machines),
 )
 
 

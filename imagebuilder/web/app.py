@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -17,11 +17,33 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from imagebuilder.web.api import make_routes
-from imagebuilder.web.guard import Guard
+from imagebuilder.web.guard import REPORT_POLICY, Guard
+from imagebuilder.web.history_pages import (
+    machines_page,
+    night_file,
+    nights_page,
+    rollouts_page,
+)
 from imagebuilder.web.metrics import make_metrics_route
-from imagebuilder.web.pages import make_page_routes, show_error
+from imagebuilder.web.pages import fleet_page, node_page
+from imagebuilder.web.release_pages import release_page, releases_page, report_page
+from imagebuilder.web.render import MakePage, page_route, show_error
 from imagebuilder.web.site import WebSite
 
+PAGES: Mapping[str, MakePage] = {
+    "/": fleet_page,
+    "/nodes/{name}": node_page,
+    "/releases": releases_page,
+    "/releases/{profile}/{version}": release_page,
+    "/rollouts": rollouts_page,
+    "/nights": nights_page,
+    "/machines": machines_page,
+}
+# Pages of their own, without ours around them.
+REPORTS: Mapping[str, MakePage] = {
+    "/releases/{profile}/{version}/reports/{id}": report_page,
+    "/nights/files/{path:path}": night_file,
+}
 FOREVER = "public, max-age=31536000, immutable"
 
 
@@ -47,7 +69,8 @@ def make_app(site: WebSite, hosts: Collection[str]) -> ASGIApp:
 
     app = Starlette(
         routes=[
-            *make_page_routes(site),
+            *(page_route(site, path, make) for path, make in PAGES.items()),
+            *(page_route(site, path, make, REPORT_POLICY) for path, make in REPORTS.items()),
             *make_routes(site),
             make_metrics_route(site),
             make_asset_route(site),

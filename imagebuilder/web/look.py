@@ -14,7 +14,8 @@ from functools import cached_property
 from pathlib import Path
 
 from imagebuilder.digest import Json
-from imagebuilder.errors import Fault, InputError
+from imagebuilder.discover import Stranger, discover
+from imagebuilder.errors import Fault, InputError, RootError
 from imagebuilder.fleet.overview import NodeView, view_of
 from imagebuilder.fleet.probe import probe_nodes
 from imagebuilder.fleet.rollout.journal import find_rollouts
@@ -26,7 +27,10 @@ from imagebuilder.nodes.evidence.usage import Usage, read_usage
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.publish.listing import ListedRelease, list_releases
-from imagebuilder.tree import Tree
+from imagebuilder.recipe.cards import Cards
+from imagebuilder.rights import check_enterable
+from imagebuilder.tree import ReleaseName, Tree
+from imagebuilder.web.detail import ReleaseDetail, read_detail
 from imagebuilder.web.wire import Network, find_node_networks
 
 NIGHTS_SHOWN = 60
@@ -89,7 +93,8 @@ class FleetRow:
 class WebSnapshot:
     """Everything that is shown; `looked` is when ssh servers were asked (None: never).
 
-    `faults` are files that cannot be read.  `networks` are those that nodes are served on.
+    `standings_known` says whether this user may look at the roots that boot tests were of,
+    `faults` are files that cannot be read, `networks` those that nodes are served on.
     """
 
     number: int
@@ -98,6 +103,9 @@ class WebSnapshot:
     nodes: Nodes
     rows: tuple[FleetRow, ...]
     releases: tuple[ListedRelease, ...]
+    standings_known: bool
+    details: Mapping[ReleaseName, ReleaseDetail]
+    machines: tuple[Stranger, ...]
     rollouts: tuple[Rollout, ...]
     nights: FoundNights
     faults: tuple[Fault, ...]
@@ -111,6 +119,11 @@ class WebSnapshot:
     def counts(self) -> Mapping[Condition, int]:
         return summarise([row.view.state for row in self.rows])
 
+    def describe(self, listed: ListedRelease) -> dict[str, Json]:
+        """A release for programs: a stable contract."""
+        known: dict[str, Json] = listed.as_json()
+        return known if self.standings_known else known | {"standing": None, "tested": None}
+
     @cached_property
     def groups(self) -> tuple[str, ...]:
         """The groups of nodes, in the order of nodes.yaml; "" for those without one."""
@@ -120,13 +133,15 @@ class WebSnapshot:
 class Looker:
     """Takes snapshots of a tree, and keeps what did not change since the last one."""
 
-    def __init__(self, tree: Tree, nights: Path) -> None:
-        self.tree, self.nights = tree, nights
+    def __init__(self, tree: Tree, nights: Path, cards: Cards) -> None:
+        self.tree, self.nights, self.cards = tree, nights, cards
         self.answers: Mapping[str, Observation] | None = None
         self.looked: datetime | None = None
         self._number = 0
         self._nodes: tuple[Stamp, Nodes, tuple[Fault, ...]] = ((), Nodes(), ())
         self._releases: tuple[Stamp, tuple[ListedRelease, ...]] = ((), ())
+        self._details: dict[tuple[Stamp, Stamp], ReleaseDetail] = {}
+        self._machines: tuple[object, tuple[Stranger, ...]] | None = None
         self._networks: tuple[Stamp, tuple[Network, ...]] | None = None
 
     def ask_nodes(self) -> None:
@@ -139,7 +154,7 @@ class Looker:
     def stamp(self) -> Stamp:
         """The state of everything that a snapshot is made of; it differs when that changed."""
         tree = self.tree
-        fixed = (tree.nodes_file, tree.path / "seen", tree.boots, tree.serve / "leases")
+        fixed = (tree.nodes_file, tree.path / "seen", tree.boots)
         folders = [*tree.path.glob("rollouts/*.json"), self.nights / "nights"]
         return stamp_of((*fixed, *folders)) + self.stamp_of_releases()
 
@@ -165,6 +180,7 @@ class Looker:
         """A snapshot of what is on record now."""
         nodes, faults = self.load()
         rollouts, more = self.find_rollouts()
+        releases = self.find_releases(nodes)
         self._number += 1
         return WebSnapshot(
             number=self._number,
@@ -172,7 +188,10 @@ class Looker:
             looked=self.looked,
             nodes=nodes,
             rows=self.find_rows(nodes.nodes),
-            releases=self.find_releases(nodes),
+            releases=releases,
+            standings_known=may_enter(self.tree.repo),
+            details=self.find_details([each.release for each in releases]),
+            machines=self.find_machines(nodes),
             rollouts=rollouts,
             nights=read_nights(self.nights, find_ids(self.nights)[-NIGHTS_SHOWN:]),
             faults=(*faults, *more),
@@ -196,6 +215,32 @@ class Looker:
         usage = read_usage(self.tree, nodes)
         return tuple(replace(each, nodes=usage.users(each.release)) for each in self._releases[1])
 
+    def find_details(self, releases: Sequence[ReleaseName]) -> dict[ReleaseName, ReleaseDetail]:
+        """What manifests say; each is read once, and never kept: it has thousands of packages."""
+        found: dict[ReleaseName, ReleaseDetail] = {}
+        known: dict[tuple[Stamp, Stamp], ReleaseDetail] = {}
+        previous: ReleaseName | None = None
+        for release in releases:
+            before = previous if previous and previous.profile == release.profile else None
+            key = (self.stamp_of_manifest(release), self.stamp_of_manifest(before))
+            if key not in self._details:
+                self._details[key] = read_detail(self.tree, release, before)
+            found[release] = known[key] = self._details[key]
+            previous = release
+        self._details = known
+        return found
+
+    def stamp_of_manifest(self, release: ReleaseName | None) -> Stamp:
+        return stamp_of([self.tree.release(release) / "manifest.json"]) if release else ()
+
+    def find_machines(self, nodes: Nodes) -> tuple[Stranger, ...]:
+        """The machines that asked and are nobody's."""
+        stamp = stamp_of((self.tree.asked, self.tree.strangers, self.tree.nodes_file))
+        state = (stamp, self.stamp_of_releases())
+        if self._machines is None or self._machines[0] != state:
+            self._machines = state, tuple(discover(self.tree, nodes, self.cards))
+        return self._machines[1]
+
     def find_rollouts(self) -> tuple[tuple[Rollout, ...], tuple[Fault, ...]]:
         try:
             return tuple(find_rollouts(self.tree)), ()
@@ -207,6 +252,14 @@ class Looker:
         if self._networks is None or self._networks[0] != stamp:
             self._networks = stamp, find_node_networks(self.tree)
         return self._networks[1]
+
+
+def may_enter(folder: Path) -> bool:
+    try:
+        check_enterable(folder)
+    except RootError:
+        return False
+    return True
 
 
 def stamp_of(paths: Iterable[Path]) -> Stamp:

@@ -75,7 +75,8 @@ class FleetCollector(Collector):
             place = (each.release.profile, each.release.version)
             size.add_metric(place, each.size)
             users.add_metric(place, len(each.nodes))
-            tested.add_metric(place, float(bool(each.standing.tested)))
+            if self.snapshot.standings_known:
+                tested.add_metric(place, float(bool(each.standing.tested)))
             for name in each.channels:
                 channel.add_metric([*place, name], 1.0)
         yield from (size, users, tested, channel)

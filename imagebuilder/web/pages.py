@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages for people.  Each works without JavaScript; live.js only keeps an open page fresh.
-
-What they show was said by machines and programs, so nothing of it is trusted: templates escape
-every value, and the policy in guard.py forbids scripts other than live.js.
-"""
+"""The pages of the fleet and of a node."""
 
 from __future__ import annotations
 
@@ -12,32 +8,21 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
-from starlette.routing import Route
 
 from imagebuilder.boot.watch import BEGUN
-from imagebuilder.errors import InputError
 from imagebuilder.fleet.state import Condition
 from imagebuilder.nodes.evidence.boots import find_fallbacks, read_boots
 from imagebuilder.nodes.evidence.timeline import ReportedBoot, find_boots
 from imagebuilder.nodes.types import Node
-from imagebuilder.web.api import AbsentError, choose_rows, find_row
+from imagebuilder.web.api import choose_rows, find_row
 from imagebuilder.web.explained import explain_row
 from imagebuilder.web.look import FleetRow, WebSnapshot
+from imagebuilder.web.render import show_page
 from imagebuilder.web.site import WebSite
 
 MOST_ONLY = 100  # rows that live.js asks for by name
 # A node that is ready, and not well, comes after these.
 URGENT = (Condition.FAILED, Condition.SILENT, Condition.BOOTING, Condition.UNKNOWN)
-
-
-@dataclass(frozen=True)
-class NavEntry:
-    title: str
-    place: str
-
-
-NAVIGATION = (NavEntry("Fleet", "/"),)
 
 
 @dataclass(frozen=True)
@@ -74,13 +59,6 @@ class ShownBoot:
     begun: datetime
     steps: tuple[ShownStep, ...]
     seconds: float
-
-
-def show_page(site: WebSite, snapshot: WebSnapshot, template: str, **values: object) -> bytes:
-    """A page from its template."""
-    page = site.environment.get_template(template)
-    text = page.render(snapshot=snapshot, navigation=NAVIGATION, **values)
-    return text.encode(errors="replace")
 
 
 def fleet_page(site: WebSite, request: Request) -> bytes:
@@ -194,30 +172,3 @@ def title_of(stage: str) -> str:
     if stage in BEGUN:
         return "left the initrd" if stage == "switch-root" else stage
     return stage
-
-
-def make_page_routes(site: WebSite) -> list[Route]:
-    pages = (("/", fleet_page), ("/nodes/{name}", node_page))
-
-    def route(path: str, make: object) -> Route:
-        assert callable(make)
-
-        def answer(request: Request) -> Response:
-            key = f"{request.url.path}?{request.url.query}"
-            try:
-                content = site.once(key, site.snapshot, lambda: make(site, request))
-            except AbsentError as error:
-                return show_error(site, 404, str(error))
-            except InputError as error:
-                return show_error(site, 400, str(error))
-            return HTMLResponse(content)
-
-        return Route(path, answer, methods=["GET"])
-
-    return [route(path, make) for path, make in pages]
-
-
-def show_error(site: WebSite, status: int, words: str) -> Response:
-    """A page that says what is wrong."""
-    content = show_page(site, site.snapshot, "error.html.j2", here="", status=status, words=words)
-    return HTMLResponse(content, status)

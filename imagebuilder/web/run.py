@@ -12,6 +12,7 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
+from imagebuilder.recipe.cards import Cards
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
 from imagebuilder.web.app import make_app
@@ -30,13 +31,15 @@ class WebOptions:
     """What the person asked for.
 
     `hosts` are more names by which browsers know this server; the ssh servers of nodes are asked
-    every `ask_every` seconds (0: never).  `nights` is the folder of nightly reports.
+    every `ask_every` seconds (0: never).  `nights` is the folder of nightly
+    reports.
     """
 
     listen: str
     hosts: tuple[str, ...]
     ask_every: float
     nights: Path
+    cards: Cards
 
 
 class WebServer(uvicorn.Server):
@@ -57,7 +60,8 @@ def serve_web(tree: Tree, options: WebOptions, ui: Ui) -> None:
     sock = open_socket(address, port)
     with sock:
         broker = Broker()
-        watcher = Watcher(Looker(tree, options.nights), broker, ask_every=options.ask_every)
+        looker = Looker(tree, options.nights, options.cards)
+        watcher = Watcher(looker, broker, ask_every=options.ask_every)
         app = make_app(WebSite(tree, options.nights, watcher), find_hosts(address, options.hosts))
         shown = f"[{address}]" if ":" in address else address
         ui.note(f"listening on http://{shown}:{port}/ until Ctrl-C")

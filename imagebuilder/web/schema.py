@@ -6,11 +6,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.rollout.types import RolloutStage, RolloutStatus
 from imagebuilder.fleet.state import Condition
+from imagebuilder.image.proof import Result
 from imagebuilder.report.standing import State
 
 
@@ -97,7 +98,8 @@ class ApiNodeDetail(ApiNode):
 
 
 class ApiRelease(ApiModel):
-    """A release. Sizes are in bytes; `nodes` run it."""
+    """A release. Sizes are in bytes; `nodes` run it. `standing` is what its boot tests say of it,
+    null if the web server may not look at its root."""
 
     profile: str
     version: str
@@ -108,7 +110,7 @@ class ApiRelease(ApiModel):
     formats: list[str]
     kept: bool
     tested: bool | None
-    standing: State
+    standing: State | None
     report: str | None
     tested_on: Annotated[str | None, Field(alias="tested-on")]
     tested_at: Annotated[str | None, Field(alias="tested-at")]
@@ -119,6 +121,49 @@ class ApiRelease(ApiModel):
 class ApiReleases(ApiModel):
     at: datetime
     releases: list[ApiRelease]
+
+
+class ApiReleaseDetail(ApiRelease):
+    """A release with what its manifest says. `proof` is the result of each question; `difference`
+    is what `imagebuilder diff` prints of `previous` and this one, and `security` are those of its
+    packages that come from a source of security updates."""
+
+    description: str
+    base: str
+    kernel: str
+    packages: int
+    proof: dict[str, Result]
+    previous: str | None
+    security: list[str]
+    difference: dict[str, JsonValue] | None
+
+
+class ApiNights(ApiModel):
+    """Nightly runs, as nights/ID.json has them."""
+
+    at: datetime
+    nights: list[dict[str, JsonValue]]
+    faults: list[str]
+
+
+class ApiMachine(ApiModel):
+    """A machine that asked the boot server and is in no nodes.yaml, by what it says of itself.
+    `pci` is null if its cards are not known."""
+
+    mac: str
+    firmware: str
+    vendor: str
+    address: str
+    first: str
+    last: str
+    pci: list[str] | None
+    cards: list[str]
+    profiles: list[str]
+
+
+class ApiMachines(ApiModel):
+    at: datetime
+    machines: list[ApiMachine]
 
 
 class ApiRolloutNode(ApiModel):

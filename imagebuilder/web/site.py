@@ -7,7 +7,7 @@ import hashlib
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 
@@ -17,37 +17,49 @@ import imagebuilder.nightly
 import imagebuilder.report
 from imagebuilder import __version__
 from imagebuilder.fleet.health import Verdict
+from imagebuilder.fleet.rollout.types import RolloutStatus
 from imagebuilder.fleet.state import Condition, format_age
+from imagebuilder.image.diff import format_growth
+from imagebuilder.image.proof import Result
+from imagebuilder.nightly.page import add_words
+from imagebuilder.report.standing import State
 from imagebuilder.templates import templates
-from imagebuilder.tree import Tree
+from imagebuilder.tree import CANDIDATE, STABLE, Tree
 from imagebuilder.web.look import WebSnapshot
 from imagebuilder.web.watch import Watcher
 
 HERE = Path(__file__).parent
 KEPT_ANSWERS = 256
-# Never by the colour alone: each condition and verdict has a mark.
-MARKS: Mapping[str, str] = {
-    Condition.READY: "●",
-    Condition.BOOTING: "◐",
-    Condition.FAILED: "✗",
-    Condition.SILENT: "○",
-    Condition.UNKNOWN: "?",
-    Verdict.OK: "✓",
-    Verdict.DEGRADED: "!",
-    Verdict.WRONG: "≠",
-    Verdict.MISSING: "✗",
+# The mark and the tone of a word: it is never told by the colour alone.
+LOOKS: Mapping[str, tuple[str, str]] = {
+    Condition.READY: ("●", "passed"),
+    Condition.BOOTING: ("◐", "booting"),
+    Condition.FAILED: ("✗", "failed"),
+    Condition.SILENT: ("○", "degraded"),
+    Condition.UNKNOWN: ("?", "absent"),
+    Verdict.OK: ("✓", "passed"),
+    Verdict.DEGRADED: ("!", "degraded"),
+    Verdict.WRONG: ("≠", "failed"),
+    Verdict.MISSING: ("✗", "failed"),
+    State.PASSED: ("✓", "passed"),
+    State.UNTESTED: ("–", "absent"),  # noqa: RUF001
+    State.OTHER_BYTES: ("!", "degraded"),
+    State.OTHER_ROOT: ("!", "degraded"),
+    Result.PROVED: ("✓", "passed"),
+    Result.WARNED: ("!", "degraded"),
+    Result.NOT_ASKED: ("–", "absent"),  # noqa: RUF001
+    RolloutStatus.RUNNING: ("▶", "booting"),
+    RolloutStatus.PROMOTING: ("▶", "booting"),
+    RolloutStatus.PAUSED: ("‖", "degraded"),
+    RolloutStatus.DONE: ("✓", "passed"),
+    RolloutStatus.STOPPED: ("✗", "failed"),
+    RolloutStatus.ABORTING: ("↩", "degraded"),
+    RolloutStatus.ABORTED: ("↩", "degraded"),
+    STABLE: ("▲", "passed"),
+    CANDIDATE: ("△", "booting"),
 }
-TONES: Mapping[str, str] = {
-    Condition.READY: "passed",
-    Condition.BOOTING: "booting",
-    Condition.FAILED: "failed",
-    Condition.SILENT: "degraded",
-    Condition.UNKNOWN: "absent",
-    Verdict.OK: "passed",
-    Verdict.DEGRADED: "degraded",
-    Verdict.WRONG: "failed",
-    Verdict.MISSING: "failed",
-}
+MARKS = {word: mark for word, (mark, _) in LOOKS.items()}
+TONES = {word: tone for word, (_, tone) in LOOKS.items()}
 
 
 @dataclass(frozen=True)
@@ -89,8 +101,8 @@ class WebSite:
     @cached_property
     def assets(self) -> Mapping[str, Asset]:
         """By the name that pages know: `web.css`, `live.js`."""
-        report, nightly = (Path(p.__path__[0]) for p in (imagebuilder.report, imagebuilder.nightly))
-        styles = (report / "page.css", nightly / "nights.css", HERE / "web.css")
+        report = Path(imagebuilder.report.__path__[0])
+        styles = (report / "page.css", nightly_folder() / "nights.css", HERE / "web.css")
         return {
             "web.css": asset("web.css", "text/css", b"".join(map(Path.read_bytes, styles))),
             "live.js": asset("live.js", "text/javascript", (HERE / "live.js").read_bytes()),
@@ -99,8 +111,9 @@ class WebSite:
 
     @cached_property
     def environment(self) -> Environment:
-        made = templates(HERE, html=True)
-        made.filters |= {"stamp": stamp}
+        made = templates(HERE, nightly_folder(), html=True)
+        made.filters |= {"stamp": stamp, "moment": moment, "growth": format_growth}
+        add_words(made)  # of the grid of nights
         made.globals |= {
             "assets": self.assets,
             "marks": MARKS,
@@ -111,10 +124,23 @@ class WebSite:
         return made
 
 
+def nightly_folder() -> Path:
+    return Path(imagebuilder.nightly.__path__[0])
+
+
 def asset(name: str, media: str, content: bytes) -> Asset:
     stem, _, kind = name.rpartition(".")
     digest = hashlib.sha256(content).hexdigest()[:12]
     return Asset(f"{stem}.{digest}.{kind}", media, content)
+
+
+def moment(text: str) -> datetime | None:
+    """A time in a record; None for what is none."""
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def stamp(at: datetime) -> str:

@@ -40,6 +40,8 @@ def find_news(old: WebSnapshot, new: WebSnapshot) -> Iterator[NewsItem]:
     for rollout in new.rollouts:
         if before_of.get(rollout.profile) != rollout:
             yield NewsItem("rollout", rollout.as_json())
+    if old.machines != new.machines:
+        yield NewsItem("machines", {})
     if old.nights != new.nights:
         yield NewsItem("nights", {})
     if old.faults != new.faults:

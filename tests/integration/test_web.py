@@ -9,10 +9,11 @@ import re
 import signal
 import socket
 import sys
+import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -39,12 +40,15 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def start_web(world: FleetWorld, port: int, *words: str) -> Started:
+PROGRAM = ("-m", "imagebuilder.cli.main")
+
+
+def start_web(world: FleetWorld, port: int, *, program: Sequence[str] = PROGRAM) -> Started:
     """`imagebuilder web` on that port, answering."""
-    argv = [sys.executable, "-m", "imagebuilder.cli.main", "web", "--tree", str(world.tree.path)]
+    argv = [sys.executable, *program, "web", "--tree", str(world.tree.path)]
     more = ["--listen", f"127.0.0.1:{port}", "--ask", "0", "--nights", str(world.nights)]
     folder = world.tree.path.parent / f"web-{time.monotonic_ns()}"
-    started = start([*argv, *more, *words], {"HOME": os.fspath(folder)}, folder)
+    started = start([*argv, *more], {"HOME": os.fspath(folder)}, folder)
 
     def answers() -> bool:
         assert started.find_end() is None, started.stderr
@@ -135,6 +139,46 @@ def test_it_writes_nothing_into_the_tree(world: FleetWorld) -> None:
     started.send(signal.SIGTERM)
     started.wait(PATIENCE)
     assert everything() == before
+
+
+# What it loads while it works is loaded before it gives up root, who may read it wherever it lies.
+AS_NOBODY = """
+import os, pkgutil, sys
+import imagebuilder.web, uvicorn.lifespan.on, uvicorn.loops.auto, uvicorn.protocols.http.auto
+import uvicorn.protocols.websockets.auto, uvicorn.protocols.http.h11_impl, anyio._backends._asyncio
+for module in pkgutil.walk_packages(imagebuilder.__path__, "imagebuilder."):
+    if not module.name.startswith("imagebuilder.steps.") and "__main__" not in module.name:
+        __import__(module.name)
+from imagebuilder.web.site import WebSite
+from imagebuilder.cli.main import main
+"".encode("utf-8-sig"), "".encode("idna")
+os.setgroups([]), os.setgid(65534), os.setuid(65534)
+sys.argv = ["imagebuilder", *sys.argv[1:]]
+main()
+"""
+
+
+@pytest.mark.root
+def test_an_ordinary_user_is_told_what_root_alone_may_see() -> None:
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="imagebuilder-test-") as top:
+        Path(top).chmod(0o755)
+        world = make_world(Path(top), racks=2)
+        world.plant_history()
+        world.plant_boots(40)
+        for path in (world.tree.reports_log, *world.tree.serve.glob("logs/*")):
+            path.chmod(0o600)
+        port = free_port()
+        started = start_web(world, port, program=("-c", AS_NOBODY))
+        address = f"http://127.0.0.1:{port}"
+        node = json.loads(get(f"{address}/api/v1/nodes/node040"))
+        assert (node["boots"], node["unread"]) == (None, ["dnsmasq", "nginx"])
+        assert "Only root may read the log of reports" in get(f"{address}/nodes/node040").decode()
+        for release in json.loads(get(f"{address}/api/v1/releases"))["releases"]:
+            assert release["standing"] is None
+        assert b"is not known: only root" in get(f"{address}/releases/rx7600xt/{NEW}")
+        started.send(signal.SIGTERM)
+        assert started.wait(PATIENCE) == 130
+        assert "Traceback" not in started.stderr
 
 
 def test_a_second_server_on_the_same_port_says_so(world: FleetWorld) -> None:

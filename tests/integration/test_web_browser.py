@@ -18,7 +18,12 @@ from tests.integration.web_browser import CONTRAST, NEEDS_BROWSER, STRUCTURE, br
 
 pytestmark = NEEDS_BROWSER
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
-PAGES = ("/", "/?state=failed", "/nodes/node040", "/nodes/node013", "/nodes/none")
+RELEASE = f"/releases/rx7600xt/{NEW}"
+PAGES = (
+    "/", "/?state=failed", "/nodes/node040", "/nodes/node013", "/nodes/none", "/releases", RELEASE,
+    "/rollouts", "/nights", "/machines",
+)  # fmt: skip
+REPORTS = (f"{RELEASE}/reports/20261121T100002Z", "/nights/files/index.html")
 ATTACK = "'\"><img src=x onerror=alert(1)><script>alert(2)</script>"
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
 TRIES = 3  # of what is measured while other tests run beside
@@ -26,7 +31,10 @@ TRIES = 3  # of what is measured while other tests run beside
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> FleetWorld:
-    return make_world(tmp_path_factory.mktemp("fleet"))
+    world = make_world(tmp_path_factory.mktemp("fleet"))
+    world.plant_history()
+    world.plant_boots(40)
+    return world
 
 
 @pytest.fixture(scope="module")
@@ -105,6 +113,18 @@ def test_no_page_has_a_fault(chromium: Browser, address: str, scheme: str, size:
             assert wide <= 0, path
             expected = ["error: Failed to load resource"] if path == "/nodes/none" else []
             assert [fault[:30] for fault in heard.faults] == expected, path
+
+
+def test_reports_look_as_they_were_written(chromium: Browser, address: str) -> None:
+    """Their own style applies under the policy that they are sent with."""
+    for path in REPORTS:
+        with opened(chromium) as (page, heard):
+            page.goto(address + path)
+            assert page.evaluate("getComputedStyle(document.querySelector('.card')).borderRadius")
+            assert (
+                page.evaluate("getComputedStyle(document.querySelector('main')).display") == "grid"
+            )
+            assert heard.faults == []
 
 
 def test_faults_of_a_page_are_found(chromium: Browser) -> None:

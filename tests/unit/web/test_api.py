@@ -10,23 +10,19 @@ import pytest
 from jsonschema import Draft202012Validator
 from starlette.testclient import TestClient
 
-from imagebuilder.fleet.rollout.journal import save_rollout
-from imagebuilder.fleet.rollout.types import Rollout, RolloutNode
 from imagebuilder.web.api import ENDPOINTS, PREFIX
 from imagebuilder.web.app import make_app
 from tests.fleet_world import NEW, OLD, FleetWorld, make_site
 
 PATHS = (
     "/nodes", "/nodes/node040", "/releases", f"/releases/rx7600xt/{OLD}", "/rollouts",
-    "/rollouts/rx7600xt",
+    "/rollouts/rx7600xt", "/nights", "/machines",
 )  # fmt: skip
 
 
 @pytest.fixture
 def client(world: FleetWorld) -> TestClient:
-    nodes = (RolloutNode("node000", 0), RolloutNode("node001", 1))
-    rollout = Rollout("rx7600xt", OLD, NEW, "ada", "2026-11-23T10:00:00+00:00", nodes)
-    save_rollout(world.tree, rollout)
+    world.plant_history()
     return TestClient(make_app(make_site(world), ["testserver"]))
 
 
