@@ -17,7 +17,7 @@ PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 SHARED := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .PHONY: help image test test-all check lint style types contract shellcheck unit integration boot \
-	control-node smoke faults blind inject tried bench fuzz venv clean host host-dev host-tests profile \
+	control-node rollouts smoke faults blind inject tried bench fuzz venv clean host host-dev host-tests profile \
 	bytecode
 
 help: ## Show this list
@@ -61,6 +61,9 @@ boot: host-tests $(STAMP) bytecode ## Boot tests: machines in QEMU
 
 control-node: host-tests $(STAMP) bytecode ## Type docs/control-node.md in a machine with Debian that serves nodes (half an hour)
 	@$(AS_ROOT) $(PYTEST) -s tests/control
+
+rollouts: host-tests $(STAMP) bytecode ## Roll good and broken releases out to three machines that boot for real (an hour)
+	@$(AS_ROOT) $(PYTEST) -s tests/rollout
 
 # UEFI, and its root as its nodes have it, unless OPTIONS (those of `imagebuilder test`) say otherwise.
 smoke: image ## Build, publish to a temporary tree, boot, throw away: make smoke PROFILE=generic

@@ -92,19 +92,7 @@ class Machine:
 
     def command(self, line: str) -> str:
         """What the monitor answers to a command.  Raises WorkError."""
-        try:
-            with socket.socket(socket.AF_UNIX) as wire:
-                wire.settimeout(MONITOR_SECONDS)
-                wire.connect(str(self.monitor))
-                with wire.makefile("rw", newline="") as spoken:
-                    read_answer(spoken)
-                    spoken.write(f"{line}\n")
-                    spoken.flush()
-                    answer = read_answer(spoken)
-        except OSError as error:
-            raise WorkError(f"the monitor of {self.name} does not answer: {error}") from error
-        # It echoes what we typed, with the sequences of a terminal.
-        return answer.partition("\n")[2].removesuffix(PROMPT).strip()
+        return ask_monitor(self.monitor, line)
 
     def reset(self) -> None:
         """Press the reset button."""
@@ -118,6 +106,24 @@ class Machine:
     def detach(self, disk: str) -> None:
         """Pull a disk out again, if it is in."""
         self.command(f"device_del {disk}-disk")
+
+
+def ask_monitor(monitor: Path, line: str) -> str:
+    """What the monitor at a socket answers to a command.  Raises WorkError."""
+    try:
+        with socket.socket(socket.AF_UNIX) as wire:
+            wire.settimeout(MONITOR_SECONDS)
+            wire.connect(str(monitor))
+            with wire.makefile("rw", newline="") as spoken:
+                read_answer(spoken)
+                spoken.write(f"{line}\n")
+                spoken.flush()
+                answer = read_answer(spoken)
+    except OSError as error:
+        what = f"the monitor of {monitor.stem} does not answer: {error}"
+        raise WorkError(what) from error
+    # It echoes what we typed, with the sequences of a terminal.
+    return answer.partition("\n")[2].removesuffix(PROMPT).strip()
 
 
 def read_answer(spoken: object) -> str:
