@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 FAN_OUT = 64
+SSH_FAILED = 255  # ssh(1), EXIT STATUS: the connection, not the command
 CONNECT_SECONDS = 10
 MOST = 1 << 20  # bytes of an answer that we ask for ourselves
 MOST_TYPED = 64 << 20  # of the output of a person's command
@@ -107,7 +108,7 @@ def run_on(
     A node whose address is not known, and one that ssh cannot reach, has ssh's status 255.
     """
     reachable = [node for node in nodes if node.name in addresses]
-    found = {n.name: Said(n.name, 255, NO_ADDRESS) for n in nodes if n.name not in addresses}
+    found = {n.name: Said(n.name, SSH_FAILED, NO_ADDRESS) for n in nodes if n.name not in addresses}
     if reachable:
         with ssh_config(tree, reachable, addresses) as config:
             names = [node.name for node in reachable]
@@ -146,7 +147,7 @@ def run_task(
     return {
         name: Said(
             name,
-            None if name in late else status.get(name, 255),
+            None if name in late else status.get(name, SSH_FAILED),
             output.get(name, ""),
             errors.get(name, ""),
         )

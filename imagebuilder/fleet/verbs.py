@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from imagebuilder.errors import ImagebuilderError
 from imagebuilder.fleet.power.protocol import PowerDriver
 from imagebuilder.fleet.power.switch import switch_all
-from imagebuilder.fleet.ssh import Said, run_on
+from imagebuilder.fleet.ssh import SSH_FAILED, Said, run_on
 from imagebuilder.fleet.state import NodeState
 from imagebuilder.fleet.status import addresses_of, last_seen, observe
 from imagebuilder.nodes.types import Node
@@ -167,7 +167,7 @@ def refusals(said: Mapping[str, Said]) -> dict[str, str]:
     found = {}
     for name, one in said.items():
         said_nothing = not (one.errors + one.output).strip()
-        if one.succeeded or one.status is None or (one.status == 255 and said_nothing):
+        if one.succeeded or one.status is None or (one.status == SSH_FAILED and said_nothing):
             continue
         if "closed by remote host" not in one.errors + one.output:
             found[name] = f"did not take the command: {one.last_words}"

@@ -13,7 +13,7 @@ from dataclasses import replace
 from imagebuilder.fleet.health import read_health
 from imagebuilder.fleet.rollout.drain import Drainer
 from imagebuilder.fleet.rollout.types import Rollout, RolloutNode, RolloutStage, Sight
-from imagebuilder.fleet.ssh import Said, run_on
+from imagebuilder.fleet.ssh import SSH_FAILED, Said, run_on
 from imagebuilder.fleet.status import addresses_of, last_seen, observe
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.tree import STABLE, Tree
@@ -70,16 +70,19 @@ def work_on(rollout: Rollout, ours: Mapping[str, RolloutNode], drainer: Drainer)
 
 
 def parse_look(said: Said) -> Sight:
-    """Which boot runs, and which release; a node that said no boot id did not answer."""
+    """Which boot runs, and which release.
+
+    A node that said no boot id did not answer, nor did one whose answer was cut off: its release
+    would look like none of ours.
+    """
     boot_id, _, release = said.from_boot_id.partition("\n")
-    found = {key: value for key, value in IMAGE.findall(release)}
-    if boot_id:
-        whole = "ID" in found and "VERSION" in found
-        name = f"{found['ID']}@{found['VERSION']}" if whole else ""
-        return Sight(boot_id, name)
     if said.status is None:
         return Sight(problem="the time ran out")
-    return Sight(problem=said.last_words)
+    if not boot_id or said.status == SSH_FAILED:
+        return Sight(problem=said.last_words)
+    found = {key: value for key, value in IMAGE.findall(release)}
+    whole = "ID" in found and "VERSION" in found
+    return Sight(boot_id, f"{found['ID']}@{found['VERSION']}" if whole else "")
 
 
 def find_change(rollout: Rollout, node: RolloutNode, now: Node | None) -> str:
