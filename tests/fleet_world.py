@@ -36,7 +36,7 @@ from imagebuilder.image.types import (
 )
 from imagebuilder.nightly.save import save_night
 from imagebuilder.nodes.evidence.asked import Asked, write_asked
-from imagebuilder.nodes.evidence.seen import SEEN, Seen
+from imagebuilder.nodes.evidence.seen import SEEN, HealthReport, Seen
 from imagebuilder.recipe.cards import shipped_cards
 from imagebuilder.tree import ReleaseName, Tree, close_tree, make_tree
 from imagebuilder.web.app import make_app
@@ -68,6 +68,18 @@ def name_of(index: int) -> str:
     return f"node{index:03}"
 
 
+WORDS = {
+    "ok": "5 checks passed",
+    "missing device": "pci: no PCI device 1002:7480 (Radeon RX 7600 XT)",
+    "degraded": "llama-cpp: generates 11 tokens/s, 34 before",
+}
+
+
+def make_health(verdict: str) -> HealthReport:
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    return HealthReport(verdict, WORDS[verdict], "0" * 8, 86_400.0, now)
+
+
 @dataclass(frozen=True)
 class FleetWorld:
     """The tree, the folder of nights, and what the ssh servers of nodes answered."""
@@ -76,13 +88,18 @@ class FleetWorld:
     nights: Path
     answers: dict[str, Observation]
 
-    def report(self, index: int, stage: str, version: str, ago: timedelta) -> None:
-        """A node reported a stage.  Not synced: these are many, and nobody pulls a plug."""
+    def report(
+        self, index: int, stage: str, version: str, ago: timedelta, verdict: str = ""
+    ) -> None:
+        """A node reported a stage, and perhaps its health just now.
+
+        Not synced: these are many, and nobody pulls a plug.
+        """
         profile = PROFILES[index % 8 == 7]
         last = (datetime.now(UTC) - ago).isoformat(timespec="seconds")
         seen = Seen(
             mac_of(index), name_of(index), profile, version, address_of(index), stage, "nfs",
-            last, last,
+            last, last, health=make_health(verdict) if verdict else None,
         )  # fmt: skip
         place = self.tree.seen(seen.mac)
         staged = place.with_name(f".{place.name}")
@@ -227,7 +244,9 @@ def make_world(top: Path, racks: int = 20, each: int = 40) -> FleetWorld:
             world.report(index, "switch-root", version, timedelta(hours=5))
         elif index % 307 != 200:
             booted = OLD if index % 40 == 15 else version
-            world.report(index, "switch-root", booted, timedelta(days=1, minutes=index))
+            verdict = {50: "missing device", 133: "degraded"}.get(index % 400, "ok")
+            ago = timedelta(days=1, minutes=index)
+            world.report(index, "switch-root", booted, ago, verdict)
             answers[name_of(index)] = Observation("ssh", now, BANNER)
     return world
 

@@ -16,6 +16,7 @@ from starlette.routing import Route
 from imagebuilder import __version__
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
+from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.select import select_nodes
 from imagebuilder.fleet.state import Condition
 from imagebuilder.nightly.types import NIGHTLY_RUN
@@ -39,6 +40,7 @@ from imagebuilder.web.stream import EventStream
 
 PREFIX = "/api/v1"
 REFERENCE = "#/components/schemas/{model}"
+VERDICTS = ", ".join(Verdict)
 STREAM = f"{PREFIX}/events"
 EVENTS = (
     "A stream of server-sent events. `node`: a node as in /nodes changed or is new; "
@@ -87,6 +89,10 @@ def choose_rows(snapshot: WebSnapshot, query: Mapping[str, str]) -> list[FleetRo
             hint = f"there are {', '.join(Condition)}"
             raise InputError(f"there is no state {state!r}", hint=hint)
         rows = [row for row in rows if row.condition == state]
+    if health := query.get("health"):
+        if health not in [*Verdict]:
+            raise InputError(f"there is no verdict {health!r}", hint=f"there are {VERDICTS}")
+        rows = [row for row in rows if row.view.health and row.view.health.verdict == health]
     return [*rows]
 
 
@@ -173,6 +179,7 @@ NODE_QUERIES = (
     Query("nodes", "A set of nodes, such as `node[0-3]` or `@gpu!node7`."),
     Query("group", "Nodes of this group, or with this label."),
     Query("state", f"Nodes in this state: {', '.join(Condition)}."),
+    Query("health", f"Nodes whose health has this verdict: {VERDICTS}."),
 )
 ENDPOINTS = (
     Endpoint("/nodes", "Every node and how it is", ApiNodes, list_nodes, NODE_QUERIES),

@@ -6,7 +6,7 @@
   const live = document.getElementById("live");
   const offset = Date.now() - Date.parse(document.body.dataset.now);
   const names = new Set(); // nodes whose rows changed; only on the fleet without a filter
-  let whole = false, busy = false, timer = 0, pause = 150, lost = false;
+  let whole = false, busy = false, timer = 0, ended = 0, pause = 150, lost = false;
 
   const say = (tone, words) => {
     live.className = `live ${tone}`;
@@ -84,11 +84,14 @@
     }
     busy = false;
     // A large page is not fetched without end: at most a quarter of the time goes into it.
-    pause = Math.max(150, 3 * (performance.now() - begun));
+    ended = performance.now();
+    pause = Math.max(150, 3 * (ended - begun));
     showAges();
     if (whole && !lost) plan();
   };
-  const plan = () => { timer ||= setTimeout(fetchAgain, pause); };
+  const plan = () => {
+    timer ||= setTimeout(fetchAgain, Math.max(30, ended + pause - performance.now()));
+  };
 
   const source = new EventSource("/api/v1/events");
   source.onopen = () => {

@@ -16,6 +16,7 @@ from pathlib import Path
 from imagebuilder.digest import Json
 from imagebuilder.discover import Stranger, discover
 from imagebuilder.errors import Fault, InputError, RootError
+from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.overview import NodeView, view_of
 from imagebuilder.fleet.probe import probe_nodes
 from imagebuilder.fleet.rollout.journal import find_rollouts
@@ -34,6 +35,7 @@ from imagebuilder.web.detail import ReleaseDetail, read_detail
 from imagebuilder.web.wire import Network, find_node_networks
 
 NIGHTS_SHOWN = 60
+ILL = (Verdict.MISSING, Verdict.WRONG, Verdict.DEGRADED)  # the worst first
 NO_USAGE = Usage({}, {}, (), ())
 Stamp = tuple[tuple[str, int, int, int], ...]
 
@@ -57,7 +59,22 @@ class FleetRow:
     @property
     def last(self) -> Observation | None:
         """The newest evidence."""
-        return next(iter(self.view.state.evidence), None)
+        health = self.view.health
+        newest = next(iter(self.view.state.evidence), None)
+        if health and health.at and (newest is None or health.at > newest.at):
+            return Observation("health", health.at, health.words)
+        return newest
+
+    @property
+    def illness(self) -> Verdict | None:
+        """What is wrong with a node that is ready; None if nothing is known to be."""
+        health = self.view.health
+        return health.verdict if health and health.verdict in ILL else None
+
+    @property
+    def word(self) -> str:
+        """What matters most of it: its illness, else its condition."""
+        return self.illness or self.condition
 
     @property
     def is_current(self) -> bool:
@@ -83,9 +100,11 @@ class FleetRow:
     @cached_property
     def essence(self) -> tuple[object, ...]:
         """What a change of is news: not that the same evidence has become older."""
-        state, health, last = self.view.state, self.view.health, self.last
-        said = (health.verdict, health.words) if health else None
-        what = (last.source, last.what) if last else None
+        state, health = self.view.state, self.view.health
+        # The words of an unknown verdict tell its age.
+        words = health.words if health and health.verdict is not Verdict.UNKNOWN else ""
+        said = (health.verdict, words) if health else None
+        what = frozenset((each.source, each.what) for each in state.evidence)
         return self.node, state.condition, state.release, state.next, said, what, self.address
 
 

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from imagebuilder import __version__
+from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.rollout.types import RolloutStage
 from imagebuilder.fleet.state import Condition
 from imagebuilder.web.look import WebSnapshot
@@ -44,6 +45,7 @@ class FleetCollector(Collector):
         condition = gauge(
             "node_condition", "1 for the condition a node is in", *labels, "condition"
         )
+        health = gauge("node_health", "1 for the verdict on a node's health", *labels, "verdict")
         current = gauge("node_current", "Whether a node runs what it would boot now", *labels)
         evidence = gauge(
             "node_evidence_timestamp_seconds", "When a node was last seen", *labels, "source"
@@ -52,10 +54,13 @@ class FleetCollector(Collector):
             place = (row.name, row.node.group, row.node.profile)
             for each in Condition:
                 condition.add_metric([*place, each.value], float(row.condition is each))
+            verdict = row.view.health.verdict if row.view.health else None
+            for said in Verdict:
+                health.add_metric([*place, said.value], float(verdict is said))
             current.add_metric(place, float(row.is_current))
             for one in row.view.state.evidence:
                 evidence.add_metric([*place, one.source], one.at.timestamp())
-        yield from (condition, current, evidence)
+        yield from (condition, health, current, evidence)
 
     def collect_counts(self) -> Iterator[GaugeMetricFamily]:
         nodes = gauge("nodes", "Nodes by group and condition", "group", "condition")

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from urllib.parse import quote
 
 from starlette.requests import Request
 
@@ -16,20 +18,19 @@ from imagebuilder.nodes.evidence.timeline import ReportedBoot, find_boots
 from imagebuilder.nodes.types import Node
 from imagebuilder.web.api import choose_rows, find_row
 from imagebuilder.web.explained import explain_row
-from imagebuilder.web.look import FleetRow, WebSnapshot
+from imagebuilder.web.look import ILL, FleetRow, WebSnapshot
 from imagebuilder.web.render import show_page
 from imagebuilder.web.site import WebSite
 
 MOST_ONLY = 100  # rows that live.js asks for by name
-# A node that is ready, and not well, comes after these.
-URGENT = (Condition.FAILED, Condition.SILENT, Condition.BOOTING, Condition.UNKNOWN)
+URGENT = (Condition.FAILED, *ILL, Condition.SILENT, Condition.BOOTING, Condition.UNKNOWN)
 
 
 @dataclass(frozen=True)
 class FilterChip:
-    """How many nodes are in a condition, and the way to see them alone."""
+    """How many nodes have a condition or verdict (`word`), and the way to see them alone."""
 
-    condition: Condition
+    word: str
     count: int
     place: str
 
@@ -71,7 +72,7 @@ def fleet_page(site: WebSite, request: Request) -> bytes:
     shown = rows
     if only := query.getlist("only")[:MOST_ONLY]:
         shown = [row for row in rows if row.name in only]
-    chosen = {key: query.get(key, "") for key in ("group", "state", "q")}
+    chosen = {key: query.get(key, "") for key in ("group", "state", "health", "q")}
     return show_page(
         site,
         snapshot,
@@ -89,21 +90,21 @@ def fleet_page(site: WebSite, request: Request) -> bytes:
 
 def urgency(row: FleetRow) -> int:
     """What needs a person comes first; others stay in the order of nodes.yaml."""
-    if row.view.good:
-        return 9
-    return URGENT.index(row.condition) if row.condition in URGENT else len(URGENT)
+    return URGENT.index(row.word) if row.word in URGENT else len(URGENT)
 
 
 def haystack(row: FleetRow) -> str:
     """The words in which the filter of the fleet looks."""
     state, node = row.view.state, row.node
-    words = (node.name, node.group, *node.labels, *node.macs, row.address, state.words)
+    words = (node.name, node.group, *node.labels, *node.macs, row.address, row.view.words)
     return " ".join((*words, state.release, state.next)).lower()
 
 
 def find_chips(snapshot: WebSnapshot) -> list[FilterChip]:
     counts = snapshot.counts
-    return [FilterChip(c, counts.get(c, 0), f"/?state={c.value}") for c in Condition]
+    chips = [FilterChip(c, counts.get(c, 0), f"/?state={c.value}") for c in Condition]
+    ill = Counter(row.illness for row in snapshot.rows)
+    return [*chips, *(FilterChip(v, ill[v], f"/?health={quote(v)}") for v in ILL if ill[v])]
 
 
 def tile_groups(snapshot: WebSnapshot, rows: Sequence[FleetRow]) -> list[TileGroup]:

@@ -118,6 +118,7 @@ class WebSite:
             "assets": self.assets,
             "marks": MARKS,
             "tones": TONES,
+            "conditions": [*Condition],
             "version": __version__,
             "age": format_age,
         }

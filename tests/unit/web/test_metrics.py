@@ -36,6 +36,9 @@ def test_the_numbers_are_those_of_the_fleet(client: TestClient) -> None:
     assert value(samples, "node_condition", **place, condition="failed") == 1
     assert value(samples, "node_condition", **place, condition="ready") == 0
     assert value(samples, "nodes", group="rack2", condition="failed") == 1
+    ill = {"node": "node050", "group": "rack2", "profile": "rx7600xt"}
+    assert value(samples, "node_health", **ill, verdict="missing device") == 1
+    assert value(samples, "node_health", **ill, verdict="ok") == 0
     assert value(samples, "release_nodes", profile="generic", version=OLD) == 2
     assert value(samples, "channel_info", profile="generic", version=NEW, channel="stable") == 1
     assert value(samples, "node_current", node="node015", group="rack1", profile="generic") == 0

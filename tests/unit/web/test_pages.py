@@ -31,8 +31,8 @@ def test_the_fleet_has_a_tile_and_a_row_for_each_node(client: TestClient) -> Non
 
 def test_what_needs_a_person_comes_first(client: TestClient) -> None:
     text = client.get("/").text
-    assert rows_of(text)[:3] == ["node040", "node077", "node013"]
-    assert rows_of(text)[3:5] == ["node000", "node001"]
+    assert rows_of(text)[:4] == ["node040", "node050", "node077", "node013"]
+    assert rows_of(text)[4:6] == ["node000", "node001"]
     tiles = re.findall(r'data-key="tile-([^"]+)"', text)
     assert tiles == sorted(tiles)
 
@@ -45,6 +45,8 @@ def test_what_needs_a_person_comes_first(client: TestClient) -> None:
         ("state=silent&group=rack1", []),
         ("nodes=node[003-004]", ["node003", "node004"]),
         ("nodes=@rack2%26node077", ["node077"]),
+        ("health=missing device", ["node050"]),
+        ("q=no PCI device", ["node050"]),
         ("q=00:77:00:05", ["node005"]),
         ("q=NODE01&state=booting", ["node013"]),
     ],
@@ -56,6 +58,7 @@ def test_the_fleet_can_be_filtered(client: TestClient, query: str, names: list[s
 def test_a_filter_that_makes_no_sense_is_refused(client: TestClient) -> None:
     assert client.get("/?state=well").status_code == 400
     assert client.get("/?nodes=[[[").status_code == 400
+    assert client.get("/?health=well").status_code == 400
     assert client.get("/?nodes=n[0-99999999]").status_code == 400
 
 
@@ -73,6 +76,20 @@ def test_a_node_has_its_reason_and_what_it_boots(client: TestClient) -> None:
     behind = client.get("/nodes/node015").text
     assert OLD in behind
     assert NEW in behind
+
+
+def test_a_node_that_is_ill_says_so_everywhere(client: TestClient) -> None:
+    text = client.get("/").text
+    assert re.search(r"<b>1</b> missing device</a>", text)
+    assert re.search(r'data-key="tile-node050" class="cell failed"', text)
+    assert "pci: no PCI device 1002:7480" in text
+    node = client.get("/nodes/node050").text
+    assert "pci: no PCI device 1002:7480" in node
+    assert "its report" in node
+    found = client.get("/api/v1/nodes?health=missing device").json()["nodes"]
+    assert [(each["node"], each["health"]["verdict"]) for each in found] == [
+        ("node050", "missing device"),
+    ]  # fmt: skip
 
 
 def test_a_booting_node_is_not_said_to_have_stopped(client: TestClient) -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from datetime import timedelta
 
 from imagebuilder.tree import ReleaseName
 from imagebuilder.web.site import WebSite
 from imagebuilder.web.watch import Watcher, find_news
-from tests.fleet_world import NEW, FleetWorld
+from tests.fleet_world import NEW, OLD, FleetWorld
 from tests.unit.nodes_world import move_channel
 
 
@@ -36,6 +37,15 @@ def test_a_report_is_news(world: FleetWorld, site: WebSite) -> None:
     world.report(3, "root", NEW, timedelta(seconds=1))
     assert site.watcher.looker.stamp() != before
     assert news(site) == ["node node003", "releases"]
+
+
+def test_a_verdict_is_news_and_its_repetition_is_not(world: FleetWorld, site: WebSite) -> None:
+    day = timedelta(days=1)
+    world.report(3, "switch-root", OLD, day, "degraded")
+    assert "node node003" in news(site)
+    time.sleep(1.1)  # a later report of the same
+    world.report(3, "switch-root", OLD, day, "degraded")
+    assert "node node003" not in news(site)
 
 
 def test_a_channel_that_moves_is_news_of_its_nodes(world: FleetWorld, site: WebSite) -> None:
