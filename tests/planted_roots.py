@@ -7,7 +7,7 @@ import hashlib
 import os
 from pathlib import Path
 
-from imagebuilder.publish.release.objects import SUM, dirmeta_sum, object_path
+from imagebuilder.store.objects import SUM, dirmeta_sum, object_path
 from imagebuilder.tree import ReleaseName, Tree
 
 EMPTY = b"\0"  # a dirtree without files and folders: nothing, and where the nothing ends

@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from imagebuilder.files import keep_file, point_link
-from imagebuilder.publish.release.objects import (
+from imagebuilder.publish.release.verify import file_sum
+from imagebuilder.store.objects import (
     DamagedObjectError,
     Hasher,
     object_path,
@@ -18,7 +19,6 @@ from imagebuilder.publish.release.objects import (
     read_folder,
     read_object,
 )
-from imagebuilder.publish.release.verify import file_sum
 from imagebuilder.store.upper import remove
 
 Name = tuple[str, str]  # checksum and kind

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,11 +17,12 @@ from imagebuilder.families.apt.family import APT
 from imagebuilder.image.files import read_root
 from imagebuilder.image.types import Image, ImageRoot, encode_image
 from imagebuilder.proof.provenance.compare import find_strange
-from imagebuilder.proof.provenance.history import chain_of, read_history
+from imagebuilder.proof.provenance.history import chain_of, differences, read_history
 from imagebuilder.proof.provenance.types import TraceKind
 from imagebuilder.proof.provenance.why import Explained, explain
 from imagebuilder.root import Root
 from imagebuilder.settings import Settings
+from imagebuilder.store.objects import read_commit
 from imagebuilder.store.repository import Store
 from imagebuilder.store.upper import Changes
 from tests.unit.proof.provenance.chain import BASE, IMAGE_OF_LAYERS, PACKAGES, SITE, digest_of
@@ -62,6 +64,34 @@ def test_steps_are_told_from_commits(store: Store, image: Image) -> None:
     assert history.steps("/usr/bin/new") == (PACKAGES, SITE)
     assert history.steps("/etc/conf") == (BASE, SITE)
     assert history.remover("/usr/doc/a") == PACKAGES
+
+
+def test_differences_are_those_that_ostree_tells(store: Store, tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    for tree in (old, new):
+        for name in ("same/below", "grown", "other-mode", "gone", "file-now/below"):
+            (tree / name).mkdir(parents=True)
+            (tree / name / "file").write_text("kept")
+        for name in ("content", "mode", "folder-now", "link-now", "gone-file"):
+            (tree / name).write_text("kept")
+    for name in ("gone", "file-now"):
+        shutil.rmtree(new / name)
+    for name in ("folder-now", "link-now", "gone-file"):
+        (new / name).unlink()
+    (new / "folder-now/deep").mkdir(parents=True)
+    (new / "folder-now/deep/file").touch()
+    (new / "link-now").symlink_to("content")
+    (new / "file-now").touch()
+    (new / "grown/more").touch()
+    (new / "content").write_text("other")
+    (new / "mode").chmod(0o600)
+    (new / "other-mode").chmod(0o700)
+    before, after = (store.commit(tree, epoch=1) for tree in (old, new))
+    trees = [read_commit(store.path, commit)[0] for commit in (before, after)]
+    told = [f"{verb}    {path}" for verb, path in differences(store.path, *trees)]
+    # Of a folder in the place of a file, ostree does not tell what is in it.
+    below = ["A    /folder-now/deep", "A    /folder-now/deep/file"]
+    assert sorted(told) == sorted([*store.ostree("diff", before, after).splitlines(), *below])
 
 
 def test_a_layer_that_is_gone_is_told_with_the_next(store: Store, image: Image) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from imagebuilder.errors import HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.process import Completed
-from imagebuilder.publish.release.objects import object_path
 from imagebuilder.publish.transport.local import LocalTree
 from imagebuilder.publish.transport.protocol import Activated
 from imagebuilder.publish.transport.send import Sent, order_bases
@@ -21,6 +20,7 @@ from imagebuilder.publish.transport.ssh import (
     parse_remote,
     remote_failure,
 )
+from imagebuilder.store.objects import object_path
 from imagebuilder.tree import Tree
 
 NUC = Remote("nuc", 0, "/srv/netboot")

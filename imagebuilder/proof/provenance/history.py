@@ -1,27 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each step of a chain of layers changed, told from their commits.
 
-OSTree compares checksums of folders: what two layers share is not looked at (ostree-diff(1)).
+A folder's checksum covers all below it: what two layers share is not looked at.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 
 from imagebuilder.image.types import Image, ImageLayer
 from imagebuilder.steps.initrd import InitrdStep
+from imagebuilder.store.objects import Folder, read_commit, read_folder
 from imagebuilder.store.repository import Store
 
-LINE = re.compile(r"([AMD])    (/.*)")
+ADDED, MODIFIED, DELETED = "A", "M", "D"
 # `step` of the inputs of steps that install packages, without its version.
 INSTALLING = ("bootstrap", "packages")
 # Between the titles of layers of which only the last is in the store.
 OR = " or "
-AT_ONCE = 4  # processes that compare two layers
+EMPTY = Folder({}, {})
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,33 @@ def read_history(store: Store, image: Image) -> LayerHistory:
     Layers that the store no longer has are told together with the next one: `A or B`.
     """
     known = known_layers(store, image)
-    commits = [commit for _, commit in known]
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        told = pool.map(lambda pair: store.ostree("diff", *pair), pairwise(commits))
-        return fold(known[0][0], zip((title for title, _ in known[1:]), told, strict=True))
+    trees = [read_commit(store.path, commit)[0] for _, commit in known]
+    changes = (differences(store.path, old, new) for old, new in pairwise(trees))
+    return fold(known[0][0], zip((title for title, _ in known[1:]), changes, strict=True))
+
+
+def differences(repo: Path, old: str, new: str, folder: str = "") -> Iterator[tuple[str, str]]:
+    """What differs between two dirtrees, as ostree-diff(1) tells it; "" is an empty one.
+
+    Of a folder that is gone there is no word about what was in it.  Raises DamagedObjectError.
+    """
+    if old == new:
+        return
+    before, after = (read_folder(repo, tree) if tree else EMPTY for tree in (old, new))
+    for name in (before.files.keys() | before.folders) - (after.files.keys() | after.folders):
+        yield DELETED, f"{folder}/{name}"
+    for name, checksum in after.files.items():
+        if name not in before.files and name not in before.folders:
+            yield ADDED, f"{folder}/{name}"
+        elif before.files.get(name) != checksum:
+            yield MODIFIED, f"{folder}/{name}"
+    for name, (tree, meta) in after.folders.items():
+        old_tree, old_meta = before.folders.get(name, ("", ""))
+        if not old_tree and name not in before.files:
+            yield ADDED, f"{folder}/{name}"
+        elif old_meta != meta:
+            yield MODIFIED, f"{folder}/{name}"
+        yield from differences(repo, old_tree, tree, f"{folder}/{name}")
 
 
 def known_layers(store: Store, image: Image) -> list[tuple[str, str]]:
@@ -76,16 +99,16 @@ def known_layers(store: Store, image: Image) -> list[tuple[str, str]]:
     return found
 
 
-def fold(first: str, changes: Iterable[tuple[str, str]]) -> LayerHistory:
-    """The history from what `ostree diff` says of each layer after the first, by title."""
+def fold(first: str, changes: Iterable[tuple[str, Iterable[tuple[str, str]]]]) -> LayerHistory:
+    """The history from the differences of each layer after the first, by title."""
     touched: dict[str, tuple[str, ...]] = {}
     removed: dict[str, str] = {}
-    for title, said in changes:
-        for verb, path in LINE.findall(said):
-            if verb == "D":
+    for title, told in changes:
+        for verb, path in told:
+            if verb == DELETED:
                 touched.pop(path, None)
                 removed[path] = title
-            elif verb == "A":
+            elif verb == ADDED:
                 touched[path] = (title,)
                 removed.pop(path, None)
             else:

@@ -20,7 +20,7 @@ from imagebuilder.errors import WorkError
 from imagebuilder.process import run
 from imagebuilder.publish.find import find_releases
 from imagebuilder.publish.release.content import ROOTS
-from imagebuilder.publish.release.objects import list_objects
+from imagebuilder.store.objects import list_objects
 from imagebuilder.store.repository import IMAGES, Store, make_store
 from imagebuilder.tree import ReleaseName, Tree
 

@@ -14,7 +14,9 @@ from imagebuilder.errors import WorkError
 from imagebuilder.files import keep_file, move_away, move_in, sync_filesystem
 from imagebuilder.image.types import Image
 from imagebuilder.process import run
-from imagebuilder.publish.release.objects import (
+from imagebuilder.publish.release.repo import check_out
+from imagebuilder.publish.release.verify import DamagedPath, How, file_sum, find_changes
+from imagebuilder.store.objects import (
     Folder,
     Hasher,
     object_path,
@@ -22,8 +24,6 @@ from imagebuilder.publish.release.objects import (
     read_folder,
     write_dirmeta,
 )
-from imagebuilder.publish.release.repo import check_out
-from imagebuilder.publish.release.verify import DamagedPath, How, file_sum, find_changes
 from imagebuilder.store.repository import Store
 from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.tree import Tree

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from imagebuilder.publish.release.objects import (
+from imagebuilder.store.objects import (
     DamagedObjectError,
     Folder,
     Hasher,

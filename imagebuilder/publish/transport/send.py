@@ -14,11 +14,11 @@ from imagebuilder.locks import file_lock
 from imagebuilder.publish.channel.gate import check_reason
 from imagebuilder.publish.channel.move import check_channel
 from imagebuilder.publish.channel.standing import release_standing
-from imagebuilder.publish.release.objects import list_objects, object_path
 from imagebuilder.publish.transport.protocol import PREFIX, Activated, Order, There, Transport
 from imagebuilder.publish.transport.reports import find_carried, pack_reports
 from imagebuilder.report.standing import State
 from imagebuilder.rootkind import Format
+from imagebuilder.store.objects import list_objects, object_path
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.tree import CANDIDATE, STABLE, Tree
 from imagebuilder.ui import Ui, format_size

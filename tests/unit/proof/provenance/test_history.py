@@ -6,14 +6,14 @@ from __future__ import annotations
 from imagebuilder.proof.provenance.history import chain_of, fold, installing
 from tests.unit.proof.provenance.chain import BASE, IMAGE_OF_LAYERS, PACKAGES, SITE
 
-ADDED = ("A    /usr/share/tool", "A    /usr/share/tool/a")
-INSTALLED = ("A    /usr/bin/tool", "M    /etc/passwd", *ADDED)
-CHANGED = ("M    /usr/bin/tool", "M    /etc/passwd")
-CONFIGURED = (*CHANGED, "D    /usr/share/tool", "A    /etc/site file")
+NEW = (("A", "/usr/share/tool"), ("A", "/usr/share/tool/a"))
+INSTALLED = (("A", "/usr/bin/tool"), ("M", "/etc/passwd"), *NEW)
+CHANGED = (("M", "/usr/bin/tool"), ("M", "/etc/passwd"))
+CONFIGURED = (*CHANGED, ("D", "/usr/share/tool"), ("A", "/etc/site file"))
 SAID = (
-    (PACKAGES, "\n".join(INSTALLED)),
-    (SITE, "\n".join(CONFIGURED)),
-    ("finalise", "A    /usr/share/tool\n"),
+    (PACKAGES, INSTALLED),
+    (SITE, CONFIGURED),
+    ("finalise", NEW[:1]),
 )
 HISTORY = fold(BASE, SAID)
 
