@@ -30,7 +30,9 @@ END_SECONDS = 30
 NAMESPACES = ("--user", "--mount", "--pid", "--ipc", "--uts", "--net")
 # A pipe of ours is opened by its name, too: /dev/stdout.  Nothing inside reaches our terminal.
 ENTER = """
-for stream in 1 2; do [ ! -p /dev/fd/$stream ] || chown "$0" /dev/fd/$stream; done
+pipes=
+for stream in 1 2; do [ ! -p /dev/fd/$stream ] || pipes="$pipes /dev/fd/$stream"; done
+[ -z "$pipes" ] || chown "$0" $pipes
 exec setsid --wait nsenter "$@"
 """
 

@@ -25,7 +25,7 @@ from imagebuilder.boot.start import Setting
 from imagebuilder.boot.trial import run_trial
 from imagebuilder.checks.facts import Facts
 from imagebuilder.checks.find import CheckFile, find_checks
-from imagebuilder.checks.run import NothingSelectedError, run_static
+from imagebuilder.checks.run import NothingSelectedError, run_static, tell_checks
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.image.types import load_image
 from imagebuilder.nodes.references import find_version
@@ -43,7 +43,7 @@ from imagebuilder.sandbox import Bind, Sandbox, folders_of
 from imagebuilder.sandbox_view import for_anybody
 from imagebuilder.store.workplace import workplace
 from imagebuilder.tree import CANDIDATE, ReleaseName, Tree
-from imagebuilder.ui import Ui, format_count
+from imagebuilder.ui import Ui
 
 BOTH, ALL = "both", "all"
 MIB = 1 << 20
@@ -294,8 +294,7 @@ def check_static(tree: Tree, job: Job, work: Path, selection: str, ui: Ui) -> tu
             found = run_static(root, job.files, job.facts, place, epoch=epoch, selection=selection)
         except NothingSelectedError:
             found = ()
-        broken = sum(check.outcome is Outcome.FAILED for check in found)
-        step.remark(format_count(len(found), "check") + (f", {broken} failed" if broken else ""))
+        step.remark(tell_checks(found))
     return found
 
 

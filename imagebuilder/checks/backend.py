@@ -4,46 +4,20 @@
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from testinfra.backend.base import BaseBackend, CommandResult
 from testinfra.host import Host
 
-from imagebuilder.process import Word, dies_with_us, run
+from imagebuilder.checks.reach import BOOT, MOST_SECONDS, Reach
+from imagebuilder.process import run
 
-STATIC, BOOT = "static", "boot"
-MOST_SECONDS = {STATIC: 180, BOOT: 300}  # of one command; an emulated node is slow
 LOST = 255  # what ssh(1) ends with when the connection, not the command, has failed
 TIMED_OUT = 124  # timeout(1)
-# Keeps that status for ssh: a command that ends with it has 254.
-OVER_SSH = '(eval "$1"); status=$?; [ "$status" -ne 255 ] || status=254; exit "$status"'
 MOST = 300  # characters of a command or an answer in a message
 
 
 class LostConnection(Exception):  # noqa: N818  # what has happened, not that it is one
     """The node cannot be asked any more."""
-
-
-@dataclass(frozen=True)
-class Reach:
-    """How to run a command there: the words before the script, and the environment inside.
-
-    `environment` is None for ssh, where the node decides.
-    """
-
-    kind: str
-    prefix: tuple[str, ...]
-    environment: Mapping[str, str] | None = None
-
-    def words(self, argv: Sequence[Word]) -> list[Word]:
-        """The whole command for the script that is the only word of `argv`."""
-        (script,) = argv
-        limit = ["timeout", "--kill-after=5", str(MOST_SECONDS[self.kind]), *dies_with_us()]
-        if self.kind == STATIC:
-            return [*limit, *self.prefix, "sh", "-c", script]
-        return [*limit, *self.prefix, shlex.join(["sh", "-c", OVER_SSH, "sh", str(script)])]
 
 
 class CommandBackend(BaseBackend):

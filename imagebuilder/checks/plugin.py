@@ -24,11 +24,11 @@ from typing import Any
 import pytest
 from testinfra.host import Host
 
-from imagebuilder.checks.backend import BOOT, STATIC, LostConnection, Reach, make_host
+from imagebuilder.checks.backend import LostConnection, make_host
 from imagebuilder.checks.facts import Facts
+from imagebuilder.checks.reach import BOOT, CHECK, FAULT, LOST, STATIC, Reach
 from imagebuilder.decode import decode_box, read_object
 
-CHECK, FAULT, LOST = "#check ", "#fault ", "#lost "
 KINDS = {
     STATIC: "a check of the tree, without a boot",
     BOOT: "a check of a running node, over ssh",

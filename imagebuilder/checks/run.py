@@ -6,25 +6,24 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import mkdtemp
 
-from imagebuilder.checks.backend import BOOT, STATIC, Reach
 from imagebuilder.checks.facts import Facts
-from imagebuilder.checks.find import CheckFile
-from imagebuilder.checks.plugin import CHECK, FAULT, LOST
+from imagebuilder.checks.find import COMMON, CheckFile
+from imagebuilder.checks.reach import BOOT, CHECK, FAULT, LOST, STATIC, Reach
 from imagebuilder.decode import decode_box, encode_box, parse_object
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, InputError, WorkError
 from imagebuilder.process import Word, run
-from imagebuilder.report.types import Check
+from imagebuilder.report.types import Check, Outcome
 from imagebuilder.sandbox import INSIDE, Bind, Sandbox
 from imagebuilder.sandbox_lasting import staying
 from imagebuilder.secret import hidden
-
-OnCheck = Callable[[Check], None]
+from imagebuilder.ui import format_count
 
 # pytest(1) exit codes: all passed, some failed, interrupted, wrong options, nothing selected.
 PASSED, FAILED, USAGE, NOTHING = 0, 1, 4, 5
@@ -38,13 +37,12 @@ def run_static(
     *,
     epoch: int,
     selection: str = "",
-    on_check: OnCheck | None = None,
 ) -> tuple[Check, ...]:
     """Run the static checks on the tree at `root`, which nothing writes to.
 
-    `work` is a folder for us alone, which the caller removes.  `selection` is pytest's -k.
-    `on_check` sees each check as it ends.  Raises InputError for a check file that is wrong,
-    NothingSelectedError for a selection of nothing, WorkError when checks cannot run.
+    The common ones run beside those of overlays, in one sandbox.  `work` is a folder for us alone,
+    which the caller removes.  `selection` is pytest's -k.  Raises InputError for a check file that
+    is wrong, NothingSelectedError for a selection of nothing, WorkError when checks cannot run.
     """
     place = make_place(work, STATIC)
     (place / "root").symlink_to(root.absolute())
@@ -52,10 +50,18 @@ def run_static(
     with staying(sandbox, place / "sandbox.log") as inside:
         prefix = tuple(os.fspath(word) for word in inside.words([]))
         reach = Reach(STATIC, prefix, dict(inside.environment))
-        return run_checks(
-            reach, files, facts, place,
-            tree=root.absolute(), selection=selection, on_check=on_check,
-        )  # fmt: skip
+        common = [file for file in files if file.group == COMMON]
+        others = [file for file in files if file.group != COMMON]
+        parts = [part for part in (common, others) if part] or [[]]
+        with ThreadPoolExecutor(len(parts)) as pool:
+            runs = [
+                pool.submit(
+                    run_pytest, reach, part, facts, make_place(work, STATIC),
+                    tree=root.absolute(), selection=selection,
+                )
+                for part in parts
+            ]  # fmt: skip
+            return judge([run.result() for run in runs], STATIC, selection)
 
 
 def run_boot(
@@ -65,7 +71,6 @@ def run_boot(
     work: Path,
     *,
     selection: str = "",
-    on_check: OnCheck | None = None,
 ) -> tuple[Check, ...]:
     """Run the boot checks on the node that `login`, an ssh command without a script, leads to.
 
@@ -73,9 +78,8 @@ def run_boot(
     """
     place = make_place(work, BOOT)
     reach = Reach(BOOT, tuple(os.fspath(word) for word in login))
-    return run_checks(
-        reach, files, facts, place, tree=place, selection=selection, on_check=on_check
-    )
+    ended = run_pytest(reach, files, facts, place, tree=place, selection=selection)
+    return judge([ended], BOOT, selection)
 
 
 def make_place(work: Path, kind: str) -> Path:
@@ -100,10 +104,14 @@ FORGED = f"a check must not print lines that begin with {CHECK!r}, {FAULT!r} or 
 
 @dataclass
 class Heard:
-    on_check: OnCheck | None
+    """What a run of pytest told, and how it ended."""
+
+    log: Path
     checks: list[Check] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     lost: str = ""
+    status: int = PASSED
+    said: str = ""
 
     def hear(self, line: str) -> None:
         """Take a line in; what is not for us is in the log.
@@ -114,8 +122,6 @@ class Heard:
             check = decode_box(Check, self.told(line, CHECK), TOLD, hint=FORGED)
             # A message quotes files of the image, and one of them may have a secret.
             self.checks.append(replace(check, message=hidden(check.message)))
-            if self.on_check:
-                self.on_check(self.checks[-1])
         elif line.startswith(FAULT):
             self.faults.append(decode_box(Fault, self.told(line, FAULT), TOLD, hint=FORGED))
         elif line.startswith(LOST):
@@ -127,7 +133,7 @@ class Heard:
         return parse_object(line.removeprefix(word), TOLD, hint=FORGED, whole=True)
 
 
-def run_checks(
+def run_pytest(
     reach: Reach,
     files: Sequence[CheckFile],
     facts: Facts,
@@ -135,8 +141,7 @@ def run_checks(
     *,
     tree: Path,
     selection: str,
-    on_check: OnCheck | None,
-) -> tuple[Check, ...]:
+) -> Heard:
     work = {
         "kind": reach.kind,
         "groups": {os.fspath(file.path): file.group for file in files},
@@ -146,25 +151,44 @@ def run_checks(
         "tree": os.fspath(tree),
     }
     (place / "work.json").write_text(json.dumps(work))
-    heard, log = Heard(on_check), place / "pytest.log"
+    heard = Heard(place / "pytest.log")
     words = pytest_words(place, files, selection)
-    done = run(words, env=environment(), cwd=place, log=log, on_line=heard.hear, check=False)
-    if heard.lost:
-        raise WorkError(
-            f"the node cannot be asked any more: {heard.lost}",
-            hint="its console tells whether it still runs",
-        )
-    if heard.faults:
-        raise InputError.of(heard.faults)
-    if done.status == USAGE:
-        said = [line for line in log.read_text().splitlines() if line.startswith("ERROR: ")]
-        what = said[-1].removeprefix("ERROR: ") if said else "pytest does not take these words"
-        raise InputError(what, hint="-k takes words with and, or, not: pytest --help")
-    if done.status == NOTHING:
-        raise nothing_to_run(reach.kind, selection)
-    if done.status not in (PASSED, FAILED):
-        raise WorkError(f"checks did not run to their end\n{done.stdout}", hint=f"see {log}")
-    return tuple(heard.checks)
+    done = run(
+        words, env=environment(), cwd=place, log=heard.log, on_line=heard.hear, check=False
+    )  # fmt: skip
+    heard.status, heard.said = done.status, done.stdout
+    return heard
+
+
+def judge(runs: Sequence[Heard], kind: str, selection: str) -> tuple[Check, ...]:
+    """The checks of all runs, if each ended well.  Raises what run_static() does."""
+    for heard in runs:
+        if heard.lost:
+            raise WorkError(
+                f"the node cannot be asked any more: {heard.lost}",
+                hint="its console tells whether it still runs",
+            )
+    if faults := [fault for heard in runs for fault in heard.faults]:
+        raise InputError.of(faults)
+    for heard in runs:
+        if heard.status == USAGE:
+            lines = heard.log.read_text().splitlines()
+            said = [line for line in lines if line.startswith("ERROR: ")]
+            what = said[-1].removeprefix("ERROR: ") if said else "pytest does not take these words"
+            raise InputError(what, hint="-k takes words with and, or, not: pytest --help")
+        if heard.status not in (PASSED, FAILED, NOTHING):
+            raise WorkError(
+                f"checks did not run to their end\n{heard.said}", hint=f"see {heard.log}"
+            )
+    if all(heard.status == NOTHING for heard in runs):
+        raise nothing_to_run(kind, selection)
+    return tuple(check for heard in runs for check in heard.checks)
+
+
+def tell_checks(checks: Sequence[Check]) -> str:
+    """How many ran and failed, in words."""
+    failed = sum(check.outcome is Outcome.FAILED for check in checks)
+    return format_count(len(checks), "check") + (f", {failed} failed" if failed else "")
 
 
 def nothing_to_run(kind: str, selection: str) -> InputError:

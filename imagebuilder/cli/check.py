@@ -34,10 +34,11 @@ def check(
     Example: imagebuilder check rx7600xt
     """
     from imagebuilder.boot.static import check_image, check_published
-    from imagebuilder.publish.find import open_tree
 
     given: Context = context.obj
     if published:
+        from imagebuilder.publish.find import open_tree
+
         place = open_tree(tree)
         done = check_published(given.settings, place, image, given.ui, selection=select)
     else:

@@ -6,10 +6,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from imagebuilder.checks.find import COMMON, CheckFile
 from imagebuilder.checks.run import NothingSelectedError, run_boot, run_static
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.report.types import Check, Outcome
@@ -110,20 +112,61 @@ def test_outcomes_and_messages(busybox: Path) -> None:
     assert all(check.seconds >= 0 for check in found)
 
 
-def test_checks_are_heard_while_they_run(busybox: Path) -> None:
-    file = make_file(
-        busybox / "project",
-        """
+def make_two_parts(busybox: Path, common: str, own: str) -> list[CheckFile]:
+    """A file of common checks and one of an overlay, the latter first."""
+    project = busybox / "project"
+    return [
+        make_file(project, own, "test_own.py", group="own"),
+        make_file(project, common, "test_all.py", group=COMMON),
+    ]
+
+
+def test_the_common_checks_run_beside_those_of_overlays(busybox: Path) -> None:
+    """Each waits for the other: one after the other they would not end."""
+    meet = """
+        import time
+
         @pytest.mark.static
-        @pytest.mark.parametrize("number", range(3))
-        def test_parts(number): pass
-        """,
+        def test_{name}(host):
+            for _ in range(300):
+                if host.run("touch /tmp/{name}; test -e /tmp/{other}").rc == 0:
+                    break
+                time.sleep(0.05)
+            else:
+                pytest.fail("alone")
+        """
+    files = make_two_parts(
+        busybox, meet.format(name="a", other="b"), meet.format(name="b", other="a")
     )
-    heard: list[Check] = []
-    work = busybox / "work"
-    found = run_static(busybox / "c", [file], make_facts(), work, epoch=1, on_check=heard.append)
-    assert tuple(heard) == found
-    assert len(found) == 3
+    found = run_static(busybox / "c", files, make_facts(), busybox / "work", epoch=1)
+    assert [(check.group, check.name, check.outcome) for check in found] == [
+        (COMMON, "test_a", PASSED),
+        ("own", "test_b", PASSED),
+    ]
+
+
+def test_faults_of_both_parts_are_told(busybox: Path) -> None:
+    body = "@pytest.mark.static\ndef test_x(): assert False"
+    files = make_two_parts(busybox, body, body)
+    found = run_static(busybox / "c", files, make_facts(), busybox / "work", epoch=1)
+    assert [check.outcome for check in found] == [FAILED, FAILED]
+    files = make_two_parts(busybox, "import nothing_here", "def test_y(): pass")
+    with pytest.raises(InputError) as raised:
+        run_static(busybox / "c", files, make_facts(), busybox / "work", epoch=1)
+    assert "cannot be imported" in str(raised.value)
+    assert "test_y is marked neither way" in str(raised.value)
+
+
+def test_a_selection_may_leave_nothing_of_one_part(busybox: Path) -> None:
+    files = make_two_parts(
+        busybox,
+        "@pytest.mark.static\ndef test_x(): pass",
+        "@pytest.mark.static\ndef test_y(): pass",
+    )
+    run = partial(run_static, busybox / "c", files, make_facts(), busybox / "work", epoch=1)
+    assert [check.name for check in run(selection="test_y")] == ["test_y"]
+    with pytest.raises(NothingSelectedError):
+        run(selection="test_z")
 
 
 def test_a_check_has_the_facts_and_the_sandbox(
@@ -333,11 +376,6 @@ def test_a_lost_connection_is_no_failed_check(tmp_path: Path) -> None:
         def test_second(): pass
         """,
     )
-    heard: list[Check] = []
-    words = "No route to host \\(during test_first\\)"
-    with pytest.raises(WorkError, match=words):
-        run_boot(
-            [file], make_facts(), make_ssh(tmp_path, HANGS_UP), tmp_path / "work",
-            on_check=heard.append,
-        )  # fmt: skip
-    assert heard == []
+    login = make_ssh(tmp_path, HANGS_UP)
+    with pytest.raises(WorkError, match="No route to host \\(during test_first\\)"):
+        run_boot([file], make_facts(), login, tmp_path / "work")

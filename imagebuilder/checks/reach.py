@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a check runs a command there, and the words that the plugin of pytest tells run.py in."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from imagebuilder.process import Word, dies_with_us
+
+STATIC, BOOT = "static", "boot"
+CHECK, FAULT, LOST = "#check ", "#fault ", "#lost "
+MOST_SECONDS = {STATIC: 180, BOOT: 300}  # of one command; an emulated node is slow
+# Keeps the status of a lost connection for ssh: a command that ends with it has 254.
+OVER_SSH = '(eval "$1"); status=$?; [ "$status" -ne 255 ] || status=254; exit "$status"'
+
+
+@dataclass(frozen=True)
+class Reach:
+    """How to run a command there: the words before the script, and the environment inside.
+
+    `environment` is None for ssh, where the node decides.
+    """
+
+    kind: str
+    prefix: tuple[str, ...]
+    environment: Mapping[str, str] | None = None
+
+    def words(self, argv: Sequence[Word]) -> list[Word]:
+        """The whole command for the script that is the only word of `argv`."""
+        (script,) = argv
+        limit = ["timeout", "--kill-after=5", str(MOST_SECONDS[self.kind]), *dies_with_us()]
+        if self.kind == STATIC:
+            return [*limit, *self.prefix, "sh", "-c", script]
+        return [*limit, *self.prefix, shlex.join(["sh", "-c", OVER_SSH, "sh", str(script)])]
