@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
+import struct
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from imagebuilder.errors import WorkError
@@ -15,6 +17,8 @@ from imagebuilder.files import make_private
 from imagebuilder.locks import file_lock, is_locked
 from imagebuilder.process import run
 
+# ioctl_iflags(2), chattr(1) +T: on ext4 what is made in such a folder lies apart on the disk.
+GET_FLAGS, SET_FLAGS, TOP_OF_HIERARCHIES = 0x80086601, 0x40086602, 0x00020000
 OWNED = ".owned"
 KEPT = ".kept"
 
@@ -30,6 +34,7 @@ def workplace(state: Path, name: str) -> Iterator[Path]:
         sweep(top)
         place = top / name
         make_private(top)
+        spread(top)
         place.mkdir()
         owned = file_lock(place / OWNED)
         owned.__enter__()
@@ -39,6 +44,22 @@ def workplace(state: Path, name: str) -> Iterator[Path]:
         owned.__exit__(None, None, None)
         if not (place / KEPT).exists():
             remove_tree(place)
+
+
+def spread(top: Path) -> None:
+    """Have each place below `top` begin elsewhere on the disk, where the file system can do that.
+
+    ext4 does not use again what was freed within seconds, but looks at each such inode for each
+    folder that it makes nearby: the fifth checkout of 2,000 folders took three times as long.
+    """
+    descriptor = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):
+            flags = struct.unpack("l", fcntl.ioctl(descriptor, GET_FLAGS, bytes(8)))[0]
+            if not flags & TOP_OF_HIERARCHIES:
+                fcntl.ioctl(descriptor, SET_FLAGS, struct.pack("l", flags | TOP_OF_HIERARCHIES))
+    finally:
+        os.close(descriptor)
 
 
 def new_id(profile: str) -> str:

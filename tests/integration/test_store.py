@@ -225,6 +225,16 @@ def test_mounted_directory_is_not_removed(tmp_path: Path) -> None:
     assert not place.exists()
 
 
+def test_workplaces_lie_apart_on_the_disk(tmp_path: Path) -> None:
+    kind = run(["stat", "--file-system", "--format=%T", tmp_path]).stdout.strip()
+    if not kind.startswith("ext"):
+        pytest.skip(f"{kind} does not search what was just freed")
+    for name in ("one", "two"):
+        with workplace(tmp_path, name) as work:
+            flags = run(["lsattr", "-d", work.parent]).stdout.split()[0]
+            assert "T" in flags
+
+
 def test_workplaces_are_swept_when_their_owner_is_gone(tmp_path: Path) -> None:
     (tmp_path / "work/dead").mkdir(parents=True)
     with workplace(tmp_path, "one") as one:
