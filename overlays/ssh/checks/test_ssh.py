@@ -23,20 +23,23 @@ SETTINGS = (
 )
 
 
-@pytest.mark.static
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_sshd_is_set(host: Host, setting: str) -> None:
+@pytest.fixture(scope="module")
+def settings(host: Host) -> list[str]:
+    """What sshd is set to."""
     # Newer releases print keywords in mixed case, and the other name of without-password.
     said = host.check_output(f"/usr/sbin/sshd -G || {{ {BEFORE_9_3}; }}").lower()
-    assert setting in said.replace("without-password", "prohibit-password").splitlines()
+    return said.replace("without-password", "prohibit-password").splitlines()
 
 
 @pytest.mark.static
-def test_sshd_reads_the_keys(host: Host) -> None:
-    said = host.check_output(f"/usr/sbin/sshd -G || {{ {BEFORE_9_3}; }}")
-    files = next(
-        x.split()[1:] for x in said.splitlines() if x.lower().startswith("authorizedkeysf")
-    )
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_sshd_is_set(settings: list[str], setting: str) -> None:
+    assert setting in settings
+
+
+@pytest.mark.static
+def test_sshd_reads_the_keys(settings: list[str]) -> None:
+    files = next(line.split()[1:] for line in settings if line.startswith("authorizedkeysf"))
     assert files[0] == "/etc/ssh/authorized_keys"
 
 
