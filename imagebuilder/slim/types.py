@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from imagebuilder.files import entries_below as all_below
 from imagebuilder.root import Root
 from imagebuilder.ui import format_size
 
@@ -124,10 +125,9 @@ def remove_empty(root: Root, folder: str) -> None:
 def entries_below(root: Root, folder: str) -> Iterator[str]:
     """Every file and symlink below a folder, in a stable order."""
     top = root.host(folder)
-    if top is None:
+    if top is None or not top.is_dir():
         return
     prefix = len(os.fspath(root.path))
-    for here, folders, files in os.walk(top):
-        folders.sort()
-        links = [name for name in folders if Path(here, name).is_symlink()]
-        yield from (f"{here[prefix:]}/{name}" for name in sorted([*files, *links]))
+    for entry in all_below(top):
+        if not entry.is_dir(follow_symlinks=False):
+            yield entry.path[prefix:]

@@ -16,7 +16,6 @@ from imagebuilder.errors import InputError
 from imagebuilder.families.apt.family import APT
 from imagebuilder.image.files import read_root
 from imagebuilder.image.types import Image, ImageRoot, encode_image
-from imagebuilder.proof.provenance.compare import find_strange
 from imagebuilder.proof.provenance.history import chain_of, differences, read_history
 from imagebuilder.proof.provenance.types import TraceKind
 from imagebuilder.proof.provenance.why import Explained, explain
@@ -25,6 +24,7 @@ from imagebuilder.settings import Settings
 from imagebuilder.store.objects import read_commit
 from imagebuilder.store.repository import Store
 from imagebuilder.store.upper import Changes
+from tests.strange import find_strange
 from tests.unit.proof.provenance.chain import BASE, IMAGE_OF_LAYERS, PACKAGES, SITE, digest_of
 
 pytestmark = pytest.mark.root

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.proof.cmdline import CMDLINE
 from imagebuilder.proof.kernel.modules import Kernel, Module, module_name, read_modules
 from imagebuilder.proof.say import Say, some
 from imagebuilder.ui import format_count
@@ -131,7 +132,7 @@ def enforced(kernel: Kernel, cmdline: Sequence[str]) -> Evidence | None:
              "lockdown=confidentiality"}  # fmt: skip
     for word in cmdline:
         if word in words:
-            return Evidence("/proc/cmdline", said=word)
+            return Evidence(CMDLINE, said=word)
     options = ("CONFIG_MODULE_SIG_FORCE=y", "CONFIG_LOCK_DOWN_KERNEL_FORCE_INTEGRITY=y",
                "CONFIG_LOCK_DOWN_KERNEL_FORCE_CONFIDENTIALITY=y")  # fmt: skip
     for path in (f"{kernel.folder}/config", f"/boot/config-{kernel.release}"):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
+from imagebuilder.proof.cmdline import kernel_words
 from imagebuilder.root import Root
 
 # A file of an earlier folder hides one of the same name in a later (modprobe.d(5)).
@@ -19,7 +20,6 @@ FOLDERS = (
 )
 # A command that is run in the place of a module loads it only by one of these.
 LOADS = re.compile(r"\b(modprobe|insmod)\b")
-CMDLINE = "/proc/cmdline"
 
 
 def plain(name: str) -> str:
@@ -75,18 +75,17 @@ def read_settings(root: Root, cmdline: Iterable[str]) -> ModuleSettings:
                 instead.setdefault(plain(name), plain(other))
             case ["options", name, *options] if "modeset=0" in options:
                 off.setdefault(plain(name), where)
-    words = list(cmdline)
-    for word in words:
-        key, _, value = word.partition("=")
-        where = Evidence(CMDLINE, said=word)
-        names = [plain(name) for name in value.split(",") if name]
-        if key == "modprobe.blacklist":
-            blacklisted |= {name: where for name in names}
-        elif key == "module_blacklist":
-            never |= {name: where for name in names}
-        elif key.endswith(".modeset") and value == "0":
-            off[plain(key.removesuffix(".modeset"))] = where
-    return ModuleSettings(blacklisted, never, instead, off, "nomodeset" in words)
+    given = list(kernel_words(cmdline))
+    for word in given:
+        names = [plain(name) for name in word.value.split(",") if name]
+        if word.key == "modprobe.blacklist":
+            blacklisted |= dict.fromkeys(names, word.evidence)
+        elif word.key == "module_blacklist":
+            never |= dict.fromkeys(names, word.evidence)
+        elif word.key.endswith(".modeset") and word.value == "0":
+            off[plain(word.key.removesuffix(".modeset"))] = word.evidence
+    modeless = any(word.text == "nomodeset" for word in given)
+    return ModuleSettings(blacklisted, never, instead, off, modeless)
 
 
 def config_lines(root: Root) -> Iterator[tuple[str, str]]:

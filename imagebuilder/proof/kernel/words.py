@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.proof.cmdline import kernel_words
 from imagebuilder.proof.kernel.modules import Kernel, read_module
-from imagebuilder.proof.kernel.settings import CMDLINE, config_lines, plain
+from imagebuilder.proof.kernel.settings import config_lines, plain
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.chip import Chip
@@ -87,16 +88,15 @@ def prove_words(subject: Subject) -> Iterator[Finding]:
     """Faults only."""
     chips = [chip for device in subject.hardware if (chip := chip_of(device))]
     drivers = {name for chip in chips for name in chip.modules}
-    for word in subject.cmdline:
-        key, _, value = word.partition("=")
+    for word in kernel_words(subject.cmdline):
         for row in WORDS:
             applies = not row.modules or row.modules & drivers
-            if row.key == key and applies and re.fullmatch(row.value, value):
-                where = Evidence(CMDLINE, said=word)
-                yield SAY.fault(f"{word} on the command line: {row.why}", where, hint=REMOVE)
-        if key == "mem" and 0 < size_of(value) < LEAST_MEMORY:
-            what = f"{word} on the command line leaves the node too little memory"
-            yield SAY.fault(what, Evidence(CMDLINE, said=word), hint=REMOVE)
+            if row.key == word.key and applies and re.fullmatch(row.value, word.value):
+                what = f"{word.text} on the command line: {row.why}"
+                yield SAY.fault(what, word.evidence, hint=REMOVE)
+        if word.key == "mem" and 0 < size_of(word.value) < LEAST_MEMORY:
+            what = f"{word.text} on the command line leaves the node too little memory"
+            yield SAY.fault(what, word.evidence, hint=REMOVE)
     for module, option, value, where in options_of(subject):
         yield from prove_option(chips, module, option, value, where)
     yield from prove_unknown(subject, Kernel(subject.root, subject.kernel), drivers)
@@ -147,14 +147,13 @@ def options_of(subject: Subject) -> Iterator[tuple[str, str, str, Evidence]]:
     for path, line in config_lines(subject.root):
         words = line.split()
         if words[0] == "options" and len(words) > 2:
-            for word in words[2:]:
-                option, _, value = word.partition("=")
+            for text in words[2:]:
+                option, _, value = text.partition("=")
                 yield plain(words[1]), option, value.strip('"'), Evidence(path, said=line)
-    for word in subject.cmdline:
-        name, _, value = word.partition("=")
-        module, is_option, option = name.partition(".")
+    for word in kernel_words(subject.cmdline):
+        module, is_option, option = word.key.partition(".")
         if is_option:
-            yield plain(module), option, value, Evidence(CMDLINE, said=word)
+            yield plain(module), option, word.value, word.evidence
 
 
 def refuses(value: str, chip: Chip) -> bool:

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
+from imagebuilder.proof.cmdline import CMDLINE, kernel_words
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.systemd import LoadedUnit
 from imagebuilder.root import Root
 
-CMDLINE = "/proc/cmdline"
 CONFIG = ("systemd-analyze", "cat-config", "systemd/system.conf")
 SET = "systemd.setenv="
 VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
@@ -40,8 +40,7 @@ def environment_of(subject: Subject, unit: LoadedUnit) -> dict[str, Variable]:
     line, Environment=, the files.  UnsetEnvironment= takes from all.
     """
     found = defaults(subject)
-    words = (word.partition("=") for word in subject.cmdline)
-    given = {name: value for name, is_set, value in words if is_set}
+    given = {word.key: word.value for word in kernel_words(subject.cmdline) if "=" in word.text}
     found |= {n: Variable(given[n], CMDLINE) for n in unit.words("PassEnvironment") if n in given}
     for value in unit.every("Environment"):
         name, _, text = value.partition("=")

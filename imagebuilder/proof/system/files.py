@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import FOLDERS as UNITS
 from imagebuilder.proof.access.units import drop_ins
+from imagebuilder.proof.cmdline import kernel_words
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
@@ -173,11 +174,10 @@ def prove_settings(subject: Subject) -> Iterator[Finding]:
         if is_set and not line.startswith("#"):
             name = key.strip().lstrip("-").replace("/", ".")
             found[name] = (value.strip(), Evidence(path, said=line.strip()))
-    for word in subject.cmdline:
-        key, is_set, value = word.partition("=")
-        if is_set and key.startswith("sysctl."):
-            name = key.removeprefix("sysctl.").replace("/", ".")
-            found[name] = (value, Evidence("/proc/cmdline", said=word))
+    for word in kernel_words(subject.cmdline):
+        if word.key.startswith("sysctl.") and "=" in word.text:
+            name = word.key.removeprefix("sysctl.").replace("/", ".")
+            found[name] = (word.value, word.evidence)
     for name, (value, where) in found.items():
         pattern, why = SETTINGS.get(name, ("(?!)", ""))
         if re.fullmatch(pattern, value):

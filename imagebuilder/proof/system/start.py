@@ -8,15 +8,14 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import FOLDERS
+from imagebuilder.proof.cmdline import CMDLINE, kernel_words
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.systemd import DEFAULT, LoadedUnit, Startup
 
-CMDLINE = "/proc/cmdline"
 MASK = "systemd.mask="
-# kernel-command-line(7): what starts in the place of the default target, or beside it.
-TARGETS = ("systemd.unit=", "systemd.wants=")
+# kernel-command-line(7): what starts in the place of the default target.
 RUNLEVELS = {
     **dict.fromkeys(("rescue", "single", "s", "S", "1"), "rescue.target"),
     **dict.fromkeys(("emergency", "-b"), "emergency.target"),
@@ -52,6 +51,7 @@ NEEDED = {
     "dbus.service": "programs of systemd cannot be asked for anything",
     "dbus.socket": "programs of systemd cannot be asked for anything",
 }
+INITS = ("init", "rdinit")
 SHELLS = ("systemd.debug_shell", "systemd.debug-shell")
 SHELL = "debug-shell.service"
 
@@ -75,8 +75,9 @@ def prove_start(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_stopped(subject, startup)
     yield from prove_masked(subject)
     yield from prove_words(subject)
-    if SHELL in startup.jobs or any(shell_word(word) for word in subject.cmdline):
-        words = [word for word in subject.cmdline if shell_word(word)]
+    shells = (word for word in kernel_words(subject.cmdline) if word.key in SHELLS)
+    words = [word.text for word in shells if word.value not in ("0", "no", "false", "off")]
+    if SHELL in startup.jobs or words:
         yield SAY.fault(
             "a root shell without a password runs on the console (debug-shell.service)",
             Evidence(CMDLINE if words else place_of(startup, SHELL), said=" ".join(words)),
@@ -190,17 +191,13 @@ def place_of(startup: Startup, unit: str) -> str:
 
 def prove_words(subject: Subject) -> Iterator[Finding]:
     """Faults of words with which something else than the system starts."""
-    for word in subject.cmdline:
-        key, _, value = word.partition("=")
-        if key in ("init", "rdinit") and not value.endswith("/systemd") and value != "/sbin/init":
+    remove = "remove that word (cmdline:)"
+    for word in kernel_words(subject.cmdline):
+        value = word.value
+        if word.key in INITS and not value.endswith("/systemd") and value != "/sbin/init":
             what = f"the node runs {value} in the place of systemd"
-            yield SAY.fault(what, Evidence(CMDLINE, said=word), hint="remove that word (cmdline:)")
-        target = RUNLEVELS.get(word, value if word.startswith("systemd.unit=") else "")
+            yield SAY.fault(what, word.evidence, hint=remove)
+        target = RUNLEVELS.get(word.text, value if word.key == "systemd.unit" else "")
         if target in ("rescue.target", "emergency.target", "reboot.target", "poweroff.target"):
             what = f"the node starts {target}, in which no service runs"
-            yield SAY.fault(what, Evidence(CMDLINE, said=word), hint="remove that word (cmdline:)")
-
-
-def shell_word(word: str) -> bool:
-    key, _, value = word.partition("=")
-    return key in SHELLS and value not in ("0", "no", "false", "off")
+            yield SAY.fault(what, word.evidence, hint=remove)

@@ -18,7 +18,6 @@ from imagebuilder.image.files import CommittedRoot, read_root
 from imagebuilder.image.proof import Proof, Question
 from imagebuilder.image.types import Image, encode_image, load_image
 from imagebuilder.proof.prove import asking, prove
-from imagebuilder.proof.provenance.compare import find_strange
 from imagebuilder.proof.provenance.read import read_provenance
 from imagebuilder.proof.provenance.types import Provenance, Trace, TraceKind
 from imagebuilder.proof.subject import Subject
@@ -28,6 +27,7 @@ from imagebuilder.store.repository import Store
 from imagebuilder.tree import ReleaseName, Tree
 from tests.faults.roots.shipped import put_overlays, shipped
 from tests.faults.site import Site, copy_site
+from tests.strange import find_strange
 from tests.workshop import SHIPPED_OVERLAYS
 
 BASE = "generic"

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The words of the kernel's command line, as questions read them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from imagebuilder.image.proof import Evidence
+
+CMDLINE = "/proc/cmdline"
+
+
+@dataclass(frozen=True)
+class KernelWord:
+    """A word: what is before `=`, and what behind it, "" where there is none."""
+
+    text: str
+    key: str
+    value: str
+
+    @property
+    def evidence(self) -> Evidence:
+        return Evidence(CMDLINE, said=self.text)
+
+
+def kernel_words(cmdline: Iterable[str]) -> Iterator[KernelWord]:
+    for text in cmdline:
+        key, _, value = text.partition("=")
+        yield KernelWord(text, key, value)
