@@ -23,7 +23,7 @@ SHARED := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
-image: profile host $(STAMP) ## Build an image: make image PROFILE=rx7600xt
+image: profile host bytecode ## Build an image: make image PROFILE=rx7600xt
 	@$(BIN)/imagebuilder build '$(PROFILE)'
 
 test: host-tests $(STAMP) bytecode style contract types ## Everything: lint, types, then unit, integration and boot tests
@@ -111,7 +111,7 @@ host-dev:
 host-tests:
 	@scripts/host-setup --quiet --tests
 
-# Root's tests write no caches into the checkout, and each of a thousand commands would compile us.
+# Root writes no caches into the checkout of somebody else, and each command would compile us.
 bytecode: $(STAMP)
 	@$(BIN)/python -m compileall -q imagebuilder
 
