@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,6 +12,7 @@ from imagebuilder.image.proof import Answer, Proof, Question
 from imagebuilder.image.types import read_image
 from imagebuilder.locks import file_lock
 from imagebuilder.proof.prove import prove_tree
+from imagebuilder.proof.provenance.history import read_history
 from imagebuilder.proof.provenance.read import read_provenance
 from imagebuilder.recipe.engines import load_engines
 from imagebuilder.recipe.find import find_profiles
@@ -40,10 +42,13 @@ def prove_image(settings: Settings, name: str, ui: Ui) -> Proof:
         workplace(settings.state, new_id(f"prove-{image.profile}")) as work,
         ui.step(f"Proving {image.name}"),
     ):
-        store.checkout(image.root.commit, work / "root")
-        engines = load_engines(settings.find_overlays(), image.overlays)
-        trace = partial(read_provenance, store, image, Root(work / "root"))
-        return prove_tree(image, work, "root", engines, trace, on_answer=hear)
+        with ThreadPoolExecutor(2) as beside:
+            history = beside.submit(read_history, store, image)
+            engines = beside.submit(load_engines, settings.find_overlays(), image.overlays)
+            store.checkout(image.root.commit, work / "root")
+        root = Root(work / "root")
+        trace = partial(read_provenance, store, image, root, history=history.result())
+        return prove_tree(image, work, "root", engines.result(), trace, on_answer=hear)
 
 
 @dataclass(frozen=True)

@@ -65,21 +65,28 @@ class Records:
 
 
 def read_provenance(
-    store: Store, image: Image, root: Root, strange: Mapping[str, str] | None = None
+    store: Store,
+    image: Image,
+    root: Root,
+    strange: Mapping[str, str] | None = None,
+    history: LayerHistory | None = None,
 ) -> Provenance:
     """The provenance of a root.  Raises InputError, WorkError.
 
     `strange` are paths that are not what the image's commit holds, and how (`added`, `changed`,
-    `removed`): none in a root that was checked out from it.
+    `removed`): none in a root that was checked out from it.  `history` is the image's, if it has
+    been read.
     """
-    records = read_records(store, image, root)
+    records = read_records(store, image, root, history)
     return trace_all(records, dict(walk_root(root)), root, strange or {})
 
 
-def read_records(store: Store, image: Image, root: Root) -> Records:
+def read_records(
+    store: Store, image: Image, root: Root, history: LayerHistory | None = None
+) -> Records:
     """What the root's packages and the image's layers record.  Raises InputError, WorkError."""
     return Records(
-        history=read_history(store, image),
+        history=history or read_history(store, image),
         shipped=family_of_distribution(image.distribution).shipped_files(root),
         placed=find_placed(image),
         packages={package.name: f"{package.name} {package.version}" for package in image.packages},
