@@ -28,6 +28,7 @@ from tests.faults.roots.made import Answers
 from tests.faults.site import Site, plant
 
 CORPUS = Path(__file__).parent
+THIRD = "third"  # its folder, and what its names begin with
 
 
 @dataclass(frozen=True)
@@ -46,8 +47,10 @@ class Case:
 
 
 def load_cases(folder: str) -> list[Case]:
-    """`faults` or `legit`, by name."""
-    return [load_case(path) for path in sorted((CORPUS / folder).glob("*/fault.yaml"))]
+    """`faults` or `legit`, by name; after them those of the third corpus, named third-NAME."""
+    first = [load_case(path) for path in sorted((CORPUS / folder).glob("*/fault.yaml"))]
+    third = [load_case(path) for path in sorted((CORPUS / THIRD / folder).glob("*/fault.yaml"))]
+    return [*first, *(replace(case, name=f"{THIRD}-{case.name}") for case in third)]
 
 
 def load_case(path: Path) -> Case:
