@@ -31,6 +31,13 @@ Promote = Annotated[
     bool | None,
     typer.Option("--promote/--no-promote", help="Promote what passed its boot test."),
 ]
+RollOut = Annotated[
+    bool | None,
+    typer.Option(
+        "--rollout/--no-rollout",
+        help="Roll out what passed, in the maintenance window of the site file.",
+    ),
+]
 ReportFolder = Annotated[
     Path | None,
     typer.Option(
@@ -56,6 +63,7 @@ def nightly(
     context: typer.Context,
     profiles: Profiles = None,
     promote: Promote = None,
+    rollout: RollOut = None,
     report: ReportFolder = None,
     keep: Keep = None,
     commit: Commit = None,
@@ -83,7 +91,7 @@ def nightly(
     """
     from imagebuilder.nightly.install import uninstall_nightly
     from imagebuilder.nightly.profiles import choose_profiles
-    from imagebuilder.nightly.site import find_report_folder, load_nightly
+    from imagebuilder.nightly.site import find_report_folder, find_rollout_wish, load_nightly
     from imagebuilder.nightly.types import NightlyOptions
 
     given: Context = context.obj
@@ -93,8 +101,9 @@ def nightly(
     given.settings.check_project()
     site = load_nightly(given.settings, os.environ)
     chosen, left_out = choose_profiles(profiles or site.profiles, given.settings)
+    promotes, rolls_out = find_rollout_wish(site, promote=promote, rollout=rollout)
     if install:
-        words = (*(profiles or ()), *words_of(promote, report, keep, commit, patience))
+        words = (*(profiles or ()), *words_of(promote, rollout, report, keep, commit, patience))
         print_text(install_timer(given, site, words, calendar, root, tree))
         return
     for fault in left_out:
@@ -102,7 +111,8 @@ def nightly(
     options = NightlyOptions(
         chosen,
         (report or find_report_folder(site, given.settings, os.environ)).absolute(),
-        promote=site.promote if promote is None else promote,
+        promote=promotes,
+        rollout=rolls_out,
         keep=keep or site.keep,
         commit=site.commit if commit is None else commit,
         patience=60.0 * patience,
@@ -141,12 +151,19 @@ def have_night(
 
 
 def words_of(
-    promote: bool | None, report: Path | None, keep: int | None, commit: bool | None, patience: int
+    promote: bool | None,
+    rollout: bool | None,
+    report: Path | None,
+    keep: int | None,
+    commit: bool | None,
+    patience: int,
 ) -> list[str]:
     """The options that were given, as words of a command line."""
     words = []
     if promote is not None:
         words.append("--promote" if promote else "--no-promote")
+    if rollout is not None:
+        words.append("--rollout" if rollout else "--no-rollout")
     if report:
         words += ["--report", os.fspath(report.absolute())]
     if keep is not None:

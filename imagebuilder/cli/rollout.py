@@ -16,7 +16,6 @@ from imagebuilder.tree import DEFAULT_TREE
 
 if TYPE_CHECKING:
     from imagebuilder.fleet.health import Verdict
-    from imagebuilder.fleet.rollout.start import RolloutOrder
     from imagebuilder.fleet.rollout.types import Rollout
     from imagebuilder.tree import Tree
 
@@ -86,12 +85,15 @@ def start(
 
     Example: imagebuilder rollout rx7600xt --canary node7
     """
+    from imagebuilder.fleet.rollout.command import start_rollout
     from imagebuilder.fleet.rollout.start import RolloutOrder
     from imagebuilder.fleet.rollout.types import RolloutTerms
 
     accepted = tuple(parse_verdict(word) for word in accept)
     terms = RolloutTerms(timeout, drain_timeout, accepted, drain, at_once, untested)
-    begin(context, open_for_change(tree), RolloutOrder(name, terms, canary, batch), json=json)
+    given: Context = context.obj
+    order = RolloutOrder(name, terms, canary, batch)
+    finish(start_rollout(open_for_change(tree), order, os.environ, given.ui), json=json)
 
 
 @rollout_app.command()
@@ -151,19 +153,10 @@ def resume(
 
     Example: imagebuilder rollout resume rx7600xt
     """
-    from datetime import UTC, datetime
+    from imagebuilder.fleet.rollout.command import resume_rollout
 
-    from imagebuilder.fleet.rollout.journal import rolling_out, save_rollout, wish_file
-    from imagebuilder.fleet.rollout.machine import resumed
-    from imagebuilder.fleet.rollout.start import check_goes_on
-
-    opened = open_for_change(tree)
-    check_goes_on(opened, profile)
-    with rolling_out(opened, profile):
-        rollout = resumed(check_goes_on(opened, profile), datetime.now(UTC))
-        wish_file(opened, profile).unlink(missing_ok=True)
-        save_rollout(opened, rollout)
-        finish(go(context, opened, rollout), json=json)
+    given: Context = context.obj
+    finish(resume_rollout(open_for_change(tree), profile, os.environ, given.ui), json=json)
 
 
 @rollout_app.command()
@@ -177,24 +170,6 @@ def abort(
     from imagebuilder.fleet.rollout.journal import ABORT
 
     wish(context, open_for_change(tree), profile, ABORT)
-
-
-def begin(context: typer.Context, tree: Tree, order: RolloutOrder, *, json: bool) -> None:
-    """Make a roll-out, and run it to its end."""
-    from imagebuilder.fleet.rollout.drain import choose_drainer
-    from imagebuilder.fleet.rollout.journal import rolling_out, save_rollout, wish_file
-    from imagebuilder.fleet.rollout.start import make_rollout
-    from imagebuilder.publish.find import find_profile
-
-    given: Context = context.obj
-    choose_drainer(order.terms.drain)
-    profile = order.name.partition("@")[0]
-    find_profile(tree, profile)
-    with rolling_out(tree, profile):
-        rollout = make_rollout(tree, order, os.environ, given.ui)
-        wish_file(tree, profile).unlink(missing_ok=True)
-        save_rollout(tree, rollout)
-        finish(go(context, tree, rollout), json=json)
 
 
 def wish(context: typer.Context, tree: Tree, profile: str, word: str) -> None:

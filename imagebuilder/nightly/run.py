@@ -23,6 +23,7 @@ from imagebuilder.nightly.faults import TROUBLES, fault_of, in_a_line
 from imagebuilder.nightly.history import NIGHTS
 from imagebuilder.nightly.profile import run_profile
 from imagebuilder.nightly.retry import find_waits, merged
+from imagebuilder.nightly.rollout import roll_out
 from imagebuilder.nightly.save import LATEST, save_night
 from imagebuilder.nightly.sole import single_run, sweep_leftovers
 from imagebuilder.nightly.space import prune
@@ -116,11 +117,19 @@ class RunRecord:
         self._ui.warn(text)
         self.night = replace(self.night, warnings=(*self.night.warnings, text))
 
+    def find(self, profile: str) -> ProfileRun | None:
+        """What is known of a profile."""
+        return next((each for each in self.night.profiles if each.profile == profile), None)
+
     def add(self, done: ProfileRun) -> None:
-        """A profile is done, or has come further."""
+        """A profile is done, or was tried once more."""
+        first = self.find(done.profile)
+        self.put(merged(first, done) if first else done)
+
+    def put(self, done: ProfileRun) -> None:
+        """A profile has come further."""
         known = {profile.profile: profile for profile in self.night.profiles}
-        first = known.get(done.profile)
-        known[done.profile] = merged(first, done) if first else done
+        known[done.profile] = done
         self.night = replace(self.night, profiles=tuple(known.values()))
         self.save()
 
@@ -176,6 +185,9 @@ def spend(record: RunRecord, nightly: Nightly) -> None:
             good = [p for p in record.night.profiles if not p.failed]
             commit = commit_locks(settings.locks, good) if good else ""
             record.night = replace(record.night, committed=commit)
+    if options.rollout:
+        for profile in options.profiles:
+            roll_out_within(profile, record, nightly)
 
 
 def prune_after(record: RunRecord, nightly: Nightly) -> None:
@@ -208,23 +220,41 @@ def spend_on(profile: str, record: RunRecord, nightly: Nightly) -> bool:
     Whatever goes wrong is in the record.  Raises KeyboardInterrupt, which is in it too.
     """
     attempt = Attempt(profile, nightly.ui)
-    tree = nightly.tree
-    attempt.known = replace(attempt.known, previous=find_version(tree, profile, CANDIDATE))
+    attempt.known = replace(attempt.known, previous=find_version(nightly.tree, profile, CANDIDATE))
     nightly.ui.note(f"{profile}:")
+    have_turn(attempt, nightly, run_profile, record.add)
+    return attempt.again
+
+
+def roll_out_within(profile: str, record: RunRecord, nightly: Nightly) -> None:
+    """One profile's roll-out, as spend_on()."""
+    attempt = Attempt(profile, nightly.ui)
+    if known := record.find(profile):
+        attempt.known = known
+        have_turn(attempt, nightly, roll_out, record.put)
+
+
+def have_turn(
+    attempt: Attempt,
+    nightly: Nightly,
+    work: Callable[[Attempt, Nightly], None],
+    keep: Callable[[ProfileRun], None],
+) -> None:
+    """Work on a profile, and keep what came of it, whatever that is."""
+    profile, tree = attempt.profile, nightly.tree
     try:
-        run_profile(attempt, nightly)
+        work(attempt, nightly)
     except TROUBLES as error:
         nightly.ui.warn(f"{profile} failed in stage {attempt.known.stage}: {error}")
         attempt.fail(error, write_log(nightly, profile, str(error)))
     except KeyboardInterrupt as error:
         attempt.fail(error, "")
-        record.add(with_channels(attempt.known, tree))
+        keep(with_channels(attempt.known, tree))
         raise
     except Exception as error:  # noqa: BLE001  a bug of ours must not cost the other profiles
         nightly.ui.warn(f"{profile}: {fault_of(error)}")
         attempt.fail(error, write_log(nightly, profile, traceback.format_exc()))
-    record.add(with_channels(attempt.known, tree))
-    return attempt.again
+    keep(with_channels(attempt.known, tree))
 
 
 def with_channels(known: ProfileRun, tree: Tree) -> ProfileRun:

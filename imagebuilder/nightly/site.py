@@ -7,6 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from imagebuilder.errors import Fault, InputError
+from imagebuilder.fleet.health import Verdict
+from imagebuilder.fleet.rollout.drain import choose_drainer
+from imagebuilder.fleet.rollout.start import parse_share
+from imagebuilder.fleet.rollout.types import RolloutTerms
+from imagebuilder.nightly.types import NightlyRollout
 from imagebuilder.recipe.model_nightly import NightlyModel
 from imagebuilder.recipe.read import load_site
 from imagebuilder.settings import Settings, find_home
@@ -21,6 +26,35 @@ def load_nightly(settings: Settings, env: Mapping[str, str]) -> NightlyModel:
     if faults:
         raise InputError.of(faults)
     return site.file.nightly
+
+
+def find_rollout_wish(
+    site: NightlyModel, *, promote: bool | None, rollout: bool | None
+) -> tuple[bool, NightlyRollout | None]:
+    """Whether to promote, and how to roll out, of options that may not be given.
+
+    Raises InputError, and HostError for a scheduler's program that is not installed: both before
+    hours of building.
+    """
+    promotes = site.promote if promote is None else promote
+    if not (site.rollout is not None if rollout is None else rollout):
+        return promotes, None
+    if promotes:
+        raise InputError(
+            "--promote and --rollout exclude one another: a roll-out moves stable at its end",
+            hint="add --no-promote or --no-rollout, or remove one of the two from the site file",
+        )
+    said = site.rollout
+    if said is None:
+        raise InputError(
+            "--rollout needs a maintenance window",
+            hint="nightly: {rollout: {window: 'Sun 02:00-05:00'}} in the site file",
+        )
+    parse_share(said.batch, 1)
+    choose_drainer(said.drain)
+    accepted = tuple(map(Verdict, said.accept))
+    terms = RolloutTerms(said.timeout, said.drain_timeout, accepted, said.drain, said.at_once)
+    return False, NightlyRollout(said.window, terms, said.canary, said.batch)
 
 
 def find_report_folder(site: NightlyModel, settings: Settings, env: Mapping[str, str]) -> Path:

@@ -12,6 +12,7 @@ from pydantic import ConfigDict
 
 from imagebuilder.decode import Amount, JsonFile, Seconds, UtcTime
 from imagebuilder.errors import Fault
+from imagebuilder.fleet.rollout.types import RolloutTerms
 from imagebuilder.lock.changes import PackageChange
 
 
@@ -25,6 +26,7 @@ class NightlyStage(StrEnum):
     PUBLISH = "publish"
     TEST = "test"
     PROMOTE = "promote"
+    ROLLOUT = "rollout"
 
 
 class Ending(StrEnum):
@@ -32,7 +34,8 @@ class Ending(StrEnum):
 
     UNCHANGED: nothing new upstream or in the recipe, and the newest image is released and tested.
     FRESH: a release that passed its boot test; `stable` was not to be moved.
-    PROMOTED: the same, and it is stable now.  FAILED: `stable` is what it was.
+    PROMOTED: the same, and it is stable now, also after a roll-out.  FAILED: `stable` is what it
+    was.
     """
 
     UNCHANGED = "unchanged"
@@ -124,13 +127,24 @@ NIGHTLY_RUN = JsonFile(
 
 
 @dataclass(frozen=True)
+class NightlyRollout:
+    """How releases are rolled out, and in which maintenance window (imagebuilder.window)."""
+
+    window: str
+    terms: RolloutTerms
+    canary: str = ""
+    batch: str = "25%"
+
+
+@dataclass(frozen=True)
 class NightlyOptions:
     """What the person asked for.
 
     `profiles` in order; `folder` keeps the report and the history of nights; `promote` moves
     `stable`; `keep` images and releases of each profile stay besides those that are pinned, kept,
     in a channel or in use; `commit` commits the locks.  For `patience` seconds in all, a night
-    waits and tries again what an archive or a full disk was in the way of.
+    waits and tries again what an archive or a full disk was in the way of.  With `rollout`, what
+    passed is rolled out instead of promoted.
     """
 
     profiles: tuple[str, ...]
@@ -139,3 +153,4 @@ class NightlyOptions:
     keep: int = 5
     commit: bool = False
     patience: float = 3600.0
+    rollout: NightlyRollout | None = None

@@ -10,6 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from imagebuilder.recipe import rules
 from imagebuilder.recipe.model_words import Model, Name
+from imagebuilder.window import parse_window
 
 Address = Annotated[str, StringConstraints(pattern=rules.MAIL.whole)]
 Relay = Annotated[str, StringConstraints(pattern=rules.RELAY.whole)]
@@ -36,11 +37,51 @@ class MailModel(Model):
     )
 
 
+def check_window(text: str) -> str:
+    """A maintenance window."""
+    try:
+        parse_window(text)
+    except ValueError as error:
+        raise PydanticCustomError("window", "{why}", {"why": str(error)}) from error
+    return text
+
+
+class NightlyRolloutModel(Model):
+    """How nightly runs roll releases out; the keys are the options of `imagebuilder rollout`."""
+
+    window: Annotated[str, AfterValidator(check_window)] = Field(
+        description="When nodes may be rebooted, by the clock of this host: `Sun 02:00-05:00`, "
+        "`Mon..Fri 22:00-04:00`, `01:00-05:00`."
+    )
+    canary: str = Field(default="", description="Nodes to begin with; the first one up by default.")
+    batch: str = Field(default="25%", description="Nodes after the canary: a share or a number.")
+    at_once: int = Field(
+        default=0, ge=0, description="Most nodes in between at a time; 0: a whole phase."
+    )
+    timeout: int = Field(
+        default=900, ge=1, description="Seconds for a node to reboot and be found healthy."
+    )
+    drain: str = Field(
+        default="none", min_length=1, description="none, slurm, kubernetes, or a program of yours."
+    )
+    drain_timeout: int = Field(
+        default=43_200, ge=1, description="Seconds for the work on a node to end."
+    )
+    accept: list[Literal["degraded", "wrong results", "missing device", "unknown"]] = Field(
+        default=[], description="Verdicts on health to take for good."
+    )
+
+
 class NightlyModel(Model):
     """What `imagebuilder nightly` does and whom it tells; its options win over this."""
 
     profiles: list[Name] = Field(default=[], description="Profiles in order; all by default.")
     promote: bool = Field(default=False, description="Move `stable` to what passed its boot test.")
+    rollout: NightlyRolloutModel | None = Field(
+        default=None,
+        description="Roll out what passed its boot test, in a maintenance window; not beside "
+        "`promote`.",
+    )
     keep: int = Field(
         default=5, ge=1, le=1000, description="Images and releases to keep per profile."
     )

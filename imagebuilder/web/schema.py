@@ -175,7 +175,7 @@ class ApiRolloutNode(ApiModel):
 
 
 class ApiRollout(ApiModel):
-    """The last roll-out of a profile."""
+    """The last roll-out of a profile; `window` is the maintenance window that it keeps to."""
 
     profile: str
     from_: Annotated[str, Field(alias="from")]
@@ -184,6 +184,7 @@ class ApiRollout(ApiModel):
     why: str
     by: str
     started: str
+    window: str
     nodes: list[ApiRolloutNode]
 
 

@@ -23,6 +23,7 @@ from imagebuilder.fleet.rollout.types import (
 )
 
 ABORTED = "the roll-out was aborted"
+WINDOW_OVER = "the maintenance window is over"
 GOING_DOWN = 90.0  # seconds: systemd gives a service as long to stop
 
 
@@ -249,13 +250,28 @@ def resumed(rollout: Rollout, now: datetime) -> Rollout:
         )
         return replace(rollout, status=RolloutStatus.RUNNING, why="", nodes=nodes)
     if rollout.status is RolloutStatus.PAUSED:
-        return replace(rollout, status=RolloutStatus.RUNNING)
+        return replace(rollout, status=RolloutStatus.RUNNING, why="")
     return rollout
 
 
 def paused(rollout: Rollout) -> Rollout:
-    running = rollout.status is RolloutStatus.RUNNING
-    return replace(rollout, status=RolloutStatus.PAUSED) if running else rollout
+    """The roll-out when a person pauses it: no window lets it go on."""
+    if rollout.status not in (RolloutStatus.RUNNING, RolloutStatus.PAUSED):
+        return rollout
+    return replace(rollout, status=RolloutStatus.PAUSED, why="", window="")
+
+
+def out_of_window(rollout: Rollout, now: datetime) -> Rollout:
+    """The roll-out when its window is over: no node is begun, and those that still work are left.
+
+    One that has begun every node ends.
+    """
+    if rollout.status is not RolloutStatus.RUNNING or any(n.failed for n in rollout.nodes):
+        return rollout
+    nodes = tuple(let_go(node, now) for node in rollout.nodes)
+    if not any(node.stage is RolloutStage.WAITING for node in nodes):
+        return rollout
+    return replace(rollout, status=RolloutStatus.PAUSED, why=WINDOW_OVER, nodes=nodes)
 
 
 def aborted(rollout: Rollout) -> Rollout:

@@ -7,7 +7,7 @@ Whoever is killed at any moment leaves a journal from which this goes on.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -17,7 +17,7 @@ from imagebuilder.fleet.rollout.drain import Drainer
 from imagebuilder.fleet.rollout.due import find_due, wanted_pins
 from imagebuilder.fleet.rollout.journal import obey, save_rollout
 from imagebuilder.fleet.rollout.look import look, reason_of
-from imagebuilder.fleet.rollout.machine import advance, in_flight, watched
+from imagebuilder.fleet.rollout.machine import advance, in_flight, out_of_window, watched
 from imagebuilder.fleet.rollout.pins import pin_nodes
 from imagebuilder.fleet.rollout.types import PowerCut, Rollout, RolloutStatus, Sight
 from imagebuilder.fleet.select import fold
@@ -32,17 +32,23 @@ from imagebuilder.process import paste
 from imagebuilder.publish.channel.move import promote
 from imagebuilder.tree import STABLE, Tree
 from imagebuilder.ui import Ui
+from imagebuilder.window import parse_window
 
 POLL = 2.0
 SSH_SECONDS = 30.0
 PATIENCE = 60.0  # seconds that a node has to end a boot before it is asked again
 
 
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
 @dataclass
 class RolloutRun:
     """A process that runs a roll-out: what it works with, and what it remembers of its own doing.
 
-    `asked` is when each boot was asked to end, `problems` what became of asking.
+    `clock` tells whether its window is over, `asked` is when each boot was asked to end, `problems`
+    what became of asking.
     """
 
     tree: Tree
@@ -50,6 +56,8 @@ class RolloutRun:
     drainer: Drainer
     env: Mapping[str, str]
     poll: float = POLL
+    wait: Callable[[float], None] = time.sleep
+    clock: Callable[[], datetime] = utc_now
     asked: dict[tuple[str, str], float] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     pinned: Mapping[str, str] | None = None
@@ -61,6 +69,8 @@ class RolloutRun:
         """
         while True:
             rollout = obey(self.tree, rollout)
+            if rollout.window and not parse_window(rollout.window).contains(self.clock()):
+                rollout = self.note(rollout, out_of_window(rollout, datetime.now(UTC)))
             self.pin(rollout)
             sights = self.look(rollout)
             now, stable = datetime.now(UTC), find_version(self.tree, rollout.profile, STABLE)
@@ -72,7 +82,7 @@ class RolloutRun:
             paused = rollout.status is RolloutStatus.PAUSED and not in_flight(rollout)
             if (rollout.ended or paused) and not find_due(rollout, {}).resume:
                 return rollout
-            time.sleep(self.poll)
+            self.wait(self.poll)
 
     def look(self, rollout: Rollout) -> dict[str, Sight]:
         names = watched(rollout)

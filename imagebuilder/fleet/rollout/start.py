@@ -55,9 +55,8 @@ def make_rollout(tree: Tree, order: RolloutOrder, env: Mapping[str, str], ui: Ui
     check_reason(order.terms.untested)
     release, before = choose_releases(tree, order.name)
     earlier = find_earlier(tree, release.profile)
-    nodes = load_nodes(tree)
-    ours = {node.name for node in earlier.nodes if node.touched} if earlier else set()
-    chosen = choose_nodes(nodes, release, before, ours, earlier)
+    nodes, ours = load_nodes(tree), touched_by(earlier)
+    chosen = choose_nodes(nodes, release, before, earlier)
     canaries = choose_canaries(tree, order.canary, nodes, chosen)
     powered = [node for node in chosen if {*CUT} <= {*CAN.get(node.power.driver, ())}]
     choose_drivers(powered, {}, env, CUT)
@@ -132,20 +131,33 @@ def find_earlier(tree: Tree, profile: str) -> Rollout | None:
     return earlier
 
 
-def choose_nodes(
-    nodes: Nodes, release: ReleaseName, before: str, ours: set[str], earlier: Rollout | None
-) -> list[Node]:
+def touched_by(earlier: Rollout | None) -> set[str]:
+    """The names of nodes that may have a pin of an earlier roll-out."""
+    return {node.name for node in earlier.nodes if node.touched} if earlier else set()
+
+
+def find_followers(nodes: Nodes, profile: str, before: str, earlier: Rollout | None) -> list[Node]:
     """The nodes of the profile that follow stable, or have a pin of an earlier roll-out."""
-    boots = [node for node in nodes.nodes if node.profile == release.profile]
+    ours = touched_by(earlier)
     left = ("", before, earlier.after) if earlier else ("",)
-    chosen = [
+    return [
         node
-        for node in boots
-        if (not node.version and node.channel == STABLE)
-        or (node.name in ours and node.version in left)
+        for node in nodes.nodes
+        if node.profile == profile
+        and (
+            (not node.version and node.channel == STABLE)
+            or (node.name in ours and node.version in left)
+        )
     ]
-    if chosen:
+
+
+def choose_nodes(
+    nodes: Nodes, release: ReleaseName, before: str, earlier: Rollout | None
+) -> list[Node]:
+    """The same; Raises InputError when there is none."""
+    if chosen := find_followers(nodes, release.profile, before, earlier):
         return chosen
+    boots = [node for node in nodes.nodes if node.profile == release.profile]
     if boots:
         what = f"no node follows stable of {release.profile}: each is pinned or follows candidate"
         raise InputError(what, hint=f"they are {fold(node.name for node in boots)}")

@@ -113,7 +113,8 @@ class RolloutTerms:
 class Rollout:
     """A profile's way from the version `before`, which is stable, to `after`.
 
-    `why` says why it stopped.
+    `why` says why it stopped.  `window` is the maintenance window (imagebuilder.window) that it
+    keeps to, as nightly runs have it; empty for one that a person runs.
     """
 
     profile: str
@@ -125,6 +126,7 @@ class Rollout:
     terms: RolloutTerms = RolloutTerms()
     status: RolloutStatus = RolloutStatus.RUNNING
     why: str = ""
+    window: str = ""
 
     @property
     def release(self) -> ReleaseName:
@@ -148,6 +150,7 @@ class Rollout:
             "why": self.why,
             "by": self.by,
             "started": self.started,
+            "window": self.window,
             "nodes": [
                 {"node": n.name, "phase": n.phase, "stage": n.stage.value, "since": n.since,
                  "why": n.why}

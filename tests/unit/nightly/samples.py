@@ -36,6 +36,8 @@ FAULTS = {
         "imagebuilder report rx7600xt shows the console",
     ),
 }
+# Seconds of each stage.
+SPENT = (9.0, 0.5, 312.0, 41.0, 24.0, 181.0, 0.6, 1450.0)
 PACKAGES = ("openssl", "libssl3t64", "linux-image-amd64", "systemd", "curl", "libexpat1", "zlib1g")
 HOSTILE = "\x1b[31m</script><img src=x onerror=alert(1)>\u202e\"'&\n"
 
@@ -79,7 +81,7 @@ def fresh(
     version = version_of(started, len(profile))
     seconds = {
         stage: round(random.uniform(0.7, 1.3) * time, 1)
-        for stage, time in zip(NightlyStage, (9.0, 0.5, 312.0, 41.0, 24.0, 181.0, 0.6), strict=True)
+        for stage, time in zip(NightlyStage, SPENT, strict=True)
     }
     stable = version if promote else before
     return ProfileRun(

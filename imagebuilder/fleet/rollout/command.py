@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start a roll-out, or go on with one: what a person types, and what nightly runs do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from imagebuilder.fleet.rollout.drain import choose_drainer
+from imagebuilder.fleet.rollout.journal import rolling_out, save_rollout, wish_file
+from imagebuilder.fleet.rollout.machine import resumed
+from imagebuilder.fleet.rollout.run import RolloutRun
+from imagebuilder.fleet.rollout.start import RolloutOrder, check_goes_on, make_rollout
+from imagebuilder.fleet.rollout.types import Rollout
+from imagebuilder.publish.find import find_profile
+from imagebuilder.tree import Tree
+from imagebuilder.ui import Ui
+
+
+def start_rollout(
+    tree: Tree,
+    order: RolloutOrder,
+    env: Mapping[str, str],
+    ui: Ui,
+    *,
+    window: str = "",
+    wait: Callable[[float], None] = time.sleep,
+) -> Rollout:
+    """Make a roll-out, and run it until it has ended or is paused; it keeps to a `window`.
+
+    Raises InputError, WorkError if one is in progress or the release may not become stable,
+    HostError.
+    """
+    drainer = choose_drainer(order.terms.drain)
+    profile = order.name.partition("@")[0]
+    find_profile(tree, profile)
+    with rolling_out(tree, profile):
+        rollout = replace(make_rollout(tree, order, env, ui), window=window)
+        wish_file(tree, profile).unlink(missing_ok=True)
+        save_rollout(tree, rollout)
+        return RolloutRun(tree, ui, drainer, env, wait=wait).go(rollout)
+
+
+def resume_rollout(
+    tree: Tree,
+    profile: str,
+    env: Mapping[str, str],
+    ui: Ui,
+    *,
+    window: str = "",
+    wait: Callable[[float], None] = time.sleep,
+) -> Rollout:
+    """Go on with a roll-out, from now on within a `window`, or whenever it is.
+
+    Raises as start_rollout() does.
+    """
+    check_goes_on(tree, profile)
+    with rolling_out(tree, profile):
+        rollout = resumed(check_goes_on(tree, profile), datetime.now(UTC))
+        rollout = replace(rollout, window=window)
+        wish_file(tree, profile).unlink(missing_ok=True)
+        save_rollout(tree, rollout)
+        drainer = choose_drainer(rollout.terms.drain)
+        return RolloutRun(tree, ui, drainer, env, wait=wait).go(rollout)
