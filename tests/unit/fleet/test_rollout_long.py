@@ -156,10 +156,12 @@ def test_as_a_person_types_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "no roll-out of demo is unfinished" in typed(world, "resume", "demo").stderr
     world.plant("n1", "has no card")
     options = ("--untested", UNTESTED)
-    first = typed(world, "demo", *options)
+    first = typed(world, "demo", "--drain", os.fspath(world.sim / "scheduler"), *options)
     assert first.status == 1, first.stderr
     assert "n1: health: missing device: 0 of 1 card (returned)" in first.stdout
     world.plant("n1", "")
+    work = world.sim / "nodes/n1/jobs"
+    work.write_text("a job\n" * 600)  # until it was paused, however slow this host is
     env = {**os.environ, "IMAGEBUILDER_TREE": os.fspath(world.tree.path)}
     command = [sys.executable, "-m", "imagebuilder.cli.main", "rollout", "resume", "demo"]
     with subprocess.Popen(command, cwd=CHECKOUT, env=env, stderr=subprocess.PIPE) as running:
@@ -170,6 +172,7 @@ def test_as_a_person_types_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert f"process {running.pid}, since 20" in second.stderr
         paused = typed(world, "pause", "demo")
         assert f"process {running.pid}, since" in paused.stderr, paused.stderr
+        work.write_text("")
         running.wait()
     assert json.loads(typed(world, "status", "--json").stdout)[0]["status"] == "paused"
     third = typed(world, "resume", "demo")
