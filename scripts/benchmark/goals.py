@@ -158,6 +158,10 @@ GOALS = (
         "the whole process; simulated nodes, each of which answers on its port 22",
     ),
     Goal(OWN, "status-memory", "peak memory of it", "MB", 200, "of the process"),
+    Goal(
+        OWN, "run", "`run` of `true`, against the faster of clush and pdsh", "times", 1.1,
+        "in turns, with the same fan-out of 64; one sshd is all nodes, on the same processors",
+    ),
 )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from scripts.benchmark.compare import (
     on_another,
 )
 from scripts.benchmark.figures import Figure
-from scripts.benchmark.fleet import measure_status, measure_status_memory
+from scripts.benchmark.fleet import measure_run, measure_status, measure_status_memory
 
 SHORT_RUNS, VERSIONS, SHOWN = 10, 10, 10
 
@@ -201,6 +201,7 @@ ROWS: Mapping[str, Callable[[Bed, Asked], list[Figure]]] = {
     "same": measure_same,
     "status": measure_status,
     "status-memory": measure_status_memory,
+    "run": measure_run,
 }
 
 
@@ -212,7 +213,7 @@ def clean(bed: Bed, name: str) -> None:
 
 # Seconds of a row, by earlier runs on two cores; of the large profile, its first build besides.
 ROW_SECONDS: Mapping[str, float] = {
-    "size": 40, "package": 30, "same": 50, "memory": 40, "status": 90,
+    "size": 40, "package": 30, "same": 50, "memory": 40, "status": 90, "run": 300,
 }  # fmt: skip
 FIRST_SECONDS, LARGE_SECONDS = 45, 240
 
