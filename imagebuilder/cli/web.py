@@ -71,10 +71,11 @@ def web(
     try:
         from imagebuilder.web.run import WebOptions, serve_web
     except ModuleNotFoundError as error:
-        if (error.name or "").startswith("imagebuilder"):
+        package = (error.name or "").partition(".")[0]
+        if package == "imagebuilder":
             raise
         raise HostError(
-            f"the web server needs {error.name}, which is not installed",
+            f"the web server needs {package}, which is not installed",
             hint="pip install 'imagebuilder[web]'",
         ) from error
     given: Context = context.obj

@@ -209,6 +209,27 @@ def test_where_no_mkosi_is_new_enough_nothing_is_changed(checkout: Checkout) -> 
     assert "Host: tests that need mkosi will be skipped" in done.stderr.splitlines()
 
 
+@pytest.mark.parametrize("candidate", ["156.0", "(none)"])
+def test_a_browser_for_tests_comes_from_the_distribution_or_not_at_all(
+    checkout: Checkout, candidate: str
+) -> None:
+    checkout.table("")
+    checkout.tool("mkosi", "#!/bin/sh\necho mkosi 25\n")
+    checkout.tool("apt-cache", f"#!/bin/sh\necho '  Candidate: {candidate}'\n")
+    done = checkout.run("host-setup", "--tests")
+    assert done.status == 0
+    asked = [line for line in checkout.said() if line.startswith("apt-get")]
+    if candidate == "(none)":
+        assert "Host: tests that need a browser will be skipped" in done.stderr.splitlines()
+        assert asked == []
+    else:
+        assert asked[-1].endswith("-- chromium-headless-shell")
+    checkout.tool("chromium-headless-shell", "#!/bin/sh\n")
+    before = checkout.said()
+    assert checkout.run("host-setup", "--tests").status == 0
+    assert checkout.said() == before
+
+
 def test_root_needs_no_sudo(checkout: Checkout) -> None:
     checkout.tool("id", "#!/bin/sh\necho 0\n")
     (checkout.bin / "sudo").unlink()
