@@ -18,7 +18,7 @@ from imagebuilder.checks.reach import BOOT, CHECK, FAULT, LOST, STATIC, Reach
 from imagebuilder.decode import decode_box, encode_box, parse_object
 from imagebuilder.digest import Json
 from imagebuilder.errors import Fault, InputError, WorkError
-from imagebuilder.process import Word, run
+from imagebuilder.process import Word, end_children, run
 from imagebuilder.report.types import Check, Outcome
 from imagebuilder.sandbox import INSIDE, Bind, Sandbox
 from imagebuilder.sandbox_lasting import staying
@@ -66,7 +66,11 @@ def run_static(
                 )
                 for part in parts
             ]  # fmt: skip
-            return judge([run.result() for run in runs], STATIC, selection)
+            try:
+                return judge([run.result() for run in runs], STATIC, selection)
+            except KeyboardInterrupt:
+                end_children()  # else leaving the pool waits for the last check
+                raise
 
 
 def run_boot(

@@ -291,7 +291,8 @@ def test_nothing_runs_on_afterwards(busybox: Path) -> None:
         wait_until(lambda: not find_descendants(), f"run still: {find_descendants()}")
 
 
-def test_a_kill_leaves_nothing(busybox: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_kill_leaves_nothing(busybox: Path, tmp_path: Path, how: signal.Signals) -> None:
     body = """
         @pytest.mark.static
         def test_x(host):
@@ -315,7 +316,7 @@ run_static(Path("{busybox}/c"), [CheckFile("own", Path("{file.path}"), "")], mak
             return any("sleep 1000" in line for line in find_descendants().values())
 
         wait_until(sleeps, f"no check runs\n{started.stderr}")
-        started.send(signal.SIGKILL)
+        started.send(how)
         started.wait(PATIENCE)
         wait_until(lambda: not sleeps(), "the sandbox runs still")
         wait_until(lambda: not find_descendants(), f"run still: {find_descendants()}")
