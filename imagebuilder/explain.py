@@ -14,12 +14,13 @@ from pathlib import Path
 from imagebuilder.boot.verdict import MEANINGS, find_sign
 from imagebuilder.boot.watch import BEGUN, FAILED, Watch
 from imagebuilder.digest import Json
-from imagebuilder.errors import HostError
+from imagebuilder.errors import HostError, RootError
 from imagebuilder.files import plain_file
 from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.overview import NodeView, overview
 from imagebuilder.fleet.state import LAST_STAGE
 from imagebuilder.fleet.status import last_seen
+from imagebuilder.nodes.evidence.consoles import find_consoles
 from imagebuilder.nodes.evidence.seen import Seen
 from imagebuilder.nodes.types import Node
 from imagebuilder.process import run
@@ -48,7 +49,7 @@ class Explanation:
 
     `stage` is the one its last boot did not get past, "" for a node that is up.  `lines` are the
     last ones of dnsmasq and nginx that are about it; `unread` are those of the two whose log this
-    user may not read.
+    user may not read.  `console` is what its kernel said last, in the boot `console_of`.
     """
 
     view: NodeView
@@ -57,13 +58,15 @@ class Explanation:
     hint: str
     lines: tuple[str, ...]
     unread: tuple[str, ...] = ()
+    console: tuple[str, ...] = ()
+    console_of: str = ""
 
     def as_json(self) -> dict[str, Json]:
         """For programs: a stable contract."""
         lines: list[Json] = [*self.lines]
         more: dict[str, Json] = {"stage": self.stage, "what": self.what, "try": self.hint}
-        unread: list[Json] = [*self.unread]
-        return {**self.view.as_json(), **more, "lines": lines, "unread": unread}
+        more |= {"lines": lines, "unread": [*self.unread], "console": [*self.console]}
+        return {**self.view.as_json(), **more}
 
     def render(self) -> str:
         """For people."""
@@ -83,8 +86,12 @@ class Explanation:
         ]
         parts += ["", "evidence:", *evidence] if evidence else []
         lines = [f"  {line}" for line in self.lines]
-        lines += [f"  the log of {daemon} can be read by root only" for daemon in self.unread]
-        return "\n".join([*parts, "", "what the boot server saw:", *(lines or ["  nothing"])])
+        lines += [f"  the log of {each} can be read by root only" for each in self.unread]
+        parts += ["", "what the boot server saw:", *(lines or ["  nothing"])]
+        if self.console:
+            title = f"last lines of its console, {self.console_of}:"
+            parts += ["", title, *(f"  {line}" for line in self.console)]
+        return "\n".join(parts)
 
 
 def explain_node(tree: Tree, node: Node) -> Explanation:
@@ -98,6 +105,13 @@ def explain_view(tree: Tree, node: Node, view: NodeView) -> Explanation:
     logs = [read_log(tree, daemon) for daemon in DAEMONS]
     found = explain(view, last_seen(tree, node), logs[0] or (), logs[1] or (), node)
     unread = tuple(daemon for daemon, log in zip(DAEMONS, logs, strict=True) if log is None)
+    try:
+        boots = find_consoles(tree, node.name)
+        if boots:
+            said = tuple(boots[-1].lines()[-LINES:])
+            found = replace(found, console=said, console_of=boots[-1].title)
+    except RootError:
+        unread += ("its console",)
     if "dnsmasq" in unread and found.stage == Stage.FIRMWARE:
         what = "how far its boot came is not known"
         hint = f"sudo imagebuilder explain {node.name}, which may read the boot server's logs"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log of a program that runs for months: bounded, and never a reason for it to end."""
+"""The log of a program that runs for months: bounded, never a reason for it to end; its reader."""
 
 from __future__ import annotations
 
@@ -96,3 +96,36 @@ class Log:
         if now - self.last_loss > QUIET and self.on_loss:
             self.on_loss(f"{self.path} cannot be written and lines are lost: {error.strerror}")
         self.last_loss = now
+
+
+class Tail:
+    """The lines that come into a log file of somebody else, which may not exist yet.
+
+    When another file has come in its place, what is left of the one before is read first: it is
+    PATH.1 then.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.inode = 0
+        self.offset = 0
+
+    def read(self) -> list[str]:
+        """The whole lines that came since the last time."""
+        lines: list[bytes] = []
+        for path in (self.path.with_name(f"{self.path.name}.1"), self.path):
+            try:
+                stream = path.open("rb")
+            except FileNotFoundError:
+                continue
+            with stream:
+                inode = os.fstat(stream.fileno()).st_ino
+                if inode != self.inode:
+                    if path != self.path:
+                        continue
+                    self.inode, self.offset = inode, 0
+                stream.seek(self.offset)
+                whole, newline, _ = stream.read().rpartition(b"\n")
+            self.offset += len(whole) + len(newline)
+            lines += whole.split(b"\n") if newline else []
+        return [clean(line.decode(errors="replace"), MOST_LINE) for line in lines]

@@ -171,6 +171,10 @@ class Tree:
         """What nodes became ready with, and what they did not."""
         return self.serve / "boots.json"
 
+    def consoles(self, node: str) -> Path:
+        """What a node's kernel said in its last boots; for root alone."""
+        return self.serve / "consoles" / node
+
     def reports(self, release: ReleaseName) -> Path:
         return self.path / "reports" / release.profile / release.version
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 import time
@@ -64,36 +63,3 @@ class Console:
         """The last lines, of those that match."""
         fitting = [line.text for line in self.since(0) if re.search(pattern, line.text)]
         return tuple(fitting[-many:])
-
-
-class Tail:
-    """The lines that come into a log file of somebody else, which may not exist yet.
-
-    When another file has come in its place, what is left of the one before is read first: it is
-    PATH.1 then (imagebuilder/log.py).
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.inode = 0
-        self.offset = 0
-
-    def read(self) -> list[str]:
-        """The whole lines that came since the last time."""
-        lines: list[bytes] = []
-        for path in (self.path.with_name(f"{self.path.name}.1"), self.path):
-            try:
-                stream = path.open("rb")
-            except FileNotFoundError:
-                continue
-            with stream:
-                inode = os.fstat(stream.fileno()).st_ino
-                if inode != self.inode:
-                    if path != self.path:
-                        continue
-                    self.inode, self.offset = inode, 0
-                stream.seek(self.offset)
-                whole, newline, _ = stream.read().rpartition(b"\n")
-            self.offset += len(whole) + len(newline)
-            lines += whole.split(b"\n") if newline else []
-        return [clean(line.decode(errors="replace"), MOST) for line in lines]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from imagebuilder.boot.acceleration import Acceleration
-from imagebuilder.boot.console import Console, Tail
+from imagebuilder.boot.console import Console
 from imagebuilder.boot.engine import AskedEngine
 from imagebuilder.boot.machine import PLAIN, Firmware, Machine, Shape, netbooting
 from imagebuilder.boot.server import BootServer, Guest
@@ -18,6 +18,7 @@ from imagebuilder.boot.verdict import PATIENCE, give_verdict
 from imagebuilder.boot.watch import Watch
 from imagebuilder.checks.facts import Facts
 from imagebuilder.checks.find import CheckFile
+from imagebuilder.log import Tail
 from imagebuilder.report.types import Check, Inference, Reached, Stage, TrialVerdict
 from imagebuilder.tree import ReleaseName
 from imagebuilder.ui import Ui, format_duration

@@ -18,6 +18,7 @@ from imagebuilder import __version__
 from imagebuilder.cli.adopt import adopt, discover
 from imagebuilder.cli.check import check
 from imagebuilder.cli.configure import configure, explain, inventory
+from imagebuilder.cli.console import console
 from imagebuilder.cli.context import Context
 from imagebuilder.cli.drift import drift
 from imagebuilder.cli.fleet import down, restart, run_on_nodes, status, up
@@ -48,8 +49,8 @@ COMMANDS = {
     "Proof": (prove, check, why, test, report),
     "Releases": (publish, promote, rollback, releases, keep, unpublish),
     "Nodes": (
-        status, explain, up, down, restart, configure, inventory, discover, adopt, drift, serve,
-        web,
+        status, explain, console, up, down, restart, configure, inventory, discover, adopt, drift,
+        serve, web,
     ),
     "Host": (setup, init, doctor, schema),
 }  # fmt: skip

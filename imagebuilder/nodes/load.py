@@ -108,6 +108,7 @@ def resolve_node(file: NodesFile, name: str, node: NodeModel) -> Node:
         files=node.files or "",
         labels=tuple(dict.fromkeys(x for level in levels for x in level.labels or ())),
         login=next((x.login for x in levels if x.login), "compute"),
+        netconsole=next((x.netconsole for x in levels if x.netconsole is not None), False),
         power=resolve_power([level.power for level in levels if level.power]),
     )
 

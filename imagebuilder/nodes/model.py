@@ -79,6 +79,10 @@ class NodeDefaultsModel(Model):
         default=None, description="User for commands over ssh; `compute` by default."
     )
     power: PowerModel | None = Field(default=None, description="How it is switched on and off.")
+    netconsole: bool | None = Field(
+        default=None,
+        description="Whether its kernel sends its messages to the boot server; false by default.",
+    )
 
 
 class NodeGroupModel(NodeDefaultsModel):

@@ -14,7 +14,7 @@ from pathlib import Path
 from jinja2 import Environment
 
 from imagebuilder.nodes.config import TICKET
-from imagebuilder.nodes.types import LIVE, LOCAL, Menu, Node
+from imagebuilder.nodes.types import LIVE, LOCAL, NETCONSOLE_PORT, Menu, Node
 from imagebuilder.share import SHARE
 from imagebuilder.templates import templates
 from imagebuilder.tree import hyphened
@@ -73,6 +73,8 @@ def node_words(node: Node, machine_id: str) -> tuple[str, ...]:
         network = "${netX/gateway}:${netX/netmask}"
         words.append(f"ip={node.address}::{network}:{node.name}:{BOOT_NIC}:off")
         words.append("${node-dns}")
+    if node.netconsole:
+        words.append(f"imagebuilder.netconsole={NETCONSOLE_PORT}")
     return (*words, *node.cmdline)
 
 

@@ -11,6 +11,7 @@ from imagebuilder.errors import Fault
 DEFAULT_CONSOLE = ("tty0", "ttyS0,115200")
 LOCAL = "local"
 LIVE = "live/"
+NETCONSOLE_PORT = 6666  # UDP; where the boot server receives the messages of kernels
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ class Node:
     the release says.  `static` makes the kernel take `address` without asking DHCP.  `ipxe` is its
     boot file under UEFI: "ipxe.efi" (iPXE's own NIC drivers) or "snponly.efi" (the firmware's).
     `files` is a folder of more files of its own, relative to the tree, or empty.  `labels` are more
-    names of sets it belongs to, `login` is who commands over ssh log in as.
+    names of sets it belongs to, `login` is who commands over ssh log in as.  With `netconsole` its
+    kernel sends its messages to the boot server.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Node:
     labels: tuple[str, ...] = ()
     login: str = "compute"
     power: Power = Power()
+    netconsole: bool = False
 
     @property
     def boots(self) -> str:
@@ -88,6 +91,7 @@ class Node:
             "labels": list(self.labels),
             "login": self.login,
             "power": self.power.driver,
+            "netconsole": self.netconsole,
         }
 
 

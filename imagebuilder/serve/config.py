@@ -9,6 +9,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 
 from imagebuilder.nodes.evidence.usage import NFS_PORT
+from imagebuilder.nodes.types import NETCONSOLE_PORT
 from imagebuilder.serve.capacity import SMALLEST, Capacity
 from imagebuilder.serve.interface import Interface, Pool
 from imagebuilder.serve.ipxe import IpxeFile
@@ -26,8 +27,9 @@ class ServeConfig:
     """Everything the daemons' files are made of.
 
     `pool` is None with proxy DHCP.  `folder` takes the files; `installed` says that systemd, not
-    we, starts the daemons.  `announces` tells machines that no IPv6 router is here.  `web_user` and
-    `dhcp_user` are who they become, empty for nobody else.
+    we, starts the daemons.  `announces` tells machines that no IPv6 router is here, `consoles`
+    receives what kernels of nodes say.  `web_user` and `dhcp_user` are who they become, empty for
+    nobody else.
     """
 
     tree: Tree
@@ -44,6 +46,7 @@ class ServeConfig:
     web_user: str = ""
     dhcp_user: str = ""
     announces: bool = False
+    consoles: bool = False
     capacity: Capacity = SMALLEST
 
     @property
@@ -88,6 +91,8 @@ class ServeConfig:
         if self.answers_dns:
             wanted += [Port("udp", 53, "DNS"), Port("tcp", 53, "DNS")]
         wanted.append(Port("tcp", self.http_port, "HTTP"))
+        if self.consoles:
+            wanted.append(Port("udp", NETCONSOLE_PORT, "consoles"))
         if self.nfs is Nfs.GANESHA:
             wanted += [Port("tcp", NFS_PORT, "NFS"), Port("tcp", MOUNTD_PORT, "NFS version 3")]
         return tuple(wanted)

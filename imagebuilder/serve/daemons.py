@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -102,6 +103,15 @@ def ganesha(config: ServeConfig) -> Daemon:
     return Daemon("ganesha", argv, "NFS SERVER INITIALIZED", "roots over NFS", test, patience=60)
 
 
+def consoles(config: ServeConfig) -> Daemon:
+    """What receives the messages of nodes' kernels; it becomes dnsmasq's user."""
+    argv = (
+        sys.executable, "-m", "imagebuilder.serve.consoles", config.folder, config.tree.path,
+        config.server, config.interface.name, *((config.dhcp_user,) if config.dhcp_user else ()),
+    )  # fmt: skip
+    return Daemon("consoles", argv, "receiving consoles", "what the kernels of nodes say")
+
+
 def daemons(config: ServeConfig, *, with_rpcbind: bool) -> tuple[Daemon, ...]:
     """All of them, in the order they start."""
     first = (rpcbind(config),) if with_rpcbind else ()
@@ -110,13 +120,16 @@ def daemons(config: ServeConfig, *, with_rpcbind: bool) -> tuple[Daemon, ...]:
 
 
 def web_and_wire(config: ServeConfig) -> tuple[Daemon, ...]:
-    return (nginx(config), *((radvd(config),) if config.announces else ()), dnsmasq(config))
+    more = (*((radvd(config),) if config.announces else ()),
+            *((consoles(config),) if config.consoles else ()))  # fmt: skip
+    return (nginx(config), *more, dnsmasq(config))
 
 
 def check_config(config: ServeConfig) -> None:
     """Have the daemons read their own files.  Raises WorkError with what they say."""
     for daemon in daemons(config, with_rpcbind=False):
-        run(daemon.test)
+        if daemon.test:
+            run(daemon.test)
 
 
 def reload_changed(config: ServeConfig, changed: Collection[str]) -> None:
@@ -155,5 +168,6 @@ def find_pid(pid_file: Path) -> int | None:
 
 def find_own_pids(folder: Path) -> set[int]:
     """The daemons that run with the files of a folder, by their pid files."""
-    found = (find_pid(folder / f"{name}.pid") for name in ("dnsmasq", "nginx", "ganesha", "radvd"))
+    names = ("dnsmasq", "nginx", "ganesha", "radvd", "consoles")
+    found = (find_pid(folder / f"{name}.pid") for name in names)
     return {pid for pid in found if pid}

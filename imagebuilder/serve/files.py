@@ -9,6 +9,7 @@ from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.nfs import find_ganesha_release
 from imagebuilder.serve.options import Nfs
 from imagebuilder.serve.render import (
+    render_consoles,
     render_dhcp_hosts,
     render_dnsmasq,
     render_exports,
@@ -29,6 +30,7 @@ def config_texts(config: ServeConfig, nodes: Nodes) -> dict[str, str]:
         "dhcp-hosts": render_dhcp_hosts(nodes.nodes),
         "hosts": render_hosts(config, nodes.nodes),
         "nginx.conf": render_nginx(config, nodes.nodes),
+        "consoles": render_consoles(nodes.nodes),
     }
     if config.announces:
         texts["radvd.conf"] = render_template("radvd.conf.j2", config=config)

@@ -24,7 +24,7 @@ from imagebuilder.process import run
 from imagebuilder.program import Program, program
 from imagebuilder.serve.asked import AskedWatch
 from imagebuilder.serve.config import ServeConfig
-from imagebuilder.serve.daemons import Daemon, check_config, daemons, reload_changed
+from imagebuilder.serve.daemons import Daemon, check_config, consoles, daemons, reload_changed
 from imagebuilder.serve.fallback import awaited_nodes, confirm_open, stamp_of_boots
 from imagebuilder.serve.files import make_config
 from imagebuilder.serve.ipxe import ARCHITECTURES, copy_binaries
@@ -69,6 +69,7 @@ class RunningDaemons:
     config: ServeConfig
     ui: Ui
     screen: Screen
+    stack: ExitStack
     probes: SshProbes = field(default_factory=lambda: SshProbes(time.monotonic))
     boot_probes: SshProbes = field(default_factory=lambda: SshProbes(time.monotonic))
     boots: object = None
@@ -138,7 +139,7 @@ def run_daemons(prepared: Prepared, nodes: Nodes, ui: Ui) -> None:
             stamp = None  # changed while we looked at other things: looked at again
         make_entry(config.tree, config.server, config.http_port)
     with ExitStack() as stack:
-        server = RunningDaemons(config, ui, Screen(ui, nodes), stamp=stamp)
+        server = RunningDaemons(config, ui, Screen(ui, nodes), stack, stamp=stamp)
         if config.nfs is Nfs.KERNEL:
             stack.enter_context(kernel_export(config))
         for daemon in daemons(config, with_rpcbind=wants_rpcbind(config, find_holders())):
@@ -265,6 +266,20 @@ def look_at_nodes(server: RunningDaemons) -> None:
         f"nodes.yaml: {format_count(len(nodes.nodes), 'node')}, "
         f"{', '.join(changed) or 'nothing'} changed"
     )
+    receive_consoles(server, nodes)
+
+
+def receive_consoles(server: RunningDaemons, nodes: Nodes) -> None:
+    """Begin to receive consoles when the first node wants that."""
+    daemon = consoles(server.config)
+    if daemon.name in server.running or not any(node.netconsole for node in nodes.nodes):
+        return
+    stack = server.stack.enter_context(ExitStack())
+    try:
+        start(server, daemon, stack)
+    except ImagebuilderError as error:
+        stack.close()
+        server.ui.warn(f"could not receive consoles:\n{error}")
 
 
 def restart(server: RunningDaemons, name: str) -> None:

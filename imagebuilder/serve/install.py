@@ -157,7 +157,10 @@ def refresh(prepared: Prepared, nodes: Nodes) -> str:
     make_entry(config.tree, config.server, config.http_port)
     changed = make_config(config, nodes)
     reload_changed(config, changed)
-    return f"changed: {', '.join(changed) or 'nothing'}"
+    said = f"changed: {', '.join(changed) or 'nothing'}"
+    if config.consoles and not is_running(config.folder / "consoles.pid"):
+        said += "\nnodes.yaml has `netconsole`, and nothing receives it: run serve --install again"
+    return said
 
 
 def system_files(config: ServeConfig, options: Options) -> tuple[UnitFile, ...]:
@@ -186,7 +189,7 @@ def daemon_unit(config: ServeConfig, daemon: Daemon) -> UnitFile:
         has_address=exec_line(
             ["sh", "-c", HAS_ADDRESS, "sh", config.interface.name, config.server]
         ),
-        test=exec_line(daemon.test),
+        test=exec_line(daemon.test) if daemon.test else "",
         before=exec_line(daemon.before) if daemon.before else "",
         nfs=daemon.name == "ganesha",
         router=daemon.name == "radvd",

@@ -94,6 +94,7 @@ def prepare(
         web_user=find_user(WEB_USERS),
         dhcp_user=find_user(DHCP_USERS),
         announces=full and has_ipv6(interface.name) and is_installed("radvd"),
+        consoles=any(node.netconsole for node in nodes.nodes),
         capacity=find_capacity(installed=folder == INSTALLED),
     )
     check_readable(config)

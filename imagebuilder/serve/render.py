@@ -53,6 +53,12 @@ def render_hosts(config: ServeConfig, nodes: Sequence[Node]) -> str:
     return "".join(f"{address} {name}.{config.domain} {name}\n" for address, name in lines)
 
 
+def render_consoles(nodes: Sequence[Node]) -> str:
+    """The nodes whose consoles are wanted, with what their packets are known by."""
+    wanted = (node for node in nodes if node.netconsole)
+    return "".join(f"{' '.join((n.name, *n.macs, n.address)).strip()}\n" for n in wanted)
+
+
 def render_nginx(config: ServeConfig, nodes: Sequence[Node]) -> str:
     """nginx.conf; a node's files are for its own address, where that is certain."""
     owned = [

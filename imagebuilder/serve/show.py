@@ -16,6 +16,7 @@ COLOURS = {
     "nginx": "\x1b[35m",
     "ganesha": "\x1b[34m",
     "rpcbind": "\x1b[34m",
+    "consoles": "\x1b[33m",
     "radvd": "\x1b[33m",
 }
 # What a person need not see of a daemon that is well: the rest is shown.
@@ -28,6 +29,7 @@ USUAL = {
     "nginx": re.compile(r"\d[\d.]+ [23]\d\d |.*\[(notice|info)\]|.* 404 .*/nodes/"),
     "ganesha": re.compile(r".*:(EVENT|INFO|DEBUG|WARN|CRIT) :|^\S+ : epoch"),
     "rpcbind": re.compile(r"$"),
+    "consoles": re.compile(r"receiving consoles"),
     "radvd": re.compile(r".*(IPv6 forwarding|config file|version .* started|linklocal|sending)"),
 }
 NAME_WIDTH = 8

@@ -203,7 +203,7 @@ ANYBODY = {
 # They reach nodes as who types them: with their ssh keys, which root does not have.
 OF_NODES = {
     "status", "explain", "up", "down", "restart", "run", "configure", "inventory", "discover",
-    "web",
+    "console", "web",
 }  # fmt: skip
 
 
@@ -256,6 +256,8 @@ def test_an_ordinary_user_asks_nodes_with_their_own_keys(
 ) -> None:
     node = {"macs": ["52:54:00:77:00:01"], "profile": "demo", "channel": "candidate"}
     released.nodes_file.write_text(json.dumps({"nodes": {"n1": node}}))
+    released.consoles("n1").mkdir(parents=True)
+    (released.serve / "consoles").chmod(0o700)
     env = {
         "IMAGEBUILDER_SUDO": "never",
         "IMAGEBUILDER_PROJECT": os.fspath(settings.project),
@@ -269,13 +271,17 @@ def test_an_ordinary_user_asks_nodes_with_their_own_keys(
         ["inventory", "--list"],
         ["restart", "n1"],
         ["discover"],
+        ["console", "n1"],
     )
     done = run([sys.executable, "-c", AS_NOBODY], env=env, stdin=json.dumps(asked).encode())
     results = {words[0]: said for words, *said in map(json.loads, done.stdout.splitlines())}
     assert {name: said[0] for name, said in results.items()} == {
         "status": 1, "rollout": 0, "explain": 1, "inventory": 0, "restart": 1, "discover": 0,
+        "console": 3,
     }, results  # fmt: skip
     assert "n1    unknown" in results["status"][1]
+    assert "the log of its console can be read by root only" in results["explain"][1]
+    assert "error: the console of n1 is readable by root only" in results["console"][2]
     assert "its NIC never asked this boot server" in results["explain"][1]
 
 

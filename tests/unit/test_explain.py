@@ -124,6 +124,26 @@ def test_what_nobody_saw_is_not_claimed() -> None:
     assert "stopped in stage dhcp" in of(ASKS, []).render()
 
 
+def test_the_last_lines_of_its_console_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    tree = make_tree(tmp_path / "tree")
+    assert explain_node(tree, NODE).console == ()
+    folder = tree.consoles("node1")
+    folder.mkdir(parents=True)
+    (folder / "20261122T080000Z.log").write_text("an older boot\n")
+    lines = "".join(f"[{n:12.6f}] line {n}\n" for n in range(50))
+    (folder / "20261123T080000Z.log").write_text(lines)
+    found = explain_node(tree, NODE)
+    assert found.as_json()["console"] == [*found.console]
+    text = found.render()
+    assert text.endswith("line 48\n  [   49.000000] line 49")
+    assert "\nlast lines of its console, boot of 2026-11-23 08:00:00 UTC:\n" in text
+    assert "line 37" not in text
+    assert "older" not in text
+
+
 def test_logs_that_may_not_be_read_are_no_silence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.files import set_aside
-from imagebuilder.log import Log
+from imagebuilder.log import Log, Tail
 from imagebuilder.process import run
 from imagebuilder.program import program
 
@@ -105,3 +105,31 @@ def test_a_line_longer_than_a_log_is_kept_alone(tmp_path: Path, most: int) -> No
         log.write(b"a line of some length")
     log.close()
     assert (tmp_path / "a.log").read_text() == "a line of some length\n"
+
+
+def test_a_tail_gives_whole_lines_once(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    tail = Tail(log)
+    assert tail.read() == []
+    log.write_text("one\ntw")
+    assert tail.read() == ["one"]
+    with log.open("a") as stream:
+        stream.write("o\nthree\n")
+    assert tail.read() == ["two", "three"]
+    assert tail.read() == []
+
+
+def test_a_tail_reads_the_end_of_a_log_that_was_set_aside(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    tail = Tail(log)
+    log.write_text("one\n")
+    assert tail.read() == ["one"]
+    with log.open("a") as stream:
+        stream.write("two\n")
+    set_aside(log)
+    assert tail.read() == ["two"]
+    log.write_text("three\n")
+    assert tail.read() == ["three"]
+    set_aside(log)
+    log.write_text("four\n")
+    assert tail.read() == ["four"]

@@ -60,6 +60,51 @@ def test_many_cards_fit_a_record(tmp_path: Path) -> None:
     assert len(told.split(",")) == 16
 
 
+# Programs of the initrd as functions: what they are asked, and a wire with a router on it.
+WIRE = """\
+say() { echo "said $1"; }
+modprobe() { echo "modprobe $*"; return "${FAILS:-0}"; }
+busybox() { :; }
+getarg() { [ "$1" = imagebuilder.netconsole= ] && [ -n "$WANTED" ] && echo "$WANTED"; }
+ip() {
+    case $* in
+        *"route get 10.77.0.1") echo "10.77.0.1 dev enp1s0 src 10.77.0.50 uid 0 \\\\ cache" ;;
+        *"route get 10.9.0.1") echo "10.9.0.1 via 10.77.0.254 dev enp1s0 src 10.77.0.50 uid 0" ;;
+        *"to 10.77.0.1 dev enp1s0") echo "10.77.0.1 lladdr 52:54:00:00:00:01 REACHABLE" ;;
+        *"to 10.77.0.254 dev enp1s0") echo "10.77.0.254 lladdr 52:54:00:00:02:54 STALE" ;;
+        *"to "*) echo "10.77.0.9 FAILED" ;;
+        *) echo "10.77.0.9 dev enp1s0 src 10.77.0.50" ;;
+    esac
+}
+ib_nic=enp1s0
+"""
+
+
+@pytest.mark.parametrize(
+    ("server", "mac"),
+    [
+        ("10.77.0.1", "52:54:00:00:00:01"),
+        ("10.9.0.1", "52:54:00:00:02:54"),  # behind a router
+        ("10.77.0.9", "ff:ff:ff:ff:ff:ff"),
+    ],
+)
+def test_the_console_is_sent_to_the_boot_server(server: str, mac: str) -> None:
+    target = f"netconsole=+6666@10.77.0.50/enp1s0,6666@{server}/{mac}"
+    assert sends(server, WANTED="6666") == f"modprobe netconsole {target}\n"
+
+
+def test_a_console_that_cannot_be_sent_fails_no_boot() -> None:
+    assert "said the console is not sent" in sends("10.77.0.1", WANTED="6666", FAILS="1")
+    assert sends("10.77.0.1", WANTED="") == ""
+
+
+def sends(server: str, **env: str) -> str:
+    """What the initrd does about its console, whose library ends well."""
+    library = (MODULE / "imagebuilder-lib.sh").read_text().replace("command -v getarg", "true")
+    script = f"{library}\n{WIRE}\nsend_console {server}"
+    return run(["sh", "-uc", script], env=env).stdout
+
+
 def test_a_stage_without_more_is_reported_as_before(tmp_path: Path) -> None:
     library = (MODULE / "imagebuilder-lib.sh").read_text().replace("/run/imagebuilder", "$1")
     library = library.replace("command -v getarg", "true")

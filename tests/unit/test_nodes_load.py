@@ -10,6 +10,7 @@ import pytest
 from imagebuilder.errors import InputError
 from imagebuilder.nodes.check import address_problem, mac_problem, name_problem, word_problem
 from imagebuilder.nodes.load import load_nodes
+from imagebuilder.nodes.scripts import node_words
 from imagebuilder.nodes.types import DEFAULT_CONSOLE, Menu, Node, Nodes, Power
 from imagebuilder.tree import Tree, make_tree
 from tests.unit.nodes_world import MAC1, MAC2, node_tree
@@ -227,6 +228,7 @@ def test_power_comes_from_all_levels_key_by_key(tree: Tree) -> None:
 defaults:
   labels: [site]
   login: root
+  netconsole: true
   power: {driver: ipmi, credentials: bmc}
 groups:
   plugs:
@@ -235,13 +237,16 @@ groups:
     power: {driver: exec, on: [plug, "on"]}
 nodes:
   node1: {macs: [52:54:00:77:00:01], profile: generic, power: {address: 10.0.0.9}}
-  node2: {macs: [52:54:00:77:00:02], group: plugs, login: admin}
+  node2: {macs: [52:54:00:77:00:02], group: plugs, login: admin, netconsole: false}
 """
     one, two = load(tree, text).nodes
     assert one.power == Power("ipmi", "10.0.0.9", "bmc")
     assert two.power == Power("exec", credentials="bmc", on=("plug", "on"))
     assert (one.labels, two.labels) == (("site",), ("rack1", "site"))
     assert (one.login, two.login) == ("root", "admin")
+    assert (one.netconsole, two.netconsole) == (True, False)
+    assert "imagebuilder.netconsole=6666" in node_words(one, "0" * 32)
+    assert not [word for word in node_words(two, "0" * 32) if "netconsole" in word]
 
 
 @pytest.mark.parametrize(

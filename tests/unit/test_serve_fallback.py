@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
@@ -82,7 +83,7 @@ def turn(server: RunningDaemons, until: str) -> None:
 def test_the_script_follows_what_became_of_the_boots(tree: Tree, port: int) -> None:
     said = io.StringIO()
     ui, config = Ui(said), replace(FULL, tree=tree, folder=tree.serve / "foreground")
-    server = RunningDaemons(config, ui, Screen(ui, load_nodes(tree)))
+    server = RunningDaemons(config, ui, Screen(ui, load_nodes(tree)), ExitStack())
     server.boot_probes = SshProbes(time.monotonic, port)
     boots(tree, MAC, "demo/1", time="2026-11-20T12:00:00+00:00", address=HERE)
     deadline = time.monotonic() + SECONDS

@@ -187,7 +187,7 @@ def test_the_release_of_ganesha(
 def test_only_what_changed_is_written(tmp_path: Path, nfs: Nfs) -> None:
     tree = make_tree(tmp_path / "tree")
     config = replace(FULL, tree=tree, folder=tmp_path / "made", nfs=nfs)
-    names = {"dnsmasq.conf", "dhcp-hosts", "hosts", "nginx.conf"}
+    names = {"dnsmasq.conf", "dhcp-hosts", "hosts", "nginx.conf", "consoles"}
     names.add("exports" if nfs is Nfs.KERNEL else "ganesha.conf")
     assert set(make_config(config, Nodes(nodes=NODES))) == names
     assert make_config(config, Nodes(nodes=NODES)) == []
@@ -256,6 +256,17 @@ def test_no_router_is_announced_where_we_own_the_wire() -> None:
     assert "radvd.conf" not in config_texts(FULL, nodes)
     assert [daemon.name for daemon in web_and_wire(announcing)] == ["nginx", "radvd", "dnsmasq"]
     assert [daemon.name for daemon in web_and_wire(FULL)] == ["nginx", "dnsmasq"]
+
+
+def test_consoles_are_received_only_where_a_node_wants_it() -> None:
+    wanted = replace(NODES[0], netconsole=True)
+    told = config_texts(FULL, Nodes(nodes=(wanted, *NODES[1:])))["consoles"]
+    assert told == " ".join((wanted.name, *wanted.macs, wanted.address)).strip() + "\n"
+    assert config_texts(FULL, Nodes(nodes=NODES))["consoles"] == ""
+    listening = replace(FULL, consoles=True)
+    assert [daemon.name for daemon in web_and_wire(listening)] == ["nginx", "consoles", "dnsmasq"]
+    (port,) = {*listening.ports} - {*FULL.ports}
+    assert (port.protocol, port.number) == ("udp", 6666)
 
 
 def test_only_where_we_own_the_wire_ipxe_need_not_wait_for_a_proxy() -> None:

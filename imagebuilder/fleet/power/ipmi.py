@@ -30,9 +30,16 @@ class Ipmi:
         said = self.ask("power", "status").lower()
         return "is on" in said if "is on" in said or "is off" in said else None
 
+    def serial(self) -> tuple[list[str], dict[str, str]]:
+        """What connects a terminal to the serial console over LAN, and its environment."""
+        return self.command("sol", "activate")
+
     def ask(self, *words: str) -> str:
+        argv, env = self.command(*words)
+        return run_limited(self.node, argv, env=env, hint=f"BMC {self.address}: {HINT}")
+
+    def command(self, *words: str) -> tuple[list[str], dict[str, str]]:
         host, _, port = self.address.partition(":")
         argv = ["ipmitool", "-I", "lanplus", "-N", "5", "-R", "3", "-H", host, "-p", port or PORT]
         argv += ["-U", self.credentials.user, "-E", *words]
-        env = {"IPMI_PASSWORD": self.credentials.password}
-        return run_limited(self.node, argv, env=env, hint=f"BMC {self.address}: {HINT}")
+        return argv, {"IPMI_PASSWORD": self.credentials.password}

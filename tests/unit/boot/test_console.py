@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lines of a console: cleaned, timed, kept; and those that come into somebody else's log."""
+"""Lines of a console: cleaned, timed and kept."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.boot.console import MOST, Console, Tail
-from imagebuilder.files import set_aside
+from imagebuilder.boot.console import MOST, Console
 from imagebuilder.untrusted import clean
 
 
@@ -43,31 +42,3 @@ def test_a_console_keeps_lines_and_writes_them_down(tmp_path: Path) -> None:
     written = (tmp_path / "console.log").read_text().splitlines()
     assert [line.split(" ", 1)[1] for line in written] == ["one", "two", "three"]
     assert all(float(line.split()[0]) >= 0 for line in written)
-
-
-def test_a_tail_gives_whole_lines_once(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    tail = Tail(log)
-    assert tail.read() == []
-    log.write_text("one\ntw")
-    assert tail.read() == ["one"]
-    with log.open("a") as stream:
-        stream.write("o\nthree\n")
-    assert tail.read() == ["two", "three"]
-    assert tail.read() == []
-
-
-def test_a_tail_reads_the_end_of_a_log_that_was_set_aside(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    tail = Tail(log)
-    log.write_text("one\n")
-    assert tail.read() == ["one"]
-    with log.open("a") as stream:
-        stream.write("two\n")
-    set_aside(log)
-    assert tail.read() == ["two"]
-    log.write_text("three\n")
-    assert tail.read() == ["three"]
-    set_aside(log)
-    log.write_text("four\n")
-    assert tail.read() == ["four"]

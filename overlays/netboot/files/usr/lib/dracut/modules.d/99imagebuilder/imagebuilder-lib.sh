@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Stages, reports and failures of the network root; sourced by the other scripts.
-# in:  imagebuilder.report=URL on the kernel command line
+# in:  imagebuilder.report=URL and imagebuilder.netconsole=PORT on the kernel command line
 # out: lines on the kernel console, /run/imagebuilder/{stages,nic,node,failure}, HTTP requests
 
 command -v getarg > /dev/null || . /lib/dracut-lib.sh
@@ -43,9 +43,27 @@ boot_nic() {
     [ -e "/sys/class/net/$ib_nic/address" ] || return 0
     echo "$ib_nic" > "$ib_run/nic"
     cat "/sys/class/net/$ib_nic/address" > "$ib_run/node"
+    send_console "$1"
     [ -e "$ib_run/unsent" ] || return 0
     while read -r ib_query; do report "$ib_query"; done < "$ib_run/unsent"
     rm -f "$ib_run/unsent"
+}
+
+# send_console SERVER: with imagebuilder.netconsole=PORT the kernel sends what it says to SERVER, by
+# the NIC we boot from, beginning with its first message; no boot fails for it
+send_console() {
+    ib_port=$(getarg imagebuilder.netconsole=) || return 0
+    ib_route=$(ip -o route get "$1")
+    ib_from=$(echo "$ib_route" | sed -n 's/.* src \([^ ]*\).*/\1/p')
+    ib_next=$(echo "$ib_route" | sed -n 's/.* via \([^ ]*\).*/\1/p')
+    ib_next=${ib_next:-$1}
+    # So that the neighbour's address is known; whether it answers does not matter.
+    busybox ping -c 1 -W 1 "$ib_next" > /dev/null 2>&1
+    ib_mac=$(ip -o neighbour show to "$ib_next" dev "$ib_nic" | sed -n 's/.* lladdr \([^ ]*\).*/\1/p')
+    modprobe netconsole \
+        "netconsole=+$ib_port@$ib_from/$ib_nic,$ib_port@$1/${ib_mac:-ff:ff:ff:ff:ff:ff}" ||
+        say "the console is not sent: there is no netconsole for $ib_nic"
+    return 0
 }
 
 # fail STAGE WHAT HINT...: say what is wrong and where to look, then do what dracut does

@@ -20,6 +20,8 @@ depends() {
 
 installkernel() {
     hostonly='' instmods overlay loop squashfs erofs nfs nfsv3 nfsv4
+    # What the kernel says, sent to the boot server where nodes.yaml wants it.
+    hostonly='' instmods netconsole
     # A keyboard for whoever stands before a node that did not boot.
     hostonly='' instmods usbhid hid_generic
 }

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel of a node said, and its serial console."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from imagebuilder.cli.context import Context, print_json, print_text
+from imagebuilder.cli.drift import complete_name
+from imagebuilder.cli.names import AsJson, TreeOption
+from imagebuilder.tree import DEFAULT_TREE
+
+if TYPE_CHECKING:
+    from imagebuilder.nodes.types import Node
+
+
+def console(
+    context: typer.Context,
+    node: Annotated[
+        str, typer.Argument(metavar="NODE", help="The node.", autocompletion=complete_name)
+    ],
+    boots: Annotated[int, typer.Option(min=1, help="Boots to print, the last one last.")] = 1,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Print what it says from now on, until Ctrl-C.")
+    ] = False,
+    serial: Annotated[
+        bool,
+        typer.Option("--serial", help="Connect to its serial console through its BMC (ipmi)."),
+    ] = False,
+    tree: TreeOption = DEFAULT_TREE,
+    json: AsJson = False,
+) -> None:
+    """Print what the kernel of a node said in its last boots.
+
+    Example: imagebuilder console node7 --boots 2
+    """
+    from imagebuilder.nodes.edit import require
+    from imagebuilder.nodes.evidence.consoles import find_consoles, follow_console
+    from imagebuilder.nodes.load import load_nodes
+    from imagebuilder.publish.find import find_tree
+
+    given: Context = context.obj
+    if follow and json:
+        raise typer.BadParameter("--follow prints lines as they come, without --json")
+    opened = find_tree(tree)
+    chosen = require(load_nodes(opened), node)
+    if serial:
+        connect(given, chosen)
+    found = find_consoles(opened, node)
+    check_wanted(chosen, found=found)
+    if follow:
+        for line in follow_console(opened, node):
+            print_text(line)
+    if json:
+        print_json([boot.as_json() for boot in found[-boots:]])
+    elif not found:
+        print_text(f"nothing came from {node} yet: boot it again, by an image with netconsole")
+    else:
+        print_text("\n".join(line for boot in found[-boots:] for line in boot.render()))
+
+
+def check_wanted(node: Node, *, found: object) -> None:
+    """Raise InputError where nothing was received of a node and nothing will be."""
+    from imagebuilder.errors import InputError
+
+    if not found and not node.netconsole:
+        hint = f"write `netconsole: true` to {node.name} in nodes.yaml, and boot it again"
+        if node.power.driver == "ipmi":
+            hint += "; --serial connects through its BMC"
+        raise InputError(f"{node.name} does not send its console", hint=hint)
+
+
+def connect(given: Context, node: Node) -> None:
+    """Become the program that connects this terminal to a node's serial console."""
+    from imagebuilder.errors import InputError
+    from imagebuilder.fleet.power.choose import choose_drivers
+    from imagebuilder.fleet.power.ipmi import Ipmi
+    from imagebuilder.process import exec_program
+
+    driver = choose_drivers([node], {}, os.environ)[node.name]
+    if not isinstance(driver, Ipmi):
+        what = f"{node.name} has no serial console that can be reached: its power driver is "
+        raise InputError(f"{what}{node.power.driver}", hint="only the driver ipmi has one")
+    given.ui.note("~. ends it")
+    argv, env = driver.serial()
+    exec_program(argv, env=env)

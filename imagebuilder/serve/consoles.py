@@ -1,0 +1,261 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Receives what the kernels of nodes say (netconsole), as a program of its own.
+
+usage: python -m imagebuilder.serve.consoles FOLDER TREE ADDRESS INTERFACE [USER]
+in:  FOLDER/consoles, the nodes that nodes.yaml wants it of, read again when it changes; the leases
+out: TREE/serve/consoles/NODE/TIME.log, a few boots of a node, each of bounded size
+
+Anybody on the wire may send anything, without end.  A packet counts for the node that its address
+belongs to; all others are dropped unread.  Each node has its own limits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from imagebuilder.files import read_text
+from imagebuilder.log import Log
+from imagebuilder.nodes.evidence.consoles import (
+    NAME,
+    SUFFIX,
+    ConsoleBoot,
+    find_consoles,
+    parse_name,
+)
+from imagebuilder.nodes.evidence.tickets import find_neighbours, read_leases
+from imagebuilder.nodes.types import NETCONSOLE_PORT
+from imagebuilder.serve.remembered import Remembered
+from imagebuilder.tree import Tree
+
+NAMES = "consoles"  # the file in FOLDER, and what the process is called
+READY = "receiving consoles"
+BOOTS = 5  # of a node that are kept
+MOST_BYTES = 256_000  # of a boot's file; as much again is in the one before it
+RATE, BURST = 100.0, 5000.0  # lines a second; a boot begins with all that was said so far
+MOST_PACKET = 2048  # netconsole sends at most 1000 bytes
+BUFFER = 8 * 1024**2  # bytes that wait for us
+AGAIN = 10.0  # seconds until an address is looked up again
+PAUSE = 0.5  # seconds between two looks at the kernel's neighbours
+SHORTEST = 5.0  # seconds between two boots of a node
+STEP = 1.0  # seconds that a message may seem older than the one before it
+# 6,339,5140900,-;text: priority, sequence, microseconds, flags (the kernel's dev-kmsg.rst).
+EXTENDED = re.compile(rb"(\d{1,10}),\d{1,20},(\d{1,18}),[^;]{0,100};([^\n]*)")
+STAMPED = re.compile(r"\[ *(\d+\.\d+)\] ")
+FIRST_WORDS = b"Linux version "
+
+
+@dataclass
+class Receiver:
+    """One node's console; `clock` tells seconds."""
+
+    tree: Tree
+    node: str
+    clock: Callable[[], float]
+    log: Log | None = None
+    said: float = 0.0  # the time of the kernel's last message
+    began: float = float("-inf")
+    left: float = BURST
+    looked: float = 0.0
+    dropped: int = 0
+
+    def __post_init__(self) -> None:
+        self.looked = self.clock()
+        # Who starts again goes on with the boot that is there.
+        if boots := find_consoles(self.tree, self.node):
+            self.log = Log(boots[-1].path, most=MOST_BYTES)
+            times = [found for line in boots[-1].lines() if (found := STAMPED.match(line))]
+            self.said = float(times[-1][1]) if times else 0.0
+
+    def take(self, packet: bytes) -> None:
+        """A packet of the node, or of whoever has its address."""
+        if not self.may_write():
+            self.dropped += 1
+            return
+        at, text = parse_packet(packet)
+        if self.log is None or self.begins(at, text):
+            self.begin()
+        assert self.log is not None
+        if self.dropped:
+            self.log.write(f"({self.dropped} lines came too fast)".encode())
+            self.dropped = 0
+        if at is not None:
+            self.said = at
+        self.log.write(text if at is None else f"[{at:12.6f}] ".encode() + text)
+
+    def may_write(self) -> bool:
+        """Whether one more line is within the limits."""
+        now = self.clock()
+        self.left = min(BURST, self.left + (now - self.looked) * RATE)
+        self.looked = now
+        if self.left < 1:
+            return False
+        self.left -= 1
+        return True
+
+    def begins(self, at: float | None, text: bytes) -> bool:
+        """Whether a message is the first one of another boot: its clock went back."""
+        again = text.startswith(FIRST_WORDS) or (at is not None and at < self.said - STEP)
+        return again and self.clock() - self.began >= SHORTEST
+
+    def begin(self) -> None:
+        """Begin the file of a boot; the oldest ones go."""
+        folder = self.tree.consoles(self.node)
+        with contextlib.suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.close()
+        path = folder / f"{datetime.now(UTC).strftime(NAME)}{SUFFIX}"
+        self.log = Log(path, most=MOST_BYTES)
+        self.began, self.said = self.clock(), 0.0
+        for boot in find_consoles(self.tree, self.node)[: -(BOOTS - 1)]:
+            forget(boot)
+
+    def close(self) -> None:
+        if self.log:
+            self.log.close()
+
+
+def forget(boot: ConsoleBoot) -> None:
+    """Remove a boot's files."""
+    for path in (boot.path, boot.path.with_name(f"{boot.path.name}.1")):
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def parse_packet(packet: bytes) -> tuple[float | None, bytes]:
+    """The kernel's time in seconds and the text of a message; None where it has no time."""
+    if found := EXTENDED.match(packet):
+        return int(found[2]) / 1e6, found[3]
+    return None, packet.split(b"\n", 1)[0]
+
+
+@dataclass
+class Owners:
+    """Whose an address is: a node's whose console is wanted, or nobody's."""
+
+    file: Path
+    tree: Tree
+    clock: Callable[[], float]
+    stamp: object = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    known: Remembered[tuple[str, float]] = field(default_factory=lambda: Remembered(4096))
+    leases: Mapping[str, str] = field(default_factory=dict)
+    leased: object = None
+    neighbours: Mapping[str, str] = field(default_factory=dict)
+    asked: float = float("-inf")
+
+    def find(self, address: str) -> str:
+        """The node with this address; empty for nobody.
+
+        What is found holds for a while.  That an address is nobody's does not: a machine asks for
+        one and says everything at once.
+        """
+        now = self.clock()
+        name, until = self.known.get(address, ("", float("-inf")))
+        if now < until:
+            return name
+        self.reload()
+        if name := self.names.get(address, "") or self.names.get(self.find_mac(address, now), ""):
+            self.known[address] = name, now + AGAIN
+        return name
+
+    def find_mac(self, address: str, now: float) -> str:
+        """Whose NIC has an address, as our DHCP server knows, or else the kernel.
+
+        Strangers cost little: leases are read when they changed, neighbours twice a second.
+        """
+        if not self.names:
+            return ""
+        leases = self.tree.serve / "leases"
+        if (stamp := stamp_of(leases)) != self.leased:
+            self.leases, self.leased = read_leases(leases), stamp
+        if mac := self.leases.get(address):
+            return mac
+        if now - self.asked >= PAUSE:
+            self.neighbours, self.asked = find_neighbours(), now
+        return self.neighbours.get(address, "")
+
+    def reload(self) -> None:
+        """Read the nodes again if they changed."""
+        if (stamp := stamp_of(self.file)) != self.stamp:
+            with contextlib.suppress(OSError):
+                lines = [line.split() for line in read_text(self.file).splitlines()]
+                self.names = {key: words[0] for words in lines for key in words[1:]}
+                self.stamp = stamp
+                self.known.clear()
+
+
+def stamp_of(path: Path) -> object:
+    """What changes when a file does."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns, status.st_size
+
+
+def receive(end: socket.socket, tree: Tree, owners: Owners) -> None:
+    """Take packets in, until we are ended."""
+    receivers: dict[str, Receiver] = {}
+    while True:
+        packet, (address, _) = end.recvfrom(MOST_PACKET)
+        if name := owners.find(address):
+            if name not in receivers:
+                receivers[name] = Receiver(tree, name, time.monotonic)
+            receivers[name].take(packet)
+
+
+def open_socket(address: str, interface: str, port: int = NETCONSOLE_PORT) -> socket.socket:
+    """A socket that hears what comes to `address` over `interface`."""
+    end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    if interface:
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
+    with contextlib.suppress(OSError, AttributeError):
+        end.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_RCVBUFFORCE", 33), BUFFER)
+    end.bind((address, port))
+    return end
+
+
+def drop_rights(tree: Tree, user: str) -> None:
+    """Become `user`, who alone reads and writes the consoles."""
+    folder = tree.serve / "consoles"
+    folder.mkdir(exist_ok=True)
+    entry = pwd.getpwnam(user) if user else None
+    folder.chmod(0o700)
+    if entry and os.geteuid() == 0:
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, entry.pw_uid, entry.pw_gid, follow_symlinks=False)
+        os.setgroups([])
+        os.setgid(entry.pw_gid)
+        os.setuid(entry.pw_uid)
+    os.umask(0o077)
+
+
+def main(words: list[str]) -> None:
+    """Run as the program that `serve` starts."""
+    folder, top, address, interface, user = [*words, ""][:5]
+    tree = Tree(Path(top))
+    end = open_socket(address, interface)
+    # What they import has to be read by root, in whose home the program may lie.
+    parse_name("")
+    find_neighbours()
+    Path("/proc/self/comm").write_text(NAMES)
+    (Path(folder) / f"{NAMES}.pid").write_text(f"{os.getpid()}\n")
+    drop_rights(tree, user)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for serve, which ends us
+    print(READY, flush=True)
+    receive(end, tree, Owners(Path(folder) / NAMES, tree, time.monotonic))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
