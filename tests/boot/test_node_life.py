@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ import pytest
 from imagebuilder.boot.lab import SERVER, Lab
 from imagebuilder.boot.machine import Firmware, Machine
 from imagebuilder.drift.types import PARTS
+from imagebuilder.nodes.evidence.seen import PCI
 from imagebuilder.tree import DEFAULT_TREE
 from tests.boot.conftest import NEWS, UNTESTED
 from tests.boot.machine import MACS, netbooting
@@ -31,6 +33,7 @@ nodes:
     static: true
     console: [ttyS0]
     cmdline: {CHEAP_NODE}
+    netconsole: true
   beta:
     macs: ["52:54:00:77:00:99"]
     profile: generic
@@ -99,6 +102,17 @@ def test_who_watches_the_server_sees_the_stages_of_a_boot(alpha: Alpha) -> None:
     assert [line.split()[1] for line in lines[:6]] == [
         "DHCP", "firmware", "iPXE", "kernel", "root", "ssh",
     ]  # fmt: skip
+
+
+def test_its_kernel_sends_what_it_said_from_its_first_message_on(alpha: Alpha) -> None:
+    (boot,) = json.loads(alpha.server("console", "alpha", "--json").stdout)
+    assert re.match(r"\[ +0\.\d+\] Linux version ", boot["lines"][0])
+    assert any("imagebuilder: stage switch-root" in line for line in boot["lines"])
+
+
+def test_its_last_report_has_its_cards(alpha: Alpha) -> None:
+    record = alpha.server.tree / f"seen/{MACS[0].replace(':', '-')}.json"
+    assert PCI.fullmatch(json.loads(record.read_text())["pci"])
 
 
 def test_what_the_node_was_given_is_known_and_nothing_would_change(alpha: Alpha) -> None:

@@ -41,6 +41,40 @@ end.bind(("", 6666))
 print("up")
 time.sleep(600)
 """
+LAN = """\
+name "n1"
+set_working_mc 0x20
+  startlan 1
+    addr 127.0.0.1 9623
+    priv_limit admin
+    allowed_auths_admin none md2 md5 straight
+    guid a123456789abcdefa123456789abcdef
+  endlan
+  sol "tcp:127.0.0.1:9624" 115200
+  user 2 true  "admin" "hunter2" admin 10 none md2 md5 straight
+"""
+EMULATED = """\
+mc_setbmc 0x20
+mc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr
+mc_enable 0x20
+"""
+# A serial port: it answers to what is typed.
+SERIAL = """\
+import socket
+end = socket.create_server(("127.0.0.1", 9624))
+print("up")
+talk, _ = end.accept()
+while typed := talk.recv(100):
+    talk.sendall(b"you typed " + typed + b"\\r\\n")
+"""
+# A person at a terminal, who waits for what it shows in the file $1; the rest is the command.
+PERSON = """\
+shown=$1 command=$2
+: > "$shown"
+see() { for try in $(seq 600); do ! grep -q "$1" "$shown" || return 0; sleep 0.1; done; exit 9; }
+type() { see 'SOL Session operational'; printf 'root\\r'; see 'you typed root'; printf '\\r~.'; }
+type | script --quiet --return --flush --command "$command" "$shown"
+"""
 BOOT = (
     "5,0,0,-;Linux version 6.12.48+deb13-amd64",
     "29,700,9100000,-;imagebuilder: stage root",
@@ -165,3 +199,28 @@ def test_systemd_takes_the_unit_of_the_receiver(room: Room, tmp_path: Path) -> N
     again = room.try_serve("--install", "--root", tmp_path / "root")
     assert f"removed    {unit}" in again.stdout
     assert "nothing receives it" not in room.try_serve("--refresh").stdout
+
+
+def test_the_serial_console_comes_through_the_bmc(room: Room, tmp_path: Path) -> None:
+    node = ', power: {driver: ipmi, address: "127.0.0.1:9623", credentials: bmc}'
+    room.tree.nodes_file.write_text(NODES.format(mac=MAC, address=CLIENT, more=node))
+    (tmp_path / "lan.conf").write_text(LAN)
+    (tmp_path / "emu").write_text(EMULATED)
+    secret = tmp_path / "imagebuilder/credentials/bmc"
+    secret.parent.mkdir(parents=True)
+    secret.write_text("user: admin\npassword: hunter2\n")
+    secret.chmod(0o600)
+    bmc = ("ipmi_sim", "-c", tmp_path / "lan.conf", "-f", tmp_path / "emu", "-n", "-s", tmp_path)
+    words = [*COMMAND, "console", "n1", "--serial", "--tree", room.tree.path]
+    typed_words = shlex.join(map(str, words))
+    with (
+        room.beside("serial", room.server, sys.executable, "-uc", SERIAL) as port,
+        room.beside("bmc", room.server, *bmc),
+    ):
+        port.wait_for("up", PATIENCE)
+        person = ("sh", "-uc", PERSON, "sh", tmp_path / "shown", typed_words)
+        done = room.at_server("env", f"XDG_CONFIG_HOME={tmp_path}", *person)
+    shown = (tmp_path / "shown").read_text()
+    assert done.status == 0, shown + done.stderr
+    assert "you typed root" in shown
+    assert "hunter2" not in shown
