@@ -100,6 +100,8 @@ def test_a_boot_begins_when_the_clock_goes_back(
 ) -> None:
     for at in (0.0, 3.0, 2.5, 40.0):  # two messages of different processors in between
         receiver.take(message(at, f"at {at}"))
+        clock.now += 10
+    assert receiver.began == 100
     past(tree, clock, 10)
     receiver.take(message(0.0, "again"))
     receiver.take(message(9.0, "and on"))
@@ -124,7 +126,8 @@ def test_whoever_starts_again_goes_on_with_the_boot(tree: Tree, clock: Clock) ->
     again = Receiver(tree, "n1", clock)
     again.take(message(51.0, "after"))
     assert lines(tree) == [["[   50.000000] before", "[   51.000000] after"]]
-    again.take(message(0.0, "another boot"))
+    past(tree, clock, 1)
+    Receiver(tree, "n1", clock).take(message(0.0, "another boot"))
     assert len(lines(tree)) == 2
 
 
@@ -144,6 +147,7 @@ def test_a_node_that_makes_up_boots_makes_no_files(
         clock.now += SHORTEST / 1000
         receiver.take(message(number % 2 * 1000, "Linux version"))
     assert len(lines(tree)) <= 2
+    assert receiver.began < 100 + 2 * SHORTEST / 1000  # the first of them
 
 
 def test_a_node_that_sends_without_end_fills_no_disk(
