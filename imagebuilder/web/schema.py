@@ -87,13 +87,15 @@ class ApiBoot(ApiModel):
 class ApiNodeDetail(ApiNode):
     """A node with the reason for its state: the stage its last boot did not get past, what
     happened, what to try, and the last lines of the boot server about it. `unread` are logs that
-    the web server may not read; `boots` is null if it may not read them."""
+    the web server may not read; `boots` is null if it may not read them. `console` is what its
+    kernel said last; the web server does not look for it."""
 
     stage: str
     what: str
     try_: Annotated[str, Field(alias="try")]
     lines: list[str]
     unread: list[str]
+    console: list[str]
     boots: list[ApiBoot] | None
 
 

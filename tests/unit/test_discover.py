@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -89,7 +90,9 @@ def report(tree: Tree, pci: str, mac: str = MAC2, last: str = before(minutes=2))
 def test_a_machine_that_asked_is_listed_with_its_ages(call: Call) -> None:
     rows = [line.split("  ") for line in call("discover").stdout.splitlines()]
     cells = [cell.strip() for cell in rows[1] if cell.strip()]
-    assert cells == [MAC2, "UEFI", "30 h ago", "5 min ago", "10.77.0.130", "not known", "-"]
+    assert cells[:3] == [MAC2, "UEFI", "30 h ago"]
+    assert re.fullmatch(r"\d+ min ago", cells[3])
+    assert cells[4:] == ["10.77.0.130", "not known", "-"]
     (listed,) = json.loads(call("discover", "--json").stdout)
     assert (listed["mac"], listed["pci"], listed["profiles"]) == (MAC2, None, [])
 

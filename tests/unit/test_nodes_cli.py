@@ -80,6 +80,7 @@ def test_json_is_whole(nodes: Call, tree: Tree) -> None:
         "mac": MAC1, "node": "node1", "profile": "generic", "version": "v0", "address": "10.0.0.1",
         "stage": "switch-root", "root": "nfs", "first": "2026-01-01T00:00:00+00:00",
         "last": "2026-01-01T00:00:00+00:00", "given": "0123456789abcdef", "pci": "",
+        "health": None,
     }  # fmt: skip
     tree.seen(MAC1).write_text(json.dumps(seen))
     shown = json.loads(nodes("show", "node1", "--json").stdout)
