@@ -37,6 +37,7 @@ def test_services_of_the_packages_do_not_start(tmp_path: Path) -> None:
     text = (Checkout(tmp_path).root / "scripts/install-quietly").read_text()
     for package, unit in (("nginx", "nginx.service"), ("openssh-server", "ssh.service")):
         assert f'{package}) units="$units {unit}' in text
+    assert 'munge | slurmctld | slurmd) units="$units $package.service"' in text
 
 
 def test_the_table_has_what_serve_runs() -> None:

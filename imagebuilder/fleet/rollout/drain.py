@@ -7,23 +7,35 @@ A scheduler itself remembers who drained a node: by the reason (Slurm), by an an
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol
 
-from imagebuilder.errors import ImagebuilderError
+from imagebuilder.errors import ImagebuilderError, InputError
 from imagebuilder.fleet.power.limited import run_limited
+from imagebuilder.fleet.select import fold
 from imagebuilder.process import check_tools
 from imagebuilder.untrusted import fit
 
 AT_ONCE = 32
 NOTE = "imagebuilder/rollout"  # an annotation
+# The reason is followed by who gave it, and when.
+SLURM_NODE = re.compile(
+    r"^NodeName=(?P<name>\S+).*? State=(?P<state>\S+)(?:.*? Reason=(?P<reason>.*?) \[\S+@\S+\])?",
+    re.MULTILINE,
+)
+WORD = re.compile(r"[A-Z_]+")
 EVICTION = "20s"  # a look; work that takes longer to end is asked again
 
 
 class Drainer(Protocol):
-    """A scheduler.  Both methods may be called again and again, and take nodes by name."""
+    """A scheduler.  Its methods may be called again and again, and take nodes by name."""
+
+    def check(self, names: Sequence[str]) -> None:
+        """Raises ImagebuilderError if it does not answer, or does not know one of them."""
+        ...
 
     def drain(self, names: Sequence[str], reason: str) -> dict[str, str]:
         """Ask that no work begins on them; what still runs on each, empty for nothing."""
@@ -40,7 +52,7 @@ def choose_drainer(kind: str) -> Drainer:
         case "none":
             return NoDrain()
         case "slurm":
-            check_tools("scontrol", "sinfo")
+            check_tools("scontrol")
             return SlurmDrain()
         case "kubernetes":
             check_tools("kubectl")
@@ -53,6 +65,9 @@ def choose_drainer(kind: str) -> Drainer:
 class NoDrain:
     """Nothing schedules work on these nodes."""
 
+    def check(self, names: Sequence[str]) -> None:
+        del names
+
     def drain(self, names: Sequence[str], reason: str) -> dict[str, str]:
         del reason
         return dict.fromkeys(names, "")
@@ -62,47 +77,74 @@ class NoDrain:
 
 
 class SlurmDrain:
-    """scontrol(1); a drained node has no job left, a draining one has."""
+    """scontrol(1).  A node that is down or failing gets no job either: it stays as it is."""
+
+    def check(self, names: Sequence[str]) -> None:
+        known = read_slurm()
+        if unknown := [name for name in names if name not in known]:
+            raise unknown_to("Slurm", unknown, "scontrol show node lists its nodes")
 
     def drain(self, names: Sequence[str], reason: str) -> dict[str, str]:
-        states = read_slurm(names)
-        fresh = [name for name, (state, _) in states.items() if not is_drained(state)]
-        if fresh:
-            change_slurm(fresh, "State=DRAIN", f"Reason={reason}")
-            states |= read_slurm(fresh)
-        return {name: slurm_work(*states.get(name, ("", ""))) for name in names}
+        try:
+            known = read_slurm()
+            fresh = [name for name in names if name in known and not known[name].closed]
+            if fresh:
+                change_slurm(fresh, "State=DRAIN", f"Reason={reason}")
+                known = read_slurm()
+        except ImagebuilderError as error:
+            return dict.fromkeys(names, fit(error.faults[0].what))
+        unknown = "Slurm does not know this node"
+        return {name: known[name].work if name in known else unknown for name in names}
 
     def resume(self, names: Sequence[str], reason: str) -> None:
-        ours = [name for name, (_, why) in read_slurm(names).items() if why == reason]
-        if ours:
-            change_slurm(ours, "State=RESUME")
+        known = read_slurm()
+        ours = [name for name in names if name in known and known[name].is_ours(reason)]
+        # Each by itself: Slurm stops at the first that it refuses, such as one with no slurmd.
+        tell_all(ours, lambda name: change_slurm([name], "State=RESUME"))
 
 
-def read_slurm(names: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """State and reason of each node that Slurm knows."""
-    said = run_limited("slurm", ["sinfo", "-h", "-N", "-n", ",".join(names), "-o", "%N|%T|%E"])
-    rows = (line.split("|", 2) for line in said.splitlines() if line.count("|") >= 2)
-    return {name: (state.lower(), why.strip()) for name, state, why in rows}
+@dataclass(frozen=True)
+class SlurmNode:
+    """Words such as IDLE, DRAIN, INVALID_REG, and why somebody took it out of service."""
+
+    state: frozenset[str]
+    reason: str
+
+    @property
+    def closed(self) -> bool:
+        """Whether no job begins on it."""
+        return bool(self.state & {"DRAIN", "DOWN", "FAIL"})
+
+    @property
+    def work(self) -> str:
+        if self.closed and not self.state & {"ALLOCATED", "MIXED", "COMPLETING"}:
+            return ""
+        said = "+".join(sorted(self.state)).lower()
+        return f"Slurm says {said}" + (f" ({fit(self.reason)})" if self.reason else "")
+
+    def is_ours(self, reason: str) -> bool:
+        return "DRAIN" in self.state and self.reason == reason
 
 
-def change_slurm(names: Sequence[str], *words: str) -> None:
-    run_limited("slurm", ["scontrol", "update", f"NodeName={','.join(names)}", *words])
+def read_slurm() -> dict[str, SlurmNode]:
+    """Every node.  sinfo(1) has only those in partitions, and says `inval` of some drained ones."""
+    said = run_limited("slurm", ["scontrol", "--all", "--oneliner", "show", "node"])
+    return {
+        match["name"]: SlurmNode(frozenset(WORD.findall(match["state"])), match["reason"] or "")
+        for match in SLURM_NODE.finditer(said)
+    }
 
 
-def is_drained(state: str) -> bool:
-    return state.startswith("drain")
-
-
-def slurm_work(state: str, reason: str) -> str:
-    if not state:
-        return "Slurm does not know this node"
-    if state.startswith(("drained", "down")):
-        return ""
-    return f"Slurm says {state}" + (f" ({fit(reason)})" if reason else "")
+def change_slurm(names: Sequence[str], *words: str) -> str:
+    where = names[0] if len(names) == 1 else "slurm"
+    return run_limited(where, ["scontrol", "update", f"NodeName={','.join(names)}", *words])
 
 
 class KubernetesDrain:
     """kubectl(1); the annotation is written before the node is cordoned."""
+
+    def check(self, names: Sequence[str]) -> None:
+        tell_all(names, lambda name: ask_kubernetes(name, "{.metadata.name}"))
 
     def drain(self, names: Sequence[str], reason: str) -> dict[str, str]:
         return each(names, lambda name: drain_kubernetes(name, reason))
@@ -140,6 +182,9 @@ class ProgramDrain:
 
     program: str
 
+    def check(self, names: Sequence[str]) -> None:
+        del names  # it may not know such a verb
+
     def drain(self, names: Sequence[str], reason: str) -> dict[str, str]:
         return each(names, lambda name: self.call("drain", name, reason))
 
@@ -149,6 +194,11 @@ class ProgramDrain:
     def call(self, verb: str, name: str, reason: str) -> str:
         run_limited(name, [self.program, verb, name, reason])
         return ""
+
+
+def unknown_to(scheduler: str, names: Sequence[str], hint: str) -> InputError:
+    what = f"{scheduler} does not know {fold(names)}"
+    return InputError(what, hint=f"{hint}; it has to use the names of nodes.yaml")
 
 
 def each(names: Sequence[str], ask: Callable[[str], str]) -> dict[str, str]:

@@ -61,6 +61,7 @@ class RolloutRun:
     asked: dict[tuple[str, str], float] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     pinned: Mapping[str, str] | None = None
+    unresumed: set[str] = field(default_factory=set)
 
     def go(self, rollout: Rollout) -> Rollout:
         """Go on until it has ended, or is paused with no node in between.
@@ -126,9 +127,21 @@ class RolloutRun:
             self.cut(due.cut)
             rollout = self.note(rollout, mark(rollout, due.cut, cut=PowerCut.MADE))
         if due.resume:
-            self.drainer.resume(due.resume, reason_of(rollout))
-            rollout = self.note(rollout, mark(rollout, due.resume, drained=False))
+            rollout = self.resume(rollout, due.resume)
         return rollout
+
+    def resume(self, rollout: Rollout, names: Sequence[str]) -> Rollout:
+        """Let work onto nodes again; what fails is tried again while others are to be updated."""
+        try:
+            self.drainer.resume(names, reason_of(rollout))
+        except ImagebuilderError as error:
+            if not watched(rollout):
+                raise
+            if self.unresumed != {*names}:
+                self.ui.warn(f"{fold(names)}: could not be resumed, is tried again: {error}")
+                self.unresumed = {*names}
+            return rollout
+        return self.note(rollout, mark(rollout, names, drained=False))
 
     def reboot(self, boots: Mapping[str, str]) -> None:
         """Ask each of these boots to end, those that were asked just now excepted."""

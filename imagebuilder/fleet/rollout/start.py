@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.fleet.power.choose import CAN, choose_drivers
+from imagebuilder.fleet.rollout.drain import choose_drainer
 from imagebuilder.fleet.rollout.journal import find_rollout
 from imagebuilder.fleet.rollout.look import LOOK, SECONDS, parse_look
 from imagebuilder.fleet.rollout.pins import pin_nodes
@@ -58,6 +59,7 @@ def make_rollout(tree: Tree, order: RolloutOrder, env: Mapping[str, str], ui: Ui
     nodes, ours = load_nodes(tree), touched_by(earlier)
     chosen = choose_nodes(nodes, release, before, earlier)
     canaries = choose_canaries(tree, order.canary, nodes, chosen)
+    choose_drainer(order.terms.drain).check([node.name for node in chosen])
     powered = [node for node in chosen if {*CUT} <= {*CAN.get(node.power.driver, ())}]
     choose_drivers(powered, {}, env, CUT)
     check_release(tree, release)

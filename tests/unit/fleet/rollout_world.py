@@ -11,7 +11,7 @@ import io
 import os
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from imagebuilder.fleet.health import FILE
@@ -126,7 +126,8 @@ cd {sim}/nodes/$2 || exit 1
 case $1 in
 drain) touch drained
     [ ! -s jobs ] || {{ sed -i 1d jobs; echo "a job runs on $2" >&2; exit 1; }} ;;
-resume) rm drained; echo "$2" >> {sim}/resumed ;;
+resume) [ ! -e silent ] || {{ rm silent; echo "the scheduler is silent" >&2; exit 1; }}
+    rm drained; echo "$2" >> {sim}/resumed ;;
 esac
 """
 
@@ -138,6 +139,7 @@ class RolloutWorld:
     top: Path
     tree: Tree
     env: Mapping[str, str]
+    drain: str = ""  # the program beside the nodes, unless another scheduler is named
 
     @property
     def sim(self) -> Path:
@@ -155,11 +157,16 @@ class RolloutWorld:
         (self.sim / "nodes" / name / "fault").write_text(f"{fault}\n")
 
     def run(self, ui: Ui | None = None) -> RolloutRun:
-        drainer = choose_drainer(os.fspath(self.sim / "scheduler"))
+        drainer = choose_drainer(self.drainer)
         return RolloutRun(self.tree, ui or Ui(io.StringIO()), drainer, self.env, poll=0.0)
+
+    @property
+    def drainer(self) -> str:
+        return self.drain or os.fspath(self.sim / "scheduler")
 
     def start(self, order: RolloutOrder) -> Rollout:
         """Make a roll-out and write it down, as the command does."""
+        order = replace(order, terms=replace(order.terms, drain=self.drainer))
         with rolling_out(self.tree, "demo"):
             rollout = make_rollout(self.tree, order, self.env, Ui(io.StringIO()))
             save_rollout(self.tree, rollout)
@@ -168,7 +175,7 @@ class RolloutWorld:
 
 def order(name: str = "demo", *, timeout: float = 20, canary: str = "", batch: str = "25%",
           **terms: object) -> RolloutOrder:  # fmt: skip
-    made = RolloutTerms(timeout=timeout, untested=UNTESTED, drain="program", **terms)  # type: ignore[arg-type]
+    made = RolloutTerms(timeout=timeout, untested=UNTESTED, **terms)  # type: ignore[arg-type]
     return RolloutOrder(name, made, canary, batch)
 
 

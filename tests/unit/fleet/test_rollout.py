@@ -13,6 +13,7 @@ import pytest
 
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.fleet.health import Verdict
+from imagebuilder.fleet.power.protocol import PowerError
 from imagebuilder.fleet.rollout.journal import (
     ABORT,
     PAUSE,
@@ -127,6 +128,21 @@ def test_pause_ends_what_began_and_abort_takes_everything_back(world: RolloutWor
     assert [len(world.boots(name)) for name in NAMES] == [2, 2, 2, 2]
     assert pins(world) == {}
     assert find_version(world.tree, "demo", "stable") == OLD
+
+
+def test_a_scheduler_that_is_silent_once_is_asked_again(world: RolloutWorld) -> None:
+    (world.sim / "nodes/n1/silent").touch()
+    (world.sim / "nodes/n3/silent").touch()
+    (world.sim / "nodes/n3/jobs").write_text("1\n2\n3\n")  # it is the last
+    with pytest.raises(PowerError, match="the scheduler is silent"):
+        world.run().go(world.start(order(batch="100%")))
+    resumed_by_then = (world.sim / "resumed").read_text().split()
+    assert {*resumed_by_then} == {"n1", "n2", "n4"}
+    rollout = find_rollout(world.tree, "demo")
+    assert rollout
+    assert world.run().go(rollout).status is RolloutStatus.DONE
+    assert {*(world.sim / "resumed").read_text().split()} == {*NAMES}
+    assert [world.boots(name) for name in NAMES] == [[NEW]] * 4
 
 
 def test_verdicts_that_a_site_accepts_are_good(world: RolloutWorld) -> None:

@@ -8,42 +8,35 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.errors import HostError
+from imagebuilder.errors import HostError, InputError
 from imagebuilder.fleet.power.protocol import PowerError
 from imagebuilder.fleet.rollout.drain import (
     KubernetesDrain,
     ProgramDrain,
     SlurmDrain,
     choose_drainer,
+    read_slurm,
 )
 
 REASON = "imagebuilder rollout gpu@2"
-# nodes/NAME has state and reason; a line of jobs/NAME ends at each look.
-SINFO = """\
-cd {top}
-for name in $(echo "$4" | tr , " "); do
-    [ -e nodes/$name ] || continue
-    IFS="|" read -r state reason < nodes/$name
-    if [ "$state" = draining ] && [ ! -s jobs/$name ]; then state=drained; fi
-    [ ! -s jobs/$name ] || sed -i 1d jobs/$name
-    echo "$name|$state|$reason"
-done
-"""
+# What Debian's Slurm prints (tests/integration/test_slurm.py), shortened.
 SCONTROL = """\
-cd {top}
-echo "$*" >> calls
-for name in $(echo "${{2#NodeName=}}" | tr , " "); do
-    case $3 in
-    State=DRAIN) echo "draining|${{4#Reason=}}" > nodes/$name ;;
-    State=RESUME) echo "idle|none" > nodes/$name ;;
-    esac
-done
+cat << END
+NodeName=idle Arch=x86_64 NodeHostName=vm OS=Linux 6.18.44 #1 SMP @0  State=IDLE ThreadsPerCore=1
+NodeName=mixed NodeHostName=vm State=MIXED+DRAIN Reason={reason} [root@2026-11-23T17:45:40]
+NodeName=done State=IDLE+COMPLETING+DRAIN TmpDisk=0 Reason={reason} [root@2026-11-23T17:45:40]
+NodeName=old State=IDLE*+DRAIN TmpDisk=0 Reason=fan [1] is a|b [ada@2026-11-23T17:45:40] Comment=x
+NodeName=down State=DOWN+NOT_RESPONDING TmpDisk=0 Reason=bad disk [1001@2026-11-23T17:45:40]
+NodeName=failing State=ALLOCATED+FAIL TmpDisk=0 Reason={reason} [1001@2026-11-23T17:45:40]
+NodeName=inval State=UNKNOWN+DRAIN+INVALID_REG Reason=Low RealMemory (a < b) [slurm@2026-11-23]
+END
 """
 KUBECTL = """\
 cd {top}/nodes
 echo "$*" >> ../calls
 case $1 in
 get) case $5 in
+    *metadata.name*) [ -e $3 ] || {{ echo "nodes $3 not found" >&2; exit 1; }} ;;
     *unschedulable*) cat $3.closed 2> /dev/null || : ;;
     *annotations*) cat $3.note 2> /dev/null || : ;;
     esac ;;
@@ -57,33 +50,41 @@ esac
 
 @pytest.fixture
 def top(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with programs before all others, and nodes/ and jobs/ for them."""
-    for name, text in {"sinfo": SINFO, "scontrol": SCONTROL, "kubectl": KUBECTL}.items():
+    """A folder with programs before all others, and nodes/ for them."""
+    for name, text in {"scontrol": SCONTROL, "kubectl": KUBECTL}.items():
         place = tmp_path / "path" / name
         place.parent.mkdir(exist_ok=True)
-        place.write_text("#!/bin/sh\n" + text.format(top=tmp_path))
+        place.write_text("#!/bin/sh\n" + text.format(top=tmp_path, reason=REASON))
         place.chmod(0o755)
-    for name in ("nodes", "jobs"):
-        (tmp_path / name).mkdir()
+    (tmp_path / "nodes").mkdir()
     (tmp_path / "calls").touch()
     monkeypatch.setenv("PATH", f"{tmp_path}/path:{os.environ['PATH']}")
     return tmp_path
 
 
-def test_slurm_drains_waits_and_resumes_only_ours(top: Path) -> None:
-    (top / "nodes/n1").write_text("allocated|none\n")
-    (top / "nodes/n2").write_text("drained|broken fan\n")
-    (top / "jobs/n1").write_text("1\n2\n")
-    slurm, names = SlurmDrain(), ["n1", "n2", "n3"]
-    unknown = "Slurm does not know this node"
-    busy = f"Slurm says draining ({REASON})"
-    assert slurm.drain(names, REASON) == {"n1": busy, "n2": "", "n3": unknown}
-    assert slurm.drain(names, REASON) == {"n1": "", "n2": "", "n3": unknown}
-    assert (top / "calls").read_text() == f"update NodeName=n1 State=DRAIN Reason={REASON}\n"
-    slurm.resume(names, REASON)
-    slurm.resume(names, REASON)
-    assert (top / "nodes/n1").read_text() == "idle|none\n"
-    assert (top / "nodes/n2").read_text() == "drained|broken fan\n"
+def test_slurm_says_of_each_node_whether_jobs_begin_and_run_on_it(top: Path) -> None:
+    del top
+    nodes = read_slurm()
+    assert [name for name, node in nodes.items() if not node.closed] == ["idle"]
+    assert {name: node.work for name, node in nodes.items() if node.work} == {
+        "idle": "Slurm says idle",
+        "mixed": f"Slurm says drain+mixed ({REASON})",
+        "done": f"Slurm says completing+drain+idle ({REASON})",
+        "failing": f"Slurm says allocated+fail ({REASON})",
+    }
+    assert [name for name, node in nodes.items() if node.is_ours(REASON)] == ["mixed", "done"]
+    assert nodes["old"].reason == "fan [1] is a|b"
+    assert nodes["inval"].reason == "Low RealMemory (a < b)"
+
+
+def test_schedulers_have_to_know_the_nodes(top: Path) -> None:
+    SlurmDrain().check(["idle", "down"])
+    with pytest.raises(InputError, match=r"^Slurm does not know n\[1-2\]"):
+        SlurmDrain().check(["idle", "n2", "n1"])
+    (top / "nodes/n1").touch()
+    KubernetesDrain().check(["n1"])
+    with pytest.raises(PowerError, match=r"^n2: kubectl failed: nodes n2 not found"):
+        KubernetesDrain().check(["n1", "n2"])
 
 
 def test_kubernetes_cordons_evicts_and_uncordons_only_ours(top: Path) -> None:
