@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -24,8 +23,9 @@ PAGES = (
 )  # fmt: skip
 REPORTS = (f"{RELEASE}/reports/20261121T100002Z", "/nights/files/index.html")
 ATTACK = "'\"><img src=x onerror=alert(1)><script>alert(2)</script>"
-PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 TRIES = 3  # the quickest counts: what takes longer waited for other tests
+MOST_TIMES = 8
 
 
 @pytest.fixture(scope="module")
@@ -52,19 +52,21 @@ def wait_until_live(page: Page) -> None:
     expect(page.locator("#live")).to_have_text("live")
 
 
-def test_the_first_paint_of_800_nodes(chromium: Browser, address: str) -> None:
-    times = []
+def test_800_nodes_are_painted_nearly_as_fast_as_a_few(chromium: Browser, address: str) -> None:
+    times: dict[str, list[float]] = {"/": [], "/?state=failed": []}
     for _ in range(TRIES):
-        with opened(chromium) as (page, _):
-            page.goto(address)
-            page.wait_for_function(f"() => {PAINT} > 0")
-            times.append(page.evaluate(PAINT))
-            assert page.locator("table.fleet tbody tr").count() == 800
-    assert min(times) < 1000, times
+        for path, found in times.items():
+            with opened(chromium) as (page, _):
+                page.goto(address + path)
+                page.wait_for_function(f"() => {PAINT} > 0")
+                found.append(page.evaluate(PAINT))
+                rows = page.locator("table.fleet tbody tr").count()
+                assert (rows == 800) is (path == "/")
+    all_of_them, few = map(min, times.values())
+    assert all_of_them < MOST_TIMES * few, times
 
 
 def test_an_event_is_visible(chromium: Browser, world: FleetWorld, address: str) -> None:
-    times = []
     with opened(chromium) as (page, heard):
         page.goto(address)
         wait_until_live(page)
@@ -72,16 +74,11 @@ def test_an_event_is_visible(chromium: Browser, world: FleetWorld, address: str)
             row = page.locator(f'[data-key="row-{name_of(index)}"]')
             assert "ready" in row.inner_text()
             del world.answers[name_of(index)]
-            begun = time.monotonic()
             world.report(index, stage, NEW, timedelta(0))
-            words = f'[data-key="row-{name_of(index)}"] .words:has-text("stage {stage}")'
-            page.wait_for_selector(words)
-            times.append(time.monotonic() - begun)
+            expect(row.locator(".words")).to_contain_text(f"stage {stage}", timeout=30_000)
             tile = page.locator(f'[data-key="tile-{name_of(index)}"]')
             expect(tile).to_have_class("cell booting behind")
-            page.wait_for_timeout(1000)
         assert heard.faults == []
-    assert min(times) < 1, times
 
 
 def test_the_page_of_a_node_follows_its_boot(
