@@ -17,6 +17,8 @@ from imagebuilder.root import Root
 CONFIG = ("systemd-analyze", "cat-config", "systemd/system.conf")
 SET = "systemd.setenv="
 VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
+# What systemd takes for a variable's name; a line with another is ignored (env_name_is_valid()).
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,20 @@ def files_of(root: Root, unit: LoadedUnit) -> Iterator[str]:
 
 def assignments(text: str) -> Iterator[tuple[str, str]]:
     """The variables of a file, as EnvironmentFile= of systemd.exec(5) reads it."""
-    joined = text.replace("\\\n", "")
-    for line in joined.splitlines():
-        if line.strip() and line.lstrip()[0] not in "#;":
-            yield from pairs_of(line.strip(), whole=True)
+    for line in lines_of(text):
+        yield from (pair for pair in pairs_of(line, whole=True) if NAME.fullmatch(pair[0]))
+
+
+def ignored_lines(text: str) -> list[str]:
+    """The lines of such a file that would set a variable in a shell, but do not in systemd."""
+    named = [(line, line.partition("=")[0].strip()) for line in lines_of(text) if "=" in line]
+    return [line for line, name in named if not NAME.fullmatch(name)]
+
+
+def lines_of(text: str) -> list[str]:
+    """The lines of a file of variables that are neither empty nor comments."""
+    stripped = [line.strip() for line in text.replace("\\\n", "").splitlines()]
+    return [line for line in stripped if line and line[0] not in "#;"]
 
 
 def pairs_of(text: str, *, whole: bool = False) -> Iterator[tuple[str, str]]:

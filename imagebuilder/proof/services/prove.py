@@ -31,6 +31,7 @@ from imagebuilder.proof.services.settings import (
 from imagebuilder.proof.services.start import (
     prove_conditions,
     prove_files,
+    prove_lines,
     prove_others,
     prove_program,
 )
@@ -94,6 +95,7 @@ def prove_service(
             yield from prove_others(subject, startup, unit, programs[0])
     yield from prove_conditions(subject, unit)
     yield from prove_files(subject, unit, environment)
+    yield from prove_lines(subject, unit)
     opened = tuple(path for backend in backends for path in OPENS.get(backend, ()))
     devices = tuple(d for d in subject.expectations.devices if opened and d.path.startswith(opened))
     service = Confined(unit, devices, serves, bool(backends))

@@ -13,7 +13,12 @@ from imagebuilder.proof.access.units import FOLDERS
 from imagebuilder.proof.fallback.guard import PLAIN
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import said_in
-from imagebuilder.proof.services.environment import Environment, expanded
+from imagebuilder.proof.services.environment import (
+    Environment,
+    expanded,
+    files_of,
+    ignored_lines,
+)
 from imagebuilder.proof.services.settings import CommandLine
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.systemd import LoadedUnit, Startup
@@ -24,6 +29,11 @@ from imagebuilder.recipe.engines import EngineKind
 FIXED = ("/usr/", "/opt/")
 PATHS = ("PathExists", "PathIsDirectory", "FileNotEmpty", "FileIsExecutable", "PathExistsGlob")
 GUARDS = ("ExecCondition", "ExecStartPre")
+# Empty at boot, whatever the image has there.
+VOLATILE = ("/run/", "/var/run/")
+# What ProtectHome= takes from a service (systemd.exec(5)).
+HOMES = ("/home/", "/root/", "/run/user/")
+HIDDEN = ("yes", "true", "on", "1", "tmpfs")
 # Where what writes a file at boot would be told to.
 UNITS = ("/etc/systemd", "/usr/lib/systemd/system", "/usr/local/lib/systemd")
 WRITERS = (*UNITS, "/etc", "/usr/local", "/usr/libexec", "/usr/lib/tmpfiles.d")
@@ -84,11 +94,14 @@ def prove_files(subject: Subject, unit: LoadedUnit, environment: Environment) ->
     """Faults of files without which systemd does not start the unit, and that no node has."""
     for value in unit.every("EnvironmentFile"):
         path = value.partition(" (")[0]
-        if not path.startswith("/") or "*" in path or subject.root.is_file(path):
+        is_there = subject.root.is_file(path) and not path.startswith(VOLATILE)
+        if not path.startswith("/") or "*" in path or is_there:
             continue
-        if path.startswith(("/run/", *FIXED)) and not made(subject, unit, path):
+        if path.startswith((*VOLATILE, *FIXED)) and not made(subject, unit, path):
+            lies = subject.root.is_file(path)
+            where = "lies where nothing is left at boot" if lies else "is not in the image"
             yield SAY.fault(
-                f"{unit.name} never starts: it requires {path}, which is not in the image, and "
+                f"{unit.name} never starts: it requires {path}, which {where}, and "
                 "nothing in the image makes it",
                 said_in(subject.root, unit, "EnvironmentFile"),
                 hint=f"bring what writes it, or let it be missing: EnvironmentFile=-{path}",
@@ -98,7 +111,14 @@ def prove_files(subject: Subject, unit: LoadedUnit, environment: Environment) ->
         path = asked[-1] if len(asked) > 1 else ""
         tests = posixpath.basename(asked[0]) == "test" and "!" not in asked and path[:1] == "/"
         folder = posixpath.dirname(path)
-        if tests and not subject.root.is_dir(folder) and not is_given(subject, path):
+        if tests and (key := hiding(unit, path)):
+            yield SAY.fault(
+                f"{unit.name} never starts: it looks for {path}, which {key}= hides from it",
+                said_in(subject.root, unit, key),
+                *(v.evidence(name) for name, v in environment.items() if v.value == path),
+                hint=f"put it elsewhere, such as below /models, or change {key}=",
+            )
+        elif tests and not subject.root.is_dir(folder) and not is_given(subject, path):
             yield SAY.fault(
                 f"{unit.name} never starts: it looks for {path}, and {folder} is neither in the "
                 "image nor on a disk that it mounts",
@@ -106,6 +126,34 @@ def prove_files(subject: Subject, unit: LoadedUnit, environment: Environment) ->
                 *(v.evidence(name) for name, v in environment.items() if v.value == path),
                 hint="name a path below a mount point of the image, such as /models",
             )
+
+
+def prove_lines(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:
+    """Faults of lines of its EnvironmentFile= that set a variable in a shell alone."""
+    for path in files_of(subject.root, unit):
+        if ignored := ignored_lines(subject.root.text(path)):
+            # Without the value, which may be a secret.
+            first = ignored[0].partition("=")[0].strip()
+            yield SAY.fault(
+                f"systemd ignores {first!r} of {path}: {unit.name} does not get that variable",
+                Evidence(path, said=f"{first}="),
+                hint="NAME=VALUE, without export: EnvironmentFile= is no script of a shell",
+            )
+
+
+def hiding(unit: LoadedUnit, path: str) -> str:
+    """The setting of a unit that makes a path unreachable for its programs, "" for none."""
+    bound = (*unit.words("BindPaths"), *unit.words("BindReadOnlyPaths"))
+    shown = [word.lstrip("-").split(":") for word in bound]
+    if any(path.startswith((parts[1:2] or parts)[0]) for parts in shown):
+        return ""
+    if path.startswith(HOMES) and unit.one("ProtectHome").lower() in HIDDEN:
+        return "ProtectHome"
+    for key in ("InaccessiblePaths", "TemporaryFileSystem"):
+        places = [word.lstrip("-+").partition(":")[0] for word in unit.words(key)]
+        if any(place and path.startswith(f"{place.rstrip('/')}/") for place in places):
+            return key
+    return ""
 
 
 def made(subject: Subject, unit: LoadedUnit, path: str) -> bool:

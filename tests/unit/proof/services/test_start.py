@@ -13,7 +13,12 @@ from imagebuilder.proof.services.confinement import Confined, prove_confinement
 from imagebuilder.proof.services.devices import prove_hindrances, prove_python_path
 from imagebuilder.proof.services.environment import Variable
 from imagebuilder.proof.services.settings import CommandLine, prove_accepted, prove_processor
-from imagebuilder.proof.services.start import prove_conditions, prove_files, prove_program
+from imagebuilder.proof.services.start import (
+    prove_conditions,
+    prove_files,
+    prove_lines,
+    prove_program,
+)
 from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.recipe.engines import find_engine, load_engines
 from imagebuilder.root import Root
@@ -57,6 +62,53 @@ def line(*words: str, **environment: str) -> CommandLine:
 def test_files_of_variables(file: str, writer: str, starts: bool, tmp_path: Path) -> None:  # noqa: FBT001
     asked = subject(tmp_path, ask=Sandbox({"grep -rlsF": writer, "grep -rlsE": ""}))
     assert (not list(prove_files(asked, unit(EnvironmentFile=file), {}))) == starts
+
+
+def test_file_of_variables_below_run_of_the_image(tmp_path: Path) -> None:
+    file = "/run/site/a.env"
+    tree = make_tree(tmp_path, {file: "A=1\n"})
+    asked = subject(tree, ask=Sandbox({"grep -rlsF": "", "grep -rlsE": ""}))
+    found = faults(prove_files(asked, unit(EnvironmentFile=file), {}))
+    assert "nothing is left at boot" in "".join(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "ignored"),
+    [
+        ("A=1\n# export B=2\n", ""),
+        ("A=1\nexport B=secret\n", "export B"),
+        ("A.B=1\n", "A.B"),
+        ("A=1 \\\n  B=2\n", ""),
+    ],
+)
+def test_lines_that_systemd_ignores(text: str, ignored: str, tmp_path: Path) -> None:
+    tree = make_tree(tmp_path, {"/etc/default/a": text})
+    found = faults(prove_lines(subject(tree), unit(EnvironmentFile="/etc/default/a")))
+    assert bool(found) == bool(ignored)
+    assert f"{ignored!r}" in "".join(found) or not ignored
+    assert "secret" not in "".join(found)
+
+
+@pytest.mark.parametrize(
+    ("values", "hidden"),
+    [
+        ({"ProtectHome": "yes"}, True),
+        ({"ProtectHome": "read-only"}, False),
+        ({"InaccessiblePaths": "-/home/a/models"}, True),
+        ({"ProtectHome": "tmpfs", "BindReadOnlyPaths": "/home/a/models"}, False),
+        ({}, False),
+    ],
+)
+def test_model_that_a_setting_hides(
+    values: dict[str, str],
+    hidden: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    mount = "[Mount]\nWhere=/home/a/models\n"
+    tree = make_tree(tmp_path, {"/etc/systemd/system/home-a-models.mount": mount})
+    asks = {"ExecCondition": ("/usr/bin/test", "-e", "/home/a/models/x.gguf")}
+    found = faults(prove_files(subject(tree), unit(asks, **values), {}))
+    assert bool(found) == hidden
 
 
 @pytest.mark.parametrize(
