@@ -29,6 +29,8 @@ for from in $1; do
 done
 """
 TRUST = ("/etc/hosts.equiv", "/etc/ssh/shosts.equiv")
+# Printed on one line for each name.
+LISTS = ("allowusers", "allowgroups", "denyusers", "denygroups")
 KEY = re.compile(r"^[^#\n]*\b(ssh-|ecdsa-|sk-)\S+\s+AAAA", re.MULTILINE)
 
 
@@ -76,9 +78,13 @@ def ask_sshd(root: Root, ask: Ask, accounts: list[str]) -> list[SshdSettings]:
     found: list[SshdSettings] = []
     for block in done.stdout.split("account ")[1:]:
         account, *lines = block.splitlines()
-        pairs = (line.partition(" ") for line in lines)
-        # OpenSSH 10 prints the keywords as its manual writes them, older ones in lower case.
-        found.append(SshdSettings(account, {key.lower(): value for key, _, value in pairs}))
+        values: dict[str, str] = {}
+        for key, _, value in (line.partition(" ") for line in lines):
+            # OpenSSH 10 prints the keywords as its manual writes them, older ones in lower case.
+            name = key.lower()
+            before = f"{values[name]} " if name in LISTS and name in values else ""
+            values[name] = f"{before}{value}"
+        found.append(SshdSettings(account, values))
     return found
 
 

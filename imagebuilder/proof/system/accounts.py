@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import fnmatch
+from collections.abc import Iterable, Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.accounts import fields
-from imagebuilder.proof.privileges.accounts import PASSWD, SHADOW, find_logins
-from imagebuilder.proof.privileges.login import CONFIG, SSHD, ask_sshd, said_in
+from imagebuilder.proof.privileges.accounts import GROUP, PASSWD, SHADOW, find_logins
+from imagebuilder.proof.privileges.login import CONFIG, SSHD, SshdSettings, ask_sshd, said_in
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 
 DAY = 86_400
 NEVER = ("", "99999")
+NOLOGIN = "/etc/nologin"
 
 
 def prove_accounts(subject: Subject) -> Iterator[Finding]:
@@ -22,6 +24,9 @@ def prove_accounts(subject: Subject) -> Iterator[Finding]:
     users = sorted(name for name in find_logins(subject.root) if name in declared | {"root"})
     yield from prove_shells(subject, users)
     yield from prove_ages(subject, users)
+    if subject.root.lies(NOLOGIN):
+        what = f"{NOLOGIN} is in the image: nobody but root may ever log in"
+        yield SAY.fault(what, Evidence(NOLOGIN), hint="remove it; a node in need has /run/nologin")
     if subject.root.lies(SSHD):
         yield from prove_sshd(subject, users)
 
@@ -59,8 +64,13 @@ def prove_sshd(subject: Subject, users: list[str]) -> Iterator[Finding]:
     """Without PAM sshd takes a password that begins with ! for a locked account (auth.c)."""
     locked = {f[0] for f in fields(subject.root, SHADOW, 9) if f[1].startswith("!")}
     homes = sorted(find_logins(subject.root))
-    for settings in ask_sshd(subject.root, subject.ask, homes):
+    refused: dict[str, str] = {}
+    answers = ask_sshd(subject.root, subject.ask, homes)
+    for settings in answers:
         name = settings.account
+        groups = groups_of(subject, name)
+        if name in users and (why := refusal(settings, groups)):
+            refused[name] = why
         if name in users and name in locked and settings.values.get("usepam") == "no":
             path, line = said_in(subject.root, "usepam", "no")
             what = f"sshd refuses {name}: without PAM (UsePAM no) its locked password (!) counts"
@@ -71,3 +81,36 @@ def prove_sshd(subject: Subject, users: list[str]) -> Iterator[Finding]:
             what = f"sshd takes no key of {name}: PubkeyAuthentication no"
             where = Evidence(f"{path}:{line}" if line else CONFIG)
             yield SAY.fault(what, where, hint="remove that line")
+    let_in = {one.account for one in answers if one.account in users} - set(refused)
+    if refused and not let_in:
+        why = next(iter(refused.values()))
+        path, line = said_in(subject.root, why.partition(" ")[0], "")
+        what = f"sshd lets nobody in ({', '.join(sorted(refused))}): {why}"
+        hint = "name accounts of the image, or groups that they are in (overlay key users: groups:)"
+        yield SAY.fault(what, Evidence(f"{path}:{line}" if line else path, said=why), hint=hint)
+
+
+def refusal(settings: SshdSettings, groups: set[str]) -> str:
+    """The list by which sshd refuses an account (auth.c, allowed_user()), "" for none."""
+    for what, names in (("Users", {settings.account}), ("Groups", groups)):
+        for key, lets_in in ((f"Deny{what}", False), (f"Allow{what}", True)):
+            patterns = settings.values.get(key.lower(), "").split()
+            if patterns and is_listed(names, patterns) != lets_in:
+                return f"{key} {' '.join(patterns)}"
+    return ""
+
+
+def is_listed(names: Iterable[str], patterns: list[str]) -> bool:
+    """Whether one of the names fits, whatever host a pattern asks for (USER@HOST)."""
+    plain = [pattern.partition("@")[0] for pattern in patterns if not pattern.startswith("!")]
+    return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in plain)
+
+
+def groups_of(subject: Subject, name: str) -> set[str]:
+    """The groups of an account: its own, and those that name it."""
+    own = {gid for user, _, _, gid, *_ in fields(subject.root, PASSWD, 7) if user == name}
+    return {
+        group
+        for group, _, gid, members in fields(subject.root, GROUP, 4)
+        if gid in own or name in members.split(",")
+    }

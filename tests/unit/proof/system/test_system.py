@@ -151,6 +151,44 @@ def test_who_cannot_log_in(shell: str, age: str, usepam: str, said: str, tmp_pat
     assert [said in what for what in found] == ([True] if said else [])
 
 
+@pytest.mark.parametrize(
+    ("lists", "refused"),
+    [
+        ("allowgroups operator\n", True),
+        ("allowusers admin\nallowusers me\n", False),
+        ("allowgroups staff\nallowgroups crew\n", False),
+        ("denyusers root\n", False),
+        ("denyusers *\n", True),
+        ("allowusers root@10.0.0.*\n", False),
+        ("", False),
+    ],
+)
+def test_lists_of_who_may_log_in(lists: str, refused: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    files: dict[str, Content] = {
+        "/etc/passwd": PASSWD.format("/bin/bash"),
+        "/etc/shadow": SHADOW.format(AGE),
+        "/etc/group": "root:x:0:\noperator:x:37:\ncrew:x:70:me\n",
+        "/bin/bash": Program(),
+        "/usr/sbin/sshd": Program(),
+    }
+    answer = "".join(f"account {name}\nusepam yes\n{lists}" for name in ("me", "root"))
+    asked = subject(
+        make_tree(tmp_path, files), users={"me": []}, ask=Sandbox({"sh -c": answer}), epoch=0
+    )
+    found = faults(prove_accounts(asked))
+    assert ["lets nobody in" in what for what in found] == ([True] if refused else [])
+
+
+def test_nologin_in_the_image(tmp_path: Path) -> None:
+    files: dict[str, Content] = {
+        "/etc/passwd": PASSWD.format("/bin/bash"),
+        "/bin/bash": Program(),
+        "/etc/nologin": "Maintenance\n",
+    }
+    (found,) = faults(prove_accounts(subject(make_tree(tmp_path, files), users={"me": []})))
+    assert "/etc/nologin is in the image" in found
+
+
 def unit_of(name: str, **values: str) -> LoadedUnit:
     given = {key.replace("_", " "): (value,) for key, value in values.items()}
     return LoadedUnit(
