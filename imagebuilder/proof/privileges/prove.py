@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.privileges.accounts import find_accounts, group_names
 from imagebuilder.proof.privileges.consoles import find_consoles
+from imagebuilder.proof.privileges.devices import find_devices
 from imagebuilder.proof.privileges.files import find_files
 from imagebuilder.proof.privileges.login import find_ways_in
 from imagebuilder.proof.privileges.ports import find_ports
@@ -64,6 +65,7 @@ def find_privileges(subject: Subject) -> Iterator[Privilege]:
     yield from find_rules(root)
     yield from find_ways_in(root, subject.ask)
     yield from find_consoles(subject)
+    yield from find_devices(root)
     yield from find_ports(subject, startup)
     for each in subject.family.find_unsigned(root):
         gains = f"{each.what}: packages are installed without a good signature"

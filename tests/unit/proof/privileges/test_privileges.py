@@ -11,6 +11,7 @@ import pytest
 
 from imagebuilder.image.proof import Finding, Level
 from imagebuilder.process import Completed
+from imagebuilder.proof.privileges.devices import find_devices
 from imagebuilder.proof.privileges.login import find_ways_in
 from imagebuilder.proof.privileges.prove import preloaded, prove_privileges
 from imagebuilder.proof.privileges.sudo import find_rules
@@ -342,3 +343,20 @@ def test_what_others_may_change(path: str, mode: int, uid: int, what: str, tmp_p
     (tmp_path / path[1:]).chmod(mode)
     faults = [fault.what for fault in at(proved(tmp_path, {}), Level.FAULT)]
     assert any(fault.startswith(what) for fault in faults) if what else faults == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "opens"),
+    [
+        ('SUBSYSTEM=="block", KERNEL=="sd*|nvme*", MODE="0666"', True),
+        ('KERNEL=="mem", MODE="0644"', True),
+        ('SUBSYSTEM=="block", ENV{ID_VENDOR}=="X", MODE="0777"', True),
+        ('SUBSYSTEM=="block", KERNEL=="sr*", MODE="0666"', False),
+        ('SUBSYSTEM=="block", MODE="0660"', False),
+        ('KERNEL=="renderD*", MODE="0666"', False),
+        ('ATTR{idVendor}=="18d1", MODE="0666"', False),
+    ],
+)
+def test_rules_that_open_disks_and_memory(rule: str, opens: bool, tmp_path: Path) -> None:  # noqa: FBT001
+    root = make_tree(tmp_path, {"/etc/udev/rules.d/99-a.rules": f"{rule}\n"})
+    assert bool(list(find_devices(root))) == opens
