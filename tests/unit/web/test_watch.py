@@ -14,6 +14,8 @@ from imagebuilder.web.watch import Watcher, find_news
 from tests.fleet_world import NEW, OLD, FleetWorld
 from tests.unit.nodes_world import move_channel
 
+PATIENCE = 60.0
+
 
 def news(site: WebSite) -> list[str]:
     """The names of events, with the node where it is of one, since the last snapshot."""
@@ -69,39 +71,36 @@ def test_a_release_that_goes_is_news(world: FleetWorld, site: WebSite) -> None:
     assert "releases" in news(site)
 
 
-def test_a_change_becomes_an_event_in_time(world: FleetWorld, site: WebSite) -> None:
-    async def run() -> float:
+def test_a_change_becomes_an_event(world: FleetWorld, site: WebSite) -> None:
+    async def run() -> None:
         watcher = site.watcher
-        loop = asyncio.get_running_loop()
         watching = asyncio.create_task(watcher.run())
         await asyncio.sleep(1)
         with watcher.broker.reading("") as reader:
             reader.woken.clear()
-            begun = loop.time()
             world.report(4, "network", NEW, timedelta(0))
-            await asyncio.wait_for(reader.woken.wait(), 10)
-            took = loop.time() - begun
+            await asyncio.wait_for(reader.woken.wait(), PATIENCE)
             event = reader.events[0]
         watching.cancel()
         assert json.loads(event.data)["node"] == "node004"
-        return took
 
-    assert asyncio.run(run()) < 3
+    asyncio.run(run())
 
 
 def test_a_failure_is_tried_again(world: FleetWorld, site: WebSite) -> None:
     """A folder that cannot be read ends nothing."""
     seen = world.tree.path / "seen"
 
-    async def run(watcher: Watcher) -> int:
+    async def run(watcher: Watcher) -> None:
         watching = asyncio.create_task(watcher.run())
         seen.rename(seen.with_name("gone"))
         await asyncio.sleep(1)
         number = watcher.snapshot.number
         seen.with_name("gone").rename(seen)
-        await asyncio.sleep(2.5)
+        async with asyncio.timeout(PATIENCE):
+            while watcher.snapshot.number == number:
+                await asyncio.sleep(0.1)
         assert not watching.done()
         watching.cancel()
-        return watcher.snapshot.number - number
 
-    assert asyncio.run(run(site.watcher)) > 0
+    asyncio.run(run(site.watcher))
