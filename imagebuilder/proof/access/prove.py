@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.access.accounts import Accounts, memlock_of, read_accounts, read_memlock
@@ -48,7 +49,9 @@ NODES = {
 def prove_access(subject: Subject) -> Iterator[Finding]:
     """Every finding about access; none where nothing is declared and no device is known."""
     accounts = read_accounts(subject.root)
-    devices = subject.expectations.devices
+    devices = tuple(as_owned(subject, each, accounts) for each in subject.expectations.devices)
+    expected = replace(subject.expectations, devices=devices)
+    subject = replace(subject, image=replace(subject.image, expectations=expected))
     if devices or subject.hardware:
         yield from prove_rules(subject)
     if subject.hardware:
@@ -62,6 +65,17 @@ def prove_access(subject: Subject) -> Iterator[Finding]:
     if any(service.memlock for service in subject.expectations.services):
         yield from prove_limits(subject, accounts)
     yield from prove_services(subject, accounts)
+
+
+def as_owned(subject: Subject, device: Device, accounts: Accounts) -> Device:
+    """The device with the group that the image's rules give it, if all who are to use it are in it.
+
+    AMD's installer gives its nodes to video, the distributions give them to render.
+    """
+    node = node_of(subject.root, device.path, subject.cmdline, chips_of(subject))
+    group, users = accounts.group(node.group), subject.expectations.users
+    shared = users and all(group in accounts.groups_of(user) for user in users)
+    return replace(device, group=group) if device.group and shared and node.for_group else device
 
 
 def undeclared(subject: Subject) -> Iterator[Device]:

@@ -114,8 +114,9 @@ def prove_memlock(root: Root, service: Service, unit: Unit) -> Iterator[Finding]
 
 def prove_use(subject: Subject, unit: Unit, accounts: Accounts) -> Iterator[Finding]:
     """Findings about the devices that a service needs: it may open each."""
-    user = unit.last("User", "root")
     dynamic = unit.true("DynamicUser")
+    # systemd.exec(5): the name of a dynamic user is made from that of the unit.
+    user = unit.last("User", unit.name.partition(".")[0] if dynamic else "root")
     if not dynamic and "%" not in user and user not in accounts.users and not user.isdecimal():
         what = f"{unit.name} runs as {user}, an account that does not exist"
         hint = "declare the account (overlay key users:), or correct User="

@@ -65,6 +65,11 @@ TREE: dict[str, Content] = {
     "/bin": Link("usr/bin"),
     "/usr/bin/sh": Program(""),
 }
+VIDEO_OWNS = """\
+KERNEL=="kfd", GROUP="video", MODE="0660"
+SUBSYSTEM=="drm", KERNEL=="renderD*", GROUP="video", MODE="0660"
+SUBSYSTEM=="accel", GROUP="video", MODE="0660"
+"""
 RENDER = Device("/dev/dri/renderD*", "render")
 KFD = Device("/dev/kfd", "render")
 ACCEL = Device("/dev/accel/accel*", "render")
@@ -132,6 +137,13 @@ def test_a_device_of_the_profile_is_asked_about(tmp_path: Path) -> None:
         ({DEFAULT: RULES.replace('"kfd", GROUP="render", MODE="0660"',
                                  '"kfd", GROUP="render", MODE="0600"')},
          "no udev rule of the image gives /dev/kfd to render: it has group render, mode 0600"),
+        ({"/etc/udev/rules.d/70-amdgpu.rules": VIDEO_OWNS},
+         "no udev rule of the image gives /dev/kfd to render: it has group video, mode 0660"),
+        ({"/etc/udev/rules.d/70-amdgpu.rules": VIDEO_OWNS,
+          "/etc/group": "root:x:0:\nvideo:x:44:compute\nrender:x:990:\ncompute:x:1000:\n",
+          UNIT: SERVICE.replace("User=compute", "DynamicUser=yes\nSupplementaryGroups=render")},
+         "llama-server.service runs as llama-server without video, which owns "
+         "/dev/dri/renderD*, /dev/kfd"),
         ({f"/etc/udev/rules.d/{DEFAULT.rpartition('/')[2]}": Link("/dev/null")},
          "no udev rule of the image gives /dev/kfd to render"),
         ({"/etc/udev/rules.d/99-mine.rules": 'KERNEL=="kfd", MODE="0600"'},
@@ -197,6 +209,10 @@ def test_a_unit_that_is_not_there(tmp_path: Path) -> None:
         {UNIT: SERVICE.replace("User=compute", "User=1000\nGroup=990")},
         {UNIT: SERVICE.replace("char-drm", "char-d*")},
         {UNIT: SERVICE.replace("ExecStart=!/usr/bin/", "ExecStart=")},
+        # AMD's installer: the other group, in which the account is too.
+        {"/etc/udev/rules.d/70-amdgpu.rules": VIDEO_OWNS,
+         "/etc/group": "root:x:0:\nvideo:x:44:compute\nrender:x:990:\ncompute:x:1000:\n",
+         "/etc/security/limits.d/c.conf": "@video - memlock unlimited\n"},
     ],
 )  # fmt: skip
 def test_what_is_right_in_another_way(tmp_path: Path, changed: dict[str, Content]) -> None:
