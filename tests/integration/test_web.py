@@ -16,13 +16,17 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import timedelta
+from ipaddress import IPv4Interface
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 
 from imagebuilder.digest import Json
+from imagebuilder.process import run
+from imagebuilder.tree import make_tree
 from imagebuilder.web.stream import WAITING
+from imagebuilder.web.wire import find_node_networks
 from tests.fleet_world import NEW, OLD, FleetWorld, make_site, make_world, running, serving
 from tests.integration.started import PATIENCE, Started, start, wait_until
 
@@ -240,3 +244,21 @@ def test_one_that_does_not_read_delays_nobody_and_is_cut_off(world: FleetWorld) 
         read_until(other, b'"node":"node005"')
         wait_until(lambda: stalled not in broker.readers, "who does not read stays")
         assert len(broker.readers) == 1
+
+
+def test_the_networks_of_nodes_are_those_of_the_interface_that_serves(tmp_path: Path) -> None:
+    tree = make_tree(tmp_path / "tree")
+    (tree.serve / "installed").mkdir()
+    name, network = first_interface()
+    (tree.serve / "installed/dnsmasq.conf").write_text(f"interface={name}\n")
+    assert [str(one) for one in find_node_networks(tree)] == [network]
+
+
+def first_interface() -> tuple[str, str]:
+    """An interface of this host and its network, as ip(8) says; the test is skipped without one."""
+    for link in json.loads(run(["ip", "-json", "-4", "address", "show", "up"]).stdout):
+        for info in link.get("addr_info", ()):
+            if link["ifname"] != "lo" and len(link["addr_info"]) == 1:
+                address = IPv4Interface(f"{info['local']}/{info['prefixlen']}")
+                return link["ifname"], str(address.network)
+    pytest.skip("this host has no network interface")

@@ -253,6 +253,7 @@ def test_packets_are_received_from_a_node_and_from_nobody_else(tree: Tree) -> No
     assert [path.name for path in (tree.serve / "consoles").iterdir()] == ["n1"]
 
 
+@pytest.mark.root  # who alone may have a buffer of that size (socket(7), SO_RCVBUFFORCE)
 def test_a_whole_boot_that_comes_at_once_is_received(tree: Tree) -> None:
     node = Node("n1", (MAC1,), "p", address="127.0.0.11", netconsole=True)
     with receiving(tree, node) as port:

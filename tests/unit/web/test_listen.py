@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError, InputError
-from imagebuilder.process import run
 from imagebuilder.tree import make_tree
 from imagebuilder.web.listen import LOCAL, open_socket, parse_listen
 from imagebuilder.web.wire import find_node_networks, is_of_nodes
@@ -62,22 +61,6 @@ def test_the_networks_are_those_that_serve_was_given(tmp_path: Path) -> None:
         (tree.serve / folder / "dnsmasq.conf").write_text(f"# ours\n{line}\nbind-interfaces\n")
     # Nobody serves nodes on the loopback interface, so no network of this host is found by it.
     assert find_node_networks(tree) == ()
-    name, network = first_interface()
-    (tree.serve / "installed/dnsmasq.conf").write_text(f"interface={name}\n")
-    assert [str(one) for one in find_node_networks(tree)] == [network]
-
-
-def first_interface() -> tuple[str, str]:
-    """An interface of this host and its network, as ip(8) says; the test is skipped without one."""
-    import json
-    from ipaddress import IPv4Interface
-
-    for link in json.loads(run(["ip", "-json", "-4", "address", "show", "up"]).stdout):
-        for info in link.get("addr_info", ()):
-            if link["ifname"] != "lo" and len(link["addr_info"]) == 1:
-                address = IPv4Interface(f"{info['local']}/{info['prefixlen']}")
-                return link["ifname"], str(address.network)
-    pytest.skip("this host has no network interface")
 
 
 def test_addresses_of_others_are_not_of_nodes() -> None:
