@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -16,13 +17,13 @@ from starlette.routing import Route
 from imagebuilder import __version__
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
+from imagebuilder.explain import Explanation, explain_view
 from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.select import select_nodes
 from imagebuilder.fleet.state import Condition
 from imagebuilder.nightly.types import NIGHTLY_RUN
 from imagebuilder.nodes.evidence.timeline import find_boots
 from imagebuilder.publish.listing import ListedRelease
-from imagebuilder.web.explained import explain_row
 from imagebuilder.web.look import FleetRow, WebSnapshot
 from imagebuilder.web.schema import (
     ApiError,
@@ -49,6 +50,9 @@ EVENTS = (
     "`resync`: events were lost, read everything again. Send Last-Event-ID to get the events you "
     "missed."
 )
+
+# An explanation reads megabytes of the daemons' logs.
+EXPLAINING = threading.BoundedSemaphore(2)
 
 
 class AbsentError(Exception):
@@ -122,6 +126,12 @@ def show_node(site: WebSite, request: Request) -> Json:
     except PermissionError:
         boots = None
     return {**row.as_json(), **explain_row(site, row).as_json(), "boots": boots}
+
+
+def explain_row(site: WebSite, row: FleetRow) -> Explanation:
+    """Why a node of the newest snapshot is as it is; nothing is asked of it."""
+    with EXPLAINING:
+        return explain_view(site.tree, row.node, row.view)
 
 
 def list_releases(site: WebSite, request: Request) -> Json:

@@ -16,8 +16,7 @@ from imagebuilder.fleet.state import Condition
 from imagebuilder.nodes.evidence.boots import find_fallbacks, read_boots
 from imagebuilder.nodes.evidence.timeline import ReportedBoot, find_boots
 from imagebuilder.nodes.types import Node
-from imagebuilder.web.api import choose_rows, find_row
-from imagebuilder.web.explained import explain_row
+from imagebuilder.web.api import choose_rows, explain_row, find_row
 from imagebuilder.web.look import ILL, FleetRow, WebSnapshot
 from imagebuilder.web.render import show_page
 from imagebuilder.web.site import WebSite

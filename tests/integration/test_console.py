@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.process import Completed
+from tests.bmc import make_bmc
 from tests.integration.started import PATIENCE, find_descendants, wait_until
 from tests.integration.wire_room import CLIENT, COMMAND, MAC, SERVER, Room, wire_room
 from tests.systemd import verify
@@ -40,23 +41,6 @@ end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 end.bind(("", 6666))
 print("up")
 time.sleep(600)
-"""
-LAN = """\
-name "n1"
-set_working_mc 0x20
-  startlan 1
-    addr 127.0.0.1 9623
-    priv_limit admin
-    allowed_auths_admin none md2 md5 straight
-    guid a123456789abcdefa123456789abcdef
-  endlan
-  sol "tcp:127.0.0.1:9624" 115200
-  user 2 true  "admin" "hunter2" admin 10 none md2 md5 straight
-"""
-EMULATED = """\
-mc_setbmc 0x20
-mc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr
-mc_enable 0x20
 """
 # A serial port: it answers to what is typed.
 SERIAL = """\
@@ -204,13 +188,11 @@ def test_systemd_takes_the_unit_of_the_receiver(room: Room, tmp_path: Path) -> N
 def test_the_serial_console_comes_through_the_bmc(room: Room, tmp_path: Path) -> None:
     node = ', power: {driver: ipmi, address: "127.0.0.1:9623", credentials: bmc}'
     room.tree.nodes_file.write_text(NODES.format(mac=MAC, address=CLIENT, more=node))
-    (tmp_path / "lan.conf").write_text(LAN)
-    (tmp_path / "emu").write_text(EMULATED)
     secret = tmp_path / "imagebuilder/credentials/bmc"
     secret.parent.mkdir(parents=True)
     secret.write_text("user: admin\npassword: hunter2\n")
     secret.chmod(0o600)
-    bmc = ("ipmi_sim", "-c", tmp_path / "lan.conf", "-f", tmp_path / "emu", "-n", "-s", tmp_path)
+    bmc = make_bmc(tmp_path, "n1", "hunter2", 'sol "tcp:127.0.0.1:9624" 115200')
     words = [*COMMAND, "console", "n1", "--serial", "--tree", room.tree.path]
     typed_words = shlex.join(map(str, words))
     with (

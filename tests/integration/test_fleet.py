@@ -20,8 +20,9 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.boot.lab import Lab, lab
-from imagebuilder.process import Completed, Word, run
+from imagebuilder.process import Completed, run
 from imagebuilder.tree import Tree, make_tree
+from tests.bmc import make_bmc
 from tests.integration.started import PATIENCE
 from tests.workshop import CHECKOUT
 
@@ -88,23 +89,6 @@ check) exit 0 ;;
 get) [ -e on ] && echo power:1 || echo power:0 ;;
 set) if [ "$3" = 1 ]; then ./switch on; else ./switch off; fi ;;
 esac
-"""
-LAN = """\
-name "node3"
-set_working_mc 0x20
-  startlan 1
-    addr 127.0.0.1 9623
-    priv_limit admin
-    allowed_auths_admin none md2 md5 straight
-    guid a123456789abcdefa123456789abcdef
-  endlan
-  chassis_control "{folder}/chassis"
-  user 2 true  "admin" "{password}" admin 10 none md2 md5 straight
-"""
-EMULATED = """\
-mc_setbmc 0x20
-mc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr
-mc_enable 0x20
 """
 NODES = """\
 defaults:
@@ -179,16 +163,8 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
                 room.program(name, ["sh", top / "machine", top / name], dies_by="TERM")
             )
         folder = top / "node3"
-        bmc: list[Word] = [
-            "ipmi_sim",
-            "-c",
-            folder / "lan.conf",
-            "-f",
-            folder / "emu",
-            "-n",
-            "-s",
-            folder,
-        ]
+        controls = f'chassis_control "{folder}/chassis"'
+        bmc = make_bmc(folder, "node3", PASSWORD, controls)
         stack.enter_context(room.program("bmc", bmc))
         yield Fleet(room, top)
         for name in NAMES:
@@ -215,10 +191,9 @@ def make_node(top: Path, name: str, address: str) -> str:
     folder = top / name
     folder.mkdir()
     run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / "host"])
-    values = {"folder": folder, "top": top, "address": address, "password": PASSWORD}
+    values = {"folder": folder, "top": top, "address": address}
     for file, text in {
-        "sshd_config": SSHD, "lan.conf": LAN, "emu": EMULATED,
-        "answer": ANSWER, "switch": SWITCH, "chassis": CHASSIS,
+        "sshd_config": SSHD, "answer": ANSWER, "switch": SWITCH, "chassis": CHASSIS,
     }.items():  # fmt: skip
         (folder / file).write_text(text.format(**values))
         (folder / file).chmod(0o755)

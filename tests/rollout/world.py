@@ -18,7 +18,8 @@ from imagebuilder.boot.console import Console
 from imagebuilder.boot.lab import Lab, lab, plug
 from imagebuilder.boot.machine import Firmware, Machine, Nic, Shape
 from imagebuilder.boot.machine import netbooting as switched_on
-from imagebuilder.process import Completed, Word
+from imagebuilder.process import Completed
+from tests.bmc import make_bmc
 from tests.boot.machine import ACCELERATION
 from tests.boot.server import Published, Server, boot_server, command
 from tests.rollout.releases import Releases
@@ -42,23 +43,6 @@ case $1 in
 get) [ "$({top}/switch node2 state)" = on ] && echo power:1 || echo power:0 ;;
 set) if [ "$3" = 1 ]; then {top}/switch node2 on; else {top}/switch node2 off; fi ;;
 esac
-"""
-LAN = """\
-name "node2"
-set_working_mc 0x20
-  startlan 1
-    addr 127.0.0.1 9623
-    priv_limit admin
-    allowed_auths_admin none md2 md5 straight
-    guid a123456789abcdefa123456789abcdef
-  endlan
-  chassis_control "{top}/chassis"
-  user 2 true  "admin" "{password}" admin 10 none md2 md5 straight
-"""
-EMULATED = """\
-mc_setbmc 0x20
-mc_add 0x20 0 no-device-sdrs 0x23 9 8 0x9f 0x1291 0xf02 persist_sdr
-mc_enable 0x20
 """
 NODES = """\
 defaults:
@@ -136,7 +120,7 @@ def world(top: Path, releases: Releases) -> Iterator[World]:
         contextlib.ExitStack() as stack,
     ):
         plug(room, tuple(TAPS.values()))
-        bmc: list[Word] = ["ipmi_sim", "-c", top / "lan.conf", "-f", top / "emu", "-n", "-s", top]
+        bmc = make_bmc(top, "node2", PASSWORD, f'chassis_control "{top}/chassis"')
         stack.enter_context(room.program("bmc", bmc))
         machines = {name: stack.enter_context(machine(room, name)) for name in NAMES}
         yield World(server, releases, machines)
@@ -149,15 +133,13 @@ def machine(room: Lab, name: str) -> contextlib.AbstractContextManager[Machine]:
 
 
 def make_person(top: Path, key: Path) -> None:
-    """A home with an ssh key; the programs that switch machines, and the BMC's files."""
+    """A home with an ssh key; the programs that switch machines; a password."""
     place = top / ".config/imagebuilder/credentials"
     place.mkdir(parents=True)
     (place / "bmc").write_text(f"user: admin\npassword: {PASSWORD}\n")
     (place / "bmc").chmod(0o600)
     (top / ".ssh").mkdir(mode=0o700)
     (top / ".ssh/config").write_text(f"IdentityFile {key}\n")
-    files = {"switch": SWITCH, "chassis": CHASSIS, "lan.conf": LAN, "emu": EMULATED}
-    for name, text in files.items():
-        filled = text if name == "switch" else text.format(top=top, password=PASSWORD)
-        (top / name).write_text(filled)
+    for name, text in {"switch": SWITCH, "chassis": CHASSIS.format(top=top)}.items():
+        (top / name).write_text(text)
         (top / name).chmod(0o755)
