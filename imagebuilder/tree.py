@@ -19,6 +19,7 @@
       serve/                            rendered configuration and state of the daemons
       given/ID.json                     words and digests of files that a node boots with, by name
       seen/MAC.json                     which release a node booted last
+      health/NODE.json                  the last changes of what a node said of its health
       seen/strangers.json               what machines say they run that did not prove who they are
       seen/asked.json                   machines that asked our DHCP server and are in no nodes.yaml
       reports/PROFILE/VERSION/ID/       what a boot test of a release found
@@ -141,6 +142,10 @@ class Tree:
     def seen(self, mac: str) -> Path:
         """What is known of the last boot of a NIC's owner; `mac` with colons."""
         return self.path / "seen" / f"{hyphened(mac)}.json"
+
+    def health(self, node: str) -> Path:
+        """The last changes of what a node said of its own health."""
+        return self.path / "health" / f"{node}.json"
 
     @property
     def strangers(self) -> Path:

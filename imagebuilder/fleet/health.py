@@ -10,8 +10,8 @@ verdict: the node is UNKNOWN, with words that say why.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Annotated
@@ -24,6 +24,7 @@ from imagebuilder.errors import InputError
 from imagebuilder.fleet.ssh import Said, run_on
 from imagebuilder.fleet.state import format_age
 from imagebuilder.fleet.status import addresses_of, last_seen
+from imagebuilder.nodes.evidence.readings import LIMITS, parse_readings
 from imagebuilder.nodes.evidence.seen import AnyText, Seen
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import Tree
@@ -61,7 +62,8 @@ class Health:
 
     `at` is when it was made, by this host's clock; None if there is none.  `release` is the
     PROFILE@VERSION that runs and `boot_id` the kernel's id of that boot (random(4)); both are empty
-    if the node did not say.  `source` is `ssh` or `report`.
+    if the node did not say.  `source` is `ssh` or `report`; only a
+    report has `readings` (nodes/evidence/readings.py).
     """
 
     node: str
@@ -71,6 +73,7 @@ class Health:
     release: str
     boot_id: str
     source: str = "ssh"
+    readings: Mapping[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Json]:
         """For programs: a stable contract."""
@@ -81,6 +84,7 @@ class Health:
             "at": self.at.isoformat() if self.at else None,
             "release": self.release,
             "boot-id": self.boot_id,
+            "readings": {name: self.readings.get(name) for name in LIMITS},
         }
 
 
@@ -154,8 +158,9 @@ def reported_health(node: str, seen: Seen | None, now: datetime) -> Health:
     words, at = told.words, datetime.fromisoformat(told.at)
     if now - at > REPORT_STALE:
         words = f"its last report is too old: {found.value}, {format_age(now - at)} ago"
-        found = Verdict.UNKNOWN
-    return Health(node, found, words, at, str(seen.release), told.boot_id, "report")
+        return Health(node, Verdict.UNKNOWN, words, at, str(seen.release), told.boot_id, "report")
+    readings = parse_readings(told.readings or "")
+    return Health(node, found, words, at, str(seen.release), told.boot_id, "report", readings)
 
 
 def unknown(node: str, words: str, boot_id: str = "", source: str = "ssh") -> Health:

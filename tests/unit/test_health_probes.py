@@ -289,6 +289,49 @@ def test_a_log_that_cannot_be_read_is_no_good_sign(node: FakeNode) -> None:
     assert node.check("log") == ("unknown", "the kernel's log cannot be read")
 
 
+def readings(node: FakeNode) -> dict[str, int]:
+    """What the probe of readings prints; it is never a finding."""
+    done = node.run(sys.executable, "-I", PROGRAMS / "health-check", "readings")
+    *lines, words = done.stdout.strip().splitlines()
+    assert (done.returncode, words, done.stderr) == (0, f"{len(lines)} readings", "")
+    return {name: int(value) for _, name, value in map(str.split, lines)}
+
+
+def test_temperatures_and_memory_are_read_where_the_kernel_tells(node: FakeNode) -> None:
+    assert readings(node) == {}
+    node.promise(AMD)
+    card = node.plug("1002:7480", driver="amdgpu")
+    node.plug("1002:1478", "0000:02:00.0")
+    chips = (("k10temp", None, ("45125", "51750")), ("amdgpu", card, ("67000", "", "-1")),
+             ("nvme", None, ("99000",)), ("amdgpu", node.root / "other", ("98000",)))  # fmt: skip
+    for number, (name, device, values) in enumerate(chips):
+        chip = f"sys/class/hwmon/hwmon{number}"
+        node.write(f"{chip}/name", f"{name}\n")
+        if device:
+            (node.root / chip / "device").symlink_to(device)
+        for index, value in enumerate(values, 1):
+            node.write(f"{chip}/temp{index}_input", f"{value}\n")
+    (card / "mem_info_vram_used").write_text("1073741824\n")
+    (card / "mem_info_vram_total").write_text("17163091968\n")
+    node.write("proc/meminfo", "MemTotal:       65536 kB\nMemFree: 1 kB\nMemAvailable: 16384 kB\n")
+    assert readings(node) == {
+        "processor-celsius": 51, "card-celsius": 67, "card-memory-used": 1 << 30,
+        "card-memory-size": 17163091968, "memory-used": 48 << 20, "memory-size": 64 << 20,
+    }  # fmt: skip
+
+
+def test_nvidia_is_asked_for_what_the_kernel_does_not_tell(node: FakeNode) -> None:
+    said = "61, 1024, 32607\n74, [N/A], 32607\n58, 2048, 32607"
+    node.program("nvidia-smi", f"printf '%s\\n' '{said}'")
+    assert readings(node) == {}  # an image without NVIDIA's driver does not ask
+    node.promise(GEFORCE)
+    assert readings(node) == {
+        "card-celsius": 61, "card-memory-used": 3072 << 20, "card-memory-size": 65214 << 20,
+    }  # fmt: skip
+    node.program("nvidia-smi", "echo 'NVIDIA-SMI has failed'; exit 9")
+    assert readings(node) == {}
+
+
 @pytest.mark.parametrize(
     ("state", "verdict"),
     [

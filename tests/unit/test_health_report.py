@@ -15,7 +15,9 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.fleet.health import Verdict, reported_health
+from imagebuilder.nodes.evidence.health_history import KEPT, read_history
 from imagebuilder.nodes.evidence.health_report import LINE, sign
+from imagebuilder.nodes.evidence.readings import LIMITS
 from imagebuilder.nodes.evidence.seen import HealthReport, read_seen
 from imagebuilder.nodes.evidence.usage import FEW_REPORTS, find_usage, note_reports
 from imagebuilder.tree import ReleaseName, Tree, make_tree
@@ -49,12 +51,12 @@ def tree() -> Iterator[Tree]:
 
 def told(
     boot: str = "n1", *, mac: str = MAC, uptime: str = "100.00", verdict: str = "ok",
-    words: str = "3%20checks%20passed", release: str = "demo@1",
+    words: str = "3%20checks%20passed", release: str = "demo@1", readings: str = "",
 ) -> str:  # fmt: skip
     """A report, signed with the secret of a boot."""
     query = (
         f"node={mac}&release={release}&boot={BOOT}&uptime={uptime}&verdict={verdict}&words={words}"
-    )
+    ) + (f"&readings={readings}" if readings else "")
     return f"/report/health?{query}&sign={sign(secret_of(boot), query.encode())}"
 
 
@@ -87,11 +89,54 @@ def test_what_a_node_says_of_itself_is_on_record(tree: Tree) -> None:
         pytest.param(told(uptime="nan"), id="no time"),
         pytest.param(told(words="x" * 601), id="too long"),
         pytest.param(told(words="a b"), id="not quoted"),
+        pytest.param(told(readings="card-celsius:hot"), id="a reading that is no number"),
+        pytest.param(told(readings=",".join(["speed:1"] * 17)), id="too many readings"),
+        pytest.param(told() + "&readings=speed:1", id="readings that were not signed"),
         pytest.param(told() + "&words=fine", id="more than was signed"),
     ],
 )
 def test_a_stranger_and_a_liar_are_not_believed(tree: Tree, uri: str) -> None:
     assert health(tree, uri) is None
+
+
+def test_what_a_node_measured_is_on_record(tree: Tree) -> None:
+    found = health(tree, told(readings="card-celsius:67,fan-rpm:900,memory-used:12884901888"))
+    assert found
+    assert found.readings == "card-celsius:67,memory-used:12884901888"
+    shown = reported_health("n1", read_seen(tree.seen(MAC)), datetime.fromisoformat(AT))
+    assert shown.readings == {"card-celsius": 67, "memory-used": 12 << 30}
+    late = datetime.fromisoformat(AT) + timedelta(minutes=26)
+    assert not reported_health("n1", read_seen(tree.seen(MAC)), late).readings
+    most = ",".join(f"{name}:{limit - 1}" for name, limit in LIMITS.items())
+    whole = health(tree, told(uptime="101.00", readings=most))
+    assert whole
+    assert whole.readings == most  # and the record holds it
+    cannot_be = health(tree, told(uptime="102.00", readings="card-celsius:1000"))
+    assert cannot_be
+    assert cannot_be.readings is None
+
+
+def test_changes_of_health_are_kept_and_nothing_else(tree: Tree) -> None:
+    def verdicts() -> list[str]:
+        return [each.report.verdict for each in read_history(tree, "n1")]
+
+    speeds = [told(uptime=f"{n}.00", words=f"{n}%20tokens/s".replace("/", "%2F")) for n in (1, 2)]
+    ill = told(uptime="3.00", verdict="degraded", words="slow")
+    well = told(uptime="4.00", words="3%20tokens%2Fs")
+    health(tree, *speeds, ill, ill, well)
+    assert verdicts() == ["ok", "degraded", "ok"]
+    assert read_history(tree, "n1")[0].report.words == "1 tokens/s"
+    before = tree.health("n1").read_bytes()
+    health(
+        tree, *speeds, ill, told("n2", uptime="9.00"), told(uptime="5.00", words="4%20tokens%2Fs")
+    )
+    assert tree.health("n1").read_bytes() == before
+    flips = [told(uptime=f"{n}.00", verdict=("ok", "degraded")[n % 2]) for n in range(10, 80)]
+    health(tree, *flips)
+    assert len(verdicts()) == KEPT
+    tree.health("n1").write_text("{")
+    health(tree, told(uptime="90.00"))
+    assert verdicts() == ["ok"]
 
 
 def test_a_copy_of_an_older_report_is_refused(tree: Tree) -> None:
@@ -163,8 +208,11 @@ def make_health_root(
         "proc/uptime": "1000.25 900.00",
         "etc/os-release": "IMAGE_ID=demo\nIMAGE_VERSION=1\n",
         "run/imagebuilder/node": mac,
-        "run/imagebuilder/health/.keep": "",
-        "usr/lib/imagebuilder/health.d/alive-it": f"#!/bin/sh\necho '{words}'\nexit {status}\n",
+        "run/imagebuilder/health/history.jsonl": '{"figures": {"it tokens/s": 40}}\n' * 3,
+        "usr/lib/imagebuilder/health.d/alive-it": (
+            "#!/bin/sh\necho reading card-celsius 67.4\necho rate tokens/s 36\n"
+            f"echo 'reading a_b 1'\necho '{words}'\nexit {status}\n"
+        ),
     }.items():
         place = top / path
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -198,7 +246,8 @@ def test_the_program_of_a_node_is_understood(tree: Tree, tmp_path: Path) -> None
     assert found
     assert (found.verdict, found.uptime) == ("missing device", 1000.25)
     assert found.words.startswith("it: éé")
-    assert len(uri) < 1000  # nginx's client_header_buffer_size
+    assert found.readings == "card-celsius:67,speed:90"
+    assert len(uri) < 850  # with all readings 1000, nginx's client_header_buffer_size
     assert LINE.fullmatch(uri.encode())
 
 

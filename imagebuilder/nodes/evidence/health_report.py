@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a node says of its own health to the boot server, as a line of the log of reports.
 
-    /report/health?node=MAC&release=PROFILE@VERSION&boot=ID&uptime=SECONDS&verdict=...&words=...&sign=
+    /report/health?node=MAC&release=PROFILE@VERSION&boot=ID&uptime=SECONDS&verdict=...&words=...
+                   [&readings=...]&sign=
 
 `sign` is the HMAC-SHA256 of everything between `?` and `&sign=` with the ticket of the boot as its
 key (tickets.py), so it is the node's own word, and of this boot.  The uptime only grows in a boot:
@@ -16,6 +17,7 @@ import re
 from dataclasses import dataclass
 from urllib.parse import unquote
 
+from imagebuilder.nodes.evidence.readings import READINGS, parse_readings, render_readings
 from imagebuilder.nodes.evidence.seen import MAC, PROFILE, VERSION, HealthReport
 from imagebuilder.nodes.evidence.tickets import Tickets
 from imagebuilder.tree import ReleaseName
@@ -29,7 +31,8 @@ LINE = re.compile(
         rf"&release=(?P<profile>{PROFILE})@(?P<version>{VERSION})"
         r"&boot=(?P<boot>[0-9a-f-]{36})&uptime=(?P<uptime>[0-9]{1,9}\.[0-9]{2})"
         rf"&verdict=(?P<verdict>[a-z]{{1,20}}(?:%20[a-z]{{1,20}}){{0,3}})"
-        rf"&words=(?P<words>{QUOTED}{{0,{MOST_WORDS}}}))&sign=(?P<sign>[0-9a-f]{{64}})"
+        rf"&words=(?P<words>{QUOTED}{{0,{MOST_WORDS}}})"
+        rf"(?:&readings=(?P<readings>{READINGS}))?)&sign=(?P<sign>[0-9a-f]{{64}})"
     ).encode()
 )
 
@@ -61,13 +64,14 @@ def parse_health_report(uri: bytes, time: str) -> SignedHealth | None:
     match = LINE.fullmatch(uri)
     if match is None or not time:
         return None
-    found = {name: value.decode() for name, value in match.groupdict().items()}
+    found = {name: value.decode() for name, value in match.groupdict(b"").items()}
     report = HealthReport(
         verdict=unquote(found["verdict"]),
         words=fit(unquote(found["words"], errors="replace")),
         boot_id=found["boot"],
         uptime=float(found["uptime"]),
         at=time,
+        readings=render_readings(parse_readings(found["readings"])) or None,
     )
     release = ReleaseName(found["profile"], found["version"])
     return SignedHealth(match["told"], found["sign"], found["mac"], release, report)

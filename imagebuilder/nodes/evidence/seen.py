@@ -25,6 +25,7 @@ from imagebuilder.decode import JsonFile, parse_json
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.files import write_file
+from imagebuilder.nodes.evidence.readings import READINGS
 from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.untrusted import fit
 
@@ -65,6 +66,7 @@ class HealthReport:
     boot_id: Annotated[str, matching(r"[0-9a-f-]*")]
     uptime: float
     at: Moment
+    readings: Annotated[str, matching(READINGS)] | None = None
 
 
 @dataclass(frozen=True)

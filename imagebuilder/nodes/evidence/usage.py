@@ -21,6 +21,7 @@ from imagebuilder.errors import HostError, InputError
 from imagebuilder.locks import file_lock
 from imagebuilder.nodes.config import read_served
 from imagebuilder.nodes.evidence.boots import NodeBoots, read_boots, write_boots
+from imagebuilder.nodes.evidence.health_history import note_health
 from imagebuilder.nodes.evidence.health_report import parse_health_report
 from imagebuilder.nodes.evidence.records import Doubt, read_evidence
 from imagebuilder.nodes.evidence.report_log import (
@@ -119,6 +120,8 @@ class ReportBatch:
             last = seen.health
             if last is None or signed.report.uptime > last.uptime:
                 self.own[signed.mac] = replace(seen, health=signed.report)
+            if node := self.tickets.nodes.get(signed.mac):
+                note_health(self.tree, node.name, signed.release, signed.report)
         return True
 
     def forget_health(self, mac: str) -> None:

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TREE/health/NODE.json: the last changes of what a node said of its own health.
+
+Written where a report is taken in (usage.py), and only when something changed: another verdict,
+other words, another boot.  Numbers in words change with every look and are no change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from dataclasses import dataclass
+
+from imagebuilder.decode import JsonFile, parse_json
+from imagebuilder.errors import InputError
+from imagebuilder.files import make_folder, write_file
+from imagebuilder.nodes.evidence.seen import DamagedRecordError, HealthReport, read_bounded
+from imagebuilder.tree import ReleaseName, Tree
+
+KEPT = 50  # changes of a node
+MOST_BYTES = 256 * 1024
+NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
+
+
+@dataclass(frozen=True)
+class HealthChange:
+    """A verdict that held until the next one, and the release (PROFILE@VERSION) that ran."""
+
+    release: str
+    report: HealthReport
+
+    def is_told_by(self, release: str, report: HealthReport) -> bool:
+        """Whether a report says nothing new: the same again, or a line that is read again."""
+        last = self.report
+        if report.boot_id != last.boot_id:
+            return False
+        if report.uptime <= last.uptime:
+            return True
+        said, before = (NUMBER.sub("#", each.words) for each in (report, last))
+        return (release, report.verdict, said) == (self.release, last.verdict, before)
+
+
+@dataclass(frozen=True)
+class HealthHistory:
+    """The file, the oldest change first."""
+
+    changes: tuple[HealthChange, ...] = ()
+
+
+HISTORY = JsonFile(HealthHistory, 1, "the next change of the node's health makes another")
+
+
+def read_history(tree: Tree, node: str) -> tuple[HealthChange, ...]:
+    """What is known of a node, the oldest first; nothing where the file is damaged."""
+    path = tree.health(node)
+    with contextlib.suppress(DamagedRecordError, InputError):
+        if content := read_bounded(path, MOST_BYTES):
+            return HISTORY.decode(parse_json(content, ""), os.fspath(path)).changes
+    return ()
+
+
+def note_health(tree: Tree, node: str, release: ReleaseName, report: HealthReport) -> None:
+    """Write a report down if it changes anything.  The caller holds the lock of reports."""
+    known = read_history(tree, node)
+    if known and known[-1].is_told_by(str(release), report):
+        return
+    path = tree.health(node)
+    make_folder(path.parent)
+    changes = (*known, HealthChange(str(release), report))[-KEPT:]
+    write_file(path, HISTORY.render(HealthHistory(changes)).encode())
