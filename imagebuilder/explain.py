@@ -79,6 +79,7 @@ class Explanation:
             else []
         )
         parts += [f"  health: {health.verdict}: {health.words}"] if health else []
+        parts += [f"  warning: {warning}" for warning in self.view.warnings]
         parts += [f"  boots next: {state.next or 'nothing: its channel is empty'}"]
         parts += [f"  try: {self.hint}"] if self.hint else []
         evidence = [

@@ -8,7 +8,7 @@ import itertools
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -36,6 +36,8 @@ from imagebuilder.image.types import (
 )
 from imagebuilder.nightly.save import save_night
 from imagebuilder.nodes.evidence.asked import Asked, write_asked
+from imagebuilder.nodes.evidence.consoles import NAME, SUFFIX
+from imagebuilder.nodes.evidence.health_history import note_health
 from imagebuilder.nodes.evidence.seen import SEEN, HealthReport, Seen
 from imagebuilder.recipe.cards import shipped_cards
 from imagebuilder.tree import ReleaseName, Tree, close_tree, make_tree
@@ -75,9 +77,17 @@ WORDS = {
 }
 
 
-def make_health(verdict: str) -> HealthReport:
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    return HealthReport(verdict, WORDS[verdict], "0" * 8, 86_400.0, now)
+def make_health(verdict: str, index: int = 0, ago: timedelta = timedelta(0)) -> HealthReport:
+    at = (datetime.now(UTC) - ago).isoformat(timespec="seconds")
+    uptime = 86_400.0 * 30 - ago.total_seconds()
+    used = (9 + index * 7 % 51) << 30
+    readings = (
+        f"processor-celsius:{41 + index % 23},card-celsius:{48 + index * 5 % 37},"
+        f"memory-used:{used},memory-size:{64 << 30},card-memory-used:{used // 5},"
+        f"card-memory-size:{16 << 30},speed:{97 - 64 * (verdict == 'degraded')}"
+    )
+    told = readings if index % 8 != 7 else None  # an image from before there were any
+    return HealthReport(verdict, WORDS[verdict], "0" * 8, uptime, at, told)
 
 
 @dataclass(frozen=True)
@@ -99,7 +109,7 @@ class FleetWorld:
         last = (datetime.now(UTC) - ago).isoformat(timespec="seconds")
         seen = Seen(
             mac_of(index), name_of(index), profile, version, address_of(index), stage, "nfs",
-            last, last, health=make_health(verdict) if verdict else None,
+            last, last, health=make_health(verdict, index) if verdict else None,
         )  # fmt: skip
         place = self.tree.seen(seen.mac)
         staged = place.with_name(f".{place.name}")
@@ -136,6 +146,21 @@ class FleetWorld:
             Asked("52:54:00:aa:00:01", "PXEClient", 7, "10.77.9.20", now, now),
             Asked("52:54:00:aa:00:02", "", None, "", now, now),
         ])  # fmt: skip
+
+    def plant_console(self, index: int, *boots: Sequence[str]) -> None:
+        """What the kernel of a node said in its last boots, the last one last."""
+        folder = self.tree.consoles(name_of(index))
+        folder.mkdir(parents=True, exist_ok=True)
+        for hours, lines in enumerate(reversed(boots)):
+            at = datetime.now(UTC) - timedelta(hours=30 * hours, minutes=12)
+            text = "".join(f"[{0.4 * n:12.6f}] {line}\n" for n, line in enumerate(lines))
+            (folder / f"{at:{NAME}}{SUFFIX}").write_text(text)
+
+    def plant_health(self, index: int, *verdicts: str) -> None:
+        """What a node said of its health, the last one last."""
+        for hours, verdict in reversed([*enumerate(reversed(verdicts))]):
+            report = make_health(verdict, index, timedelta(hours=7 * hours))
+            note_health(self.tree, name_of(index), ReleaseName(PROFILES[0], OLD), report)
 
     def plant_boots(self, index: int) -> None:
         """What the boot server logged of a node: a boot that went well, one that failed."""

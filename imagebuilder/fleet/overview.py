@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from imagebuilder.digest import Json
 from imagebuilder.fleet.health import Health, Verdict, read_health, reported_health
 from imagebuilder.fleet.probe import probe_nodes
+from imagebuilder.fleet.silence import find_warnings
 from imagebuilder.fleet.state import NodeState, format_age
 from imagebuilder.fleet.status import addresses_of, find_states, last_seen
 from imagebuilder.nodes.evidence.seen import Seen
@@ -19,10 +20,14 @@ from imagebuilder.tree import Tree
 
 @dataclass(frozen=True)
 class NodeView:
-    """A node's state; `health` is None if it does not answer, or was not looked at."""
+    """A node's state; `health` is None if it does not answer, or was not looked at.
+
+    `warnings` are what a person should know beside both.
+    """
 
     state: NodeState
     health: Health | None
+    warnings: tuple[str, ...] = ()
 
     @property
     def good(self) -> bool:
@@ -38,7 +43,8 @@ class NodeView:
 
     def as_json(self) -> dict[str, Json]:
         """For programs: a stable contract."""
-        return {**self.state.as_json(), "health": self.health.as_json() if self.health else None}
+        health = self.health.as_json() if self.health else None
+        return {**self.state.as_json(), "health": health, "warnings": [*self.warnings]}
 
     def row(self, now: datetime) -> tuple[str, ...]:
         """As a line of a table."""
@@ -49,7 +55,7 @@ class NodeView:
         age = f"{format_age(now - health.at)} ago" if health and health.at else "-"
         return (
             state.node, state.condition.value, verdict, age, state.release or "-", following,
-            self.words,
+            "; ".join((self.words, *self.warnings)),
         )  # fmt: skip
 
 
@@ -62,16 +68,27 @@ def overview(
     """
     seen = {node.name: last_seen(tree, node) for node in nodes}
     states = find_states(tree, nodes, seen, probe_nodes(addresses_of(nodes, seen)))
-    if not health:
-        return [NodeView(state, None) for state in states]
-    if not ask:
-        now = datetime.now(UTC)
-        return [view_of(state, seen[state.node], now) for state in states]
-    ready = {state.node for state in states if state.ready}
+    if health and not ask:
+        return views_of(tree, nodes, states, seen)
+    ready = {state.node for state in states if state.ready and health}
     said = read_health(tree, [node for node in nodes if node.name in ready]) if ready else {}
-    return [NodeView(state, said.get(state.node)) for state in states]
+    warnings = find_warnings(tree, nodes, seen)
+    return [NodeView(state, said.get(state.node), warnings.get(state.node, ())) for state in states]
 
 
-def view_of(state: NodeState, seen: Seen | None, now: datetime) -> NodeView:
-    """A node with what it reported of its health, as long as it answers."""
-    return NodeView(state, reported_health(state.node, seen, now) if state.ready else None)
+def views_of(
+    tree: Tree,
+    nodes: Sequence[Node],
+    states: Sequence[NodeState],
+    seen: Mapping[str, Seen | None],
+) -> list[NodeView]:
+    """Nodes with what they reported of their health, as long as they answer."""
+    now, warnings = datetime.now(UTC), find_warnings(tree, nodes, seen)
+    return [
+        NodeView(
+            state,
+            reported_health(state.node, seen[state.node], now) if state.ready else None,
+            warnings.get(state.node, ()),
+        )
+        for state in states
+    ]

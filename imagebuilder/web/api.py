@@ -25,6 +25,7 @@ from imagebuilder.nightly.types import NIGHTLY_RUN
 from imagebuilder.nodes.evidence.timeline import find_boots
 from imagebuilder.publish.listing import ListedRelease
 from imagebuilder.web.look import FleetRow, WebSnapshot
+from imagebuilder.web.node_facts import read_facts
 from imagebuilder.web.schema import (
     ApiError,
     ApiMachines,
@@ -125,7 +126,8 @@ def show_node(site: WebSite, request: Request) -> Json:
         boots: Json = [boot.as_json() for boot in find_boots(site.tree, row.node)]
     except PermissionError:
         boots = None
-    return {**row.as_json(), **explain_row(site, row).as_json(), "boots": boots}
+    facts = read_facts(site.tree, site.snapshot.nodes, row.node).as_json()
+    return {**row.as_json(), **explain_row(site, row).as_json(), "boots": boots, **facts}
 
 
 def explain_row(site: WebSite, row: FleetRow) -> Explanation:

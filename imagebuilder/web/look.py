@@ -17,7 +17,7 @@ from imagebuilder.digest import Json
 from imagebuilder.discover import Stranger, discover
 from imagebuilder.errors import Fault, InputError, RootError
 from imagebuilder.fleet.health import Verdict
-from imagebuilder.fleet.overview import NodeView, view_of
+from imagebuilder.fleet.overview import NodeView, views_of
 from imagebuilder.fleet.probe import probe_nodes
 from imagebuilder.fleet.rollout.journal import find_rollouts
 from imagebuilder.fleet.rollout.types import Rollout
@@ -72,6 +72,11 @@ class FleetRow:
         return health.verdict if health and health.verdict in ILL else None
 
     @property
+    def readings(self) -> Mapping[str, int]:
+        """What it measured of itself (nodes/evidence/readings.py)."""
+        return self.view.health.readings if self.view.health else {}
+
+    @property
     def word(self) -> str:
         """What matters most of it: its illness, else its condition."""
         return self.illness or self.condition
@@ -103,9 +108,10 @@ class FleetRow:
         state, health = self.view.state, self.view.health
         # The words of an unknown verdict tell its age.
         words = health.words if health and health.verdict is not Verdict.UNKNOWN else ""
-        said = (health.verdict, words) if health else None
+        said = (health.verdict, words, health.readings) if health else None
         what = frozenset((each.source, each.what) for each in state.evidence)
-        return self.node, state.condition, state.release, state.next, said, what, self.address
+        known = state.condition, state.release, state.next, said, what, self.view.warnings
+        return self.node, known, self.address
 
 
 @dataclass(frozen=True)
@@ -220,10 +226,11 @@ class Looker:
     def find_rows(self, nodes: Sequence[Node]) -> tuple[FleetRow, ...]:
         seen = {node.name: last_seen(self.tree, node) for node in nodes}
         places = addresses_of(nodes, seen)
-        states, now = find_states(self.tree, nodes, seen, self.answers), datetime.now(UTC)
+        states = find_states(self.tree, nodes, seen, self.answers)
+        views = views_of(self.tree, nodes, states, seen)
         return tuple(
-            FleetRow(node, view_of(state, seen[node.name], now), places.get(node.name, ""))
-            for node, state in zip(nodes, states, strict=True)
+            FleetRow(node, view, places.get(node.name, ""))
+            for node, view in zip(nodes, views, strict=True)
         )
 
     def find_releases(self, nodes: Nodes) -> tuple[ListedRelease, ...]:

@@ -34,6 +34,7 @@ class FleetCollector(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         yield from self.collect_nodes()
+        yield from self.collect_readings()
         yield from self.collect_counts()
         yield from self.collect_releases()
         yield from self.collect_rollouts()
@@ -61,6 +62,30 @@ class FleetCollector(Collector):
             for one in row.view.state.evidence:
                 evidence.add_metric([*place, one.source], one.at.timestamp())
         yield from (condition, health, current, evidence)
+
+    def collect_readings(self) -> Iterator[GaugeMetricFamily]:
+        labels = ("node", "group", "profile")
+        celsius = gauge("node_temperature_celsius", "The hottest sensor", *labels, "part")
+        used = gauge("node_memory_used_bytes", "Memory in use", *labels, "part")
+        size = gauge("node_memory_size_bytes", "Memory there is", *labels, "part")
+        speed = gauge("node_speed_ratio", "Its speed to what is usual in this boot", *labels)
+        families = {
+            "processor-celsius": (celsius, "processor"),
+            "card-celsius": (celsius, "card"),
+            "memory-used": (used, "host"),
+            "memory-size": (size, "host"),
+            "card-memory-used": (used, "card"),
+            "card-memory-size": (size, "card"),
+        }
+        for row in self.snapshot.rows:
+            place = (row.name, row.node.group, row.node.profile)
+            for name, value in row.readings.items():
+                if name == "speed":
+                    speed.add_metric(place, value / 100)
+                else:
+                    family, part = families[name]
+                    family.add_metric([*place, part], float(value))
+        yield from (celsius, used, size, speed)
 
     def collect_counts(self) -> Iterator[GaugeMetricFamily]:
         nodes = gauge("nodes", "Nodes by group and condition", "group", "condition")

@@ -18,6 +18,7 @@ from imagebuilder.nodes.evidence.timeline import ReportedBoot, find_boots
 from imagebuilder.nodes.types import Node
 from imagebuilder.web.api import choose_rows, explain_row, find_row
 from imagebuilder.web.look import ILL, FleetRow, WebSnapshot
+from imagebuilder.web.node_facts import read_facts
 from imagebuilder.web.render import show_page
 from imagebuilder.web.site import WebSite
 
@@ -131,6 +132,7 @@ def node_page(site: WebSite, request: Request) -> bytes:
         found=explain_row(site, row),
         boots=None if boots is None else [show_boot(boot) for boot in boots],
         facts=facts_of(row.node, row),
+        more=read_facts(site.tree, snapshot.nodes, row.node),
         record=read_boots(site.tree).get(row.name),
         fallback=find_fallbacks(site.tree, [row.node]).get(row.name),
     )

@@ -29,6 +29,19 @@ class ApiObservation(ApiModel):
     what: str
 
 
+class ApiReadings(ApiModel):
+    """What a node measured: degrees, bytes, and its speed in percent of what is usual in this boot.
+    Null if it did not report a value."""
+
+    processor_celsius: Annotated[int | None, Field(alias="processor-celsius")]
+    card_celsius: Annotated[int | None, Field(alias="card-celsius")]
+    memory_used: Annotated[int | None, Field(alias="memory-used")]
+    memory_size: Annotated[int | None, Field(alias="memory-size")]
+    card_memory_used: Annotated[int | None, Field(alias="card-memory-used")]
+    card_memory_size: Annotated[int | None, Field(alias="card-memory-size")]
+    speed: int | None
+
+
 class ApiHealth(ApiModel):
     """What a node says of its own accelerators and services; `source` is how it was heard of."""
 
@@ -38,11 +51,13 @@ class ApiHealth(ApiModel):
     at: datetime | None
     release: str
     boot_id: Annotated[str, Field(alias="boot-id")]
+    readings: ApiReadings
 
 
 class ApiNode(ApiModel):
     """A node of nodes.yaml. `release` is what it booted last, `next` what it would boot now;
-    `current` says that these are the same release. `health` is null if nothing is known."""
+    `current` says that these are the same release. `health` is null if nothing is known.
+    `warnings` are what a person should know beside the condition and the health."""
 
     node: str
     condition: Condition
@@ -51,6 +66,7 @@ class ApiNode(ApiModel):
     next: str
     evidence: list[ApiObservation]
     health: ApiHealth | None
+    warnings: list[str]
     group: str
     labels: list[str]
     profile: str
@@ -84,11 +100,31 @@ class ApiBoot(ApiModel):
     steps: list[ApiBootStep]
 
 
+class ApiConsole(ApiModel):
+    """The last lines that the kernel of a node said in a boot; `left-out` were before them."""
+
+    boot: datetime
+    lines: list[str]
+    left_out: Annotated[int, Field(alias="left-out")]
+
+
+class ApiHealthChange(ApiModel):
+    """A verdict of a node on itself, which held until the next one."""
+
+    at: datetime
+    verdict: str
+    words: str
+    release: str
+    boot_id: Annotated[str, Field(alias="boot-id")]
+
+
 class ApiNodeDetail(ApiNode):
     """A node with the reason for its state: the stage its last boot did not get past, what
     happened, what to try, and the last lines of the boot server about it. `unread` are logs that
     the web server may not read; `boots` is null if it may not read them. `console` is what its
-    kernel said last; the web server does not look for it."""
+    kernel said last, `consoles` its last boots, newest first, null if the web server may not read
+    them. `health-history` are changes of its health, newest first. `drift` is what
+    `imagebuilder drift --json` prints of it, null if the web server may not look."""
 
     stage: str
     what: str
@@ -97,6 +133,9 @@ class ApiNodeDetail(ApiNode):
     unread: list[str]
     console: list[str]
     boots: list[ApiBoot] | None
+    consoles: list[ApiConsole] | None
+    health_history: Annotated[list[ApiHealthChange], Field(alias="health-history")]
+    drift: dict[str, JsonValue] | None
 
 
 class ApiRelease(ApiModel):

@@ -22,6 +22,7 @@ from imagebuilder.fleet.state import Condition, format_age
 from imagebuilder.image.diff import format_growth
 from imagebuilder.image.proof import Result
 from imagebuilder.nightly.page import add_words
+from imagebuilder.nodes.types import NETCONSOLE_PORT
 from imagebuilder.report.standing import State
 from imagebuilder.templates import templates
 from imagebuilder.tree import CANDIDATE, STABLE, Tree
@@ -121,6 +122,7 @@ class WebSite:
             "conditions": [*Condition],
             "version": __version__,
             "age": format_age,
+            "netconsole_port": NETCONSOLE_PORT,
         }
         return made
 

@@ -3,11 +3,13 @@
 
 The receiver writes them (serve/consoles.py): a file a boot, named by when its first line came, and
 beside a long one TIME.log.1 with what came before.  They are text that nodes sent, each line clean.
+A kernel says its command line, and with it the ticket of its boot (tickets.py): that is left out.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,6 +27,10 @@ SUFFIX = ".log"
 MOST = 1024**2  # bytes of a file that are read
 POLL = 0.25  # seconds
 SHOWN = 20  # lines that are shown of what was said before
+# A ticket, whole or at the end of a packet; its rest is in the next one.
+TICKET = re.compile(
+    r"(/report/)(?:[0-9a-f]{32}|[0-9a-f]{1,31}$(\n(?:\[ *[0-9.]+\] )?)[0-9a-f]{1,31})", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,14 @@ class ConsoleBoot:
         """What was said, the oldest first."""
         parts = (self.path.with_name(f"{self.path.name}.1"), self.path)
         return [line for part in parts for line in read_lines(part)]
+
+    @property
+    def heard(self) -> float:
+        """When the last line of it came, in seconds since 1970; 0 where it is gone."""
+        try:
+            return self.path.stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
 
     @property
     def title(self) -> str:
@@ -56,7 +70,8 @@ def read_lines(path: Path) -> list[str]:
     """The lines of a file; none where it is gone, for another boot came."""
     try:
         with plain_file(path) as stream:
-            return stream.read(MOST).decode(errors="replace").splitlines()
+            text = stream.read(MOST).decode(errors="replace")
+            return TICKET.sub(r"\1…\2", text).splitlines()
     except FileNotFoundError:
         return []
 
