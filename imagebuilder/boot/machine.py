@@ -148,11 +148,12 @@ def netbooting(
     *,
     shape: Shape = PLAIN,
     disks: Sequence[tuple[str, Path]] = (),
+    more: Sequence[Word] = (),
 ) -> Iterator[Machine]:
     """A running machine that boots from the network, again after every reset.
 
-    What it says goes to `console`.  `disks` are raw images by name, for
-    attach() to plug in.
+    What it says goes to `console`.  `disks` are raw images by name, for attach() to plug in;
+    `more` are more of QEMU's words.
     """
     monitor, serial = f"/run/{name}.monitor", f"/run/{name}.serial"
     argv: list[Word] = [
@@ -164,7 +165,7 @@ def netbooting(
         # Whoever connects to the socket sees the console too, and may type.
         "-chardev", f"socket,id=console,path={serial},server=on,wait=off,logfile=/dev/stdout",
         "-serial", "chardev:console", "-monitor", f"unix:{monitor},server=on,wait=off",
-        *nic_words(firmware, nics), *disk_words(disks),
+        *nic_words(firmware, nics), *disk_words(disks), *more,
     ]  # fmt: skip
     with (
         contextlib.closing(console.log),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.errors import ImagebuilderError
-from imagebuilder.fleet.power.protocol import PowerDriver
+from imagebuilder.fleet.power.protocol import PowerDriver, PowerError
 from imagebuilder.fleet.power.switch import switch_all
 from imagebuilder.fleet.ssh import SSH_FAILED, Said, run_on
 from imagebuilder.fleet.state import NodeState
@@ -21,6 +21,7 @@ from imagebuilder.tree import Tree
 
 POLL = 2.0
 SSH_SECONDS = 30.0
+OFF_SECONDS = 60.0
 BOOT_ID = ("cat", "/proc/sys/kernel/random/boot_id")
 OFF = ("sudo", "-n", "systemctl", "poweroff")
 REBOOT = ("sudo", "-n", "systemctl", "reboot")
@@ -145,7 +146,7 @@ def cycle(crew: Crew, names: Sequence[str]) -> dict[str, NodeOutcome]:
 
     def again(driver: PowerDriver) -> None:
         driver.off()
-        time.sleep(POLL)
+        await_off(driver)
         driver.on()
 
     results = crew.switch(names, again)
@@ -154,6 +155,20 @@ def cycle(crew: Crew, names: Sequence[str]) -> dict[str, NodeOutcome]:
         for name, result in results.items()
         if isinstance(result, ImagebuilderError)
     }
+
+
+def await_off(driver: PowerDriver) -> None:
+    """Wait until the driver says that the power is off, POLL seconds where it cannot tell.
+
+    A BMC answers before it acts, and `on` to a node that still has power is lost.
+    Raises PowerError when it says for OFF_SECONDS that the power is on.
+    """
+    deadline = time.monotonic() + OFF_SECONDS
+    time.sleep(POLL)
+    while driver.is_on():
+        if time.monotonic() > deadline:
+            raise PowerError(f"still has power {OFF_SECONDS:g} s after it was cut")
+        time.sleep(POLL)
 
 
 def boot_ids(crew: Crew, names: Sequence[str]) -> dict[str, str]:

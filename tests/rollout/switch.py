@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The power switch of a machine in QEMU: `switch.py MONITOR on|off|state`.
 
-A machine that is off stands still, and begins anew when it is switched on.
+A machine that is off stands still, and begins anew when it is switched on.  To switch on what is
+on, or off what is off, does nothing.
 """
 
 from __future__ import annotations
@@ -11,14 +12,17 @@ from pathlib import Path
 
 from imagebuilder.boot.machine import ask_monitor
 
-COMMANDS = {"on": ("system_reset", "cont"), "off": ("stop",), "state": ("info status",)}
+COMMANDS = {"on": ("system_reset", "cont"), "off": ("stop",)}
 
 
 def main(monitor: Path, wanted: str) -> int:
     """Press the switch; `state` prints what it is."""
-    said = [ask_monitor(monitor, line) for line in COMMANDS[wanted]]
+    state = "on" if "running" in ask_monitor(monitor, "info status") else "off"
     if wanted == "state":
-        print("on" if "running" in said[0] else "off")
+        print(state)
+    elif wanted != state:
+        for line in COMMANDS[wanted]:
+            ask_monitor(monitor, line)
     return 0
 
 

@@ -44,6 +44,24 @@ def test_nodes_boot_the_old_release(three: World, kept: Path) -> None:
     note(kept, "first boot", took, three.type("status").stdout)
 
 
+def test_nodes_are_shut_down_and_switched_on_each_in_its_own_way(three: World, kept: Path) -> None:
+    before = three.running()
+    started = time.monotonic()
+    down = three.type("down", "@all", "--yes")
+    stands = {name: m.command("info status") for name, m in three.machines.items()}
+    states = three.type("status").stdout
+    up = three.type("up", "@all")
+    log = down.stdout + down.stderr + states + up.stdout + up.stderr
+    note(kept, "down and up", time.monotonic() - started, log)
+    assert (down.status, up.status) == (0, 0)
+    assert set(stands.values()) == {"VM status: paused (shutdown)"}
+    after = three.running()
+    assert {name: version for name, (version, _) in after.items()} == dict.fromkeys(
+        NAMES, three.releases.old
+    )
+    assert not {boot for _, boot in before.values()} & {boot for _, boot in after.values()}
+
+
 def test_good_release_reaches_every_node_and_becomes_stable(three: World, kept: Path) -> None:
     new = three.releases.new
     started = time.monotonic()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Three machines that boot `minimal` from `imagebuilder serve`, with a power switch each.
 
-node1 and node3 are switched by a program (`exec`), node2 by its BMC, which ipmi_sim plays.
+node1 is woken by Wake-on-LAN and shuts down over ssh, node2 has a BMC with IPMI, which ipmi_sim
+plays, and node3 one with Redfish, which sushy-tools plays.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from imagebuilder.boot.console import Console
 from imagebuilder.boot.lab import Lab, lab, plug
 from imagebuilder.boot.machine import Firmware, Machine, Nic, Shape
 from imagebuilder.boot.machine import netbooting as switched_on
-from imagebuilder.process import Completed
+from imagebuilder.process import Completed, Word
 from tests.bmc import make_bmc
 from tests.boot.machine import ACCELERATION
-from tests.boot.server import Published, Server, boot_server, command
+from tests.boot.server import START_SECONDS, Published, Server, boot_server, command
 from tests.rollout.releases import Releases
 from tests.workshop import CHECKOUT
 
@@ -49,21 +50,27 @@ defaults:
   login: root
   console: [ttyS0]
   cmdline: [mitigations=off, systemd.show_status=no]
-  power:
-    driver: exec
-    on: [{top}/switch, "{{node}}", "on"]
-    off: [{top}/switch, "{{node}}", "off"]
-    state: [{top}/switch, "{{node}}", state]
 groups:
   rack: {{profile: minimal}}
 nodes:
-  node1: {{macs: ["{node1}"], address: 10.77.0.11, group: rack}}
+  node1: {{macs: ["{node1}"], address: 10.77.0.11, group: rack, power: {{driver: wol}}}}
   node2:
     macs: ["{node2}"]
     address: 10.77.0.12
     group: rack
     power: {{driver: ipmi, address: "127.0.0.1:9623", credentials: bmc}}
-  node3: {{macs: ["{node3}"], address: 10.77.0.13, group: rack}}
+  node3:
+    macs: ["{node3}"]
+    address: 10.77.0.13
+    group: rack
+    power: {{driver: redfish, address: "http://127.0.0.1:8000", credentials: bmc}}
+"""
+REDFISH = """\
+SUSHY_EMULATOR_STATE_DIR = "{top}"
+SUSHY_EMULATOR_FAKE_SYSTEMS = [{{
+    "uuid": "27946b59-9e44-4fa7-8e91-f3527a1ef094", "name": "node3",
+    "power_state": "On", "nics": [],
+}}]
 """
 
 
@@ -113,7 +120,7 @@ def world(top: Path, releases: Releases) -> Iterator[World]:
     published = Published(releases.tree, releases.old, releases.new)
     key = releases.workshop.site.parent / "key"
     make_person(top, key)
-    nodes = NODES.format(top=top, **MACS)
+    nodes = NODES.format(**MACS)
     with (
         lab(top, tuple(TAPS.values())) as room,
         boot_server(room, releases.workshop, published, nodes) as server,
@@ -122,6 +129,11 @@ def world(top: Path, releases: Releases) -> Iterator[World]:
         plug(room, tuple(TAPS.values()))
         bmc = make_bmc(top, "node2", PASSWORD, f'chassis_control "{top}/chassis"')
         stack.enter_context(room.program("bmc", bmc))
+        redfish = stack.enter_context(room.program("redfish", make_redfish(top)))
+        wake = words("wake", TAPS["node1"], MACS["node1"], top / "switch", "node1", "on")
+        card = stack.enter_context(room.program("card", wake))
+        redfish.wait_for("Running on", START_SECONDS)
+        card.wait_for("^listening$", START_SECONDS)
         machines = {name: stack.enter_context(machine(room, name)) for name in NAMES}
         yield World(server, releases, machines)
 
@@ -129,7 +141,23 @@ def world(top: Path, releases: Releases) -> Iterator[World]:
 def machine(room: Lab, name: str) -> contextlib.AbstractContextManager[Machine]:
     console = Console(room.work / f"{name}.console")
     nics = [Nic(TAPS[name], MACS[name])]
-    return switched_on(room, name, Firmware.UEFI, nics, ACCELERATION, console, shape=SHAPE)
+    # A node that shuts itself down stands still until it is switched on.
+    more = ("-action", "shutdown=pause")
+    return switched_on(
+        room, name, Firmware.UEFI, nics, ACCELERATION, console, shape=SHAPE, more=more
+    )
+
+
+def words(module: str, *arguments: Word) -> list[Word]:
+    """The command that runs a module of this folder."""
+    return ["env", f"PYTHONPATH={CHECKOUT}", sys.executable, "-m", f"tests.rollout.{module}",
+            *arguments]  # fmt: skip
+
+
+def make_redfish(top: Path) -> list[Word]:
+    """The command of node3's BMC."""
+    (top / "redfish").write_text(REDFISH.format(top=top))
+    return words("redfish", top / "redfish", "8000", "node3", top / "switch")
 
 
 def make_person(top: Path, key: Path) -> None:

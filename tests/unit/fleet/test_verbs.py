@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Waiting for nodes: whoever interrupts it hears who is missing."""
+"""Waiting for nodes: whoever interrupts it hears who is missing; a BMC that takes its time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.cli.fleet import render_group
+from imagebuilder.fleet import verbs
 from imagebuilder.fleet.ssh import Said
-from imagebuilder.fleet.verbs import Crew, await_nodes, refusals
+from imagebuilder.fleet.verbs import Crew, await_nodes, cycle, refusals
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import make_tree
 
@@ -39,3 +40,37 @@ def test_what_nodes_say_moves_no_cursor() -> None:
     shown = render_group("n1", 1, 0, "\x1b[2Jgone\r\n\x1b]0;title\x07ok\n")
     assert shown.endswith("gone\nok")
     assert refusals({"n1": Said("n1", 1, "a\x1b[2Jb\n")}) == {"n1": "did not take the command: ab"}
+
+
+class LateBmc:
+    """Its power goes at the last of `looks` looks after it was cut; `on` before that is lost."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+        self.came_back = False
+
+    def on(self) -> None:
+        self.came_back = self.looks == 0
+
+    def off(self) -> None:
+        self.came_back = False
+
+    def is_on(self) -> bool | None:
+        self.looks -= 1
+        return self.looks > 0
+
+
+@pytest.mark.parametrize(
+    ("looks", "expected"),
+    [(3, {}), (10**9, {"n1": "still has power 0.05 s after it was cut"})],
+)
+def test_power_comes_back_only_after_it_went(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: int, expected: Mapping[str, str]
+) -> None:
+    monkeypatch.setattr(verbs, "POLL", 0.01)
+    monkeypatch.setattr(verbs, "OFF_SECONDS", 0.05)
+    bmc = LateBmc(looks)
+    crew = Crew(make_tree(tmp_path / "tree"), (), {"n1": bmc}, lambda _: None)
+    failed = cycle(crew, ["n1"])
+    assert {name: outcome.words for name, outcome in failed.items()} == expected
+    assert bmc.came_back is (not expected)
