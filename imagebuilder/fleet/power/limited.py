@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from imagebuilder.fleet.power.protocol import SECONDS, PowerError
@@ -11,6 +12,7 @@ from imagebuilder.untrusted import clean
 
 TIMED_OUT = 124  # timeout(1)
 LINES = 3
+KLOG = re.compile(r"[IWEF]\d{4} [\d:.]+ +\d+ \S+\] ")  # what kubectl logs before it says why
 
 
 def run_limited(
@@ -26,8 +28,9 @@ def run_limited(
     if done.status == TIMED_OUT:
         raise PowerError(f"{argv[0]} did not end within {SECONDS:g} s", where=node, hint=hint)
     if done.status != 0:
-        last = (done.stderr or done.stdout).strip().splitlines()[-LINES:]
-        said = " / ".join(map(clean, last))
+        lines = (done.stderr or done.stdout).strip().splitlines()
+        last = [line for line in lines if not KLOG.match(line)] or lines
+        said = " / ".join(map(clean, last[-LINES:]))
         what = f"{argv[0]} failed: {said or f'exit status {done.status}'}"
         raise PowerError(what, where=node, hint=hint)
     return done.stdout

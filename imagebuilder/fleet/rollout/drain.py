@@ -7,6 +7,7 @@ A scheduler itself remembers who drained a node: by the reason (Slurm), by an an
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from imagebuilder.errors import ImagebuilderError, InputError
-from imagebuilder.fleet.power.limited import run_limited
+from imagebuilder.fleet.power import limited
 from imagebuilder.fleet.select import fold
 from imagebuilder.process import check_tools
 from imagebuilder.untrusted import fit
@@ -28,6 +29,8 @@ SLURM_NODE = re.compile(
 )
 WORD = re.compile(r"[A-Z_]+")
 EVICTION = "20s"  # a look; work that takes longer to end is asked again
+# Where a person's cluster is, unless it is at the usual place.
+SETTINGS = ("KUBECONFIG", "SLURM_CONF")
 
 
 class Drainer(Protocol):
@@ -194,6 +197,12 @@ class ProgramDrain:
     def call(self, verb: str, name: str, reason: str) -> str:
         run_limited(name, [self.program, verb, name, reason])
         return ""
+
+
+def run_limited(where: str, argv: Sequence[str]) -> str:
+    """What a scheduler's program prints.  Raises PowerError."""
+    env = {name: os.environ[name] for name in SETTINGS if name in os.environ}
+    return limited.run_limited(where, argv, env=env)
 
 
 def unknown_to(scheduler: str, names: Sequence[str], hint: str) -> InputError:

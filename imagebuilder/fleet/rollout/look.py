@@ -14,6 +14,7 @@ from imagebuilder.fleet.health import read_health
 from imagebuilder.fleet.rollout.drain import Drainer
 from imagebuilder.fleet.rollout.types import Rollout, RolloutNode, RolloutStage, Sight
 from imagebuilder.fleet.ssh import SSH_FAILED, Said, run_on
+from imagebuilder.fleet.state import Condition
 from imagebuilder.fleet.status import addresses_of, last_seen, observe
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.tree import STABLE, Tree
@@ -47,7 +48,8 @@ def look(
     for state in observe(tree, silent):
         refused = f"its ssh server answers, but: {said[state.node].problem}"
         words = refused if state.ready else state.words
-        said[state.node] = replace(said[state.node], problem=words)
+        booting = state.release if state.condition is Condition.BOOTING else ""
+        said[state.node] = replace(said[state.node], problem=words, booting=booting)
     asked = [n for n in there if said[n.name].answers and ours[n.name].stage in WITH_HEALTH]
     for name, health in (read_health(tree, asked) if asked else {}).items():
         said[name] = replace(said[name], verdict=health.verdict, words=health.words)

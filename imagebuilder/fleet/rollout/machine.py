@@ -179,7 +179,10 @@ def check(rollout: Rollout, node: RolloutNode, sight: Sight, now: datetime) -> R
 
 
 def bring_back(rollout: Rollout, node: RolloutNode, sight: Sight, now: datetime) -> RolloutNode:
-    """Wait until it runs the old release; its power is cut once if it stays silent."""
+    """Wait until it runs the old release; its power is cut once if it stays silent.
+
+    One that is booting that release gets twice the time, and is not interrupted.
+    """
     if sight.answers and sight.release == str(rollout.old):
         if sight.boot_id == node.boot_id and not is_late(node, GOING_DOWN, now):
             return node  # it may have been told to reboot, and go down any moment
@@ -191,7 +194,8 @@ def bring_back(rollout: Rollout, node: RolloutNode, sight: Sight, now: datetime)
             more += "; it stays drained"
         sick = replace(node, drained=False)
         return enter(sick, RolloutStage.RETURNED, now, why=node.why + more)
-    if not is_late(node, rollout.terms.timeout, now):
+    patience = 1 + (sight.booting == str(rollout.old))
+    if not is_late(node, patience * rollout.terms.timeout, now):
         return node
     if not sight.answers and node.powered and node.cut is PowerCut.NONE:
         return enter(replace(node, cut=PowerCut.DUE), RolloutStage.RETURNING, now)

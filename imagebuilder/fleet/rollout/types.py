@@ -164,13 +164,15 @@ class Sight:
     """What was just seen of a node.
 
     `boot_id` and `release` (PROFILE@VERSION, from the root it runs) are empty when it could not be
-    logged in to; `problem` then says why.  `work` is what still runs on it, empty when nothing
-    does.  `changed` says how nodes.yaml differs from what the roll-out wrote.
+    logged in to; `problem` then says why, and `booting` is the release that its initrd reported
+    lately.  `work` is what still runs on it, empty when nothing does.  `changed` says how
+    nodes.yaml differs from what the roll-out wrote.
     """
 
     boot_id: str = ""
     release: str = ""
     problem: str = ""
+    booting: str = ""
     work: str = ""
     changed: str = ""
     verdict: Verdict = Verdict.UNKNOWN

@@ -106,7 +106,7 @@ def pass_gate(
             "--untested REASON",
         )
     if unproved:
-        ui.warn(f"{release} becomes {channel} although it is not proved: {unproved}")
+        ui.warn(f"{release} may become {channel} although it is not proved: {unproved}")
         return Passage(reason=untested)
     if channel != STABLE:
         tell_unneeded(untested, f"{channel} needs no boot test", ui)
@@ -119,7 +119,7 @@ def pass_gate(
         tell_unneeded(untested, f"boot test {standing.report} has passed", ui)
         return Passage(report=standing.report, machine=standing.machine)
     if untested:
-        ui.warn(f"{release} becomes stable although {standing.why}")
+        ui.warn(f"{release} may become stable although {standing.why}")
         return Passage(reason=untested)
     raise WorkError(
         f"cannot become stable: {standing.why}",

@@ -24,6 +24,7 @@ from imagebuilder.fleet.rollout.journal import (
 from imagebuilder.fleet.rollout.machine import aborted, advance, resumed
 from imagebuilder.fleet.rollout.show import render_rollout
 from imagebuilder.fleet.rollout.types import (
+    PowerCut,
     Rollout,
     RolloutNode,
     RolloutStage,
@@ -110,6 +111,23 @@ def test_a_node_that_was_told_to_reboot_has_not_returned_before_it_did() -> None
     assert stages(after(rollout, still_up, 120)) == {"n1": "returned"}  # it was never told
     back = replace(still_up, boot_id="boot-2")
     assert stages(after(rollout, back, 60)) == {"n1": "returned"}
+
+
+def test_a_node_on_its_way_back_to_the_old_release_is_not_interrupted() -> None:
+    began = datetime(2026, 11, 23, 12, tzinfo=UTC)
+    node = RolloutNode(
+        "n1", 0, RolloutStage.RETURNING, began.isoformat(), "", touched=True, powered=True
+    )
+    rollout = Rollout("demo", OLD, NEW, "ada", began.isoformat(), (node,))
+    limit = rollout.terms.timeout
+
+    def after(booting: str, seconds: float) -> RolloutNode:
+        sight = Sight(problem="left the initrd 9 s ago", booting=booting)
+        return advance(rollout, {"n1": sight}, OLD, began + timedelta(seconds=seconds)).nodes[0]
+
+    assert after(f"demo@{OLD}", limit + 1) == node
+    assert after(f"demo@{NEW}", limit + 1).cut is PowerCut.DUE
+    assert after(f"demo@{OLD}", 2 * limit + 1).cut is PowerCut.DUE
 
 
 def test_pause_ends_what_began_and_abort_takes_everything_back(world: RolloutWorld) -> None:
