@@ -13,11 +13,19 @@ CMDLINE = "/proc/cmdline"
 
 @dataclass(frozen=True)
 class KernelWord:
-    """A word: what is before `=`, and what behind it, "" where there is none."""
+    """A word: what is before `=`, and what behind it, "" where there is none.
+
+    `key` is spelled with `_`: the kernel and systemd take `-` for the same, but in sysctl.*.
+    """
 
     text: str
     key: str
     value: str
+
+    @property
+    def on(self) -> bool:
+        """Whether it is true as kstrtobool() and systemd read it; so is one without a value."""
+        return self.value.lower() not in ("0", "n", "no", "f", "false", "off")
 
     @property
     def evidence(self) -> Evidence:
@@ -27,4 +35,4 @@ class KernelWord:
 def kernel_words(cmdline: Iterable[str]) -> Iterator[KernelWord]:
     for text in cmdline:
         key, _, value = text.partition("=")
-        yield KernelWord(text, key, value)
+        yield KernelWord(text, key if key.startswith("sysctl.") else key.replace("-", "_"), value)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from imagebuilder.families.protocol import Family
 from imagebuilder.image.proof import Evidence, Finding, Question
+from imagebuilder.proof.cmdline import kernel_words
 from imagebuilder.proof.firmware_content import unusable
 from imagebuilder.proof.kernel.devices import Drivers, drivers_of
 from imagebuilder.proof.kernel.modules import Module, read_modules
@@ -28,7 +29,7 @@ from imagebuilder.ui import format_count
 
 SAY = Say(Question.FIRMWARE)
 FOLDER = "/usr/lib/firmware"
-PATH = "firmware_class.path="
+PATH = "firmware_class.path"
 # The kernel takes a plain file before a compressed one, if it is configured for such.
 PACKED = {".zst": "CONFIG_FW_LOADER_COMPRESS_ZSTD", ".xz": "CONFIG_FW_LOADER_COMPRESS_XZ"}
 
@@ -109,7 +110,8 @@ def prove_firmware(subject: Subject) -> Iterator[Finding]:
     """Every finding about firmware; none for a profile without devices that asks for none."""
     if not subject.hardware and not subject.expectations.firmware:
         return
-    words = [w.removeprefix(PATH).rstrip("/") for w in subject.cmdline if w.startswith(PATH)]
+    given = kernel_words(subject.cmdline)
+    words = [word.value.rstrip("/") for word in given if word.key == PATH]
     files = FirmwareFiles(subject.root, subject.kernel, tuple(words[-1:]))
     drivers = drivers_of(subject)
     for device in subject.hardware:

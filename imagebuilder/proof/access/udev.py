@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from imagebuilder.proof.cmdline import CMDLINE
+from imagebuilder.proof.cmdline import CMDLINE, kernel_words
 from imagebuilder.proof.kernel.modules import CLASSES
 from imagebuilder.proof.kernel.settings import config_lines
 from imagebuilder.recipe.chip import Chip
@@ -183,7 +183,8 @@ def nvidia_node(root: Root, cmdline: Iterable[str]) -> DeviceAccess:
     """NVIDIA's nodes: no rule makes them, the driver's options say whose they are."""
     node = DeviceAccess("root", EVERYBODY)
     lines = [(path, line) for path, line in config_lines(root) if line.startswith("options nvidia")]
-    lines += [(CMDLINE, word) for word in cmdline if word.startswith("nvidia.")]
+    given = (word for word in kernel_words(cmdline) if word.key.startswith("nvidia."))
+    lines += [(CMDLINE, word.text) for word in given]
     for path, line in lines:
         for what, value in NVREG.findall(line):
             if what == "GID":

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.cmdline import CMDLINE
+from imagebuilder.proof.cmdline import kernel_words
 from imagebuilder.proof.kernel.modules import Kernel, Module, module_name, read_modules
 from imagebuilder.proof.say import Say, some
 from imagebuilder.ui import format_count
@@ -128,11 +128,10 @@ def signature(module: Module) -> Evidence:
 
 def enforced(kernel: Kernel, cmdline: Sequence[str]) -> Evidence | None:
     """What makes the kernel refuse unsigned modules on every machine (not Secure Boot)."""
-    words = {"module.sig_enforce", "module.sig_enforce=1", "lockdown=integrity",
-             "lockdown=confidentiality"}  # fmt: skip
-    for word in cmdline:
-        if word in words:
-            return Evidence(CMDLINE, said=word)
+    for word in kernel_words(cmdline):
+        locked = word.key == "lockdown" and word.value in ("integrity", "confidentiality")
+        if locked or (word.key == "module.sig_enforce" and word.on):
+            return word.evidence
     options = ("CONFIG_MODULE_SIG_FORCE=y", "CONFIG_LOCK_DOWN_KERNEL_FORCE_INTEGRITY=y",
                "CONFIG_LOCK_DOWN_KERNEL_FORCE_CONFIDENTIALITY=y")  # fmt: skip
     for path in (f"{kernel.folder}/config", f"/boot/config-{kernel.release}"):

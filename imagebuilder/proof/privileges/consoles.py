@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from imagebuilder.proof.access.units import FOLDERS
+from imagebuilder.proof.cmdline import kernel_words
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.subject import Subject
 
@@ -18,7 +19,7 @@ AUTOLOGIN = re.compile(
 )
 ON_A_TERMINAL = re.compile(r"^\s*StandardInput\s*=\s*tty", re.MULTILINE)
 SHELL = re.compile(r"^\s*ExecStart\s*=[-@:+!]*(/usr)?/bin/(ba|da|z|k)?sh(\s+-l)?\s*$", re.MULTILINE)
-WORDS = re.compile(r"(rd\.)?systemd\.debug[-_]shell(=(?!0|no|off|false)\S*)?")
+WORDS = ("systemd.debug_shell", "rd.systemd.debug_shell")
 
 
 def find_consoles(subject: Subject) -> Iterator[Privilege]:
@@ -36,10 +37,10 @@ def find_consoles(subject: Subject) -> Iterator[Privilege]:
     for link in wanted(subject, DEBUG):
         gains = f"{DEBUG} is a shell of root on tty9, without a password"
         yield Privilege(Opening.CONSOLES, link, link, gains)
-    for word in subject.cmdline:
-        if WORDS.fullmatch(word):
-            gains = f"the kernel's command line has {word}: a shell of root without a password"
-            yield Privilege(Opening.NEVER, word, "kernel command line", gains)
+    for word in kernel_words(subject.cmdline):
+        if word.key in WORDS and word.on:
+            gains = f"the kernel's command line has {word.text}: a shell of root without a password"
+            yield Privilege(Opening.NEVER, word.text, "kernel command line", gains)
 
 
 def unit_files(subject: Subject) -> Iterator[str]:

@@ -15,7 +15,7 @@ from imagebuilder.proof.systemd import LoadedUnit
 from imagebuilder.root import Root
 
 CONFIG = ("systemd-analyze", "cat-config", "systemd/system.conf")
-SET = "systemd.setenv="
+SET = "systemd.setenv"
 VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 # What systemd takes for a variable's name; a line with another is ignored (env_name_is_valid()).
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -67,9 +67,9 @@ def defaults(subject: Subject) -> dict[str, Variable]:
             for name in words:
                 del found[name]
             found |= {name: Variable(text, path) for name, text in pairs_of(value)}
-    for word in subject.cmdline:
-        if word.startswith(SET):
-            found |= {n: Variable(t, CMDLINE) for n, t in pairs_of(word.removeprefix(SET))}
+    for word in kernel_words(subject.cmdline):
+        if word.key == SET:
+            found |= {n: Variable(t, CMDLINE) for n, t in pairs_of(word.value)}
     return found
 
 

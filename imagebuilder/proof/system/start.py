@@ -8,13 +8,13 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import FOLDERS
-from imagebuilder.proof.cmdline import CMDLINE, kernel_words
+from imagebuilder.proof.cmdline import CMDLINE, KernelWord, kernel_words
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.systemd import DEFAULT, LoadedUnit, Startup
 
-MASK = "systemd.mask="
+MASK = "systemd.mask"
 # kernel-command-line(7): what starts in the place of the default target.
 RUNLEVELS = {
     **dict.fromkeys(("rescue", "single", "s", "S", "1"), "rescue.target"),
@@ -52,7 +52,7 @@ NEEDED = {
     "dbus.socket": "programs of systemd cannot be asked for anything",
 }
 INITS = ("init", "rdinit")
-SHELLS = ("systemd.debug_shell", "systemd.debug-shell")
+DEBUG_SHELL = "systemd.debug_shell"
 SHELL = "debug-shell.service"
 
 
@@ -75,8 +75,8 @@ def prove_start(subject: Subject, startup: Startup) -> Iterator[Finding]:
     yield from prove_stopped(subject, startup)
     yield from prove_masked(subject)
     yield from prove_words(subject)
-    shells = (word for word in kernel_words(subject.cmdline) if word.key in SHELLS)
-    words = [word.text for word in shells if word.value not in ("0", "no", "false", "off")]
+    shells = (word for word in kernel_words(subject.cmdline) if word.key == DEBUG_SHELL)
+    words = [word.text for word in shells if word.on]
     if SHELL in startup.jobs or words:
         yield SAY.fault(
             "a root shell without a password runs on the console (debug-shell.service)",
@@ -139,11 +139,15 @@ def prove_masked(subject: Subject) -> Iterator[Finding]:
                     what = f"{name} is masked: {why}"
                     yield SAY.fault(what, Evidence(path, said="/dev/null"), hint="remove that link")
                 break
-        if f"{MASK}{name}" in subject.cmdline or f"{MASK}{name.removesuffix('.service')}" in (
-            subject.cmdline
-        ):
-            what = f"{name} is masked: {why}"
-            yield SAY.fault(what, Evidence(CMDLINE, said=f"{MASK}{name}"), hint="remove that word")
+        for word in masks(subject):
+            if word.value in (name, name.removesuffix(".service")):
+                what = f"{name} is masked: {why}"
+                yield SAY.fault(what, word.evidence, hint="remove that word")
+
+
+def masks(subject: Subject) -> list[KernelWord]:
+    """The words that mask a unit (systemd-debug-generator(8))."""
+    return [word for word in kernel_words(subject.cmdline) if word.key == MASK]
 
 
 def starts_otherwise(startup: Startup, name: str) -> bool:
@@ -157,7 +161,7 @@ def starts_otherwise(startup: Startup, name: str) -> bool:
 
 def not_started(subject: Subject, startup: Startup, missing: list[str]) -> Finding:
     """The fault of enabled units that do not start, with the reason if it is known."""
-    masked = [w for w in subject.cmdline if w.startswith(MASK) and w.removeprefix(MASK) in missing]
+    masked = [word.text for word in masks(subject) if word.value in missing]
     default = startup.units.get(DEFAULT)
     if masked:
         where = Evidence(CMDLINE, said=" ".join(masked))
