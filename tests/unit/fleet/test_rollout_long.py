@@ -38,24 +38,18 @@ def pins(world: RolloutWorld) -> dict[str, str]:
 
 # Goes on with the journal, and is killed at a change of a file or a start of a program.
 KILLED = """\
-import os, signal, sys
+import sys
 from pathlib import Path
+from tests.unit.fleet.dying import die_after
 from tests.unit.fleet.rollout_world import RolloutWorld
 from imagebuilder.fleet.rollout.journal import find_rollout, rolling_out
 from imagebuilder.tree import Tree
-left = int(sys.argv[2])
-def hook(event, args):
-    global left
-    if event in ("os.rename", "subprocess.Popen"):
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
 top = Path(sys.argv[1])
 world = RolloutWorld(top, Tree(top / "tree"), {"HOME": str(top)})
 with rolling_out(world.tree, "demo"):
-    sys.addaudithook(hook)
+    dying = die_after(int(sys.argv[2]))
     world.run().go(find_rollout(world.tree, "demo"))
-print(left)
+print(dying.left)
 """
 MANY = 10_000
 

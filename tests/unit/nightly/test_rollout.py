@@ -264,23 +264,17 @@ def test_a_profile_that_no_node_follows_is_promoted_if_it_passed(world: RolloutW
 
 # A night that is killed at a change of a file or a start of a program.
 KILLED = """\
-import os, signal, sys
+import sys
 from pathlib import Path
 from imagebuilder.tree import Tree
+from tests.unit.fleet.dying import die_after
 from tests.unit.fleet.rollout_world import RolloutWorld
 from tests.unit.nightly.test_rollout import night
-left = int(sys.argv[2])
-def hook(event, args):
-    global left
-    if event in ("os.rename", "subprocess.Popen"):
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
 top = Path(sys.argv[1])
 world = RolloutWorld(top, Tree(top / "tree"), {"HOME": str(top)})
-sys.addaudithook(hook)
+dying = die_after(int(sys.argv[2]))
 night(world)
-print(left)
+print(dying.left)
 """
 
 
