@@ -99,11 +99,13 @@ class FirmwareFiles:
 @dataclass(frozen=True)
 class Wanted:
     """What a device's driver may ask for: names, each with the module that lists it ("" when no
-    module does); `unmet` are globs of the chip's that nothing matches.
+    module does); `unmet` are globs of the chip's that no file matches, `unlisted` those that no
+    line of the modules does.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
     unmet: tuple[str, ...] = ()
+    unlisted: tuple[str, ...] = ()
 
 
 def prove_firmware(subject: Subject) -> Iterator[Finding]:
@@ -141,11 +143,13 @@ def prove_chip(
     name = " or ".join(chip.modules)
     listing = [module for module in modules if module.info.get("firmware")]
     wanted = wanted_by(chip, modules, files)
-    if listing and not wanted.names:
+    if wanted.unlisted:
+        parts = "" if not wanted.names else f" that matches {some(wanted.unlisted)}"
         yield SAY.fault(
-            f"{name} lists no firmware for {whose}: this driver is older than the chip",
+            f"{name} lists no firmware{parts} for {whose}: this driver is older than the chip",
             *(Evidence(m.path, ".modinfo", "firmware", "none of its chip's") for m in listing),
-            hint=f"take a newer kernel or driver, one that lists {some(chip.firmware)}",
+            hint=f"take a newer kernel or driver, one that lists {some(wanted.unlisted)}, or "
+            "correct hardware/*.yaml",
         )
         return
     missing = {n: by for n, by in wanted.names.items() if files.find(n) is None}
@@ -195,10 +199,9 @@ def wanted_by(chip: Chip, modules: Sequence[Module], files: FirmwareFiles) -> Wa
     """What the modules may ask for on this chip; without a list of theirs, what is known of it."""
     listed = {n: m.path for m in modules for n in m.info.get("firmware", ())}
     if listed:
-        return Wanted(
-            {n: listed[n] for glob in chip.firmware for n in sorted(listed)
-             if fnmatch.fnmatchcase(n, glob)}
-        )  # fmt: skip
+        of_glob = {glob: fnmatch.filter(sorted(listed), glob) for glob in chip.firmware}
+        names = {name: listed[name] for found in of_glob.values() for name in found}
+        return Wanted(names, unlisted=tuple(glob for glob, found in of_glob.items() if not found))
     # NVIDIA's driver asks for what lies under its own version, listed or not.
     version = next((v for module in modules if (v := module.first("version"))), "*")
     globs = [re.sub(r"^nvidia/\*/", f"nvidia/{version}/", glob) for glob in chip.firmware]

@@ -30,13 +30,14 @@ def check_agreement(
     overlays: Sequence[Overlay],
     parts: Mapping[str, Part],
     scopes: Mapping[str, Scope],
+    architecture: str,
     faults: list[Fault],
 ) -> None:
     """Overlays compute on devices of the recipe, and no two programs listen on one TCP port.
 
-    `devices` is None where one is at fault.
+    `devices` is None where one is at fault, and `architecture`, the base's, "" where that is.
     """
-    check_hardware(devices or (), merged.lists_hardware, faults)
+    check_hardware(devices or (), merged.lists_hardware, architecture, faults)
     targets = targets_of(devices or ())
     for overlay in overlays:
         if targets is not None:
@@ -45,10 +46,17 @@ def check_agreement(
     check_ports(overlays, parts, scopes)
 
 
-def check_hardware(devices: Sequence[Hardware], document: Document, faults: list[Fault]) -> None:
-    """The target that a recipe gives a device is the one it has."""
+def check_hardware(
+    devices: Sequence[Hardware], document: Document, architecture: str, faults: list[Fault]
+) -> None:
+    """Devices have the target that the recipe gives them, and fit the processor of the base."""
     for number, device in enumerate(devices):
         chip = chip_of(device)
+        if chip and chip.processor and architecture not in ("", chip.processor):
+            what = f"{chip.pci} is {chip.name}, found only in machines with {chip.processor} "
+            what += f"processors; the base is for {architecture}"
+            hint = f"use a base for {chip.processor}, or correct `hardware:`"
+            faults.append(document.fault(("hardware", number), what, hint))
         if chip and device.target and device.target != chip.target:
             has = f"has the target {chip.target}" if chip.target else "has no target"
             what = f"{device.pci} is {chip.name}, which {has}, not {device.target}"

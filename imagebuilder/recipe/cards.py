@@ -14,12 +14,14 @@ from imagebuilder.recipe.chip import Chip
 from imagebuilder.recipe.model_hardware import FamilyModel, HardwareFile, ProposalModel
 from imagebuilder.recipe.positions import KeyPath, Origin
 from imagebuilder.recipe.read import Read, read_file
-from imagebuilder.recipe.validate import quote, suggest
+from imagebuilder.recipe.validate import listing, quote, suggest
 from imagebuilder.settings import Settings
 from imagebuilder.share import SHARE
 
 # What a family says of itself; every other key is a fact and has a source.
-NO_FACTS = frozenset(("extends", "vendor", "architecture", "cards", "proposals", "sources"))
+NO_FACTS = frozenset(
+    ("extends", "vendor", "architecture", "integrated", "cards", "proposals", "sources")
+)
 FACTS = frozenset(FamilyModel.model_fields) - NO_FACTS
 # Without these a card cannot be judged.  `firmware: []` is an answer too.
 NEEDED = ("vendor", "modules", "firmware")
@@ -83,9 +85,30 @@ def load_cards(settings: Settings) -> Cards:
         own = [read for project, read in files if project is whose]
         chips |= load_chips(own, families, faults)
     faults.extend(names_twice(chips.values(), families))
+    faults = blame_project(faults, files, families)
     if faults:
         raise InputError.of(sorted(dict.fromkeys(faults), key=lambda fault: fault.where))
     return Cards(MappingProxyType(chips), {n: proposed(f, families) for n, f in families.items()})
+
+
+def blame_project(
+    faults: Sequence[Fault], files: Iterable[tuple[bool, Read[HardwareFile]]], families: Families
+) -> list[Fault]:
+    """The faults, those in files that ship told where the project replaces a family of theirs."""
+    read = tuple(files)
+    shipped = tuple(f"{each.document.shown}:" for project, each in read if not project)
+    own = [fault for fault in faults if not fault.where.startswith(shipped)]
+    if len(own) == len(faults):
+        return own
+    names = {name for project, each in read if not project for name in each.file.families}
+    for project, each in read:
+        for name in names.intersection(each.file.families if project else ()):
+            below = [n for n in families if families[name] in lineage(families[n], families)[:-1]]
+            if below:
+                what = f"replaces a family that ships and that {listing(below[:3])} extend"
+                hint = "give it another name, or all keys of the family that it replaces"
+                own.append(each.document.fault(("families", name), what, hint, of_key=True))
+    return own
 
 
 def proposed(family: PlacedFamily, families: Families) -> Sequence[ProposalModel]:
@@ -131,6 +154,11 @@ def family_faults(family: PlacedFamily, families: Families) -> Iterator[Fault]:
         what, hint = f"no family named {quote(extends)}", suggest(extends, families)
         yield origin.document.fault((*origin.path, "extends"), what, hint)
         return
+    if above := cycle_of(family, families):
+        what = f"families extend each other: {' -> '.join(above)}"
+        yield origin.document.fault((*origin.path, "extends"), what, "remove one `extends:`")
+        return
+    yield from contradictions(family, families)
     known = {field.alias or name: name for name, field in FamilyModel.model_fields.items()}
     for key in family.model.sources:
         if known.get(key) not in FACTS:
@@ -142,6 +170,34 @@ def family_faults(family: PlacedFamily, families: Families) -> Iterator[Fault]:
         if name in FACTS & family.model.model_fields_set and key not in given:
             what, hint = "has no source", f"say where it is from: sources: {{{key}: ...}}"
             yield origin.document.fault((*origin.path, key), what, hint, of_key=True)
+
+
+def cycle_of(family: PlacedFamily, families: Families) -> list[str]:
+    """The names from a family along `extends` back to itself; none when they end elsewhere."""
+    name = str(family.origin.path[-1])
+    names = [name]
+    while extends := families[names[-1]].model.extends:
+        names.append(extends)
+        if extends == name:
+            return names
+        if extends not in families or extends in names[:-1]:
+            break
+    return []
+
+
+def contradictions(family: PlacedFamily, families: Families) -> Iterator[Fault]:
+    """A fault for what a family says that cannot be true together."""
+    origin = family.origin
+    keys = merged(lineage(family, families)) if family.model.refuses else {}
+    for interface in family.model.refuses:
+        if interface in as_sequence(keys.get("computes")):
+            what, hint = "is under `computes` too", "keep one of them"
+            path = (*origin.path, "refuses", interface)
+            yield origin.document.fault(path, what, hint, of_key=True)
+    for ending, other in family.model.stand_ins.items():
+        if ending.endswith(other) or other.endswith(ending):
+            path = (*origin.path, "stand-ins", ending)
+            yield origin.document.fault(path, "a file cannot stand in for itself", of_key=True)
 
 
 def lineage(family: PlacedFamily, families: Families) -> list[PlacedFamily]:
@@ -161,7 +217,7 @@ def load_chips(
         for name, family in read.file.families.items():
             path: KeyPath = ("families", name)
             keys = merged(lineage(families[name], families))
-            lacking = [key for key in NEEDED if key not in keys]
+            lacking = [k for k in NEEDED if not keys.get(k) and (k != "firmware" or k not in keys)]
             if family.cards and lacking:
                 what = f"has cards and does not say {', '.join(lacking)}"
                 faults.append(read.document.fault(path, what, of_key=True))
@@ -184,6 +240,10 @@ def merged(line: Sequence[PlacedFamily]) -> dict[str, object]:
         sources = {**as_mapping(keys.get("sources")), **family.model.sources}
         keys |= {**family.keys, "sources": sources}
     return keys
+
+
+def as_sequence(value: object) -> Sequence[object]:
+    return value if isinstance(value, list) else ()
 
 
 def as_mapping(value: object) -> Mapping[str, object]:

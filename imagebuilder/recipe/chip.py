@@ -22,6 +22,8 @@ class Chip:
     as well as the driver; `group` owns its device nodes by the distribution's rules, "" where the
     driver makes them for everybody.  `refuses` says why an interface does not compute on it;
     `minimum` are versions of kernel, driver, mesa, rocm and cuda; `sources` has one for each fact.
+    `integrated` graphics are a processor's; `processor` is that of all machines that have the chip,
+    "" for any.
     """
 
     pci: str
@@ -39,6 +41,8 @@ class Chip:
     computes: tuple[str, ...] = ()
     refuses: Mapping[str, str] = field(default_factory=dict)
     minimum: Mapping[str, str] = field(default_factory=dict)
+    integrated: bool = False
+    processor: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
 
     @property

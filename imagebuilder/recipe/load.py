@@ -122,7 +122,7 @@ def resolve_recipe(
     )
     check_tree(overlays, parts, faults)
     check_twice(overlays, parts, faults)
-    check_agreement(merged, devices, overlays, parts, scopes, faults)
+    check_agreement(merged, devices, overlays, parts, scopes, of_base["architecture"], faults)
     if base is None:
         return None
     name, read = base

@@ -16,6 +16,7 @@ Interface = Literal["hip", "vulkan", "opencl", "level-zero", "sycl", "cuda", "xd
 Version = Annotated[str, StringConstraints(pattern=rules.VERSION.whole)]
 CardNames = Annotated[str, StringConstraints(pattern=rules.CARDS.whole)]
 Text = Annotated[str, StringConstraints(min_length=3, max_length=500)]
+Ending = Annotated[str, StringConstraints(pattern=rules.ENDING.whole)]
 
 
 class HardwareModel(Model):
@@ -59,8 +60,20 @@ class FamilyModel(Model):
     extends: Name | None = Field(
         default=None, description="Family whose keys count where this one does not give them."
     )
-    vendor: str = Field(default="", description="Vendor: `AMD`, `Intel`, `NVIDIA` or another.")
-    architecture: str = Field(default="", description="The vendor's name of the generation.")
+    vendor: str = Field(
+        default="", max_length=40, description="Vendor: `AMD`, `Intel`, `NVIDIA` or another."
+    )
+    architecture: str = Field(
+        default="", max_length=40, description="The vendor's name of the generation."
+    )
+    integrated: bool = Field(
+        default=False,
+        description="Whether it is the graphics of a processor, which `hardware detect` leaves out "
+        "beside a card.",
+    )
+    processor: Literal["amd64", "arm64"] | None = Field(
+        default=None, description="Processor of the machines that have it; default: any."
+    )
     target: str = Field(
         default="",
         pattern=rules.ANY_TARGET.whole,
@@ -84,7 +97,7 @@ class FamilyModel(Model):
     optional: dict[FirmwareGlob, Text] = Field(
         default={}, description="Globs of such files that it does without, each with the reason."
     )
-    stand_ins: dict[str, str] = Field(
+    stand_ins: dict[Ending, Ending] = Field(
         default={},
         description="How the name of a file ends, and that of the older one that will do instead.",
     )

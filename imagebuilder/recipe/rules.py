@@ -107,10 +107,12 @@ MODE = rule(r"([0-7]{4})?", "a mode of four octal digits, such as 0440")
 NUMBER = "[1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]"
 PORT = rule(f"({NUMBER})/(tcp|udp)", "a port with its protocol, such as 22/tcp")
 SYSCTL = rule(r"[A-Za-z0-9_][A-Za-z0-9_.*/-]*", "the name of a sysctl")
-VERSION = rule(r"\d+(\.\d+)*", "a version, such as 12.8")
+VERSION = rule(r"\d{1,4}(\.\d{1,4}){0,3}", "a version, such as 12.8")
 CUDA = rule(r"(\d+\.\d+)?", "a version of CUDA, such as 12.8")
+# Other vendors' as their compilers name them; not with g or s first, so that a slip in gfx1102 or
+# sm_120 is seen.
 TARGET = rule(
-    r"gfx[0-9a-f]{3,4}|sm_[0-9]{2,3}[af]?|dg2|bmg|mtl|arl|lnl|ptl|xe[a-z0-9_-]*",
+    r"gfx[0-9a-f]{3,4}|sm_[0-9]{2,3}[af]?|[a-fh-rt-z][a-z0-9_-]{1,31}",
     "an accelerator target, such as gfx1102 or sm_120",
 )
 # Where nothing is an answer too.
@@ -125,6 +127,10 @@ CARDS = rule(
 FIRMWARE = rule(
     r"[A-Za-z0-9][A-Za-z0-9._*?\[\]-]*(/[A-Za-z0-9*?\[][A-Za-z0-9._*?\[\]-]*)*",
     "a glob below /usr/lib/firmware, such as amdgpu/gc_11_0_2_*.bin",
+)
+ENDING = rule(
+    r"[A-Za-z0-9_./-]*[A-Za-z0-9_-]\.[a-z0-9]+",
+    "the end of the name of a file, such as _mes_2.bin",
 )
 BACKEND = rule(r"[a-z0-9]+", "the name of a backend: use lower-case letters and digits")
 # What nodes.yaml and `nightly` of the site file have.

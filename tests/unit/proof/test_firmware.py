@@ -131,7 +131,15 @@ def test_a_folder_of_the_command_line_comes_first(tmp_path: Path) -> None:
 
 
 def test_what_the_driver_does_not_list_is_not_wanted(tmp_path: Path) -> None:
-    assert faults(prove(make(tmp_path, OF_RADEON[:4], amdgpu=OF_RADEON[:4]), RADEON)) == []
+    listed = (OF_RADEON[0], *OF_RADEON[3:])
+    assert faults(prove(make(tmp_path, listed, amdgpu=listed), RADEON)) == []
+
+
+def test_a_glob_that_the_driver_lists_nothing_for(tmp_path: Path) -> None:
+    """An older driver or a slip in hardware/*.yaml: a part of the chip would not be judged."""
+    make(tmp_path, OF_RADEON, amdgpu=OF_RADEON[:-1])
+    [fault] = faults(prove(tmp_path, RADEON))
+    assert fault.startswith("amdgpu lists no firmware that matches amdgpu/smu_13_0_7*.bin for")
 
 
 def test_a_driver_that_is_older_than_the_chip(tmp_path: Path) -> None:
@@ -198,17 +206,21 @@ def test_a_file_that_the_driver_does_without(tmp_path: Path) -> None:
             "gc_11_0_0_imu_kicker",
             "gc_11_0_0_toc",
             "psp_13_0_0_sos",
+            "sdma_6_0_0",
+            "vcn_4_0_0",
+            "dcn_3_2_0_dmcub",
+            "smu_13_0_0",
         )
     )
     xtx = ("1002:744c", "Radeon RX 7900 XTX", "gfx1100")
-    make(tmp_path / "debian", [names[0], names[2], names[5]], amdgpu=names)
+    make(tmp_path / "debian", [names[0], names[2], *names[5:]], amdgpu=names)
     found = prove(tmp_path / "debian", xtx)
     assert faults(found) == warnings(found) == []
     assert any("fw_load_type=3" in finding.what for finding in found)
     # The board of 744b asks for its own file; and what every board asks for is not spared.
     [fault] = faults(prove(tmp_path / "debian", ("1002:744b", "Radeon PRO W7900D", "gfx1100")))
     assert "gc_11_0_0_imu_kicker.bin" in fault
-    make(tmp_path / "bad", names[2:5], amdgpu=names)
+    make(tmp_path / "bad", names[2:], amdgpu=names)
     [fault] = faults(prove(tmp_path / "bad", xtx))
     assert "gc_11_0_0_me.bin" in fault
     assert "toc" not in fault
@@ -227,7 +239,8 @@ def test_a_chip_that_is_not_known(tmp_path: Path) -> None:
     # What the project itself says of a card goes before what ships.
     chip = find_chip("1002:747e")
     assert chip is not None
-    own = Hardware("1002:ffff", "mine", "gfx1101", chip=replace(chip, pci="1002:ffff"))
+    mine = replace(chip, pci="1002:ffff", firmware=("amdgpu/gc_11_0_3_*.bin",))
+    own = Hardware("1002:ffff", "mine", "gfx1101", chip=mine)
     assert faults(prove_firmware(subject(tmp_path, hardware=[own]))) == []
     (tmp_path / FOLDER.strip("/") / OF_OTHERS[0]).unlink()
     [fault] = faults(prove_firmware(subject(tmp_path, hardware=[own])))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
@@ -173,6 +174,11 @@ def test_a_project_replaces_a_card_that_ships(tmp_path: Path) -> None:
     assert (chip.target, chip.name) == ("gfx1100", "Radeon RX 7650")
 
 
+BOMB = "".join(
+    f"{b}: &{b} [{', '.join([f'*{a}'] * 20)}]\n" for a, b in itertools.pairwise("abcdef")
+)
+
+
 @pytest.mark.parametrize(
     ("text", "what", "hint"),
     [
@@ -186,6 +192,24 @@ def test_a_project_replaces_a_card_that_ships(tmp_path: Path) -> None:
         ),
         (OWN.replace("7650", "7600"), "1002:7480 is named", "tells them apart"),
         (OWN + "    sources: {modul: drivers/x.c}\n", '"modul" is no fact', '"modules"'),
+        (OWN.replace("navi33", "mine"), "families extend each other: mine -> mine", "remove one"),
+        (OWN + '      "1002:74ff": Radeon RX 7660\n', "the key is already in line 6", ""),
+        (OWN.replace("1002:74ff", "1002:74FF"), "is not a PCI id", ""),
+        (OWN + "    modules: []\n    sources: {modules: none}\n", "does not say modules", ""),
+        (OWN + "    minimum: {kernel: 6.10}\n", "expected text, found the number 6.1", '"6.10"'),
+        (OWN + "    minimum: {kernel: newest}\n", '"newest" is not a version', ""),
+        (OWN + "    minimum: {kernel: '99999.1'}\n", '"99999.1" is not a version', ""),
+        (OWN + "    minimum: {windows: '11'}\n", '"windows" is not one of', ""),
+        (OWN + "    computes: [hip]\n    refuses: {hip: no good}\n", "under `computes` too", ""),
+        (OWN + "    stand-ins: {a_sos.bin: _sos.bin}\n", "cannot stand in for itself", ""),
+        (OWN + "    stand-ins: {'': x}\n", "is not the end of the name of a file", ""),
+        (OWN + "    firmware: [../../etc/shadow]\n", "is not a glob below /usr/lib/firmware", ""),
+        (OWN + "    target: gfx110\n    optional: {'*': nothing}\n", "is not a glob below", ""),
+        (OWN + "    target: gfx1102; id\n", "is not an accelerator target", ""),
+        (OWN + "    processor: mips\n", "processor", ""),
+        ("source: none\nfamilies: [a]\n", "expected a mapping, found a list", ""),
+        ("a: &a [x, x]\n" + BOMB, "more than 20000 values, aliases expanded", ""),
+        ("source: !!python/object/apply:os.system [id]\n", "is not allowed", "plain values"),
     ],
 )
 def test_faults_say_where_and_what(text: str, what: str, hint: str, tmp_path: Path) -> None:
@@ -201,9 +225,20 @@ def test_one_id_belongs_to_one_card(tmp_path: Path) -> None:
         load(tmp_path, {"mine.yaml": OWN, "yours.yaml": other})
 
 
-def test_families_that_extend_each_other_end(tmp_path: Path) -> None:
+def test_families_that_extend_each_other(tmp_path: Path) -> None:
     text = "source: none\nfamilies:\n  a: {extends: b}\n  b: {extends: a}\n"
-    assert load(tmp_path, {"mine.yaml": text}).find("1002:7480") == find_chip("1002:7480")
+    with pytest.raises(InputError, match="families extend each other: a -> b -> a"):
+        load(tmp_path, {"mine.yaml": text})
+
+
+def test_a_project_that_breaks_families_that_ship(tmp_path: Path) -> None:
+    """The fault is in the project's file, not in each of those that build on what it replaced."""
+    text = "source: none\nfamilies:\n  amdgpu: {vendor: AMD}\n"
+    with pytest.raises(InputError) as caught:
+        load(tmp_path, {"mine.yaml": text})
+    [fault] = caught.value.faults
+    assert fault.where.startswith("hardware/mine.yaml:3:3")
+    assert 'replaces a family that ships and that "cdna"' in fault.what
 
 
 def test_a_card_is_shown_with_its_sources() -> None:
