@@ -51,12 +51,14 @@ class PciDevice:
 class Detected:
     """What a machine has: `found` are accelerators with what is known of each, `recipe` the text
     of one for all that are known ("" where none can be built), `refused` why the others cannot.
+    `left_out` of the recipe are parts of the processor beside a card.
     """
 
     machine: str
     found: tuple[tuple[PciDevice, Chip | None], ...]
     recipe: str = ""
     refused: tuple[Fault, ...] = ()
+    left_out: tuple[PciDevice, ...] = ()
 
     def as_json(self) -> dict[str, Json]:
         """As a value for programs."""
@@ -74,6 +76,7 @@ class Detected:
             ],
             "recipe": self.recipe or None,
             "refused": [str(fault) for fault in self.refused],
+            "left_out": [device.pci for device in self.left_out],
         }
 
 
@@ -122,8 +125,11 @@ def detect(machine: str, devices: Sequence[PciDevice], settings: Settings) -> De
     chips = list(dict.fromkeys(chip.pci for _, chip in found if chip))
     if not chips:
         return Detected(machine, found)
-    recipe, refused = propose([cards.chips[pci] for pci in chips], cards, settings)
-    return Detected(machine, found, recipe, refused)
+    wanted = [chip for pci in chips if not (chip := cards.chips[pci]).integrated]
+    wanted = wanted or [cards.chips[pci] for pci in chips]
+    left_out = tuple(device for device, chip in found if chip and chip not in wanted)
+    recipe, refused = propose(wanted, cards, settings)
+    return Detected(machine, found, recipe, refused, left_out)
 
 
 def propose(

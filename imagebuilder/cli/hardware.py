@@ -127,6 +127,9 @@ def render_detected(found: Detected, written: str) -> str:
         f"{device.pci}  {chip.name if chip else 'not known: describe it in hardware/NAME.yaml'}"
         for device, chip in found.found
     ]
+    if found.left_out:
+        pcis = ", ".join(device.pci for device in found.left_out)
+        lines += ["", f"Left out beside the card: {pcis}. To compute on it, add it to `hardware:`"]
     if found.recipe:
         name = written or "NAME"
         then = f"imagebuilder build {name}"

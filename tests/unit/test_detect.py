@@ -29,8 +29,15 @@ HALO = PciDevice("0000:c4:00.0", "1002:1586", "0x030000")
 ASPEED = PciDevice("0000:02:00.0", "1a03:2000", "0x030000")
 NIC = PciDevice("0000:04:00.0", "8086:125c", "0x020000")
 MI300X = PciDevice("0000:05:00.0", "1002:74a1", "0x120000")
-# What no base of ours has code for without the key of AMD's repository.
-REFUSED = {"mi300", "mi325", "mi350"}
+# What no base of ours has code for without the key of AMD's repository; what NVIDIA's open modules
+# do not drive; what is in machines with another processor only.
+REFUSED = {
+    *("mi300", "mi325", "mi350"),
+    *("pascal", "pascal-gp100", "volta"),
+    *("grace-hopper", "grace-blackwell", "gb10"),
+}
+RAPHAEL = PciDevice("0000:0b:00.0", "1002:164e", "0x030000")
+RTX_4090 = PciDevice("0000:01:00.0", "10de:2684", "0x030000")
 FAMILIES = sorted({chip.family for chip in shipped_cards().chips.values()})
 
 
@@ -94,6 +101,32 @@ def test_graphics_and_npu_of_one_processor(settings: Settings) -> None:
     text = detect("here", (HALO, NPU), settings).recipe
     assert "overlays: [netboot, ssh, compute-node, amdgpu-rocm, llama-cpp, amd-xdna]" in text
     assert '- pci: "1022:17f0"' in text
+
+
+def test_graphics_of_a_processor_beside_a_card(settings: Settings) -> None:
+    """They would cost the card its base or its way to compute."""
+    found = detect("here", (RTX_4090, RAPHAEL, NPU), settings)
+    assert found.refused == ()
+    assert [device.pci for device, _ in found.found] == ["10de:2684", "1002:164e", "1022:17f0"]
+    assert [device.pci for device in found.left_out] == ["1002:164e", "1022:17f0"]
+    assert "1002:164e" not in found.recipe
+    assert "debian-trixie" in found.recipe
+    alone = detect("here", (RAPHAEL,), settings)
+    assert alone.left_out == ()
+    assert '- pci: "1002:164e"' in alone.recipe
+
+
+@pytest.mark.parametrize(
+    ("pci", "reason"),
+    [
+        ("10de:1b38", "cards before Turing need NVIDIA's closed modules"),
+        ("10de:2342", "found only in machines with arm64 processors; the base is for amd64"),
+    ],
+)
+def test_a_card_that_no_base_serves(pci: str, reason: str, settings: Settings) -> None:
+    found = detect("here", (PciDevice("0000:01:00.0", pci, "0x030200"),), settings)
+    assert found.recipe == ""
+    assert reason in "\n".join(map(str, found.refused))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import InputError
+from imagebuilder.recipe.agreement import numbers
 from imagebuilder.recipe.cards import Cards, find_chip, load_cards, shipped_cards
 from imagebuilder.recipe.chip import Chip
 from imagebuilder.settings import Settings
@@ -20,6 +21,8 @@ from imagebuilder.share import SHARE
 FIXTURES = Path(__file__).parents[2] / "fixtures/hardware"
 CHIPS = tuple(shipped_cards().chips.values())
 # Words of names that pci.ids does without.
+# What since.txt is about, the oldest first.
+KERNELS = ("6.1", "6.12", "6.16", "6.17", "6.18", "7.2")
 SPELLING = re.compile(r"\([^)]*\)|[^a-z0-9]+")
 
 
@@ -91,7 +94,7 @@ def test_sixty_cards_and_more() -> None:
 
 @pytest.mark.parametrize("chip", CHIPS, ids=[chip.pci for chip in CHIPS])
 def test_a_card_is_whole(chip: Chip) -> None:
-    assert chip.firmware
+    assert chip.firmware or chip.architecture in ("Pascal", "Volta")
     assert chip.computes
     assert chip.architecture
     assert chip.target or chip.computes == ("xdna",)
@@ -132,6 +135,42 @@ def test_debian_packages_all_that_its_driver_cannot_do_without(chip: Chip) -> No
         if any(fnmatchcase(file, glob) for glob in chip.firmware):
             optional = any(fnmatchcase(file, glob) for glob in chip.optional)
             assert optional or stand_in_there(file, chip, there), file
+
+
+def since() -> Mapping[tuple[str, str], str]:
+    """The first kernel that has a firmware file or an id, of those that the oldest lacks."""
+    lines = (FIXTURES / "since.txt").read_text().splitlines()
+    words = (line.split() for line in lines if not line.startswith("#"))
+    return {(module, value): kernel for module, kernel, value in words}
+
+
+def knows(chip: Chip, kernel: str) -> bool:
+    """Whether the drivers of a kernel claim a card and list all that it asks for."""
+    first = since()
+    known = [
+        (kind, value)
+        for kind in ("firmware", "absent", "alias")
+        for module, value in lines_of_drivers(kind)
+        if module in chip.modules and older(first.get((module, value), KERNELS[0]), kernel)
+    ]
+    return any(kind == "alias" and fnmatchcase(chip.pci, value) for kind, value in known) and all(
+        any(kind != "alias" and fnmatchcase(value, glob) for kind, value in known)
+        for glob in chip.firmware
+    )
+
+
+def older(one: str, other: str) -> bool:
+    return numbers(one) <= numbers(other)
+
+
+@pytest.mark.parametrize("chip", CHIPS, ids=[chip.pci for chip in CHIPS])
+def test_minimum_is_the_kernel_that_knows_the_card(chip: Chip) -> None:
+    """Debian's kernels from `minimum` on know the card, and those before do not."""
+    if chip.vendor == "NVIDIA" or chip.modules == ("amdxdna",) or not chip.kernel:
+        return
+    assert [kernel for kernel in KERNELS if knows(chip, kernel)] == [
+        kernel for kernel in KERNELS if older(chip.kernel, kernel)
+    ]
 
 
 def stand_in_there(file: str, chip: Chip, there: list[str]) -> bool:
