@@ -12,6 +12,7 @@ from imagebuilder.proof.kernel.modules import Kernel, module_name
 from imagebuilder.proof.kernel.settings import ModuleSettings, read_settings
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
+from imagebuilder.recipe.agreement import numbers
 from imagebuilder.recipe.chip import Chip
 from imagebuilder.recipe.hardware import chip_of
 from imagebuilder.recipe.types import Hardware
@@ -21,6 +22,8 @@ SAY = Say(Question.KERNEL)
 RIVALS = ("nouveau", "nova_core", "nvidiafb")
 # These stay away from every device when the command line says `nomodeset`.
 KMS = frozenset({"amdgpu", "i915", "xe", "nouveau", "radeon"})
+# Folders of modules that are not the kernel's own.
+BUILT = frozenset(("updates", "extra"))
 UNBLOCK = "take that line away; a device that is not for this image does not belong in hardware:"
 
 
@@ -134,10 +137,20 @@ def known_device(device: Hardware, chip: Chip, drivers: Drivers) -> Iterator[Fin
         what = f"{some(claiming.values())} would drive {whose}, but is kept off"
         yield SAY.fault(what, *kept_off.values(), hint=UNBLOCK)
     for found in usable.values():
+        file = drivers.file(found)
+        if too_old(drivers.kernel.release, chip.kernel) and not BUILT.intersection(file.split("/")):
+            what = f"{found} of Linux {drivers.kernel.release} is too old for {whose}"
+            hint = f"use Linux {chip.kernel} or newer"
+            yield SAY.fault(what, Evidence(file), hint=hint)
         claim = Evidence(aliases, symbol=claims[found], said=found)
         yield SAY.fact(f"{found} claims {whose}", claim, Evidence(drivers.file(found)))
     if chip.vendor == "NVIDIA":
         yield from rivals(whose, claims, drivers)
+
+
+def too_old(release: str, least: str) -> bool:
+    """Whether a kernel comes before the version that knows a card."""
+    return bool(least) and numbers(release) < numbers(least)
 
 
 def rivals(whose: str, claims: dict[str, str], drivers: Drivers) -> Iterator[Finding]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from imagebuilder.image.proof import Evidence, Finding, Level, Question
 from imagebuilder.proof.kernel.modules import ENDINGS, Module, module_name, read_module
 from imagebuilder.proof.subject import Subject
+from imagebuilder.recipe.hardware import chip_of
 from imagebuilder.root import Root
 
 Version = tuple[int, ...]
@@ -32,6 +33,9 @@ NEEDS = {
 MINOR = {"11": "450.80.02", "12": "525.60.13", "13": "580.65.06"}
 # From this compute capability on (Blackwell, sm_100): the branch, and the open modules.
 BLACKWELL, BLACKWELL_BRANCH = 100, "570.26"
+# The open modules drive cards with a GSP, those from Turing on (sm_75); after 580 no module drives
+# older ones.
+TURING, LAST_BEFORE_TURING = 75, 580
 OPEN = "Dual MIT/GPL"
 VENDOR = "10de"
 LIBRARIES = ("libcuda", "libnvidia-ml", "libnvidia-ptxjitcompiler", "libnvidia-nvvm")
@@ -78,14 +82,22 @@ def prove_driver(subject: Subject) -> Iterator[Finding]:
     user = [part for part in parts if part.what.startswith("libcuda")]
     if wanted and not user:
         yield no_driver(wanted)
-    targets = [int(t[3:].rstrip("af")) for t in subject.targets if t.startswith("sm_")]
+    targets = [capability(target) for target in subject.targets if target.startswith("sm_")]
     yield from prove_blackwell(max(targets, default=0), lowest, modules, evidence)
+    yield from prove_before_turing(min(targets, default=TURING), lowest, modules, evidence)
+    yield from prove_minimum(subject, lowest, evidence)
     for cuda in wanted:
         yield prove_cuda(cuda, lowest, max(targets, default=0), evidence)
     if len(versions) == 1:
         kinds = ", ".join(dict.fromkeys(part.what for part in parts))
         said = f"all parts of the driver are {lowest}: {kinds}"
         yield Finding(Question.LIBRARIES, Level.FACT, said, evidence)
+
+
+def capability(target: str) -> int:
+    """`sm_120a` -> 120; 0 for what is none."""
+    found = re.fullmatch(r"sm_(\d+)[af]?", target)
+    return int(found[1]) if found else 0
 
 
 def fault(what: str, evidence: tuple[Evidence, ...], hint: str) -> Finding:
@@ -169,6 +181,36 @@ def prove_blackwell(
                 (Evidence(module.path, ".modinfo", "license", licence),),
                 "install the open kernel modules (nvidia-open, nvidia-open-kernel-dkms)",
             )
+
+
+def prove_before_turing(
+    target: int, version: str, modules: list[Module], evidence: tuple[Evidence, ...]
+) -> Iterator[Finding]:
+    """What cards without a GSP ask of the driver."""
+    if target >= TURING:
+        return
+    if parse(version)[0] > LAST_BEFORE_TURING:
+        what = f"driver {version} has no sm_{target} any more: branch 580 is the last that has"
+        yield fault(what, evidence, "use a driver of branch 580")
+    for module in modules:
+        if module.first("license") == OPEN:
+            yield fault(
+                f"nvidia.ko is the open module, which does not drive sm_{target}",
+                (Evidence(module.path, ".modinfo", "license", OPEN),),
+                "install NVIDIA's closed kernel modules",
+            )
+
+
+def prove_minimum(
+    subject: Subject, version: str, evidence: tuple[Evidence, ...]
+) -> Iterator[Finding]:
+    """Faults about cards before Blackwell that are younger than the driver."""
+    for device in subject.hardware:
+        chip = chip_of(device)
+        least = chip.minimum.get("driver", "") if chip else ""
+        if chip and least and parse(version) < parse(least) and capability(chip.target) < BLACKWELL:
+            what = f"driver {version} does not know {chip.pci} ({device.name})"
+            yield fault(what, evidence, f"use driver {least} or newer")
 
 
 def prove_cuda(cuda: str, version: str, target: int, evidence: tuple[Evidence, ...]) -> Finding:

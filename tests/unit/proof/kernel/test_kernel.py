@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from imagebuilder.image.proof import Finding
 from imagebuilder.proof.kernel.modules import Kernel, read_module
 from imagebuilder.proof.kernel.prove import prove_kernel
 from imagebuilder.proof.kernel.settings import read_settings
+from imagebuilder.recipe.cards import find_chip
 from imagebuilder.recipe.expectations import Expectations
+from imagebuilder.recipe.types import Hardware
 from tests.unit.proof.trees import (
     KERNEL,
     Content,
@@ -429,3 +432,18 @@ def test_faults_in_ubuntus_layout(tmp_path: Path) -> None:
     module = root / f"{FOLDER}/{AMDGPU}".lstrip("/").replace(".ko.xz", ".ko.zst")
     module.write_bytes(module.read_bytes()[:40])
     assert any("amdgpu" in fault for fault in faults(prove(root, RADEON)))
+
+
+def test_a_kernel_before_the_card(tmp_path: Path) -> None:
+    """amdgpu claims every display of AMD's, so that the alias says nothing of the chip."""
+    own = find_chip(RADEON[0])
+    assert own is not None
+    chip = replace(own, minimum={"kernel": "8.1"})
+    device = Hardware(*RADEON, chip=chip)
+    make(tmp_path)
+    [said] = faults(prove_kernel(subject(tmp_path, hardware=[device])))
+    assert said == f"amdgpu of Linux {KERNEL} is too old for 1002:7480 (Radeon RX 7600 XT)"
+    # A driver that was built for the image may be newer than the kernel.
+    built = {AMDGPU.replace("kernel/", "updates/"): MODULES[AMDGPU]}
+    make_tree(tmp_path / "2", kernel_files(built))
+    assert faults(prove_kernel(subject(tmp_path / "2", hardware=[device]))) == []

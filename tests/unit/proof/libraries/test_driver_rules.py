@@ -113,6 +113,24 @@ def test_the_proprietary_module_on_blackwell(tmp_path: Path) -> None:
     assert faults(proved(tmp_path, closed, ADA)) == []
 
 
+def test_cards_before_turing(tmp_path: Path) -> None:
+    """A Tesla P40 needs the closed modules, and those of branch 580 at the latest."""
+    p40 = ("10de:1b38", "Tesla P40", "sm_61")
+    [said] = faults(proved(tmp_path / "open", driver("580.126.20"), p40))
+    assert said == "nvidia.ko is the open module, which does not drive sm_61"
+    closed = driver("580.126.20", licence="NVIDIA")
+    assert faults(proved(tmp_path / "closed", closed, p40)) == []
+    [said] = faults(proved(tmp_path / "new", driver("590.44.01", licence="NVIDIA"), p40))
+    assert "branch 580 is the last" in said
+
+
+def test_a_driver_before_the_card(tmp_path: Path) -> None:
+    nvl = ("10de:233b", "H200 NVL", "sm_90")
+    said = faults(proved(tmp_path / "old", driver("550.163.01"), nvl))
+    assert "driver 550.163.01 does not know 10de:233b (H200 NVL)" in said
+    assert faults(proved(tmp_path / "new", driver("580.126.20"), nvl)) == []
+
+
 def test_cuda_without_a_driver(tmp_path: Path) -> None:
     said = ["no NVIDIA driver: CUDA 12.8 needs libcuda.so.1"]
     assert faults(proved(tmp_path, {})) == said
