@@ -160,14 +160,14 @@ def best_profiles(ids: Collection[str], offers: Offers, cards: Cards) -> tuple[s
     """The profiles for most of these cards, and of those the ones for least else.
 
     Those without hardware are for machines without a card that computes, such as one whose only
-    display controller is its BMC's.
+    display controller is its BMC's or its processor's.
     """
     fits = {name: len(wanted & {*ids}) for name, wanted in offers.items()}
     if most := max(fits.values(), default=0):
         sizes = {name: len(offers[name]) for name, fit in fits.items() if fit == most}
         least = min(sizes.values())
         return tuple(name for name, size in sizes.items() if size == least)
-    if any(cards.find(pci) for pci in ids):
+    if any((chip := cards.find(pci)) and not chip.integrated for pci in ids):
         return ()
     return tuple(name for name, wanted in offers.items() if not wanted)
 

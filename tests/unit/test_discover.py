@@ -219,6 +219,7 @@ def test_the_next_name_of_the_pattern(names: list[str], taken: list[str], expect
         ([ASPEED], ["plain"]),
         ([], ["plain"]),
         (["1002:744c"], []),  # a known card that no profile is for
+        (["1002:164e"], ["plain"]),  # the graphics of a desktop's processor
     ],
 )
 def test_the_profile_for_most_cards_and_least_else(ids: list[str], expected: list[str]) -> None:
