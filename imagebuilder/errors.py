@@ -67,3 +67,11 @@ class RootError(HostError):
 
 class FullError(HostError):
     """A disk is full, or would be: somebody may make room, and it may go well then."""
+
+
+def why(error: BaseException) -> str:
+    """The innermost reason of an error of requests, which wraps it and shows the address."""
+    while error.__context__ is not None:
+        error = error.__context__
+    strerror = getattr(error, "strerror", None)
+    return str(strerror or type(error).__name__)

@@ -39,8 +39,9 @@ TAIL_LINES = 12
 # What the C library, GNU tar and ostree say when nothing more can be written.
 FULL = re.compile(r"No space left on device|Wrote only \d+ of \d+ bytes|min-free-space-")
 MOST = 400  # characters of a line or command in a message
-# What `sh` does with the program that follows: told to end, it tells all of its process group.
-TELL_ALL = 'trap "trap - TERM; kill -TERM 0" TERM; "$@" & wait $!'
+# What `sh` does with the program that follows: told to end, it tells all of its process group.  In
+# the background a program would have an empty stdin, were it not for 3.
+TELL_ALL = 'exec 3<&0; trap "trap - TERM; kill -TERM 0" TERM; "$@" <&3 3<&- & wait $!'
 KILLED = 128
 ASK_S = 0.25
 END_S = 3.0

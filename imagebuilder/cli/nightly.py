@@ -15,7 +15,6 @@ from imagebuilder.tree import DEFAULT_TREE
 
 if TYPE_CHECKING:
     from imagebuilder.nightly.types import NightlyOptions, NightlyRun
-    from imagebuilder.recipe.model_nightly import NightlyModel
 
 CALENDAR = "*-*-* 02:30"
 PATIENCE_MIN = 60
@@ -104,7 +103,7 @@ def nightly(
     promotes, rolls_out = find_rollout_wish(site, promote=promote, rollout=rollout)
     if install:
         words = (*(profiles or ()), *words_of(promote, rollout, report, keep, commit, patience))
-        print_text(install_timer(given, site, words, calendar, root, tree))
+        print_text(install_timer(given, words, calendar, root, tree))
         return
     for fault in left_out:
         given.ui.warn(str(fault))
@@ -117,12 +116,11 @@ def nightly(
         commit=site.commit if commit is None else commit,
         patience=60.0 * patience,
     )
-    show(have_night(given, site, options, tree), options.folder, json)
+    show(have_night(given, options, tree), options.folder, json)
 
 
 def install_timer(
     given: Context,
-    site: NightlyModel,
     words: tuple[str, ...],
     calendar: str,
     root: Path,
@@ -130,24 +128,32 @@ def install_timer(
 ) -> str:
     """Write the timer; what was done."""
     from imagebuilder.nightly.install import TimerOptions, install_nightly
-    from imagebuilder.nightly.site import find_webhook_file
+    from imagebuilder.notify.receivers import find_credentials, load_notify
     from imagebuilder.tree import Tree
 
-    timer = TimerOptions(words, calendar, find_webhook_file(site, os.environ))
+    credentials = find_credentials(load_notify(given.settings, os.environ), os.environ)
+    timer = TimerOptions(words, calendar, tuple(credentials))
     return install_nightly(timer, given.settings, Tree(tree.absolute()), root, given.ui)
 
 
-def have_night(
-    given: Context, site: NightlyModel, options: NightlyOptions, tree: Path
-) -> NightlyRun:
-    from imagebuilder.nightly.notify import notify
+def have_night(given: Context, options: NightlyOptions, tree: Path) -> NightlyRun:
+    from imagebuilder.fleet.rollout.news import telling
+    from imagebuilder.nightly.notify import tell_night
     from imagebuilder.nightly.run import run_nightly
+    from imagebuilder.notify.receivers import find_receivers, load_notify
+    from imagebuilder.notify.send import notifying
     from imagebuilder.tree import make_tree
 
-    def told(night: NightlyRun) -> None:
-        notify(night, options.folder, site, given.ui)
-
-    return run_nightly(options, given.settings, make_tree(tree), given.ui, told=told)
+    receivers = find_receivers(load_notify(given.settings, os.environ), os.environ)
+    with notifying(receivers, given.ui.warn) as notifier:
+        return run_nightly(
+            options,
+            given.settings,
+            make_tree(tree),
+            given.ui,
+            told=lambda night: tell_night(night, options.folder, notifier),
+            tell_rollout=telling(notifier),
+        )
 
 
 def words_of(

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,6 +18,7 @@ from imagebuilder.tree import DEFAULT_TREE
 
 if TYPE_CHECKING:
     from imagebuilder.fleet.health import Verdict
+    from imagebuilder.fleet.rollout.news import TellRollout
     from imagebuilder.fleet.rollout.types import Rollout
     from imagebuilder.tree import Tree
 
@@ -93,7 +96,9 @@ def start(
     terms = RolloutTerms(timeout, drain_timeout, accepted, drain, at_once, untested)
     given: Context = context.obj
     order = RolloutOrder(name, terms, canary, batch)
-    finish(start_rollout(open_for_change(tree), order, os.environ, given.ui), json=json)
+    opened = open_for_change(tree)
+    with notifying_of(given) as tell:
+        finish(start_rollout(opened, order, os.environ, given.ui, tell=tell), json=json)
 
 
 @rollout_app.command()
@@ -156,7 +161,9 @@ def resume(
     from imagebuilder.fleet.rollout.command import resume_rollout
 
     given: Context = context.obj
-    finish(resume_rollout(open_for_change(tree), profile, os.environ, given.ui), json=json)
+    opened = open_for_change(tree)
+    with notifying_of(given) as tell:
+        finish(resume_rollout(opened, profile, os.environ, given.ui, tell=tell), json=json)
 
 
 @rollout_app.command()
@@ -190,21 +197,34 @@ def wish(context: typer.Context, tree: Tree, profile: str, word: str) -> None:
     if is_running(tree, profile):
         given.ui.note(f"asked {runner(tree, profile)}, who runs it, to {word} it")
         return
-    with rolling_out(tree, profile):
+    with notifying_of(given) as tell, rolling_out(tree, profile):
         rollout = obey(tree, check_goes_on(tree, profile))
         if rollout.status is RolloutStatus.PAUSED:
             given.ui.note(f"roll-out of {rollout.release}: paused")
+            tell(rollout)
             return
-        finish(go(context, tree, rollout), json=False, wanted=RolloutStatus.ABORTED)
+        finish(go(context, tree, rollout, tell), json=False, wanted=RolloutStatus.ABORTED)
 
 
-def go(context: typer.Context, tree: Tree, rollout: Rollout) -> Rollout:
+@contextmanager
+def notifying_of(given: Context) -> Iterator[TellRollout]:
+    """Who is told of roll-outs, as the site file says; at the end messages are sent."""
+    from imagebuilder.fleet.rollout.news import telling
+    from imagebuilder.notify.receivers import find_receivers, load_notify
+    from imagebuilder.notify.send import notifying
+
+    site = load_notify(given.settings, os.environ)
+    with notifying(find_receivers(site, os.environ), given.ui.warn) as notifier:
+        yield telling(notifier)
+
+
+def go(context: typer.Context, tree: Tree, rollout: Rollout, tell: TellRollout) -> Rollout:
     from imagebuilder.fleet.rollout.drain import choose_drainer
     from imagebuilder.fleet.rollout.run import RolloutRun
 
     given: Context = context.obj
     drainer = choose_drainer(rollout.terms.drain)
-    return RolloutRun(tree, given.ui, drainer, os.environ).go(rollout)
+    return RolloutRun(tree, given.ui, drainer, os.environ, tell=tell).go(rollout)
 
 
 def finish(rollout: Rollout, *, json: bool, wanted: str = "done") -> None:

@@ -65,6 +65,7 @@ def web(
     """
     from imagebuilder.errors import HostError
     from imagebuilder.nightly.site import find_report_folder, load_nightly
+    from imagebuilder.notify.receivers import load_notify
     from imagebuilder.publish.find import find_tree
     from imagebuilder.recipe.cards import load_cards
 
@@ -81,5 +82,8 @@ def web(
     given: Context = context.obj
     settings = given.settings
     folder = nights or find_report_folder(load_nightly(settings, os.environ), settings, os.environ)
-    options = WebOptions(listen, tuple(host or ()), ask, folder, load_cards(settings))
+    options = WebOptions(
+        listen, tuple(host or ()), ask, folder, load_cards(settings), settings.state,
+        load_notify(settings, os.environ),
+    )  # fmt: skip
     serve_web(find_tree(tree), options, given.ui)

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import requests
 
 from imagebuilder.doctor.finding import HostFinding, Severity
-from imagebuilder.errors import Fault, ImagebuilderError, InputError
+from imagebuilder.errors import Fault, ImagebuilderError, InputError, why
 from imagebuilder.families.protocol import Family
 from imagebuilder.families.registry import families
 from imagebuilder.package_managers import manager_of
@@ -177,14 +177,6 @@ def run_probe(family: Family, mirror: str, suite: str, root: str) -> Probe:
 def without_secret(address: str) -> str:
     """The address without user name and password, as it may be shown."""
     return re.sub(r"^([a-z+]+://)[^/@]*@", r"\1", address)
-
-
-def why(error: BaseException) -> str:
-    """The innermost reason of an error of requests, which wraps it and shows the address."""
-    while error.__context__ is not None:
-        error = error.__context__
-    strerror = getattr(error, "strerror", None)
-    return str(strerror or type(error).__name__)
 
 
 def find_skew(date: str, now: float) -> float | None:

@@ -47,7 +47,7 @@ class NodeState:
     """How a node is, in a word and in words, and the evidence for it, the newest first.
 
     `release` is the one it booted last (`PROFILE@VERSION`), `next` the one it would boot now; both
-    may be empty.
+    may be empty.  `fell_back` is whether that is another than nodes.yaml wants.
     """
 
     node: str
@@ -56,6 +56,7 @@ class NodeState:
     release: str
     next: str
     evidence: tuple[Observation, ...]
+    fell_back: bool = False
 
     @property
     def ready(self) -> bool:

@@ -57,7 +57,8 @@ def find_states(
 def with_fallback(state: NodeState, node: Node, fallback: FellBack) -> NodeState:
     """The state of a node that the boot server gives another release than nodes.yaml wants."""
     words = f"{fallback}; {state.words}"
-    return replace(state, words=words, next=f"{node.profile}@{fallback.version}")
+    following = f"{node.profile}@{fallback.version}"
+    return replace(state, words=words, next=following, fell_back=True)
 
 
 def last_seen(tree: Tree, node: Node) -> Seen | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 
+from imagebuilder.fleet.rollout.news import TellRollout, tell_nobody
 from imagebuilder.nightly.faults import fault_of
 from imagebuilder.nightly.history import NIGHTS
 from imagebuilder.nightly.retry import is_full
@@ -26,7 +27,10 @@ Boot = Callable[[Tree, ReleaseName, Ui], Report]
 
 @dataclass(frozen=True)
 class Nightly:
-    """A night's surroundings; `id` is its name, and `wait` lets so many seconds pass."""
+    """A night's surroundings; `id` is its name, and `wait` lets so many seconds pass.
+
+    `tell` is told of roll-outs.
+    """
 
     options: NightlyOptions
     settings: Settings
@@ -36,6 +40,7 @@ class Nightly:
     upstream: Upstream
     id: str
     wait: Callable[[float], None]
+    tell: TellRollout = tell_nobody
 
     @property
     def store(self) -> Store:

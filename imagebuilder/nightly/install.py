@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from imagebuilder.errors import InputError
+from imagebuilder.notify.receivers import Credential
 from imagebuilder.process import SBIN, is_installed, run
 from imagebuilder.serve.render import render_template
 from imagebuilder.serve.units import (
@@ -45,12 +46,12 @@ class TimerOptions:
 
     `words` are those of the command line that each night has (profiles and options, `--install`
     left out), so that what is only in the site file may change there.  `calendar` is when
-    (systemd.time(7)), `webhook_file` the site's, absolute.
+    (systemd.time(7)), `credentials` are files with secrets that only root may read.
     """
 
     words: tuple[str, ...] = ()
     calendar: str = CALENDAR
-    webhook_file: Path | None = None
+    credentials: tuple[Credential, ...] = ()
 
 
 def install_nightly(
@@ -59,12 +60,9 @@ def install_nightly(
     """Write the service and the timer below `root`; returns what was done and what to type.
 
     Nothing is started.  What is there already and says the same is left alone.  Raises InputError
-    for a time that is none or a file that is not there, WorkError where nothing can be written.
+    for a time that is none, WorkError where nothing can be written.
     """
     check_calendar(options.calendar)
-    if options.webhook_file and not options.webhook_file.is_file():
-        where = os.fspath(options.webhook_file)
-        raise InputError("is not there", where=where, hint="nightly.webhook-file names it")
     lines = place_units(root, make_units(options, settings, tree, ui))
     return "\n".join(
         [
@@ -106,7 +104,7 @@ def make_units(
         "nightly.service.j2",
         command=command,
         environment=[environment_line(*pair) for pair in find_environment(settings, tree, ui)],
-        credential=os.fspath(options.webhook_file or "").replace("%", "%%"),
+        credentials=[credential_line(each) for each in options.credentials],
         protected=not is_below(written, READ_ONLY),
         private=not is_below(needed, PRIVATE),
     )
@@ -120,6 +118,11 @@ def make_units(
         ),
         UnitFile(UNITS / f"{NAME}.timer", timer, f"starts it: {options.calendar}"),
     )
+
+
+def credential_line(credential: Credential) -> str:
+    """A file as LoadCredential= has it (systemd.exec(5))."""
+    return f"{credential.name}:{os.fspath(credential.path).replace('%', '%%')}"
 
 
 def is_below(paths: Sequence[Path], places: Sequence[str]) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A night in words: its headline, the text of a mail, and what a webhook is given."""
+"""A night in words: its headline, the text of a mail, and what programs are given."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from imagebuilder.digest import Json
 from imagebuilder.lock.changes import PackageChange
 from imagebuilder.nightly.types import Ending, NightlyRun, ProfileRun
+from imagebuilder.notify.types import one_line
 from imagebuilder.ui import format_count, format_duration, format_size, format_time
 from imagebuilder.untrusted import clean_lines
 
@@ -35,10 +36,6 @@ def headline(night: NightlyRun) -> str:
         return f"{format_count(total, 'profile')} unchanged"
     told = [f"{endings[ending]} {ending}" for ending in reversed(Ending) if endings[ending]]
     return f"{format_count(total, 'profile')}: {', '.join(told)}" if told else "no profiles"
-
-
-def one_line(text: str) -> str:
-    return " ".join(clean_lines(text).split())
 
 
 def night_of(night: NightlyRun) -> str:
@@ -113,10 +110,9 @@ def security_lines(night: NightlyRun) -> Iterator[str]:
         yield f"  and {len(every) - LISTED} more"
 
 
-def webhook_json(night: NightlyRun, page: Path) -> dict[str, Json]:
-    """What a webhook is given: `text` for chats, the rest for programs."""
+def night_json(night: NightlyRun, page: Path) -> dict[str, Json]:
+    """For programs: a stable contract."""
     return {
-        "text": f"imagebuilder: {headline(night)}",
         "id": night.id,
         "failed": night.failed,
         "finished": night.finished,
@@ -130,7 +126,7 @@ def webhook_json(night: NightlyRun, page: Path) -> dict[str, Json]:
 
 
 def profile_json(done: ProfileRun) -> Json:
-    """A profile for a webhook; its changes as numbers."""
+    """A profile; its changes as numbers."""
     return {
         "profile": done.profile,
         "ending": str(done.ending),

@@ -51,7 +51,7 @@ def go_on(attempt: Attempt, nightly: Nightly, wanted: NightlyRollout, last: Roll
         with attempt.at(NightlyStage.ROLLOUT):
             ended = resume_rollout(
                 nightly.tree, last.profile, os.environ, nightly.ui,
-                window=wanted.window, wait=nightly.wait,
+                window=wanted.window, wait=nightly.wait, tell=nightly.tell,
             )  # fmt: skip
             tell(attempt, ended)
 
@@ -76,8 +76,9 @@ def begin(attempt: Attempt, nightly: Nightly, wanted: NightlyRollout, last: Roll
                 return
             order = RolloutOrder(str(release), wanted.terms, wanted.canary, wanted.batch)
             ended = start_rollout(
-                tree, order, os.environ, nightly.ui, window=wanted.window, wait=nightly.wait
-            )
+                tree, order, os.environ, nightly.ui, window=wanted.window, wait=nightly.wait,
+                tell=nightly.tell,
+            )  # fmt: skip
             tell(attempt, ended)
 
 

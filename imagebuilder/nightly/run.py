@@ -15,6 +15,7 @@ from time import monotonic, sleep, time
 
 from imagebuilder import __version__
 from imagebuilder.errors import ImagebuilderError, InputError
+from imagebuilder.fleet.rollout.news import TellRollout, tell_nobody
 from imagebuilder.lock.file import load_lock
 from imagebuilder.nightly.clock import clock_warnings
 from imagebuilder.nightly.commit import commit_locks
@@ -59,13 +60,15 @@ def run_nightly(
     boot: Boot | None = None,
     wait: Callable[[float], None] = sleep,
     told: Callable[[NightlyRun], None] = nobody,
+    tell_rollout: TellRollout = tell_nobody,
 ) -> NightlyRun:
     """Every profile of `options` from its lock to its channel; the record is kept as it goes.
 
     `tree` is one that make_tree() made.  `boot` tests a release and saves its report (default: as
     imagebuilder test); `wait` waits so many seconds; `told` is called once, with the whole night,
-    also where somebody interrupts it.  What happens to a profile is in the result.  Raises
-    HostError when another night is under way or we are not root, and KeyboardInterrupt again.
+    also where somebody interrupts it, `tell_rollout` for each status of a roll-out.  What happens
+    to a profile is in the result.  Raises HostError when another night is under way or we are not
+    root, and KeyboardInterrupt again.
     """
     check_root("a nightly run")
     started = datetime.now(UTC)
@@ -81,7 +84,7 @@ def run_nightly(
         record = RunRecord(night, options.folder, tree, ui)
         upstream = Upstream(find_archives(settings, record), settings.cache, ui)
         boot = boot or boot_test(settings.find_overlays())
-        nightly = Nightly(options, settings, tree, ui, boot, upstream, id, wait)
+        nightly = Nightly(options, settings, tree, ui, boot, upstream, id, wait, tell_rollout)
         try:
             spend(record, nightly)
         except KeyboardInterrupt as error:

@@ -12,6 +12,7 @@ from imagebuilder.fleet.rollout.drain import choose_drainer
 from imagebuilder.fleet.rollout.start import parse_share
 from imagebuilder.fleet.rollout.types import RolloutTerms
 from imagebuilder.nightly.types import NightlyRollout
+from imagebuilder.notify.receivers import in_home
 from imagebuilder.recipe.model_nightly import NightlyModel
 from imagebuilder.recipe.read import load_site
 from imagebuilder.settings import Settings, find_home
@@ -60,13 +61,3 @@ def find_rollout_wish(
 def find_report_folder(site: NightlyModel, settings: Settings, env: Mapping[str, str]) -> Path:
     """Where the report and the history are when no option says."""
     return in_home(site.report, env) if site.report else settings.state / REPORT
-
-
-def find_webhook_file(site: NightlyModel, env: Mapping[str, str]) -> Path | None:
-    return in_home(site.webhook_file, env) if site.webhook_file else None
-
-
-def in_home(path: str, env: Mapping[str, str]) -> Path:
-    """A path of the site file; `~` is the person's home, also under sudo."""
-    home = find_home(env)
-    return home / path.removeprefix("~/") if path.startswith("~/") else Path(path).absolute()

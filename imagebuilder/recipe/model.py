@@ -22,6 +22,7 @@ from imagebuilder.recipe.model_accounts import (
 from imagebuilder.recipe.model_engine import EngineModel
 from imagebuilder.recipe.model_hardware import HardwareModel
 from imagebuilder.recipe.model_nightly import NightlyModel
+from imagebuilder.recipe.model_notify import NotifyModel
 from imagebuilder.recipe.model_proof import ProofModel
 from imagebuilder.recipe.model_stages import (
     AnsibleModel,
@@ -387,3 +388,4 @@ class SiteFile(Model):
         description="Key that signs the modules that overlays build, for nodes with Secure Boot.",
     )
     nightly: NightlyModel = Field(default=NightlyModel(), description="Nights.")
+    notify: NotifyModel = Field(default=NotifyModel(), description="Notifications.")

@@ -133,7 +133,7 @@ ENDING = rule(
     "the end of the name of a file, such as _mes_2.bin",
 )
 BACKEND = rule(r"[a-z0-9]+", "the name of a backend: use lower-case letters and digits")
-# What nodes.yaml and `nightly` of the site file have.
+# What nodes.yaml and the site file have.
 IMAGE_VERSION = rule(r"[A-Za-z0-9][A-Za-z0-9.+-]{0,63}", "the version of an image")
 CONSOLE = rule(r"[A-Za-z0-9][A-Za-z0-9,]{0,63}", "a console such as ttyS0,115200")
 FOLDER = rule(

@@ -19,6 +19,7 @@ from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.rollout.types import RolloutStage
 from imagebuilder.fleet.state import Condition
 from imagebuilder.web.look import WebSnapshot
+from imagebuilder.web.notify import NotifyCollector
 from imagebuilder.web.site import WebSite
 
 
@@ -156,6 +157,8 @@ def make_metrics_route(site: WebSite) -> Route:
             registry = CollectorRegistry(auto_describe=False)
             streams = len(watcher.broker.readers)
             registry.register(FleetCollector(snapshot, streams, watcher.took))
+            if watcher.news:
+                registry.register(NotifyCollector(watcher.news.notifier))
             return generate_latest(registry)
 
         content = site.once("/metrics", snapshot, render)

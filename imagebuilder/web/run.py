@@ -13,11 +13,13 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from imagebuilder.recipe.cards import Cards
+from imagebuilder.recipe.model_notify import NotifyModel
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
 from imagebuilder.web.app import make_app
 from imagebuilder.web.listen import open_socket, parse_listen
 from imagebuilder.web.look import Looker
+from imagebuilder.web.notify import fleet_news
 from imagebuilder.web.site import WebSite
 from imagebuilder.web.stream import STREAMS, Broker
 from imagebuilder.web.watch import Watcher
@@ -32,7 +34,7 @@ class WebOptions:
 
     `hosts` are more names by which browsers know this server; the ssh servers of nodes are asked
     every `ask_every` seconds (0: never).  `nights` is the folder of nightly
-    reports.
+    reports, `state` where is kept what was notified of as `notify` says.
     """
 
     listen: str
@@ -40,6 +42,8 @@ class WebOptions:
     ask_every: float
     nights: Path
     cards: Cards
+    state: Path
+    notify: NotifyModel
 
 
 class WebServer(uvicorn.Server):
@@ -58,10 +62,13 @@ def serve_web(tree: Tree, options: WebOptions, ui: Ui) -> None:
     """Serve until SIGINT or SIGTERM.  Raises InputError and HostError."""
     address, port = parse_listen(options.listen, find_node_networks(tree))
     sock = open_socket(address, port)
-    with sock:
+    with (
+        sock,
+        fleet_news(tree, options.state, options.notify, options.ask_every, ui) as news,
+    ):
         broker = Broker()
         looker = Looker(tree, options.nights, options.cards)
-        watcher = Watcher(looker, broker, ask_every=options.ask_every)
+        watcher = Watcher(looker, broker, ask_every=options.ask_every, news=news)
         app = make_app(WebSite(tree, options.nights, watcher), find_hosts(address, options.hosts))
         shown = f"[{address}]" if ":" in address else address
         ui.note(f"listening on http://{shown}:{port}/ until Ctrl-C")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from imagebuilder.digest import Json
 from imagebuilder.web.look import Looker, Stamp, WebSnapshot
+from imagebuilder.web.notify import FleetNews
 from imagebuilder.web.stream import Broker
 
 EVERY = 0.2  # seconds between two looks at whether something changed
@@ -52,9 +53,11 @@ def find_news(old: WebSnapshot, new: WebSnapshot) -> Iterator[NewsItem]:
 class Watcher:
     """Owns the newest snapshot.  Everything that reads files or asks nodes runs in a thread."""
 
-    def __init__(self, looker: Looker, broker: Broker, *, ask_every: float) -> None:
+    def __init__(
+        self, looker: Looker, broker: Broker, *, ask_every: float, news: FleetNews | None = None
+    ) -> None:
         self.looker, self.broker = looker, broker
-        self.ask_every = ask_every
+        self.ask_every, self.news = ask_every, news
         self.snapshot = looker.take()
         self.took = 0.0
         self._stamp: Stamp = ()
@@ -69,6 +72,8 @@ class Watcher:
         old, self.snapshot = self.snapshot, new
         for item in find_news(old, new):
             self.broker.publish(item.name, item.data)
+        if self.news:
+            await asyncio.to_thread(self.news.look, new)
 
     async def watch(self) -> None:
         """Until it is cancelled."""

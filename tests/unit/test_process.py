@@ -122,3 +122,8 @@ def test_programs_die_with_us(tmp_path: Path) -> None:
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     wait_until(lambda: not Path(f"/proc/{child}").exists(), "the child lives on")
+
+
+def test_a_program_that_may_be_ended_reads_its_stdin() -> None:
+    assert run(["cat"], stdin=b"words", ask=lambda: None).stdout == "words"
+    assert run(["cat"], ask=lambda: None).stdout == ""

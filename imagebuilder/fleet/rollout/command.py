@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from imagebuilder.fleet.rollout.drain import choose_drainer
 from imagebuilder.fleet.rollout.journal import rolling_out, save_rollout, wish_file
 from imagebuilder.fleet.rollout.machine import resumed
+from imagebuilder.fleet.rollout.news import TellRollout, tell_nobody
 from imagebuilder.fleet.rollout.run import RolloutRun
 from imagebuilder.fleet.rollout.start import RolloutOrder, check_goes_on, make_rollout
 from imagebuilder.fleet.rollout.types import Rollout
@@ -27,6 +28,7 @@ def start_rollout(
     *,
     window: str = "",
     wait: Callable[[float], None] = time.sleep,
+    tell: TellRollout = tell_nobody,
 ) -> Rollout:
     """Make a roll-out, and run it until it has ended or is paused; it keeps to a `window`.
 
@@ -40,7 +42,7 @@ def start_rollout(
         rollout = replace(make_rollout(tree, order, env, ui), window=window)
         wish_file(tree, profile).unlink(missing_ok=True)
         save_rollout(tree, rollout)
-        return RolloutRun(tree, ui, drainer, env, wait=wait).go(rollout)
+        return RolloutRun(tree, ui, drainer, env, wait=wait, tell=tell).go(rollout)
 
 
 def resume_rollout(
@@ -51,6 +53,7 @@ def resume_rollout(
     *,
     window: str = "",
     wait: Callable[[float], None] = time.sleep,
+    tell: TellRollout = tell_nobody,
 ) -> Rollout:
     """Go on with a roll-out, from now on within a `window`, or whenever it is.
 
@@ -63,4 +66,4 @@ def resume_rollout(
         wish_file(tree, profile).unlink(missing_ok=True)
         save_rollout(tree, rollout)
         drainer = choose_drainer(rollout.terms.drain)
-        return RolloutRun(tree, ui, drainer, env, wait=wait).go(rollout)
+        return RolloutRun(tree, ui, drainer, env, wait=wait, tell=tell).go(rollout)

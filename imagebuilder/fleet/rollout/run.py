@@ -18,6 +18,7 @@ from imagebuilder.fleet.rollout.due import find_due, wanted_pins
 from imagebuilder.fleet.rollout.journal import obey, save_rollout
 from imagebuilder.fleet.rollout.look import look, reason_of
 from imagebuilder.fleet.rollout.machine import advance, in_flight, out_of_window, watched
+from imagebuilder.fleet.rollout.news import TellRollout, tell_nobody
 from imagebuilder.fleet.rollout.pins import pin_nodes
 from imagebuilder.fleet.rollout.types import PowerCut, Rollout, RolloutStatus, Sight
 from imagebuilder.fleet.select import fold
@@ -48,7 +49,7 @@ class RolloutRun:
     """A process that runs a roll-out: what it works with, and what it remembers of its own doing.
 
     `clock` tells whether its window is over, `asked` is when each boot was asked to end, `problems`
-    what became of asking.
+    what became of asking.  `tell` is called for each status that it comes into.
     """
 
     tree: Tree
@@ -62,6 +63,8 @@ class RolloutRun:
     problems: dict[str, str] = field(default_factory=dict)
     pinned: Mapping[str, str] | None = None
     unresumed: set[str] = field(default_factory=set)
+    tell: TellRollout = tell_nobody
+    told: RolloutStatus | None = None
 
     def go(self, rollout: Rollout) -> Rollout:
         """Go on until it has ended, or is paused with no node in between.
@@ -70,6 +73,7 @@ class RolloutRun:
         """
         while True:
             rollout = obey(self.tree, rollout)
+            self.tell_status(rollout)
             if rollout.window and not parse_window(rollout.window).contains(self.clock()):
                 rollout = self.note(rollout, out_of_window(rollout, datetime.now(UTC)))
             self.pin(rollout)
@@ -98,7 +102,13 @@ class RolloutRun:
             save_rollout(self.tree, after)
             for line in describe_steps(before, after):
                 self.ui.note(line)
+        self.tell_status(after)
         return after
+
+    def tell_status(self, rollout: Rollout) -> None:
+        if rollout.status is not self.told:
+            self.told = rollout.status
+            self.tell(rollout)
 
     def pin(self, rollout: Rollout) -> None:
         """Have nodes.yaml say what the journal does."""

@@ -19,6 +19,8 @@ from imagebuilder.nightly.install import (
     install_nightly,
     uninstall_nightly,
 )
+from imagebuilder.notify.receivers import Credential, find_credentials
+from imagebuilder.recipe.model_notify import NotifyModel
 from imagebuilder.settings import Settings
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
@@ -135,13 +137,16 @@ def test_what_reaches_mirrors_is_carried_and_no_password(
 
 def test_the_webhook_is_a_credential(tmp_path: Path) -> None:
     secret = tmp_path / "web%hook"
-    options = TimerOptions(webhook_file=secret)
-    with pytest.raises(InputError, match="is not there"):
-        install(tmp_path, options)
+    site = NotifyModel.model_validate({"to": {
+        "chat": {"webhook-file": str(secret)}, "pager": {"exec": ["page"]},
+    }})  # fmt: skip
+    with pytest.raises(InputError, match="does not exist"):
+        [*find_credentials(site, {})]
     secret.write_text("https://hook.example/T0KEN")
-    install(tmp_path, options)
+    install(tmp_path, TimerOptions(credentials=tuple(find_credentials(site, {}))))
     escaped = str(secret).replace("%", "%%")
-    assert f"LoadCredential=webhook:{escaped}" in lines(tmp_path)
+    given = [line for line in lines(tmp_path) if line.startswith("LoadCredential")]
+    assert given == [f"LoadCredential=notify-chat:{escaped}"]
     assert "T0KEN" not in "".join(lines(tmp_path))
 
 
@@ -193,7 +198,11 @@ def test_where_nothing_can_be_written(tmp_path: Path) -> None:
 def test_systemd_takes_what_is_written(tmp_path: Path) -> None:
     secret = tmp_path / "webhook"
     secret.write_text("https://hook.example")
-    options = TimerOptions(("generic", "--report", "/srv/my nights/100%"), "Mon 03:00", secret)
+    options = TimerOptions(
+        ("generic", "--report", "/srv/my nights/100%"),
+        "Mon 03:00",
+        (Credential("notify-chat", secret),),
+    )
     install(tmp_path / "root", options)
     units = [tmp_path / "root" / UNITS / name for name in NAMES]
     assert verify(units, tmp_path) == ""

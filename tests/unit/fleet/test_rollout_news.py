@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Roll-outs tell receivers how they go, and wait for none of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.fleet.rollout.journal import PAUSE, make_wish
+from imagebuilder.fleet.rollout.machine import aborted
+from imagebuilder.fleet.rollout.news import describe, make_message, telling
+from imagebuilder.fleet.rollout.types import Rollout, RolloutNode, RolloutStage, RolloutStatus
+from imagebuilder.notify.receivers import find_receivers
+from imagebuilder.notify.send import notifying
+from imagebuilder.recipe.model_notify import NotifyModel
+from tests.unit.fleet.rollout_world import NEW, OLD, RolloutWorld, make_world, order
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RolloutWorld:
+    made = make_world(tmp_path, ("n1", "n2"))
+    monkeypatch.setenv("PATH", f"{made.sim}/path:{os.environ['PATH']}")
+    return made
+
+
+def go(world: RolloutWorld, rollout: Rollout) -> list[dict[str, object]]:
+    """Run it; what a receiver was sent."""
+    kept = world.top / "got"
+    kept.unlink(missing_ok=True)
+    words = ["sh", "-c", f"cat >> {kept}"]
+    site = NotifyModel.model_validate({"to": {"r": {"exec": words}}})
+    with notifying(find_receivers(site, {}), pytest.fail) as notifier:
+        run = world.run()
+        run.tell = telling(notifier)
+        run.go(rollout)
+    return [json.loads(line) for line in kept.read_text().splitlines()]
+
+
+def test_one_that_ends_well(world: RolloutWorld) -> None:
+    started, finished = go(world, world.start(order()))
+    assert started["kinds"] == ["rollout-started"]
+    assert finished["kinds"] == ["rollout-finished"]
+    assert finished["text"] == f"imagebuilder: roll-out of demo@{NEW} to 2 nodes finished"
+    told = finished["rollout"]
+    assert isinstance(told, dict)
+    assert (told["from"], told["to"], told["status"]) == (OLD, NEW, "done")
+    assert (told["counts"], told["failed"]) == ({"done": 2}, [])
+
+
+def test_one_that_stops_says_why_and_one_given_up_is_finished(world: RolloutWorld) -> None:
+    world.plant("n1", "has no card")
+    rollout = world.start(order())
+    _, stopped = go(world, rollout)
+    assert stopped["kinds"] == ["rollout-stopped"]
+    assert "1 of 2 nodes failed (n1: health: missing device: 0 of 1 card" in str(stopped["text"])
+    told = stopped["rollout"]
+    assert isinstance(told, dict)
+    assert told["failed"] == [
+        {"node": "n1", "stage": "returned", "why": "health: missing device: 0 of 1 card"}
+    ]
+    (given_up,) = go(world, aborted(replace(rollout, status=RolloutStatus.PAUSED)))
+    assert given_up["kinds"] == ["rollout-finished"]
+    assert "aborted: the roll-out was aborted" in str(given_up["text"])
+
+
+def test_one_that_a_person_pauses(world: RolloutWorld) -> None:
+    rollout = world.start(order())
+    make_wish(world.tree, "demo", PAUSE)
+    (paused,) = go(world, rollout)
+    assert paused["kinds"] == ["rollout-paused"]
+
+
+def test_a_receiver_that_hangs_does_not_delay_it(world: RolloutWorld) -> None:
+    site = NotifyModel.model_validate({"to": {"r": {"exec": ["sleep", "600"]}}})
+    warnings: list[str] = []
+    with notifying(find_receivers(site, {}), warnings.append) as notifier:
+        run = world.run()
+        run.tell = telling(notifier)
+        done = run.go(world.start(order()))
+        assert notifier.lanes["r"].sent == 0
+        assert done.status is RolloutStatus.DONE
+        begun = time.monotonic()
+        notifier.close(0.1, last=True)
+        assert time.monotonic() - begun < 10
+    assert len(warnings) == 2
+
+
+def test_a_large_one_is_short() -> None:
+    nodes = tuple(
+        RolloutNode(f"node{n:03}", 2, RolloutStage.LOST, why="x" * 1000) for n in range(800)
+    )
+    rollout = Rollout("demo", OLD, NEW, "ada", "2026-01-01T00:00:00+00:00", nodes)
+    assert describe(rollout)["omitted"] == 600
+    message = make_message(replace(rollout, status=RolloutStatus.STOPPED), "rollout-stopped")
+    assert len(json.dumps(message.as_json())) < 100_000
+    assert len(message.text) <= 300

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`imagebuilder web` tells of nodes, over restarts, and never more slowly shows its pages."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import requests
+
+from imagebuilder.fleet.rollout.journal import find_rollout, rolling_out, save_rollout
+from imagebuilder.fleet.rollout.types import RolloutStage, RolloutStatus
+from imagebuilder.fleet.state import Observation
+from imagebuilder.notify.types import SendPatience
+from imagebuilder.recipe.model_notify import NotifyModel
+from imagebuilder.ui import Ui
+from imagebuilder.web.notify import FILE, FOLDER, FleetNews, find_sights, fleet_news, news_of
+from imagebuilder.web.site import WebSite
+from tests.fleet_world import BANNER, OLD, FleetWorld, make_site, name_of, serving
+from tests.unit.notify.servers import until, web_server
+
+JUST = timedelta(seconds=1)
+SOON = SendPatience(answer=20.0, pauses=(0.2,))
+
+
+class Room:
+    """A receiver that appends to a file, and the server's part that tells it."""
+
+    def __init__(self, world: FleetWorld, top: Path) -> None:
+        self.world, self.got = world, top / "got"
+        self.state = top / FOLDER
+        self.state.mkdir()
+        self.site = NotifyModel.model_validate(
+            {"gather": 0, "silent-after": 0,
+             "to": {"r": {"exec": ["sh", "-c", f"cat >> {self.got}"]}}}
+        )  # fmt: skip
+        self.number = 0
+
+    @contextmanager
+    def running(self) -> Iterator[FleetNews]:
+        """From start to end of a server."""
+        self.number = 0
+        news = FleetNews(self.world.tree, self.state, self.site, pytest.fail, env={}, patience=SOON)
+        try:
+            yield news
+            until(lambda: not any(lane.messages for lane in news.notifier.lanes.values()))
+        finally:
+            news.close()
+
+    def look(self, news: FleetNews) -> None:
+        self.number += 1
+        snapshot = make_site(self.world).watcher.snapshot
+        news.look(replace(snapshot, number=self.number, looked=datetime.now(UTC)))
+
+    @property
+    def told(self) -> list[str]:
+        lines = self.got.read_text().splitlines() if self.got.exists() else []
+        return [json.loads(line)["text"].removeprefix("imagebuilder: ") for line in lines]
+
+
+@pytest.fixture
+def room(world: FleetWorld, tmp_path: Path) -> Room:
+    return Room(world, tmp_path)
+
+
+def break_node(world: FleetWorld, index: int) -> None:
+    world.answers.pop(name_of(index), None)
+    world.report(index, "failed", OLD, JUST)
+
+
+def mend(world: FleetWorld, index: int) -> None:
+    world.report(index, "switch-root", OLD, JUST, "ok")
+    world.answers[name_of(index)] = Observation("ssh", datetime.now(UTC), BANNER)
+
+
+def test_the_past_is_not_news_and_the_present_is(room: Room) -> None:
+    with room.running() as news:
+        room.look(news)  # some nodes are failed, ill and silent
+        break_node(room.world, 2)
+        room.look(news)
+        mend(room.world, 2)
+        room.look(news)
+    assert len(room.told) == 2
+    assert room.told[0].startswith("1 node failed to boot: node002 (its boot failed")
+    assert room.told[1].startswith("1 node is ready again: node002")
+    assert (room.state / FILE).stat().st_mode & 0o777 == 0o600
+
+
+def test_a_restart_tells_nothing_twice_and_loses_nothing(room: Room) -> None:
+    with room.running() as news:
+        room.look(news)
+        break_node(room.world, 2)
+        room.look(news)
+    break_node(room.world, 4)  # while no server runs
+    with room.running() as news:
+        room.look(news)
+    with room.running() as news:
+        room.look(news)
+    assert [text.partition(" (")[0] for text in room.told] == [
+        "1 node failed to boot: node002", "1 node failed to boot: node004",
+    ]  # fmt: skip
+
+
+def test_what_was_not_sent_is_sent_by_the_next_server(world: FleetWorld, room: Room) -> None:
+    with web_server(500) as server:
+        room.site = NotifyModel.model_validate(
+            {"gather": 0, "to": {"hook": {"webhook": server.address}}}
+        )
+        news = FleetNews(world.tree, room.state, room.site, pytest.fail, env={})
+        room.look(news)
+        break_node(world, 2)
+        room.look(news)
+        until(lambda: len(server.requests) == 1)
+        news.close()
+        server.statuses[:] = [200]
+        with room.running() as news:
+            until(lambda: len(server.requests) == 2)
+            room.look(news)
+        first, second = (body for _, body in server.requests)
+        assert first == second, "also its id, by which a receiver knows it again"
+        with room.running() as news:
+            room.look(news)
+        assert len(server.requests) == 2
+
+
+def test_nothing_is_told_before_nodes_were_asked(site: WebSite, room: Room) -> None:
+    with room.running() as news:
+        room.look(news)
+        nobody = replace(site.watcher.snapshot, looked=None, rows=(), number=9)
+        room.number = 9
+        news.look(nobody)
+        room.look(news)
+    assert room.told == []
+
+
+def test_nodes_that_a_roll_out_has_in_hand_are_its_to_report(world: FleetWorld) -> None:
+    world.plant_history()
+    rollout = find_rollout(world.tree, "rx7600xt")
+    assert rollout
+    nodes = (replace(rollout.nodes[0], stage=RolloutStage.REBOOTING), *rollout.nodes[1:])
+    save_rollout(world.tree, replace(rollout, status=RolloutStatus.RUNNING, nodes=nodes))
+    snapshot = make_site(world).watcher.snapshot
+    assert find_sights(world.tree, snapshot)[0].news is not None, "nobody runs it"
+    with rolling_out(world.tree, "rx7600xt"):
+        assert find_sights(world.tree, snapshot)[0].news is None
+        assert find_sights(world.tree, snapshot)[1].news is not None
+
+
+def test_states_of_nodes(world: FleetWorld) -> None:
+    found = {str(news_of(row)) for row in make_site(world).watcher.snapshot.rows}
+    assert found == {"failed", "ill", "silent", "ready", "None"}
+    row = next(r for r in make_site(world).watcher.snapshot.rows if news_of(r) == "ready")
+    view = replace(row.view, state=replace(row.view.state, fell_back=True))
+    assert news_of(replace(row, view=view)) == "fell-back"
+
+
+def test_a_damaged_file_or_one_of_another_tree_begins_anew(room: Room, tmp_path: Path) -> None:
+    warnings: list[str] = []
+    (room.state / FILE).write_text("{")
+    news = FleetNews(room.world.tree, room.state, room.site, warnings.append, env={})
+    room.look(news)
+    news.close()
+    assert "starting anew" in warnings[0]
+    text = (room.state / FILE).read_text().replace(str(tmp_path / "tree"), "/elsewhere")
+    (room.state / FILE).write_text(text)
+    with room.running() as news:
+        room.look(news)
+    assert room.told == []
+
+
+@pytest.mark.parametrize(
+    ("ask", "said"),
+    [(60.0, "another imagebuilder web"), (0.0, "with --ask 0 nobody knows")],
+    ids=["second server", "not asked"],
+)
+def test_who_cannot_tell_says_so_and_serves(room: Room, ask: float, said: str) -> None:
+    stream = io.StringIO()
+    top = room.state.parent
+    with (
+        fleet_news(room.world.tree, top, room.site, 60.0, Ui(io.StringIO())) as first,
+        fleet_news(room.world.tree, top, room.site, ask, Ui(stream)) as second,
+    ):
+        assert first is not None
+        assert second is None
+    assert said in stream.getvalue()
+    only_nights = NotifyModel.model_validate(
+        {"to": {"r": {"exec": ["x"], "kinds": ["night-failed"]}}}
+    )
+    with fleet_news(room.world.tree, top, only_nights, 60.0, Ui(stream)) as none:
+        assert none is None
+
+
+def test_metrics_and_pages_of_a_server_whose_receiver_hangs(room: Room) -> None:
+    room.site = NotifyModel.model_validate({"gather": 0, "to": {"bad": {"exec": ["sleep", "600"]}}})
+    news = FleetNews(room.world.tree, room.state, room.site, lambda _: None, env={})
+    site = make_site(room.world)
+    site.watcher.news = news
+    try:
+        with serving(site) as address:
+            until(lambda: (room.state / FILE).exists())
+            break_node(room.world, 2)
+            until(lambda: bool(news.notifier.lanes["bad"].messages))
+            begun = time.monotonic()
+            page = requests.get(address, timeout=10)
+            assert page.ok
+            assert time.monotonic() - begun < 5
+            until(lambda: 'waiting{receiver="bad"} 1.0' in metrics(address))
+            assert 'notifications_total{receiver="bad",result="sent"} 0.0' in metrics(address)
+    finally:
+        news.close()
+
+
+def metrics(address: str) -> str:
+    return requests.get(f"{address}/metrics", timeout=10).text
