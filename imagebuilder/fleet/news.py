@@ -100,7 +100,7 @@ class NodeChange:
 
 
 @dataclass
-class Live:
+class LiveNode:
     """A node since this process watches it: its state, since when, and its unreported changes."""
 
     news: NodeNews
@@ -114,7 +114,7 @@ class NodeTracker:
 
     terms: NewsTerms
     told: dict[str, ReportedNode]
-    lives: dict[str, Live] = field(default_factory=dict)
+    lives: dict[str, LiveNode] = field(default_factory=dict)
     opened: datetime | None = None  # when the first of the changes that are gathered was seen
     window: float = 0.0
     last: datetime | None = None
@@ -122,7 +122,7 @@ class NodeTracker:
     def baseline(self, sights: Iterable[NodeSight], now: datetime) -> None:
         """Take things as they are for known: nobody is told of the past."""
         self.told = {s.name: ReportedNode(s.name, s.news) for s in sights if s.news}
-        self.lives = {name: Live(one.news, now) for name, one in self.told.items()}
+        self.lives = {name: LiveNode(one.news, now) for name, one in self.told.items()}
 
     def advance(self, sights: Sequence[NodeSight], now: datetime) -> list[NodeChange]:
         """What to report now; it counts as reported from here on."""
@@ -152,7 +152,7 @@ class NodeTracker:
             return None
         live = self.lives.get(sight.name)
         if live is None or live.news is not sight.news:
-            live = Live(sight.news, now, live.changes + 1 if live else 0)
+            live = LiveNode(sight.news, now, live.changes + 1 if live else 0)
             self.lives[sight.name] = live
         # A node that is new begins well: it is news when it is not.
         told = self.told.get(sight.name, ReportedNode(sight.name, NodeNews.READY))

@@ -24,7 +24,7 @@ LAST_SECONDS = 120.0  # that a command waits at its end for what is not sent yet
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingMessage:
     """A message that a receiver does not have yet."""
 
     receiver: str
@@ -46,10 +46,10 @@ class DeliveryEndedError(Exception):
     """Raised while a program delivers: its time is over, or we are asked to stop."""
 
 
-Keep = Callable[[Sequence[Waiting]], None]
+Keep = Callable[[Sequence[WaitingMessage]], None]
 
 
-def nowhere(waiting: Sequence[Waiting]) -> None:
+def nowhere(waiting: Sequence[WaitingMessage]) -> None:
     """Where messages of a command are kept: it sends them before it ends."""
 
 
@@ -67,7 +67,7 @@ class Notifier:
         *,
         patience: SendPatience = PATIENCE,
         keep: Keep = nowhere,
-        waiting: Iterable[Waiting] = (),
+        waiting: Iterable[WaitingMessage] = (),
     ) -> None:
         self.lanes = {each.name: Lane(each) for each in receivers}
         self._warn, self._keep, self._patience = warn, keep, patience
@@ -191,7 +191,9 @@ class Notifier:
 
     def _note_kept(self) -> None:
         kept = [
-            Waiting(name, message) for name, lane in self.lanes.items() for message in lane.messages
+            WaitingMessage(name, message)
+            for name, lane in self.lanes.items()
+            for message in lane.messages
         ]
         try:
             self._keep(kept)

@@ -35,7 +35,7 @@ from imagebuilder.fleet.rollout.journal import is_running
 from imagebuilder.fleet.state import Condition
 from imagebuilder.locks import file_lock
 from imagebuilder.notify.receivers import find_receivers
-from imagebuilder.notify.send import Notifier, Waiting
+from imagebuilder.notify.send import Notifier, WaitingMessage
 from imagebuilder.notify.types import PATIENCE, SendPatience
 from imagebuilder.recipe.model_notify import NotifyModel
 from imagebuilder.tree import Tree
@@ -52,7 +52,7 @@ class NotifyRecord:
 
     tree: str
     nodes: tuple[ReportedNode, ...] = ()
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[WaitingMessage, ...] = ()
 
 
 RECORD = JsonFile(NotifyRecord, 1, "remove it: nodes are reported from their next change on")
@@ -100,7 +100,7 @@ class FleetNews:
         if changes := self.tracker.advance(sights, now):
             self.notifier.send(lambda receiver: make_message(changes, receiver))
 
-    def _write(self, waiting: Sequence[Waiting]) -> None:
+    def _write(self, waiting: Sequence[WaitingMessage]) -> None:
         record = NotifyRecord(os.fspath(self.tree.path), self.tracker.reported, tuple(waiting))
         write_file(self.path, RECORD.render(record).encode(), 0o600)
 

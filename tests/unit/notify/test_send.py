@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.notify.send import MOST, Notifier, Waiting
+from imagebuilder.notify.send import MOST, Notifier, WaitingMessage
 from imagebuilder.notify.types import Message, Receiver, SendPatience, Topic
 from tests.unit.notify.servers import until
 
@@ -113,7 +113,7 @@ def test_a_command_ends_soon_although_a_receiver_is_in_trouble() -> None:
 @pytest.mark.parametrize("under_way", [True, False])
 def test_a_restart_sends_what_waits_and_nothing_twice(tmp_path: Path, *, under_way: bool) -> None:
     """The first process ends while one message is sent and another one waits."""
-    kept: list[Sequence[Waiting]] = []
+    kept: list[Sequence[WaitingMessage]] = []
     seconds = 1 if under_way else 60
     got = f"{tmp_path}/got"
     slow = f"touch {tmp_path}/begun; sleep {seconds}; cat >> {got}; echo >> {got}"
@@ -136,14 +136,14 @@ def test_a_restart_sends_what_waits_and_nothing_twice(tmp_path: Path, *, under_w
 
 
 def test_a_receiver_that_is_gone_gets_nothing() -> None:
-    waiting = [Waiting("gone", message("m"))]
+    waiting = [WaitingMessage("gone", message("m"))]
     notifier = Notifier([receiver("a", "exit 0")], fail, waiting=waiting)
     notifier.close(5, last=True)
     assert notifier.lanes["a"].sent == 0
 
 
 def test_a_full_disk_is_said_and_ends_nothing(tmp_path: Path) -> None:
-    def full(_: Sequence[Waiting]) -> None:
+    def full(_: Sequence[WaitingMessage]) -> None:
         raise OSError(28, "No space left on device")
 
     warnings: list[str] = []
