@@ -16,7 +16,7 @@ from enum import StrEnum
 from imagebuilder.decode import UtcTime
 from imagebuilder.digest import Json
 from imagebuilder.fleet.select import fold
-from imagebuilder.notify.types import Message, Receiver, Topic, one_line
+from imagebuilder.notify.types import Message, MessageReceiver, Topic, one_line
 from imagebuilder.ui import format_count
 
 LISTED = 200  # changes in the JSON of a message
@@ -186,7 +186,7 @@ def recent(told: ReportedNode, now: datetime) -> tuple[str, ...]:
     return tuple(t for t in told.times if timedelta(0) <= now - datetime.fromisoformat(t) < HOUR)
 
 
-def make_message(changes: Sequence[NodeChange], receiver: Receiver) -> Message | None:
+def make_message(changes: Sequence[NodeChange], receiver: MessageReceiver) -> Message | None:
     """The message about those changes that a receiver wants; None if there are none."""
     wanted = [
         change

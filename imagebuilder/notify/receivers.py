@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from imagebuilder.errors import Fault, InputError, WorkError
-from imagebuilder.notify.types import Message, Receiver
+from imagebuilder.notify.types import Message, MessageReceiver
 from imagebuilder.process import paste
 from imagebuilder.recipe.read import load_site
 from imagebuilder.settings import Settings, find_home
@@ -51,19 +51,19 @@ def load_notify(settings: Settings, env: Mapping[str, str]) -> NotifyModel:
     return site.file.notify
 
 
-def find_receivers(site: NotifyModel, env: Mapping[str, str]) -> tuple[Receiver, ...]:
+def find_receivers(site: NotifyModel, env: Mapping[str, str]) -> tuple[MessageReceiver, ...]:
     """Everybody who gets notifications."""
     return tuple(make_receiver(name, given, env) for name, given in site.to.items())
 
 
-def make_receiver(name: str, given: ReceiverModel, env: Mapping[str, str]) -> Receiver:
+def make_receiver(name: str, given: ReceiverModel, env: Mapping[str, str]) -> MessageReceiver:
     if given.mail:
         shown, render = ", ".join(given.mail.to), partial(render_mail, given.mail)
     elif given.program:
         shown, render = paste(given.program[:1]), partial(render_program, given.program)
     else:
         shown, render = "webhook", partial(render_post, name, given, env)
-    return Receiver(name, shown, frozenset(given.kinds), frozenset(given.groups), render)
+    return MessageReceiver(name, shown, frozenset(given.kinds), frozenset(given.groups), render)
 
 
 def find_credentials(site: NotifyModel, env: Mapping[str, str]) -> Iterator[Credential]:

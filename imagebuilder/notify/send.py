@@ -15,7 +15,7 @@ from pathlib import Path
 from imagebuilder.errors import ImagebuilderError
 from imagebuilder.notify.deliver import AGAIN
 from imagebuilder.notify.receivers import DELIVER
-from imagebuilder.notify.types import PATIENCE, Message, Receiver, SendPatience, one_line
+from imagebuilder.notify.types import PATIENCE, Message, MessageReceiver, SendPatience, one_line
 from imagebuilder.process import Completed, run
 
 MOST = 100  # messages that wait for one receiver
@@ -35,7 +35,7 @@ class WaitingMessage:
 class Lane:
     """One receiver: its messages, the first of which is being sent; what became of others."""
 
-    receiver: Receiver
+    receiver: MessageReceiver
     messages: deque[Message] = field(default_factory=deque)
     failures: int = 0
     sent: int = 0
@@ -62,7 +62,7 @@ class Notifier:
 
     def __init__(
         self,
-        receivers: Iterable[Receiver],
+        receivers: Iterable[MessageReceiver],
         warn: Callable[[str], None],
         *,
         patience: SendPatience = PATIENCE,
@@ -84,7 +84,7 @@ class Notifier:
         for thread in self._threads:
             thread.start()
 
-    def send(self, make: Callable[[Receiver], Message | None]) -> None:
+    def send(self, make: Callable[[MessageReceiver], Message | None]) -> None:
         """Send each receiver the message that `make` has for it."""
         with self._changed:
             for lane in self.lanes.values():
@@ -139,7 +139,7 @@ class Notifier:
             with self._changed:
                 self._settle(lane, message, what, again=again)
 
-    def _try(self, receiver: Receiver, message: Message) -> tuple[str, bool]:
+    def _try(self, receiver: MessageReceiver, message: Message) -> tuple[str, bool]:
         """Once: what went wrong ("" for nothing), and whether it may go better another time."""
         end = time.monotonic() + self._patience.answer
 
@@ -216,7 +216,7 @@ def judge(argv: Sequence[str], done: Completed) -> tuple[str, bool]:
 
 @contextmanager
 def notifying(
-    receivers: Sequence[Receiver],
+    receivers: Sequence[MessageReceiver],
     warn: Callable[[str], None],
     patience: SendPatience = PATIENCE,
 ) -> Iterator[Notifier]:

@@ -61,7 +61,7 @@ def one_line(text: str, most: int = MOST_TEXT) -> str:
 
 
 @dataclass(frozen=True)
-class Receiver:
+class MessageReceiver:
     """Who gets messages of `kinds`, about nodes of `groups` (empty: all).
 
     `render` makes of a message the program that delivers it and what that reads on standard input,

@@ -16,7 +16,7 @@ from imagebuilder.fleet.news import (
     NodeTracker,
     make_message,
 )
-from imagebuilder.notify.types import Message, Receiver
+from imagebuilder.notify.types import Message, MessageReceiver
 from imagebuilder.recipe.model_notify import KINDS
 
 BEGUN = datetime(2026, 11, 23, 2, 0, tzinfo=UTC)
@@ -59,11 +59,11 @@ class World:
         return [[change.news.value for change in changes] for changes in self.messages]
 
 
-def to(*kinds: str, groups: Iterable[str] = ()) -> Receiver:
-    return Receiver("r", "r", kinds or KINDS, [*groups], lambda _: ([], b""))
+def to(*kinds: str, groups: Iterable[str] = ()) -> MessageReceiver:
+    return MessageReceiver("r", "r", kinds or KINDS, [*groups], lambda _: ([], b""))
 
 
-def made(changes: list[NodeChange], receiver: Receiver) -> Message:
+def made(changes: list[NodeChange], receiver: MessageReceiver) -> Message:
     found = make_message(changes, receiver)
     assert found
     return found

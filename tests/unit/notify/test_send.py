@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.notify.send import MOST, Notifier, WaitingMessage
-from imagebuilder.notify.types import Message, Receiver, SendPatience, Topic
+from imagebuilder.notify.types import Message, MessageReceiver, SendPatience, Topic
 from tests.unit.notify.servers import until
 
 OFTEN = SendPatience(answer=20.0, pauses=(0.01,))
@@ -22,13 +22,13 @@ def message(text: str, at: str = "") -> Message:
     return Message(made.topic, made.kinds, text, text, {}, at=at) if at else made
 
 
-def receiver(name: str, script: str) -> Receiver:
+def receiver(name: str, script: str) -> MessageReceiver:
     """Somebody whose program is a shell script, which reads the text of a message."""
 
     def render(one: Message) -> tuple[list[str], bytes]:
         return ["sh", "-c", script], one.text.encode()
 
-    return Receiver(name, name, ("rollout-started",), (), render)
+    return MessageReceiver(name, name, ("rollout-started",), (), render)
 
 
 def test_messages_arrive_in_order_and_each_once(tmp_path: Path) -> None:
