@@ -104,10 +104,10 @@ class Heard:
 
 
 @contextmanager
-def browser() -> Iterator[Browser]:
+def browser(program: str = PROGRAM) -> Iterator[Browser]:
     with sync_playwright() as playwright:
         # Tests run as root, for whom Chromium has no sandbox; it opens nothing but our own pages.
-        made = playwright.chromium.launch(executable_path=PROGRAM, args=["--no-sandbox"])
+        made = playwright.chromium.launch(executable_path=program, args=["--no-sandbox"])
         yield made
         made.close()
 
