@@ -82,16 +82,20 @@ def derive_state(
     now: datetime,
     *,
     asked: bool = True,
+    was_ready: bool = False,
 ) -> NodeState:
     """The state of a node from its last report and its ssh server (`probe`, None: no answer).
 
-    If that was not `asked`, nothing is said about it.
+    If that was not `asked`, nothing is said about it.  `was_ready`: it answered in its last boot.
     """
     report = report_of(seen)
     evidence = sorted(
         (each for each in (probe, report) if each), key=lambda each: each.at, reverse=True
     )
     condition, words = judge(seen, probe, report, now, asked=asked)
+    if condition is Condition.BOOTING and report and was_ready and asked:
+        condition = Condition.SILENT
+        words = f"does not answer to ssh any more; booted {format_age(now - report.at)} ago"
     release = str(seen.release) if seen else ""
     return NodeState(node, condition, words, release, next_release, tuple(evidence))
 

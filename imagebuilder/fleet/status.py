@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 from imagebuilder.fleet.probe import probe_nodes
 from imagebuilder.fleet.state import NodeState, Observation, derive_state
-from imagebuilder.nodes.evidence.boots import FellBack, find_fallbacks
+from imagebuilder.nodes.evidence.boots import FellBack, find_fallbacks, read_boots
 from imagebuilder.nodes.evidence.seen import Seen, find_seen
 from imagebuilder.nodes.references import find_release
 from imagebuilder.nodes.types import Node
@@ -36,6 +36,7 @@ def find_states(
         if key not in releases:
             version = find_release(tree, node)
             releases[key] = f"{node.profile}@{version}" if version else ""
+    boots = read_boots(tree)
     states = [
         derive_state(
             node.name,
@@ -44,6 +45,7 @@ def find_states(
             releases[node.profile, node.channel, node.version],
             now,
             asked=answers is not None,
+            was_ready=node.name in boots and boots[node.name].became_ready,
         )
         for node in nodes
     ]

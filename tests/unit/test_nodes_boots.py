@@ -169,4 +169,6 @@ def test_what_the_node_says_it_boots_counts() -> None:
     assert record.tries == {"demo@3": 0, "demo@2": 1}
     assert record.told("demo@9") == record
     assert record.ready().confirmed == ("demo@2", "demo@1")
+    assert (record.became_ready, record.ready().became_ready) == (False, True)
+    assert not NodeBoots("n").became_ready
     assert record.fetched("demo@2", "2026") == record

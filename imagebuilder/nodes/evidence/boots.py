@@ -79,6 +79,11 @@ class NodeBoots:
     def awaits_ssh(self) -> bool:
         return bool(self.release) and self.reported
 
+    @property
+    def became_ready(self) -> bool:
+        """Whether its ssh server answered since it fetched its script last."""
+        return bool(self.asked) and not self.release
+
     def has_failed(self, release: str) -> bool:
         return release not in self.confirmed and self.tries.get(release, 0) >= TRIES
 

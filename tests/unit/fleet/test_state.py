@@ -57,6 +57,16 @@ def test_nothing_is_said_of_an_ssh_server_that_was_not_asked() -> None:
     assert "answer" not in state.words
 
 
+def test_a_node_that_was_ready_in_this_boot_is_not_booting() -> None:
+    left = seen("switch-root", timedelta(minutes=2))
+    off = derive_state("n", left, None, "gpu@2", NOW, was_ready=True)
+    assert off.condition is Condition.SILENT
+    assert off.words == "does not answer to ssh any more; booted 2 min ago"
+    assert derive_state("n", left, BANNER, "gpu@2", NOW, was_ready=True).ready
+    quiet = derive_state("n", left, None, "gpu@2", NOW, asked=False, was_ready=True)
+    assert quiet.condition is Condition.BOOTING
+
+
 def test_silence_from_the_start_is_unknown() -> None:
     state = derive_state("n", None, None, "", NOW)
     assert (state.condition, state.release, state.evidence) == (Condition.UNKNOWN, "", ())
