@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -49,7 +49,8 @@ def status(
         bool, typer.Option("--no-health", help="Show the states of nodes alone.")
     ] = False,
     watch: Annotated[
-        float | None, typer.Option(min=1, help="Show it again after each so many seconds.")
+        float | None,
+        typer.Option(min=1, help="Look again after each so many seconds, until Ctrl-C."),
     ] = None,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
@@ -66,11 +67,12 @@ def status(
     from imagebuilder.fleet.overview import overview
 
     del context
-    opened, chosen = open_nodes(tree, nodes or ["@all"])
+    words = nodes or ["@all"]
+    opened, chosen = open_nodes(tree, words)
+    if watch and not json and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        watch_on_terminal(opened, words, watch, health=not no_health, ask=ask)
     while True:
         views = overview(opened, chosen, health=not no_health, ask=ask)
-        if watch and sys.stdout.isatty():
-            sys.stdout.write("\x1b[H\x1b[2J")  # the cursor to the corner of an empty screen
         if json:
             print_json([view.as_json() for view in views])
         else:
@@ -81,6 +83,26 @@ def status(
         time.sleep(watch)
     if not all(view.good for view in views):
         raise typer.Exit(1)
+
+
+def watch_on_terminal(
+    tree: Tree, words: Sequence[str], every: float, *, health: bool, ask: bool
+) -> NoReturn:
+    """Show nodes and roll-outs until Ctrl-C."""
+    from datetime import UTC, datetime
+
+    from imagebuilder.fleet.overview import overview
+    from imagebuilder.fleet.rollout.journal import find_rollouts, is_running, runner
+    from imagebuilder.fleet.screen import FleetShot, watch
+
+    def look() -> FleetShot:
+        _, chosen = open_nodes(tree.path, words)
+        views = overview(tree, chosen, health=health, ask=ask)
+        rollouts = find_rollouts(tree)
+        runners = [runner(tree, x.profile) if is_running(tree, x.profile) else "" for x in rollouts]
+        return FleetShot(datetime.now(UTC), views, rollouts, runners)
+
+    watch(tree, look, every)
 
 
 def run_on_nodes(

@@ -11,11 +11,14 @@ from imagebuilder.digest import Json
 from imagebuilder.fleet.health import Health, Verdict, read_health, reported_health
 from imagebuilder.fleet.probe import probe_nodes
 from imagebuilder.fleet.silence import find_warnings
-from imagebuilder.fleet.state import NodeState, format_age
+from imagebuilder.fleet.state import Condition, NodeState, Observation, format_age
 from imagebuilder.fleet.status import addresses_of, find_states, last_seen
 from imagebuilder.nodes.evidence.seen import Seen
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import Tree
+
+ILL = (Verdict.MISSING, Verdict.WRONG, Verdict.DEGRADED)  # the worst first
+URGENT = (Condition.FAILED, *ILL, Condition.SILENT, Condition.BOOTING, Condition.UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,29 @@ class NodeView:
     def good(self) -> bool:
         """Ready, and healthy as far as that was looked at."""
         return self.state.ready and (self.health is None or self.health.verdict is Verdict.OK)
+
+    @property
+    def illness(self) -> Verdict | None:
+        """What is wrong with a node that is ready; None if nothing is known to be."""
+        return self.health.verdict if self.health and self.health.verdict in ILL else None
+
+    @property
+    def word(self) -> Verdict | Condition:
+        """What matters most of it: its illness, else its condition."""
+        return self.illness or self.state.condition
+
+    @property
+    def urgency(self) -> int:
+        """What needs a person comes first."""
+        return URGENT.index(self.word) if self.word in URGENT else len(URGENT)
+
+    @property
+    def last(self) -> Observation | None:
+        """The newest evidence."""
+        health, newest = self.health, next(iter(self.state.evidence), None)
+        if health and health.at and (newest is None or health.at > newest.at):
+            return Observation("health", health.at, health.words)
+        return newest
 
     @property
     def words(self) -> str:

@@ -35,7 +35,6 @@ from imagebuilder.web.detail import ReleaseDetail, read_detail
 from imagebuilder.web.wire import Network, find_node_networks
 
 NIGHTS_SHOWN = 60
-ILL = (Verdict.MISSING, Verdict.WRONG, Verdict.DEGRADED)  # the worst first
 NO_USAGE = Usage({}, {}, (), ())
 Stamp = tuple[tuple[str, int, int, int], ...]
 
@@ -58,18 +57,11 @@ class FleetRow:
 
     @property
     def last(self) -> Observation | None:
-        """The newest evidence."""
-        health = self.view.health
-        newest = next(iter(self.view.state.evidence), None)
-        if health and health.at and (newest is None or health.at > newest.at):
-            return Observation("health", health.at, health.words)
-        return newest
+        return self.view.last
 
     @property
     def illness(self) -> Verdict | None:
-        """What is wrong with a node that is ready; None if nothing is known to be."""
-        health = self.view.health
-        return health.verdict if health and health.verdict in ILL else None
+        return self.view.illness
 
     @property
     def readings(self) -> Mapping[str, int]:
@@ -78,8 +70,7 @@ class FleetRow:
 
     @property
     def word(self) -> str:
-        """What matters most of it: its illness, else its condition."""
-        return self.illness or self.condition
+        return self.view.word
 
     @property
     def is_current(self) -> bool:

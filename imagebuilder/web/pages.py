@@ -12,18 +12,18 @@ from urllib.parse import quote
 from starlette.requests import Request
 
 from imagebuilder.boot.watch import BEGUN
+from imagebuilder.fleet.overview import ILL
 from imagebuilder.fleet.state import Condition
 from imagebuilder.nodes.evidence.boots import find_fallbacks, read_boots
 from imagebuilder.nodes.evidence.timeline import ReportedBoot, find_boots
 from imagebuilder.nodes.types import Node
 from imagebuilder.web.api import choose_rows, explain_row, find_row
-from imagebuilder.web.look import ILL, FleetRow, WebSnapshot
+from imagebuilder.web.look import FleetRow, WebSnapshot
 from imagebuilder.web.node_facts import read_facts
 from imagebuilder.web.render import show_page
 from imagebuilder.web.site import WebSite
 
 MOST_ONLY = 100  # rows that live.js asks for by name
-URGENT = (Condition.FAILED, *ILL, Condition.SILENT, Condition.BOOTING, Condition.UNKNOWN)
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def fleet_page(site: WebSite, request: Request) -> bytes:
     rows = choose_rows(snapshot, query)
     if words := query.get("q", "").strip().lower():
         rows = [row for row in rows if words in haystack(row)]
-    rows.sort(key=urgency)
+    rows.sort(key=lambda row: row.view.urgency)  # others stay in the order of nodes.yaml
     shown = rows
     if only := query.getlist("only")[:MOST_ONLY]:
         shown = [row for row in rows if row.name in only]
@@ -86,11 +86,6 @@ def fleet_page(site: WebSite, request: Request) -> bytes:
         filtered=any(chosen.values()) or "nodes" in query,
         behind=sum(1 for row in snapshot.rows if row.view.state.release and not row.is_current),
     )
-
-
-def urgency(row: FleetRow) -> int:
-    """What needs a person comes first; others stay in the order of nodes.yaml."""
-    return URGENT.index(row.word) if row.word in URGENT else len(URGENT)
 
 
 def haystack(row: FleetRow) -> str:

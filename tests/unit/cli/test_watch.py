@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`status --watch` on a terminal: each table in the place of the one before, until Ctrl-C."""
+"""`status --watch` on a terminal: the whole screen, until Ctrl-C; elsewhere a table each time."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
+import struct
 import subprocess
 import sys
+import termios
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from imagebuilder.nodes.evidence.seen import Seen, write_seen
-from imagebuilder.tree import make_tree
+from imagebuilder.tree import Tree, make_tree
 from tests.workshop import CHECKOUT
 
-CLEAR = b"\x1b[H\x1b[2J"  # to the corner of an empty screen
+ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"  # the alternate screen
+HIDE, SHOW = b"\x1b[?25l", b"\x1b[?25h"  # the cursor
+HOME = b"\x1b[H"
 MAC = "52:54:00:77:00:01"
 PATIENCE = 60.0
 
@@ -31,30 +36,87 @@ def read_until(terminal: int, said: bytes, wanted: bytes) -> bytes:
     return said
 
 
-def test_it_draws_again_and_ends_with_ctrl_c(tmp_path: Path) -> None:
-    tree = make_tree(tmp_path / "tree")
+def resize(terminal: int, columns: int, lines: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+
+def make_tree_with_node(top: Path) -> tuple[Tree, Seen]:
+    """A node that is booting; nobody answers at its address."""
+    tree = make_tree(top / "tree")
     tree.nodes_file.write_text(f"nodes:\n  n1: {{macs: ['{MAC}'], profile: demo}}\n")
     now = datetime.now(UTC).isoformat()
-    # Nobody answers at that address.
     seen = Seen(MAC, "n1", "demo", "1", "127.77.0.1", "root", "nfs", now, now)
     write_seen(tree, seen)
-    ours, theirs = os.openpty()
+    return tree, seen
+
+
+def start(tree: Tree, theirs: int, *, term: str = "xterm-256color") -> subprocess.Popen[bytes]:
     words = ("status", "--watch", "1", "--tree", tree.path)
-    with subprocess.Popen(
+    return subprocess.Popen(
         ["setsid", "--ctty", sys.executable, "-m", "imagebuilder.cli.main", *words],
         stdin=theirs, stdout=theirs, stderr=theirs, cwd=CHECKOUT,
-    ) as watching:  # fmt: skip
-        os.close(theirs)
+        env={**os.environ, "TERM": term, "COLUMNS": "33", "LINES": "3"},
+    )  # fmt: skip
+
+
+def test_it_draws_again_resizes_and_leaves_a_clean_terminal(tmp_path: Path) -> None:
+    tree, seen = make_tree_with_node(tmp_path)
+    ours, theirs = os.openpty()
+    resize(ours, 100, 20)
+    before = termios.tcgetattr(ours)
+    with start(tree, theirs) as watching:
         try:
             said = read_until(ours, b"", b"reached stage root")
-            assert said.count(CLEAR) == said.count(b"boots next") == 1
+            assert said.count(ENTER) == said.count(HIDE) == 1
             write_seen(tree, replace(seen, stage="failed"))
             said = read_until(ours, said, b"its boot failed")
-            assert said.rpartition(CLEAR)[2].count(b"n1 ") == 1
+            assert said.rpartition(HOME)[2].count(b"n1 ") == 1
+            assert b"boots next" not in said
+            resize(ours, 160, 20)
+            said = read_until(ours, said, b"boots next")
+            add = "  n2: {macs: ['52:54:00:77:00:02'], profile: demo}\n"
+            tree.nodes_file.write_text(tree.nodes_file.read_text() + add)
+            said = read_until(ours, said, b"2 nodes")
             os.write(ours, b"\x03")
             said = read_until(ours, said, b"interrupted")
             assert watching.wait(PATIENCE) == 130
+            assert termios.tcgetattr(ours) == before
         finally:
             watching.kill()
             os.close(ours)
+            os.close(theirs)
+    end = said[said.index(LEAVE) :]
+    assert SHOW in said[said.rindex(HIDE) :]
+    assert end.count(b"interrupted") == 1
     assert b"Traceback" not in said
+
+
+def test_what_ends_it_is_said_on_a_clean_terminal(tmp_path: Path) -> None:
+    tree, _ = make_tree_with_node(tmp_path)
+    ours, theirs = os.openpty()
+    with start(tree, theirs) as watching:
+        try:
+            said = read_until(ours, b"", b"reached stage root")
+            tree.nodes_file.write_text("nodes: [")
+            said = read_until(ours, said, b"error:")
+            assert watching.wait(PATIENCE) == 2
+        finally:
+            watching.kill()
+            os.close(ours)
+            os.close(theirs)
+    assert said.index(LEAVE) < said.index(b"error:")
+
+
+def test_a_terminal_that_cannot_do_that_gets_tables(tmp_path: Path) -> None:
+    tree, _ = make_tree_with_node(tmp_path)
+    ours, theirs = os.openpty()
+    with start(tree, theirs, term="dumb") as watching:
+        try:
+            said = read_until(ours, b"", b"reached stage root")
+            said = read_until(ours, said, b"reached stage root")
+        finally:
+            watching.kill()
+            os.close(ours)
+            os.close(theirs)
+    assert said.count(b"boots next") == 2
+    assert b"\x1b" not in said
