@@ -6,7 +6,6 @@ scripts/terminal-picture docs/pictures/status-watch.svg '.venv/bin/python -m tes
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -53,4 +52,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
