@@ -173,6 +173,22 @@ def test_minimum_is_the_kernel_that_knows_the_card(chip: Chip) -> None:
     ]
 
 
+# The targets of RDNA that libvulkan_radeon.so of Debian 12 and of Debian 13 names (strings).
+RADV = {
+    "22.3": {*range(1030, 1037), *range(1100, 1104)},
+    "25.0": {*range(1030, 1037), *range(1100, 1104), *range(1150, 1154), 1200, 1201},
+}
+
+
+@pytest.mark.parametrize("mesa", RADV)
+def test_minimum_is_the_mesa_that_knows_the_card(mesa: str) -> None:
+    for chip in CHIPS:
+        if chip.architecture.startswith("RDNA ") and "vulkan" in chip.computes:
+            assert chip.minimum.get("mesa"), chip
+            known = int(chip.target.removeprefix("gfx")) in RADV[mesa]
+            assert older(chip.minimum["mesa"], mesa) is known, chip
+
+
 def stand_in_there(file: str, chip: Chip, there: list[str]) -> bool:
     pairs = [*chip.stand_ins.items(), *((b, a) for a, b in chip.stand_ins.items())]
     return any(file.endswith(a) and f"{file.removesuffix(a)}{b}" in there for a, b in pairs)
