@@ -19,11 +19,11 @@ class Chip:
     `firmware` are globs below /usr/lib/firmware, without `.xz` or `.zst`; `optional` says of some
     of those files why the driver does without.  Of each pair in `stand_ins` (how names end) the
     driver wants the first and makes do with the second.  `beside` are modules that programs need
-    as well as the driver; `group` owns its device nodes by the distribution's rules, "" where the
-    driver makes them for everybody.  `refuses` says why an interface does not compute on it;
-    `minimum` are versions of kernel, driver, mesa, rocm and cuda; `sources` has one for each fact.
-    `integrated` graphics are a processor's; `processor` is that of all machines that have the chip,
-    "" for any.
+    as well as the driver, `programs` what some machines need, with the reason; `group` owns its
+    device nodes by the distribution's rules, "" where the driver makes them for everybody.
+    `refuses` says why an interface does not compute on it; `minimum` are versions of kernel,
+    driver, mesa, rocm and cuda; `sources` has one for each fact.  `integrated` graphics are a
+    processor's; `processor` is that of all machines that have the chip, "" for any.
     """
 
     pci: str
@@ -37,6 +37,7 @@ class Chip:
     optional: Mapping[str, str] = field(default_factory=dict)
     stand_ins: Mapping[str, str] = field(default_factory=dict)
     beside: tuple[str, ...] = ()
+    programs: Mapping[str, str] = field(default_factory=dict)
     group: str = ""
     computes: tuple[str, ...] = ()
     refuses: Mapping[str, str] = field(default_factory=dict)

@@ -16,6 +16,7 @@ Interface = Literal["hip", "vulkan", "opencl", "level-zero", "sycl", "cuda", "xd
 Version = Annotated[str, StringConstraints(pattern=rules.VERSION.whole)]
 CardNames = Annotated[str, StringConstraints(pattern=rules.CARDS.whole)]
 Text = Annotated[str, StringConstraints(min_length=3, max_length=500)]
+ProgramPath = Annotated[str, StringConstraints(pattern=rules.PROGRAM.whole)]
 Ending = Annotated[str, StringConstraints(pattern=rules.ENDING.whole)]
 
 
@@ -84,6 +85,11 @@ class FamilyModel(Model):
     )
     beside: list[ModuleName] = Field(
         default=[], description="Modules that programs need as well, such as `nvidia_uvm`."
+    )
+    programs: dict[ProgramPath, Text] = Field(
+        default={},
+        description="Programs that some machines with the card need, each with the reason; the "
+        "proof warns where one is not in the image.",
     )
     group: str = Field(
         default="",

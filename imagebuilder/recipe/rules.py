@@ -128,6 +128,9 @@ FIRMWARE = rule(
     r"[A-Za-z0-9][A-Za-z0-9._*?\[\]-]*(/[A-Za-z0-9*?\[][A-Za-z0-9._*?\[\]-]*)*",
     "a glob below /usr/lib/firmware, such as amdgpu/gc_11_0_2_*.bin",
 )
+PROGRAM = rule(
+    r"(/[A-Za-z0-9_.+-]+)+", "the absolute path of a program, such as /usr/bin/nv-fabricmanager"
+)
 ENDING = rule(
     r"[A-Za-z0-9_./-]*[A-Za-z0-9_-]\.[a-z0-9]+",
     "the end of the name of a file, such as _mes_2.bin",

@@ -87,6 +87,7 @@ def prove_devices(subject: Subject, drivers: Drivers) -> Iterator[Finding]:
             yield unknown_device(device, drivers)
         else:
             yield from known_device(device, chip, drivers)
+            yield from prove_programs(device, chip, drivers)
             needed.extend(chip.beside if drivers.of(chip) else ())
     # Of a device that nothing drives it is said why not; not again of its driver by name.
     chips = [chip for device in subject.hardware if (chip := chip_of(device))]
@@ -146,6 +147,15 @@ def known_device(device: Hardware, chip: Chip, drivers: Drivers) -> Iterator[Fin
         yield SAY.fact(f"{found} claims {whose}", claim, Evidence(drivers.file(found)))
     if chip.vendor == "NVIDIA":
         yield from rivals(whose, claims, drivers)
+
+
+def prove_programs(device: Hardware, chip: Chip, drivers: Drivers) -> Iterator[Finding]:
+    """Warnings about programs that some machines with a card need."""
+    for path, why in chip.programs.items():
+        if not drivers.kernel.root.is_file(path):
+            what = f"{path} is not in the image of {chip.pci} ({device.name}): {why}"
+            hint = "if your machines need it, install its package in an overlay of your own"
+            yield SAY.warning(what, Evidence(path), hint=hint)
 
 
 def too_old(release: str, least: str) -> bool:

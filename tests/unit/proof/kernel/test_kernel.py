@@ -447,3 +447,15 @@ def test_a_kernel_before_the_card(tmp_path: Path) -> None:
     built = {AMDGPU.replace("kernel/", "updates/"): MODULES[AMDGPU]}
     make_tree(tmp_path / "2", kernel_files(built))
     assert faults(prove_kernel(subject(tmp_path / "2", hardware=[device]))) == []
+
+
+def test_a_program_that_some_machines_need(tmp_path: Path) -> None:
+    h100 = ("10de:2330", "H100 SXM5 80GB", "sm_90")
+    make(tmp_path)
+    found = prove(tmp_path, h100)
+    assert faults(found) == []
+    [said] = warnings(found)
+    assert said.startswith("/usr/bin/nv-fabricmanager is not in the image of 10de:2330")
+    make_tree(tmp_path, {"/usr/bin/nv-fabricmanager": "#!/bin/sh\n"})
+    assert warnings(prove(tmp_path, h100)) == []
+    assert warnings(prove(tmp_path, L40S)) == []
