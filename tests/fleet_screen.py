@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m tests.fleet_screen`: print what `status --watch` shows of 800 simulated nodes.
 
-scripts/terminal-picture docs/pictures/status-watch.svg '.venv/bin/python -m tests.fleet_screen'
+scripts/terminal-picture docs/pictures/status-watch.svg ' .venv/bin/python -m tests.fleet_screen'
 """
 
 from __future__ import annotations

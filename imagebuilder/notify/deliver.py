@@ -2,13 +2,13 @@
 """A program that posts one message, or gives one mail to a server: `python -m` with JSON on stdin.
 
 It prints what went wrong and ends with AGAIN if it may go better another time, else with 1.  The
-address may hold a token: nothing that is printed shows more of it than the host.
+address may hold a token: nothing that is printed shows more of it than the host.  What libraries
+say on stderr may, and is shown to nobody.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import smtplib
 import socket
 import sys
@@ -33,7 +33,6 @@ class DeliveryError(Exception):
 
 def main() -> int:
     order: dict[str, str] = json.loads(sys.stdin.buffer.read())
-    logging.disable()  # what urllib3 logs has the whole address in it
     try:
         if "relay" in order:
             send_to_relay(order["mail"], order["relay"])

@@ -73,7 +73,6 @@ class RolloutRun:
         """
         while True:
             rollout = obey(self.tree, rollout)
-            self.tell_status(rollout)
             if rollout.window and not parse_window(rollout.window).contains(self.clock()):
                 rollout = self.note(rollout, out_of_window(rollout, datetime.now(UTC)))
             self.pin(rollout)
@@ -102,13 +101,10 @@ class RolloutRun:
             save_rollout(self.tree, after)
             for line in describe_steps(before, after):
                 self.ui.note(line)
-        self.tell_status(after)
+        if after.status is not self.told:
+            self.told = after.status
+            self.tell(after)
         return after
-
-    def tell_status(self, rollout: Rollout) -> None:
-        if rollout.status is not self.told:
-            self.told = rollout.status
-            self.tell(rollout)
 
     def pin(self, rollout: Rollout) -> None:
         """Have nodes.yaml say what the journal does."""

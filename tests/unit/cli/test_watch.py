@@ -50,8 +50,10 @@ def make_tree_with_node(top: Path) -> tuple[Tree, Seen]:
     return tree, seen
 
 
-def start(tree: Tree, theirs: int, *, term: str = "xterm-256color") -> subprocess.Popen[bytes]:
-    words = ("status", "--watch", "1", "--tree", tree.path)
+def start(
+    tree: Tree, theirs: int, *, term: str = "xterm-256color", every: str = "1"
+) -> subprocess.Popen[bytes]:
+    words = ("status", "--watch", every, "--tree", tree.path)
     return subprocess.Popen(
         ["setsid", "--ctty", sys.executable, "-m", "imagebuilder.cli.main", *words],
         stdin=theirs, stdout=theirs, stderr=theirs, cwd=CHECKOUT,
@@ -59,7 +61,7 @@ def start(tree: Tree, theirs: int, *, term: str = "xterm-256color") -> subproces
     )  # fmt: skip
 
 
-def test_it_draws_again_resizes_and_leaves_a_clean_terminal(tmp_path: Path) -> None:
+def test_it_draws_again_and_leaves_a_clean_terminal(tmp_path: Path) -> None:
     tree, seen = make_tree_with_node(tmp_path)
     ours, theirs = os.openpty()
     resize(ours, 100, 20)
@@ -71,9 +73,6 @@ def test_it_draws_again_resizes_and_leaves_a_clean_terminal(tmp_path: Path) -> N
             write_seen(tree, replace(seen, stage="failed"))
             said = read_until(ours, said, b"its boot failed")
             assert said.rpartition(HOME)[2].count(b"n1 ") == 1
-            assert b"boots next" not in said
-            resize(ours, 160, 20)
-            said = read_until(ours, said, b"boots next")
             add = "  n2: {macs: ['52:54:00:77:00:02'], profile: demo}\n"
             tree.nodes_file.write_text(tree.nodes_file.read_text() + add)
             said = read_until(ours, said, b"2 nodes")
@@ -89,6 +88,22 @@ def test_it_draws_again_resizes_and_leaves_a_clean_terminal(tmp_path: Path) -> N
     assert SHOW in said[said.rindex(HIDE) :]
     assert end.count(b"interrupted") == 1
     assert b"Traceback" not in said
+
+
+def test_another_size_is_drawn_at_once(tmp_path: Path) -> None:
+    tree, _ = make_tree_with_node(tmp_path)
+    ours, theirs = os.openpty()
+    resize(ours, 100, 20)
+    with start(tree, theirs, every="600") as watching:
+        try:
+            said = read_until(ours, b"", b"reached stage root")
+            assert b"boots next" not in said
+            resize(ours, 160, 20)
+            read_until(ours, said, b"boots next")
+        finally:
+            watching.kill()
+            os.close(ours)
+            os.close(theirs)
 
 
 def test_what_ends_it_is_said_on_a_clean_terminal(tmp_path: Path) -> None:

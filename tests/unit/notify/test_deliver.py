@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from imagebuilder.notify.receivers import find_address, find_receivers, in_home
-from imagebuilder.notify.send import Lane, notifying
+from imagebuilder.notify.receivers import DELIVER, find_address, find_receivers, in_home
+from imagebuilder.notify.send import Lane, judge, notifying
 from imagebuilder.notify.types import Message, SendPatience, Topic
+from imagebuilder.process import Completed
 from imagebuilder.recipe.model_notify import MailModel, NotifyModel, ReceiverModel
 from tests.unit.notify.servers import TOKEN, mail_server, until, web_server
 
@@ -291,6 +292,13 @@ def test_a_program_that_reads_nothing(tmp_path: Path) -> None:
 
 
 # --- the program of ours
+
+
+def test_what_libraries_say_on_stderr_is_shown_to_nobody() -> None:
+    assert judge(DELIVER, Completed(1, "", f"Traceback: {TOKEN}")) == (
+        "failed (exit status 1)",
+        False,
+    )
 
 
 def test_the_library_would_have_logged_it(caplog: pytest.LogCaptureFixture) -> None:
