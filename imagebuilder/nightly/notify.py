@@ -16,8 +16,8 @@ from imagebuilder.notify.types import Message, Topic, one_line
 def find_kind(night: NightlyRun, folder: Path) -> str:
     """The kind of notification; a night before this one that did not end counts as a failure."""
     if night.failed or was_cut_off(night, folder):
-        return "night-failed"
-    return "night-unchanged" if unchanged(night) else "night-changed"
+        return "nightly-failed"
+    return "nightly-unchanged" if unchanged(night) else "nightly-changed"
 
 
 def was_cut_off(night: NightlyRun, folder: Path) -> bool:
@@ -30,5 +30,5 @@ def tell_night(night: NightlyRun, folder: Path, notifier: Notifier) -> None:
     """Send the night whose report is in `folder`."""
     kind, page = find_kind(night, folder), folder / NIGHTS / page_of(night.id)
     text, details = one_line(headline(night)), render_message(night, page)
-    message = Message(Topic.NIGHT, (kind,), text, details, night_json(night, page))
+    message = Message(Topic.NIGHTLY, (kind,), text, details, night_json(night, page))
     notifier.send(lambda receiver: message if receiver.wants(kind) else None)

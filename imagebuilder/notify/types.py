@@ -23,7 +23,7 @@ class Topic(StrEnum):
 
     NODES = "nodes"
     ROLLOUT = "rollout"
-    NIGHT = "night"
+    NIGHTLY = "nightly"
 
 
 @dataclass(frozen=True)

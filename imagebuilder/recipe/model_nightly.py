@@ -77,7 +77,7 @@ class NightlyModel(Model):
             what = (
                 f"{', '.join(moved)}: moved to the section `notify`: write "
                 "`notify: {to: {NAME: {mail: {to: [root]}}}}`, or `webhook-file: PATH` instead of "
-                "`mail`; `kinds: [night-failed]` replaces `when: failed`"
+                "`mail`; `kinds: [nightly-failed]` replaces `when: failed`"
             )
             raise PydanticCustomError("moved", "{what}", {"what": what})
         return given

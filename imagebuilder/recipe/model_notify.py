@@ -16,7 +16,7 @@ Relay = Annotated[str, StringConstraints(pattern=rules.RELAY.whole)]
 Kind = Literal[
     "node-failed", "node-ill", "node-silent", "node-fell-back", "node-ready",
     "rollout-started", "rollout-paused", "rollout-stopped", "rollout-finished",
-    "night-failed", "night-changed", "night-unchanged",
+    "nightly-failed", "nightly-changed", "nightly-unchanged",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)
 USUAL: tuple[Kind, ...] = KINDS[:-1]
@@ -65,7 +65,7 @@ class ReceiverModel(Model):
     kinds: list[Kind] = Field(
         default=[*USUAL],
         min_length=1,
-        description="What it is told of; by default everything except `night-unchanged`.",
+        description="What it is told of; by default everything except `nightly-unchanged`.",
     )
     groups: list[Name] = Field(
         default=[], description="Groups of nodes that it is told of; all nodes by default."

@@ -35,12 +35,12 @@ FAILED = night(unchanged(), failed("rx7600xt", NightlyStage.TEST, stable="1"))
 @pytest.mark.parametrize(
     ("one", "kind"),
     [
-        (night(unchanged()), "night-unchanged"),
-        (night(unchanged(), replace(unchanged("x"), ending=Ending.PROMOTED)), "night-changed"),
-        (night(replace(unchanged(), warnings=("the lock was not refreshed",))), "night-changed"),
-        (replace(night(unchanged()), warnings=("nothing was committed",)), "night-changed"),
-        (FAILED, "night-failed"),
-        (night(unchanged(), finished=False), "night-failed"),
+        (night(unchanged()), "nightly-unchanged"),
+        (night(unchanged(), replace(unchanged("x"), ending=Ending.PROMOTED)), "nightly-changed"),
+        (night(replace(unchanged(), warnings=("the lock was not refreshed",))), "nightly-changed"),
+        (replace(night(unchanged()), warnings=("nothing was committed",)), "nightly-changed"),
+        (FAILED, "nightly-failed"),
+        (night(unchanged(), finished=False), "nightly-failed"),
     ],
     ids=["unchanged", "promoted", "warned", "night-warned", "failed", "unfinished"],
 )
@@ -51,10 +51,10 @@ def test_kinds(tmp_path: Path, one: NightlyRun, kind: str) -> None:
 def test_a_night_that_was_cut_off_is_told_of_by_the_next(tmp_path: Path) -> None:
     save_night(night(unchanged(), finished=False), tmp_path)
     quiet = night(unchanged(), started=FIRST + timedelta(days=1))
-    assert find_kind(quiet, tmp_path) == "night-failed"
+    assert find_kind(quiet, tmp_path) == "nightly-failed"
     save_night(quiet, tmp_path)
     again = night(unchanged(), started=FIRST + timedelta(days=2))
-    assert find_kind(again, tmp_path) == "night-unchanged"
+    assert find_kind(again, tmp_path) == "nightly-unchanged"
 
 
 def test_headlines() -> None:
@@ -80,17 +80,17 @@ def program(folder: Path, *kinds: str) -> NotifyModel:
 
 
 def test_a_receiver_gets_the_night(tmp_path: Path) -> None:
-    site = program(tmp_path, "night-failed")
+    site = program(tmp_path, "nightly-failed")
     with notifying(find_receivers(site, {}), pytest.fail) as notifier:
         tell_night(FAILED, tmp_path, notifier)
         tell_night(night(unchanged()), tmp_path, notifier)
     (line,) = (tmp_path / "got").read_text().splitlines()
     body = json.loads(line)
     assert body["text"] == "imagebuilder: 1 of 2 profiles failed (rx7600xt at test)"
-    assert (body["topic"], body["kinds"]) == ("night", ["night-failed"])
-    assert body["night"]["failed"] is True
-    assert body["night"]["report"] == f"{tmp_path}/nights/{FAILED.id}.html"
-    assert body["night"]["profiles"][1]["what"].startswith("failed in stage root")
+    assert (body["topic"], body["kinds"]) == ("nightly", ["nightly-failed"])
+    assert body["nightly"]["failed"] is True
+    assert body["nightly"]["report"] == f"{tmp_path}/nights/{FAILED.id}.html"
+    assert body["nightly"]["profiles"][1]["what"].startswith("failed in stage root")
 
 
 def catch(one: NightlyRun, folder: Path) -> Message:
@@ -143,7 +143,7 @@ def test_faults_of_the_site_file_have_positions_and_no_secret(tmp_path: Path) ->
         tmp_path / "site.yaml",
         f"nightly:\n  keep: 0\nnotify:\n  gather: -1\n  to:\n    chat:\n      webhook: ftp://{TOKEN}\n"
         "    ops:\n      mail:\n        to: []\n        form: x@y\n        relay: a b\n"
-        "      kinds: [night-faild]\n"
+        "      kinds: [nightly-faild]\n"
         f"    both:\n      webhook: https://{TOKEN}\n      exec: [page]\n    none: {{}}\n",
     )
     assert [line.split(": ")[0] for line in sorted(said)] == [

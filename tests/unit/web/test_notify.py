@@ -191,7 +191,7 @@ def test_who_cannot_tell_says_so_and_serves(room: Room, ask: float, said: str) -
         assert second is None
     assert said in stream.getvalue()
     only_nights = NotifyModel.model_validate(
-        {"to": {"r": {"exec": ["x"], "kinds": ["night-failed"]}}}
+        {"to": {"r": {"exec": ["x"], "kinds": ["nightly-failed"]}}}
     )
     with fleet_news(room.world.tree, top, only_nights, 60.0, Ui(stream)) as none:
         assert none is None
