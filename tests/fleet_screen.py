@@ -30,7 +30,7 @@ def take_shot(world: FleetWorld) -> FleetShot:
     world.plant_history()
     nodes = load_nodes(world.tree).nodes
     seen = {node.name: last_seen(world.tree, node) for node in nodes}
-    states = find_states(world.tree, nodes, seen, world.answers)
+    states = find_states(world.tree, nodes, seen, world.answers, datetime.now(UTC))
     (stopped,) = find_rollouts(world.tree)
     stages = [*[RolloutStage.DONE] * 11, *[RolloutStage.REBOOTING] * 3, RolloutStage.CHECKING]
     going_on = [

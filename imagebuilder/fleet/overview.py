@@ -93,7 +93,8 @@ def overview(
     `ask` asks them over ssh, about 70 ms of a processor for each, instead of taking their reports.
     """
     seen = {node.name: last_seen(tree, node) for node in nodes}
-    states = find_states(tree, nodes, seen, probe_nodes(addresses_of(nodes, seen)))
+    now = datetime.now(UTC)
+    states = find_states(tree, nodes, seen, probe_nodes(addresses_of(nodes, seen)), now)
     if health and not ask:
         return views_of(tree, nodes, states, seen)
     ready = {state.node for state in states if state.ready and health}

@@ -43,6 +43,37 @@ class Observation:
 
 
 @dataclass(frozen=True)
+class SshEvidence:
+    """What is known of a node's ssh server: its answer when it was asked, which was at `asked`
+    (None: never), and since when the boot server knows that it answered in the last boot.
+    """
+
+    answer: Observation | None = None
+    asked: datetime | None = None
+    ready_since: datetime | None = None
+
+    def answered_since(self, report: Observation | None, now: datetime) -> Observation | None:
+        """The answer, unless the node has reported a boot since."""
+        if self.answer and not is_between(self.answer.at, report, now):
+            return self.answer
+        if self.asked and self.ready_since and self.ready_since > self.asked:
+            return Observation("ssh", self.ready_since, "answered to ssh after its boot")
+        return None
+
+    def refused_since(self, report: Observation | None, now: datetime) -> bool:
+        """Whether it was asked after that report, and did not answer."""
+        asked = self.asked is not None and not is_between(self.asked, report, now)
+        return asked and self.answer is None
+
+
+def is_between(then: datetime, report: Observation | None, now: datetime) -> bool:
+    """Whether a report came after `then`; one from the future, by a clock that was set back, is
+    older than anything.
+    """
+    return report is not None and then < report.at <= now
+
+
+@dataclass(frozen=True)
 class NodeState:
     """How a node is, in a word and in words, and the evidence for it, the newest first.
 
@@ -77,25 +108,17 @@ class NodeState:
 def derive_state(
     node: str,
     seen: Seen | None,
-    probe: Observation | None,
+    ssh: SshEvidence,
     next_release: str,
     now: datetime,
-    *,
-    asked: bool = True,
-    was_ready: bool = False,
 ) -> NodeState:
-    """The state of a node from its last report and its ssh server (`probe`, None: no answer).
-
-    If that was not `asked`, nothing is said about it.  `was_ready`: it answered in its last boot.
-    """
+    """The state of a node from its last report and its ssh server."""
     report = report_of(seen)
+    probe = ssh.answered_since(report, now)
     evidence = sorted(
         (each for each in (probe, report) if each), key=lambda each: each.at, reverse=True
     )
-    condition, words = judge(seen, probe, report, now, asked=asked)
-    if condition is Condition.BOOTING and report and was_ready and asked:
-        condition = Condition.SILENT
-        words = f"does not answer to ssh any more; booted {format_age(now - report.at)} ago"
+    condition, words = judge(seen, probe, report, ssh, now)
     release = str(seen.release) if seen else ""
     return NodeState(node, condition, words, release, next_release, tuple(evidence))
 
@@ -104,25 +127,27 @@ def judge(
     seen: Seen | None,
     probe: Observation | None,
     report: Observation | None,
+    ssh: SshEvidence,
     now: datetime,
-    *,
-    asked: bool = True,
 ) -> tuple[Condition, str]:
     """The condition, and why."""
     if probe:
         return Condition.READY, probe.what
+    asked = ssh.refused_since(report, now)
     no_answer = "does not answer to ssh" if asked else "its ssh server was not asked"
     if seen is None or report is None:
         return Condition.UNKNOWN, f"never reported a boot to this tree, and {no_answer}"
     age = format_age(now - report.at)
     if seen.stage == "failed" or seen.stage.startswith("failed"):
         return Condition.FAILED, f"its boot failed {age} ago"
-    if now - report.at < BOOTING and seen.stage != LAST_STAGE:
+    if now - report.at >= BOOTING:
+        return Condition.SILENT, f"{no_answer}; last sign {age} ago, stage {seen.stage}"
+    if asked and ssh.ready_since and ssh.ready_since >= report.at:
+        return Condition.SILENT, f"{no_answer} any more; booted {age} ago"
+    if seen.stage != LAST_STAGE:
         return Condition.BOOTING, f"reached stage {seen.stage} {age} ago"
-    if now - report.at < BOOTING:
-        yet = " yet" if asked else ""
-        return Condition.BOOTING, f"left the initrd {age} ago, and {no_answer}{yet}"
-    return Condition.SILENT, f"{no_answer}; last sign {age} ago, stage {seen.stage}"
+    yet = " yet" if asked else ""
+    return Condition.BOOTING, f"left the initrd {age} ago, and {no_answer}{yet}"
 
 
 def report_of(seen: Seen | None) -> Observation | None:

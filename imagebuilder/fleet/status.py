@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from imagebuilder.fleet.probe import probe_nodes
-from imagebuilder.fleet.state import NodeState, Observation, derive_state
+from imagebuilder.fleet.state import NodeState, Observation, SshEvidence, derive_state
 from imagebuilder.nodes.evidence.boots import FellBack, find_fallbacks, read_boots
 from imagebuilder.nodes.evidence.seen import Seen, find_seen
 from imagebuilder.nodes.references import find_release
@@ -19,16 +19,20 @@ from imagebuilder.tree import Tree
 def observe(tree: Tree, nodes: Sequence[Node]) -> list[NodeState]:
     """How each node is now, in the order given: the ssh servers of all are asked."""
     seen = {node.name: last_seen(tree, node) for node in nodes}
-    return find_states(tree, nodes, seen, probe_nodes(addresses_of(nodes, seen)))
+    now = datetime.now(UTC)
+    return find_states(tree, nodes, seen, probe_nodes(addresses_of(nodes, seen)), now)
 
 
 def find_states(
     tree: Tree,
     nodes: Sequence[Node],
     seen: Mapping[str, Seen | None],
-    answers: Mapping[str, Observation] | None,
+    answers: Mapping[str, Observation],
+    asked: datetime | None,
 ) -> list[NodeState]:
-    """How each node is by what is on record, and by `answers` of ssh servers (None: not asked)."""
+    """How each node is by what is on record, and by `answers` of ssh servers, which were asked at
+    that time (None: never).
+    """
     now = datetime.now(UTC)
     releases: dict[tuple[str, str, str], str] = {}
     for node in nodes:
@@ -41,11 +45,13 @@ def find_states(
         derive_state(
             node.name,
             seen[node.name],
-            answers.get(node.name) if answers else None,
+            SshEvidence(
+                answers.get(node.name),
+                asked,
+                boots[node.name].ready_since if node.name in boots else None,
+            ),
             releases[node.profile, node.channel, node.version],
             now,
-            asked=answers is not None,
-            was_ready=node.name in boots and boots[node.name].became_ready,
         )
         for node in nodes
     ]

@@ -151,7 +151,7 @@ class Looker:
 
     def __init__(self, tree: Tree, nights: Path, cards: Cards) -> None:
         self.tree, self.nights, self.cards = tree, nights, cards
-        self.answers: Mapping[str, Observation] | None = None
+        self.answers: Mapping[str, Observation] = {}
         self.looked: datetime | None = None
         self._number = 0
         self._nodes: tuple[Stamp, Nodes, tuple[Fault, ...]] = ((), Nodes(), ())
@@ -164,8 +164,9 @@ class Looker:
         """Ask the ssh servers of all nodes for their greeting, once; nobody logs in."""
         nodes, _ = self.load()
         seen = {node.name: last_seen(self.tree, node) for node in nodes.nodes}
+        now = datetime.now(UTC)
         self.answers = probe_nodes(addresses_of(nodes.nodes, seen))
-        self.looked = datetime.now(UTC)
+        self.looked = now
 
     def stamp(self) -> Stamp:
         """The state of everything that a snapshot is made of; it differs when that changed."""
@@ -217,7 +218,7 @@ class Looker:
     def find_rows(self, nodes: Sequence[Node]) -> tuple[FleetRow, ...]:
         seen = {node.name: last_seen(self.tree, node) for node in nodes}
         places = addresses_of(nodes, seen)
-        states = find_states(self.tree, nodes, seen, self.answers)
+        states = find_states(self.tree, nodes, seen, self.answers, self.looked)
         views = views_of(self.tree, nodes, states, seen)
         return tuple(
             FleetRow(node, view, places.get(node.name, ""))

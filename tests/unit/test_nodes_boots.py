@@ -168,7 +168,9 @@ def test_what_the_node_says_it_boots_counts() -> None:
     record = NodeBoots("n1", confirmed=("demo@1",)).fetched("demo@3", "2026").told("demo@2")
     assert record.tries == {"demo@3": 0, "demo@2": 1}
     assert record.told("demo@9") == record
-    assert record.ready().confirmed == ("demo@2", "demo@1")
-    assert (record.became_ready, record.ready().became_ready) == (False, True)
-    assert not NodeBoots("n").became_ready
+    ready = record.ready("2026-11-20T12:00:00+00:00")
+    assert ready.confirmed == ("demo@2", "demo@1")
+    assert ready.ready_since == datetime(2026, 11, 20, 12, tzinfo=UTC)
+    assert ready.fetched("demo@3", "2026-11-20T12:01:00+00:00").ready_since is None
+    assert (record.ready_since, NodeBoots("n").ready_since) == (None, None)
     assert record.fetched("demo@2", "2026") == record

@@ -16,6 +16,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from imagebuilder.decode import JsonFile, parse_json
 from imagebuilder.errors import InputError
@@ -38,7 +39,8 @@ class NodeBoots:
 
     `confirmed` are those it became ready with, the newest first, `tries` counts those since.
     `asked` is when it fetched its script last (ISO 8601 in UTC) and `release` what that led to,
-    empty once the node is ready; `reported` is whether its initrd told so itself.
+    empty once the node is ready; `reported` is whether its initrd told so itself.  `answered` is
+    when its ssh server was seen to answer after that.
     """
 
     node: str
@@ -47,6 +49,7 @@ class NodeBoots:
     asked: str = ""
     release: str = ""
     reported: bool = False
+    answered: str = ""
 
     def fetched(self, release: str, time: str) -> NodeBoots:
         """After it fetched a script that leads to `release`; the same line again is not counted."""
@@ -68,21 +71,25 @@ class NodeBoots:
             tries[release] = tries.get(release, 0) + 1
         return replace(self, tries=tries, release=release, reported=True)
 
-    def ready(self) -> NodeBoots:
+    def ready(self, time: str) -> NodeBoots:
         """After its ssh server answered: the release is confirmed."""
         others = [each for each in self.confirmed if each != self.release]
         tries = {each: n for each, n in self.tries.items() if each != self.release}
         confirmed = (self.release, *others)[:KEPT]
-        return replace(self, confirmed=confirmed, tries=tries, release="", reported=False)
+        return replace(
+            self, confirmed=confirmed, tries=tries, release="", reported=False, answered=time
+        )
 
     @property
     def awaits_ssh(self) -> bool:
         return bool(self.release) and self.reported
 
     @property
-    def became_ready(self) -> bool:
-        """Whether its ssh server answered since it fetched its script last."""
-        return bool(self.asked) and not self.release
+    def ready_since(self) -> datetime | None:
+        """When its ssh server was seen to answer in the last boot; None if it was not."""
+        with contextlib.suppress(ValueError):
+            return datetime.fromisoformat(self.answered) if not self.release else None
+        return None
 
     def has_failed(self, release: str) -> bool:
         return release not in self.confirmed and self.tries.get(release, 0) >= TRIES
@@ -115,9 +122,10 @@ def write_boots(tree: Tree, boots: Mapping[str, NodeBoots]) -> None:
 
 def confirm_boots(tree: Tree, names: Iterable[str]) -> None:
     """The ssh servers of these nodes answer: what they booted is confirmed."""
+    now = datetime.now(UTC).isoformat()
     with file_lock(tree.lock(LOCK)):
         boots = read_boots(tree)
-        ready = {n: boots[n].ready() for n in names if n in boots and boots[n].awaits_ssh}
+        ready = {n: boots[n].ready(now) for n in names if n in boots and boots[n].awaits_ssh}
         if ready:
             write_boots(tree, boots | ready)
 

@@ -7,7 +7,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from imagebuilder.fleet.state import Condition, Observation, derive_state, format_age
+from imagebuilder.fleet.state import (
+    Condition,
+    Observation,
+    SshEvidence,
+    derive_state,
+    format_age,
+)
 from imagebuilder.nodes.evidence.seen import Seen
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)
@@ -41,7 +47,7 @@ def seen(stage: str, ago: timedelta) -> Seen:
 def test_a_condition_has_a_reason(
     stage: str, ago: timedelta, probe: Observation | None, condition: Condition, words: str
 ) -> None:
-    state = derive_state("n", seen(stage, ago), probe, "gpu@2", NOW)
+    state = derive_state("n", seen(stage, ago), SshEvidence(probe, NOW), "gpu@2", NOW)
     assert state.condition is condition
     assert words in state.words
     assert (state.release, state.next) == ("gpu@1", "gpu@2")
@@ -50,31 +56,49 @@ def test_a_condition_has_a_reason(
 
 def test_nothing_is_said_of_an_ssh_server_that_was_not_asked() -> None:
     for stage, ago in (("root", timedelta(hours=5)), ("switch-root", timedelta(seconds=9))):
-        words = derive_state("n", seen(stage, ago), None, "gpu@2", NOW, asked=False).words
+        words = derive_state("n", seen(stage, ago), SshEvidence(), "gpu@2", NOW).words
         assert "answer" not in words
         assert "its ssh server was not asked" in words
-    state = derive_state("n", None, None, "", NOW, asked=False)
+    state = derive_state("n", None, SshEvidence(), "", NOW)
     assert "answer" not in state.words
 
 
 def test_a_node_that_was_ready_in_this_boot_is_not_booting() -> None:
     left = seen("switch-root", timedelta(minutes=2))
-    off = derive_state("n", left, None, "gpu@2", NOW, was_ready=True)
+    ready = NOW - timedelta(minutes=1)
+    off = derive_state("n", left, SshEvidence(None, NOW, ready), "gpu@2", NOW)
     assert off.condition is Condition.SILENT
     assert off.words == "does not answer to ssh any more; booted 2 min ago"
-    assert derive_state("n", left, BANNER, "gpu@2", NOW, was_ready=True).ready
-    quiet = derive_state("n", left, None, "gpu@2", NOW, asked=False, was_ready=True)
+    assert derive_state("n", left, SshEvidence(BANNER, NOW, ready), "gpu@2", NOW).ready
+    quiet = derive_state("n", left, SshEvidence(ready_since=ready), "gpu@2", NOW)
     assert quiet.condition is Condition.BOOTING
 
 
+def test_an_older_answer_says_nothing_of_a_newer_boot() -> None:
+    """The web page asks once a minute, and a node may have rebooted since."""
+    before = Observation("ssh", NOW - timedelta(seconds=50), "answers to ssh")
+    booting = seen("network", timedelta(seconds=5))
+    state = derive_state("n", booting, SshEvidence(before, before.at, before.at), "gpu@2", NOW)
+    assert (state.condition, state.words) == (Condition.BOOTING, "reached stage network 5 s ago")
+    left = seen("switch-root", timedelta(seconds=5))
+    again = SshEvidence(before, before.at, NOW - timedelta(seconds=1))
+    assert derive_state("n", left, again, "gpu@2", NOW).ready
+    # A report from the future is no newer.
+    ahead = seen("network", -timedelta(hours=1))
+    assert derive_state("n", ahead, SshEvidence(BANNER, NOW), "gpu@2", NOW).ready
+    # Nobody asked since it left its initrd.
+    silent = SshEvidence(None, before.at)
+    assert "was not asked" in derive_state("n", left, silent, "gpu@2", NOW).words
+
+
 def test_silence_from_the_start_is_unknown() -> None:
-    state = derive_state("n", None, None, "", NOW)
+    state = derive_state("n", None, SshEvidence(None, NOW), "", NOW)
     assert (state.condition, state.release, state.evidence) == (Condition.UNKNOWN, "", ())
 
 
 def test_a_record_without_a_readable_time_is_no_evidence() -> None:
     broken = Seen("m", "n", "gpu", "1", "", "root", "nfs", "-", "-")
-    assert derive_state("n", broken, None, "", NOW).condition is Condition.UNKNOWN
+    assert derive_state("n", broken, SshEvidence(None, NOW), "", NOW).condition is Condition.UNKNOWN
 
 
 @pytest.mark.parametrize(
