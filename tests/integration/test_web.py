@@ -143,6 +143,36 @@ def test_it_writes_nothing_into_the_tree(world: FleetWorld) -> None:
     assert everything() == before
 
 
+@pytest.mark.root
+def test_a_full_disk_keeps_no_page_from_being_shown(tmp_path: Path) -> None:
+    folder = tmp_path / "small"
+    folder.mkdir()
+    run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", folder])
+    try:
+        world = make_world(folder, racks=2)
+        world.plant_history()
+        world.plant_boots(40)
+        started = start_web(world, port := free_port())
+        large = folder / "large"
+        with pytest.raises(OSError, match="No space left"):
+            large.write_bytes(bytes(32 * 1024**2))
+        with pytest.raises(OSError, match="No space left"):
+            (folder / "more").write_bytes(bytes(4096))
+        for path in ("/", "/nodes/node040", "/releases", "/nights", "/metrics", "/api/v1/nodes"):
+            assert get(f"http://127.0.0.1:{port}{path}")
+        with stream(f"http://127.0.0.1:{port}") as sock:
+            read_until(sock, b"event: hello")
+            large.unlink()
+            world.report(3, "network", NEW, timedelta(0))
+            read_until(sock, b'"node":"node003"')
+        assert started.find_end() is None
+        started.send(signal.SIGTERM)
+        assert started.wait(PATIENCE) == 130
+        assert "Traceback" not in (stderr := started.stderr), stderr
+    finally:
+        run(["umount", "--lazy", folder])
+
+
 # What it loads while it works is loaded before it gives up root, who may read it wherever it lies.
 AS_NOBODY = """
 import os, pkgutil, sys
