@@ -35,10 +35,12 @@ from imagebuilder.image.types import (
     encode_image,
 )
 from imagebuilder.nightly.save import save_night
+from imagebuilder.nodes.config import read_served
 from imagebuilder.nodes.evidence.asked import Asked, write_asked
 from imagebuilder.nodes.evidence.consoles import NAME, SUFFIX
 from imagebuilder.nodes.evidence.health_history import note_health
 from imagebuilder.nodes.evidence.seen import SEEN, HealthReport, Seen
+from imagebuilder.nodes.files import update_nodes
 from imagebuilder.recipe.cards import shipped_cards
 from imagebuilder.tree import ReleaseName, Tree, close_tree, make_tree
 from imagebuilder.web.app import make_app
@@ -159,8 +161,29 @@ class FleetWorld:
     def plant_health(self, index: int, *verdicts: str) -> None:
         """What a node said of its health, the last one last."""
         for hours, verdict in reversed([*enumerate(reversed(verdicts))]):
-            report = make_health(verdict, index, timedelta(hours=7 * hours))
+            report = make_health(verdict, index, timedelta(hours=7 * hours + 1))
             note_health(self.tree, name_of(index), ReleaseName(PROFILES[0], OLD), report)
+
+    def plant_drift(self, index: int) -> None:
+        """A node booted before nodes.yaml gave it another command line; all nodes are served."""
+        self.set_node(index, "netconsole: true")
+        given = self.serve_nodes(index)
+        place = self.tree.seen(mac_of(index))
+        place.write_text(json.dumps({**json.loads(place.read_text()), "given": given}))
+        self.set_node(index, "cmdline: [amdgpu.runpm=0]")
+        self.serve_nodes(index)
+
+    def set_node(self, index: int, what: str) -> None:
+        """Add something to a node in nodes.yaml."""
+        text, entry = self.tree.nodes_file.read_text(), f"  {name_of(index)}: {{"
+        self.tree.nodes_file.write_text(text.replace(entry, f"{entry}{what}, "))
+
+    def serve_nodes(self, index: int) -> str:
+        """Make what nodes fetch; the ID of what one of them is given."""
+        update_nodes(self.tree)
+        served = read_served(self.tree, mac_of(index))
+        assert served
+        return served.given
 
     def plant_boots(self, index: int) -> None:
         """What the boot server logged of a node: a boot that went well, one that failed."""
