@@ -134,10 +134,11 @@ def test_reports_look_as_they_were_written(chromium: Browser, address: str) -> N
 def test_faults_of_a_page_are_found(chromium: Browser) -> None:
     """The checks above find what is planted for them."""
     planted = """<!doctype html><title></title><body style="background:#fff">
-      <p style="color:#999">pale</p><h3>early</h3><a href="/"></a><ul><p>no item</p></ul>
+      <p style="color:#999">pale</p><h1>top</h1><h3>early</h3><a href="/"></a><ul><p>no item</p></ul>
       <div aria-hidden=true><a href="/">hidden</a></div><img src="data:,">
       <input onkeydown="event.preventDefault()" aria-label="trap">
-      <pre style="height: 9px; overflow: auto">much\nmore\nthan\nfits</pre></body>"""
+      <pre style="height: 9px; overflow: auto">much\nmore\nthan\nfits</pre>
+      <button>after</button></body>"""
     with opened(chromium) as (page, heard):
         page.set_content(planted)
         found = "\n".join(find_violations(page))
@@ -150,7 +151,7 @@ def test_faults_of_a_page_are_found(chromium: Browser) -> None:
         page.evaluate("setTimeout(() => alert('planted'))")
         page.wait_for_timeout(50)
         assert heard.faults == ["error: planted", "dialog: planted"]
-        assert unreachable == ["x"]
+        assert unreachable == ["not reached: <button>after</button>"]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
