@@ -134,7 +134,8 @@ def test_reports_look_as_they_were_written(chromium: Browser, address: str) -> N
 def test_faults_of_a_page_are_found(chromium: Browser) -> None:
     """The checks above find what is planted for them."""
     planted = """<!doctype html><title></title><body style="background:#fff">
-      <p style="color:#999">pale</p><h1>top</h1><h3>early</h3><a href="/"></a><ul><p>no item</p></ul>
+      <p style="color:#999">pale</p><h1>top</h1><h3>early</h3><a href="/"></a>
+      <ul><p>no item</p></ul>
       <div aria-hidden=true><a href="/">hidden</a></div><img src="data:,">
       <input onkeydown="event.preventDefault()" aria-label="trap">
       <pre style="height: 9px; overflow: auto">much\nmore\nthan\nfits</pre>
