@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -21,7 +22,6 @@ from tempfile import TemporaryFile
 from typing import IO, NoReturn, Protocol
 
 from imagebuilder.errors import FullError, HostError, ImagebuilderError, WorkError
-from imagebuilder.log import Log
 
 Word = str | os.PathLike[str]
 
@@ -105,7 +105,7 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     stdin: bytes | IO[bytes] | None = None,
-    log: Path | Log | None = None,
+    log: Path | Sink | None = None,
     on_line: Callable[[str], None] | None = None,
     ask: Callable[[], None] | None = None,
     check: bool = True,
@@ -268,7 +268,7 @@ def paste(argv: Sequence[Word]) -> str:
     return shlex.join(os.fspath(word) for word in argv)
 
 
-def failure(argv: Sequence[Word], done: Completed, log: Path | Log | None) -> ImagebuilderError:
+def failure(argv: Sequence[Word], done: Completed, log: Path | Sink | None) -> ImagebuilderError:
     """The error for a program that ended badly: the host's when its disk is full."""
     lines = (done.stderr or done.stdout).splitlines()
     said = [shorten(line) for line in lines if line.strip()]
@@ -308,6 +308,19 @@ def check_tools(*names: str) -> None:
             hint="imagebuilder setup installs what a build needs, with --serve and --boot more; "
             "imagebuilder doctor lists it",
         )
+
+
+def start_apart(argv: Sequence[Word], *, end: int, env: Mapping[str, str]) -> None:
+    """Start a program in a session of its own, which goes on when we end or are interrupted.
+
+    `end` becomes its standard input and output; `env` is added to our environment.
+    """
+    words = [os.fspath(word) for word in argv]
+    check_tools(words[0])
+    process = subprocess.Popen(
+        words, stdin=end, stdout=end, env={**os.environ, **env}, start_new_session=True
+    )
+    threading.Thread(target=process.wait, daemon=True).start()  # else it stays as a zombie
 
 
 def exec_program(argv: Sequence[Word], *, env: Mapping[str, str]) -> NoReturn:

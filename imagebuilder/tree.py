@@ -28,6 +28,7 @@
       verified/PROFILE/VERSION.json     size and identity of a release's files when last verified
       work/ locks/                      staging, one folder a command; flock(2) files
       journal.jsonl                     every publish, promote, rollback and removal
+      actions.jsonl actions/ID.log      what people did on the web page, and what the commands said
 
 Only root may enter roots/, repo/, work/ and nodes/: servers of NFS run as root, and what lies there
 would be a root's setuid programs, and keys, in reach of every user of this host.
@@ -105,6 +106,14 @@ class Tree:
     @property
     def journal(self) -> Path:
         return self.path / "journal.jsonl"
+
+    @property
+    def actions(self) -> Path:
+        return self.path / "actions.jsonl"
+
+    def action_log(self, action: str) -> Path:
+        """What the command of an action said; locked while it runs."""
+        return self.path / "actions" / f"{action}.log"
 
     @property
     def given(self) -> Path:

@@ -44,6 +44,7 @@ from imagebuilder.nodes.files import update_nodes
 from imagebuilder.recipe.cards import shipped_cards
 from imagebuilder.tree import ReleaseName, Tree, close_tree, make_tree
 from imagebuilder.web.app import make_app
+from imagebuilder.web.door import ActDoor
 from imagebuilder.web.listen import STALLED_MS, open_socket
 from imagebuilder.web.look import Looker
 from imagebuilder.web.run import make_config
@@ -299,12 +300,14 @@ def make_world(top: Path, racks: int = 20, each: int = 40) -> FleetWorld:
     return world
 
 
-def make_site(world: FleetWorld, broker: Broker | None = None) -> WebSite:
+def make_site(
+    world: FleetWorld, broker: Broker | None = None, door: ActDoor | None = None
+) -> WebSite:
     """What the server has, without a server; nodes answered when the world was made."""
     looker = Looker(world.tree, world.nights, shipped_cards())
     looker.answers, looker.looked = world.answers, datetime.now(UTC)
     watcher = Watcher(looker, broker or Broker(), ask_every=0)
-    return WebSite(world.tree, world.nights, watcher)
+    return WebSite(world.tree, world.nights, watcher, door)
 
 
 @contextmanager

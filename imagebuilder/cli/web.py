@@ -49,6 +49,16 @@ Nights = Annotated[
 ]
 
 
+Act = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="IMAGEBUILDER_ACT",
+        metavar="SOCKET",
+        help="Ask for actions at this socket of systemd. [default: start imagebuilder act]",
+    ),
+]
+
+
 def web(
     context: typer.Context,
     tree: TreeOption = DEFAULT_TREE,
@@ -56,10 +66,11 @@ def web(
     host: Hosts = None,
     ask: Ask = 60,
     nights: Nights = None,
+    act: Act = None,
 ) -> None:
     """Show nodes, releases and roll-outs on web pages, as JSON, events and metrics, until Ctrl-C.
 
-    It only reads. Everybody who can reach the address may look.
+    Everybody who can reach the address may look. Acting takes a token (imagebuilder token).
 
     Example: imagebuilder web --listen 10.0.0.5
     """
@@ -68,6 +79,7 @@ def web(
     from imagebuilder.notify.receivers import load_notify
     from imagebuilder.publish.find import find_tree
     from imagebuilder.recipe.cards import load_cards
+    from imagebuilder.web.tokens import find_token_file
 
     try:
         from imagebuilder.web.run import WebOptions, serve_web
@@ -84,6 +96,6 @@ def web(
     folder = nights or find_report_folder(load_nightly(settings, os.environ), settings, os.environ)
     options = WebOptions(
         listen, tuple(host or ()), ask, folder, load_cards(settings), settings.state,
-        load_notify(settings, os.environ),
+        load_notify(settings, os.environ), find_token_file(settings, os.environ), act,
     )  # fmt: skip
     serve_web(find_tree(tree), options, given.ui)

@@ -22,12 +22,14 @@ from imagebuilder.errors import InputError
 from imagebuilder.files import plain_file
 from imagebuilder.publish.space import full_disk
 from imagebuilder.tree import ReleaseName, Tree
+from imagebuilder.untrusted import fit
 
 PUBLISH, UNPUBLISH, KEEP, UNKEEP = "publish", "unpublish", "keep", "unkeep"
 # What moves a channel: `set` puts a version on top of its history, `rollback` goes back in it.
 PROMOTE, ROLLBACK, SET = "promote", "rollback", "set"
 MOVES = (PROMOTE, ROLLBACK, SET)
 TAIL = 64 * 1024
+ASKER = "IMAGEBUILDER_ASKER"  # `imagebuilder act` tells its commands for whom they are
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,12 @@ def append(tree: Tree, event: Event) -> None:
     """Write an event down, with the time and the person, durably.  Raises HostError."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     stamped = replace(event, time=now, by=find_person(os.environ))
-    line = json.dumps(EVENT.encode(stamped)).encode() + b"\n"
-    descriptor = os.open(tree.journal, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    append_line(tree.journal, json.dumps(EVENT.encode(stamped)).encode() + b"\n")
+
+
+def append_line(journal: Path, line: bytes) -> None:
+    """Write a line into a journal, durably.  Raises HostError and OSError."""
+    descriptor = os.open(journal, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
         size = os.fstat(descriptor).st_size
         # A line cut short by a full disk or a power cut must not swallow this one.
@@ -70,14 +76,16 @@ def append(tree: Tree, event: Event) -> None:
             line = b"\n" + line
         # One write: lines of two processes never mix.
         if os.write(descriptor, line) != len(line):
-            raise full_disk(tree.journal)
+            raise full_disk(journal)
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
 def find_person(env: Mapping[str, str]) -> str:
-    """Who asked for this: the caller of sudo, or the user we run as."""
+    """Who asked for this: whoever the web page acts for, the caller of sudo, or who we run as."""
+    if asker := env.get(ASKER):
+        return f"{fit(asker)} (web)"
     if caller := env.get("SUDO_USER"):
         return caller
     try:

@@ -24,6 +24,7 @@ from imagebuilder.fleet.state import Condition
 from imagebuilder.nightly.types import NIGHTLY_RUN
 from imagebuilder.nodes.evidence.timeline import find_boots
 from imagebuilder.publish.listing import ListedRelease
+from imagebuilder.web.act_schema import INPUTS, SECURITY, describe_actions
 from imagebuilder.web.look import FleetRow, WebSnapshot
 from imagebuilder.web.node_facts import read_facts
 from imagebuilder.web.schema import (
@@ -47,9 +48,9 @@ STREAM = f"{PREFIX}/events"
 EVENTS = (
     "A stream of server-sent events. `node`: a node as in /nodes changed or is new; "
     "`node-removed`: it is no longer in nodes.yaml; `rollout`: a roll-out as in /rollouts; "
-    "`releases`, `nights`, `machines`: read them again; `faults`: files that cannot be read; "
-    "`resync`: events were lost, read everything again. Send Last-Event-ID to get the events you "
-    "missed."
+    "`releases`, `nights`, `machines`, `actions`: read them again; `faults`: files that cannot be "
+    "read; `resync`: events were lost, read everything again. Send Last-Event-ID to get the events "
+    "you missed."
 )
 
 # An explanation reads megabytes of the daemons' logs.
@@ -253,7 +254,7 @@ def make_document() -> dict[str, Json]:
     """The OpenAPI document."""
     models: list[type[BaseModel]] = [*(endpoint.model for endpoint in ENDPOINTS), ApiError]
     inputs: list[tuple[type[BaseModel], JsonSchemaMode]] = [(m, "serialization") for m in models]
-    _, schemas = models_json_schema(inputs, ref_template=REFERENCE)
+    _, schemas = models_json_schema([*inputs, *INPUTS], ref_template=REFERENCE)
     paths: dict[str, Json] = {
         PREFIX + endpoint.path: {"get": describe(endpoint)} for endpoint in ENDPOINTS
     }
@@ -269,8 +270,8 @@ def make_document() -> dict[str, Json]:
     return {
         "openapi": "3.1.0",
         "info": {"title": "imagebuilder", "version": __version__},
-        "paths": paths,
-        "components": {"schemas": schemas["$defs"]},
+        "paths": paths | describe_actions(),
+        "components": {"schemas": schemas["$defs"], "securitySchemes": SECURITY},
     }
 
 

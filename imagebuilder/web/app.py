@@ -16,6 +16,8 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from imagebuilder.web.act_api import act_api_routes, tell_actions
+from imagebuilder.web.act_pages import act_routes
 from imagebuilder.web.api import make_routes
 from imagebuilder.web.guard import REPORT_POLICY, Guard
 from imagebuilder.web.history_pages import (
@@ -53,18 +55,18 @@ def make_app(site: WebSite, hosts: Collection[str]) -> ASGIApp:
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         del app
-        watching = asyncio.create_task(site.watcher.run())
+        watching = asyncio.gather(site.watcher.run(), tell_actions(site))
         yield
         watching.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await watching
 
     def fail(request: Request, error: Exception) -> Response:
-        status, words = 500, "the server has a fault; its log says which"
+        status, words, headers = 500, "the server has a fault; its log says which", None
         if isinstance(error, HTTPException):
-            status, words = error.status_code, error.detail
+            status, words, headers = error.status_code, error.detail, error.headers
         if request.url.path.startswith("/api/"):
-            return JSONResponse({"error": words}, status)
+            return JSONResponse({"error": words}, status, headers)
         return show_error(site, status, words)
 
     app = Starlette(
@@ -72,6 +74,8 @@ def make_app(site: WebSite, hosts: Collection[str]) -> ASGIApp:
             *(page_route(site, path, make) for path, make in PAGES.items()),
             *(page_route(site, path, make, REPORT_POLICY) for path, make in REPORTS.items()),
             *make_routes(site),
+            *act_routes(site),
+            *act_api_routes(site),
             make_metrics_route(site),
             make_asset_route(site),
         ],
@@ -80,7 +84,7 @@ def make_app(site: WebSite, hosts: Collection[str]) -> ASGIApp:
         middleware=[Middleware(GZipMiddleware, minimum_size=2048, compresslevel=3)],
         lifespan=lifespan,
     )
-    return Guard(app, hosts, lambda: site.snapshot.networks)
+    return Guard(app, hosts, lambda: site.snapshot.networks, lambda: site.acts)
 
 
 def make_asset_route(site: WebSite) -> Route:

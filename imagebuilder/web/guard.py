@@ -17,7 +17,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from imagebuilder.web.wire import Network, is_of_nodes
 
 HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s:\[\]]+))(?::[0-9]{1,5})?")
-METHODS = ("GET", "HEAD")
+READING = ("GET", "HEAD")
+ACTING = (*READING, "POST")
+# Where a browser says that a request of a page of ours comes from.
+OWN_SITE = "same-origin"
 # Nothing but our own files; nothing is sent anywhere, but the filter of the fleet to ourselves.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -32,7 +35,7 @@ HEADERS = {
     "Content-Security-Policy": POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
+    "Referrer-Policy": "same-origin",  # with none, browsers do not tell from where a form is
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
@@ -41,15 +44,19 @@ HEADERS = {
 
 
 class Guard:
-    """An ASGI application in front of another; `networks` tells where nodes are, now."""
+    """An ASGI application in front of another.
+
+    `networks` tells where nodes are, and `acts` whether anybody may act, now.
+    """
 
     def __init__(
         self,
         app: ASGIApp,
         hosts: Collection[str],
         networks: Callable[[], tuple[Network, ...]],
+        acts: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.app, self.networks = app, networks
+        self.app, self.networks, self.acts = app, networks, acts
         self.hosts = frozenset(host.lower() for host in hosts)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,13 +79,25 @@ class Guard:
         client = scope.get("client")
         if client and is_of_nodes(client[0], self.networks()):
             return PlainTextResponse("This server is not for nodes.\n", 403)
-        if name_of(Headers(scope=scope).getlist("host")) not in self.hosts:
+        headers = Headers(scope=scope)
+        if name_of(headers.getlist("host")) not in self.hosts:
             words = "This server does not answer to this name; --host NAME adds it.\n"
             return PlainTextResponse(words, 421)
-        if scope["method"] not in METHODS:
-            headers = {"Allow": ", ".join(METHODS)}
-            return PlainTextResponse("This server is read only.\n", 405, headers)
+        methods = ACTING if self.acts() else READING
+        if scope["method"] not in methods:
+            words = "This server is read only.\n" if methods is READING else "No such method.\n"
+            return PlainTextResponse(words, 405, {"Allow": ", ".join(methods)})
+        if scope["method"] not in READING and not is_own(headers):
+            return PlainTextResponse("This request is of a page elsewhere.\n", 403)
         return None
+
+
+def is_own(headers: Headers) -> bool:
+    """Whether what a browser says of a request's origin is that it is us; programs say nothing."""
+    host = headers["host"].lower()
+    origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
+    own = (f"http://{host}", f"https://{host}")
+    return all(each.lower() in own for each in origins) and all(s == OWN_SITE for s in sites)
 
 
 def name_of(hosts: list[str]) -> str:

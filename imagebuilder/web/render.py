@@ -35,12 +35,14 @@ NAVIGATION = (
     NavEntry("Nights", "/nights"),
     NavEntry("Machines", "/machines"),
 )
+ACTIONS = NavEntry("Actions", "/actions")
 
 
 def show_page(site: WebSite, snapshot: WebSnapshot, template: str, **values: object) -> bytes:
     """A page from its template."""
     page = site.environment.get_template(template)
-    text = page.render(snapshot=snapshot, navigation=NAVIGATION, **values)
+    navigation = (*NAVIGATION, ACTIONS) if site.acts else NAVIGATION
+    text = page.render(snapshot=snapshot, navigation=navigation, acts=site.acts, **values)
     return text.encode(errors="replace")
 
 

@@ -17,6 +17,7 @@ from imagebuilder.recipe.model_notify import NotifyModel
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
 from imagebuilder.web.app import make_app
+from imagebuilder.web.door import ActDoor
 from imagebuilder.web.listen import open_socket, parse_listen
 from imagebuilder.web.look import Looker
 from imagebuilder.web.notify import fleet_news
@@ -33,8 +34,9 @@ class WebOptions:
     """What the person asked for.
 
     `hosts` are more names by which browsers know this server; the ssh servers of nodes are asked
-    every `ask_every` seconds (0: never).  `nights` is the folder of nightly
-    reports, `state` where is kept what was notified of as `notify` says.
+    every `ask_every` seconds (0: never).  `nights` is the folder of nightly reports, `state` where
+    is kept what was notified of as `notify` says, `tokens` the file of tokens, `act` the socket at
+    which actions are asked for (None: a child does them).
     """
 
     listen: str
@@ -44,6 +46,8 @@ class WebOptions:
     cards: Cards
     state: Path
     notify: NotifyModel
+    tokens: Path
+    act: Path | None = None
 
 
 class WebServer(uvicorn.Server):
@@ -69,7 +73,9 @@ def serve_web(tree: Tree, options: WebOptions, ui: Ui) -> None:
         broker = Broker()
         looker = Looker(tree, options.nights, options.cards)
         watcher = Watcher(looker, broker, ask_every=options.ask_every, news=news)
-        app = make_app(WebSite(tree, options.nights, watcher), find_hosts(address, options.hosts))
+        door = ActDoor(tree, options.tokens, options.act)
+        site = WebSite(tree, options.nights, watcher, door)
+        app = make_app(site, find_hosts(address, options.hosts))
         shown = f"[{address}]" if ":" in address else address
         ui.note(f"listening on http://{shown}:{port}/ until Ctrl-C")
         WebServer(make_config(app), broker).run(sockets=[sock])

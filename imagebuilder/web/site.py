@@ -26,7 +26,10 @@ from imagebuilder.nodes.types import NETCONSOLE_PORT
 from imagebuilder.report.standing import State
 from imagebuilder.templates import templates
 from imagebuilder.tree import CANDIDATE, STABLE, Tree
+from imagebuilder.web.action_journal import ActionState
+from imagebuilder.web.door import ActDoor
 from imagebuilder.web.look import WebSnapshot
+from imagebuilder.web.session import Sessions
 from imagebuilder.web.watch import Watcher
 
 HERE = Path(__file__).parent
@@ -56,6 +59,9 @@ LOOKS: Mapping[str, tuple[str, str]] = {
     RolloutStatus.STOPPED: ("✗", "failed"),
     RolloutStatus.ABORTING: ("↩", "degraded"),
     RolloutStatus.ABORTED: ("↩", "degraded"),
+    ActionState.RUNNING: ("▶", "booting"),
+    ActionState.INTERRUPTED: ("!", "degraded"),
+    ActionState.REFUSED: ("✗", "failed"),
     STABLE: ("▲", "passed"),
     CANDIDATE: ("△", "booting"),
 }
@@ -75,8 +81,11 @@ class Asset:
 class WebSite:
     """One per server."""
 
-    def __init__(self, tree: Tree, nights: Path, watcher: Watcher) -> None:
+    def __init__(
+        self, tree: Tree, nights: Path, watcher: Watcher, door: ActDoor | None = None
+    ) -> None:
         self.tree, self.nights, self.watcher = tree, nights, watcher
+        self.door, self.sessions = door, Sessions()
         self._answers: dict[str, bytes] = {}
         self._answered = 0
         self._lock = threading.Lock()
@@ -84,6 +93,11 @@ class WebSite:
     @property
     def snapshot(self) -> WebSnapshot:
         return self.watcher.snapshot
+
+    @property
+    def acts(self) -> bool:
+        """Whether somebody has a token to act with."""
+        return self.door is not None and self.door.is_open
 
     def once(self, key: str, snapshot: WebSnapshot, make: Callable[[], bytes]) -> bytes:
         """What `make` gives for a snapshot, made once however many ask for it."""

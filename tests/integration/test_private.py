@@ -199,11 +199,12 @@ ANYBODY = {
     "build",
     "nightly",
     "hardware",
+    "token",
 }
 # They reach nodes as who types them: with their ssh keys, which root does not have.
 OF_NODES = {
     "status", "explain", "up", "down", "restart", "run", "configure", "inventory", "discover",
-    "console", "web",
+    "console", "web", "act",
 }  # fmt: skip
 
 

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tokens for those who act on the web page and in its API, and the program that acts for them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from imagebuilder.cli.context import Context, print_json, print_table, print_text
+from imagebuilder.cli.names import AsJson, TreeOption
+from imagebuilder.tree import DEFAULT_TREE
+from imagebuilder.web.tokens import Role
+
+token_app = typer.Typer(
+    name="token",
+    help="Tokens for those who act on the web page and in its API.",
+    no_args_is_help=True,
+)
+TokenName = Annotated[str, typer.Argument(help="Whose token it is.")]
+
+
+def tokens_of(context: typer.Context) -> Path:
+    from imagebuilder.web.tokens import find_token_file
+
+    given: Context = context.obj
+    return find_token_file(given.settings, os.environ)
+
+
+@token_app.command("add")
+def token_add(
+    context: typer.Context,
+    name: TokenName,
+    role: Annotated[
+        Role,
+        typer.Option(
+            help="power: up, down, restart; release: promote, rollback, roll-outs; admin: both."
+        ),
+    ],
+    json: AsJson = False,
+) -> None:
+    """Make a token and print it. Only its SHA-256 is kept, so it is never shown again.
+
+    Example: imagebuilder token add ada --role power
+    """
+    from imagebuilder.web.tokens import add_token
+
+    given: Context = context.obj
+    path = tokens_of(context)
+    secret = add_token(path, name, role)
+    given.ui.note(f"{name} may act with this token; {path} has its SHA-256:")
+    print_json({"name": name, "role": role, "token": secret}) if json else print_text(secret)
+
+
+@token_app.command("list")
+def token_list(context: typer.Context, json: AsJson = False) -> None:
+    """List the names and roles of tokens.
+
+    Example: imagebuilder token list
+    """
+    from imagebuilder.web.tokens import load_tokens
+
+    found = load_tokens(tokens_of(context))
+    if json:
+        print_json([{"name": t.name, "role": t.role, "added": t.added} for t in found])
+    else:
+        rows = [(token.name, token.role, token.added) for token in found]
+        empty = "no tokens: the web page only reads"
+        print_table(rows, ("name", "role", "added"), empty=empty)
+
+
+@token_app.command("remove")
+def token_remove(context: typer.Context, name: TokenName) -> None:
+    """Remove a token. Whoever is logged in with it can do nothing more.
+
+    Example: imagebuilder token remove ada
+    """
+    from imagebuilder.web.tokens import remove_token
+
+    given: Context = context.obj
+    remove_token(tokens_of(context), name)
+    given.ui.note(f"removed the token of {name}; what it began goes on")
+
+
+def act(context: typer.Context, tree: TreeOption = DEFAULT_TREE) -> None:
+    """Do one action that the web page asks for: a request on stdin, one line of answer on stdout.
+
+    Example: imagebuilder act
+    """
+    from imagebuilder.publish.find import find_tree
+    from imagebuilder.web.act import ActCaller
+    from imagebuilder.web.act import act as act_for
+
+    raise typer.Exit(act_for(find_tree(tree), tokens_of(context), ActCaller(), os.environ))

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What can be asked for on the web page: a closed list of verbs, and the command of each.
+
+An order has no words of a command line in it, only values of fields that each have a pattern.  None
+of them can begin with `-`, and all stand after `--` or within their option's own word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from imagebuilder.decode import describe, validate
+from imagebuilder.digest import Json
+from imagebuilder.errors import InputError
+from imagebuilder.process import paste
+from imagebuilder.web.tokens import Role
+
+MOST_NODES = 1000  # words that name nodes
+MOST_NAMED = 5  # in a sentence
+NODE = r"^[A-Za-z0-9@][A-Za-z0-9@:._!&,^+\[\]-]{0,199}$"
+PART = "[A-Za-z0-9][A-Za-z0-9.+_-]{0,127}"
+NodeWord = Annotated[str, Field(pattern=NODE)]
+ReleaseWord = Annotated[str, Field(pattern=f"^({PART}(@{PART})?)?$")]
+ProfileWord = Annotated[str, Field(pattern=f"^({PART})?$")]
+OptionalNodes = Annotated[str, Field(pattern=NODE.replace("^", "^(").replace("$", ")?$"))]
+BatchWord = Annotated[str, Field(pattern=r"^([0-9]{1,5}%?)?$")]
+HINT = "/api/v1/openapi.json says what each verb needs"
+
+
+class ActVerb(StrEnum):
+    UP = "up"
+    DOWN = "down"
+    RESTART = "restart"
+    PROMOTE = "promote"
+    ROLLBACK = "rollback"
+    ROLLOUT = "rollout"
+    PAUSE = "pause"
+    RESUME = "resume"
+    ABORT = "abort"
+
+
+@dataclass(frozen=True)
+class ActOrder:
+    """What is to be done, to what: fields that the verb does not know are empty."""
+
+    verb: ActVerb
+    nodes: Annotated[tuple[NodeWord, ...], Field(max_length=MOST_NODES)] = ()
+    release: ReleaseWord = ""
+    profile: ProfileWord = ""
+    force: bool = False
+    canary: OptionalNodes = ""
+    batch: BatchWord = ""
+
+    @property
+    def kind(self) -> VerbKind:
+        return KINDS[self.verb]
+
+    @property
+    def argv(self) -> list[str]:
+        """The words of the command, without the program."""
+        options = [f"--{name}={value}" for name in ("canary", "batch") if (value := self.get(name))]
+        if self.force:
+            options.append("--force")
+        named = self.nodes or (self.release or self.profile,)
+        return [*self.kind.command, *options, "--", *named]
+
+    @property
+    def command(self) -> str:
+        """The command, for people."""
+        return f"imagebuilder {paste(self.argv)}"
+
+    @property
+    def subject(self) -> str:
+        if len(self.nodes) > MOST_NAMED:
+            return f"{len(self.nodes)} nodes"
+        return ", ".join(self.nodes) or self.release or self.profile
+
+    @property
+    def words(self) -> str:
+        """What will happen, as a sentence."""
+        said = self.kind.words.format(self.subject)
+        return f"{said} {FORCED}" if self.force else said
+
+    def get(self, name: str) -> str:
+        return str(getattr(self, name))
+
+
+@dataclass(frozen=True)
+class VerbKind:
+    """A verb: the role it takes, its field, what else it may have, its command.
+
+    `words` say what will happen, `button` is on the button for it.
+    """
+
+    role: Role
+    field: str
+    more: tuple[str, ...]
+    command: tuple[str, ...]
+    words: str
+    button: str
+
+
+FORCED = "The power of nodes that do not do it is cut."
+KINDS: Mapping[ActVerb, VerbKind] = {
+    ActVerb.UP: VerbKind(
+        Role.POWER, "nodes", (), ("up",),
+        "Switches {} on, and waits until each is ready.", "Switch on",
+    ),
+    ActVerb.DOWN: VerbKind(
+        Role.POWER, "nodes", ("force",), ("down", "--yes"),
+        "Shuts {} down over ssh, and waits until each is off.", "Shut down",
+    ),
+    ActVerb.RESTART: VerbKind(
+        Role.POWER, "nodes", ("force",), ("restart", "--yes"),
+        "Reboots {} over ssh, and waits until each is back.", "Restart",
+    ),
+    ActVerb.PROMOTE: VerbKind(
+        Role.RELEASE, "release", (), ("promote",),
+        "Moves stable to {} if it has passed its boot test. Nodes take it when they boot.",
+        "Promote",
+    ),
+    ActVerb.ROLLBACK: VerbKind(
+        Role.RELEASE, "profile", (), ("rollback",),
+        "Moves stable of {} back to the release before. Nodes take it when they boot.",
+        "Roll back",
+    ),
+    ActVerb.ROLLOUT: VerbKind(
+        Role.RELEASE, "release", ("canary", "batch"), ("rollout", "start"),
+        "Reboots nodes into {}: one first, then a batch, then all. The first failure stops it.",
+        "Roll out",
+    ),
+    ActVerb.PAUSE: VerbKind(
+        Role.RELEASE, "profile", (), ("rollout", "pause"),
+        "Begins no further node in the roll-out of {}; those in between are finished.", "Pause",
+    ),
+    ActVerb.RESUME: VerbKind(
+        Role.RELEASE, "profile", (), ("rollout", "resume"),
+        "Goes on with the roll-out of {}.", "Resume",
+    ),
+    ActVerb.ABORT: VerbKind(
+        Role.RELEASE, "profile", (), ("rollout", "abort"),
+        "Gives the roll-out of {} up: every node it touched is rebooted into the old release.",
+        "Abort",
+    ),
+}  # fmt: skip
+FIELDS = ("nodes", "release", "profile", "force", "canary", "batch")
+
+
+def parse_order(value: Json | Mapping[str, object]) -> ActOrder:
+    """An order from what somebody sent.  Raises InputError."""
+    try:
+        order = validate(ActOrder, value)
+    except ValidationError as error:
+        raise InputError(describe(error)[1], hint=HINT) from error
+    kind = order.kind
+    if not getattr(order, kind.field):
+        raise InputError(f"{order.verb} needs `{kind.field}`", hint=HINT)
+    alien = [n for n in FIELDS if getattr(order, n) and n not in (kind.field, *kind.more)]
+    if alien:
+        raise InputError(f"{order.verb} knows no `{alien[0]}`", hint=HINT)
+    return order
+
+
+def parse_form(fields: Sequence[tuple[str, str]]) -> ActOrder:
+    """An order from the fields of a form or a query; others than an order's are left out.
+
+    Raises InputError.
+    """
+    found: dict[str, object] = {n: v.strip() for n, v in fields if n in ("verb", *FIELDS)}
+    if "nodes" in found:
+        found["nodes"] = [word for n, v in fields if n == "nodes" for word in v.split()]
+    found["force"] = found.get("force") == "on"
+    return parse_order(found)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tokens: who may act on the web page and in its API, and in what.
+
+The file knows of each token its name, its role, its SHA-256 and when it was made.  A token has 256
+random bits, so its hash needs neither salt nor time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+
+from imagebuilder.decode import JsonFile, UtcTime
+from imagebuilder.errors import HostError, InputError
+from imagebuilder.files import make_folder, write_file
+from imagebuilder.locks import folder_lock
+from imagebuilder.rights import check_writable
+from imagebuilder.settings import Settings
+
+SYSTEM = Path("/etc/imagebuilder")
+FILE = "tokens.json"
+PREFIX = "ibt_"  # for those who look for secrets in files
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
+HINT = "remove the file, and add the tokens again with imagebuilder token add"
+
+
+class Role(StrEnum):
+    """What a token is for."""
+
+    POWER = "power"
+    RELEASE = "release"
+    ADMIN = "admin"
+
+    def covers(self, needed: Role) -> bool:
+        return self in (needed, Role.ADMIN)
+
+
+@dataclass(frozen=True)
+class Token:
+    """What is on record of a token."""
+
+    name: str
+    role: Role
+    sha256: str
+    added: UtcTime
+
+
+@dataclass(frozen=True)
+class TokenList:
+    tokens: tuple[Token, ...] = ()
+
+
+TOKENS = JsonFile(TokenList, 1, HINT)
+
+
+def find_token_file(settings: Settings, env: Mapping[str, str]) -> Path:
+    """Root's are the system's, everybody else has them beside their site file."""
+    if given := env.get("IMAGEBUILDER_TOKENS"):
+        return Path(given).absolute()
+    return (SYSTEM if os.geteuid() == 0 else settings.site.parent) / FILE
+
+
+def load_tokens(path: Path) -> tuple[Token, ...]:
+    """Every token; none where there is no file.  Raises InputError, HostError."""
+    try:
+        found = path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return ()
+    if found.st_uid not in (0, os.geteuid()) or found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise HostError(
+            "others could write tokens into it",
+            where=os.fspath(path),
+            hint=f"make it yours alone: chown root {path}; chmod 600 {path}",
+        )
+    return TOKENS.load(path).tokens
+
+
+def find_token(path: Path, secret: str) -> Token | None:
+    """Whose token this is; None if nobody's.  Raises as load_tokens()."""
+    wanted = digest_of(secret)
+    found = None
+    for token in load_tokens(path):  # every one is compared: the time tells nothing
+        if hmac.compare_digest(token.sha256, wanted):
+            found = token
+    return found
+
+
+def add_token(path: Path, name: str, role: Role) -> str:
+    """A new token, which is shown this once.  Raises InputError."""
+    if not NAME.fullmatch(name):
+        raise InputError(f"{name!r} is no name for a token", hint="letters, digits and . _ @ -")
+    secret = f"{PREFIX}{secrets.token_urlsafe(32)}"
+    check_writable(path.parent)
+    make_folder(path.parent)
+    with folder_lock(path.parent):
+        known = load_tokens(path)
+        if any(token.name == name for token in known):
+            hint = f"imagebuilder token remove {name} removes that one"
+            raise InputError(f"there is a token {name} already", hint=hint)
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        save(path, (*known, Token(name, role, digest_of(secret), now)))
+    return secret
+
+
+def remove_token(path: Path, name: str) -> None:
+    """From now on nobody may act with it.  The last one takes the file with it.
+
+    Raises InputError.
+    """
+    known = load_tokens(path)
+    if name not in [token.name for token in known]:
+        listed = ", ".join(token.name for token in known) or "none"
+        raise InputError(f"there is no token {name!r}", hint=f"there are: {listed}")
+    check_writable(path.parent)
+    with folder_lock(path.parent):
+        left = tuple(token for token in load_tokens(path) if token.name != name)
+        if left:
+            save(path, left)
+        else:
+            path.unlink()
+
+
+def save(path: Path, tokens: tuple[Token, ...]) -> None:
+    write_file(path, TOKENS.render(TokenList(tokens)).encode(), 0o600)
+
+
+def digest_of(secret: str) -> str:
+    return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
