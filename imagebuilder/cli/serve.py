@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -12,6 +13,10 @@ from imagebuilder.cli.context import Context, print_text
 from imagebuilder.cli.names import TreeOption
 from imagebuilder.serve.options import Dhcp, Nfs, Options
 from imagebuilder.tree import DEFAULT_TREE
+
+if TYPE_CHECKING:
+    from imagebuilder.settings import Settings
+    from imagebuilder.web.install import WebUnits
 
 
 def complete_interface(incomplete: str) -> list[str]:
@@ -66,6 +71,13 @@ def serve(
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Rewrite the files of the installed units.")
     ] = False,
+    web: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS:PORT",
+            help="With --install: also install the web page, listening there.",
+        ),
+    ] = "",
     root: Annotated[
         Path, typer.Option(envvar="DESTDIR", help="Root folder for --install; for packagers.")
     ] = Path("/"),
@@ -86,6 +98,23 @@ def serve(
     chosen = [ServeAction(name) for name, asked in flags.items() if asked]
     if len(chosen) > 1:
         raise typer.BadParameter(f"choose one of {', '.join(f'--{one}' for one in chosen)}")
-    said = act(chosen[0] if chosen else ServeAction.SERVE, options, tree, root, given.ui)
+    if web and not install:
+        raise typer.BadParameter("--web goes with --install; imagebuilder web shows the page")
+    action = chosen[0] if chosen else ServeAction.SERVE
+    more = web_units(given.settings, web).make if web else None
+    said = act(action, options, tree, root, given.ui, more)
     if said:
         print_text(said)
+
+
+def web_units(settings: Settings, listen: str) -> WebUnits:
+    from imagebuilder.nightly.site import find_report_folder, load_nightly
+    from imagebuilder.notify.receivers import find_credentials, load_notify
+    from imagebuilder.web.install import WebUnits
+    from imagebuilder.web.tokens import find_token_file
+
+    nights = find_report_folder(load_nightly(settings, os.environ), settings, os.environ)
+    credentials = tuple(find_credentials(load_notify(settings, os.environ), os.environ))
+    site = settings.site if settings.site.is_file() else None
+    tokens = find_token_file(settings, os.environ)
+    return WebUnits(listen, nights, tokens, site, credentials)

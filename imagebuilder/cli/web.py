@@ -27,7 +27,9 @@ Listen = Annotated[
 Hosts = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="NAME", help="Also answer to this name, such as that of a proxy. Repeatable."
+        envvar="IMAGEBUILDER_WEB_HOSTS",
+        metavar="NAME",
+        help="Also answer to this name, such as that of a proxy. Repeatable.",
     ),
 ]
 Ask = Annotated[

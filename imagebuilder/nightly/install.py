@@ -17,6 +17,7 @@ from imagebuilder.serve.render import render_template
 from imagebuilder.serve.units import (
     UNITS,
     UnitFile,
+    environment_line,
     exec_line,
     find_units,
     is_live,
@@ -157,12 +158,6 @@ def has_secret(value: str) -> bool:
         return "@" in urlsplit(value).netloc
     except ValueError:
         return True
-
-
-def environment_line(name: str, value: str) -> str:
-    """A variable as Environment= has it (systemd.exec(5)): quoted, no specifier in it."""
-    quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
-    return f'"{name}={quoted}"'
 
 
 def uninstall_nightly(root: Path) -> str:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from imagebuilder.errors import InputError
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.rights import check_root
 from imagebuilder.serve import foreground
+from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.install import install, refresh, uninstall
 from imagebuilder.serve.options import Options
 from imagebuilder.serve.prepare import (
@@ -20,7 +22,7 @@ from imagebuilder.serve.prepare import (
     prepare,
 )
 from imagebuilder.serve.running import describe_own
-from imagebuilder.serve.units import is_live
+from imagebuilder.serve.units import UnitFile, is_live
 from imagebuilder.tree import make_tree
 from imagebuilder.ui import Ui
 
@@ -33,8 +35,21 @@ class ServeAction(StrEnum):
     REFRESH = "refresh"
 
 
-def act(action: ServeAction, options: Options, place: Path, root: Path, ui: Ui) -> str:
-    """Do it on the tree at `place`; returns what to print.  Raises every ImagebuilderError."""
+MakeUnits = Callable[[ServeConfig], Sequence[UnitFile]]
+
+
+def act(
+    action: ServeAction,
+    options: Options,
+    place: Path,
+    root: Path,
+    ui: Ui,
+    more: MakeUnits | None = None,
+) -> str:
+    """Do it on the tree at `place`; returns what to print.  Raises every ImagebuilderError.
+
+    `more` makes units to install besides those of the daemons.
+    """
     check_root("serving nodes")
     if action is ServeAction.UNINSTALL:
         return uninstall(root, live=is_live(root))
@@ -54,4 +69,4 @@ def act(action: ServeAction, options: Options, place: Path, root: Path, ui: Ui) 
     if action is ServeAction.REFRESH:
         return refresh(prepare(options, tree, nodes, INSTALLED, pinned=True), nodes)
     prepared = prepare(options, tree, nodes, INSTALLED)
-    return install(prepared, nodes, options, root, ui)
+    return install(prepared, nodes, options, root, ui, more(prepared.config) if more else ())

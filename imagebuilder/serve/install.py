@@ -52,6 +52,7 @@ from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
 
 EXPORTS = Path("etc/exports.d/imagebuilder.exports")
+SYSUSERS = Path("etc/sysusers.d/imagebuilder-web.conf")
 NODES = "imagebuilder-nodes"
 COMMAND = "serve"
 # Fails until an interface has an address.
@@ -62,10 +63,18 @@ HAS_ADDRESS = (
 RESTART_NFS = "    sudo systemctl restart nfs-server    # running nodes wait, up to 90 s"
 
 
-def install(prepared: Prepared, nodes: Nodes, options: Options, root: Path, ui: Ui) -> str:
+def install(
+    prepared: Prepared,
+    nodes: Nodes,
+    options: Options,
+    root: Path,
+    ui: Ui,
+    more: Sequence[UnitFile] = (),
+) -> str:
     """Write the configuration and the units below `root`; returns what was done and what to type.
 
-    Nothing is started.  What is there already and says the same is left alone.
+    `more` are units of others, such as the web page.  Nothing is started.  What is there already
+    and says the same is left alone.
     """
     config = prepared.config
     check_ports(config, find_foreign(config, (INSTALLED,)))
@@ -76,7 +85,7 @@ def install(prepared: Prepared, nodes: Nodes, options: Options, root: Path, ui: 
     copy_binaries(prepared.binaries, config.tree.tftp)
     update_nodes(config.tree)
     make_entry(config.tree, config.server, config.http_port)
-    units = system_files(config, options)
+    units = (*system_files(config, options), *more)
     other_use = find_other_use(root) if config.nfs is Nfs.KERNEL else ""
     if config.nfs is Nfs.KERNEL and not other_use:
         units += nfs_server_files(config)
@@ -94,8 +103,8 @@ def install(prepared: Prepared, nodes: Nodes, options: Options, root: Path, ui: 
 
 def leftovers(root: Path) -> set[Path]:
     """Every file of ours below a root."""
-    exports = {root / EXPORTS} if is_ours(root / EXPORTS, COMMAND) else set()
-    return find_units(root, COMMAND) | exports | find_nfs_files(root)
+    others = {root / path for path in (EXPORTS, SYSUSERS) if is_ours(root / path, COMMAND)}
+    return find_units(root, COMMAND) | others | find_nfs_files(root)
 
 
 def commands(units: Sequence[UnitFile]) -> list[str]:
@@ -103,6 +112,7 @@ def commands(units: Sequence[UnitFile]) -> list[str]:
     exporting = any(unit.path == EXPORTS for unit in units)
     return [
         "To start them now and at every boot:",
+        *(("    sudo systemd-sysusers",) if any(unit.path == SYSUSERS for unit in units) else ()),
         "    sudo systemctl daemon-reload",
         *(("    sudo exportfs -ra",) if exporting else ()),
         *((RESTART_NFS,) if any(unit.path == NFS_CONF for unit in units) else ()),

@@ -66,6 +66,12 @@ def exec_line(argv: Sequence[Word]) -> str:
     return paste([program, *argv[1:]]).replace("%", "%%").replace("$", "$$")
 
 
+def environment_line(name: str, value: str) -> str:
+    """A variable as Environment= has it (systemd.exec(5)): quoted, no specifier in it."""
+    quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{name}={quoted}"'
+
+
 def is_live(root: Path) -> bool:
     """Whether the units below a root are those of the systemd that runs here."""
     return root.absolute() == Path("/") and RUNNING.is_dir()
@@ -81,12 +87,14 @@ def remove_units(root: Path, files: Collection[Path], *, live: bool) -> list[str
     lines: list[str] = []
     if files:
         check_writable(root / UNITS)
-    if live and units:
+    # What a template started, such as a roll-out, goes on.
+    stopped = [name for name in units if "@." not in name]
+    if live and stopped:
         # Units that were written but never loaded are not known, and could not be stopped.
         run(["systemctl", "daemon-reload"])
-        run(["systemctl", "stop", *units])
+        run(["systemctl", "stop", *stopped])
         run(["systemctl", "--quiet", "disable", *units], check=False)  # not all can be enabled
-        lines = [f"stopped    {name}" for name in units]
+        lines = [f"stopped    {name}" for name in stopped]
     for path in sorted(files):
         path.unlink()
         lines.append(f"removed    {path}")

@@ -23,6 +23,8 @@ from datetime import UTC, datetime
 from http import HTTPStatus
 from pathlib import Path
 
+from pydantic import ConfigDict
+
 from imagebuilder.decode import Opaque, decode_box, encode_box, parse_object
 from imagebuilder.errors import ImagebuilderError, InputError
 from imagebuilder.process import run
@@ -72,6 +74,8 @@ class RefusedError(Exception):
 @dataclass(frozen=True)
 class ActEnvelope:
     """What comes: without an order only the token is asked about."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     token: str
     address: str
@@ -175,7 +179,11 @@ def perform(
             log = stack.enter_context(action_log(tree, line.id))
         except ImagebuilderError as error:
             raise unrecorded(error) from error
-        record(tree, line)
+        try:
+            record(tree, line)
+        except RefusedError:
+            tree.action_log(line.id).unlink(missing_ok=True)
+            raise
         answer(ActAnswer(HTTPStatus.ACCEPTED, "", token.name, token.role, line.id))
         # No order names a tree: its command has ours.
         more = {"IMAGEBUILDER_TREE": os.fspath(tree.path), ASKER: token.name, **GIVEN}

@@ -15,9 +15,11 @@ LOCAL = f"127.0.0.1:{PORT}"
 STALLED_MS = 60_000
 
 
-def parse_listen(text: str, networks: tuple[Network, ...]) -> tuple[str, int]:
+def parse_listen(
+    text: str, networks: tuple[Network, ...], option: str = "--listen"
+) -> tuple[str, int]:
     """Address and port of `ADDRESS`, `ADDRESS:PORT` or `[ADDRESS]:PORT`.  Raises InputError."""
-    where = f"--listen {text}"
+    where = f"{option} {text}"
     address, port = split(text, where)
     if address.is_unspecified:
         raise InputError(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError
 
 from imagebuilder.decode import describe, validate
 from imagebuilder.digest import Json
@@ -47,6 +47,8 @@ class ActVerb(StrEnum):
 @dataclass(frozen=True)
 class ActOrder:
     """What is to be done, to what: fields that the verb does not know are empty."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     verb: ActVerb
     nodes: Annotated[tuple[NodeWord, ...], Field(max_length=MOST_NODES)] = ()

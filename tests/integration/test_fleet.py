@@ -374,3 +374,32 @@ def test_ansible_reads_the_inventory_and_configures_nodes_that_are_up(running: F
     assert not (running.top / "configured-node2").exists()
     playbook.write_text("- hosts: all\n  gather_facts: false\n  tasks: [{raw: exit 3}]\n")
     assert running.type("configure", "node1", os.fspath(playbook)).status == 1
+
+
+def test_the_web_page_switches_a_node_on(fleet: Fleet) -> None:
+    """A token, the API, act, up, the driver, and the node's own answer."""
+    fleet.switch("node1", "off")
+    tokens = f"IMAGEBUILDER_TOKENS={fleet.top}/tokens.json"
+    program = [sys.executable, "-m", "imagebuilder.cli.main"]
+    home = f"HOME={fleet.top}/home"
+    env = ["env", f"--chdir={CHECKOUT}", tokens, home, f"IMAGEBUILDER_TREE={fleet.top}/tree"]
+    added = fleet.room.run([*env, *program, "token", "add", "ada", "--role", "power"])
+    secret, address = added.stdout.strip(), "http://127.0.0.1:8470/api/v1"
+    order = json.dumps({"verb": "up", "nodes": ["node1"]})
+    with fleet.room.program("web", [*env, *program, "web", "--ask", "0"], dies_by="TERM") as web:
+        web.wait_for("listening on", PATIENCE)
+        sent = fleet.room.run(
+            ["curl", "-sS", "--fail-with-body", "-H", f"Authorization: Bearer {secret}", "--json",
+             order, f"{address}/actions"],
+        )  # fmt: skip
+        place = f"{address}/actions/{json.loads(sent.stdout)['id']}"
+        deadline = time.monotonic() + PATIENCE
+        while (shown := json.loads(fleet.room.run(["curl", "-sS", place]).stdout))["state"] == (
+            "running"
+        ):
+            assert time.monotonic() < deadline, shown
+            time.sleep(0.2)
+    assert (shown["state"], shown["by"]) == ("done", "ada"), shown
+    assert any("node1: is up" in line for line in shown["lines"]), shown
+    assert (fleet.top / "node1/on").exists()
+    assert fleet.conditions()["node1"] == "ready"

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.process import run
 from tests.integration.started import PATIENCE, wait_until
 from tests.integration.wire_room import COMMAND, Room, wire_room
 from tests.systemd import verify
@@ -83,6 +84,40 @@ def test_systemd_and_the_daemons_take_what_is_written(
         assert f"wrote      {unit}: " in done.stdout
     assert "sudo systemctl enable --now imagebuilder-dnsmasq.service" in done.stdout
     assert verify(units, tmp_path) == ""
+
+
+def test_the_web_page_is_a_unit(room: Room, tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    done = room.try_serve("--install", "--root", root, "--web", "127.0.0.1:8471")
+    assert done.status == 0, done.stderr
+    names = {"imagebuilder-web.service", "imagebuilder-act.socket", "imagebuilder-act@.service"}
+    units = [unit for unit in (root / UNITS).iterdir() if unit.name in names]
+    assert {unit.name for unit in units} == names
+    assert verify(units, tmp_path) == ""
+    users = root / "etc/sysusers.d/imagebuilder-web.conf"
+    checked = run(["systemd-sysusers", "--dry-run", users], check=False)
+    assert "Creating user 'imagebuilder-web'" in checked.stdout + checked.stderr
+    typed = done.stdout.splitlines()
+    assert "    sudo systemd-sysusers" in typed
+    enabled = next(line for line in typed if "enable --now" in line)
+    assert {*enabled.split()} & names == names - {"imagebuilder-act@.service"}
+    page = (root / UNITS / "imagebuilder-web.service").read_text()
+    assert "--listen 127.0.0.1:8471" in page
+    assert "User=imagebuilder-web" in page
+    assert "SocketMode=0600" in (root / UNITS / "imagebuilder-act.socket").read_text()
+    again = room.try_serve("--install", "--root", root)
+    assert f"removed    {users}" in again.stdout
+    assert not [unit for unit in (root / UNITS).iterdir() if unit.name in names]
+
+
+@pytest.mark.parametrize(
+    ("web", "said"),
+    [("10.77.0.1", "is on the nodes' network"), ("0.0.0.0", "is every address")],
+)  # fmt: skip
+def test_the_web_page_is_not_for_nodes(room: Room, tmp_path: Path, web: str, said: str) -> None:
+    done = room.try_serve("--install", "--root", tmp_path, "--web", web)
+    assert (done.status, f"--web {web}: {said}" in done.stderr) == (2, True), done.stderr
+    assert not (tmp_path / UNITS).exists()
 
 
 def test_a_faulty_unit_would_be_found(room: Room, tmp_path: Path) -> None:

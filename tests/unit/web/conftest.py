@@ -12,6 +12,7 @@ from starlette.testclient import TestClient
 from imagebuilder.web.app import make_app
 from imagebuilder.web.site import WebSite
 from tests.fleet_world import FleetWorld, make_site, make_world
+from tests.unit.web.acting import ActingSite, acting
 
 
 @pytest.fixture
@@ -28,3 +29,11 @@ def site(world: FleetWorld) -> WebSite:
 def client(site: WebSite) -> Iterator[TestClient]:
     with TestClient(make_app(site, ["testserver"]), raise_server_exceptions=False) as client:
         yield client
+
+
+@pytest.fixture
+def people(world: FleetWorld, tmp_path: Path) -> Iterator[ActingSite]:
+    """A site on which people with a token of each role may act."""
+    world.plant_history()
+    with acting(world, tmp_path / "tokens" / "tokens.json") as made:
+        yield made

@@ -49,6 +49,7 @@ def test_the_document_names_every_route(client: TestClient) -> None:
     assert document["openapi"].startswith("3.1")
     assert {*document["paths"]} == {
         *(PREFIX + endpoint.path for endpoint in ENDPOINTS), f"{PREFIX}/events",
+        f"{PREFIX}/actions", f"{PREFIX}/actions/{{id}}",
     }  # fmt: skip
     names = re.findall(r'"#/components/schemas/(\w+)"', json.dumps(document))
     assert {*names} <= {*document["components"]["schemas"]}

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`serve --install --web`: the page as a unit without rights, and a socket for its actions."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from imagebuilder.nightly.install import credential_line
+from imagebuilder.notify.receivers import Credential
+from imagebuilder.serve.config import ServeConfig
+from imagebuilder.serve.install import SYSUSERS
+from imagebuilder.serve.render import render_template
+from imagebuilder.serve.units import UNITS, UnitFile, environment_line, exec_line
+from imagebuilder.web.listen import parse_listen
+
+PLACE = Path("/run/imagebuilder-act.socket")
+STATE = Path("/var/lib/imagebuilder-web")
+CREDENTIALS = Path("/run/credentials/imagebuilder-web.service")
+PAGE = "web.service.j2"
+PROGRAM = ("-P", "-m", "imagebuilder.cli.main")
+
+
+@dataclass(frozen=True)
+class WebUnits:
+    """Where the page listens, whose nights and tokens it has, and files that only root may read.
+
+    The `site` file is one of these; None if there is none.
+    """
+
+    listen: str
+    nights: Path
+    tokens: Path
+    site: Path | None = None
+    credentials: tuple[Credential, ...] = ()
+
+    def make(self, config: ServeConfig) -> tuple[UnitFile, ...]:
+        """The files of a tree that is served on one interface.  Raises InputError."""
+        address, port = parse_listen(self.listen, (config.interface.network,), option="--web")
+        shown = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+        program = [sys.executable, *PROGRAM]
+        tree = ["--tree", os.fspath(config.tree.path)]
+        nights = ["--nights", os.fspath(self.nights)]
+        page = [*program, "web", *tree, "--listen", shown, *nights, "--act", os.fspath(PLACE)]
+        given = {"IMAGEBUILDER_TOKENS": self.tokens}
+        own = {**given, "IMAGEBUILDER_STATE": STATE}
+        secret = [*self.credentials]
+        if self.site:
+            secret.append(Credential("site.yaml", self.site))
+            own["IMAGEBUILDER_SITE"] = CREDENTIALS / "site.yaml"
+        files = (
+            (SYSUSERS, "web.sysusers.j2", "", "the user of the web page"),
+            (UNITS / "imagebuilder-web.service", PAGE, exec_line(page), "the web page"),
+            (UNITS / "imagebuilder-act.socket", "act.socket.j2", "", "for actions of the web page"),
+            (
+                UNITS / "imagebuilder-act@.service", "act.service.j2",
+                exec_line([*program, "act", *tree]), "started for each of them, as root",
+            ),
+        )  # fmt: skip
+        return tuple(
+            UnitFile(
+                path,
+                render_template(
+                    name,
+                    command=command,
+                    environment=[
+                        environment_line(key, os.fspath(value))
+                        for key, value in (own if name == PAGE else given).items()
+                    ],
+                    credentials=[credential_line(each) for each in secret],
+                    place=PLACE,
+                ),
+                why,
+                starts=path.name in ("imagebuilder-web.service", "imagebuilder-act.socket"),
+            )
+            for path, name, command, why in files
+        )

@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The program that acts: who may, what becomes a command, what is on record."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.digest import Json
+from imagebuilder.errors import HostError, InputError
+from imagebuilder.tree import Tree, make_tree
+from imagebuilder.web.act import MOST_REQUEST, ActCaller, RefusedError, act, read_request
+from imagebuilder.web.action_journal import ActionState, read_actions, read_said
+from imagebuilder.web.door import MOST_ADDRESSES, ActDoor, Lockout
+from imagebuilder.web.orders import ActVerb, parse_order
+from imagebuilder.web.tokens import Role, add_token, find_token, load_tokens, remove_token
+
+COMMAND = (sys.executable, "-m", "imagebuilder.cli.main", "act")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Tree:
+    return make_tree(tmp_path / "tree")
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Path:
+    return tmp_path / "etc/tokens.json"
+
+
+def send(tree: Tree, tokens: Path, request: bytes) -> dict[str, Json]:
+    """What `act` answers to these bytes."""
+    ours, its = socket.socketpair()
+    with ours, its:
+        ours.sendall(request)
+        ours.shutdown(socket.SHUT_WR)
+        act(tree, tokens, ActCaller(its.fileno(), its.fileno()), os.environ)
+        return dict(json.loads(ours.recv(65536)))
+
+
+def ask(tree: Tree, tokens: Path, token: str, order: Json) -> dict[str, Json]:
+    request = {"token": token, "address": "10.0.0.9", "order": order}
+    return send(tree, tokens, json.dumps(request).encode() + b"\n")
+
+
+@pytest.mark.parametrize(
+    ("order", "argv"),
+    [
+        ({"verb": "up", "nodes": ["n1", "@gpu!n2"]}, "up -- n1 @gpu!n2"),
+        ({"verb": "down", "nodes": ["n[1-3]"], "force": True}, "down --yes --force -- n[1-3]"),
+        ({"verb": "restart", "nodes": ["n1"]}, "restart --yes -- n1"),
+        ({"verb": "promote", "release": "p@1-2"}, "promote -- p@1-2"),
+        ({"verb": "rollback", "profile": "p"}, "rollback -- p"),
+        ({"verb": "rollout", "release": "p", "canary": "n1", "batch": "10%"},
+         "rollout start --canary=n1 --batch=10% -- p"),
+        ({"verb": "pause", "profile": "p"}, "rollout pause -- p"),
+        ({"verb": "resume", "profile": "p"}, "rollout resume -- p"),
+        ({"verb": "abort", "profile": "p"}, "rollout abort -- p"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_every_verb_has_its_command(order: dict[str, Json], argv: str) -> None:
+    assert parse_order(order).argv == argv.split()
+
+
+def test_no_verb_was_forgotten() -> None:
+    assert {verb.value for verb in ActVerb} == {
+        "up", "down", "restart", "promote", "rollback", "rollout", "pause", "resume", "abort",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        {"verb": "down", "nodes": ["--force"]},
+        {"verb": "down", "nodes": ["n1\n--force"]},
+        {"verb": "down", "nodes": ["n1\n"]},
+        {"verb": "down", "nodes": [""]},
+        {"verb": "down", "nodes": []},
+        {"verb": "down", "nodes": "n1"},
+        {"verb": "down", "nodes": ["n1"] * 1001},
+        {"verb": "down", "nodes": ["n" * 201]},
+        {"verb": "down", "nodes": ["n1"], "force": "yes"},
+        {"verb": "down", "nodes": ["n1"], "release": "p"},
+        {"verb": "down", "nodes": ["n1"], "argv": ["sh"]},
+        {"verb": "promote", "release": "p@1\n"},
+        {"verb": "promote", "release": "p@-1"},
+        {"verb": "promote", "release": "p@.."},
+        {"verb": "rollout", "release": "p", "canary": "-x"},
+        {"verb": "rollout", "release": "p", "batch": "1 --force"},
+        {"verb": "sh", "profile": "p"},
+        {"verb": ["up"], "nodes": ["n1"]},
+        [], "up", 7,
+    ],
+    ids=repr,
+)  # fmt: skip
+def test_what_is_no_order(order: Json) -> None:
+    with pytest.raises(InputError):
+        parse_order(order)
+
+
+def test_a_token_is_shown_once_and_kept_as_its_hash(tokens: Path) -> None:
+    secret = add_token(tokens, "ada", Role.POWER)
+    assert secret not in tokens.read_text()
+    assert tokens.stat().st_mode & 0o777 == 0o600
+    found = find_token(tokens, secret)
+    assert found
+    assert (found.name, found.role) == ("ada", Role.POWER)
+    assert find_token(tokens, secret[:-1]) is None
+    assert find_token(tokens, "") is None
+    with pytest.raises(InputError, match="there is a token ada already"):
+        add_token(tokens, "ada", Role.ADMIN)
+    for name in ("", "-x", "a b", "a\n", "x" * 65):
+        with pytest.raises(InputError, match="is no name"):
+            add_token(tokens, name, Role.ADMIN)
+    remove_token(tokens, "ada")
+    assert not tokens.exists()
+    with pytest.raises(InputError, match="no token 'ada'"):
+        remove_token(tokens, "ada")
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_a_file_that_others_could_write_gives_no_rights(tokens: Path, mode: int) -> None:
+    secret = add_token(tokens, "ada", Role.ADMIN)
+    tokens.chmod(mode)
+    with pytest.raises(HostError, match="others could write"):
+        load_tokens(tokens)
+    answer = ask(make_tree(tokens.parent / "tree"), tokens, secret, None)
+    assert answer["status"] == 503
+
+
+def test_a_damaged_file_gives_no_rights(tree: Tree, tokens: Path) -> None:
+    secret = add_token(tokens, "ada", Role.ADMIN)
+    tokens.write_text("{")
+    assert ask(tree, tokens, secret, {"verb": "up", "nodes": ["n1"]})["status"] in (400, 503)
+    assert read_actions(tree) == ()
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"", 400),
+        (b"\n", 400),
+        (b"\xff\xfe\x00\n", 400),
+        (b"[" * 100_000 + b"\n", 400),
+        (b"GET / HTTP/1.1\r\n\r\n", 400),
+        (b"[]\n", 400),
+        (b'{"token": 7, "address": "a"}\n', 400),
+        (b'{"token": "x"}\n', 400),
+        (b'{"token": "x", "address": "a", "more": 1}\n', 400),
+        (b'{"token": "\\ud800", "address": "a"}\n', 400),
+        (b'{"token": "ibt_wrong", "address": "a"}\n', 401),
+        (b'{"token": "", "address": "a", "order": {"verb": "sh"}}\n', 401),
+        (b"x" * (MOST_REQUEST - 65536), 400),
+    ],
+    ids=lambda value: repr(value)[:40],
+)
+def test_garbage_is_refused(tree: Tree, tokens: Path, request_: bytes, status: int) -> None:
+    add_token(tokens, "ada", Role.ADMIN)
+    assert send_large(tree, tokens, request_)["status"] == status
+    assert read_actions(tree) == ()
+
+
+def send_large(tree: Tree, tokens: Path, request: bytes) -> dict[str, Json]:
+    """The same by the real program, which reads while we write."""
+    env = {**os.environ, "IMAGEBUILDER_TREE": str(tree.path), "IMAGEBUILDER_TOKENS": str(tokens)}
+    done = subprocess.run(
+        COMMAND, input=request, env=env, capture_output=True, check=False, timeout=300
+    )
+    assert b"Traceback" not in done.stderr, done.stderr
+    assert done.returncode == 1
+    return dict(json.loads(done.stdout))
+
+
+def test_a_request_that_is_too_long_is_not_read_to_its_end(tree: Tree, tokens: Path) -> None:
+    assert send_large(tree, tokens, b"x" * (MOST_REQUEST + 1))["status"] == 413
+
+
+def test_a_request_that_never_ends_is_given_up() -> None:
+    ours, its = socket.socketpair()
+    with ours, its:
+        ours.sendall(b'{"token": ')
+        begun = time.monotonic()
+        with pytest.raises(RefusedError) as caught:
+            read_request(its.fileno(), seconds=0.3)
+        assert caught.value.answer.status == 408
+        assert time.monotonic() - begun < 60
+
+
+def test_only_the_first_line_counts(tree: Tree, tokens: Path) -> None:
+    secret = add_token(tokens, "ada", Role.ADMIN)
+    first = json.dumps({"token": secret, "address": "a"}).encode()
+    second = json.dumps({"token": secret, "address": "a", "order": {"verb": "up", "nodes": ["n"]}})
+    answer = send(tree, tokens, first + b"\n" + second.encode() + b"\n")
+    assert (answer["status"], answer["name"], answer["role"]) == (200, "ada", "admin")
+    assert read_actions(tree) == ()
+
+
+@pytest.mark.parametrize(
+    ("role", "order"),
+    [
+        (Role.POWER, {"verb": "promote", "release": "p"}),
+        (Role.POWER, {"verb": "abort", "profile": "p"}),
+        (Role.RELEASE, {"verb": "up", "nodes": ["n1"]}),
+    ],
+)
+def test_a_role_is_for_its_own_verbs(
+    tree: Tree, tokens: Path, role: Role, order: dict[str, Json]
+) -> None:
+    answer = ask(tree, tokens, add_token(tokens, "ada", role), order)
+    assert answer["status"] == 403
+    (record,) = read_actions(tree)
+    assert (record.state, record.begun.by) == (ActionState.REFUSED, "ada")
+
+
+def test_a_journal_that_cannot_be_written_refuses(tree: Tree, tokens: Path) -> None:
+    secret = add_token(tokens, "ada", Role.ADMIN)
+    order: Json = {"verb": "rollback", "profile": "p"}
+    tree.actions.symlink_to("/dev/full")
+    assert ask(tree, tokens, secret, order)["status"] == 507
+    tree.actions.unlink()
+    assert not [*tree.actions.with_name("actions").iterdir()]
+    assert ask(tree, tokens, secret, order)["status"] == 202
+
+
+def test_the_token_is_nowhere_but_in_its_request(tree: Tree, tokens: Path) -> None:
+    secret = add_token(tokens, "ada", Role.ADMIN)
+    answer = ask(tree, tokens, secret, {"verb": "rollback", "profile": "p"})
+    assert answer["status"] == 202
+    (record,) = read_actions(tree)
+    assert record.begun.by == "ada"
+    written = b"".join(p.read_bytes() for p in tree.path.rglob("*") if p.is_file())
+    assert b'"ada"' in written
+    assert secret.encode() not in written
+    assert secret not in json.dumps(answer)
+
+
+def test_what_it_runs_is_told_for_whom(
+    tree: Tree, tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The journal of releases and the record of a roll-out name who has the token."""
+    from imagebuilder.publish.journal import find_person
+
+    plug = tmp_path / "plug"
+    plug.write_text(f'#!/bin/sh\nenv > {tmp_path}/env\necho "plug: $1"\nexit 1\n')
+    plug.chmod(0o755)
+    power = f"{{driver: exec, on: [{plug}, on]}}"
+    node = f"{{macs: ['52:54:00:77:00:01'], profile: p, power: {power}}}"
+    tree.nodes_file.write_text(f"nodes:\n  n1: {node}\n")
+    monkeypatch.setenv("IMAGEBUILDER_SUDO", "")
+    answer = ask(
+        tree, tokens, add_token(tokens, "ada", Role.POWER), {"verb": "up", "nodes": ["n1"]}
+    )
+    (record,) = read_actions(tree)
+    assert (answer["id"], record.state) == (record.begun.id, ActionState.FAILED)
+    assert "n1" in read_said(tree, record.begun.id)
+    assert find_person({"IMAGEBUILDER_ASKER": "ada", "SUDO_USER": "bob"}) == "ada (web)"
+    assert find_person({"IMAGEBUILDER_ASKER": "a\x1b[2J"}) == "a\\x1b[2J (web)"
+
+
+def begin(tree: Tree, tokens: Path, order: Mapping[str, Json], secret: str) -> ActDoor:
+    """A door whose program is a child, as `imagebuilder web` has it without systemd."""
+    door = ActDoor(tree, tokens)
+    answer = door.ask(secret, "10.0.0.9", order)
+    assert answer.status == 202, answer
+    return door
+
+
+def await_end(tree: Tree) -> ActionState:
+    until = time.monotonic() + 120
+    while (state := read_actions(tree)[0].state) is ActionState.RUNNING:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return state
+
+
+def test_a_child_answers_and_goes_on(tree: Tree, tokens: Path, tmp_path: Path) -> None:
+    plug = tmp_path / "plug"
+    plug.write_text(f"#!/bin/sh\nsleep 2\ntouch {tmp_path}/pulled\nexit 1\n")
+    plug.chmod(0o755)
+    power = f"{{driver: exec, on: [{plug}]}}"
+    node = f"{{macs: ['52:54:00:77:00:01'], profile: p, power: {power}}}"
+    tree.nodes_file.write_text(f"nodes:\n  n1: {node}\n")
+    secret = add_token(tokens, "ada", Role.POWER)
+    door = begin(tree, tokens, {"verb": "up", "nodes": ["n1"]}, secret)
+    assert read_actions(tree)[0].state is ActionState.RUNNING
+    assert door.ask("ibt_no", "10.0.0.9", None).status == 401
+    assert door.ask(secret, "10.0.0.9", None).name == "ada"
+    assert await_end(tree) is ActionState.FAILED
+    assert (tmp_path / "pulled").exists()
+
+
+def test_who_is_killed_leaves_an_action_that_was_interrupted(
+    tree: Tree, tokens: Path, tmp_path: Path
+) -> None:
+    plug = tmp_path / "plug"
+    plug.write_text(f"#!/bin/sh\necho $PPID > {tmp_path}/pid\nsleep 600\n")
+    plug.chmod(0o755)
+    power = f"{{driver: exec, on: [{plug}]}}"
+    node = f"{{macs: ['52:54:00:77:00:01'], profile: p, power: {power}}}"
+    tree.nodes_file.write_text(f"nodes:\n  n1: {node}\n")
+    secret = add_token(tokens, "ada", Role.POWER)
+    begin(tree, tokens, {"verb": "up", "nodes": ["n1"]}, secret)
+    until = time.monotonic() + 120
+    while not (found := find_acting(tree)):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    os.kill(found, signal.SIGKILL)
+    assert await_end(tree) is ActionState.INTERRUPTED
+
+
+def find_acting(tree: Tree) -> int:
+    """The process that acts on a tree; 0 for none."""
+    for place in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = place.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"act" in words and str(tree.path).encode() in words:
+            return int(place.parent.name)
+    return 0
+
+
+def test_no_program_is_no_traceback(tree: Tree, tokens: Path, tmp_path: Path) -> None:
+    answer = ActDoor(tree, tokens, tmp_path / "none").ask("x", "a", None)
+    assert answer.status == 503
+    assert "actions cannot be asked for" in answer.error
+
+
+def test_a_lockout_is_bounded_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    lockout = Lockout()
+    for _ in range(10):
+        assert lockout.wait("a") == 0
+        lockout.wrong("a")
+    assert 0 < lockout.wait("a") <= 61
+    assert lockout.wait("b") == 0
+    for number in range(MOST_ADDRESSES):
+        lockout.wrong(f"x{number}")
+    assert len(lockout._wrong) == MOST_ADDRESSES
+    for _ in range(10):
+        lockout.wrong("c")
+    later = time.monotonic() + 61
+    monkeypatch.setattr("imagebuilder.web.door.time.monotonic", lambda: later)
+    assert lockout.wait("c") == 0
