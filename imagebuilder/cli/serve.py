@@ -35,6 +35,18 @@ InterfaceOption = Annotated[
         help="The network interface of the nodes.",
     ),
 ]
+Pool = Annotated[
+    str,
+    typer.Option(
+        "--range", metavar="A,B", help="Addresses to assign. [default: upper half of the network]"
+    ),
+]
+Web = Annotated[
+    str,
+    typer.Option(
+        metavar="ADDRESS:PORT", help="With --install: also install the web page, listening there."
+    ),
+]
 
 
 def serve(
@@ -44,14 +56,7 @@ def serve(
     dhcp: Annotated[
         Dhcp, typer.Option(help="full: assign addresses; proxy: a router assigns them.")
     ] = Dhcp.FULL,
-    pool: Annotated[
-        str,
-        typer.Option(
-            "--range",
-            metavar="A,B",
-            help="Addresses to assign. [default: upper half of the network]",
-        ),
-    ] = "",
+    pool: Pool = "",
     nfs: Annotated[Nfs, typer.Option(help="NFS server.")] = Nfs.AUTO,
     http_port: Annotated[int, typer.Option(min=1, max=65535, help="Port of the web server.")] = 80,
     domain: Annotated[str, typer.Option(help="Domain of the nodes' names.")] = "nodes",
@@ -71,13 +76,7 @@ def serve(
     refresh: Annotated[
         bool, typer.Option("--refresh", help="Rewrite the files of the installed units.")
     ] = False,
-    web: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESS:PORT",
-            help="With --install: also install the web page, listening there.",
-        ),
-    ] = "",
+    web: Web = "",
     root: Annotated[
         Path, typer.Option(envvar="DESTDIR", help="Root folder for --install; for packagers.")
     ] = Path("/"),

@@ -12,21 +12,24 @@ import typer
 from imagebuilder.cli.context import Context, print_json, print_table, print_text
 from imagebuilder.cli.names import AsJson, TreeOption
 from imagebuilder.tree import DEFAULT_TREE
-from imagebuilder.web.tokens import Role
+from imagebuilder.web.roles import Role
 
 token_app = typer.Typer(
     name="token",
     help="Tokens for those who act on the web page and in its API.",
     no_args_is_help=True,
 )
+System = Annotated[
+    bool, typer.Option("--system", help="Those of the installed units, in /etc/imagebuilder.")
+]
 TokenName = Annotated[str, typer.Argument(help="Whose token it is.")]
 
 
-def tokens_of(context: typer.Context) -> Path:
+def tokens_of(context: typer.Context, *, system: bool = False) -> Path:
     from imagebuilder.web.tokens import find_token_file
 
     given: Context = context.obj
-    return find_token_file(given.settings, os.environ)
+    return find_token_file(given.settings, os.environ, system=system)
 
 
 @token_app.command("add")
@@ -39,30 +42,31 @@ def token_add(
             help="power: up, down, restart; release: promote, rollback, roll-outs; admin: both."
         ),
     ],
+    system: System = False,
     json: AsJson = False,
 ) -> None:
     """Make a token and print it. Only its SHA-256 is kept, so it is never shown again.
 
-    Example: imagebuilder token add ada --role power
+    Example: imagebuilder token add ada --role power --system
     """
     from imagebuilder.web.tokens import add_token
 
     given: Context = context.obj
-    path = tokens_of(context)
+    path = tokens_of(context, system=system)
     secret = add_token(path, name, role)
     given.ui.note(f"{name} may act with this token; {path} has its SHA-256:")
     print_json({"name": name, "role": role, "token": secret}) if json else print_text(secret)
 
 
 @token_app.command("list")
-def token_list(context: typer.Context, json: AsJson = False) -> None:
+def token_list(context: typer.Context, system: System = False, json: AsJson = False) -> None:
     """List the names and roles of tokens.
 
     Example: imagebuilder token list
     """
     from imagebuilder.web.tokens import load_tokens
 
-    found = load_tokens(tokens_of(context))
+    found = load_tokens(tokens_of(context, system=system))
     if json:
         print_json([{"name": t.name, "role": t.role, "added": t.added} for t in found])
     else:
@@ -72,7 +76,7 @@ def token_list(context: typer.Context, json: AsJson = False) -> None:
 
 
 @token_app.command("remove")
-def token_remove(context: typer.Context, name: TokenName) -> None:
+def token_remove(context: typer.Context, name: TokenName, system: System = False) -> None:
     """Remove a token. Whoever is logged in with it can do nothing more.
 
     Example: imagebuilder token remove ada
@@ -80,7 +84,7 @@ def token_remove(context: typer.Context, name: TokenName) -> None:
     from imagebuilder.web.tokens import remove_token
 
     given: Context = context.obj
-    remove_token(tokens_of(context), name)
+    remove_token(tokens_of(context, system=system), name)
     given.ui.note(f"removed the token of {name}; what it began goes on")
 
 

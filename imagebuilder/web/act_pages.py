@@ -26,9 +26,9 @@ from imagebuilder.web.door import ActDoor, order_words
 from imagebuilder.web.look import WebSnapshot
 from imagebuilder.web.orders import MOST_NODES, ActOrder, parse_form
 from imagebuilder.web.render import show_page
+from imagebuilder.web.roles import Role
 from imagebuilder.web.session import COOKIE, LONGEST, WebSession
 from imagebuilder.web.site import WebSite
-from imagebuilder.web.tokens import Role
 
 FORM = "application/x-www-form-urlencoded"
 MOST_BODY = 128 * 1024

@@ -19,8 +19,8 @@ from imagebuilder.web.orders import (
     ProfileWord,
     ReleaseWord,
 )
+from imagebuilder.web.roles import Role
 from imagebuilder.web.schema import ApiError, ApiModel
-from imagebuilder.web.tokens import Role
 
 PATH = "/api/v1/actions"
 

@@ -18,7 +18,7 @@ from imagebuilder.decode import describe, validate
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.process import paste
-from imagebuilder.web.tokens import Role
+from imagebuilder.web.roles import Role
 
 MOST_NODES = 1000  # words that name nodes
 MOST_NAMED = 5  # in a sentence

@@ -16,32 +16,21 @@ import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 
 from imagebuilder.decode import JsonFile, UtcTime
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.files import make_folder, write_file
 from imagebuilder.locks import folder_lock
-from imagebuilder.rights import check_writable
+from imagebuilder.rights import check_root, check_writable
 from imagebuilder.settings import Settings
+from imagebuilder.web.roles import Role
 
 SYSTEM = Path("/etc/imagebuilder")
 FILE = "tokens.json"
 PREFIX = "ibt_"  # for those who look for secrets in files
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 HINT = "remove the file, and add the tokens again with imagebuilder token add"
-
-
-class Role(StrEnum):
-    """What a token is for."""
-
-    POWER = "power"
-    RELEASE = "release"
-    ADMIN = "admin"
-
-    def covers(self, needed: Role) -> bool:
-        return self in (needed, Role.ADMIN)
 
 
 @dataclass(frozen=True)
@@ -62,10 +51,15 @@ class TokenList:
 TOKENS = JsonFile(TokenList, 1, HINT)
 
 
-def find_token_file(settings: Settings, env: Mapping[str, str]) -> Path:
-    """Root's are the system's, everybody else has them beside their site file."""
+def find_token_file(settings: Settings, env: Mapping[str, str], *, system: bool = False) -> Path:
+    """Root's are the system's, everybody else has them beside their site file.
+
+    Raises RootError where those of the `system` are wanted.
+    """
     if given := env.get("IMAGEBUILDER_TOKENS"):
         return Path(given).absolute()
+    if system:
+        check_root("having the system's tokens")
     return (SYSTEM if os.geteuid() == 0 else settings.site.parent) / FILE
 
 

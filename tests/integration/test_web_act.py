@@ -26,7 +26,8 @@ from imagebuilder.publish.publish import publish
 from imagebuilder.store.repository import make_store
 from imagebuilder.tree import CANDIDATE, STABLE, Tree, make_tree
 from imagebuilder.web.action_journal import ActionState, read_actions, read_said
-from imagebuilder.web.tokens import Role, add_token
+from imagebuilder.web.roles import Role
+from imagebuilder.web.tokens import add_token
 from tests.integration.published import PROFILE, make_image, quiet
 from tests.integration.started import PATIENCE, Started, start, wait_until
 from tests.integration.test_web import free_port

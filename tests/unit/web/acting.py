@@ -17,8 +17,9 @@ from starlette.testclient import TestClient
 
 from imagebuilder.web.action_journal import ActionRecord, ActionState, read_actions
 from imagebuilder.web.app import make_app
+from imagebuilder.web.roles import Role
 from imagebuilder.web.site import WebSite
-from imagebuilder.web.tokens import Role, add_token
+from imagebuilder.web.tokens import add_token
 from tests.acting import act_door
 from tests.fleet_world import FleetWorld, make_site
 

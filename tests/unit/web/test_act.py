@@ -22,7 +22,8 @@ from imagebuilder.web.act import MOST_REQUEST, ActCaller, RefusedError, act, rea
 from imagebuilder.web.action_journal import ActionState, read_actions, read_said
 from imagebuilder.web.door import MOST_ADDRESSES, ActDoor, Lockout
 from imagebuilder.web.orders import ActVerb, parse_order
-from imagebuilder.web.tokens import Role, add_token, find_token, load_tokens, remove_token
+from imagebuilder.web.roles import Role
+from imagebuilder.web.tokens import add_token, find_token, load_tokens, remove_token
 
 COMMAND = (sys.executable, "-m", "imagebuilder.cli.main", "act")
 
