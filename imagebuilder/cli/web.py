@@ -45,6 +45,7 @@ Nights = Annotated[
     Path | None,
     typer.Option(
         envvar="IMAGEBUILDER_REPORT",
+        readable=False,  # without it, there are no nights to show
         metavar="DIR",
         help="Folder of nightly reports. [default: nightly/ in the state folder]",
     ),
@@ -55,6 +56,7 @@ Act = Annotated[
     Path | None,
     typer.Option(
         envvar="IMAGEBUILDER_ACT",
+        readable=False,
         metavar="SOCKET",
         help="Ask for actions at this socket of systemd. [default: start imagebuilder act]",
     ),
