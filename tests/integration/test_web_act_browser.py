@@ -16,7 +16,7 @@ from imagebuilder.web.roles import Role
 from imagebuilder.web.tokens import add_token
 from tests.acting import act_door
 from tests.fleet_world import NEW, make_site, make_world, serving
-from tests.integration.web_browser import CONTRAST, NEEDS_BROWSER, STRUCTURE, browser, opened
+from tests.integration.web_browser import NEEDS_BROWSER, browser, find_violations, opened
 
 pytestmark = NEEDS_BROWSER
 PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
@@ -88,7 +88,7 @@ def test_no_page_on_which_one_acts_has_a_fault(
         for path in ("/login", "/actions", "/act?verb=rollout&release=rx7600xt", "/nodes/node001",
                      "/act?verb=restart&nodes=node[000-039]", "/rollouts"):  # fmt: skip
             page.goto(server.address + path)
-            assert [*page.evaluate(CONTRAST), *page.evaluate(STRUCTURE)] == [], path
+            assert find_violations(page) == [], path
             wide = page.evaluate("document.scrollingElement.scrollWidth - innerWidth")
             assert wide <= 0, path
         assert heard.faults == []
