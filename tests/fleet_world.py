@@ -56,7 +56,7 @@ from tests.unit.nightly.samples import make_nights
 from tests.unit.nodes_world import move_channel
 from tests.unit.planted_reports import NO_ROOT, PASSED, make_report, plant
 
-OLD, NEW = "20261121023007-8f1c", "20261123021544-a07e"
+OLD, NEW = "20261121023007-8f1c04d2", "20261123021544-a07e9b35"
 PROFILES = ("rx7600xt", "generic")
 BANNER = "answers to ssh: SSH-2.0-OpenSSH_10.0p2 Debian-7"
 

@@ -16,10 +16,16 @@ from imagebuilder.web.roles import Role
 from imagebuilder.web.tokens import add_token
 from tests.acting import act_door
 from tests.fleet_world import NEW, make_site, make_world, serving
-from tests.integration.web_browser import NEEDS_BROWSER, browser, find_violations, opened
+from tests.integration.web_browser import (
+    CROWDED,
+    NEEDS_BROWSER,
+    SIZES,
+    browser,
+    find_violations,
+    opened,
+)
 
 pytestmark = NEEDS_BROWSER
-PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 # A page of somebody else with a form of ours in it, which sends itself.
 EVIL = (
     "data:text/html,<form method=post action={address}/act><input name=verb value=rollback>"
@@ -76,12 +82,11 @@ def test_from_the_button_to_the_outcome(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", ["desk", "phone"])
+@pytest.mark.parametrize("size", SIZES)
 def test_no_page_on_which_one_acts_has_a_fault(
     chromium: Browser, server: ActingServer, scheme: str, size: str
 ) -> None:
-    shape = PHONE if size == "phone" else {}
-    with opened(chromium, color_scheme=scheme, **shape) as (page, heard):
+    with opened(chromium, color_scheme=scheme, **SIZES[size]) as (page, heard):
         page.goto(f"{server.address}/login")
         page.get_by_label("Token").fill(server.token)
         page.get_by_role("button", name="Log in").click()
@@ -91,6 +96,7 @@ def test_no_page_on_which_one_acts_has_a_fault(
             assert find_violations(page) == [], path
             wide = page.evaluate("document.scrollingElement.scrollWidth - innerWidth")
             assert wide <= 0, path
+            assert page.evaluate(CROWDED) == [], path
         assert heard.faults == []
 
 

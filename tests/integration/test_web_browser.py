@@ -13,7 +13,9 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.fleet_world import NEW, OLD, FleetWorld, mac_of, make_site, make_world, name_of, serving
 from tests.integration.web_browser import (
+    CROWDED,
     NEEDS_BROWSER,
+    SIZES,
     browser,
     find_unreachable,
     find_violations,
@@ -21,7 +23,6 @@ from tests.integration.web_browser import (
 )
 
 pytestmark = NEEDS_BROWSER
-PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 RELEASE = f"/releases/rx7600xt/{NEW}"
 PAGES = (
     "/", "/?state=failed", "/nodes/node040", "/nodes/node013", "/nodes/none", "/releases", RELEASE,
@@ -104,10 +105,10 @@ def test_the_page_of_a_node_follows_its_boot(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("size", ["desk", "phone"])
+@pytest.mark.parametrize("size", SIZES)
 def test_no_page_has_a_fault(chromium: Browser, address: str, scheme: str, size: str) -> None:
     """Nothing in the console, nothing too wide, and nothing that axe-core objects to."""
-    shape = PHONE if size == "phone" else {}
+    shape = SIZES[size]
     for path in PAGES:
         with opened(chromium, color_scheme=scheme, **shape) as (page, heard):
             page.goto(address + path)
@@ -115,6 +116,7 @@ def test_no_page_has_a_fault(chromium: Browser, address: str, scheme: str, size:
             assert find_violations(page) == [], path
             wide = page.evaluate("document.scrollingElement.scrollWidth - innerWidth")
             assert wide <= 0, path
+            assert page.evaluate(CROWDED) == [], path
             expected = ["error: Failed to load resource"] if path == "/nodes/none" else []
             assert [fault[:30] for fault in heard.faults] == expected, path
 

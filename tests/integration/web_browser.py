@@ -30,6 +30,21 @@ FOCUSED = """() => {
 }"""
 
 
+SIZES: dict[str, dict[str, Any]] = {
+    "desk": {},
+    "laptop": {"viewport": {"width": 1100, "height": 700}},
+    "phone": {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True},
+}
+# Cells whose text goes on into the next one.
+CROWDED = """() => [...document.querySelectorAll('td, th')].filter((cell) => {
+  const content = document.createRange();
+  content.selectNodeContents(cell);
+  const right = content.getBoundingClientRect().right;
+  const clipped = getComputedStyle(cell.closest('thead, tbody')).clipPath !== 'none';
+  return cell.checkVisibility() && !clipped && right > cell.getBoundingClientRect().right + 1;
+}).map((cell) => `crowded: ${cell.textContent.trim().slice(0, 60)}`)"""
+
+
 def find_violations(page: Page) -> list[str]:
     """What axe-core says of a page: rules that are broken, and where."""
     said = Axe().run(page).response["violations"]

@@ -72,14 +72,14 @@ def test_a_node_is_followed_through_its_boot(three: World, chromium: Browser, ke
         expect(own.locator("main .state").first).to_contain_text("booting", timeout=LIVE)
         page.screenshot(path=kept / "fleet.png")
         own.screenshot(path=kept / "node.png", full_page=True)
-        expect(tile).to_have_class("cell ready", timeout=PATIENCE)
+        expect(tile).to_have_class("cell passed", timeout=PATIENCE)
         took = time.monotonic() - started
         typed.join()
         note(kept, "restart seen on the page", took, f"booting after {began:.0f} s\n")
         assert (heard.faults, heard_too.faults) == ([], [])
         others = [page.locator(f'[data-key="tile-{name}"]') for name in ("node1", "node3")]
         for other in others:
-            expect(other).to_have_class("cell ready")
+            expect(other).to_have_class("cell passed")
 
 
 @pytest.mark.usefixtures("page_server")
