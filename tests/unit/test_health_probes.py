@@ -551,7 +551,7 @@ def test_a_model_on_the_processor_is_degraded(
 def test_the_probes_that_ship_have_names_and_are_programs() -> None:
     shipped = sorted(CHECKOUT.glob("overlays/*/files/usr/lib/imagebuilder/health.d/*"))
     assert {path.name.removesuffix(".j2") for path in shipped} == {
-        "present-pci", "alive-driver", "alive-log", "serves-llama-cpp", "computes-llama-cpp",
-        "serves-vllm",
+        "present-pci", "alive-driver", "alive-log", "alive-readings", "serves-llama-cpp",
+        "computes-llama-cpp", "serves-vllm",
     }  # fmt: skip
     assert all(os.access(path, os.X_OK) for path in shipped)
