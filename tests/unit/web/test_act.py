@@ -197,6 +197,13 @@ def test_a_request_that_never_ends_is_given_up() -> None:
         assert time.monotonic() - begun < 60
 
 
+def test_a_request_ends_with_its_line_and_not_with_the_connection() -> None:
+    ours, its = socket.socketpair()
+    with ours, its:
+        ours.sendall(b"{}\n")
+        assert read_request(its.fileno(), seconds=0.3).strip() == b"{}"
+
+
 def test_only_the_first_line_counts(tree: Tree, tokens: Path) -> None:
     secret = add_token(tokens, "ada", Role.ADMIN)
     first = json.dumps({"token": secret, "address": "a"}).encode()
