@@ -60,6 +60,7 @@ FOLDERS = (
 )  # fmt: skip
 
 PRIVATE = ("nodes", "roots", "repo", "work")
+LATER = ("repo", "given", "health", "rollouts", "actions", "serve/consoles")  # made when needed
 
 
 @dataclass(frozen=True, order=True)
@@ -217,6 +218,7 @@ def make_tree(path: Path) -> Tree:
     """The tree at `path`, its folders made where missing.  Raises RootError and HostError."""
     tree = Tree(path.absolute())
     check_writable(tree.path)
+    check_folders(tree)
     try:
         for folder in FOLDERS:
             make_folder(tree.path / folder)
@@ -228,6 +230,23 @@ def make_tree(path: Path) -> Tree:
             hint="name another place with --tree or IMAGEBUILDER_TREE",
         ) from error
     return tree
+
+
+def check_folders(tree: Tree) -> None:
+    """Raise HostError where a symlink has the place of a folder of the tree.
+
+    Root writes into these folders, and removes what is in them: with a link it would do so wherever
+    the link leads.  The names of releases share files, so they cannot be on two disks either.
+    """
+    for name in ("http", *FOLDERS, *LATER):
+        folder = tree.path / name
+        if folder.is_symlink():
+            raise HostError(
+                f"is a symlink to {folder.readlink()}; a netboot tree needs a folder here",
+                where=os.fspath(folder),
+                hint="remove the link and move the folder back; mount --bind shows another disk in"
+                " its place",
+            )
 
 
 def close_tree(tree: Tree) -> None:

@@ -94,8 +94,8 @@ def live_remove(
     Example: imagebuilder live remove ubuntu-22.04.5-live-server-amd64
     """
     from imagebuilder.live.entries import remove_live
-    from imagebuilder.tree import Tree
+    from imagebuilder.publish.find import find_tree
 
     given: Context = context.obj
-    remove_live(Tree(tree), name, given.ui)
+    remove_live(find_tree(tree), name, given.ui)
     given.ui.note(f"{name} is removed")

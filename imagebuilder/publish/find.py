@@ -14,14 +14,14 @@ from imagebuilder.locks import file_lock
 from imagebuilder.nodes.files import read_offers, refresh_menu
 from imagebuilder.nodes.references import find_channel_faults, find_offers, find_version
 from imagebuilder.rights import check_enterable, check_writable
-from imagebuilder.tree import CHANNELS, ReleaseName, Tree, close_tree
+from imagebuilder.tree import CHANNELS, ReleaseName, Tree, check_folders, close_tree
 from imagebuilder.ui import Ui
 
 
 def open_tree(path: Path) -> Tree:
     """The tree that is there; an older one is closed to others.
 
-    Raises InputError when nothing was ever published, HostError where only root may look.
+    Raises what find_tree() raises, and HostError where only root may look.
     """
     tree = find_tree(path)
     with contextlib.suppress(OSError):
@@ -34,9 +34,10 @@ def open_tree(path: Path) -> Tree:
 def find_tree(path: Path) -> Tree:
     """The tree that is there, for what everybody may read.
 
-    Raises InputError when nothing was ever published.
+    Raises InputError when nothing was ever published, HostError for a link in a folder's place.
     """
     tree = Tree(path.absolute())
+    check_folders(tree)
     if not (tree.http / "releases").is_dir():
         raise InputError(
             "there is no netboot tree",

@@ -100,8 +100,9 @@ def test_nothing_odd_in_a_tree_ends_a_command_without_an_error(
         put(there / path, ODD[odd])
         if wrong := look(there, command.format(**words)):
             faults.append(f"{path} is {odd}: {command}: {wrong}")
-        if look_outside(place / OUTSIDE) != before:
-            faults.append(f"{path} is {odd}: {command}: changes what is outside")
+        after = look_outside(place / OUTSIDE)
+        if changed := [name for name in after | before if after.get(name) != before.get(name)]:
+            faults.append(f"{path} is {odd}: {command}: changes {', '.join(changed)}")
         shutil.rmtree(there)
         shutil.rmtree(place / OUTSIDE)
     assert faults == [], f"seed {seed}"

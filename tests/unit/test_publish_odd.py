@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.errors import WorkError
+from imagebuilder.errors import HostError, WorkError
 from imagebuilder.nodes.references import find_channel_faults, find_version
 from imagebuilder.publish.channel.move import promote, rollback
+from imagebuilder.publish.find import find_tree
 from imagebuilder.publish.removal import Caution, collect_releases, unpublish
-from imagebuilder.tree import CANDIDATE, CHANNELS, STABLE, Tree, make_tree
+from imagebuilder.tree import CANDIDATE, CHANNELS, FOLDERS, LATER, STABLE, Tree, make_tree
 from tests.unit.test_publish_channel import UNTESTED, make_release, quiet
 
 OLD, NEW, OTHER = "20260101-aa", "20260102-ab", "20260103-ba"
@@ -98,3 +99,19 @@ def test_what_lies_in_the_way_in_work_is_swept(tree: Tree) -> None:
     with pytest.raises(WorkError, match=f"{work}: is not a folder") as caught:
         collect_releases(tree, quiet(), BOLD, keep=1, dry_run=False)
     assert f"mv {work}" in caught.value.faults[0].hint
+
+
+@pytest.mark.parametrize("enter", [find_tree, make_tree])
+@pytest.mark.parametrize("name", ["http", *FOLDERS, *LATER])
+def test_a_folder_of_the_tree_that_is_a_link_is_refused(
+    tree: Tree, tmp_path: Path, name: str, enter: Callable[[Path], Tree]
+) -> None:
+    folder, elsewhere = tree.path / name, tmp_path / "elsewhere"
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.rename(elsewhere)
+    folder.symlink_to(elsewhere)
+    with pytest.raises(HostError) as refused:
+        enter(tree.path)
+    (fault,) = refused.value.faults
+    assert fault.where == os.fspath(folder)
+    assert f"is a symlink to {elsewhere}" in fault.what
