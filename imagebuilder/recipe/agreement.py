@@ -166,19 +166,19 @@ class Needed:
 def check_versions(recipe: Recipe, versions: Mapping[str, str]) -> None:
     """Raise InputError when a package at its locked version is older than a device needs."""
     chips = [chip for device in recipe.hardware if (chip := chip_of(device))]
-    faults = [
-        Fault(
-            f"recipes/{recipe.profile}.yaml",
-            f"hardware: {chip.name} needs {needed.title} {least} or newer, and "
-            f"{needed.package} is {version}",
-            needed.hint,
-        )
-        for needed in needed_by(recipe)
-        for chip in chips
-        if (version := versions.get(needed.package, ""))
-        and (least := chip.minimum.get(needed.key, ""))
-        and numbers(version) < numbers(least)
-    ]
+    where = f"recipes/{recipe.profile}.yaml"
+    faults = []
+    for needed in needed_by(recipe):
+        version = versions.get(needed.package, "")
+        for chip in chips if version else ():
+            least, most = chip.minimum.get(needed.key, ""), chip.maximum.get(needed.key, "")
+            said = f"hardware: {chip.name} needs {needed.title} "
+            but = f", and {needed.package} is {version}"
+            if least and numbers(version) < numbers(least):
+                faults.append(Fault(where, f"{said}{least} or newer{but}", needed.hint))
+            if most and numbers(version)[:1] > numbers(most)[:1]:
+                hint = f"choose {needed.title} {most}, the last that knows it"
+                faults.append(Fault(where, f"{said}{most} or older{but}", hint))
     if faults:
         raise InputError.of(faults)
 
@@ -192,6 +192,8 @@ def needed_by(recipe: Recipe) -> Iterator[Needed]:
         hint = "choose another base, or set `kernel:` of the recipe to a newer one"
         yield Needed("kernel", "Linux", recipe.base.kernel, hint)
     yield Needed("driver", "NVIDIA's driver", "libcuda1", "choose a newer driver or another base")
+    hint = "choose a base with a newer one, or set intel_source: ppa"
+    yield Needed("level-zero", "Intel's compute runtime", "libze-intel-gpu1", hint)
     engines = (engine for each in recipe.overlays for engine in each.expectations.engines)
     if any("vulkan" in engine.backends for engine in engines):
         hint = "choose a base with a newer Mesa, or another backend than vulkan"

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
 
 from imagebuilder.errors import Fault, InputError
-from imagebuilder.recipe.chip import Chip
+from imagebuilder.recipe.chip import VERSIONS, Chip
 from imagebuilder.recipe.model_hardware import FamilyModel, HardwareFile, ProposalModel
 from imagebuilder.recipe.positions import KeyPath, Origin
 from imagebuilder.recipe.read import Read, read_file
@@ -161,15 +161,29 @@ def family_faults(family: PlacedFamily, families: Families) -> Iterator[Fault]:
     yield from contradictions(family, families)
     known = {field.alias or name: name for name, field in FamilyModel.model_fields.items()}
     for key in family.model.sources:
-        if known.get(key) not in FACTS:
+        fact, _, version = key.partition(".")
+        if known.get(fact) not in FACTS or (version and fact not in VERSIONS):
             hint = suggest(key, [k for k, name in known.items() if name in FACTS])
             what = f"{quote(key)} is no fact of a family"
             yield origin.document.fault((*origin.path, "sources", key), what, hint, of_key=True)
     given = {key for each in lineage(family, families) for key in each.model.sources}
     for key, name in known.items():
         if name in FACTS & family.model.model_fields_set and key not in given:
+            if key in VERSIONS:
+                yield from unsourced(family, key, given)
+                continue
             what, hint = "has no source", f"say where it is from: sources: {{{key}: ...}}"
             yield origin.document.fault((*origin.path, key), what, hint, of_key=True)
+
+
+def unsourced(family: PlacedFamily, key: str, given: Set[str]) -> Iterator[Fault]:
+    """A fault for each version without a source."""
+    origin = family.origin
+    for version in as_mapping(getattr(family.model, key)):
+        if f"{key}.{version}" not in given:
+            hint = f"say where it is from: sources: {{{key}.{version}: ...}}"
+            path = (*origin.path, key, version)
+            yield origin.document.fault(path, "has no source", hint, of_key=True)
 
 
 def cycle_of(family: PlacedFamily, families: Families) -> list[str]:

@@ -10,6 +10,11 @@ from typing import cast
 
 from imagebuilder.digest import Json
 
+# Keys whose values each have a source of their own.
+VERSIONS = ("minimum", "maximum")
+# How the source of a version begins that is left out.
+UNCONFIRMED = "not confirmed: "
+
 
 @dataclass(frozen=True)
 class Chip:
@@ -21,9 +26,10 @@ class Chip:
     driver wants the first and makes do with the second.  `beside` are modules that programs need
     as well as the driver, `programs` what some machines need, with the reason; `group` owns its
     device nodes by the distribution's rules, "" where the driver makes them for everybody.
-    `refuses` says why an interface does not compute on it; `minimum` are versions of kernel,
-    driver, mesa, rocm and cuda; `sources` has one for each fact.  `integrated` graphics are a
-    processor's; `processor` is that of all machines that have the chip, "" for any.
+    `refuses` says why an interface does not compute on it; `minimum` and `maximum` are versions
+    of kernel, driver, mesa, rocm, cuda and level-zero; `sources` has one for each fact, by key
+    (`minimum`) or for one version (`minimum.cuda`).  `integrated` graphics are a processor's;
+    `processor` is that of all machines that have the chip, "" for any.
     """
 
     pci: str
@@ -42,6 +48,7 @@ class Chip:
     computes: tuple[str, ...] = ()
     refuses: Mapping[str, str] = field(default_factory=dict)
     minimum: Mapping[str, str] = field(default_factory=dict)
+    maximum: Mapping[str, str] = field(default_factory=dict)
     integrated: bool = False
     processor: str = ""
     sources: Mapping[str, str] = field(default_factory=dict)
@@ -59,11 +66,33 @@ class Chip:
         """Each fact on a line, what is not said left out; below them, where they are from."""
         lines = [f"{self.pci}  {self.name}"]
         for key, value in self.as_json().items():
-            if value and key not in ("pci", "names", "sources"):
+            if key in VERSIONS and isinstance(value, Mapping):
+                lines += self.render_versions(key, value)
+            elif value and key not in ("pci", "names", "sources"):
                 source = self.sources.get(key.replace("_", "-"), "")
                 lines += ["", f"{key.replace('_', '-')}:{text_of(value)}"]
                 lines += [f"  from {source}"] if source else []
         return "\n".join(lines)
+
+    def render_versions(self, key: str, versions: Mapping[str, Json]) -> list[str]:
+        """Each version with its source, and those that nobody could confirm."""
+        of_one = {
+            name.removeprefix(f"{key}."): source
+            for name, source in self.sources.items()
+            if name.startswith(f"{key}.")
+        }
+        lines = []
+        for name, version in versions.items():
+            lines.append(f"  {name}: {version}")
+            lines += [f"    from {of_one[name]}"] if name in of_one else []
+        lines += [
+            f"  {name}: {source}"
+            for name, source in of_one.items()
+            if name not in versions and source.startswith(UNCONFIRMED)
+        ]
+        whole = self.sources.get(key, "") if versions.keys() - of_one.keys() else ""
+        lines += [f"  from {whole}"] if whole else []
+        return ["", f"{key}:", *lines] if lines else []
 
     @property
     def kernel(self) -> str:

@@ -111,8 +111,11 @@ class FamilyModel(Model):
     refuses: dict[Interface, Text] = Field(
         default={}, description="What they cannot, though others of the vendor can, and why."
     )
-    minimum: dict[Literal["kernel", "driver", "mesa", "rocm", "cuda"], Version] = Field(
-        default={}, description="Oldest version that knows it."
+    minimum: dict[Literal["kernel", "driver", "mesa", "rocm", "cuda", "level-zero"], Version] = (
+        Field(default={}, description="Oldest version that knows it.")
+    )
+    maximum: dict[Literal["driver", "cuda"], Version] = Field(
+        default={}, description="Newest version that still knows it, for what was dropped."
     )
     proposals: list[ProposalModel] = Field(
         default=[],
@@ -125,7 +128,10 @@ class FamilyModel(Model):
         "that it is sold under, separated by commas.",
     )
     sources: dict[str, Text] = Field(
-        default={}, description="Where a key's facts are from: a file of the kernel, a document."
+        default={},
+        description="Where a key's facts are from: a file of the kernel, a document. "
+        "`minimum.rocm` is that of one version. A version that nobody could confirm is left out of "
+        "`minimum`; its source begins with `not confirmed: `, and `hardware show` prints that.",
     )
 
 

@@ -33,8 +33,8 @@ MI300X = PciDevice("0000:05:00.0", "1002:74a1", "0x120000")
 # do not drive; what is in machines with another processor only.
 REFUSED = {
     *("mi300", "mi325", "mi350"),
-    *("pascal", "pascal-gp100", "volta"),
-    *("grace-hopper", "grace-blackwell", "gb10"),
+    *("pascal", "pascal-gp100", "volta", "volta-418"),
+    *("grace-hopper", "grace-hopper-570", "grace-blackwell", "grace-gb110", "gb10"),
 }
 RAPHAEL = PciDevice("0000:0b:00.0", "1002:164e", "0x030000")
 RTX_4090 = PciDevice("0000:01:00.0", "10de:2684", "0x030000")

@@ -34,7 +34,7 @@ MINOR = {"11": "450.80.02", "12": "525.60.13", "13": "580.65.06"}
 # From this compute capability on (Blackwell, sm_100): the branch, and the open modules.
 BLACKWELL, BLACKWELL_BRANCH = 100, "570.26"
 # The open modules drive cards with a GSP, those from Turing on (sm_75); after 580 no module drives
-# older ones.
+# older ones ("CUDA Toolkit, Driver, and Architecture Matrix", last driver support).
 TURING, LAST_BEFORE_TURING = 75, 580
 OPEN = "Dual MIT/GPL"
 VENDOR = "10de"
@@ -204,11 +204,16 @@ def prove_before_turing(
 def prove_minimum(
     subject: Subject, version: str, evidence: tuple[Evidence, ...]
 ) -> Iterator[Finding]:
-    """Faults about cards before Blackwell that are younger than the driver."""
+    """Faults about cards that are younger than the driver, which serves their generation."""
     for device in subject.hardware:
         chip = chip_of(device)
         least = chip.minimum.get("driver", "") if chip else ""
-        if chip and least and parse(version) < parse(least) and capability(chip.target) < BLACKWELL:
+        if chip and chip.pci.startswith(VENDOR) and not least:
+            what = f"the first driver that knows {chip.pci} ({device.name}) is not known"
+            hint = f"look the card up in the README of driver {version}"
+            yield Finding(Question.LIBRARIES, Level.WARNING, what, evidence, hint)
+        told = parse(version) < parse(BLACKWELL_BRANCH) and capability(device.target) >= BLACKWELL
+        if chip and least and parse(version) < parse(least) and not told:
             what = f"driver {version} does not know {chip.pci} ({device.name})"
             yield fault(what, evidence, f"use driver {least} or newer")
 

@@ -115,6 +115,22 @@ def test_a_driver_of_nvidia_before_the_card() -> None:
     check_versions(with_card("10de:26b9", "cuda"), {"libcuda1": "550.163.01-2"})
 
 
+def test_a_driver_of_nvidia_that_dropped_the_card() -> None:
+    words = r"Tesla P40 needs NVIDIA's driver 580 or older, and libcuda1 is 595\.99"
+    with pytest.raises(InputError, match=words):
+        check_versions(with_card("10de:1b38", "cuda"), {"libcuda1": "595.99.02-1"})
+    check_versions(with_card("10de:1b38", "cuda"), {"libcuda1": "580.178.04-1"})
+    check_versions(with_card("10de:1eb8", "cuda"), {"libcuda1": "595.99.02-1"})
+
+
+def test_a_compute_runtime_of_intel_before_the_card() -> None:
+    words = r"Arc B580 needs Intel's compute runtime 25\.05 or newer.* is 23\.43\.27642"
+    with pytest.raises(InputError, match=words):
+        check_versions(with_card("8086:e20b"), {"libze-intel-gpu1": "23.43.27642.40-1ubuntu3"})
+    check_versions(with_card("8086:e20b"), {"libze-intel-gpu1": "26.27.39122.14-1"})
+    check_versions(with_card("8086:e20b"), {})
+
+
 MI300X = "hardware: [{card: Instinct MI300X}]\n"
 
 

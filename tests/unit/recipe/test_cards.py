@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -22,7 +23,10 @@ FIXTURES = Path(__file__).parents[2] / "fixtures/hardware"
 CHIPS = tuple(shipped_cards().chips.values())
 # Words of names that pci.ids does without.
 # What since.txt is about, the oldest first.
-KERNELS = ("6.1", "6.12", "6.16", "6.17", "6.18", "7.2")
+KERNELS = (
+    "5.4", "5.8", "5.11", "5.13", "5.15", "5.19", "6.1", "6.2", "6.5", "6.8", "6.12", "6.16",
+    "6.17", "6.18", "7.2",
+)  # fmt: skip
 SPELLING = re.compile(r"\([^)]*\)|[^a-z0-9]+")
 
 
@@ -98,7 +102,8 @@ def test_a_card_is_whole(chip: Chip) -> None:
     assert chip.computes
     assert chip.architecture
     assert chip.target or chip.computes == ("xdna",)
-    assert {"modules", "firmware", "computes", "cards", "minimum"} <= chip.sources.keys()
+    assert {"modules", "firmware", "computes", "cards"} <= chip.sources.keys()
+    assert "driver" in chip.minimum if chip.vendor == "NVIDIA" else chip.kernel
     for glob in chip.optional:
         assert not glob.endswith((".xz", ".zst"))
     for newer, older in chip.stand_ins.items():
@@ -147,10 +152,13 @@ def since() -> Mapping[tuple[str, str], str]:
 def knows(chip: Chip, kernel: str) -> bool:
     """Whether the drivers of a kernel claim a card and list all that it asks for."""
     first = since()
+    lines = {
+        (kind, *line) for kind in ("firmware", "absent", "alias") for line in lines_of_drivers(kind)
+    }
+    lines |= {("firmware", *line) for line in first if "/" in line[1]}
     known = [
         (kind, value)
-        for kind in ("firmware", "absent", "alias")
-        for module, value in lines_of_drivers(kind)
+        for kind, module, value in lines
         if module in chip.modules and older(first.get((module, value), KERNELS[0]), kernel)
     ]
     return any(kind == "alias" and fnmatchcase(chip.pci, value) for kind, value in known) and all(
@@ -165,8 +173,8 @@ def older(one: str, other: str) -> bool:
 
 @pytest.mark.parametrize("chip", CHIPS, ids=[chip.pci for chip in CHIPS])
 def test_minimum_is_the_kernel_that_knows_the_card(chip: Chip) -> None:
-    """Debian's kernels from `minimum` on know the card, and those before do not."""
-    if chip.vendor == "NVIDIA" or chip.modules == ("amdxdna",) or not chip.kernel:
+    """The kernels from `minimum` on know the card, and those before do not."""
+    if chip.vendor == "NVIDIA" or chip.modules == ("amdxdna",):
         return
     assert [kernel for kernel in KERNELS if knows(chip, kernel)] == [
         kernel for kernel in KERNELS if older(chip.kernel, kernel)
@@ -187,6 +195,63 @@ def test_minimum_is_the_mesa_that_knows_the_card(mesa: str) -> None:
             assert chip.minimum.get("mesa"), chip
             known = int(chip.target.removeprefix("gfx")) in RADV[mesa]
             assert older(chip.minimum["mesa"], mesa) is known, chip
+
+
+DRIVERS = ("390", "418", "440", "450", "460", "470", "535", "550", "570", "580", "595")
+
+
+@pytest.mark.parametrize("chip", CHIPS, ids=[chip.pci for chip in CHIPS])
+def test_minimum_and_maximum_are_the_drivers_that_list_the_card(chip: Chip) -> None:
+    if chip.vendor != "NVIDIA":
+        return
+    lines = (FIXTURES / "nvidia.txt").read_text().splitlines()
+    listed = dict(line.split(maxsplit=1) for line in lines if not line.startswith("#"))
+    first, last = listed[chip.pci].split()
+    assert [one for one in DRIVERS if older(chip.minimum["driver"], one)] == [
+        one for one in DRIVERS if older(first, one)
+    ]
+    if chip.architecture in ("Pascal", "Volta"):
+        assert chip.maximum == {"driver": last, "cuda": "12.9"}
+    else:  # two are no longer listed since 570, and nothing says that they were dropped
+        assert not chip.maximum
+        assert last == DRIVERS[-1] or chip.pci in ("10de:20b1", "10de:26b8")
+
+
+# What a version may be from: bytes that somebody measured, or a document with its name.
+KINDS = re.compile(
+    r"modinfo of|\w+\.ko of|i915 of Ubuntu's|names that strings finds|strings of lib"
+    r"|list of PCI ids|docs\.nvidia\.com, \"|CUDA Features Archive, 1\d\.\d"
+    r"|compatibility-matrix|README of github\.com/|reviews\.llvm\.org/D\d+"
+    r"|include/pci_ids/iris_pci_ids\.h of Mesa"
+)
+
+
+def unsourced(chip: Chip) -> list[str]:
+    """The versions of a card whose source is missing or of no known kind."""
+    keys = [f"minimum.{key}" for key in chip.minimum] + [f"maximum.{key}" for key in chip.maximum]
+    said = {key: chip.sources.get(key, "") for key in keys}
+    return [key for key, text in said.items() if not KINDS.search(text) or "memory" in text]
+
+
+@pytest.mark.parametrize("chip", CHIPS, ids=[chip.pci for chip in CHIPS])
+def test_each_version_has_a_source_of_a_known_kind(chip: Chip) -> None:
+    assert unsourced(chip) == []
+
+
+@pytest.mark.parametrize("text", ["", "memory", "modinfo of amdgpu, from memory", "docs.amd.com"])
+def test_a_version_without_such_a_source_is_found(text: str) -> None:
+    chip = find_chip("1002:74a1")
+    assert chip is not None
+    planted = replace(chip, sources={**chip.sources, "minimum.rocm": text})
+    assert unsourced(planted) == ["minimum.rocm"]
+
+
+def test_a_version_that_nobody_could_confirm_is_said() -> None:
+    chip = find_chip("1002:738c")
+    assert chip is not None
+    assert "rocm" not in chip.minimum
+    assert "\n  rocm: not confirmed: AMD's compatibility matrix" in chip.render()
+    assert "mesa" not in chip.render().partition("minimum:")[2]
 
 
 def stand_in_there(file: str, chip: Chip, there: list[str]) -> bool:
@@ -255,6 +320,12 @@ BOMB = "".join(
         (OWN + "    minimum: {kernel: newest}\n", '"newest" is not a version', ""),
         (OWN + "    minimum: {kernel: '99999.1'}\n", '"99999.1" is not a version', ""),
         (OWN + "    minimum: {windows: '11'}\n", '"windows" is not one of', ""),
+        (
+            OWN + "    maximum: {driver: '580'}\n",
+            "families.mine.maximum.driver: has no source",
+            "sources: {maximum.driver: ...}",
+        ),
+        (OWN + "    sources: {modules.x: none}\n", '"modules.x" is no fact', ""),
         (OWN + "    computes: [hip]\n    refuses: {hip: no good}\n", "under `computes` too", ""),
         (OWN + "    stand-ins: {a_sos.bin: _sos.bin}\n", "cannot stand in for itself", ""),
         (OWN + "    stand-ins: {'': x}\n", "is not the end of the name of a file", ""),
@@ -304,4 +375,5 @@ def test_a_card_is_shown_with_its_sources() -> None:
     assert "target: gfx1100\n  from LLVM's AMDGPUUsage" in text
     assert "optional:\n  amdgpu/gc_11_0_0_toc.bin: asked for" in text
     assert "refuses" not in text
-    assert chip.as_json()["minimum"] == {"kernel": "6.0", "mesa": "22.3"}
+    assert "minimum:\n  kernel: 6.1\n    from modinfo of amdgpu" in text
+    assert chip.as_json()["minimum"] == {"kernel": "6.1", "mesa": "22.3"}

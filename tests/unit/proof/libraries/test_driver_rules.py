@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.libraries.driver_rules import prove_driver
+from imagebuilder.recipe.cards import find_chip
 from imagebuilder.recipe.expectations import Expectations
+from imagebuilder.recipe.types import Hardware
 from tests.fixtures.elf import make_elf, make_module
 from tests.unit.proof.trees import KERNEL, Link, facts, faults, make_tree, subject, warnings
 
@@ -129,6 +132,23 @@ def test_a_driver_before_the_card(tmp_path: Path) -> None:
     said = faults(proved(tmp_path / "old", driver("550.163.01"), nvl))
     assert "driver 550.163.01 does not know 10de:233b (H200 NVL)" in said
     assert faults(proved(tmp_path / "new", driver("580.126.20"), nvl)) == []
+    late = ("10de:2d04", "GeForce RTX 5060 Ti", "sm_120")
+    said = faults(proved(tmp_path / "late", driver("570.124.06"), late))
+    assert said == ["driver 570.124.06 does not know 10de:2d04 (GeForce RTX 5060 Ti)"]
+    said = faults(proved(tmp_path / "older", driver("550.163.01"), late))
+    assert not any("10de:2d04" in each for each in said)  # told of the generation
+    assert any("does not know sm_120" in each for each in said)
+
+
+def test_a_card_whose_first_driver_nobody_knows(tmp_path: Path) -> None:
+    """Nothing is proved of it, and the proof says so."""
+    known = find_chip("10de:233b")
+    assert known is not None
+    nvl = Hardware(known.pci, "H200 NVL", known.target, chip=replace(known, minimum={}))
+    root = make_tree(tmp_path, driver("580.126.20"))
+    found = list(prove_driver(subject(root, hardware=[nvl])))
+    assert faults(found) == []
+    assert warnings(found) == ["the first driver that knows 10de:233b (H200 NVL) is not known"]
 
 
 def test_cuda_without_a_driver(tmp_path: Path) -> None:
