@@ -124,7 +124,7 @@ def test_a_driver_of_nvidia_that_dropped_the_card() -> None:
 
 
 def test_a_compute_runtime_of_intel_before_the_card() -> None:
-    words = r"Arc B580 needs Intel's compute runtime 25\.05 or newer.* is 23\.43\.27642"
+    words = r"Arc B580 needs Intel's compute runtime 25\.31 or newer.* is 23\.43\.27642"
     with pytest.raises(InputError, match=words):
         check_versions(with_card("8086:e20b"), {"libze-intel-gpu1": "23.43.27642.40-1ubuntu3"})
     check_versions(with_card("8086:e20b"), {"libze-intel-gpu1": "26.27.39122.14-1"})

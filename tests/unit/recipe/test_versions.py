@@ -97,9 +97,16 @@ def test_minimum_and_maximum_are_the_drivers_that_list_the_card(chip: Chip) -> N
         assert last == DRIVERS[-1] or chip.pci in ("10de:20b1", "10de:26b8")
 
 
+def test_minimum_is_the_compute_runtime_that_has_the_id() -> None:
+    lines = (FIXTURES / "runtime.txt").read_text().splitlines()
+    first = dict(line.split() for line in lines if not line.startswith("#"))
+    said = {chip.pci: chip.minimum["level-zero"] for chip in CHIPS if chip.vendor == "Intel"}
+    assert said == first
+
+
 # What a version may be from: bytes that somebody measured, or a document with its name.
 KINDS = re.compile(
-    r"modinfo of|\w+\.ko of|i915 of Ubuntu's|names that strings finds|strings of lib"
+    r"modinfo of|\w+\.ko of|i915 of Ubuntu's|table of device ids in lib|strings of lib"
     r"|list of PCI ids|docs\.nvidia\.com, \"|CUDA Features Archive, 1\d\.\d"
     r"|compatibility-matrix|README of github\.com/|reviews\.llvm\.org/D\d+"
     r"|include/pci_ids/iris_pci_ids\.h of Mesa"
