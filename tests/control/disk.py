@@ -118,9 +118,9 @@ def offered() -> list[str]:
 
 
 def wanted_wheels() -> list[str]:
-    """What the wheel of this checkout depends on."""
+    """What the wheel of this checkout depends on, with its web page."""
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
-    return [*map(str, project["dependencies"])]
+    return [*map(str, project["dependencies"]), *map(str, project["optional-dependencies"]["web"])]
 
 
 def make_files(root: Path, new: Path, interfaces: str) -> None:

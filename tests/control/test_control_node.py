@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,9 +18,16 @@ from tests.boot.machine import ACCELERATION
 from tests.control.disk import PYTHON
 from tests.control.installed import Installed
 from tests.control.inventory import await_inventory, inventory
-from tests.control.page import BUILDER, Page
-from tests.control.world import NODE_TAPS, SERVER, Builder, Nuc, control_node, wires
-from tests.workshop import CHECKOUT, Workshop
+from tests.control.page import Page
+from tests.control.serving import (
+    install_web_page,
+    look_healthy,
+    start_serving,
+    type_blocks,
+)
+from tests.control.web_page import WebPage
+from tests.control.world import NODE_TAPS, SERVER, Builder, Nuc, control_node
+from tests.workshop import Workshop
 
 NODE_MIB = 1536
 BOOT_SECONDS = 900
@@ -59,19 +65,6 @@ def test_page_installs_the_tool(installed: Installed) -> None:
     assert 0 < installed.figures["tool_mb"] < 250
 
 
-def test_what_serve_installs_can_be_removed(
-    installed: Installed, page: Page, tmp_path: Path
-) -> None:
-    with wires(tmp_path, installed.disk) as room, control_node(room, installed.disk) as nuc:
-        builder = Builder(room, None, CHECKOUT)
-        type_blocks(page, "Set up the nodes' interface", builder, nuc)
-        before = inventory(nuc)
-        start_serving(page, nuc)
-        look_healthy(nuc)
-        type_blocks(page, "Stop serving", builder, nuc)
-        assert await_inventory(nuc, before) == []
-
-
 def test_page_makes_a_release(released: Workshop) -> None:
     assert (released.state.parent / "tree/reports/minimal").is_dir()
 
@@ -87,50 +80,22 @@ def test_page_serves_nodes_for_real(
         look_healthy(nuc)
         type_blocks(page, "Let the builder publish", builder, nuc)
         type_blocks(page, "Publish to the control node", builder, nuc)
+        web = WebPage(builder, nuc, *install_web_page(page, nuc))
+        web.await_answer()
+        assert web.nodes() == [*NODES]
         with nodes(builder, nuc) as (machines, logins, seconds):
             figures |= {f"{name}_ssh": value for name, value in seconds.items()}
             figures |= reboot(page, builder, nuc, logins)
             figures["node1_ssh_after"] = boot_again(builder, nuc, machines["node1"])
+            web.await_answer()
             figures["update"] = update(page, builder, nuc)
+            web.await_answer()
         type_blocks(page, "Stop serving", builder, nuc)
         assert await_inventory(nuc, before) == []
         assert nuc.type("ls /srv/netboot/http/releases/minimal").stdout.split()
     assert page.untyped == set()
     (kept / "figures.json").write_text(json.dumps(figures, indent=2))
     print(json.dumps(figures, indent=2))
-
-
-def type_blocks(page: Page, section: str, builder: Builder, nuc: Nuc) -> None:
-    """Type a section's commands, each block where it belongs."""
-    for block in page.take(section):
-        said = (builder if block.where == BUILDER else nuc).type(block.script)
-        print(f"## {section} ({block.where})\n{said.stdout}{said.stderr}", flush=True)
-
-
-def start_serving(page: Page, nuc: Nuc) -> None:
-    """Type the commands of that section, the last of which `--install` prints as the page does."""
-    install, start = page.take("Serve nodes from boot on")
-    said = nuc.type(install.script)
-    print(f"{said.stdout}{said.stderr}", flush=True)
-    lines = re.findall(r"^ +(sudo .*)$", said.stdout, re.MULTILINE)
-    printed = [
-        line.partition(" #")[0].strip() for line in lines if "if they were running" not in line
-    ]
-    joined = re.sub(r"\\\n\s+", "", start.script)
-    assert printed == joined.splitlines()
-    nuc.type(start.script)
-
-
-def look_healthy(nuc: Nuc) -> None:
-    """What looks at the host finds nothing wrong, as root or not, while it serves."""
-    said = {}
-    for command in ("doctor --serve", "serve --check"):
-        done = nuc.type(f"imagebuilder {command} --interface enp3s0")
-        said[command] = done.stdout + done.stderr
-        print(f"$ imagebuilder {command}\n{said[command]}", flush=True)
-    assert f"tcp port 2049, NFS: listens on {SERVER}" in said["doctor --serve"]
-    failed = nuc.type("systemctl list-units --failed --no-legend --plain").stdout
-    assert "imagebuilder" not in failed
 
 
 @contextlib.contextmanager
