@@ -7,7 +7,7 @@ it answers, and what it says of its own health.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,6 +33,8 @@ MOST = 4 * 1024**2  # bytes of a log, from its end
 LINES = 12
 NGINX_TAG = "imagebuilder_http"
 DAEMONS = ("dnsmasq", "nginx")
+# The last lines of each; None where this user may not read them.
+DaemonLines = Mapping[str, Sequence[str] | None]
 # What journalctl(1) says to those who are in none of the groups that may read all of it.
 FOREIGN = "not seeing messages from other users"
 TRY = {
@@ -101,11 +103,31 @@ def explain_node(tree: Tree, node: Node) -> Explanation:
     return explain_view(tree, node, view)
 
 
+@dataclass(frozen=True)
+class NodeTrace:
+    """What the boot server's logs and the console say of a node's last boot.
+
+    `stage` is the one it did not get past, `asked` whether its NIC asked for an address; the rest
+    is as in Explanation.
+    """
+
+    stage: Stage
+    asked: bool
+    lines: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    console: tuple[str, ...] = ()
+    console_of: str = ""
+
+
 def explain_view(tree: Tree, node: Node, view: NodeView) -> Explanation:
     """Explain what is known of a node already; nothing is asked of it."""
-    logs = [read_log(tree, daemon) for daemon in DAEMONS]
-    found = explain(view, last_seen(tree, node), logs[0] or (), logs[1] or (), node)
-    unread = tuple(daemon for daemon, log in zip(DAEMONS, logs, strict=True) if log is None)
+    return explain(view, read_trace(tree, node, read_logs(tree)), node)
+
+
+def read_trace(tree: Tree, node: Node, logs: DaemonLines) -> NodeTrace:
+    """What `logs` and the console say of a node."""
+    found = find_trace(last_seen(tree, node), logs["dnsmasq"] or (), logs["nginx"] or (), node)
+    unread = tuple(daemon for daemon in DAEMONS if logs[daemon] is None)
     try:
         boots = find_consoles(tree, node.name)
         if boots:
@@ -113,25 +135,35 @@ def explain_view(tree: Tree, node: Node, view: NodeView) -> Explanation:
             found = replace(found, console=said, console_of=boots[-1].title)
     except RootError:
         unread += ("its console",)
-    if "dnsmasq" in unread and found.stage == Stage.FIRMWARE:
-        what = "how far its boot came is not known"
-        hint = f"sudo imagebuilder explain {node.name}, which may read the boot server's logs"
-        found = replace(found, stage="", what=what, hint=hint)
     return replace(found, unread=unread)
 
 
-def explain(
-    view: NodeView, seen: Seen | None, dnsmasq: Sequence[str], nginx: Sequence[str], node: Node
-) -> Explanation:
-    """The explanation that follows from what is known; from lines of dnsmasq and nginx too."""
+def find_trace(
+    seen: Seen | None, dnsmasq: Sequence[str], nginx: Sequence[str], node: Node
+) -> NodeTrace:
+    """What follows from lines of dnsmasq and nginx, and from what the node reported."""
     asked, watch = follow(node, dnsmasq, nginx)
     lines = tuple(clean(line) for line in about(node, watch, asked, nginx)[-LINES:])
+    return NodeTrace(find_stage(watch, seen), bool(asked), lines)
+
+
+def explain(view: NodeView, trace: NodeTrace, node: Node) -> Explanation:
+    """The explanation that follows from what is known."""
+    what, hint, stage = find_reason(view, trace, node)
+    if "dnsmasq" in trace.unread and stage == Stage.FIRMWARE:
+        stage, what = "", "how far its boot came is not known"
+        hint = f"sudo imagebuilder explain {node.name}, which may read the boot server's logs"
+    return Explanation(
+        view, stage, what, hint, trace.lines, trace.unread, trace.console, trace.console_of
+    )
+
+
+def find_reason(view: NodeView, trace: NodeTrace, node: Node) -> tuple[str, str, str]:
+    """What a node is about, what to try, and the stage it did not get past."""
     state, health = view.state, view.health
     if not state.next and not state.ready:
         what = f"nothing is published in {node.boots}, so it has nothing to boot"
-        return Explanation(
-            view, Stage.RELEASE, what, f"imagebuilder releases {node.profile}", lines
-        )
+        return what, f"imagebuilder releases {node.profile}", Stage.RELEASE
     if state.ready:
         hint = TRY.get(health.verdict, "").format(node=node.name) if health else ""
         what = (
@@ -141,15 +173,13 @@ def explain(
         )
         if state.release and state.next != state.release:
             what += f", and {state.next} from its next boot on"
-        return Explanation(view, "", what, hint, lines)
-    stage = find_stage(watch, seen)
-    meaning = MEANINGS[stage]
-    sign = find_sign(lines)
-    what, hint = sign or (meaning.what, meaning.hint)
-    if stage is Stage.FIRMWARE and not asked:
+        return what, hint, ""
+    meaning = MEANINGS[trace.stage]
+    what, hint = find_sign(trace.lines) or (meaning.what, meaning.hint)
+    if trace.stage is Stage.FIRMWARE and not trace.asked:
         what = "its NIC never asked this boot server for an address"
         hint = f"its power, cable, VLAN and boot order; is {node.macs[0]} its MAC address?"
-    return Explanation(view, stage, what, f"look at {hint}", lines)
+    return what, f"look at {hint}", trace.stage
 
 
 def find_stage(watch: Watch, seen: Seen | None) -> Stage:
@@ -224,6 +254,11 @@ def about(node: Node, watch: Watch, asked: Sequence[str], nginx: Sequence[str]) 
     """Every line about a node that is known, dnsmasq's first."""
     addresses = watch.addresses | {node.address}
     return [*asked[-LINES // 2 :], *since_entry(nginx, addresses)[-LINES // 2 :]]
+
+
+def read_logs(tree: Tree) -> DaemonLines:
+    """The last lines of each daemon's log."""
+    return {daemon: read_log(tree, daemon) for daemon in DAEMONS}
 
 
 def read_log(tree: Tree, daemon: str) -> list[str] | None:

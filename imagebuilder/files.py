@@ -59,12 +59,13 @@ def filling(folder: Path, hint: str, what: str = "no space left") -> Iterator[No
 
 
 @contextmanager
-def plain_file(path: Path) -> Iterator[BufferedReader]:
-    """A file that is open for reading; a symlink at `path` is followed.
+def plain_file(path: Path, *, follow: bool = True) -> Iterator[BufferedReader]:
+    """A file that is open for reading; `follow` is whether a symlink at `path` is followed.
 
     Raises OSError, also for what is no file: whoever opens a pipe waits for somebody to write.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    flags = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    descriptor = os.open(path, flags if follow else flags | os.O_NOFOLLOW)
     with os.fdopen(descriptor, "rb") as stream:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise OSError(errno.ENXIO, "Is not a file", os.fspath(path))

@@ -36,7 +36,7 @@ from imagebuilder.cli.rollout import rollout_app
 from imagebuilder.cli.serve import serve
 from imagebuilder.cli.sudo import run_as_root
 from imagebuilder.cli.test import test
-from imagebuilder.cli.token import act, token_app
+from imagebuilder.cli.token import act, read, token_app
 from imagebuilder.cli.web import web
 from imagebuilder.cli.work import build, lock, plan
 from imagebuilder.errors import Fault, HostError, ImagebuilderError, RootError
@@ -91,7 +91,8 @@ for panel, groups in GROUPS.items():
         app.add_typer(group, rich_help_panel=panel)
 app.command("run", rich_help_panel="Nodes")(run_on_nodes)
 app.command(hidden=True)(receive)  # publish --to runs it on the other machine
-app.command(hidden=True)(act)  # the web page runs it, or has systemd do it
+for started in (act, read):  # by the web page, or by systemd for it
+    app.command(hidden=True)(started)
 
 
 def show_version(asked: bool) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens for those who act on the web page and in its API, and the program that acts for them."""
+"""Tokens for those who act on the web page and in its API; what acts and reads for the page."""
 
 from __future__ import annotations
 
@@ -98,3 +98,14 @@ def act(context: typer.Context, tree: TreeOption = DEFAULT_TREE) -> None:
     from imagebuilder.web.act import act as act_for
 
     raise typer.Exit(act_for(find_tree(tree), tokens_of(context), ActCaller(), os.environ))
+
+
+def read(tree: TreeOption = DEFAULT_TREE) -> None:
+    """Answer what the web page may show and not read: a line on stdin, a line on stdout.
+
+    Example: imagebuilder read
+    """
+    from imagebuilder.publish.find import find_tree
+    from imagebuilder.web.read import answer_questions
+
+    raise typer.Exit(answer_questions(find_tree(tree)))

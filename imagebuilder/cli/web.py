@@ -62,6 +62,16 @@ Act = Annotated[
     ),
 ]
 
+Read = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="IMAGEBUILDER_READ",
+        readable=False,
+        metavar="SOCKET",
+        help="Have what only root may read be read at this socket of systemd.",
+    ),
+]
+
 
 def web(
     context: typer.Context,
@@ -71,6 +81,7 @@ def web(
     ask: Ask = 60,
     nights: Nights = None,
     act: Act = None,
+    read: Read = None,
 ) -> None:
     """Show nodes, releases and roll-outs on web pages, as JSON, events and metrics, until Ctrl-C.
 
@@ -100,6 +111,6 @@ def web(
     folder = nights or find_report_folder(load_nightly(settings, os.environ), settings, os.environ)
     options = WebOptions(
         listen, tuple(host or ()), ask, folder, load_cards(settings), settings.state,
-        load_notify(settings, os.environ), find_token_file(settings, os.environ), act,
+        load_notify(settings, os.environ), find_token_file(settings, os.environ), act, read,
     )  # fmt: skip
     serve_web(find_tree(tree), options, given.ui)

@@ -108,9 +108,14 @@ def views_of(
     nodes: Sequence[Node],
     states: Sequence[NodeState],
     seen: Mapping[str, Seen | None],
+    warnings: Mapping[str, tuple[str, ...]] | None = None,
 ) -> list[NodeView]:
-    """Nodes with what they reported of their health, as long as they answer."""
-    now, warnings = datetime.now(UTC), find_warnings(tree, nodes, seen)
+    """Nodes with what they reported of their health, as long as they answer.
+
+    `warnings` are by node, where they are known already.
+    """
+    now = datetime.now(UTC)
+    warnings = find_warnings(tree, nodes, seen) if warnings is None else warnings
     return [
         NodeView(
             state,

@@ -121,7 +121,7 @@ def act(tree: Tree, tokens: Path, caller: ActCaller, env: Mapping[str, str]) -> 
         return 1
 
 
-def read_request(source: int, seconds: float = SECONDS) -> bytes:
+def read_request(source: int, seconds: float = SECONDS, most: int = MOST_REQUEST) -> bytes:
     """The line that comes, of bounded size and in a bounded time.  Raises RefusedError."""
     until, found = time.monotonic() + seconds, b""
     while b"\n" not in found:
@@ -131,7 +131,7 @@ def read_request(source: int, seconds: float = SECONDS) -> bytes:
             raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, "the request did not come in time")
         more = os.read(source, 65536)
         found += more
-        if len(found) > MOST_REQUEST:
+        if len(found) > most:
             raise RefusedError(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "the request is too long")
         if not more:
             break

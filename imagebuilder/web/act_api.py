@@ -21,9 +21,9 @@ from imagebuilder.web.act_pages import address_of, door_of, find_action, read_bo
 from imagebuilder.web.act_schema import PATH
 from imagebuilder.web.action_journal import read_actions, read_said
 from imagebuilder.web.door import order_words
-from imagebuilder.web.look import stamp_of
 from imagebuilder.web.orders import parse_order
 from imagebuilder.web.site import WebSite
+from imagebuilder.web.tree_reader import stamp_of
 
 EVENT = "actions"
 EVERY = 0.5  # seconds between two looks at the journal

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -17,16 +16,14 @@ from starlette.routing import Route
 from imagebuilder import __version__
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
-from imagebuilder.explain import Explanation, explain_view
+from imagebuilder.explain import explain
 from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.select import select_nodes
 from imagebuilder.fleet.state import Condition
 from imagebuilder.nightly.types import NIGHTLY_RUN
-from imagebuilder.nodes.evidence.timeline import find_boots
 from imagebuilder.publish.listing import ListedRelease
 from imagebuilder.web.act_schema import INPUTS, SECURITY, describe_actions
 from imagebuilder.web.look import FleetRow, WebSnapshot
-from imagebuilder.web.node_facts import read_facts
 from imagebuilder.web.schema import (
     ApiError,
     ApiMachines,
@@ -52,9 +49,6 @@ EVENTS = (
     "read; `resync`: events were lost, read everything again. Send Last-Event-ID to get the events "
     "you missed."
 )
-
-# An explanation reads megabytes of the daemons' logs.
-EXPLAINING = threading.BoundedSemaphore(2)
 
 
 class AbsentError(Exception):
@@ -123,18 +117,9 @@ def find_row(site: WebSite, request: Request) -> FleetRow:
 
 def show_node(site: WebSite, request: Request) -> Json:
     row = find_row(site, request)
-    try:
-        boots: Json = [boot.as_json() for boot in find_boots(site.tree, row.node)]
-    except PermissionError:
-        boots = None
-    facts = read_facts(site.tree, site.snapshot.nodes, row.node).as_json()
-    return {**row.as_json(), **explain_row(site, row).as_json(), "boots": boots, **facts}
-
-
-def explain_row(site: WebSite, row: FleetRow) -> Explanation:
-    """Why a node of the newest snapshot is as it is; nothing is asked of it."""
-    with EXPLAINING:
-        return explain_view(site.tree, row.node, row.view)
+    story = site.reader.story(row.name)
+    found = explain(row.view, story.trace, row.node)
+    return {**row.as_json(), **found.as_json(), **story.as_json()}
 
 
 def list_releases(site: WebSite, request: Request) -> Json:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`serve --install --web`: the page as a unit without rights, and a socket for its actions."""
+"""`serve --install --web`: the page as a unit without rights, and sockets to who may more."""
 
 from __future__ import annotations
 
@@ -17,6 +17,12 @@ from imagebuilder.serve.units import UNITS, UnitFile, environment_line, exec_lin
 from imagebuilder.web.listen import parse_listen
 
 PLACE = Path("/run/imagebuilder-act.socket")
+READ_PLACE = Path("/run/imagebuilder-read.socket")
+# The page has two connections for reading, and one for each action.
+SOCKETS = (
+    ("act", PLACE, 64, "where the web page asks for actions"),
+    ("read", READ_PLACE, 8, "where the web page has what only root may read be read"),
+)
 STATE = Path("/var/lib/imagebuilder-web")
 CREDENTIALS = Path("/run/credentials/imagebuilder-web.service")
 PAGE = "web.service.j2"
@@ -43,7 +49,8 @@ class WebUnits:
         program = [sys.executable, *PROGRAM]
         tree = ["--tree", os.fspath(config.tree.path)]
         nights = ["--nights", os.fspath(self.nights)]
-        page = [*program, "web", *tree, "--listen", shown, *nights, "--act", os.fspath(PLACE)]
+        page = [*program, "web", *tree, "--listen", shown, *nights]
+        page += ["--act", os.fspath(PLACE), "--read", os.fspath(READ_PLACE)]
         given = {"IMAGEBUILDER_TOKENS": self.tokens}
         own = {**given, "IMAGEBUILDER_STATE": STATE}
         secret = [*self.credentials]
@@ -53,10 +60,13 @@ class WebUnits:
         files = (
             (SYSUSERS, "web.sysusers.j2", "", "the user of the web page"),
             (UNITS / "imagebuilder-web.service", PAGE, exec_line(page), "the web page"),
-            (UNITS / "imagebuilder-act.socket", "act.socket.j2", "", "for actions of the web page"),
             (
                 UNITS / "imagebuilder-act@.service", "act.service.j2",
-                exec_line([*program, "act", *tree]), "started for each of them, as root",
+                exec_line([*program, "act", *tree]), "started for each action, as root",
+            ),
+            (
+                UNITS / "imagebuilder-read@.service", "read.service.j2",
+                exec_line([*program, "read", *tree]), "reads for the web page, as root",
             ),
         )  # fmt: skip
         return tuple(
@@ -70,10 +80,15 @@ class WebUnits:
                         for key, value in (own if name == PAGE else given).items()
                     ],
                     credentials=[credential_line(each) for each in secret],
-                    place=PLACE,
                 ),
                 why,
-                starts=path.name in ("imagebuilder-web.service", "imagebuilder-act.socket"),
+                starts=name == PAGE,
             )
             for path, name, command, why in files
-        )
+        ) + tuple(map(socket_unit, SOCKETS))
+
+
+def socket_unit(socket: tuple[str, Path, int, str]) -> UnitFile:
+    name, place, most, what = socket
+    text = render_template("web.socket.j2", place=place, most=most, what=what)
+    return UnitFile(UNITS / f"imagebuilder-{name}.socket", text, what)

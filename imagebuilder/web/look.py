@@ -7,7 +7,7 @@ the state of a few files and folders: every record is written by renaming it int
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from imagebuilder.digest import Json
 from imagebuilder.discover import Stranger, discover
-from imagebuilder.errors import Fault, InputError, RootError
+from imagebuilder.errors import Fault, InputError
 from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.overview import NodeView, views_of
 from imagebuilder.fleet.probe import probe_nodes
@@ -24,19 +24,23 @@ from imagebuilder.fleet.rollout.types import Rollout
 from imagebuilder.fleet.state import Condition, Observation, summarise
 from imagebuilder.fleet.status import addresses_of, find_states, last_seen
 from imagebuilder.nightly.history import FoundNights, find_ids, read_nights
-from imagebuilder.nodes.evidence.usage import Usage, read_usage
-from imagebuilder.nodes.load import load_nodes
+from imagebuilder.nodes.evidence.usage import read_usage
 from imagebuilder.nodes.types import Node, Nodes
-from imagebuilder.publish.listing import ListedRelease, list_releases
+from imagebuilder.publish.listing import ListedRelease
 from imagebuilder.recipe.cards import Cards
-from imagebuilder.rights import check_enterable
 from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.web.detail import ReleaseDetail, read_detail
+from imagebuilder.web.tree_reader import (
+    Reader,
+    ReleasesNow,
+    Stamp,
+    TreeReader,
+    newest_of,
+    stamp_of,
+)
 from imagebuilder.web.wire import Network, find_node_networks
 
 NIGHTS_SHOWN = 60
-NO_USAGE = Usage({}, {}, (), ())
-Stamp = tuple[tuple[str, int, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -149,20 +153,22 @@ class WebSnapshot:
 class Looker:
     """Takes snapshots of a tree, and keeps what did not change since the last one."""
 
-    def __init__(self, tree: Tree, nights: Path, cards: Cards) -> None:
+    def __init__(
+        self, tree: Tree, nights: Path, cards: Cards, reader: Reader | None = None
+    ) -> None:
         self.tree, self.nights, self.cards = tree, nights, cards
+        self.reader = reader or TreeReader(tree)
         self.answers: Mapping[str, Observation] = {}
         self.looked: datetime | None = None
         self._number = 0
-        self._nodes: tuple[Stamp, Nodes, tuple[Fault, ...]] = ((), Nodes(), ())
-        self._releases: tuple[Stamp, tuple[ListedRelease, ...]] = ((), ())
+        self._releases: tuple[object, ReleasesNow] = ((), ReleasesNow((), known=False))
         self._details: dict[tuple[Stamp, Stamp], ReleaseDetail] = {}
         self._machines: tuple[object, tuple[Stranger, ...]] | None = None
         self._networks: tuple[Stamp, tuple[Network, ...]] | None = None
 
     def ask_nodes(self) -> None:
         """Ask the ssh servers of all nodes for their greeting, once; nobody logs in."""
-        nodes, _ = self.load()
+        nodes, _ = self.reader.file.load()
         seen = {node.name: last_seen(self.tree, node) for node in nodes.nodes}
         now = datetime.now(UTC)
         self.answers = probe_nodes(addresses_of(nodes.nodes, seen))
@@ -171,7 +177,8 @@ class Looker:
     def stamp(self) -> Stamp:
         """The state of everything that a snapshot is made of; it differs when that changed."""
         tree = self.tree
-        fixed = (tree.nodes_file, tree.path / "seen", tree.boots)
+        logs = (tree.reports_log, tree.reports_mark)
+        fixed = (tree.nodes_file, tree.path / "seen", tree.boots, *logs)
         folders = [*tree.path.glob("rollouts/*.json"), self.nights / "nights"]
         return stamp_of((*fixed, *folders)) + self.stamp_of_releases()
 
@@ -181,23 +188,11 @@ class Looker:
         places = [path for pattern in patterns for path in tree.path.glob(pattern)]
         return stamp_of((tree.journal, tree.http / "releases", *sorted(places)))
 
-    def load(self) -> tuple[Nodes, tuple[Fault, ...]]:
-        """The nodes; while nodes.yaml has faults, those of before and the faults."""
-        stamp = stamp_of([self.tree.nodes_file])
-        before, nodes, faults = self._nodes
-        if stamp != before:
-            try:
-                nodes, faults = load_nodes(self.tree), ()
-            except InputError as error:
-                faults = error.faults
-            self._nodes = stamp, nodes, faults
-        return nodes, faults
-
     def take(self) -> WebSnapshot:
         """A snapshot of what is on record now."""
-        nodes, faults = self.load()
+        nodes, faults = self.reader.file.load()
         rollouts, more = self.find_rollouts()
-        releases = self.find_releases(nodes)
+        releases, known = self.find_releases(nodes)
         self._number += 1
         return WebSnapshot(
             number=self._number,
@@ -206,7 +201,7 @@ class Looker:
             nodes=nodes,
             rows=self.find_rows(nodes.nodes),
             releases=releases,
-            standings_known=may_enter(self.tree.repo),
+            standings_known=known,
             details=self.find_details([each.release for each in releases]),
             machines=self.find_machines(nodes),
             rollouts=rollouts,
@@ -216,22 +211,28 @@ class Looker:
         )
 
     def find_rows(self, nodes: Sequence[Node]) -> tuple[FleetRow, ...]:
-        seen = {node.name: last_seen(self.tree, node) for node in nodes}
+        now = self.reader.fleet()
+        seen = newest_of(self.tree, nodes, now.seen)
         places = addresses_of(nodes, seen)
         states = find_states(self.tree, nodes, seen, self.answers, self.looked)
-        views = views_of(self.tree, nodes, states, seen)
+        views = views_of(self.tree, nodes, states, seen, now.warnings)
         return tuple(
             FleetRow(node, view, places.get(node.name, ""))
             for node, view in zip(nodes, views, strict=True)
         )
 
-    def find_releases(self, nodes: Nodes) -> tuple[ListedRelease, ...]:
-        """Every release and who runs it; manifests and reports are read again if they changed."""
-        stamp = self.stamp_of_releases()
-        if stamp != self._releases[0]:
-            self._releases = stamp, tuple(list_releases(self.tree, usage=NO_USAGE))
+    def find_releases(self, nodes: Nodes) -> tuple[tuple[ListedRelease, ...], bool]:
+        """Every release and who runs it; manifests and reports are read again if they changed.
+
+        The other value is whether boot tests were compared with roots.
+        """
+        state = (self.reader.state, self.stamp_of_releases())
+        before, now = self._releases
+        if state != before:
+            self._releases = state, (now := self.reader.releases())
         usage = read_usage(self.tree, nodes)
-        return tuple(replace(each, nodes=usage.users(each.release)) for each in self._releases[1])
+        rows = tuple(replace(each, nodes=usage.users(each.release)) for each in now.releases)
+        return rows, now.known
 
     def find_details(self, releases: Sequence[ReleaseName]) -> dict[ReleaseName, ReleaseDetail]:
         """What manifests say; each is read once, and never kept: it has thousands of packages."""
@@ -270,23 +271,3 @@ class Looker:
         if self._networks is None or self._networks[0] != stamp:
             self._networks = stamp, find_node_networks(self.tree)
         return self._networks[1]
-
-
-def may_enter(folder: Path) -> bool:
-    try:
-        check_enterable(folder)
-    except RootError:
-        return False
-    return True
-
-
-def stamp_of(paths: Iterable[Path]) -> Stamp:
-    """Inode, time and size of what there is."""
-    found = []
-    for path in paths:
-        try:
-            state = path.stat()
-        except OSError:
-            continue
-        found.append((path.name, state.st_ino, state.st_mtime_ns, state.st_size))
-    return tuple(found)

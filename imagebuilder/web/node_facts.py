@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of one node beside its state: its console, its health so far, its drift.
+"""What is known of one node beside its state: its boots, console, health so far, its drift.
 
 None stands for what this user may not read.
 """
@@ -15,8 +15,10 @@ from imagebuilder.drift.nodes import drift_of_nodes
 from imagebuilder.drift.show import render_node
 from imagebuilder.drift.types import NodeDrift
 from imagebuilder.errors import ImagebuilderError, RootError
+from imagebuilder.explain import DaemonLines, NodeTrace, read_trace
 from imagebuilder.nodes.evidence.consoles import find_consoles
 from imagebuilder.nodes.evidence.health_history import HealthChange, read_history
+from imagebuilder.nodes.evidence.timeline import ReportedBoot, find_boots
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.tree import Tree
 from imagebuilder.untrusted import clean
@@ -41,8 +43,10 @@ class ShownConsole:
 
 @dataclass(frozen=True)
 class NodeStory:
-    """`consoles` and `history` have the newest first."""
+    """`trace` is what its last boot left in logs; the others have the newest first."""
 
+    trace: NodeTrace
+    boots: tuple[ReportedBoot, ...] | None
     consoles: tuple[ShownConsole, ...] | None
     history: tuple[HealthChange, ...]
     drift: NodeDrift | None
@@ -54,8 +58,9 @@ class NodeStory:
 
     def as_json(self) -> Mapping[str, Json]:
         """For programs: a stable contract."""
-        consoles = self.consoles
+        boots, consoles = self.boots, self.consoles
         return {
+            "boots": None if boots is None else [boot.as_json() for boot in boots],
             "consoles": None if consoles is None else [each.as_json() for each in consoles],
             "health-history": [describe(change) for change in self.history],
             "drift": self.drift.as_json() if self.drift else None,
@@ -73,10 +78,22 @@ def describe(change: HealthChange) -> dict[str, Json]:
     }
 
 
-def read_facts(tree: Tree, nodes: Nodes, node: Node) -> NodeStory:
-    """The facts of a node; nothing is asked of it."""
-    history = tuple(reversed(read_history(tree, node.name)))
-    return NodeStory(read_consoles(tree, node.name), history, find_drift(tree, nodes, node))
+def read_story(tree: Tree, nodes: Nodes, node: Node, logs: DaemonLines) -> NodeStory:
+    """The story of a node, of which the boot server's `logs` tell too; nothing is asked of it."""
+    return NodeStory(
+        read_trace(tree, node, logs),
+        read_boots(tree, node),
+        read_consoles(tree, node.name),
+        tuple(reversed(read_history(tree, node.name))),
+        find_drift(tree, nodes, node),
+    )
+
+
+def read_boots(tree: Tree, node: Node) -> tuple[ReportedBoot, ...] | None:
+    try:
+        return find_boots(tree, node)
+    except PermissionError:
+        return None
 
 
 def read_consoles(tree: Tree, name: str) -> tuple[ShownConsole, ...] | None:

@@ -12,14 +12,14 @@ from urllib.parse import quote
 from starlette.requests import Request
 
 from imagebuilder.boot.watch import BEGUN
+from imagebuilder.explain import explain
 from imagebuilder.fleet.overview import ILL
 from imagebuilder.fleet.state import Condition
 from imagebuilder.nodes.evidence.boots import find_fallbacks, read_boots
-from imagebuilder.nodes.evidence.timeline import ReportedBoot, find_boots
+from imagebuilder.nodes.evidence.timeline import ReportedBoot
 from imagebuilder.nodes.types import Node
-from imagebuilder.web.api import choose_rows, explain_row, find_row
+from imagebuilder.web.api import choose_rows, find_row
 from imagebuilder.web.look import FleetRow, WebSnapshot
-from imagebuilder.web.node_facts import read_facts
 from imagebuilder.web.render import show_page
 from imagebuilder.web.site import WebSite
 
@@ -114,20 +114,18 @@ def tile_groups(snapshot: WebSnapshot, rows: Sequence[FleetRow]) -> list[TileGro
 def node_page(site: WebSite, request: Request) -> bytes:
     """A node.  Raises AbsentError."""
     snapshot, row = site.snapshot, find_row(site, request)
-    try:
-        boots: Sequence[ReportedBoot] | None = find_boots(site.tree, row.node)
-    except PermissionError:
-        boots = None
+    story = site.reader.story(row.name)
+    boots = story.boots
     return show_page(
         site,
         snapshot,
         "node.html.j2",
         here="",
         row=row,
-        found=explain_row(site, row),
+        found=explain(row.view, story.trace, row.node),
         boots=None if boots is None else [show_boot(boot) for boot in boots],
         facts=facts_of(row.node, row),
-        more=read_facts(site.tree, snapshot.nodes, row.node),
+        more=story,
         record=read_boots(site.tree).get(row.name),
         fallback=find_fallbacks(site.tree, [row.node]).get(row.name),
     )

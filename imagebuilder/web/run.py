@@ -21,8 +21,10 @@ from imagebuilder.web.door import ActDoor
 from imagebuilder.web.listen import open_socket, parse_listen
 from imagebuilder.web.look import Looker
 from imagebuilder.web.notify import fleet_news
+from imagebuilder.web.read import RemoteReader
 from imagebuilder.web.site import WebSite
 from imagebuilder.web.stream import STREAMS, Broker
+from imagebuilder.web.tree_reader import TreeReader
 from imagebuilder.web.watch import Watcher
 from imagebuilder.web.wire import find_node_networks
 
@@ -36,7 +38,8 @@ class WebOptions:
     `hosts` are more names by which browsers know this server; the ssh servers of nodes are asked
     every `ask_every` seconds (0: never).  `nights` is the folder of nightly reports, `state` where
     is kept what was notified of as `notify` says, `tokens` the file of tokens, `act` the socket at
-    which actions are asked for (None: a child does them).
+    which actions are asked for (None: a child does them), `read` that of who reads what this user
+    may not (None: nobody).
     """
 
     listen: str
@@ -48,6 +51,7 @@ class WebOptions:
     notify: NotifyModel
     tokens: Path
     act: Path | None = None
+    read: Path | None = None
 
 
 class WebServer(uvicorn.Server):
@@ -71,10 +75,15 @@ def serve_web(tree: Tree, options: WebOptions, ui: Ui) -> None:
         fleet_news(tree, options.state, options.notify, options.ask_every, ui) as news,
     ):
         broker = Broker()
-        looker = Looker(tree, options.nights, options.cards)
+        # Two connections: no story of a node delays what is live.
+        own, place = TreeReader(tree), options.read
+        reader, stories = (
+            (RemoteReader(place, own), RemoteReader(place, own)) if place else (own, own)
+        )
+        looker = Looker(tree, options.nights, options.cards, reader)
         watcher = Watcher(looker, broker, ask_every=options.ask_every, news=news)
         door = ActDoor(tree, options.tokens, options.act)
-        site = WebSite(tree, options.nights, watcher, door)
+        site = WebSite(tree, options.nights, watcher, door, stories)
         app = make_app(site, find_hosts(address, options.hosts))
         shown = f"[{address}]" if ":" in address else address
         ui.note(f"listening on http://{shown}:{port}/ until Ctrl-C")

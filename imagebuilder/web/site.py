@@ -30,6 +30,7 @@ from imagebuilder.web.action_journal import ActionState
 from imagebuilder.web.door import ActDoor
 from imagebuilder.web.look import WebSnapshot
 from imagebuilder.web.session import Sessions
+from imagebuilder.web.tree_reader import Reader
 from imagebuilder.web.watch import Watcher
 
 HERE = Path(__file__).parent
@@ -82,9 +83,11 @@ class WebSite:
     """One per server."""
 
     def __init__(
-        self, tree: Tree, nights: Path, watcher: Watcher, door: ActDoor | None = None
-    ) -> None:
+        self, tree: Tree, nights: Path, watcher: Watcher, door: ActDoor | None = None,
+        reader: Reader | None = None,
+    ) -> None:  # fmt: skip
         self.tree, self.nights, self.watcher = tree, nights, watcher
+        self.reader = reader or watcher.looker.reader
         self.door, self.sessions = door, Sessions()
         self._answers: dict[str, bytes] = {}
         self._answered = 0

@@ -10,9 +10,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from imagebuilder.digest import Json
-from imagebuilder.web.look import Looker, Stamp, WebSnapshot
+from imagebuilder.web.look import Looker, WebSnapshot
 from imagebuilder.web.notify import FleetNews
 from imagebuilder.web.stream import Broker
+from imagebuilder.web.tree_reader import Stamp
 
 EVERY = 0.2  # seconds between two looks at whether something changed
 AGING = 10.0  # seconds after which conditions are derived again, for they depend on ages

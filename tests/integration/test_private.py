@@ -204,7 +204,7 @@ ANYBODY = {
 # They reach nodes as who types them: with their ssh keys, which root does not have.
 OF_NODES = {
     "status", "explain", "up", "down", "restart", "run", "configure", "inventory", "discover",
-    "console", "web", "act",
+    "console", "web", "act", "read",
 }  # fmt: skip
 
 

@@ -90,7 +90,9 @@ def test_the_web_page_is_a_unit(room: Room, tmp_path: Path) -> None:
     root = tmp_path / "root"
     done = room.try_serve("--install", "--root", root, "--web", "127.0.0.1:8471")
     assert done.status == 0, done.stderr
-    names = {"imagebuilder-web.service", "imagebuilder-act.socket", "imagebuilder-act@.service"}
+    templates = {"imagebuilder-act@.service", "imagebuilder-read@.service"}
+    sockets = {"imagebuilder-act.socket", "imagebuilder-read.socket"}
+    names = {"imagebuilder-web.service", *templates, *sockets}
     units = [unit for unit in (root / UNITS).iterdir() if unit.name in names]
     assert {unit.name for unit in units} == names
     assert verify(units, tmp_path) == ""
@@ -100,11 +102,19 @@ def test_the_web_page_is_a_unit(room: Room, tmp_path: Path) -> None:
     typed = done.stdout.splitlines()
     assert "    sudo systemd-sysusers" in typed
     enabled = next(line for line in typed if "enable --now" in line)
-    assert {*enabled.split()} & names == names - {"imagebuilder-act@.service"}
+    assert {*enabled.split()} & names == names - templates
     page = (root / UNITS / "imagebuilder-web.service").read_text()
     assert "--listen 127.0.0.1:8471" in page
     assert "User=imagebuilder-web" in page
-    assert "SocketMode=0600" in (root / UNITS / "imagebuilder-act.socket").read_text()
+    for name in sockets:
+        text = (root / UNITS / name).read_text()
+        assert "SocketMode=0600" in text
+        place = re.search(r"^ListenStream=(.*)$", text, re.MULTILINE)
+        assert place
+        assert f" {place[1]}" in page
+    reads = (root / UNITS / "imagebuilder-read@.service").read_text()
+    assert "CapabilityBoundingSet=CAP_DAC_READ_SEARCH\n" in reads
+    assert "TOKENS" not in reads
     again = room.try_serve("--install", "--root", root)
     assert f"removed    {users}" in again.stdout
     assert not [unit for unit in (root / UNITS).iterdir() if unit.name in names]

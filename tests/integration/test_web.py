@@ -15,7 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Interface
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,10 +24,20 @@ import pytest
 
 from imagebuilder.digest import Json
 from imagebuilder.process import run
-from imagebuilder.tree import make_tree
+from imagebuilder.tree import Tree, make_tree
 from imagebuilder.web.stream import WAITING
 from imagebuilder.web.wire import find_node_networks
-from tests.fleet_world import NEW, OLD, FleetWorld, make_site, make_world, running, serving
+from tests.fleet_world import (
+    NEW,
+    OLD,
+    FleetWorld,
+    address_of,
+    mac_of,
+    make_site,
+    make_world,
+    running,
+    serving,
+)
 from tests.integration.started import PATIENCE, Started, start, wait_until
 
 READERS = 200
@@ -47,12 +57,14 @@ def free_port() -> int:
 PROGRAM = ("-m", "imagebuilder.cli.main")
 
 
-def start_web(world: FleetWorld, port: int, *, program: Sequence[str] = PROGRAM) -> Started:
+def start_web(
+    world: FleetWorld, port: int, *options: str, program: Sequence[str] = PROGRAM
+) -> Started:
     """`imagebuilder web` on that port, answering."""
     argv = [sys.executable, *program, "web", "--tree", str(world.tree.path)]
     more = ["--listen", f"127.0.0.1:{port}", "--ask", "0", "--nights", str(world.nights)]
     folder = world.tree.path.parent / f"web-{time.monotonic_ns()}"
-    started = start([*argv, *more], {"HOME": os.fspath(folder)}, folder)
+    started = start([*argv, *more, *options], {"HOME": os.fspath(folder)}, folder)
 
     def answers() -> bool:
         assert started.find_end() is None, started.stderr
@@ -211,6 +223,79 @@ def test_an_ordinary_user_is_told_what_root_alone_may_see() -> None:
         started.send(signal.SIGTERM)
         assert started.wait(PATIENCE) == 130
         assert "Traceback" not in started.stderr
+
+
+@contextmanager
+def reading(tree: Tree, folder: Path) -> Iterator[Path]:
+    """The socket at which root reads for the page, who has no right but that, as in the unit."""
+    place = folder / "read.socket"
+    rights = ["setpriv", "--bounding-set=-all,+dac_read_search", "--no-new-privs", "--"]
+    words = ["systemd-socket-activate", "--accept", "--inetd", f"--listen={place}"]
+    argv = [*words, "--setenv=HOME", "--setenv=PATH", *rights, sys.executable, "-P", *PROGRAM]
+    started = start([*argv, "read", "--tree", str(tree.path)], {"HOME": "/nowhere"}, folder / "r")
+    wait_until(place.exists, "there is no socket")
+    place.chmod(0o666)
+    try:
+        yield place
+    finally:
+        started.send(signal.SIGKILL)
+        started.wait(PATIENCE)
+
+
+@pytest.mark.root
+def test_a_page_without_rights_shows_what_root_reads_for_it() -> None:
+    """As the units have it: the page is nobody, and what reads for it is root's."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm", prefix="imagebuilder-test-") as top:
+        Path(top).chmod(0o755)
+        world = make_world(Path(top), racks=2)
+        world.plant_history()
+        world.plant_boots(40)
+        world.plant_console(40, ["<b>it</b> said this"])
+        logs = (world.tree.reports_log, *world.tree.serve.glob("logs/*"))
+        for path in logs:
+            path.chmod(0o600)
+        world.tree.consoles("node040").parent.chmod(0o700)
+        paths = ("/api/v1/nodes/node040", "/api/v1/releases", f"/api/v1/releases/rx7600xt/{NEW}")
+        shown = []
+        with reading(world.tree, Path(top)) as place:
+            for options, program in (
+                ((), PROGRAM),
+                (("--read", os.fspath(place)), ("-c", AS_NOBODY)),
+            ):
+                port = free_port()
+                started = start_web(world, port, *options, program=program)
+                address = f"http://127.0.0.1:{port}"
+                shown.append([json.loads(get(f"{address}{path}")) for path in paths])
+                shown[-1][1].pop("at")
+                if options:
+                    said = show_boot_live(world, address, 14)
+                    assert b"it&lt;/b&gt; said this" in get(f"{address}/nodes/node040")
+                started.send(signal.SIGTERM)
+                started.wait(PATIENCE)
+                assert "Traceback" not in started.stderr
+        root, nobody = shown
+        assert nobody == root
+        assert len(nobody[0]["boots"]) == 2
+        assert nobody[0]["consoles"]
+        assert nobody[0]["unread"] == []
+        assert nobody[1]["releases"][0]["standing"]
+        assert '"node":"node014","condition":"booting"' in said
+
+
+def show_boot_live(world: FleetWorld, address: str, index: int) -> str:
+    """A node boots; what is told to readers of events, although nobody takes its reports in."""
+    secret, now = "e" * 32, datetime.now(UTC).isoformat(timespec="seconds")
+    mac, said = mac_of(index), {"time": now, "address": address_of(index)}
+    script = f"/nodes/{mac.replace(':', '-')}/boot.ipxe"
+    report = f"/report/{secret}/rx7600xt/{OLD}?stage=overlay&node={mac}"
+    world.tree.serve.joinpath("leases").write_text(f"9999999999 {mac} {address_of(index)} * *\n")
+    with stream(address) as sock, world.tree.reports_log.open("a") as log:
+        read_until(sock, b"\n\n")
+        for line in ({**said, "uri": script, "ticket": secret},
+                     {**said, "uri": report, "agent": "curl"}):  # fmt: skip
+            log.write(json.dumps(line, separators=(",", ":")) + "\n")
+        log.flush()
+        return read_until(sock, b"reached stage overlay").decode()
 
 
 def test_a_second_server_on_the_same_port_says_so(world: FleetWorld) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.explain import Explanation, explain, explain_node, read_log
+from imagebuilder.explain import Explanation, explain, explain_node, find_trace, read_log
 from imagebuilder.fleet.health import Health, Verdict
 from imagebuilder.fleet.overview import NodeView
 from imagebuilder.fleet.state import Condition, NodeState, Observation
@@ -45,7 +45,8 @@ def seen(stage: str) -> Seen:
 def of(
     dnsmasq: list[str], nginx: list[str], report: Seen | None = None, state: NodeState = SILENT
 ) -> Explanation:
-    return explain(NodeView(state, None), report, dnsmasq, nginx, NODE)
+    trace = find_trace(report, dnsmasq, nginx, NODE)
+    return explain(NodeView(state, None), trace, NODE)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +98,8 @@ def test_a_node_that_is_up_is_explained_by_its_health() -> None:
     evidence = (Observation("ssh", NOW, "answers to ssh: SSH-2.0-OpenSSH_10.0"),)
     state = replace(SILENT, condition=Condition.READY, words="answers", evidence=evidence)
     health = Health("node1", Verdict.MISSING, "no PCI device 1002:7480", NOW, "gpu@1", "b")
-    found = explain(NodeView(state, health), seen("switch-root"), FILE, LEFT, NODE)
+    trace = find_trace(seen("switch-root"), FILE, LEFT, NODE)
+    found = explain(NodeView(state, health), trace, NODE)
     text = found.render()
     assert found.stage == ""
     assert "runs gpu@1, and gpu@2 from its next boot on" in text

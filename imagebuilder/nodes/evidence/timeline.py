@@ -16,6 +16,7 @@ from imagebuilder.files import plain_file
 from imagebuilder.nodes.evidence.report_log import (
     LINE,
     SCRIPT,
+    WITH_TICKET,
     old_log,
     parse_seen_report,
     parse_time,
@@ -71,14 +72,19 @@ def take_line(line: bytes, node: Node, boots: dict[str, ReportedBoot]) -> None:
     """Note what a line of the log says of the boots of a node, by ticket."""
     if (match := LINE.fullmatch(line)) is None:
         return
-    address, time = match["address"].decode(), parse_time(match["time"])
     if handed := match["handed"]:
         script = SCRIPT.fullmatch(match["uri"])
         if script and script[1].decode().replace("-", ":") in node.macs:
-            boots.setdefault(handed.decode(), ReportedBoot(time, address))
+            begun = parse_time(match["time"])
+            boots.setdefault(handed.decode(), ReportedBoot(begun, match["address"].decode()))
         return
+    # Cheap, for most of the log is about other nodes.
+    ticket = WITH_TICKET.match(match["uri"])
+    if ticket is None or (boot := boots.get(ticket[1].decode())) is None:
+        return
+    address, time = match["address"].decode(), parse_time(match["time"])
     report = parse_seen_report(match["uri"].decode(errors="replace"), address, time)
-    if report is None or (boot := boots.get(report[0])) is None:
+    if report is None:
         return
     step = BootStep(report[1].stage, time)
     boots[report[0]] = replace(boot, release=str(report[1].release), steps=(*boot.steps, step)[:32])

@@ -55,18 +55,23 @@ from imagebuilder.tree import ReleaseName, Tree
 DAYS = 30
 NFS_PORT = 2049
 FEW_REPORTS = 16  # of one stranger's address that are looked at in a piece of the log
+PEEKED = 4  # pieces of the log that are looked at before they are taken in
 FEW_NAMES = 8  # that a line has
 FRESH = timedelta(hours=1)  # a sign so young is not noted again
 
 
 @dataclass
 class ReportBatch:
-    """What a piece of the log tells: records of nodes by MAC, and of strangers."""
+    """What a piece of the log tells: records of nodes by MAC, and of strangers.
+
+    Nothing is written before save().
+    """
 
     tree: Tree
     tickets: Tickets
     own: dict[str, Seen] = field(default_factory=dict)
     strangers: list[Seen] = field(default_factory=list)
+    healths: list[tuple[Node, Seen]] = field(default_factory=list)
     many: Counter[bytes] = field(default_factory=Counter)
 
     def take(self, line: bytes) -> None:
@@ -121,7 +126,7 @@ class ReportBatch:
             if last is None or signed.report.uptime > last.uptime:
                 self.own[signed.mac] = replace(seen, health=signed.report)
             if node := self.tickets.nodes.get(signed.mac):
-                note_health(self.tree, node.name, signed.release, signed.report)
+                self.healths.append((node, replace(seen, health=signed.report)))
         return True
 
     def forget_health(self, mac: str) -> None:
@@ -154,6 +159,9 @@ class ReportBatch:
 
     def save(self) -> None:
         """Write all of it down."""
+        for node, seen in self.healths:
+            if seen.health:
+                note_health(self.tree, node.name, seen.release, seen.health)
         for seen in self.own.values():
             write_seen(self.tree, seen)
         if self.strangers:
@@ -198,6 +206,23 @@ def note_reports(
             mark = behind
             found |= turn.own
     return list(found.values())
+
+
+def peek_reports(tree: Tree, nodes: Nodes) -> dict[str, Seen]:
+    """The records of NICs' owners that the reports since the last note_reports() change.
+
+    Nothing is written, and of a flood only the begin is looked at.  Raises PermissionError.
+    """
+    batch = ReportBatch(tree, Tickets(tree, nodes_by_mac(nodes)))
+    mark = read_mark(tree.reports_mark)
+    for _ in range(PEEKED):
+        lines, behind = read_piece(tree.reports_log, mark)
+        if behind == mark:
+            break
+        for line in lines:
+            batch.take(line)
+        mark = behind
+    return batch.own
 
 
 def size_of(path: Path) -> int:
