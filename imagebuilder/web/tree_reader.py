@@ -46,7 +46,7 @@ class ReleasesNow:
     known: bool
 
 
-class NodesFile:
+class WatchedNodes:
     """The nodes of a tree; the file is read again when it changed."""
 
     def __init__(self, tree: Tree) -> None:
@@ -69,7 +69,7 @@ class NodesFile:
 class Reader(Protocol):
     """Whoever reads: each answer is of now.  `state` differs when more or less can be read."""
 
-    file: NodesFile
+    file: WatchedNodes
     state: int
 
     def fleet(self) -> FleetNow: ...
@@ -87,7 +87,7 @@ class TreeReader:
     state = 0
 
     def __init__(self, tree: Tree) -> None:
-        self.tree, self.file = tree, NodesFile(tree)
+        self.tree, self.file = tree, WatchedNodes(tree)
         self._lock = threading.Lock()
         self._logs: tuple[float, DaemonLines] | None = None
 

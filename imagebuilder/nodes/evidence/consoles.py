@@ -87,9 +87,9 @@ def read_lines(path: Path) -> list[str]:
 def find_consoles(tree: Tree, node: str) -> list[ConsoleBoot]:
     """The boots of a node that there are lines of, the last one last.  Raises RootError."""
     folder = tree.consoles(node)
-    if folder.is_symlink():
-        return []
     try:
+        if folder.is_symlink():
+            return []
         names = [entry.name for entry in os.scandir(folder) if not entry.is_symlink()]
     except FileNotFoundError:
         return []
