@@ -115,7 +115,7 @@ class Sandbox:
         return {**fixed, **passed, **dict(self.env)}
 
     def words(self, argv: Sequence[Word]) -> list[Word]:
-        """The whole command: unshare, our first process with its table, then `argv`."""
+        """The whole command: unshare, our first process with its table, then `argv`, if any."""
         self.make_directories()
         return [
             "unshare", "--mount", "--fork", "--kill-child", "--",

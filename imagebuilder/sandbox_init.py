@@ -2,11 +2,12 @@
 """Builds the world of a sandbox from a JSON table, runs one command in it, reaps, ends.
 
 Started by `unshare` in a fresh mount namespace, with the table as the first argument and the
-command after it.  Three processes share the work:
+command after it; without one it says READY and stays until it is killed.  Three processes share
+the work:
 
     builder's side   root of the host: mounts what the table names, then only waits
       holder         makes the user namespace and all that it owns, then only waits
-        process 1    root of the sandbox alone: runs the command
+        process 1    root of the sandbox alone: runs the command, or stays
 
 Nothing of the sandbox is the host's root: uid 0 inside is uid SHIFT outside, and mounts with mapped
 ids make SHIFT write uid 0 into the layers (mount_setattr(2), MOUNT_ATTR_IDMAP).  Capabilities count
@@ -65,6 +66,7 @@ SECCOMP_MODE_FILTER = 2
 KEYCTL_JOIN_SESSION_KEYRING = 1
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 REFUSED = 126  # exit status: the sandbox could not be made
+READY = "ready"
 NO_SERVICES = Path("/usr/sbin/policy-rc.d")
 
 
@@ -89,6 +91,17 @@ def run_to_end(argv: list[str]) -> int:
         pid, status = os.wait()
         if pid == child:
             return exit_status(status)
+
+
+def stay() -> NoReturn:
+    """Say that others may enter, and do nothing; the kernel reaps what they leave behind.
+
+    No program of the root takes part: it may have none, or none that works.
+    """
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    print(READY, flush=True)
+    while True:
+        signal.pause()
 
 
 def exit_status(status: int) -> int:
@@ -149,7 +162,7 @@ def hold(table: Table, argv: list[str], words: int, answers: int) -> int:
 
 
 def first_process(table: Table, argv: list[str], hears: int) -> int:
-    """Process 1 of the sandbox: runs the command in the root that the builder's side mounted."""
+    """Process 1 of the sandbox: runs the command, if any, in the root that the builder mounted."""
     check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
     await_word(hears)
     check(libc.unshare(CLONE_NEWNS), "unshare")  # every mount so far is locked from here on
@@ -169,7 +182,7 @@ def first_process(table: Table, argv: list[str], hears: int) -> int:
         NO_SERVICES.write_text("#!/bin/sh\nexit 101\n")
         NO_SERVICES.chmod(0o755)
     try:
-        return run_to_end(argv)
+        return run_to_end(argv) if argv else stay()
     finally:
         if guarded:
             NO_SERVICES.unlink(missing_ok=True)

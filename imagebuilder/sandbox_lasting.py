@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sandbox that stays: its root is mounted once, and commands enter it one after the other.
 
-The first process does nothing; nsenter(1) puts each command beside it, in about 5 ms.  The sandbox
-ends with the context, and with us however we end: the kernel kills its first process, and with that
-everything in it.
+The first process, which is ours, does nothing; nsenter(1) puts each command beside it, in about
+5 ms.  The sandbox ends with the context, and with us however we end: the kernel kills its first
+process, and with that everything in it.
 """
 
 from __future__ import annotations
@@ -19,12 +19,11 @@ from imagebuilder.errors import WorkError
 from imagebuilder.process import Word
 from imagebuilder.program import Program, program
 from imagebuilder.sandbox import Sandbox
-from imagebuilder.sandbox_init import join_own_keyring
+from imagebuilder.sandbox_init import READY, join_own_keyring
 from imagebuilder.sandbox_mounts import SHIFT
 
 # Says which process unshare(1) is, whose one child is the first process inside.
 SAY_PID = 'echo "pid $$"; exec "$@"'
-STAY = "echo ready; exec sleep 2147483647"
 START_SECONDS = 60
 END_SECONDS = 30
 NAMESPACES = ("--user", "--mount", "--pid", "--ipc", "--uts", "--net")
@@ -57,7 +56,7 @@ def staying(sandbox: Sandbox, log: Path) -> Iterator[Inside]:
     This thread, and all that it starts from here on, leaves our session's keys behind.
     """
     join_own_keyring()
-    argv = ["sh", "-c", SAY_PID, "sh", *sandbox.words(["sh", "-c", STAY])]
+    argv = ["sh", "-c", SAY_PID, "sh", *sandbox.words([])]
     with program("the sandbox", argv, log) as running:
         pid = first_process(running)
         try:
@@ -71,11 +70,11 @@ def staying(sandbox: Sandbox, log: Path) -> Iterator[Inside]:
 def first_process(running: Program) -> int:
     """The number, out here, of the sandbox's first process, once its root is mounted."""
     outer = running.wait_for(r"^pid (\d+)$", START_SECONDS)[1]
-    running.wait_for("^ready$", START_SECONDS)
+    running.wait_for(f"^{READY}$", START_SECONDS)
     pid = outer
     for _ in ("builder's side", "holder", "first process"):
         children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
         if len(children) != 1:
-            raise WorkError("the sandbox for static checks has ended", hint=f"see {running.log}")
+            raise WorkError("the sandbox has ended", hint=f"see {running.log}")
         pid = children[0]
     return int(pid)

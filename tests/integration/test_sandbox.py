@@ -14,6 +14,7 @@ import pytest
 from imagebuilder.errors import WorkError
 from imagebuilder.process import run
 from imagebuilder.sandbox import Bind, Sandbox, folders_of
+from imagebuilder.sandbox_lasting import staying
 
 pytestmark = pytest.mark.root
 
@@ -69,6 +70,27 @@ def test_kernel_and_clock_are_out_of_reach(busybox: Path) -> None:
     inside(busybox, f"({script}) 2>&1 || true")
     assert time.gmtime().tm_year > 2020
     assert Path("/proc/sys/kernel/panic").read_text() == before
+
+
+def test_a_root_without_a_program_is_entered(busybox: Path, tmp_path: Path) -> None:
+    """A base may come without sleep(1), and what has broken its shell is to be proven, too."""
+    for name in ("proc", "sys", "dev", "run", "tmp", "etc"):
+        (busybox / "none" / name).mkdir(parents=True)
+    with staying(Sandbox(busybox, ("none",), "u", 0), tmp_path / "log") as inside:
+        time.sleep(0.2)  # for whatever would end it
+        done = run(["sh", "-c", "true"], sandbox=inside, check=False)
+        assert done.status == 127
+        assert "nsenter: failed to execute sh: No such file" in done.stderr
+
+
+def test_what_commands_leave_behind_is_reaped(busybox: Path, tmp_path: Path) -> None:
+    with staying(Sandbox(busybox, ("c",), "u", 0), tmp_path / "log") as inside:
+        run(["sh", "-c", "sleep 0.1 & exit 0"], sandbox=inside)
+        time.sleep(0.3)
+        states = "cat /proc/[0-9]*/stat | cut -d ' ' -f 2,3"
+        said = run(["sh", "-c", states], sandbox=inside).stdout
+        assert " S" in said
+        assert " Z" not in said
 
 
 def test_services_are_not_started_and_no_trace_stays(busybox: Path) -> None:
