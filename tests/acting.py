@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What acts for the web page in tests as systemd has it: a socket, and `act` for a connection."""
+"""Acting for the web page in tests: what does it as systemd has it, and what is acted on."""
 
 from __future__ import annotations
 
@@ -7,13 +7,38 @@ import os
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from imagebuilder.tree import Tree
 from imagebuilder.web.act import ActCaller, act
+from imagebuilder.web.action_journal import ActionRecord, ActionState, read_actions
 from imagebuilder.web.door import ActDoor
+
+PATIENCE = 120.0  # seconds
+
+
+def plant_plug(tree: Tree, script: str) -> None:
+    """A node n1 that is switched on by a program, beside the tree."""
+    plug = tree.path.with_name("plug")
+    plug.write_text(f"#!/bin/sh\n{script}\n")
+    plug.chmod(0o755)
+    power = f"{{driver: exec, on: [{plug}]}}"
+    node = f"{{macs: ['52:54:00:77:00:01'], profile: demo, power: {power}}}"
+    tree.nodes_file.write_text(f"nodes:\n  n1: {node}\n")
+
+
+def await_end(tree: Tree, action: str = "") -> ActionRecord:
+    """An action, or the newest one, when it has ended."""
+    until = time.monotonic() + PATIENCE
+    while True:
+        record = next(each for each in read_actions(tree) if action in ("", each.begun.id))
+        if record.state is not ActionState.RUNNING:
+            return record
+        assert time.monotonic() < until, f"after {PATIENCE} s the action has not ended"
+        time.sleep(0.05)
 
 
 @contextmanager

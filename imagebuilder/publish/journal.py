@@ -97,15 +97,19 @@ def find_person(env: Mapping[str, str]) -> str:
 def read_tail(journal: Path, most: int = 0) -> tuple[Event, ...]:
     """The events of the last `most` bytes, or of the whole journal; damaged lines are left out."""
     try:
-        with plain_file(journal) as stream:
-            size = os.fstat(stream.fileno()).st_size
-            start = max(0, size - most) if most else 0
-            stream.seek(start)
-            lines = stream.read().split(b"\n")
+        lines = read_end(journal, most).split(b"\n")
     except FileNotFoundError:
         return ()
-    # The first line of a tail is only a part of one.
-    return tuple(e for line in lines[1 if start else 0 :] if (e := parse_event(line)) is not None)
+    return tuple(e for line in lines if (e := parse_event(line)) is not None)
+
+
+def read_end(path: Path, most: int = 0) -> bytes:
+    """The whole lines in the last `most` bytes of a file, or all of it.  Raises OSError."""
+    with plain_file(path) as stream:
+        start = max(0, os.fstat(stream.fileno()).st_size - most) if most else 0
+        stream.seek(start)
+        content = stream.read()
+    return content.partition(b"\n")[2] if start else content
 
 
 def parse_event(line: bytes) -> Event | None:

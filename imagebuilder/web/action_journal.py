@@ -22,9 +22,9 @@ from pathlib import Path
 from imagebuilder.decode import JsonFile, parse_json
 from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, InputError
-from imagebuilder.files import is_disk_full, make_folder, plain_file
+from imagebuilder.files import is_disk_full, make_folder
 from imagebuilder.locks import is_locked, take_lock
-from imagebuilder.publish.journal import append_line
+from imagebuilder.publish.journal import append_line, read_end
 from imagebuilder.publish.space import full_disk
 from imagebuilder.tree import Tree
 
@@ -149,7 +149,7 @@ def read_actions(tree: Tree) -> tuple[ActionRecord, ...]:
     """The last actions, the newest first; what is damaged is left out."""
     begun: dict[str, ActionLine] = {}
     ended: dict[str, ActionLine] = {}
-    for raw in read_end(tree.actions).split(b"\n"):
+    for raw in read_found(tree.actions).split(b"\n"):
         if (line := parse_line(raw)) is not None:
             (ended if line.event is ActionEvent.ENDED else begun)[line.id] = line
     newest = [*begun.values()][: -SHOWN - 1 : -1]
@@ -177,20 +177,16 @@ def parse_line(raw: bytes) -> ActionLine | None:
 
 def read_said(tree: Tree, action: str) -> str:
     """What the command of an action said: the end of it, without the command itself."""
-    said = read_end(tree.action_log(action)).decode(errors="replace")
+    said = read_found(tree.action_log(action)).decode(errors="replace")
     return said.partition("\n")[2] if said.startswith("$ ") else said
 
 
-def read_end(path: Path) -> bytes:
-    """The last TAIL bytes of a file, from the begin of a line; nothing if it cannot be read."""
+def read_found(path: Path) -> bytes:
+    """The whole lines in the last TAIL bytes of a file; nothing if it cannot be read."""
     try:
-        with plain_file(path) as stream:
-            size = os.fstat(stream.fileno()).st_size
-            stream.seek(max(0, size - TAIL))
-            content = stream.read()
+        return read_end(path, TAIL)
     except OSError:
         return b""
-    return content.partition(b"\n")[2] if size > TAIL else content
 
 
 def now() -> str:

@@ -29,6 +29,7 @@ from imagebuilder.tree import CANDIDATE, STABLE, Tree, make_tree
 from imagebuilder.web.action_journal import ActionState, read_actions, read_said
 from imagebuilder.web.roles import Role
 from imagebuilder.web.tokens import add_token
+from tests.acting import await_end, plant_plug
 from tests.integration.published import PROFILE, make_image, quiet
 from tests.integration.started import PATIENCE, Started, start, wait_until
 from tests.integration.test_web import free_port
@@ -116,21 +117,6 @@ def state_of(tree: Tree, action: str) -> ActionState:
     return next(each.state for each in read_actions(tree) if each.begun.id == action)
 
 
-def await_end(tree: Tree, action: str) -> ActionState:
-    wait_until(lambda: state_of(tree, action) is not ActionState.RUNNING, "the action does not end")
-    return state_of(tree, action)
-
-
-def plugged(tree: Tree, top: Path, script: str) -> None:
-    """A node n1 that is switched on by a program."""
-    plug = top / "plug"
-    plug.write_text(f"#!/bin/sh\n{script}\n")
-    plug.chmod(0o755)
-    power = f"{{driver: exec, on: [{plug}, '{{node}}']}}"
-    node = f"{{macs: ['52:54:00:77:00:01'], profile: demo, power: {power}}}"
-    tree.nodes_file.write_text(f"nodes:\n  n1: {node}\n")
-
-
 def test_a_release_is_promoted_by_who_has_a_token(tmp_path: Path) -> None:
     store, tree = make_store(tmp_path / "store"), make_tree(tmp_path / "tree")
     image = make_image(store, tmp_path, 1)
@@ -142,7 +128,7 @@ def test_a_release_is_promoted_by_who_has_a_token(tmp_path: Path) -> None:
         browser = Browser(address)
         browser.open("/login", {"token": secret})
         action = browser.confirm(f"/act?verb=promote&release={PROFILE}")
-        assert await_end(tree, action) is ActionState.DONE, read_said(tree, action)
+        assert await_end(tree, action).state is ActionState.DONE, read_said(tree, action)
         text, _ = browser.open(f"/actions/{action}")
     assert f"imagebuilder promote -- {image.name}" in text
     assert find_version(tree, PROFILE, STABLE) == image.version
@@ -153,10 +139,8 @@ def test_an_action_outlives_the_page(tmp_path: Path) -> None:
     """The server is killed while a node is switched on; another one knows how it ended."""
     tree, tokens = make_tree(tmp_path / "tree"), tmp_path / "tokens.json"
     going, go_on = tmp_path / "going", tmp_path / "go-on"
-    plugged(
-        tree, tmp_path, f"touch {going}\nwhile [ ! -e {go_on} ]; do sleep 0.1; done\n"
-        f"touch {tmp_path}/pulled\nexit 1",
-    )  # fmt: skip
+    waits = f"touch {going}\nwhile [ ! -e {go_on} ]; do sleep 0.1; done"
+    plant_plug(tree, f"{waits}\ntouch {tmp_path}/pulled\nexit 1")
     secret = add_token(tokens, "ada", Role.POWER)
     with page_of(tree, tokens) as (server, address):
         action = order(address, secret, {"verb": "up", "nodes": ["n1"]})
@@ -168,7 +152,7 @@ def test_an_action_outlives_the_page(tmp_path: Path) -> None:
         text, _ = Browser(address).open(f"/actions/{action}")
         assert "running" in text
         go_on.touch()
-        assert await_end(tree, action) is ActionState.FAILED
+        assert await_end(tree, action).state is ActionState.FAILED
         text, _ = Browser(address).open(f"/actions/{action}")
         assert "exit status 1" in text
     assert (tmp_path / "pulled").exists()
@@ -177,7 +161,7 @@ def test_an_action_outlives_the_page(tmp_path: Path) -> None:
 def test_a_page_without_rights_acts_through_its_socket(tmp_path: Path) -> None:
     """As the units have it: the page is nobody, act is root's, and a socket is between them."""
     tree, tokens = make_tree(tmp_path / "tree"), tmp_path / "tokens.json"
-    plugged(tree, tmp_path, f"id -u > {tmp_path}/uid\necho it has no plug >&2\nexit 1")
+    plant_plug(tree, f"id -u > {tmp_path}/uid\necho it has no plug >&2\nexit 1")
     secret = add_token(tokens, "ada", Role.POWER)
     with tempfile.TemporaryDirectory() as short:
         place = Path(short, "act.socket")
@@ -192,7 +176,7 @@ def test_a_page_without_rights_acts_through_its_socket(tmp_path: Path) -> None:
             status = Path(f"/proc/{server.pid}/status").read_text()
             assert re.search(r"^Uid:\s+65534", status, re.MULTILINE)
             action = order(address, secret, {"verb": "up", "nodes": ["n1"]})
-            assert await_end(tree, action) is ActionState.FAILED
+            assert await_end(tree, action).state is ActionState.FAILED
             assert refusal(address, "ibt_wrong") == 401
         acting.send(signal.SIGKILL)
         acting.wait(PATIENCE)

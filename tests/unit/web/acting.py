@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,18 +14,17 @@ from urllib.parse import urlencode
 from httpx2 import Response
 from starlette.testclient import TestClient
 
-from imagebuilder.web.action_journal import ActionRecord, ActionState, read_actions
+from imagebuilder.web.action_journal import ActionRecord, read_actions
 from imagebuilder.web.app import make_app
 from imagebuilder.web.roles import Role
 from imagebuilder.web.site import WebSite
 from imagebuilder.web.tokens import add_token
-from tests.acting import act_door
+from tests.acting import act_door, await_end
 from tests.fleet_world import FleetWorld, make_site
 
 ORIGIN = "http://testserver"
 BROWSER = {"origin": ORIGIN, "sec-fetch-site": "same-origin"}
 FORM = {"content-type": "application/x-www-form-urlencoded"}
-PATIENCE = 120.0
 
 
 @dataclass(frozen=True)
@@ -67,13 +65,7 @@ class ActingSite:
 
     def ended(self) -> ActionRecord:
         """The newest action, when it has ended."""
-        until = time.monotonic() + PATIENCE
-        while time.monotonic() < until:
-            newest = self.records()[0]
-            if newest.state is not ActionState.RUNNING:
-                return newest
-            time.sleep(0.05)
-        raise AssertionError("it does not end")
+        return await_end(self.site.tree)
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from imagebuilder.web.door import MOST_ADDRESSES, ActDoor, Lockout
 from imagebuilder.web.orders import ActVerb, parse_order
 from imagebuilder.web.roles import Role
 from imagebuilder.web.tokens import add_token, find_token, load_tokens, remove_token
+from tests.acting import await_end, plant_plug
 
 COMMAND = (sys.executable, "-m", "imagebuilder.cli.main", "act")
 
@@ -253,17 +254,12 @@ def test_the_token_is_nowhere_but_in_its_request(tree: Tree, tokens: Path) -> No
 
 
 def test_what_it_runs_is_told_for_whom(
-    tree: Tree, tokens: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tree: Tree, tokens: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The journal of releases and the record of a roll-out name who has the token."""
     from imagebuilder.publish.journal import find_person
 
-    plug = tmp_path / "plug"
-    plug.write_text(f'#!/bin/sh\nenv > {tmp_path}/env\necho "plug: $1"\nexit 1\n')
-    plug.chmod(0o755)
-    power = f"{{driver: exec, on: [{plug}, on]}}"
-    node = f"{{macs: ['52:54:00:77:00:01'], profile: p, power: {power}}}"
-    tree.nodes_file.write_text(f"nodes:\n  n1: {node}\n")
+    plant_plug(tree, "exit 1")
     monkeypatch.setenv("IMAGEBUILDER_SUDO", "")
     answer = ask(
         tree, tokens, add_token(tokens, "ada", Role.POWER), {"verb": "up", "nodes": ["n1"]}
@@ -283,39 +279,19 @@ def begin(tree: Tree, tokens: Path, order: Mapping[str, Json], secret: str) -> A
     return door
 
 
-def await_end(tree: Tree) -> ActionState:
-    until = time.monotonic() + 120
-    while (state := read_actions(tree)[0].state) is ActionState.RUNNING:
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    return state
-
-
 def test_a_child_answers_and_goes_on(tree: Tree, tokens: Path, tmp_path: Path) -> None:
-    plug = tmp_path / "plug"
-    plug.write_text(f"#!/bin/sh\nsleep 2\ntouch {tmp_path}/pulled\nexit 1\n")
-    plug.chmod(0o755)
-    power = f"{{driver: exec, on: [{plug}]}}"
-    node = f"{{macs: ['52:54:00:77:00:01'], profile: p, power: {power}}}"
-    tree.nodes_file.write_text(f"nodes:\n  n1: {node}\n")
+    plant_plug(tree, f"sleep 2\ntouch {tmp_path}/pulled\nexit 1")
     secret = add_token(tokens, "ada", Role.POWER)
     door = begin(tree, tokens, {"verb": "up", "nodes": ["n1"]}, secret)
     assert read_actions(tree)[0].state is ActionState.RUNNING
     assert door.ask("ibt_no", "10.0.0.9", None).status == 401
     assert door.ask(secret, "10.0.0.9", None).name == "ada"
-    assert await_end(tree) is ActionState.FAILED
+    assert await_end(tree).state is ActionState.FAILED
     assert (tmp_path / "pulled").exists()
 
 
-def test_who_is_killed_leaves_an_action_that_was_interrupted(
-    tree: Tree, tokens: Path, tmp_path: Path
-) -> None:
-    plug = tmp_path / "plug"
-    plug.write_text(f"#!/bin/sh\necho $PPID > {tmp_path}/pid\nsleep 600\n")
-    plug.chmod(0o755)
-    power = f"{{driver: exec, on: [{plug}]}}"
-    node = f"{{macs: ['52:54:00:77:00:01'], profile: p, power: {power}}}"
-    tree.nodes_file.write_text(f"nodes:\n  n1: {node}\n")
+def test_who_is_killed_leaves_an_action_that_was_interrupted(tree: Tree, tokens: Path) -> None:
+    plant_plug(tree, "sleep 600")
     secret = add_token(tokens, "ada", Role.POWER)
     begin(tree, tokens, {"verb": "up", "nodes": ["n1"]}, secret)
     until = time.monotonic() + 120
@@ -323,7 +299,7 @@ def test_who_is_killed_leaves_an_action_that_was_interrupted(
         assert time.monotonic() < until
         time.sleep(0.05)
     os.kill(found, signal.SIGKILL)
-    assert await_end(tree) is ActionState.INTERRUPTED
+    assert await_end(tree).state is ActionState.INTERRUPTED
 
 
 def find_acting(tree: Tree) -> int:
