@@ -46,8 +46,8 @@ REQUEST = "the request"
 MOST_REQUEST = 256 * 1024
 SECONDS = 10.0  # for the request to come
 PROGRAM = ("-P", "-m", "imagebuilder.cli.main")
-# The end of an action is worth some patience with a full disk.
-TRIES, PAUSE = 60, 5.0
+# The end of an action is worth an hour of patience with a full disk.
+TRIES, PAUSE = 720, 5.0
 # A command never becomes root by itself: whoever started the page may have sudo without a password.
 GIVEN = {"IMAGEBUILDER_SUDO": "never", "NO_COLOR": "1"}
 
@@ -224,15 +224,22 @@ def run_command(argv: Sequence[str], env: Mapping[str, str], log: ActionLog) -> 
 
 
 def note_end(tree: Tree, line: ActionLine) -> None:
-    """Write down how it ended; somebody may make room on a full disk meanwhile."""
-    for _ in range(TRIES):
+    """Write down how it ended; somebody may make room on a full disk meanwhile.
+
+    Until then the action counts as running, because its log is locked, and afterwards as
+    interrupted: only our log has how it ended.
+    """
+    ended = f"{line.id} ended with {line.status}"
+    for attempt in range(TRIES):
         try:
             note(tree, line)
         except ImagebuilderError as error:
-            print(f"{line.id} ended with {line.status}: {error}", file=sys.stderr)
+            if attempt == 0:
+                print(f"{ended}, trying to record that: {error}", file=sys.stderr, flush=True)
             time.sleep(PAUSE)
         else:
             return
+    print(f"{ended}, and its journal does not have that", file=sys.stderr, flush=True)
 
 
 def make_id() -> str:

@@ -23,6 +23,7 @@ from imagebuilder.fleet.select import select_nodes
 from imagebuilder.tree import CANDIDATE
 from imagebuilder.web.action_journal import ActionRecord, ActionState, read_actions, read_said
 from imagebuilder.web.door import ActDoor, order_words
+from imagebuilder.web.guard import is_private
 from imagebuilder.web.look import WebSnapshot
 from imagebuilder.web.orders import MOST_NODES, ActOrder, parse_form
 from imagebuilder.web.render import show_page
@@ -149,8 +150,7 @@ async def log_in(site: WebSite, request: Request) -> Response:
     key = site.sessions.begin(token, answer.name, answer.role)
     place = following if NEXT.fullmatch(following) else "/actions"
     response = RedirectResponse(place, HTTPStatus.SEE_OTHER, PRIVATE)
-    # Behind a proxy with TLS only the browser knows that there is TLS.
-    secure = request.headers.get("origin", "").startswith("https://")
+    secure = is_private(request.headers)
     response.set_cookie(
         COOKIE, key, max_age=int(LONGEST), httponly=True, samesite="strict", secure=secure
     )

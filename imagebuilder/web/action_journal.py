@@ -8,7 +8,6 @@ whose file nobody locks was interrupted.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -96,15 +95,36 @@ LINE = JsonFile(ActionLine, 1, "nothing needs a line that cannot be read")
 
 
 class ActionLog:
-    """Where the lines of a command go: what does not fit any more, or on the disk, is left out."""
+    """Where the lines of a command go: what does not fit any more, or on the disk, is left out.
+
+    How much that was is told where it is missing, as soon as there is room for that.
+    """
 
     def __init__(self, descriptor: int) -> None:
-        self.descriptor, self.size = descriptor, 0
+        self.descriptor, self.size, self.lost = descriptor, 0, 0
 
     def write(self, raw: bytes, /) -> None:
-        if self.size + len(raw) <= MOST_LOG:
-            with contextlib.suppress(OSError):
-                self.size += os.write(self.descriptor, raw)
+        if self.size + len(raw) > MOST_LOG:
+            self.size = MOST_LOG  # of what comes now, nothing fits
+            self.lost += len(raw)
+            return
+        self.tell()
+        written = 0 if self.lost else self.put(raw)
+        self.size += written
+        self.lost += len(raw) - written
+
+    def tell(self) -> None:
+        """Say how much was left out, if anything was."""
+        words = f"\n[{self.lost} bytes left out: the disk or this log was full]\n".encode()
+        if self.lost and self.put(words) == len(words):
+            self.lost = 0
+
+    def put(self, raw: bytes) -> int:
+        """How many bytes were written."""
+        try:
+            return os.write(self.descriptor, raw)
+        except OSError:
+            return 0
 
 
 def note(tree: Tree, line: ActionLine) -> None:
@@ -133,7 +153,9 @@ def action_log(tree: Tree, action: str) -> Iterator[ActionLog]:
         raise HostError(what, where=os.fspath(path)) from error
     try:
         take_lock(descriptor, wait=True)
-        yield ActionLog(descriptor)
+        log = ActionLog(descriptor)
+        yield log
+        log.tell()
     finally:
         os.close(descriptor)
 

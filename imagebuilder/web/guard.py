@@ -96,8 +96,18 @@ def is_own(headers: Headers) -> bool:
     """Whether what a browser says of a request's origin is that it is us; programs say nothing."""
     host = headers["host"].lower()
     origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
-    own = (f"http://{host}", f"https://{host}")
+    own = (f"https://{host}",) if is_private(headers) else (f"http://{host}", f"https://{host}")
     return all(each.lower() in own for each in origins) and all(s == OWN_SITE for s in sites)
+
+
+def is_private(headers: Headers) -> bool:
+    """Whether the browser used HTTPS, which only it and a proxy in front of us know.
+
+    Everybody can send what a proxy sends, and need not be believed: this makes nothing but
+    stricter what the sender may do.
+    """
+    said = [each.lower() for each in headers.getlist("x-forwarded-proto")]
+    return "https" in said or headers.get("origin", "").lower().startswith("https://")
 
 
 def name_of(hosts: list[str]) -> str:

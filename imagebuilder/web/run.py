@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from types import FrameType
 import uvicorn
 from starlette.types import ASGIApp
 
+from imagebuilder.errors import InputError
 from imagebuilder.recipe.cards import Cards
 from imagebuilder.recipe.model_notify import NotifyModel
 from imagebuilder.tree import Tree
@@ -29,6 +31,7 @@ from imagebuilder.web.watch import Watcher
 from imagebuilder.web.wire import find_node_networks
 
 CONNECTIONS = STREAMS + 256
+NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]*|[0-9a-f.]*(?::[0-9a-f.]*){2,}")
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,19 @@ def make_config(app: ASGIApp) -> uvicorn.Config:
 
 
 def find_hosts(address: str, more: Sequence[str]) -> tuple[str, ...]:
-    """The names that the server answers to."""
+    """The names that the server answers to.  Raises InputError for what is none."""
     name = socket.gethostname()
     short = name.partition(".")[0]
-    return (address, "localhost", "127.0.0.1", "::1", name, short, *more)
+    return (address, "localhost", "127.0.0.1", "::1", name, short, *map(parse_host, more))
+
+
+def parse_host(text: str) -> str:
+    """A name as Host headers have it; IPv6 addresses with or without brackets.
+
+    Raises InputError: a name with a port or a scheme would never be found in one.
+    """
+    name = text.removeprefix("[").removesuffix("]").lower()
+    if NAME.fullmatch(name):
+        return name
+    hint = "give the name alone, without a scheme, port or path"
+    raise InputError(f"--host {text}: is not the name of a host", hint=hint)

@@ -54,12 +54,14 @@ TOKENS = JsonFile(TokenList, 1, HINT)
 def find_token_file(settings: Settings, env: Mapping[str, str], *, system: bool = False) -> Path:
     """Root's are the system's, everybody else has them beside their site file.
 
-    Raises RootError where those of the `system` are wanted.
+    `system` asks for the system's whatever the environment says.  Raises RootError unless we are
+    root then.
     """
-    if given := env.get("IMAGEBUILDER_TOKENS"):
-        return Path(given).absolute()
     if system:
         check_root("having the system's tokens")
+        return SYSTEM / FILE
+    if given := env.get("IMAGEBUILDER_TOKENS"):
+        return Path(given).absolute()
     return (SYSTEM if os.geteuid() == 0 else settings.site.parent) / FILE
 
 

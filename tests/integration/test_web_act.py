@@ -22,11 +22,13 @@ import pytest
 
 from imagebuilder.digest import Json
 from imagebuilder.nodes.references import find_version
+from imagebuilder.process import run
 from imagebuilder.publish.journal import read_tail
 from imagebuilder.publish.publish import publish
 from imagebuilder.store.repository import make_store
 from imagebuilder.tree import CANDIDATE, STABLE, Tree, make_tree
 from imagebuilder.web.action_journal import ActionState, read_actions, read_said
+from imagebuilder.web.door import ActDoor
 from imagebuilder.web.roles import Role
 from imagebuilder.web.tokens import add_token
 from tests.acting import await_end, plant_plug
@@ -71,13 +73,14 @@ class Browser:
 
 @contextmanager
 def page_of(
-    tree: Tree, tokens: Path, *more: str, before: tuple[str, ...] = ()
+    tree: Tree, tokens: Path, *more: str, before: tuple[str, ...] = (), hosts: str = ""
 ) -> Iterator[tuple[Started, str]]:
     """`imagebuilder web` on a tree, answering."""
     folder, port = tree.path.parent / f"web-{free_port()}", free_port()
     argv = [*before, *PROGRAM, "web", "--tree", str(tree.path), "--ask", "0", *more]
     argv += ["--listen", f"127.0.0.1:{port}", "--nights", str(folder)]
     env = {"HOME": os.fspath(folder), "IMAGEBUILDER_TOKENS": os.fspath(tokens)}
+    env["IMAGEBUILDER_WEB_HOSTS"] = hosts
     started, address = start(argv, env, folder), f"http://127.0.0.1:{port}"
 
     def answers() -> bool:
@@ -185,3 +188,35 @@ def test_a_page_without_rights_acts_through_its_socket(tmp_path: Path) -> None:
     # Without the socket it can do nothing.
     with page_of(tree, tokens, before=NOBODY) as (_, address):
         assert refusal(address, secret) >= 500
+
+
+def test_an_end_that_finds_the_disk_full_is_recorded_when_there_is_room(tmp_path: Path) -> None:
+    folder, tokens = tmp_path / "small", tmp_path / "tokens.json"
+    folder.mkdir()
+    run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", folder])
+    try:
+        tree, large = make_tree(folder / "tree"), folder / "large"
+        secret, journal = add_token(tokens, "ada", Role.POWER), tree.actions
+        door = ActDoor(tree, tokens)
+
+        def begin(script: str) -> str:
+            plant_plug(tree, script)
+            return door.ask(secret, "10.0.0.9", {"verb": "up", "nodes": ["n1"]}).id
+
+        first = begin("exit 1")
+        await_end(tree, first)
+        whole, begun = journal.stat().st_size, len(journal.read_bytes().split(b"\n")[0]) + 1
+        # The end of the second action begins on the last bytes of a page, and needs another one.
+        with journal.open("a") as stream:
+            stream.write("#" * (4096 - whole - begun - 41) + "\n")
+        second = begin(f"head -c 16M /dev/zero > {large}\nexit 1")
+        wait_until(lambda: journal.stat().st_size == 4096, "its end was not tried")
+        assert b"ended" in journal.read_bytes()[-40:]
+        assert state_of(tree, second) is ActionState.RUNNING
+        large.unlink()
+        ended = await_end(tree, second).ended
+        assert ended
+        assert (ended.status, state_of(tree, first)) == (1, ActionState.FAILED)
+        assert len(read_actions(tree)) == 2
+    finally:
+        run(["umount", "--lazy", folder])

@@ -23,7 +23,7 @@ from imagebuilder.web.action_journal import ActionState, read_actions, read_said
 from imagebuilder.web.door import MOST_ADDRESSES, ActDoor, Lockout
 from imagebuilder.web.orders import ActVerb, parse_order
 from imagebuilder.web.roles import Role
-from imagebuilder.web.tokens import add_token, find_token, load_tokens, remove_token
+from imagebuilder.web.tokens import add_token, load_tokens
 from tests.acting import await_end, plant_plug
 
 COMMAND = (sys.executable, "-m", "imagebuilder.cli.main", "act")
@@ -108,26 +108,6 @@ def test_no_verb_was_forgotten() -> None:
 def test_what_is_no_order(order: Json) -> None:
     with pytest.raises(InputError):
         parse_order(order)
-
-
-def test_a_token_is_shown_once_and_kept_as_its_hash(tokens: Path) -> None:
-    secret = add_token(tokens, "ada", Role.POWER)
-    assert secret not in tokens.read_text()
-    assert tokens.stat().st_mode & 0o777 == 0o600
-    found = find_token(tokens, secret)
-    assert found
-    assert (found.name, found.role) == ("ada", Role.POWER)
-    assert find_token(tokens, secret[:-1]) is None
-    assert find_token(tokens, "") is None
-    with pytest.raises(InputError, match="there is a token ada already"):
-        add_token(tokens, "ada", Role.ADMIN)
-    for name in ("", "-x", "a b", "a\n", "x" * 65):
-        with pytest.raises(InputError, match="is no name"):
-            add_token(tokens, name, Role.ADMIN)
-    remove_token(tokens, "ada")
-    assert not tokens.exists()
-    with pytest.raises(InputError, match="no token 'ada'"):
-        remove_token(tokens, "ada")
 
 
 @pytest.mark.parametrize("mode", [0o620, 0o602])
@@ -335,3 +315,23 @@ def test_a_lockout_is_bounded_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     later = time.monotonic() + 61
     monkeypatch.setattr("imagebuilder.web.door.time.monotonic", lambda: later)
     assert lockout.wait("c") == 0
+
+
+def test_an_end_that_cannot_be_recorded_is_none_on_record(
+    tree: Tree, tokens: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Neither done nor failed, and what ran it says how it ended."""
+    monkeypatch.setattr("imagebuilder.web.act.PAUSE", 0.01)
+    monkeypatch.setattr("imagebuilder.web.act.TRIES", 3)
+    journal, aside = tree.actions, tree.actions.with_name("aside")
+    plant_plug(tree, f"mv {journal} {aside}\nln -s /dev/full {journal}\nexit 1")
+    secret = add_token(tokens, "ada", Role.POWER)
+    ask(tree, tokens, secret, {"verb": "up", "nodes": ["n1"]})
+    journal.unlink()
+    aside.rename(journal)
+    (record,) = read_actions(tree)
+    assert (record.state, record.ended) == (ActionState.INTERRUPTED, None)
+    said = capfd.readouterr().err
+    assert said.count(f"{record.begun.id} ended with 1") == 2
+    assert "the disk is full" in said
+    assert "its journal does not have that" in said

@@ -83,15 +83,25 @@ def test_what_is_promoted_is_named(people: ActingSite) -> None:
     assert "imagebuilder down --yes -- node000" in page
 
 
-def test_the_cookie(people: ActingSite) -> None:
-    for origin, secure in ((ORIGIN, False), ("https://testserver", True)):
-        cookie = people.post("/login", {"token": people.tokens["power"]}, origin=origin).headers[
-            "set-cookie"
-        ]
-        words = [word.strip().lower() for word in cookie.split(";")]
-        assert {"httponly", "samesite=strict", "path=/"} <= {*words}
-        assert ("secure" in words) is secure
-        assert people.tokens["power"] not in cookie
+@pytest.mark.parametrize(
+    ("headers", "secure"),
+    [
+        ({}, False),
+        ({"x_forwarded_proto": "http"}, False),
+        ({"origin": "https://testserver"}, True),
+        ({"origin": "https://testserver", "x_forwarded_proto": "http"}, True),
+        ({"origin": "https://testserver", "x_forwarded_proto": "https"}, True),
+        ({"origin": "", "x_forwarded_proto": "HTTPS"}, True),
+    ],
+)
+def test_the_cookie(people: ActingSite, headers: Mapping[str, str], *, secure: bool) -> None:
+    answer = people.post("/login", {"token": people.tokens["power"]}, **headers)
+    assert answer.status_code == 303, answer.text
+    cookie = answer.headers["set-cookie"]
+    words = [word.strip().lower() for word in cookie.split(";")]
+    assert {"httponly", "samesite=strict", "path=/"} <= {*words}
+    assert ("secure" in words) is secure
+    assert people.tokens["power"] not in cookie
 
 
 @pytest.mark.parametrize(
@@ -101,6 +111,9 @@ def test_the_cookie(people: ActingSite) -> None:
         ({"origin": "http://testserver.evil.example"}, 403),
         ({"origin": "http://testserver:8471"}, 403),
         ({"origin": "null"}, 403),
+        ({"x_forwarded_proto": "https"}, 403),  # and the page was a plain one
+        ({"origin": "https://evil.example", "x_forwarded_proto": "https"}, 403),
+        ({"origin": "", "x_forwarded_host": "testserver", "sec_fetch_site": ""}, 403),
         ({"sec_fetch_site": "cross-site"}, 403),
         ({"sec_fetch_site": "same-site"}, 403),
         ({"origin": "", "sec_fetch_site": ""}, 403),

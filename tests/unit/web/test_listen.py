@@ -12,6 +12,7 @@ import pytest
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.tree import make_tree
 from imagebuilder.web.listen import LOCAL, open_socket, parse_listen
+from imagebuilder.web.run import find_hosts
 from imagebuilder.web.wire import find_node_networks, is_of_nodes
 
 NODES = (IPv4Network("192.168.77.0/24"),)
@@ -76,3 +77,24 @@ def test_a_port_that_is_taken() -> None:
         assert first.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 60_000
         with pytest.raises(HostError, match="cannot listen"):
             open_socket("127.0.0.1", port)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("Cluster.Example.com", "cluster.example.com"), ("head_1", "head_1"), ("10.0.0.5", "10.0.0.5"),
+     ("fd00::5", "fd00::5"), ("[FD00::5]", "fd00::5"), ("::1", "::1")],
+)  # fmt: skip
+def test_more_names_that_are_answered_to(text: str, name: str) -> None:
+    found = find_hosts("10.0.0.5", (text,))
+    assert found[-1] == name
+    assert {"10.0.0.5", "localhost", socket.gethostname()} <= {*found}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a.example:8443", "abc:80", "https://a.example", "a.example/x", "*.example", "a b", "a,b",
+     "[]", "-x", "a@b"],
+)  # fmt: skip
+def test_what_no_host_header_has_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="is not the name of a host"):
+        find_hosts("10.0.0.5", (text,))

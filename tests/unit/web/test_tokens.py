@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tokens: what is kept of them, and whose file they are in."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import InputError, RootError
+from imagebuilder.settings import load_settings
+from imagebuilder.tree import make_tree
+from imagebuilder.web.door import ActDoor
+from imagebuilder.web.roles import Role
+from imagebuilder.web.tokens import add_token, find_token, find_token_file, remove_token
+
+REPO = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> Path:
+    return tmp_path / "etc/tokens.json"
+
+
+def test_a_token_is_shown_once_and_kept_as_its_hash(tokens: Path) -> None:
+    secret = add_token(tokens, "ada", Role.POWER)
+    assert secret not in tokens.read_text()
+    assert tokens.stat().st_mode & 0o777 == 0o600
+    found = find_token(tokens, secret)
+    assert found
+    assert (found.name, found.role) == ("ada", Role.POWER)
+    assert find_token(tokens, secret[:-1]) is None
+    assert find_token(tokens, "") is None
+    with pytest.raises(InputError, match="there is a token ada already"):
+        add_token(tokens, "ada", Role.ADMIN)
+    for name in ("", "-x", "a b", "a\n", "x" * 65):
+        with pytest.raises(InputError, match="is no name"):
+            add_token(tokens, name, Role.ADMIN)
+    remove_token(tokens, "ada")
+    assert not tokens.exists()
+    with pytest.raises(InputError, match="no token 'ada'"):
+        remove_token(tokens, "ada")
+
+
+@pytest.mark.parametrize("given", ["", "/elsewhere/tokens.json"])
+def test_the_system_has_one_file(monkeypatch: pytest.MonkeyPatch, given: str) -> None:
+    """--system is what one asked for last, and is never somebody's own file."""
+    env = {"IMAGEBUILDER_TOKENS": given, "HOME": "/home/ada"}
+    settings = load_settings(env, project=REPO)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert find_token_file(settings, env, system=True) == Path("/etc/imagebuilder/tokens.json")
+    assert find_token_file(settings, env) == Path(given or "/etc/imagebuilder/tokens.json")
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert find_token_file(settings, env) == Path(given or settings.site.with_name("tokens.json"))
+    with pytest.raises(RootError, match="the system's tokens needs root"):
+        find_token_file(settings, env, system=True)
+
+
+@pytest.mark.parametrize("words", [["add", "ada", "--role", "power"], ["list"], ["remove", "ada"]])
+def test_the_system_s_tokens_are_root_s(tmp_path: Path, words: list[str]) -> None:
+    """Somebody else learns what to type, and has no file of their own afterwards."""
+    become = ("setpriv", "--reuid=65534", "--clear-groups", "--") if os.geteuid() == 0 else ()
+    tmp_path.chmod(0o777)
+    env = {"HOME": str(tmp_path), "IMAGEBUILDER_SUDO": "never", "PATH": os.environ["PATH"]}
+    argv = [*become, sys.executable, "-m", "imagebuilder.cli.main", "token", *words, "--system"]
+    done = subprocess.run(argv, env=env, capture_output=True, check=False, text=True, timeout=300)
+    assert done.returncode == 3, done.stderr
+    assert "having the system's tokens needs root" in done.stderr
+    assert done.stdout == ""
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_whoever_runs_the_page_sees_that_there_are_tokens(tmp_path: Path) -> None:
+    """The page asks whether there is a file in a folder of root's, whose umask may be any."""
+    before = os.umask(0o077)
+    try:
+        add_token(tmp_path / "etc/imagebuilder/tokens.json", "ada", Role.ADMIN)
+    finally:
+        os.umask(before)
+    folder = tmp_path / "etc/imagebuilder"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o755
+    assert stat.S_IMODE((folder / "tokens.json").stat().st_mode) == 0o600
+    assert ActDoor(make_tree(tmp_path / "tree"), folder / "tokens.json").is_open
