@@ -242,13 +242,11 @@ def split_command(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 def confirm(verb: str, nodes: Sequence[Node], *, yes: bool) -> None:
     """Ask before more than one group is touched.  Raises InputError where nobody can answer."""
     from imagebuilder.errors import InputError
-    from imagebuilder.fleet.select import fold
+    from imagebuilder.fleet.select import ask_about
 
-    groups = sorted({node.group or "no group" for node in nodes})
-    if yes or len(groups) < 2:
+    question = "" if yes else ask_about(verb, nodes)
+    if not question:
         return
-    names = fold(node.name for node in nodes)
-    question = f"{verb} {len(nodes)} nodes of {len(groups)} groups ({', '.join(groups)}): {names}?"
     if not sys.stdin.isatty():
         raise InputError(f"not confirmed: {question}", hint="--yes confirms it")
     if not typer.confirm(question, err=True):

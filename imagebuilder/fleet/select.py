@@ -75,6 +75,15 @@ def fold(names: Iterable[str]) -> str:
     return str(NodeSet.fromlist(list(names)))
 
 
+def ask_about(verb: str, nodes: Sequence[Node]) -> str:
+    """What to ask before more than one group is touched; nothing for a single one."""
+    groups = sorted({node.group or "no group" for node in nodes})
+    if len(groups) < 2:
+        return ""
+    names = fold(node.name for node in nodes)
+    return f"{verb} {len(nodes)} nodes of {len(groups)} groups ({', '.join(groups)}): {names}?"
+
+
 def no_node(name: str, known: Sequence[str]) -> Fault:
     hint = suggest(name, known) or "imagebuilder nodes list shows them"
     return Fault("", f"no node named {quote(name)}", hint)

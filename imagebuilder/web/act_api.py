@@ -17,7 +17,13 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.locks import is_locked
 from imagebuilder.untrusted import clean_lines
-from imagebuilder.web.act_pages import address_of, door_of, find_action, read_body
+from imagebuilder.web.act_pages import (
+    address_of,
+    door_of,
+    find_action,
+    question_of,
+    read_body,
+)
 from imagebuilder.web.act_schema import PATH
 from imagebuilder.web.action_journal import read_actions, read_said
 from imagebuilder.web.door import order_words
@@ -68,6 +74,9 @@ async def order_action(site: WebSite, request: Request) -> Response:
         order = parse_order(parse_object(body, "the request", hint=""))
     except InputError as error:
         raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from error
+    if not order.yes and (question := question_of(site.snapshot, order)):
+        words = f"not confirmed: {question} `yes` confirms it"
+        raise HTTPException(HTTPStatus.CONFLICT, words)
     token = given[len(BEARER) :].strip()
     answer = await asyncio.to_thread(door.ask, token, address_of(request), order_words(order))
     if answer.status == HTTPStatus.UNAUTHORIZED:

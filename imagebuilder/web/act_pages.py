@@ -13,19 +13,21 @@ from dataclasses import dataclass, replace
 from http import HTTPStatus
 from urllib.parse import parse_qsl, quote, urlencode
 
+from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from imagebuilder.errors import InputError
-from imagebuilder.fleet.select import select_nodes
+from imagebuilder.fleet.select import ask_about, select_nodes
 from imagebuilder.tree import CANDIDATE
 from imagebuilder.web.action_journal import ActionRecord, ActionState, read_actions, read_said
 from imagebuilder.web.door import ActDoor, order_words
 from imagebuilder.web.guard import is_private
 from imagebuilder.web.look import WebSnapshot
 from imagebuilder.web.orders import MOST_NODES, ActOrder, parse_form
+from imagebuilder.web.pages import FILTER, filter_rows
 from imagebuilder.web.render import show_page
 from imagebuilder.web.roles import Role
 from imagebuilder.web.session import COOKIE, LONGEST, WebSession
@@ -178,26 +180,58 @@ def own_session(site: WebSite, request: Request, fields: dict[str, str]) -> WebS
 async def confirm_page(site: WebSite, request: Request) -> Response:
     """What exactly would happen, and the button that does it."""
     door_of(site)
-    order = resolve(site.snapshot, parse(request.query_params.multi_items()))
+    query = request.query_params
+    fields = name_filtered(site.snapshot, query)
+    order = resolve(site.snapshot, parse(fields or query.multi_items()))
     session = session_of(site, request)
     if session is None:
-        return to_login(order)
+        return to_login(query.multi_items())
     return show_confirm(site, session, order)
 
 
-def show_confirm(site: WebSite, session: WebSession, order: ActOrder) -> Response:
+def name_filtered(snapshot: WebSnapshot, query: QueryParams) -> list[tuple[str, str]]:
+    """The fields of an order for what the page of the fleet shows; none without a filter of it.
+
+    Raises HTTPException.
+    """
+    if not any(query.get(key) for key in FILTER):
+        return []
+    try:
+        names = [row.name for row in filter_rows(snapshot, query)]
+    except InputError as error:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, str(error)) from error
+    if not names:
+        raise HTTPException(HTTPStatus.BAD_REQUEST, "no node fits this filter any more")
+    return [("verb", query.get("verb", "")), ("nodes", " ".join(names))]
+
+
+def show_confirm(site: WebSite, session: WebSession, order: ActOrder, words: str = "") -> Response:
     allowed = Role(session.role).covers(order.kind.role)
+    question = question_of(site.snapshot, order)
+    status = HTTPStatus.CONFLICT if words else HTTPStatus.OK
     return page(
         site,
         "act.html.j2",
-        HTTPStatus.OK if allowed else HTTPStatus.FORBIDDEN,
+        status if allowed else HTTPStatus.FORBIDDEN,
         session=session,
-        order=order,
+        order=replace(order, yes=bool(question)),
         allowed=allowed,
+        question=question,
+        words=words,
         facts=find_facts(site.snapshot, order),
         fields=fields_of(order),
         back=back_of(order),
     )
+
+
+def question_of(snapshot: WebSnapshot, order: ActOrder) -> str:
+    """What is to be confirmed by itself, as on the command line; what is wrong is told there."""
+    if not order.kind.asks:
+        return ""
+    try:
+        return ask_about(order.kind.asks, select_nodes(order.nodes, snapshot.nodes))
+    except InputError:
+        return ""
 
 
 def back_of(order: ActOrder) -> str:
@@ -210,8 +244,8 @@ def back_of(order: ActOrder) -> str:
     return f"/releases/{quote(profile)}/{quote(version)}" if version else "/rollouts"
 
 
-def to_login(order: ActOrder) -> Response:
-    place = f"/act?{urlencode([('verb', order.verb), *fields_of(order)])}"
+def to_login(fields: list[tuple[str, str]]) -> Response:
+    place = f"/act?{urlencode(fields)}"
     following = urlencode({"next": place})
     return RedirectResponse(f"/login?{following}", HTTPStatus.SEE_OTHER, PRIVATE)
 
@@ -222,7 +256,10 @@ async def confirm(site: WebSite, request: Request) -> Response:
     order = resolve(site.snapshot, parse(fields))
     session = own_session(site, request, dict(fields))
     if session is None:
-        return to_login(order)
+        return to_login([("verb", order.verb), *fields_of(order)])
+    question = question_of(site.snapshot, order)
+    if question and not order.yes:
+        return show_confirm(site, session, order, f"not confirmed: {question}")
     words = order_words(order)
     answer = await asyncio.to_thread(door.ask, session.token, address_of(request), words)
     if answer.status == HTTPStatus.ACCEPTED:

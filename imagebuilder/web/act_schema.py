@@ -29,13 +29,15 @@ class ApiOrder(ApiModel):
     """What is to be done. up, down and restart need `nodes` (sets such as `@gpu!node7` too) and
     the role power; promote and rollout need `release` (PROFILE for its candidate, or
     PROFILE@VERSION), rollback, pause, resume and abort need `profile`, and all these the role
-    release. `force` is for down and restart; `canary` and `batch` are for rollout."""
+    release. `force` is for down and restart, and so is `yes`, without which they touch one group
+    alone; `canary` and `batch` are for rollout."""
 
     verb: ActVerb
     nodes: Annotated[tuple[NodeWord, ...], Field(max_length=MOST_NODES)] = ()
     release: ReleaseWord = ""
     profile: ProfileWord = ""
     force: bool = False
+    yes: bool = False
     canary: OptionalNodes = ""
     batch: BatchWord = ""
 
@@ -83,6 +85,7 @@ REFUSALS = {
     "401": "there is no such token",
     "403": "the token's role is for something else, or the request is of another origin",
     "404": "nobody has a token, so nobody may act",
+    "409": "nodes of more than one group, and no `yes`",
     "415": "the body is not JSON",
     "429": "too many wrong tokens: wait",
     "503": "actions cannot be asked for",

@@ -55,6 +55,7 @@ class ActOrder:
     release: ReleaseWord = ""
     profile: ProfileWord = ""
     force: bool = False
+    yes: bool = False
     canary: OptionalNodes = ""
     batch: BatchWord = ""
 
@@ -66,8 +67,7 @@ class ActOrder:
     def argv(self) -> list[str]:
         """The words of the command, without the program."""
         options = [f"--{name}={value}" for name in ("canary", "batch") if (value := self.get(name))]
-        if self.force:
-            options.append("--force")
+        options += [f"--{name}" for name in ("force", "yes") if getattr(self, name)]
         named = self.nodes or (self.release or self.profile,)
         return [*self.kind.command, *options, "--", *named]
 
@@ -96,7 +96,8 @@ class ActOrder:
 class VerbKind:
     """A verb: the role it takes, its field, what else it may have, its command.
 
-    `words` say what will happen, `button` is on the button for it.
+    `words` say what will happen, `button` is on the button for it.  What `asks` has to be
+    confirmed if it is for nodes of more than one group, as on the command line.
     """
 
     role: Role
@@ -105,6 +106,7 @@ class VerbKind:
     command: tuple[str, ...]
     words: str
     button: str
+    asks: str = ""
 
 
 FORCED = "The power of nodes that do not do it is cut."
@@ -114,12 +116,12 @@ KINDS: Mapping[ActVerb, VerbKind] = {
         "Switches {} on, and waits until each is ready.", "Switch on",
     ),
     ActVerb.DOWN: VerbKind(
-        Role.POWER, "nodes", ("force",), ("down", "--yes"),
-        "Shuts {} down over ssh, and waits until each is off.", "Shut down",
+        Role.POWER, "nodes", ("force", "yes"), ("down",),
+        "Shuts {} down over ssh, and waits until each is off.", "Shut down", "shut down",
     ),
     ActVerb.RESTART: VerbKind(
-        Role.POWER, "nodes", ("force",), ("restart", "--yes"),
-        "Reboots {} over ssh, and waits until each is back.", "Restart",
+        Role.POWER, "nodes", ("force", "yes"), ("restart",),
+        "Reboots {} over ssh, and waits until each is back.", "Restart", "restart",
     ),
     ActVerb.PROMOTE: VerbKind(
         Role.RELEASE, "release", (), ("promote",),
@@ -150,7 +152,7 @@ KINDS: Mapping[ActVerb, VerbKind] = {
         "Abort",
     ),
 }  # fmt: skip
-FIELDS = ("nodes", "release", "profile", "force", "canary", "batch")
+FIELDS = ("nodes", "release", "profile", "force", "yes", "canary", "batch")
 
 
 def parse_order(value: Json | Mapping[str, object]) -> ActOrder:
@@ -176,5 +178,5 @@ def parse_form(fields: Sequence[tuple[str, str]]) -> ActOrder:
     found: dict[str, object] = {n: v.strip() for n, v in fields if n in ("verb", *FIELDS)}
     if "nodes" in found:
         found["nodes"] = [word for n, v in fields if n == "nodes" for word in v.split()]
-    found["force"] = found.get("force") == "on"
+    found |= {name: found.get(name) == "on" for name in ("force", "yes")}
     return parse_order(found)

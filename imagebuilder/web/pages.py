@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from starlette.requests import Request
 
@@ -24,6 +24,7 @@ from imagebuilder.web.render import show_page
 from imagebuilder.web.site import WebSite
 
 MOST_ONLY = 100  # rows that live.js asks for by name
+FILTER = ("group", "state", "health", "q")
 
 
 @dataclass(frozen=True)
@@ -65,14 +66,12 @@ class ShownBoot:
 def fleet_page(site: WebSite, request: Request) -> bytes:
     """Every node: a tile and a row.  `only` limits the rows, for live.js.  Raises InputError."""
     snapshot, query = site.snapshot, request.query_params
-    rows = choose_rows(snapshot, query)
-    if words := query.get("q", "").strip().lower():
-        rows = [row for row in rows if words in haystack(row)]
+    rows = filter_rows(snapshot, query)
     rows.sort(key=lambda row: row.view.urgency)  # others stay in the order of nodes.yaml
     shown = rows
     if only := query.getlist("only")[:MOST_ONLY]:
         shown = [row for row in rows if row.name in only]
-    chosen = {key: query.get(key, "") for key in ("group", "state", "health", "q")}
+    chosen = {key: query.get(key, "") for key in FILTER}
     return show_page(
         site,
         snapshot,
@@ -84,8 +83,16 @@ def fleet_page(site: WebSite, request: Request) -> bytes:
         chips=find_chips(snapshot),
         chosen=chosen,
         filtered=any(chosen.values()) or "nodes" in query,
+        asked=urlencode([(k, v) for k, v in query.items() if v and k in (*FILTER, "nodes")]),
         behind=sum(1 for row in snapshot.rows if row.view.state.release and not row.is_current),
     )
+
+
+def filter_rows(snapshot: WebSnapshot, query: Mapping[str, str]) -> list[FleetRow]:
+    """The nodes that the page of the fleet shows.  Raises InputError."""
+    rows = choose_rows(snapshot, query)
+    words = query.get("q", "").strip().lower()
+    return [row for row in rows if words in haystack(row)]
 
 
 def haystack(row: FleetRow) -> str:

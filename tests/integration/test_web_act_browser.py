@@ -21,11 +21,16 @@ from tests.integration.web_browser import (
     NEEDS_BROWSER,
     SIZES,
     browser,
+    find_unreachable,
     find_violations,
     opened,
 )
 
 pytestmark = NEEDS_BROWSER
+ACTING = (
+    "/login", "/actions", "/act?verb=rollout&release=rx7600xt", "/nodes/node001", "/rollouts",
+    "/?group=rack1", "/act?verb=restart&nodes=node[000-039]", "/act?verb=down&nodes=node[000-040]",
+)  # fmt: skip
 # A page of somebody else with a form of ours in it, which sends itself.
 EVIL = (
     "data:text/html,<form method=post action={address}/act><input name=verb value=rollback>"
@@ -43,7 +48,7 @@ class ActingServer:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ActingServer]:
     top = tmp_path_factory.mktemp("acting")
-    world = make_world(top, racks=1)
+    world = make_world(top, racks=2)
     world.plant_history()
     tokens = Path(top, "tokens.json")
     secret = add_token(tokens, "ada", Role.ADMIN)
@@ -81,6 +86,34 @@ def test_from_the_button_to_the_outcome(
         assert heard.faults == []
 
 
+@pytest.mark.parametrize("scripts", [True, False], ids=["JavaScript", "no JavaScript"])
+def test_a_group_is_acted_on_by_keyboard_and_not_unasked(
+    chromium: Browser, server: ActingServer, *, scripts: bool
+) -> None:
+    with opened(chromium, java_script_enabled=scripts) as (page, heard):
+        page.goto(f"{server.address}/?q=node")
+        page.get_by_role("link", name="Shut down 80 nodes…").press("Enter")
+        page.get_by_label("Token").fill(server.token)
+        page.get_by_label("Token").press("Enter")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Shut down 80 nodes?")
+        expect(page.get_by_role("rowheader")).to_have_count(80)
+        before = read_actions(server.tree)
+        page.get_by_role("button", name="Shut down").press("Enter")
+        tick = page.get_by_label("Yes, shut down 80 nodes of 2 groups (rack1, rack2)")
+        expect(tick).to_be_focused()  # which the browser asks for
+        tick.press("Space")
+        expect(tick).to_be_checked()
+        assert read_actions(server.tree) == before
+        page.get_by_role("link", name="Cancel").press("Enter")
+        page.get_by_label("Group").select_option("rack1")
+        if not scripts:
+            page.get_by_role("button", name="Filter").press("Enter")
+        page.get_by_role("link", name="Restart 40 nodes…").press("Enter")
+        expect(page.get_by_role("heading", level=1)).to_have_text("Restart 40 nodes?")
+        expect(page.get_by_label("Yes, ")).to_have_count(0)
+        assert heard.faults == []
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
 def test_no_page_on_which_one_acts_has_a_fault(
@@ -90,13 +123,14 @@ def test_no_page_on_which_one_acts_has_a_fault(
         page.goto(f"{server.address}/login")
         page.get_by_label("Token").fill(server.token)
         page.get_by_role("button", name="Log in").click()
-        for path in ("/login", "/actions", "/act?verb=rollout&release=rx7600xt", "/nodes/node001",
-                     "/act?verb=restart&nodes=node[000-039]", "/rollouts"):  # fmt: skip
+        for path in ACTING:
             page.goto(server.address + path)
             assert find_violations(page) == [], path
             wide = page.evaluate("document.scrollingElement.scrollWidth - innerWidth")
             assert wide <= 0, path
             assert page.evaluate(CROWDED) == [], path
+            if path != "/login":  # whose first field has the focus from the beginning
+                assert find_unreachable(page) == [], path
         assert heard.faults == []
 
 

@@ -58,8 +58,8 @@ def ask(tree: Tree, tokens: Path, token: str, order: Json) -> dict[str, Json]:
     ("order", "argv"),
     [
         ({"verb": "up", "nodes": ["n1", "@gpu!n2"]}, "up -- n1 @gpu!n2"),
-        ({"verb": "down", "nodes": ["n[1-3]"], "force": True}, "down --yes --force -- n[1-3]"),
-        ({"verb": "restart", "nodes": ["n1"]}, "restart --yes -- n1"),
+        ({"verb": "down", "nodes": ["n[1-3]"], "force": True}, "down --force -- n[1-3]"),
+        ({"verb": "restart", "nodes": ["n1"], "yes": True}, "restart --yes -- n1"),
         ({"verb": "promote", "release": "p@1-2"}, "promote -- p@1-2"),
         ({"verb": "rollback", "profile": "p"}, "rollback -- p"),
         ({"verb": "rollout", "release": "p", "canary": "n1", "batch": "10%"},

@@ -80,7 +80,7 @@ def test_what_is_promoted_is_named(people: ActingSite) -> None:
     page = people.client.get("/act?verb=promote&release=rx7600xt").text
     assert f"imagebuilder promote -- rx7600xt@{NEW}" in page
     page = people.client.get("/act?verb=down&nodes=@rack1!node[001-039]").text
-    assert "imagebuilder down --yes -- node000" in page
+    assert "imagebuilder down -- node000" in page
 
 
 @pytest.mark.parametrize(
@@ -178,6 +178,11 @@ def test_a_log_in_leads_nowhere_else(people: ActingSite, place: str) -> None:
         {"verb": "down"},
         {"verb": "down", "nodes": "node001", "profile": "generic"},
         {"verb": "up", "nodes": "node001", "force": "on"},
+        {"verb": "up", "nodes": "node001", "yes": "on"},
+        {"verb": "down", "group": ""},
+        {"verb": "down", "group": "none"},
+        {"verb": "down", "state": "none"},
+        {"verb": "rollback", "group": "rack1"},
         {"verb": "promote", "release": "--untested=because"},
         {"verb": "promote", "release": "rx7600xt@--untested"},
         {"verb": "promote", "release": f"rx7600xt@{OLD}@{NEW}"},
