@@ -93,15 +93,17 @@ def run_to_end(argv: list[str]) -> int:
             return exit_status(status)
 
 
-def stay() -> NoReturn:
-    """Say that others may enter, and do nothing; the kernel reaps what they leave behind.
+def stay() -> int:
+    """Say that others may enter, and wait for SIGTERM; the kernel reaps what they leave behind.
 
-    No program of the root takes part: it may have none, or none that works.
+    No program of the root takes part: it may have none, or none that works.  The signal is
+    blocked, because the kernel throws away what a first process neither handles nor blocks.
     """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     print(READY, flush=True)
-    while True:
-        signal.pause()
+    signal.sigwait({signal.SIGTERM})
+    return 0
 
 
 def exit_status(status: int) -> int:

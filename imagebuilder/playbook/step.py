@@ -44,7 +44,14 @@ OLDEST = (2, 14)
 PROGRAM = "ansible-playbook"
 INSTALL = "pip install 'imagebuilder[ansible]' where imagebuilder is"
 PYTHON = "/usr/bin/python3"
-END_ALL = "import os, signal; os.kill(-1, signal.SIGKILL)"
+# What a playbook left running, then the sandbox's first process, which tidies the root.
+END_ALL = """
+import os, signal
+try:
+    os.kill(-1, signal.SIGKILL)  # refused where nothing is left
+finally:
+    os.kill(1, signal.SIGTERM)
+"""
 END_SECONDS = 10.0
 IN_ROOT = {
     "SYSTEMD_OFFLINE": "1",
