@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.process import run
+from imagebuilder.sandbox_mounts import check, libc, mount
 from tests.workshop import (
     CHECKOUT,
     Workshop,
@@ -24,6 +26,7 @@ from tests.workshop import (
 )
 
 UNIT = "tests/unit"
+CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x00020000, 0x4000, 1 << 18  # of sched.h and sys/mount.h
 # What takes longest begins first, so that no worker ends late; unit tests fill the gaps at the end.
 FIRST = (
     "tests/systems/test_debian13.py",
@@ -67,6 +70,17 @@ def _signals_as_in_a_terminal() -> None:
     """What we start can be interrupted, also when we run in the background or under nohup(1)."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _mounts_of_its_own() -> None:
+    """What a test mounts is seen by this process alone: others compare the mount table meanwhile.
+
+    Who may not mount has nothing to keep from them.
+    """
+    with contextlib.suppress(PermissionError):
+        check(libc.unshare(CLONE_NEWNS), "unshare")
+        mount("none", "/", flags=MS_REC | MS_PRIVATE)
 
 
 @pytest.fixture(scope="session")
