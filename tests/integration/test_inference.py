@@ -169,7 +169,7 @@ def test_the_model_loads_and_answers(node: Node) -> None:
     assert found["completion"].isascii()
     assert found["completion"].isalpha()
     assert len(found["completion"]) == len(found["chat"]) == 8
-    assert 0 < found["seconds"] < TIMEOUT
+    assert 0 <= found["seconds"] < TIMEOUT  # rounded: a tiny model may take none
     again = ask_for(node, "tiny.gguf")
     assert (again["completion"], again["chat"]) == (found["completion"], found["chat"])
 
