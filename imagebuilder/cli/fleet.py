@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from imagebuilder.cli.context import Context, print_json, print_table, print_text
-from imagebuilder.cli.names import AsJson, TreeOption
+from imagebuilder.cli.names import AsJson, Drain, DrainSeconds, TreeOption
 from imagebuilder.tree import DEFAULT_TREE
 from imagebuilder.untrusted import clean_lines
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from imagebuilder.fleet.drained import Act, Draining
     from imagebuilder.fleet.verbs import Crew, NodeOutcome
     from imagebuilder.nodes.types import Node
     from imagebuilder.tree import Tree
@@ -49,9 +50,11 @@ def status(
         bool, typer.Option("--no-health", help="Show the states of nodes alone.")
     ] = False,
     watch: Annotated[
-        float | None,
-        typer.Option(min=1, help="Look again after each so many seconds, until Ctrl-C."),
-    ] = None,
+        bool, typer.Option("--watch", help="Look again and again, until Ctrl-C.")
+    ] = False,
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", min=1, help="Time between two looks of --watch.")
+    ] = 5,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
@@ -70,7 +73,7 @@ def status(
     words = nodes or ["@all"]
     opened, chosen = open_nodes(tree, words)
     if watch and not json and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
-        watch_on_terminal(opened, words, watch, health=not no_health, ask=ask)
+        watch_on_terminal(opened, words, every, health=not no_health, ask=ask)
     while True:
         views = overview(opened, chosen, health=not no_health, ask=ask)
         if json:
@@ -80,7 +83,7 @@ def status(
             print_table([view.row(now) for view in views], HEADERS, empty="no nodes")
         if not watch:
             break
-        time.sleep(watch)
+        time.sleep(every)
     if not all(view.good for view in views):
         raise typer.Exit(1)
 
@@ -146,17 +149,24 @@ def up(
         bool, typer.Option("--wait/--no-wait", help="Wait until each node answers to ssh.")
     ] = True,
     timeout: Seconds = 900,
+    drain: Drain = "none",
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Switch nodes on, and wait until each is ready.
+    """Switch nodes on, and wait until each is ready. With --drain, work may begin on them again.
 
     Example: imagebuilder up node[0-3]
     """
     from imagebuilder.fleet.verbs import power_up
 
     crew = make_crew(context, tree, nodes, ["on"])
-    finish(power_up(crew, timeout if wait else 0), json=json)
+    draining = make_draining(crew, drain)
+    outcomes = power_up(crew, timeout if wait else 0)
+    if draining and wait:
+        from imagebuilder.fleet.drained import let_work_onto
+
+        let_work_onto(crew, draining, [outcome.node for outcome in outcomes if outcome.done])
+    finish(outcomes, json=json)
 
 
 def down(
@@ -165,18 +175,25 @@ def down(
     yes: Yes = False,
     force: Force = False,
     timeout: Seconds = 180,
+    drain: Drain = "none",
+    drain_timeout: DrainSeconds = 43_200,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Shut nodes down over ssh, and wait until they are off.
+    """Shut nodes down over ssh, and wait until they are off. With --drain, their work ends first.
 
     Example: imagebuilder down @all --yes
     """
     from imagebuilder.fleet.verbs import power_down
 
     crew = make_crew(context, tree, nodes, ["off"] if force else [])
+    draining = make_draining(crew, drain, drain_timeout)
     confirm("shut down", crew.nodes, yes=yes)
-    finish(power_down(crew, timeout, force=force), json=json)
+
+    def act(some: Crew) -> list[NodeOutcome]:
+        return power_down(some, timeout, force=force)
+
+    finish(after_work(crew, draining, act, force=force, back=False), json=json)
 
 
 def restart(
@@ -185,18 +202,26 @@ def restart(
     yes: Yes = False,
     force: Force = False,
     timeout: Seconds = 900,
+    drain: Drain = "none",
+    drain_timeout: DrainSeconds = 43_200,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Reboot nodes over ssh, and wait until each answers again from a new boot.
+    """Reboot nodes over ssh, and wait until each answers from a new boot. With --drain, their work
+    ends first, and may begin again afterwards.
 
     Example: imagebuilder restart @gpu --yes
     """
     from imagebuilder.fleet.verbs import restart as restart_nodes
 
     crew = make_crew(context, tree, nodes, ["off", "on"] if force else [])
+    draining = make_draining(crew, drain, drain_timeout)
     confirm("restart", crew.nodes, yes=yes)
-    finish(restart_nodes(crew, timeout, force=force), json=json)
+
+    def act(some: Crew) -> list[NodeOutcome]:
+        return restart_nodes(some, timeout, force=force)
+
+    finish(after_work(crew, draining, act, force=force, back=True), json=json)
 
 
 def open_nodes(tree: Path, words: Sequence[str]) -> tuple[Tree, tuple[Node, ...]]:
@@ -226,6 +251,32 @@ def make_crew(
     return Crew(opened, chosen, choose_drivers(chosen, places, os.environ, needs), given.ui.note)
 
 
+def make_draining(crew: Crew, kind: str, seconds: float = 0) -> Draining | None:
+    """How work is taken off these nodes; None where nothing schedules any.
+
+    Raises ImagebuilderError when the scheduler does not answer, or does not know one of them.
+    """
+    if kind == "none":
+        return None
+    from imagebuilder.fleet.drain import choose_drainer
+    from imagebuilder.fleet.drained import Draining
+
+    drainer = choose_drainer(kind)
+    drainer.check(crew.names)
+    return Draining(drainer, seconds)
+
+
+def after_work(
+    crew: Crew, draining: Draining | None, act: Act, *, force: bool, back: bool
+) -> list[NodeOutcome]:
+    """Do it to the nodes: at once, or as their work ends."""
+    if draining is None:
+        return act(crew)
+    from imagebuilder.fleet.drained import act_drained
+
+    return act_drained(crew, draining, act, force=force, back=back)
+
+
 def split_command(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
     """Nodes and command; Typer gives both in one list, without the `--` between them.
 
@@ -235,7 +286,8 @@ def split_command(words: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 
     count = len(sys.argv) - sys.argv.index("--") - 1 if "--" in sys.argv else 0
     if not 0 < count < len(words):
-        raise InputError("no command", hint="imagebuilder run NODES -- COMMAND")
+        lacks = "nodes" if count else "a command"
+        raise InputError(f"run lacks {lacks}", hint="imagebuilder run NODES -- COMMAND")
     return words[:-count], words[-count:]
 
 
@@ -259,7 +311,7 @@ def finish(outcomes: Sequence[NodeOutcome], *, json: bool) -> None:
         print_json([{"node": o.node, "done": o.done, "words": o.words} for o in outcomes])
     else:
         rows = [(o.node, "done" if o.done else "FAILED", o.words) for o in outcomes]
-        print_table(rows, ("node", "", ""), empty="no nodes")
+        print_table(rows, ("node", "outcome", "evidence"), empty="no nodes")
     if not all(outcome.done for outcome in outcomes):
         raise typer.Exit(1)
 

@@ -138,3 +138,13 @@ IgnoreClients = Annotated[
         help="Ignore NFS clients that never reported a release.",
     ),
 ]
+Drain = Annotated[
+    str,
+    typer.Option(
+        envvar="IMAGEBUILDER_DRAIN",
+        help="Scheduler of the nodes: none, slurm, kubernetes, or a program of yours.",
+    ),
+]
+DrainSeconds = Annotated[
+    float, typer.Option("--drain-timeout", min=1, help="Seconds for the work on a node to end.")
+]

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from imagebuilder.cli.context import Context, print_json, print_text
-from imagebuilder.cli.names import AsJson, TreeOption
+from imagebuilder.cli.names import AsJson, Drain, DrainSeconds, TreeOption
 from imagebuilder.tree import DEFAULT_TREE
 
 if TYPE_CHECKING:
@@ -65,21 +65,14 @@ def start(
     timeout: Annotated[
         float, typer.Option(min=1, help="Seconds for a node to reboot and be found healthy.")
     ] = 900,
-    drain: Annotated[
-        str,
-        typer.Option(
-            envvar="IMAGEBUILDER_DRAIN", help="none, slurm, kubernetes, or a program of yours."
-        ),
-    ] = "none",
-    drain_timeout: Annotated[
-        float, typer.Option(min=1, help="Seconds for the work on a node to end.")
-    ] = 43_200,
+    drain: Drain = "none",
+    drain_timeout: DrainSeconds = 43_200,
     accept: Annotated[
         list[str],
-        typer.Option(help="Verdict on health to take for good, such as unknown. Repeatable."),
+        typer.Option(help="Verdict on health to accept as ok, such as unknown. Repeatable."),
     ] = [],  # noqa: B006 - Typer's way; it is never changed
     untested: Annotated[
-        str, typer.Option(metavar="REASON", help="Reason to do without a passed boot test.")
+        str, typer.Option(metavar="REASON", help="Reason to roll out without a passed boot test.")
     ] = "",
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
@@ -154,7 +147,7 @@ def resume(
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Go on with a roll-out that was paused, stopped or interrupted.
+    """Continue a roll-out that was paused, stopped or interrupted.
 
     Example: imagebuilder rollout resume rx7600xt
     """
@@ -170,7 +163,7 @@ def resume(
 def abort(
     context: typer.Context, profile: ProfileArgument, tree: TreeOption = DEFAULT_TREE
 ) -> None:
-    """Give a roll-out up: every node it touched goes back to the old release.
+    """Abort a roll-out: every node that it touched goes back to the old release.
 
     Example: imagebuilder rollout abort rx7600xt
     """
@@ -188,17 +181,17 @@ def wish(context: typer.Context, tree: Tree, profile: str, word: str) -> None:
         rolling_out,
         runner,
     )
-    from imagebuilder.fleet.rollout.start import check_goes_on
+    from imagebuilder.fleet.rollout.start import check_wish
     from imagebuilder.fleet.rollout.types import RolloutStatus
 
     given: Context = context.obj
-    check_goes_on(tree, profile)
+    check_wish(tree, profile, word)
     make_wish(tree, profile, word)
     if is_running(tree, profile):
         given.ui.note(f"asked {runner(tree, profile)}, who runs it, to {word} it")
         return
     with notifying_of(given) as tell, rolling_out(tree, profile):
-        rollout = obey(tree, check_goes_on(tree, profile))
+        rollout = obey(tree, check_wish(tree, profile, word))
         if rollout.status is RolloutStatus.PAUSED:
             given.ui.note(f"roll-out of {rollout.release}: paused")
             tell(rollout)
@@ -219,7 +212,7 @@ def notifying_of(given: Context) -> Iterator[TellRollout]:
 
 
 def go(context: typer.Context, tree: Tree, rollout: Rollout, tell: TellRollout) -> Rollout:
-    from imagebuilder.fleet.rollout.drain import choose_drainer
+    from imagebuilder.fleet.drain import choose_drainer
     from imagebuilder.fleet.rollout.run import RolloutRun
 
     given: Context = context.obj
@@ -257,5 +250,5 @@ def parse_verdict(word: str) -> Verdict:
 
     known = [verdict.value for verdict in Verdict]
     if word not in known:
-        raise InputError(f"--accept {quote(word)}: no such verdict", hint=suggest(word, known))
+        raise InputError(f"--accept {quote(word)}: is not a verdict", hint=suggest(word, known))
     return Verdict(word)

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from imagebuilder.errors import ImagebuilderError
 from imagebuilder.fleet.power.protocol import PowerDriver, PowerError
@@ -45,6 +45,12 @@ def missed(node: str, words: str) -> NodeOutcome:
     return NodeOutcome(node, done=False, words=words)
 
 
+def explain_failure(error: ImagebuilderError) -> str:
+    """What went wrong and what to try, without the node that it names."""
+    fault = error.faults[0]
+    return "; ".join(each for each in (fault.what, fault.hint) if each)
+
+
 @dataclass(frozen=True)
 class Crew:
     """Nodes with what is needed to reach and switch them; `tell` hears of each as it happens."""
@@ -57,6 +63,10 @@ class Crew:
     @property
     def names(self) -> list[str]:
         return [node.name for node in self.nodes]
+
+    def only(self, names: Collection[str]) -> Crew:
+        """The same for some of the nodes."""
+        return replace(self, nodes=tuple(node for node in self.nodes if node.name in names))
 
     def states(self, names: Sequence[str]) -> dict[str, NodeState]:
         wanted = [node for node in self.nodes if node.name in names]
@@ -83,7 +93,7 @@ def power_up(crew: Crew, seconds: float) -> list[NodeOutcome]:
     )
     for name, result in asked.items():
         if isinstance(result, ImagebuilderError):
-            outcomes[name] = missed(name, str(result))
+            outcomes[name] = missed(name, explain_failure(result))
             crew.tell(f"{result}")
         elif not seconds:
             outcomes[name] = done(name, "was asked to switch on")
@@ -95,25 +105,35 @@ def power_up(crew: Crew, seconds: float) -> list[NodeOutcome]:
 def power_down(crew: Crew, seconds: float, *, force: bool) -> list[NodeOutcome]:
     """Shut nodes down over ssh and wait until they are off; `force` cuts the power of the rest.
 
-    Off is: the driver says so, or, where it cannot tell, the ssh server no longer answers.
+    Off is: the driver says so, or, where it cannot tell, the ssh server of a node that was asked no
+    longer answers.  One that was silent before is not done: it was asked nothing.
     """
     states = crew.states(crew.names)
     up = [name for name, state in states.items() if state.ready]
     refused = refusals(crew.run(up, OFF))
     for name, why in refused.items():
         crew.tell(f"{name}: {why}")
-    found = await_nodes(crew, crew.names, seconds, is_off)
+    blind = find_blind(crew, [name for name in crew.names if name not in up])
+    hopeful = [name for name in crew.names if name not in blind]
+    found = blind | await_nodes(crew, hopeful, seconds, is_off)
     left = [name for name, outcome in found.items() if not outcome.done]
     if force and left:
         cut = crew.switch(left, lambda driver: driver.off())
         failed = {
-            name: missed(name, str(result))
+            name: missed(name, explain_failure(result))
             for name, result in cut.items()
             if isinstance(result, ImagebuilderError)
         }
         again = [name for name in left if name not in failed]
         found |= failed | await_nodes(crew, again, seconds, is_off)
     return in_order(crew, with_reasons(found, refused))
+
+
+def find_blind(crew: Crew, silent: Sequence[str]) -> dict[str, NodeOutcome]:
+    """Those of the silent nodes whose driver cannot tell whether they are off."""
+    power = crew.switch(silent, lambda driver: driver.is_on())
+    words = "did not answer before either, and its power driver cannot tell whether it is off"
+    return {name: missed(name, words) for name in silent if power[name] is None}
 
 
 def restart(crew: Crew, seconds: float, *, force: bool) -> list[NodeOutcome]:
@@ -151,7 +171,7 @@ def cycle(crew: Crew, names: Sequence[str]) -> dict[str, NodeOutcome]:
 
     results = crew.switch(names, again)
     return {
-        name: missed(name, str(result))
+        name: missed(name, explain_failure(result))
         for name, result in results.items()
         if isinstance(result, ImagebuilderError)
     }

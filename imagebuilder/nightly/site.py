@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from imagebuilder.errors import Fault, InputError
+from imagebuilder.fleet.drain import choose_drainer
 from imagebuilder.fleet.health import Verdict
-from imagebuilder.fleet.rollout.drain import choose_drainer
 from imagebuilder.fleet.rollout.start import parse_share
 from imagebuilder.fleet.rollout.types import RolloutTerms
 from imagebuilder.nightly.types import NightlyRollout

@@ -46,7 +46,7 @@ class NightlyRolloutModel(Model):
         default=43_200, ge=1, description="Seconds for the work on a node to end."
     )
     accept: list[Literal["degraded", "wrong results", "missing device", "unknown"]] = Field(
-        default=[], description="Verdicts on health to take for good."
+        default=[], description="Verdicts on health to accept as ok."
     )
 
 

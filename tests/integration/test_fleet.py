@@ -294,6 +294,35 @@ def test_down_asks_first_and_says_who_is_still_on(running: Fleet) -> None:
     assert not any((running.top / name / "on").exists() for name in NAMES)
 
 
+# A scheduler of one's own: `drain` fails the first time it is asked about a node.
+SCHEDULER = """\
+#!/bin/sh
+cd {top}
+echo "$1 $2: $3" >> scheduled
+[ "$1" = resume ] || [ -e "$2/idle" ] || {{ touch "$2/idle"; echo "a job" >&2; exit 1; }}
+"""
+
+
+def test_work_ends_before_a_node_goes_and_begins_when_it_is_back(running: Fleet) -> None:
+    program = running.top / "scheduler"
+    program.write_text(SCHEDULER.format(top=running.top))
+    program.chmod(0o755)
+    drain = ("--drain", os.fspath(program))
+    before = (running.top / "node2/boot_id").read_text()
+    restarted = running.type("restart", "node2", *drain)
+    assert restarted.status == 0, restarted.stderr
+    waits = f"node2: waiting for its work to end: {program} failed: a job"
+    assert waits in restarted.stderr
+    assert (running.top / "node2/boot_id").read_text() != before
+    for verb in ("down", "up"):
+        done = running.type(verb, "node2", *drain)
+        assert done.status == 0, done.stderr
+    why = "node2: imagebuilder down or restart"
+    verbs = ("drain", "drain", "resume", "drain", "resume")
+    scheduled = (running.top / "scheduled").read_text()
+    assert scheduled == "".join(f"{verb} {why}\n" for verb in verbs)
+
+
 def test_a_wrong_password_and_a_dead_bmc_delay_nobody_and_are_not_shown(fleet: Fleet) -> None:
     place = fleet.top / "home/.config/imagebuilder/credentials/bmc"
     before = place.read_text()
@@ -306,7 +335,7 @@ def test_a_wrong_password_and_a_dead_bmc_delay_nobody_and_are_not_shown(fleet: F
         place.write_text(before)
     assert done.status == 1
     assert "node1  done" in done.stdout
-    assert "node3  FAILED  node3: ipmitool failed" in done.stdout
+    assert "node3  FAILED   ipmitool failed" in done.stdout
     assert PASSWORD not in done.stdout + done.stderr
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.fleet import drain
+from imagebuilder.fleet.drain import KubernetesDrain
 from imagebuilder.fleet.power.protocol import PowerError
-from imagebuilder.fleet.rollout import drain
-from imagebuilder.fleet.rollout.drain import KubernetesDrain
 from imagebuilder.fleet.rollout.show import render_rollout
 from imagebuilder.fleet.rollout.types import RolloutStatus
 from tests.integration.kubernetes_server import Cluster, Pod, make_cluster, serving

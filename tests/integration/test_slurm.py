@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import InputError
+from imagebuilder.fleet.drain import SlurmDrain
 from imagebuilder.fleet.power.protocol import PowerError
-from imagebuilder.fleet.rollout.drain import SlurmDrain
 from imagebuilder.fleet.rollout.show import render_rollout
 from imagebuilder.fleet.rollout.types import RolloutStatus
 from tests.integration.slurm_room import SlurmRoom, slurm_room

@@ -16,7 +16,8 @@ from imagebuilder.fleet.power.powerman import Powerman
 from imagebuilder.fleet.power.protocol import Credentials, PowerDriver
 from imagebuilder.fleet.power.redfish import Redfish
 from imagebuilder.fleet.power.wol import WakeOnLan
-from imagebuilder.nodes.types import Node
+from imagebuilder.fleet.select import fold
+from imagebuilder.nodes.types import Node, Power
 from imagebuilder.recipe.positions import parse_document
 
 BMC = ("ipmi", "redfish")
@@ -42,7 +43,8 @@ def choose_drivers(
 
     `needs` is what will be asked of them beside their state: `on`, `off`.
     """
-    faults = [f for node in nodes for f in missing(node, addresses.get(node.name, ""), needs)]
+    faults = [*find_unable(nodes, needs)]
+    faults += [f for node in nodes for f in missing(node, addresses.get(node.name, ""), needs)]
     credentials: dict[str, Credentials] = {}
     for name in sorted({n.power.credentials for n in nodes if n.power.driver in BMC} - {""}):
         try:
@@ -56,15 +58,22 @@ def choose_drivers(
     }
 
 
+def find_unable(nodes: Sequence[Node], needs: Collection[str]) -> Iterator[Fault]:
+    """Nodes whose driver cannot do what is needed, one fault for all that have the same driver."""
+    able = [driver for driver, what in CAN.items() if {*needs} <= {*what}]
+    for driver, can in CAN.items():
+        unable = [each for each in needs if each not in can]
+        names = [node.name for node in nodes if node.power.driver == driver]
+        if unable and names:
+            cannot = f"cannot be switched {' and '.join(unable)}: `power: driver` is {driver}"
+            usual = ", as it is where nodes.yaml names none" if driver == Power().driver else ""
+            yield Fault(fold(names), cannot + usual, f"drivers that can: {', '.join(able)}")
+
+
 def missing(node: Node, address: str, needs: Collection[str]) -> Iterator[Fault]:
-    """What nodes.yaml does not say of a node's power, or its driver cannot do."""
+    """What the node's driver needs and nodes.yaml does not say."""
     power = node.power
-    unable = [each for each in needs if each not in CAN.get(power.driver, ("on", "off"))]
-    if unable:
-        able = [name for name, what in CAN.items() if {*needs} <= {*what}]
-        what = f"cannot be switched {' and '.join(unable)} by `power: driver: {power.driver}`"
-        yield Fault(node.name, what, f"drivers that can: {', '.join(able)}")
-    elif power.driver == "exec":
+    if power.driver == "exec":
         for each in needs:
             if not getattr(power, each):
                 what = f"`power: {each}` is not set, so the driver exec has no program to run"

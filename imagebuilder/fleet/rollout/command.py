@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from imagebuilder.fleet.rollout.drain import choose_drainer
+from imagebuilder.fleet.drain import choose_drainer
 from imagebuilder.fleet.rollout.journal import rolling_out, save_rollout, wish_file
 from imagebuilder.fleet.rollout.machine import resumed
 from imagebuilder.fleet.rollout.news import TellRollout, tell_nobody

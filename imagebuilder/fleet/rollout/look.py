@@ -10,8 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from imagebuilder.fleet.drain import Drainer
 from imagebuilder.fleet.health import read_health
-from imagebuilder.fleet.rollout.drain import Drainer
 from imagebuilder.fleet.rollout.types import Rollout, RolloutNode, RolloutStage, Sight
 from imagebuilder.fleet.ssh import SSH_FAILED, Said, run_on
 from imagebuilder.fleet.state import Condition

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from imagebuilder.errors import ImagebuilderError
+from imagebuilder.fleet.drain import Drainer
 from imagebuilder.fleet.power.choose import choose_drivers
-from imagebuilder.fleet.rollout.drain import Drainer
 from imagebuilder.fleet.rollout.due import find_due, wanted_pins
 from imagebuilder.fleet.rollout.journal import obey, save_rollout
 from imagebuilder.fleet.rollout.look import look, reason_of

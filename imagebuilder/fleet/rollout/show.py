@@ -26,7 +26,7 @@ def render_rollout(rollout: Rollout, runner: str) -> str:
     lines = [
         f"{rollout.profile}: {rollout.before} -> {rollout.after}",
         f"{rollout.status.value}{f': {rollout.why}' if rollout.why else ''}",
-        f"begun by {rollout.by} at {rollout.started}"
+        f"started by {rollout.by} at {rollout.started}"
         + (f", for nights within {rollout.window}" if rollout.window else "")
         + (f"; run by {runner}" if runner else ""),
         "",

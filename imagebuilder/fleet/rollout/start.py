@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from imagebuilder.errors import InputError, WorkError
+from imagebuilder.fleet.drain import choose_drainer
 from imagebuilder.fleet.power.choose import CAN, choose_drivers
-from imagebuilder.fleet.rollout.drain import choose_drainer
-from imagebuilder.fleet.rollout.journal import find_rollout
+from imagebuilder.fleet.rollout.journal import PAUSE, find_rollout
 from imagebuilder.fleet.rollout.look import LOOK, SECONDS, parse_look
 from imagebuilder.fleet.rollout.pins import pin_nodes
 from imagebuilder.fleet.rollout.types import Rollout, RolloutNode, RolloutStatus, RolloutTerms
@@ -127,8 +127,8 @@ def find_earlier(tree: Tree, profile: str) -> Rollout | None:
         raise WorkError(
             f"a roll-out of {earlier.release} by {earlier.by} since {earlier.started} is "
             f"{earlier.status.value} and not finished",
-            hint=f"imagebuilder rollout resume {profile} goes on, rollout abort {profile} takes "
-            "its nodes back",
+            hint=f"imagebuilder rollout resume {profile} continues it, rollout abort {profile} "
+            "takes its nodes back",
         )
     return earlier
 
@@ -207,4 +207,17 @@ def check_goes_on(tree: Tree, profile: str) -> Rollout:
     if rollout is None or rollout.status in over:
         what = f"no roll-out of {profile} is unfinished"
         raise InputError(what, where=os.fspath(tree.path), hint="imagebuilder rollout status")
+    return rollout
+
+
+def check_wish(tree: Tree, profile: str, wish: str) -> Rollout:
+    """The roll-out that can be paused or aborted.  Raises InputError."""
+    rollout = check_goes_on(tree, profile)
+    if wish == PAUSE and rollout.status not in (RolloutStatus.RUNNING, RolloutStatus.PAUSED):
+        raise InputError(
+            f"the roll-out of {rollout.release} is {rollout.status.value} and begins no node, so "
+            "there is nothing to pause",
+            hint=f"imagebuilder rollout resume {profile} continues it, rollout abort {profile} "
+            "takes its nodes back",
+        )
     return rollout

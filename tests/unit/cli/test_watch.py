@@ -53,7 +53,7 @@ def make_tree_with_node(top: Path) -> tuple[Tree, Seen]:
 def start(
     tree: Tree, theirs: int, *, term: str = "xterm-256color", every: str = "1"
 ) -> subprocess.Popen[bytes]:
-    words = ("status", "--watch", every, "--tree", tree.path)
+    words = ("status", "--watch", "--every", every, "--tree", tree.path)
     return subprocess.Popen(
         ["setsid", "--ctty", sys.executable, "-m", "imagebuilder.cli.main", *words],
         stdin=theirs, stdout=theirs, stderr=theirs, cwd=CHECKOUT,

@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from imagebuilder.fleet.drain import choose_drainer
 from imagebuilder.fleet.health import FILE
-from imagebuilder.fleet.rollout.drain import choose_drainer
 from imagebuilder.fleet.rollout.journal import rolling_out, save_rollout
 from imagebuilder.fleet.rollout.run import RolloutRun
 from imagebuilder.fleet.rollout.start import RolloutOrder, make_rollout

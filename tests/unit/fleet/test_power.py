@@ -44,6 +44,9 @@ def credentials(folder: Path, text: str, mode: int = 0o600) -> dict[str, str]:
     return {"XDG_CONFIG_HOME": os.fspath(folder)}
 
 
+SSH = "`power: driver` is ssh, as it is where nodes.yaml names none"
+
+
 def faults(
     nodes: list[Node], needs: list[str], addresses: dict[str, str], folder: Path
 ) -> list[tuple[str, str]]:
@@ -55,6 +58,7 @@ def faults(
 def test_everything_that_is_missing_is_said_before_anything_is_touched(tmp_path: Path) -> None:
     nodes = [
         node("n1"),
+        node("n8"),
         node("n2", driver="ipmi"),
         node("n3", driver="redfish", address="b3"),
         node("n4", driver="exec", off=("plug",)),
@@ -63,7 +67,10 @@ def test_everything_that_is_missing_is_said_before_anything_is_touched(tmp_path:
         node("n7", driver="wol", interface="eth0"),
     ]
     assert faults(nodes, ["on"], {"n6": "10.0.0.6"}, tmp_path) == [
-        ("n1", "cannot be switched on by `power: driver: ssh`"),
+        (
+            "n[1,8]",
+            "cannot be switched on: " + SSH,
+        ),
         ("n2", "`power: address` is not set, which ipmi needs"),
         ("n2", "`power: credentials` is not set, which ipmi needs"),
         ("n3", "`power: credentials` is not set, which redfish needs"),
@@ -73,10 +80,17 @@ def test_everything_that_is_missing_is_said_before_anything_is_touched(tmp_path:
 
 
 def test_what_cannot_be_switched_off_is_told_before_it_is_forced(tmp_path: Path) -> None:
-    nodes = [node("n1"), node("n2", driver="wol"), node("n3", driver="exec", on=("plug",))]
+    nodes = [
+        node("n1"),
+        node("n2", driver="wol", interface="eth0"),
+        node("n3", driver="exec", on=("plug",)),
+    ]
     assert faults(nodes, ["off", "on"], {}, tmp_path) == [
-        ("n1", "cannot be switched off and on by `power: driver: ssh`"),
-        ("n2", "cannot be switched off by `power: driver: wol`"),
+        ("n2", "cannot be switched off: `power: driver` is wol"),
+        (
+            "n1",
+            "cannot be switched off and on: " + SSH,
+        ),
         ("n3", "`power: off` is not set, so the driver exec has no program to run"),
     ]
     with pytest.raises(InputError) as caught:

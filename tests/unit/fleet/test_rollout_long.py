@@ -176,4 +176,4 @@ def test_as_a_person_types_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert world.boots("n2") == [NEW]
     wrong = typed(world, "demo", "--accept", "good", *options)
     assert wrong.status == 2
-    assert "no such verdict" in wrong.stderr
+    assert "is not a verdict" in wrong.stderr

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError, InputError
-from imagebuilder.fleet.power.protocol import PowerError
-from imagebuilder.fleet.rollout.drain import (
+from imagebuilder.fleet.drain import (
     KubernetesDrain,
     ProgramDrain,
     SlurmDrain,
     choose_drainer,
     read_slurm,
 )
+from imagebuilder.fleet.power.protocol import PowerError
 
 REASON = "imagebuilder rollout gpu@2"
 # What Debian's Slurm prints (tests/integration/test_slurm.py), shortened.
