@@ -23,6 +23,7 @@ from imagebuilder.fleet.rollout.journal import (
 )
 from imagebuilder.fleet.rollout.machine import aborted, advance, resumed
 from imagebuilder.fleet.rollout.show import render_rollout
+from imagebuilder.fleet.rollout.start import check_wish
 from imagebuilder.fleet.rollout.types import (
     PowerCut,
     Rollout,
@@ -139,6 +140,9 @@ def test_pause_ends_what_began_and_abort_takes_everything_back(world: RolloutWor
     world.plant("n4", "serves on the processor")
     done = world.run().go(resumed(done, datetime.now(UTC)))
     assert stages(done) == {"n1": "done", "n2": "done", "n3": "done", "n4": "returned"}
+    with pytest.raises(InputError, match="is stopped and begins no node"):
+        check_wish(world.tree, "demo", PAUSE)
+    assert check_wish(world.tree, "demo", ABORT) == done
     make_wish(world.tree, "demo", ABORT)
     back = world.run().go(done)
     assert back.status is RolloutStatus.ABORTED
