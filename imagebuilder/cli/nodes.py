@@ -162,12 +162,15 @@ def remove(
     context: typer.Context,
     name: NodeName,
     forget: Annotated[
-        bool, typer.Option("--forget", help="Also delete its host key and machine-id.")
+        bool,
+        typer.Option(
+            "--forget", help="Also delete its host key, machine-id, health history and consoles."
+        ),
     ] = False,
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Remove a node. Its keys are kept unless you add --forget.
+    """Remove a node. Its keys and records are kept unless you add --forget.
 
     Example: imagebuilder nodes remove node1
     """

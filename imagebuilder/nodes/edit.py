@@ -25,7 +25,7 @@ from imagebuilder.files import place_file
 from imagebuilder.locks import file_lock
 from imagebuilder.nodes.check import name_problem
 from imagebuilder.nodes.files import LOCK, make_node_files
-from imagebuilder.nodes.identity import forget_identity
+from imagebuilder.nodes.identity import forget_node, records_of
 from imagebuilder.nodes.lines import find_lines, insertion_line
 from imagebuilder.nodes.load import read_document, read_nodes_file, resolve_document
 from imagebuilder.nodes.model import NodeModel
@@ -142,13 +142,13 @@ def set_nodes(tree: Tree, choose: Callable[[Nodes], Mapping[str, NodeEdit]]) -> 
 
 
 def remove_node(tree: Tree, name: str, *, forget: bool) -> Edited:
-    """Remove a node, its keys and machine-id with `forget`.  Raises InputError.
+    """Remove a node, with `forget` also its keys, machine-id, health history and consoles.
 
-    What was kept of a node that is gone already can be forgotten too.
+    Raises InputError.  What was kept of a node that is gone already can be forgotten too.
     """
     with file_lock(tree.lock(LOCK)):
         old, before = read(tree)
-        left = forget and not name_problem(name) and tree.kept_node(name).is_dir()
+        left = forget and not name_problem(name) and bool(records_of(tree, name))
         if before.find(name):
             after = put(tree, [name], before, without_node(old, name))
             edited = Edited(after, before.find(name), None)
@@ -158,7 +158,7 @@ def remove_node(tree: Tree, name: str, *, forget: bool) -> Edited:
                 require(before, name)
             edited = Edited(before, None, None)
         if forget:
-            forget_identity(tree, name)
+            forget_node(tree, name)
     return edited
 
 

@@ -11,6 +11,7 @@ milliseconds, and every OpenSSH since 2014 knows them.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import uuid
@@ -89,11 +90,20 @@ def read_identity(folder: Path) -> Identity:
     return Identity(key, public, machine_id)
 
 
-def forget_identity(tree: Tree, name: str) -> bool:
-    """Remove what a node keeps; whether there was something."""
-    folder = tree.kept_node(name)
-    if not folder.is_dir():
-        return False
-    shutil.rmtree(folder)
-    sync(folder.parent)
-    return True
+def records_of(tree: Tree, name: str) -> list[Path]:
+    """What the tree keeps under a node's name alone, the identity last."""
+    paths = (tree.health(name), tree.consoles(name), tree.kept_node(name))
+    return [path for path in paths if os.path.lexists(path)]
+
+
+def forget_node(tree: Tree, name: str) -> None:
+    """Remove the identity of a node, its health history and its consoles.  Raises OSError.
+
+    The identity goes last: as long as it is there, a command that was killed can be repeated.
+    """
+    for path in records_of(tree, name):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+        sync(path.parent)

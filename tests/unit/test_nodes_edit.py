@@ -231,6 +231,41 @@ def test_forgetting_takes_the_keys_and_only_those_of_that_node(tree: Tree) -> No
     assert tree.kept_node("node3").exists()
 
 
+def test_forgetting_takes_what_is_kept_under_the_name(tree: Tree) -> None:
+    for name in ("node1", "node9"):
+        for path in (tree.health(name), tree.consoles(name) / "20261124T080000.log"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("{}")
+    remove_node(tree, "node1", forget=False)
+    assert tree.health("node1").exists(), "a node that is added again has its history"
+    assert tree.consoles("node1").exists()
+    remove_node(tree, "node1", forget=True)
+    assert not tree.health("node1").exists()
+    assert not tree.consoles("node1").exists()
+    assert tree.consoles("node9").exists()
+    remove_node(tree, "node9", forget=True)  # never was in nodes.yaml, or long ago
+    assert not tree.health("node9").exists()
+    with pytest.raises(InputError, match="no node"):
+        remove_node(tree, "node9", forget=True)
+
+
+def test_a_killed_forget_can_be_repeated(tree: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_node(tree, "node3", change(macs=[MAC3], profile="generic"))
+    tree.consoles("node3").mkdir(parents=True)
+
+    def die(_: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as killed:
+        killed.setattr("imagebuilder.nodes.identity.sync", die)  # when the consoles are gone
+        with pytest.raises(KeyboardInterrupt):
+            remove_node(tree, "node3", forget=True)
+    assert tree.kept_node("node3").exists()
+    remove_node(tree, "node3", forget=True)
+    assert not tree.kept_node("node3").exists()
+    assert not tree.consoles("node3").exists()
+
+
 def test_a_refusal_completes_what_a_killed_command_left(tree: Tree) -> None:
     add_node(tree, "node3", change(macs=[MAC3], profile="generic"))
     shutil.rmtree(tree.served_node(MAC3))  # killed when nodes.yaml was written
