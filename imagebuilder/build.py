@@ -26,7 +26,7 @@ from imagebuilder.locks import file_lock
 from imagebuilder.plan import Action, Plan, PlannedStep
 from imagebuilder.process import check_tools, end_children
 from imagebuilder.proof.prove import prove_tree
-from imagebuilder.proof.provenance.read import read_provenance
+from imagebuilder.proof.provenance.verified import read_built_provenance
 from imagebuilder.proof.terminal import headline
 from imagebuilder.recipe.engines import engines_of
 from imagebuilder.recipe.types import Recipe
@@ -34,6 +34,7 @@ from imagebuilder.root import Root
 from imagebuilder.settings import Settings
 from imagebuilder.steps.build import tools_upper
 from imagebuilder.steps.step import Counted
+from imagebuilder.store.kept_tree import keep_tree, take_tree
 from imagebuilder.store.records import Record, make_record, unfinished
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.store.upper import Changes, settle, stage, walk
@@ -73,7 +74,8 @@ def build(
             workplace(settings.state, name) as work,
         ):
             logs = settings.state / "logs" / name
-            site = Site(settings.state, store, ui, work, logs, pool, family_of(recipe.base))
+            family = family_of(recipe.base)
+            site = Site(plan.profile, settings.state, store, ui, work, logs, pool, family)
             try:
                 make_layers(plan, site)
             except ImagebuilderError:
@@ -84,10 +86,13 @@ def build(
             draft = draft_image(recipe, lock, plan, settings.state, store, work)
             with ui.step("prove") as step:
                 tree, engines = finished_tree(plan, site), engines_of(recipe.overlays)
-                trace = partial(read_provenance, store, draft.image, Root(work / tree))
+                root = Root(work / tree)
+                trace = partial(read_built_provenance, settings.state, store, draft.image, root)
                 proof = prove_tree(draft.image, work, tree, engines, trace)
                 step.remark(headline(proof))
-            return assemble_image(draft, plan, store, proof=proof), proof
+            image = assemble_image(draft, plan, store, proof=proof)
+            keep_tree(settings.state, plan.profile, draft.image.root.commit, work / tree)
+            return image, proof
 
 
 @dataclass(frozen=True)
@@ -96,6 +101,7 @@ class Site:
     (topmost first), make it.  So does `changes`: an upper's name to what it removes.
     """
 
+    profile: str
     state: Path
     store: Store
     ui: Ui
@@ -198,7 +204,7 @@ def lowers_of(site: Site, below: str | None) -> tuple[str, ...]:
         if commit is None:
             raise WorkError(f"layer {below[:12]} disappeared from the store during the build")
         name = f"c{len(site.trees)}"
-        site.store.checkout(commit, site.work / name)
+        take_tree(site.state, site.store, site.profile, commit, site.work / name)
         site.trees[below] = (name,)
     return site.trees[below]
 
@@ -232,8 +238,8 @@ def make_link(
 def finished_tree(plan: Plan, site: Site) -> str:
     """The name below `work` of the finished root as one tree, not to be written to.
 
-    The checkout that the build began on becomes it, for 14,000 links take longer to make than a
-    small change to apply.  No step may run any more.
+    The checkout that the build began on becomes it, and is kept for the next build: 14,000 links
+    take longer to make than a small change to apply.  No step may run any more.
     """
     *uppers, lowest = site.trees.get(plan.root.digest, ("root",))
     if lowest in site.changes or not uppers:  # from scratch, or made by another build

@@ -14,8 +14,10 @@ from imagebuilder.lock.builds import environments, every_package
 from imagebuilder.lock.file import load_lock
 from imagebuilder.locks import file_lock
 from imagebuilder.package_managers import POOLS
+from imagebuilder.proof.provenance.verified import drop_verified
 from imagebuilder.rights import check_writable
 from imagebuilder.settings import Settings
+from imagebuilder.store.kept_tree import drop_trees
 from imagebuilder.store.records import drop_records, find_unfinished
 from imagebuilder.store.repository import LAYERS, ImageRef, Store
 from imagebuilder.store.state import open_store
@@ -138,6 +140,8 @@ def collect_garbage(
             for digest in layers:
                 store.remove(f"{LAYERS}/{digest}")
             drop_records(state, needed)
+            drop_verified(state, {image.profile for image in kept})
+            drop_trees(state)  # what they link would stay on the disk
             with ui.step("prune the store"):
                 store.prune()
             for path in pool:

@@ -12,7 +12,7 @@ from imagebuilder.errors import Fault, InputError
 from imagebuilder.families.protocol import Archives
 from imagebuilder.families.registry import families, family_of
 from imagebuilder.image.proof import Proof
-from imagebuilder.image.types import read_image
+from imagebuilder.image.types import Image, read_image
 from imagebuilder.lock.changes import PackageChange, Suites, counted, find_changes
 from imagebuilder.lock.file import (
     find_lock,
@@ -68,17 +68,19 @@ class Refreshed:
 
 def build_profile(profile: str, settings: Settings, ui: Ui, options: BuildOptions) -> Built:
     """Recipe -> Lock -> Plan -> Image.  Raises every error of those arrows."""
-    from imagebuilder import build as building  # slow to import; not for a build of nothing
-
     recipe = load_recipe(profile, settings)
     lock = settled_lock(recipe, settings, ui, refresh=not (options.locked or options.dry_run))
-    plan = plan_against(Store(settings.state / "store"), recipe, lock)
+    store = Store(settings.state / "store")
+    newest = find_newest(store, recipe.profile)
+    plan = plan_against(store, recipe, lock, newest)
     if options.dry_run:
         return Built(plan, None, new=False)
     if plan.ready and not plan.to_build:
-        store = Store(settings.state / "store")
         there = store.image(f"{profile}@{plan.version}")
-        return Built(plan, there, new=False, proof=read_image(store, there).proof)
+        built = newest if newest and newest.name == there.name else read_image(store, there)
+        return Built(plan, there, new=False, proof=built.proof)
+    from imagebuilder import build as building  # with the whole proof; a no-op build needs neither
+
     check_root("building a root filesystem, which holds files of many owners,")
     make_state(settings.state)
     check_sandbox(settings.state)
@@ -99,24 +101,28 @@ def build_profile(profile: str, settings: Settings, ui: Ui, options: BuildOption
 def plan_of(recipe: Recipe, settings: Settings) -> Plan:
     """The plan a build with the lock as it is would follow."""
     lock = fresh_lock(recipe, settings)
-    return plan_against(Store(settings.state / "store"), recipe, lock)
+    store = Store(settings.state / "store")
+    return plan_against(store, recipe, lock, find_newest(store, recipe.profile))
 
 
-def plan_against(store: Store, recipe: Recipe, lock: Lock) -> Plan:
-    """A plan that knows the store and tells its reasons from the profile's newest image.
+def find_newest(store: Store, profile: str) -> Image | None:
+    """The image of a profile that entered the store last.  Raises InputError, WorkError."""
+    images = [image for image in store.images() if image.profile == profile]
+    return read_image(store, max(images, key=store.made_at)) if images else None
+
+
+def plan_against(store: Store, recipe: Recipe, lock: Lock, newest: Image | None) -> Plan:
+    """A plan that knows the store and tells its reasons from `newest`, the profile's last image.
 
     Raises InputError when the locked kernel, driver or Mesa is older than a device needs.
     """
     check_versions(recipe, {one.name: one.version for one in lock.packages})
-    images = store.images()
-    own = [image for image in images if image.profile == recipe.profile]
-    newest = max(own, key=store.made_at, default=None)
     return make_plan(
         recipe,
         lock,
         layers=store.layers(),
-        images=frozenset(image.name for image in images),
-        previous=read_image(store, newest).layers if newest else (),
+        images=frozenset(image.name for image in store.images()),
+        previous=newest.layers if newest else (),
         compared_with=newest.version if newest else "",
     )
 

@@ -6,8 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from imagebuilder.image.types import Image, read_image
-from imagebuilder.proof.provenance.prove import find_summary
-from imagebuilder.proof.terminal import headline
+from imagebuilder.proof.terminal import find_summary, headline
 from imagebuilder.settings import Settings
 from imagebuilder.store.repository import Store
 from imagebuilder.ui import format_size, table

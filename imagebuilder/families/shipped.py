@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class RootFiles(Protocol):
@@ -34,8 +33,8 @@ class ChecksumKind(StrEnum):
     SHA256 = "sha256"
 
 
-@dataclass(frozen=True)
-class Checksum:
+# Named tuples, because a root has many thousands of both: they are made in a third of the time.
+class Checksum(NamedTuple):
     """Of a file's content; `value` is in hex.  It tells damage, and MD5 no more than that."""
 
     kind: ChecksumKind
@@ -50,8 +49,7 @@ class Checksum:
         return found.hexdigest() == self.value
 
 
-@dataclass(frozen=True)
-class ShippedFile:
+class ShippedFile(NamedTuple):
     """A path that a package ships: a file, a folder or a link.
 
     `package` is its name in the lock.  `checksum` is None for what is no file, and where the

@@ -12,6 +12,7 @@ from imagebuilder.fsck.objects import Name, drop_objects, reachable
 from imagebuilder.fsck.repository import Holder, check_repository, describe, left, take_all
 from imagebuilder.fsck.types import Checked, Damage
 from imagebuilder.image.types import Image, ImageLayer, read_image
+from imagebuilder.store.kept_tree import drop_trees
 from imagebuilder.store.records import find_record, record_file
 from imagebuilder.store.repository import LAYERS, ImageRef, Store
 
@@ -48,6 +49,7 @@ def check_store(store: Store, state: Path, *, repair: bool, donors: Sequence[Pat
     titles = {layer.digest: layer.title for image in images for layer in image.layers}
     damage = describe(store.path, objects.wrong, holders(images, layers, titles))
     if repair:
+        drop_trees(state)  # it links the objects that are replaced
         damage = take_all(store.path, damage, donors)
     links, unknown = check_links(state, layers, images, titles)
     gone = check_layers(images, layers)

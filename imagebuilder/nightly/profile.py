@@ -32,7 +32,7 @@ from imagebuilder.nightly.faults import TROUBLES, fault_of, in_a_line
 from imagebuilder.nightly.space import check_room, measure_tree
 from imagebuilder.nightly.types import Ending, NightlyStage
 from imagebuilder.nodes.references import find_version
-from imagebuilder.pipeline import plan_against
+from imagebuilder.pipeline import find_newest, plan_against
 from imagebuilder.plan import Action, Plan
 from imagebuilder.proof.terminal import headline
 from imagebuilder.publish.channel.move import promote
@@ -122,7 +122,7 @@ def is_the_locks(stage: NightlyStage, error: Exception) -> bool:
 
 
 def plan_with(nightly: Nightly, recipe: Recipe, lock: Lock) -> Plan:
-    return plan_against(nightly.store, recipe, lock)
+    return plan_against(nightly.store, recipe, lock, find_newest(nightly.store, recipe.profile))
 
 
 def is_done(nightly: Nightly, plan: Plan) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Lock
 from time import monotonic
 
+from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.proof import Answer, Finding, Proof, Question
 from imagebuilder.image.types import Image
 from imagebuilder.process import Completed, Word, check_tools, dies_with_us, run
@@ -139,11 +140,12 @@ def prove_tree(
     work: Path,
     name: str,
     engines: Engines,
-    trace: Callable[[], Provenance],
+    trace: Callable[[Mapping[str, ShippedFile]], Provenance],
     *,
     on_answer: Callable[[Answer], None] = hear_nothing,
 ) -> Proof:
-    """Prove `image`; its root is the tree `name` below `work`, and `trace` gives its provenance.
+    """Prove `image`; its root is the tree `name` below `work`, and `trace` gives its provenance,
+    when it is told what the root's packages ship.
 
     `engines` are those that overlays describe.
 
@@ -152,6 +154,6 @@ def prove_tree(
     """
     check_tools("setpriv", "unshare", "nsenter", "timeout")
     with ThreadPoolExecutor(1) as beside, asking(work, name, image.epoch) as ask:
-        traced = beside.submit(trace)
-        subject = Subject(image, Root(work / name), ask, engines, traced.result)
+        subject = Subject(image, Root(work / name), ask, engines, lambda: traced.result())
+        traced = beside.submit(lambda: trace(subject.shipped))
         return prove(subject, on_answer)

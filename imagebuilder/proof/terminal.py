@@ -85,3 +85,10 @@ def matrix_row(profile: str, version: str, proof: Proof | None) -> tuple[str, ..
 
 
 MATRIX_HEAD = ("profile", "image", *(str(question) for question in Question))
+
+
+def find_summary(proof: Proof) -> str:
+    """How many paths of an image come from where; "" if its proof is older than this question."""
+    answers = (a for a in proof.answers if a.question is Question.PROVENANCE)
+    facts = (f.what for a in answers for f in a.findings if f.level is Level.FACT)
+    return next(facts, "")

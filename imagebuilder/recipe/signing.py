@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import ssl
-
 from imagebuilder.digest import digest_of_bytes
 from imagebuilder.errors import Fault
 from imagebuilder.recipe.places import find_key_file
@@ -33,6 +31,8 @@ def load_signing(site: LoadedSite, settings: Settings, faults: list[Fault]) -> M
         what = "a key and its certificate go together: one of them is empty"
         faults.append(site.document.fault(("module-signing",), what, HOW, of_key=True))
         return None
+    import ssl  # loads OpenSSL, for the few sites that sign modules
+
     try:
         der = ssl.PEM_cert_to_DER_cert(certificate.read_text(encoding="ascii"))
     except OSError as error:

@@ -9,7 +9,6 @@ signature of this form contains neither a time nor a random number, so equal mod
 from __future__ import annotations
 
 import os
-import ssl
 import stat
 import struct
 from collections.abc import Iterator
@@ -56,6 +55,8 @@ def sign_modules(result: Path, signing: ModuleSigning) -> int:
 
     Beside them it puts the certificate, in the form that mokutil(1) takes.
     """
+    import ssl  # loads OpenSSL, and every plan imports this module
+
     with TemporaryDirectory() as scratch:
         signed = sum(sign(path, signing, Path(scratch)) for path in find_modules(result))
     if signed:

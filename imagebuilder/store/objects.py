@@ -47,6 +47,9 @@ class Folder:
     folders: dict[str, tuple[str, str]]
 
 
+EMPTY = Folder({}, {})
+
+
 def object_path(checksum: str, kind: str) -> str:
     """Where a bare repository has an object, below objects/."""
     return f"{checksum[:2]}/{checksum[2:]}.{kind}"

@@ -15,7 +15,7 @@ from imagebuilder.settings import Settings
 from imagebuilder.store.repository import Store
 
 # All but nightly/, whose pages are for everybody.
-PRIVATE = (*POOLS, "layers", "locks", "logs", "store", "wheels", "work")
+PRIVATE = (*POOLS, "layers", "locks", "logs", "store", "trees", "verified", "wheels", "work")
 
 
 def make_state(state: Path) -> None:

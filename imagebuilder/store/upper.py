@@ -91,8 +91,10 @@ def stage(upper: Path, tree: Path, changes: Changes) -> None:
     """Apply a settled upper to `tree`, a hard-link checkout of the layer below (or a new folder).
 
     Files become hard links of the upper's, which stays whole: it may be serving as the lower of a
-    running sandbox.  Nothing in `tree` is ever opened for writing.
+    running sandbox.  Nothing in `tree` is ever opened for writing.  Its folders that the upper has
+    too get the modification time 0.
     """
+    folders: list[Path] = []
     for name in (*changes.whiteouts, *changes.opaque):
         remove(tree / name)
     gone = {os.fspath(upper / name) for name in changes.whiteouts}
@@ -100,10 +102,13 @@ def stage(upper: Path, tree: Path, changes: Changes) -> None:
         target = tree / path.relative_to(upper)
         if stat.S_ISDIR(info.st_mode):
             stage_directory(path, target, info)
+            folders.append(target)
         elif os.fspath(path) not in gone:
             if os.path.lexists(target):
                 remove(target)
             os.link(path, target, follow_symlinks=False)
+    for folder in folders:
+        os.utime(folder, ns=(0, 0))
 
 
 def stage_directory(path: Path, target: Path, info: os.stat_result) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from imagebuilder.process import run
+from imagebuilder.store.kept_tree import find_trees
 from imagebuilder.ui import format_count
 from tests.integration.changes import leftovers, linked, refs
 from tests.workshop import Workshop
@@ -211,7 +212,9 @@ def test_gc_removes_what_nothing_needs(change: Change, tmp_path: Path) -> None:
     assert refs(shop.state) == before
     assert stranger.exists()
 
+    assert list(find_trees(shop.state))
     done = shop("gc", "--keep", "1").stdout
+    assert not list(find_trees(shop.state))
     images = format_count(len(would["images"]), "image")
     assert done.startswith(f"removed {images}, {format_count(would['layers'], 'layer')}, ")
     assert not stranger.exists()

@@ -27,6 +27,7 @@ from imagebuilder.process import Completed, run
 from imagebuilder.publish.publish import publish
 from imagebuilder.settings import Settings, load_settings
 from imagebuilder.steps.step import Step
+from imagebuilder.store.kept_tree import find_trees, keep_tree
 from imagebuilder.store.records import Record, find_record, make_record, record_file
 from imagebuilder.store.repository import LAYERS, ImageRef, Store, make_store
 from imagebuilder.store.state import make_state
@@ -184,7 +185,7 @@ def test_a_build_records_the_commit_of_each_layer(world: World) -> None:
         for name, digest in made.items()
     )
     with workplace(state, "building") as work, Pool(state / "debs", state / "wheels") as pool:
-        site = Site(state, store, quiet(), work, state / "logs", pool, APT)
+        site = Site("demo", state, store, quiet(), work, state / "logs", pool, APT)
         make_layers(Plan("demo", VERSION, 1, (), steps, ready=False), site)
     for name, digest in made.items():
         record = find_record(state, digest)
@@ -231,8 +232,14 @@ def test_a_damaged_object_is_taken_from_the_trees_repository(world: World, tmp_p
     for content in (PROGRAM, b"127.0.0.1 localhost\n"):
         flip_byte(object_with(world.store.path, content))
     (world.store.path / "objects").joinpath("zz").mkdir()  # nothing of ostree's
+    root, commit = world.settings.state / "work/root", world.store.layers()[APP]
+    world.store.checkout(commit, root)
+    keep_tree(world.settings.state, "demo", commit, root)
+    world.fsck(tree)
+    assert list(find_trees(world.settings.state))
     done = world.fsck(tree, repair=True)
     assert done.whole
+    assert not list(find_trees(world.settings.state)), "it has the damaged files"
     assert {d.repaired for d in done.damage} == {f"taken from {tree.repo}"}
     assert done.dropped == ()
     check_objects(world.store.path)

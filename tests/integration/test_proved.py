@@ -3,19 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from imagebuilder import build
-from imagebuilder.image.proof import Proof
-from imagebuilder.image.types import Image
+from imagebuilder.families.shipped import Checksum, ChecksumKind, ShippedFile
+from imagebuilder.image.proof import Level, Proof
+from imagebuilder.image.types import Image, read_image
 from imagebuilder.pipeline import BuildOptions, build_profile
 from imagebuilder.proof.prove import prove_tree
+from imagebuilder.proof.provenance.read import read_provenance
 from imagebuilder.proof.provenance.types import Provenance
+from imagebuilder.proof.provenance.verified import FILE, Verified, find_verified, verified_file
 from imagebuilder.recipe.engines import Engines
+from imagebuilder.root import Root
 from imagebuilder.settings import Settings
+from imagebuilder.store.kept_tree import find_trees
 from imagebuilder.store.repository import Store
 from imagebuilder.ui import Ui
 from tests.integration.changes import add_script, linked, snapshot
@@ -44,7 +49,11 @@ def test_the_tree_that_is_proved_is_the_one_in_the_store(
     proved: list[str] = []
 
     def see(
-        image: Image, work: Path, name: str, engines: Engines, trace: Callable[[], Provenance]
+        image: Image,
+        work: Path,
+        name: str,
+        engines: Engines,
+        trace: Callable[[Mapping[str, ShippedFile]], Provenance],
     ) -> Proof:
         proved.append(name)
         store.checkout(image.root.commit, tmp_path / "stored")
@@ -54,6 +63,44 @@ def test_the_tree_that_is_proved_is_the_one_in_the_store(
 
     monkeypatch.setattr(build, "prove_tree", see)
     settings = Settings(shop.project, shop.state, shop.cache, shop.site)
+    before = FILE.load(verified_file(shop.state, "generic"))
     built = build_profile("generic", settings, Ui(), BuildOptions(locked=True))
     assert built.new
     assert proved == ["c0"], "it was checked out again: the small change is to be applied"
+
+    # What the build before had verified was not hashed again, and what changed since was.
+    image = read_image(store, store.image("generic"))
+    after = FILE.load(verified_file(shop.state, "generic"))
+    assert after.commit == image.root.commit != before.commit
+    whole = read_provenance(store, image, Root(tmp_path / "stored"))
+    assert after.intact == whole.intact
+    assert set(before.intact) - set(after.intact) >= {"/usr/share/doc/bash/copyright"}
+    assert built.proof
+    findings = [finding for answer in built.proof.answers for finding in answer.findings]
+    warned = {finding.what for finding in findings if finding.level is Level.WARNING}
+    assert "scripts changed files below /usr that packages ship" in warned
+
+    # The tree is kept as the store has it, and the next build begins with it.
+    (kept,) = find_trees(shop.state, "generic")
+    assert kept.stem == image.root.commit
+    assert snapshot(kept) == snapshot(tmp_path / "stored")
+    add_script(shop.project, "llama-cpp", "true")
+    inode = (kept / "usr/bin").stat().st_ino
+    monkeypatch.undo()
+    build_profile("generic", settings, Ui(), BuildOptions(locked=True))
+    (again,) = find_trees(shop.state, "generic")
+    assert (again / "usr/bin").stat().st_ino == inode, "it was checked out, not taken"
+
+
+@pytest.mark.parametrize("planted", [b"{}", b"torn {", None], ids=["empty", "torn", "unknown"])
+def test_what_is_not_known_is_hashed(
+    workshop: Workshop, tmp_path: Path, planted: bytes | None
+) -> None:
+    store = Store(workshop.state / "store")
+    image = read_image(store, store.image("generic"))
+    state = tmp_path / "state"
+    path = verified_file(state, "generic")
+    path.parent.mkdir(parents=True)
+    gone = FILE.render(Verified("0" * 64, {"/usr/bin/bash": Checksum(ChecksumKind.MD5, "0")}))
+    path.write_bytes(gone.encode() if planted is None else planted)
+    assert find_verified(state, store, image) == {}

@@ -8,10 +8,10 @@ other module is read, whoever put it there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Set
 from concurrent.futures import ThreadPoolExecutor
 
-from imagebuilder.families.shipped import Checksum, checksums_of
+from imagebuilder.families.shipped import checksums_of
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.kernel.modules import THREADS, Kernel, Module, module_name, read_modules
 from imagebuilder.proof.say import Say, some
@@ -78,9 +78,17 @@ def vermagic(module: Module) -> Evidence:
     return Evidence(module.path, ".modinfo", "vermagic", module.first("vermagic").strip())
 
 
-def find_shipped(kernel: Kernel, sums: Mapping[str, Checksum]) -> set[str]:
-    """The modules that are byte for byte as the kernel's own packages shipped them."""
+def find_shipped(subject: Subject, kernel: Kernel) -> set[str]:
+    """The modules that are byte for byte as the kernel's own packages shipped them.
+
+    Where the provenance of the root is known, it has hashed them.
+    """
+    sums = checksums_of(
+        subject.shipped, lambda name: subject.family.is_kernel_package(name, subject.kernel)
+    )
     known = [path for path in kernel.files if path in sums]
+    if provenance := subject.provenance:
+        return {path for path in known if path in provenance.intact}
 
     def same(paths: list[str]) -> list[str]:
         places = ((path, kernel.root.host(path)) for path in paths)
@@ -89,13 +97,6 @@ def find_shipped(kernel: Kernel, sums: Mapping[str, Checksum]) -> set[str]:
     parts = [known[start : start + PART] for start in range(0, len(known), PART)]
     with ThreadPoolExecutor(THREADS) as pool:
         return {path for part in pool.map(same, parts) for path in part}
-
-
-def kernel_sums(subject: Subject) -> Mapping[str, Checksum]:
-    """The checksum of each file of the packages that the kernel of an image came in."""
-    return checksums_of(
-        subject.shipped, lambda name: subject.family.is_kernel_package(name, subject.kernel)
-    )
 
 
 def prove_dependencies(kernel: Kernel) -> Iterator[Finding]:

@@ -7,12 +7,7 @@ import struct
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.kernel.built import (
-    find_shipped,
-    kernel_sums,
-    prove_built,
-    prove_dependencies,
-)
+from imagebuilder.proof.kernel.built import find_shipped, prove_built, prove_dependencies
 from imagebuilder.proof.kernel.content import prove_content
 from imagebuilder.proof.kernel.devices import drivers_of, needed_files, prove_devices
 from imagebuilder.proof.kernel.dkms import prove_dkms, prove_signed
@@ -42,7 +37,7 @@ def prove_kernel(subject: Subject) -> Iterator[Finding]:
     if not subject.root.is_dir(drivers.kernel.folder):
         return
     needed = needed_files(subject, drivers)
-    shipped = find_shipped(drivers.kernel, kernel_sums(subject))
+    shipped = find_shipped(subject, drivers.kernel)
     yield from prove_built(drivers.kernel, needed, shipped)
     # What is as the kernel's packages shipped it fits together.
     if not shipped.issuperset(needed):

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from imagebuilder.image.types import Image, ImageLayer
 from imagebuilder.steps.initrd import InitrdStep
-from imagebuilder.store.objects import Folder, read_commit, read_folder
+from imagebuilder.store.objects import EMPTY, read_commit, read_folder
 from imagebuilder.store.repository import Store
 
 ADDED, MODIFIED, DELETED = "A", "M", "D"
@@ -21,7 +21,6 @@ ADDED, MODIFIED, DELETED = "A", "M", "D"
 INSTALLING = ("bootstrap", "packages")
 # Between the titles of layers of which only the last is in the store.
 OR = " or "
-EMPTY = Folder({}, {})
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from imagebuilder.image.proof import Evidence, Finding, Level, Proof, Question
+from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.provenance.types import CONTENT, Provenance, Trace, TraceKind
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
@@ -52,13 +52,6 @@ def prove_provenance(subject: Subject) -> Iterator[Finding]:
     for step, paths in sorted(provenance.missing.items()):
         who = f"removed by {step}" if step else "never installed: excluded, or removed at once"
         yield say.fact(f"{format_count(len(paths), 'path')} that packages ship {who}")
-
-
-def find_summary(proof: Proof) -> str:
-    """How many paths of an image are from where, "" of one from before that was asked."""
-    answers = (a for a in proof.answers if a.question is Question.PROVENANCE)
-    facts = (f.what for a in answers for f in a.findings if f.level is Level.FACT)
-    return next(facts, "")
 
 
 def is_altered(trace: Trace, provenance: Provenance) -> bool:

@@ -2,7 +2,8 @@
 """Image + root -> Provenance: packages' checksums, overlays' files and the layers put together.
 
 A file is hashed where a package recorded a checksum of it, and nowhere else: that the rest is what
-a layer holds, the commits say.
+a layer holds, the commits say.  A build does not hash again what the build before it has verified
+(imagebuilder/proof/provenance/verified.py).
 """
 
 from __future__ import annotations
@@ -68,26 +69,34 @@ def read_provenance(
     store: Store,
     image: Image,
     root: Root,
+    shipped: Mapping[str, ShippedFile] | None = None,
+    *,
     strange: Mapping[str, str] | None = None,
     history: LayerHistory | None = None,
+    verified: Mapping[str, Checksum] | None = None,
 ) -> Provenance:
     """The provenance of a root.  Raises InputError, WorkError.
 
-    `strange` are paths that are not what the image's commit holds, and how (`added`, `changed`,
-    `removed`): none in a root that was checked out from it.  `history` is the image's, if it has
-    been read.
+    `shipped` is what the root's packages ship, if that has been read.  `strange` are paths that are
+    not what the image's commit holds, and how (`added`, `changed`, `removed`): none in a root that
+    was checked out from it.  `history` is the image's, if it has been read.  `verified` are
+    checksums of files that need not be hashed.
     """
-    records = read_records(store, image, root, history)
-    return trace_all(records, dict(walk_root(root)), root, strange or {})
+    records = read_records(store, image, root, shipped, history)
+    return trace_all(records, dict(walk_root(root)), root, strange, verified)
 
 
 def read_records(
-    store: Store, image: Image, root: Root, history: LayerHistory | None = None
+    store: Store,
+    image: Image,
+    root: Root,
+    shipped: Mapping[str, ShippedFile] | None = None,
+    history: LayerHistory | None = None,
 ) -> Records:
     """What the root's packages and the image's layers record.  Raises InputError, WorkError."""
     return Records(
         history=history or read_history(store, image),
-        shipped=family_of_distribution(image.distribution).shipped_files(root),
+        shipped=shipped or family_of_distribution(image.distribution).shipped_files(root),
         placed=find_placed(image),
         packages={package.name: f"{package.name} {package.version}" for package in image.packages},
         installing=installing(image),
@@ -120,12 +129,21 @@ def parse_placed(overlay: str, said: str) -> Placed:
 
 
 def trace_all(
-    records: Records, there: Mapping[str, os.stat_result], root: Root, strange: Mapping[str, str]
+    records: Records,
+    there: Mapping[str, os.stat_result],
+    root: Root,
+    strange: Mapping[str, str] | None = None,
+    verified: Mapping[str, Checksum] | None = None,
 ) -> Provenance:
     """Every path of a root, and what it lacks."""
+    strange, verified = strange or {}, verified or {}
     files = {path for path, info in there.items() if stat.S_ISREG(info.st_mode)}
-    sums = ((path, ship.checksum) for path, ship in records.shipped.items() if path in files)
-    altered = find_altered(root, [(path, checksum) for path, checksum in sums if checksum])
+    shipped = ((path, ship.checksum) for path, ship in records.shipped.items() if path in files)
+    sums = {path: checksum for path, checksum in shipped if checksum}
+    unknown = [
+        (path, checksum) for path, checksum in sums.items() if verified.get(path) != checksum
+    ]
+    altered = find_altered(root, unknown)
     traces = {
         path: trace(path, info, records, root, altered=path in altered)
         for path, info in there.items()
@@ -137,7 +155,12 @@ def trace_all(
         if path not in traces:
             missing.setdefault(records.history.remover(path), []).append(path)
     lacking = {step: tuple(sorted(paths)) for step, paths in missing.items()}
-    return Provenance(traces, lacking, records.installing)
+    intact = {
+        path: checksum
+        for path, checksum in sums.items()
+        if path not in altered and path not in strange
+    }
+    return Provenance(traces, lacking, records.installing, intact)
 
 
 def find_altered(root: Root, sums: Sequence[tuple[str, Checksum]]) -> set[str]:

@@ -54,7 +54,7 @@ def render_with_files(settings: Settings, name: str) -> str:
         store.checkout(image.root.commit, work / "root")
         root = Root(work / "root")
         there = dict(walk_root(root))
-        traces = trace_all(read_records(store, image, root), there, root, {}).traces
+        traces = trace_all(read_records(store, image, root), there, root).traces
         paths = sorted(path for path, info in there.items() if stat.S_ISREG(info.st_mode))
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             sums = pool.map(lambda path: sums_of(Path(f"{root.path}{path}")), paths)

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from imagebuilder.families.shipped import Checksum
+
 # What a layer above the one that brought a path may have changed.
 CONTENT, METADATA = "content", "mode, owner or attributes"
 
@@ -65,12 +67,13 @@ class Provenance:
 
     `missing` are paths that packages ship and the root lacks: those that a step removed, by the
     step's title, and under "" those that were never installed.  `installing` are the titles of the
-    layers of packages.
+    layers of packages.  `intact` are the files whose content is what their package recorded.
     """
 
     traces: Mapping[str, Trace]
     missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     installing: frozenset[str] = frozenset()
+    intact: Mapping[str, Checksum] = field(default_factory=dict)
 
     def who(self, path: str) -> str:
         """Who answers for a path; "nobody known" if the root has none of this name."""
