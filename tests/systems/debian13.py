@@ -69,12 +69,13 @@ def make_system(root: Path) -> System:
         "mmdebstrap", "--quiet", "--variant=minbase", "--mode=root", f"--include={PACKAGES}",
         "--dpkgopt=force-unsafe-io", "--skip=cleanup/apt/lists", *options, "trixie", root, *sources,
     ])  # fmt: skip
-    for path in COPIED:
+    config = pip_config()
+    for path in (*COPIED, *filter(Path.is_file, named_paths(config))):
         inside(root, path).unlink(missing_ok=True)
+        inside(root, path).parent.mkdir(parents=True, exist_ok=True)
         inside(root, path).write_bytes(path.read_bytes())
     (root / "etc/hosts").write_text(Path("/etc/hosts").read_text() + "127.0.1.1 debian13\n")
     (root / "etc/sudoers.d/user").write_text("user ALL=(ALL) NOPASSWD: ALL\n")
-    config = pip_config()
     with (root / "etc/pip.conf").open("w") as file:
         config.write(file)
     seen = [path for path in local_folders(config) if not inside(root, path).exists()]
@@ -112,11 +113,24 @@ def pip_config() -> RawConfigParser:
 
 
 def local_folders(config: RawConfigParser) -> Iterator[Path]:
-    """The folders of this machine that the configuration names; an index with what lies beside it,
-    because its pages name their files as ../../files.
+    """The folders that the configuration names; an index with what lies beside it, because its
+    pages name their files as ../../files.
     """
-    for section in config.sections():
-        for word in " ".join(config[section].values()).split():
-            path = Path(word.removeprefix("file://"))
-            if path.is_absolute() and path.is_dir():
-                yield path.parent if word.startswith("file:") else path
+    for word in named_words(config):
+        path = Path(word.removeprefix("file://"))
+        if path.is_absolute() and path.is_dir():
+            yield path.parent if word.startswith("file:") else path
+
+
+def named_paths(config: RawConfigParser) -> Iterator[Path]:
+    """The paths of this machine that the configuration names, such as of constraints."""
+    return (path for path in map(Path, named_words(config)) if path.is_absolute())
+
+
+def named_words(config: RawConfigParser) -> list[str]:
+    return [
+        word
+        for name in config.sections()
+        for value in config[name].values()
+        for word in value.split()
+    ]
