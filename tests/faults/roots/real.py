@@ -96,7 +96,8 @@ def provenance_of(site: Site, image: Image, planted: TraceKind) -> Provenance | 
     brought = {
         path: Trace(path, planted, overlay="planted", change=how) for path, how in strange.items()
     }
-    return replace(good, traces=traces | brought)
+    intact = {path: checksum for path, checksum in good.intact.items() if path not in strange}
+    return replace(good, traces=traces | brought, intact=intact)
 
 
 KNOWN: dict[str, tuple[Provenance, CommittedRoot]] = {}
