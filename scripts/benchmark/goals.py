@@ -48,8 +48,8 @@ class RowText:
 ROWS: dict[Row, RowText] = {
     Row.COLD: RowText(
         "cold build", "s",
-        "nothing is there but the packages, in a local archive (imagebuilder: in its pool); until "
-        "root, kernel and initrd are complete",
+        "only the packages exist, in a local archive (imagebuilder: in its pool); until root, "
+        "kernel and initrd are complete",
     ),
     Row.NOOP: RowText(
         "nothing changed", "s",
@@ -57,13 +57,13 @@ ROWS: dict[Row, RowText] = {
     ),
     Row.LAST: RowText(
         "file of the last overlay changed", "s",
-        "one configuration file that the initrd does not have; until the new result is complete, "
-        "which is looked into for the change",
+        "one configuration file that is not in the initrd; until the new result is complete and "
+        "contains the change",
     ),
     Row.MIDDLE: RowText(
-        "package more in a middle overlay", "s",
-        "the package is in the archive, and for imagebuilder in the lock, before; the result must "
-        "have it",
+        "package added to a middle overlay", "s",
+        "the package is already in the archive, and for imagebuilder in the lock; the result must "
+        "contain it",
     ),
     Row.SIZE: RowText(
         "root, kernel and initrd on disk", "MB",
@@ -71,12 +71,12 @@ ROWS: dict[Row, RowText] = {
     ),
     Row.MEMORY: RowText(
         "peak memory of the cold build", "MB",
-        "anonymous memory of all processes of the tool together, sampled five times a second, and "
-        "what tmpfs grew by; without the page cache",
+        "anonymous memory of all processes of the tool, sampled five times a second, and the "
+        "growth of tmpfs; without the page cache",
     ),
     Row.SAME: RowText(
         "paths that differ between two cold builds", "paths",
-        "type, mode, owner and content of every path, times left out; each run against the first",
+        "type, mode, owner and content of every path, without times; each run against the first",
     ),
 }  # fmt: skip
 
@@ -107,23 +107,23 @@ GOALS = (
     Goal(TOOLS, Row.LAST, "file of the last overlay changed, against mkosi", "times", 0.2,
          against="mkosi"),
     *(
-        Goal(TOOLS, row, f"first or equal first: {text.what}", "times", EQUAL, against=BEST)
+        Goal(TOOLS, row, f"best or equal: {text.what}", "times", EQUAL, against=BEST)
         for row, text in ROWS.items()
     ),
     Goal(
-        NIGHTS, "quiet", "a night with nothing changed", "s", 10.0,
-        "`imagebuilder nightly`, the whole process, the mirror asked for news; the boot test of "
-        "the release was planted before, so that the first night has nothing to boot",
+        NIGHTS, "quiet", "nightly run, nothing changed", "s", 10.0,
+        "`imagebuilder nightly`, the whole process, with requests to the mirror; a report of a "
+        "boot test existed before, so that the first run has nothing to boot",
     ),
     Goal(
-        NIGHTS, "quiet-bytes", "bytes published by it", "bytes", 0,
-        "what the netboot tree's releases, roots and repository grew by",
+        NIGHTS, "quiet-bytes", "nightly run, nothing changed: bytes published", "bytes", 0,
+        "growth of the netboot tree's releases, roots and repository",
     ),
     Goal(
-        NIGHTS, "one-package", "one changed package: published, of the image's size", "%", 10.0,
-        "a package of the lock is given a new version and every file of it another content; then "
-        "`build` and `publish`; what the netboot tree grew by on disk, against root, kernel and "
-        "initrd",
+        NIGHTS, "one-package", "nightly run, one package changed: published, share of the image",
+        "%", 10.0,
+        "a package of the lock gets a new version, with other content in every file; then `build` "
+        "and `publish`; growth of the netboot tree on disk, against root, kernel and initrd",
     ),
     Goal(OWN, "plan", "`plan`", "s", 0.5, "the whole process"),
     Goal(
@@ -133,11 +133,12 @@ GOALS = (
     Goal(
         OWN, "package", "one package added to the middle overlay: steps planned wrongly", "steps",
         0,
-        "what is below that overlay's packages must be reused, the rest built; from `plan --json`",
+        "steps below that overlay's packages must be reused, and the others built; from "
+        "`plan --json`",
     ),
     Goal(
         OWN, "memory", "peak memory of our own processes in a cold build", "MB", 300,
-        "the program, and the first process of each sandbox; not apt, dpkg, dracut or ostree",
+        "the program and the first process of each sandbox, without apt, dpkg, dracut and ostree",
     ),
     Goal(
         OWN, "size", "stored size of ten versions that differ by one file, against one", "times",
@@ -145,22 +146,29 @@ GOALS = (
     ),
     Goal(
         OWN, "publish", "`publish` into an empty netboot tree", "s", 2.0,
-        "the whole process, with sync and read-back; tree and store on one filesystem",
+        "the whole process, with sync and read-back; tree and store on one file system",
     ),
-    Goal(OWN, "promote", "`promote` and `rollback`", "s", 0.6, "the whole process, in turns"),
+    Goal(
+        OWN, "promote", "`promote` and `rollback`", "s", 0.6,
+        "the whole process; the two take turns",
+    ),
     Goal(
         OWN, "same", "differences between two builds of one lock", "differences", 0,
-        "root, initrd, kernel and manifest of a second state directory, made with another time "
-        "zone, umask, locale, TMPDIR, host name and on one core",
+        "root, initrd, kernel and manifest; the second build has its own state directory, another "
+        "time zone, umask, locale, TMPDIR and host name, and one core",
     ),
     Goal(
-        OWN, "status", "`status` with the health of all, which they reported", "s", 10.0,
-        "the whole process; simulated nodes, each of which answers on its port 22",
+        OWN, "status", "`status` with the reported health of all nodes", "s", 10.0,
+        "the whole process; simulated nodes that answer on port 22",
     ),
-    Goal(OWN, "status-memory", "peak memory of it", "MB", 200, "of the process"),
+    Goal(
+        OWN, "status-memory", "`status` with the reported health of all nodes: peak memory", "MB",
+        200, "peak memory of the process",
+    ),
     Goal(
         OWN, "run", "`run` of `true`, against the faster of clush and pdsh", "times", 1.1,
-        "in turns, with the same fan-out of 64; one sshd is all nodes, on the same processors",
+        "the tools take turns, with the same fan-out of 64; one sshd on the same machine stands "
+        "for all nodes",
     ),
 )  # fmt: skip
 

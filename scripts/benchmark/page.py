@@ -25,43 +25,41 @@ COUNTS = ("differences", "steps", "paths", "bytes")
 # Why it may be that a row is not ours; shown where it is not.
 WHY: Mapping[Row, str] = {
     Row.COLD: (
-        "a cold build of ours also writes every file into the store by its digest, verifies each "
-        "package, runs the overlays' scripts and makes manifest, SBOM and proof; it gains by "
-        "leaving out dpkg's waiting for the disk and by running dracut beside the later layers"
+        "imagebuilder also writes every file into its store, verifies each package, runs the "
+        "overlays' scripts, and makes the manifest, the SBOM and the proof"
     ),
-    Row.NOOP: "the plan reads every input and compares digests instead of looking at times",
-    Row.LAST: "a new root is a new commit in the store, and its proof is made again",
+    Row.NOOP: "the plan reads every input and compares digests, not time stamps",
+    Row.LAST: "imagebuilder commits the new root to its store and proves it again",
     Row.MIDDLE: (
-        "all layers above the changed one are built again, so that the result is that of a cold "
-        "build"
+        "imagebuilder builds all layers above the changed one again, so that the result equals "
+        "that of a cold build"
     ),
     Row.SIZE: (
-        "ours has what only an image of ours has (configuration by the overlays' scripts, Python "
-        "bytecode, manifest and SBOM), and keeps apt's records of what is installed"
+        "the image also has the results of the overlays' scripts, Python bytecode, manifest and "
+        "SBOM, and keeps apt's records of installed packages"
     ),
     Row.MEMORY: (
-        "the most is where the root's dpkg-deb decompresses the kernel's modules in threads; "
-        "beside it are mmdebstrap, which is our engine, and the program itself, in Python"
+        "the peak is dpkg-deb, which decompresses the kernel's modules in several threads, while "
+        "mmdebstrap and imagebuilder itself also run"
     ),
     Row.SAME: "see the paths below the table",
 }
 INTRODUCTION = """\
 # Benchmarks
 
-What `imagebuilder` takes, beside other tools given the same work on the same machine, and what a
-boot over the network takes by the kind of root. Every number was measured by `scripts/bench`, which
-wrote this page and the JSON beside it (each single run is in there): change neither by hand.
+This page shows how long builds and network boots take, and how imagebuilder compares with other
+tools that do the same work on the same machine. `scripts/bench` measured every number and wrote
+this page and the JSON beside it, which contains every single run. Do not change them by hand.
 
-To repeat it, from a checkout, as root, on a machine that does nothing else:
+To repeat the measurements, run in a clone, on a machine that does nothing else:
 
-    imagebuilder setup --boot               # what builds and boot tests need
-    sudo scripts/bench --output build/bench # all tables; --estimate says for how long, before
+    imagebuilder setup --build --boot       # installs what builds and boot tests need
+    sudo scripts/bench --output build/bench # measures all; --estimate prints how long it takes
 
-mkosi (24 or newer) and diskimage-builder (`pip install diskimage-builder`) are measured when
-`mkosi` and `disk-image-create` are found on PATH, and are said to be absent when not.
-`--sections tools`, `nights`, `boot` or `own` measures one table and leaves the others as they are;
-a run that was interrupted goes on with `--resume`, given the same `--work` folder. Your store, your
-pool and your recipes are not touched: it works on copies, in a folder of its own."""
+`--sections tools`, `nights`, `boot` or `own` measures one table and keeps the others. `--resume`
+with the same `--work` folder continues an interrupted run. mkosi (24 or newer) and
+diskimage-builder (`pip install diskimage-builder`) are measured if `mkosi` and `disk-image-create`
+are on PATH. The benchmark works on copies, so your store, pool and recipes do not change."""
 
 
 def render_report(report: Report) -> str:
@@ -92,8 +90,8 @@ def render_goals(report: Report) -> list[str]:
     return [
         *lines,
         "",
-        "The verdict is on the median. Ratios are of runs of the same round; who is first is told "
-        f"by medians,\nand what is at most {EQUAL:g} times the best of the others is equal first.",
+        "The verdict depends on the median. A ratio compares runs of the same round. The best tool "
+        f"has the\nbest median; a tool with at most {EQUAL:g} times that value counts as equal.",
     ]
 
 
@@ -131,7 +129,7 @@ def render_tools(section: Section) -> list[str]:
     """The build table, where we are not first, and how each tool was run."""
     columns = list(section.remarks)
     lines = [
-        "Medians, with lowest to highest; **bold** is the best of a row.",
+        "The cells have the median, the lowest and the highest value; the best median is **bold**.",
         "",
         render_row(("", *columns)),
         "|---|" + "---|" * len(columns),
@@ -140,9 +138,9 @@ def render_tools(section: Section) -> list[str]:
         best = best_of(section, row)
         cells = [render_cell(section.find(row, name), text.unit, best) for name in columns]
         lines.append(render_row((f"{text.what}, {text.unit}", *cells)))
-    lines += ["", "Where imagebuilder is not first, and why:", "", *render_lost(section)]
-    lines += ["", "What cells say besides:", "", *render_notes(section)]
-    lines += ["", "How each tool is run:", ""]
+    lines += ["", "Where another tool is the best, and why:", "", *render_lost(section)]
+    lines += ["", "Notes about cells:", "", *render_notes(section)]
+    lines += ["", "How each tool runs:", ""]
     lines += [f"* {name} {section.remarks[name]}" for name in columns]
     lines += ["", "What a row measures:", ""]
     lines += [f"* {text.what}: {text.how}" for text in ROWS.values()]
@@ -150,13 +148,13 @@ def render_tools(section: Section) -> list[str]:
 
 
 FAIRNESS = """\
-Equal for all: the packages of one lock with their kernel, from a local archive on the same disk;
-the files that the overlays place; one dracut with the same configuration, compression and words;
-the state of the disk cache (what was written before is on disk, nothing is dropped); and that the
-result has as many packages, the same kernel and an initrd of the same size, or the run does not
-count. Tools take turns in rounds, each round begins with another tool, and a round of a tool is
-cold, nothing changed, file changed, package more. Where imagebuilder does more than is asked for
-(scripts of the overlays, store, verification, SBOM, proof), it does so in its time.""".splitlines()
+All tools get the same packages and kernel from one lock, from a local archive on the same disk.
+They get the same files of overlays, and the same dracut with the same configuration. A run counts
+only if the result has as many packages, the same kernel and an initrd of the same size.
+
+Tools take turns in rounds, and each round begins with another tool. A round is a cold build, then
+nothing changed, a changed file, and an added package. imagebuilder's times include its additional
+work: scripts of the overlays, store, verification, SBOM and proof.""".splitlines()
 
 
 def best_of(section: Section, row: str) -> float | None:
@@ -187,8 +185,8 @@ def render_lost(section: Section) -> list[str]:
         if one.goal.against != BEST or one.verdict is not Verdict.FAILED:
             continue
         row = Row(one.goal.row)
-        lines.append(f"* {ROWS[row].what}: {one.subject} is first; {WHY[row]}")
-    return lines or ["* nowhere in this run"]
+        lines.append(f"* {ROWS[row].what}: {one.subject} is the best; {WHY[row]}")
+    return lines or ["* none"]
 
 
 def render_notes(section: Section) -> list[str]:
@@ -199,7 +197,7 @@ def render_notes(section: Section) -> list[str]:
         words = "; ".join(" ".join(text.split()) for text in (*said, figure.instead) if text)
         if words:
             lines.append(f"* {ROWS[Row(figure.row)].what}, {figure.column}: {words}")
-    return lines or ["* nothing"]
+    return lines or ["* none"]
 
 
 # --- the others
@@ -217,7 +215,10 @@ def render_nights(section: Section) -> list[str]:
 
 def render_details(section: Section) -> list[str]:
     """What figures were computed from, and what is to be said of them."""
-    lines = ["Medians, with lowest to highest; verdicts are in the table of goals:", ""]
+    lines = [
+        "Medians, with the lowest and the highest value. The verdicts are in the table of goals:",
+        "",
+    ]
     units = {(goal.section, goal.row): goal.unit for goal in GOALS}
     unit_of = {row: unit for (_, row), unit in units.items()}
     for figure in section.figures:
@@ -257,8 +258,8 @@ def render_facts(section: Section) -> list[str]:
 
 
 TITLES: Mapping[SectionName, str] = {
-    SectionName.TOOLS: "Builds, beside other tools",
-    SectionName.NIGHTS: "Nights",
+    SectionName.TOOLS: "Builds compared with other tools",
+    SectionName.NIGHTS: "Nightly runs",
     SectionName.BOOT: "Power-on to ssh",
     SectionName.OWN: "imagebuilder alone",
 }

@@ -27,14 +27,17 @@ def memory_of(daemon: str) -> str:
 
 
 ORIENTATION = """\
-Nodes are switched on at once and boot the same published release: DHCP, iPXE, kernel and initrd
-over HTTP, then the root. A stage is the time from power-on until the **last** node has it behind
-it: `firmware and iPXE` until iPXE has the entry script, `kernel and initrd` until the kernel
-speaks, `root mounted` and `switch-root` until the initrd says so, `ssh` until the server is
-greeted. Of the kinds of root, `nfs` is a tree, `nfs-squashfs` one squashfs file on NFS, mounted
-over a loop device; `http` (squashfs) and `http-erofs` fetch one file whole into memory. Bytes are
-counted on the machines' wires, every header included; `by HTTP` is what nginx sent of that. The
-kernel's own share of the load (bridge, TCP) is with no daemon.""".splitlines()
+All nodes are switched on at once and boot the same published release: DHCP, iPXE, kernel and
+initrd over HTTP, then the root, of each [kind](netboot-root.md#kinds-of-root). A stage is the time
+from power-on until the **last** node has passed it:
+
+* `firmware and iPXE`: iPXE has the entry script;
+* `kernel and initrd`: the kernel prints its first line;
+* `root mounted`, `switch-root`: the initrd has reported it;
+* `ssh`: the ssh server answers.
+
+Bytes are counted on the machines' network interfaces, with all headers; `by HTTP` is what nginx
+sent. The load of daemons does not include the kernel's own (bridge, TCP).""".splitlines()
 
 
 def render_boot(section: Section) -> list[str]:
@@ -42,19 +45,19 @@ def render_boot(section: Section) -> list[str]:
     # As they were measured may be any order: a cell may be measured again.
     figures = sorted((f for f in section.figures if f.values), key=place_of)
     lines = [*ORIENTATION, "", f"Acceleration: {section.remarks.get('acceleration', 'unknown')}."]
-    lines += ["", "Seconds from power-on, of the last node; medians of runs:", ""]
+    lines += ["", "Seconds from power-on until the last node has passed a stage; medians:", ""]
     lines += render_table(figures, STAGES, 1)
-    lines += ["", "Bytes over the wire, and memory used on a node when ssh answers, in MB:", ""]
+    lines += ["", "Bytes over the network, and memory used on a node when ssh answers, in MB:", ""]
     lines += render_table(figures, (TO_NODES, BY_HTTP, FROM_NODES, NODE_MEMORY), 1)
     per_node = [divided(figure) for figure in figures]
-    lines += ["", "MB to each node:", "", *render_grid(per_node, TO_NODES)]
-    lines += ["", "Server load until the last ssh, processor seconds (all cores):", ""]
+    lines += ["", "MB sent to each node:", "", *render_grid(per_node, TO_NODES)]
+    lines += ["", "Server load until the last ssh, in CPU seconds of all cores:", ""]
     lines += render_table(figures, [cpu_of(name) for name in DAEMONS], 2, short_daemon)
-    lines += ["", "Server memory, peak of each daemon's processes together, in MB:", ""]
+    lines += ["", "Server memory, peak of all processes of each daemon, in MB:", ""]
     lines += render_table(figures, [memory_of(name) for name in DAEMONS], 1, short_daemon)
     told = [f for f in section.figures if f.fault or f.note]
     if told:
-        lines += ["", "What is to be said besides:", ""]
+        lines += ["", "Notes:", ""]
         for figure in told:
             said = "; ".join(" ".join(text.split()) for text in (figure.fault, figure.note) if text)
             lines.append(f"* {figure.row}, {figure.column} nodes: {said}")

@@ -23,10 +23,10 @@ def fresh_nights(rows: Sequence[Row]) -> int:
 def render_table(rows: Sequence[Row], seed: int, seconds: float, host: str, now: datetime) -> str:
     """The table and the sentences around it."""
     lines = [
-        f"Run on {now:%Y-%m-%d} ({host}): seed {seed}, {len(rows)} nights of {len(PROFILES)} "
+        f"Run on {now:%Y-%m-%d} ({host}): seed {seed}, {len(rows)} runs of {len(PROFILES)} "
         f"profiles in {seconds:.0f} s.",
         "",
-        "| fault | met | fresh the same night | stable valid |",
+        "| fault | runs | fresh | stable valid |",
         "|---|---|---|---|",
     ]
     for kind in Kind:
@@ -38,10 +38,10 @@ def render_table(rows: Sequence[Row], seed: int, seconds: float, host: str, now:
     lines += [
         f"| none | {len(none)} | {fresh_nights(none)} | {sum(not row.wrong for row in none)} |",
         "",
-        f"Of {len(rows)} nights {fresh_nights(rows)} ended with the newest of every package as "
-        f"stable in all profiles, and stable was valid after {sum(not r.wrong for r in rows)}. "
-        f"{len(quiet)} nights found nothing to do and published "
-        f"{sum(row.published for row in quiet)} bytes. No manual step.",
+        f"Of {len(rows)} runs, {fresh_nights(rows)} were fresh, and after "
+        f"{sum(not row.wrong for row in rows)} stable was valid. {len(quiet)} runs found nothing "
+        f"to do and published {sum(row.published for row in quiet)} bytes. "
+        "No manual step was needed.",
     ]
     return "\n".join(lines) + "\n"
 

@@ -78,7 +78,7 @@ def test_a_ratio_is_judged_by_rounds(
 
 
 def test_first_is_told_against_the_best_of_the_others() -> None:
-    what = "first or equal first: cold build"
+    what = "best or equal: cold build"
     figures = columns(Row.COLD, imagebuilder=(10.4,), mmdebstrap=(10.0,), mkosi=(30.0,))
     assert verdicts({TOOLS: section(*figures)})[what] == Verdict.MET
     figures = columns(Row.COLD, imagebuilder=(10.6,), mmdebstrap=(10.0,), mkosi=(30.0,))
@@ -87,7 +87,7 @@ def test_first_is_told_against_the_best_of_the_others() -> None:
     # One ratio, of two medians: it comes from three runs.
     assert row_of(render_report({TOOLS: section(*figures)}), what)[-2:] == ["3", "reached"]
     # Nothing differs is the best there is: equal to it is first, one path is not.
-    same = "first or equal first: paths that differ between two cold builds"
+    same = "best or equal: paths that differ between two cold builds"
     for count, verdict in ((0.0, Verdict.MET), (1.0, Verdict.FAILED)):
         figures = columns(Row.SAME, imagebuilder=(count,), mkosi=(0.0,), debootstrap=(500.0,))
         assert verdicts({TOOLS: section(*figures)})[same] == verdict
@@ -132,9 +132,9 @@ def test_a_row_in_which_another_is_first_says_so_and_why() -> None:
     assert row_of(page, "file of the last overlay changed, s")[1:] == [
         "**2.10** (2.00 to 2.20)", "40.5 (40.0 to 41.0), full rebuild",
     ]  # fmt: skip
-    why = f"* peak memory of the cold build: mmdebstrap is first; {WHY[Row.MEMORY]}"
+    why = f"* peak memory of the cold build: mmdebstrap is the best; {WHY[Row.MEMORY]}"
     assert why in page.splitlines()
-    assert "* cold build: " not in page.partition("and why:")[2].partition("What cells")[0]
+    assert "* cold build: " not in page.partition("and why:")[2].partition("Notes about cells")[0]
     assert "* mmdebstrap 1.3.5: plain" in page.splitlines()
 
 
