@@ -137,7 +137,7 @@ def install_timer(
 
 
 def have_night(given: Context, options: NightlyOptions, tree: Path) -> NightlyRun:
-    from imagebuilder.fleet.rollout.news import telling
+    from imagebuilder.fleet.rollout.message import telling
     from imagebuilder.nightly.notify import tell_night
     from imagebuilder.nightly.run import run_nightly
     from imagebuilder.notify.receivers import find_receivers, load_notify

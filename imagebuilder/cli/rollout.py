@@ -18,7 +18,7 @@ from imagebuilder.tree import DEFAULT_TREE
 
 if TYPE_CHECKING:
     from imagebuilder.fleet.health import Verdict
-    from imagebuilder.fleet.rollout.news import TellRollout
+    from imagebuilder.fleet.rollout.message import TellRollout
     from imagebuilder.fleet.rollout.types import Rollout
     from imagebuilder.tree import Tree
 
@@ -87,11 +87,11 @@ def start(
 
     accepted = tuple(parse_verdict(word) for word in accept)
     terms = RolloutTerms(timeout, drain_timeout, accepted, drain, at_once, untested)
-    given: Context = context.obj
+    shared: Context = context.obj
     order = RolloutOrder(name, terms, canary, batch)
     opened = open_for_change(tree)
-    with notifying_of(given) as tell:
-        finish(start_rollout(opened, order, os.environ, given.ui, tell=tell), json=json)
+    with notifying_of(shared) as tell:
+        finish(start_rollout(opened, order, os.environ, shared.ui, tell=tell), json=json)
 
 
 @rollout_app.command()
@@ -153,10 +153,10 @@ def resume(
     """
     from imagebuilder.fleet.rollout.command import resume_rollout
 
-    given: Context = context.obj
+    shared: Context = context.obj
     opened = open_for_change(tree)
-    with notifying_of(given) as tell:
-        finish(resume_rollout(opened, profile, os.environ, given.ui, tell=tell), json=json)
+    with notifying_of(shared) as tell:
+        finish(resume_rollout(opened, profile, os.environ, shared.ui, tell=tell), json=json)
 
 
 @rollout_app.command()
@@ -184,30 +184,30 @@ def wish(context: typer.Context, tree: Tree, profile: str, word: str) -> None:
     from imagebuilder.fleet.rollout.start import check_wish
     from imagebuilder.fleet.rollout.types import RolloutStatus
 
-    given: Context = context.obj
+    shared: Context = context.obj
     check_wish(tree, profile, word)
     make_wish(tree, profile, word)
     if is_running(tree, profile):
-        given.ui.note(f"asked {runner(tree, profile)}, who runs it, to {word} it")
+        shared.ui.note(f"asked {runner(tree, profile)}, who runs it, to {word} it")
         return
-    with notifying_of(given) as tell, rolling_out(tree, profile):
+    with notifying_of(shared) as tell, rolling_out(tree, profile):
         rollout = obey(tree, check_wish(tree, profile, word))
         if rollout.status is RolloutStatus.PAUSED:
-            given.ui.note(f"roll-out of {rollout.release}: paused")
+            shared.ui.note(f"roll-out of {rollout.release}: paused")
             tell(rollout)
             return
         finish(go(context, tree, rollout, tell), json=False, wanted=RolloutStatus.ABORTED)
 
 
 @contextmanager
-def notifying_of(given: Context) -> Iterator[TellRollout]:
+def notifying_of(shared: Context) -> Iterator[TellRollout]:
     """Who is told of roll-outs, as the site file says; at the end messages are sent."""
-    from imagebuilder.fleet.rollout.news import telling
+    from imagebuilder.fleet.rollout.message import telling
     from imagebuilder.notify.receivers import find_receivers, load_notify
     from imagebuilder.notify.send import notifying
 
-    site = load_notify(given.settings, os.environ)
-    with notifying(find_receivers(site, os.environ), given.ui.warn) as notifier:
+    site = load_notify(shared.settings, os.environ)
+    with notifying(find_receivers(site, os.environ), shared.ui.warn) as notifier:
         yield telling(notifier)
 
 
@@ -215,9 +215,9 @@ def go(context: typer.Context, tree: Tree, rollout: Rollout, tell: TellRollout) 
     from imagebuilder.fleet.drain import choose_drainer
     from imagebuilder.fleet.rollout.run import RolloutRun
 
-    given: Context = context.obj
+    shared: Context = context.obj
     drainer = choose_drainer(rollout.terms.drain)
-    return RolloutRun(tree, given.ui, drainer, os.environ, tell=tell).go(rollout)
+    return RolloutRun(tree, shared.ui, drainer, os.environ, tell=tell).go(rollout)
 
 
 def finish(rollout: Rollout, *, json: bool, wanted: str = "done") -> None:

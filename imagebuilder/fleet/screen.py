@@ -72,9 +72,9 @@ def draw(tree: Tree, shot: FleetShot | None, every: float, width: int, height: i
         f"{shot.at:%H:%M:%S} UTC, every {every:g} s, {tree.path}; Ctrl-C ends it", style="dim"
     )
     # Besides what is above and below: an empty line, the headers, and what is left out.
-    room = height - len(top) - 4
+    rows_left = height - len(top) - 4
     views = sorted(shot.views, key=lambda view: view.urgency)
-    shown = views[: max(0, room if len(views) > room + 1 else len(views))]
+    shown = views[: max(0, rows_left if len(views) > rows_left + 1 else len(views))]
     lines = [*top, Text(""), draw_table(shown, shot.at, width)]
     if left := views[len(shown) :]:
         count = format_count(len(left), "more node")
@@ -174,29 +174,29 @@ def draw_cells(view: NodeView, now: datetime, width: int) -> list[Text]:
 
 
 @dataclass
-class Looks:
-    """What the thread that looks found last, or why it ended."""
+class LatestShot:
+    """What the thread that latest found last, or why it ended."""
 
     shot: FleetShot | None = None
     failed: BaseException | None = None
 
 
-def watch(tree: Tree, look: Callable[[], FleetShot], every: float) -> NoReturn:
-    """Show what `look` finds again and again, until Ctrl-C.  Raises what `look` raises.
+def watch(tree: Tree, find: Callable[[], FleetShot], every: float) -> NoReturn:
+    """Show what `find` returns, every so many seconds, until Ctrl-C.  Raises what `find` raises.
 
-    Looking takes seconds if nodes do not answer, so it has a thread of its own: a terminal that
+    Finding it takes seconds if nodes do not answer, so it has a thread of its own: a terminal that
     changes its size is drawn again at once.
     """
     console = Console(file=sys.stdout, highlight=False)
-    changed, looks = threading.Event(), Looks()
+    changed, latest = threading.Event(), LatestShot()
 
-    def look_again() -> None:
-        while looks.failed is None:
+    def refresh() -> None:
+        while latest.failed is None:
             before = time.process_time()
             try:
-                looks.shot = look()
+                latest.shot = find()
             except BaseException as error:  # noqa: BLE001  it is raised where it is seen
-                looks.failed = error
+                latest.failed = error
             changed.set()
             time.sleep(max(every, SHARE * (time.process_time() - before)))
 
@@ -207,13 +207,13 @@ def watch(tree: Tree, look: Callable[[], FleetShot], every: float) -> NoReturn:
     previous = signal.signal(signal.SIGWINCH, resized)
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
-            threading.Thread(target=look_again, daemon=True).start()
-            while looks.failed is None:
+            threading.Thread(target=refresh, daemon=True).start()
+            while latest.failed is None:
                 console.size = find_size()
-                live.update(draw(tree, looks.shot, every, *console.size), refresh=True)
+                live.update(draw(tree, latest.shot, every, *console.size), refresh=True)
                 changed.wait()
                 changed.clear()
-        raise looks.failed
+        raise latest.failed
     finally:
         signal.signal(signal.SIGWINCH, previous)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of roll-outs, nights, and machines that are nobody's."""
+"""The pages of roll-outs, nightly runs, and machines that are nobody's."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from imagebuilder.web.api import AbsentError
 from imagebuilder.web.render import show_page
 from imagebuilder.web.site import WebSite
 
-SHOWN = 30  # nights
+SHOWN = 30  # nightly runs
 # What `nightly` writes for people; nothing else of its folder is shown.
-NIGHT_FILE = re.compile(
+NIGHTLY_FILE = re.compile(
     rf"index\.html|month-\d{{4}}-\d\d\.html|nights/{ID.pattern}(\.boot-\d+)?\.html", re.ASCII
 )
 # From the left of a bar to its right.
@@ -98,38 +98,38 @@ def show_phase(rollout: Rollout, phase: int, title: str) -> ShownPhase:
     return ShownPhase(title, tuple(shares), tuple(line.strip() for line in stages_of(nodes)))
 
 
-def nights_page(site: WebSite, request: Request) -> bytes:
-    """The last nights by profile; each leads to the page that `nightly` wrote."""
+def nightly_page(site: WebSite, request: Request) -> bytes:
+    """The last nightly runs by profile; each leads to the page that `nightly` wrote."""
     del request
     snapshot = site.snapshot
-    nights = [*reversed(snapshot.nights.nights)][:SHOWN]
-    runs = bool(nights) and not nights[0].finished
-    ids = find_ids(site.nights)[:-SHOWN]
+    runs = [*reversed(snapshot.nightly.nights)][:SHOWN]
+    unfinished = bool(runs) and not runs[0].finished
+    ids = find_ids(site.reports)[:-SHOWN]
     return show_page(
         site,
         snapshot,
-        "nights.html.j2",
-        here="/nights",
-        nights=nights,
-        records=find_records(nights, runs=runs),
-        state=state(nights[0], runs=runs) if nights else "",
-        tone=tone(nights[0], runs=runs) if nights else "",
+        "nightly.html.j2",
+        here="/nightly",
+        runs=runs,
+        records=find_records(runs, runs=unfinished),
+        state=state(runs[0], runs=unfinished) if runs else "",
+        tone=tone(runs[0], runs=unfinished) if runs else "",
         tiles=[
-            *(tiles(nights[0]) if nights else ()),
-            Tile("runs without a failure", str(quiet_nights(nights))),
+            *(tiles(runs[0]) if runs else ()),
+            Tile("runs without a failure", str(quiet_nights(runs))),
         ],
-        faults=snapshot.nights.faults,
+        faults=snapshot.nightly.faults,
         months={month: month_page_of(month) for month in sorted({*map(month_of, ids)})[::-1]},
     )
 
 
-def night_file(site: WebSite, request: Request) -> bytes:
+def nightly_file(site: WebSite, request: Request) -> bytes:
     """A page that `nightly` wrote.  Raises AbsentError."""
     path = request.path_params["path"]
-    if not NIGHT_FILE.fullmatch(path):
+    if not NIGHTLY_FILE.fullmatch(path):
         raise AbsentError(f"no page of a nightly run named {path!r}")
     try:
-        return read_plain(Path(site.nights, path))
+        return read_plain(Path(site.reports, path))
     except OSError as error:
         raise AbsentError(f"{path} cannot be read: {error.strerror}") from error
 

@@ -18,9 +18,9 @@ from imagebuilder import __version__
 from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.rollout.types import RolloutStage
 from imagebuilder.fleet.state import Condition
-from imagebuilder.web.look import WebSnapshot
 from imagebuilder.web.notify import NotifyCollector
 from imagebuilder.web.site import WebSite
+from imagebuilder.web.snapshot import WebSnapshot
 
 
 def gauge(name: str, words: str, *labels: str) -> GaugeMetricFamily:
@@ -39,7 +39,7 @@ class FleetCollector(Collector):
         yield from self.collect_counts()
         yield from self.collect_releases()
         yield from self.collect_rollouts()
-        yield from self.collect_nights()
+        yield from self.collect_nightly()
         yield from self.collect_server()
 
     def collect_nodes(self) -> Iterator[GaugeMetricFamily]:
@@ -122,10 +122,10 @@ class FleetCollector(Collector):
             status.add_metric([rollout.profile, rollout.status.value], 1.0)
         yield from (nodes, status)
 
-    def collect_nights(self) -> Iterator[GaugeMetricFamily]:
+    def collect_nightly(self) -> Iterator[GaugeMetricFamily]:
         began = gauge("nightly_timestamp_seconds", "When the last nightly run began")
         failed = gauge("nightly_failed", "Whether the last finished nightly run failed")
-        done = [night for night in self.snapshot.nights.nights if night.finished]
+        done = [run for run in self.snapshot.nightly.nights if run.finished]
         if done:
             began.add_metric([], datetime.fromisoformat(done[-1].started).timestamp())
             failed.add_metric([], float(done[-1].failed))
@@ -157,8 +157,8 @@ def make_metrics_route(site: WebSite) -> Route:
             registry = CollectorRegistry(auto_describe=False)
             streams = len(watcher.broker.readers)
             registry.register(FleetCollector(snapshot, streams, watcher.took))
-            if watcher.news:
-                registry.register(NotifyCollector(watcher.news.notifier))
+            if watcher.reporter:
+                registry.register(NotifyCollector(watcher.reporter.notifier))
             return generate_latest(registry)
 
         content = site.once("/metrics", snapshot, render)

@@ -23,12 +23,12 @@ from prometheus_client.registry import Collector
 from imagebuilder.decode import JsonFile
 from imagebuilder.errors import HostError, ImagebuilderError, InputError
 from imagebuilder.files import make_folder, write_file
-from imagebuilder.fleet.news import (
-    NewsTerms,
-    NodeNews,
+from imagebuilder.fleet.node_changes import (
     NodeSight,
     NodeTracker,
     ReportedNode,
+    ReportedState,
+    ReportTerms,
     make_message,
 )
 from imagebuilder.fleet.rollout.journal import is_running
@@ -40,7 +40,7 @@ from imagebuilder.notify.types import PATIENCE, SendPatience
 from imagebuilder.recipe.model_notify import NotifyModel
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
-from imagebuilder.web.look import FleetRow, WebSnapshot
+from imagebuilder.web.snapshot import FleetRow, WebSnapshot
 
 GRACE = 3.0  # seconds that a delivery under way has when the server ends
 FOLDER, FILE = "notify", "nodes.json"
@@ -58,7 +58,7 @@ class NotifyRecord:
 RECORD = JsonFile(NotifyRecord, 1, "remove it: nodes are reported from their next change on")
 
 
-class FleetNews:
+class FleetReporter:
     """Looks at each snapshot for what receivers want to know."""
 
     def __init__(
@@ -73,7 +73,7 @@ class FleetNews:
     ) -> None:
         self.tree, self.path = tree, folder / FILE
         record = load_record(self.path, tree, warn)
-        terms = NewsTerms(site.gather, site.per_hour, site.silent_after)
+        terms = ReportTerms(site.gather, site.per_hour, site.silent_after)
         known = record.nodes if record else ()
         self.tracker = NodeTracker(terms, {one.node: one for one in known})
         self._is_new = record is None
@@ -84,15 +84,15 @@ class FleetNews:
             waiting=record.waiting if record else (),
         )  # fmt: skip
 
-    def look(self, snapshot: WebSnapshot) -> None:
+    def update(self, snapshot: WebSnapshot) -> None:
         """Report what is new.  Until ssh servers were asked, nothing is known of nodes."""
         with self._lock:
-            if snapshot.looked is None or snapshot.number <= self._number:
+            if snapshot.probed is None or snapshot.number <= self._number:
                 return
             self._number = snapshot.number
-            self._look(find_sights(self.tree, snapshot), snapshot.at)
+            self._report(find_sights(self.tree, snapshot), snapshot.at)
 
-    def _look(self, sights: Sequence[NodeSight], now: datetime) -> None:
+    def _report(self, sights: Sequence[NodeSight], now: datetime) -> None:
         if self._is_new:
             self.tracker.baseline(sights, now)
             self.notifier.send(lambda _: None)  # writes it down
@@ -130,24 +130,24 @@ def find_sights(tree: Tree, snapshot: WebSnapshot) -> list[NodeSight]:
         if node.in_flight
     }
     return [
-        NodeSight(row.name, row.node.group, row.node.profile, news_of(row), words_of(row))
+        NodeSight(row.name, row.node.group, row.node.profile, state_of(row), words_of(row))
         if row.name not in in_hand
         else NodeSight(row.name, row.node.group, row.node.profile, None, "")
         for row in snapshot.rows
     ]
 
 
-def news_of(row: FleetRow) -> NodeNews | None:
+def state_of(row: FleetRow) -> ReportedState | None:
     """The state of a node that is worth a message; None while it is in between."""
     if row.condition is Condition.FAILED:
-        return NodeNews.FAILED
+        return ReportedState.FAILED
     if row.condition is Condition.SILENT:
-        return NodeNews.SILENT
+        return ReportedState.SILENT
     if row.condition is not Condition.READY:
         return None
     if row.illness:
-        return NodeNews.ILL
-    return NodeNews.FELL_BACK if row.view.state.fell_back else NodeNews.READY
+        return ReportedState.ILL
+    return ReportedState.FELL_BACK if row.view.state.fell_back else ReportedState.READY
 
 
 def words_of(row: FleetRow) -> str:
@@ -155,12 +155,12 @@ def words_of(row: FleetRow) -> str:
 
 
 @contextmanager
-def fleet_news(
+def fleet_reporter(
     tree: Tree, state: Path, site: NotifyModel, ask_every: float, ui: Ui
-) -> Iterator[FleetNews | None]:
+) -> Iterator[FleetReporter | None]:
     """What reports changes of nodes while the server runs; None, with a warning, if it cannot."""
-    kinds = {news.kind for news in NodeNews}
-    if not any(kinds & {*given.kinds} for given in site.to.values()):
+    kinds = {state.kind for state in ReportedState}
+    if not any(kinds & {*receiver.kinds} for receiver in site.to.values()):
         yield None
         return
     with ExitStack() as stack:
@@ -169,13 +169,13 @@ def fleet_news(
                 raise HostError("with --ask 0 nobody knows whether nodes answer")
             make_folder(state / FOLDER)
             stack.enter_context(file_lock(state / FOLDER / "lock", waiting=refuse))
-            news = FleetNews(tree, state / FOLDER, site, ui.warn)
+            reporter = FleetReporter(tree, state / FOLDER, site, ui.warn)
         except (ImagebuilderError, OSError) as error:
             ui.warn(f"changes of nodes are not reported: {error}")
             yield None
             return
-        stack.callback(news.close)
-        yield news
+        stack.callback(reporter.close)
+        yield reporter
 
 
 def refuse() -> None:

@@ -179,11 +179,11 @@ class ApiReleaseDetail(ApiRelease):
     difference: dict[str, JsonValue] | None
 
 
-class ApiNights(ApiModel):
+class ApiNightly(ApiModel):
     """Nightly runs, as nights/ID.json has them."""
 
     at: datetime
-    nights: list[dict[str, JsonValue]]
+    nightly: list[dict[str, JsonValue]]
     faults: list[str]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run a roll-out: look, decide, write down, do; over and over until it has ended.
+"""Run a roll-out: observe, decide, write down, do; over and over until it has ended.
 
 Whoever is killed at any moment leaves a journal from which this goes on.
 """
@@ -16,9 +16,9 @@ from imagebuilder.fleet.drain import Drainer
 from imagebuilder.fleet.power.choose import choose_drivers
 from imagebuilder.fleet.rollout.due import find_due, wanted_pins
 from imagebuilder.fleet.rollout.journal import obey, save_rollout
-from imagebuilder.fleet.rollout.look import look, reason_of
 from imagebuilder.fleet.rollout.machine import advance, in_flight, out_of_window, watched
-from imagebuilder.fleet.rollout.news import TellRollout, tell_nobody
+from imagebuilder.fleet.rollout.message import TellRollout, tell_nobody
+from imagebuilder.fleet.rollout.observe import observe_nodes, reason_of
 from imagebuilder.fleet.rollout.pins import pin_nodes
 from imagebuilder.fleet.rollout.types import PowerCut, Rollout, RolloutStatus, Sight
 from imagebuilder.fleet.select import fold
@@ -48,8 +48,8 @@ def utc_now() -> datetime:
 class RolloutRun:
     """A process that runs a roll-out: what it works with, and what it remembers of its own doing.
 
-    `clock` tells whether its window is over, `asked` is when each boot was asked to end, `problems`
-    what became of asking.  `tell` is called for each status that it comes into.
+    `clock` tells whether its window is over, `reboots` is when each boot was asked to end,
+    `problems` what became of that.  `tell` is called for each status that it comes into.
     """
 
     tree: Tree
@@ -59,7 +59,7 @@ class RolloutRun:
     poll: float = POLL
     wait: Callable[[float], None] = time.sleep
     clock: Callable[[], datetime] = utc_now
-    asked: dict[tuple[str, str], float] = field(default_factory=dict)
+    reboots: dict[tuple[str, str], float] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     pinned: Mapping[str, str] | None = None
     unresumed: set[str] = field(default_factory=set)
@@ -76,7 +76,7 @@ class RolloutRun:
             if rollout.window and not parse_window(rollout.window).contains(self.clock()):
                 rollout = self.note(rollout, out_of_window(rollout, datetime.now(UTC)))
             self.pin(rollout)
-            sights = self.look(rollout)
+            sights = self.observe(rollout)
             now, stable = datetime.now(UTC), find_version(self.tree, rollout.profile, STABLE)
             rollout = self.note(rollout, advance(rollout, sights, stable, now))
             self.pin(rollout)
@@ -88,12 +88,12 @@ class RolloutRun:
                 return rollout
             self.wait(self.poll)
 
-    def look(self, rollout: Rollout) -> dict[str, Sight]:
+    def observe(self, rollout: Rollout) -> dict[str, Sight]:
         names = watched(rollout)
         if not names:
             return {}
         nodes = load_nodes(self.tree)
-        return look(self.tree, rollout, nodes, names, self.drainer, self.problems)
+        return observe_nodes(self.tree, rollout, nodes, names, self.drainer, self.problems)
 
     def note(self, before: Rollout, after: Rollout) -> Rollout:
         """Write a step down, and tell of it."""
@@ -112,8 +112,8 @@ class RolloutRun:
         if wanted != self.pinned:
             new = [name for name, version in wanted.items() if version == rollout.after]
             before = self.pinned or {}
-            again = [name for name in new if before.get(name) != rollout.after]
-            forget_tries(self.tree, again, rollout.release)
+            repinned = [name for name in new if before.get(name) != rollout.after]
+            forget_tries(self.tree, repinned, rollout.release)
             pin_nodes(self.tree, rollout, wanted)
             self.pinned = wanted
 
@@ -155,7 +155,7 @@ class RolloutRun:
         fresh = {
             name: boot
             for name, boot in boots.items()
-            if now - self.asked.get((name, boot), -PATIENCE) >= PATIENCE
+            if now - self.reboots.get((name, boot), -PATIENCE) >= PATIENCE
         }
         if not fresh:
             return
@@ -165,7 +165,7 @@ class RolloutRun:
         said = run_on(self.tree, nodes, places, command, SSH_SECONDS)
         refused = refusals({one.node: one for one in said})
         for name, boot in fresh.items():
-            self.asked[name, boot] = now
+            self.reboots[name, boot] = now
             self.problems.pop(name, None)
             if name in refused:
                 self.problems[name] = refused[name]

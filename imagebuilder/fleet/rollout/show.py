@@ -27,7 +27,7 @@ def render_rollout(rollout: Rollout, runner: str) -> str:
         f"{rollout.profile}: {rollout.before} -> {rollout.after}",
         f"{rollout.status.value}{f': {rollout.why}' if rollout.why else ''}",
         f"started by {rollout.by} at {rollout.started}"
-        + (f", for nights within {rollout.window}" if rollout.window else "")
+        + (f", for nightly runs within {rollout.window}" if rollout.window else "")
         + (f"; run by {runner}" if runner else ""),
         "",
     ]

@@ -16,7 +16,7 @@ from tests.fleet_world import NEW, OLD, FleetWorld, make_site
 
 PATHS = (
     "/nodes", "/nodes/node040", "/releases", f"/releases/rx7600xt/{OLD}", "/rollouts",
-    "/rollouts/rx7600xt", "/nights", "/machines",
+    "/rollouts/rx7600xt", "/nightly", "/machines",
 )  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import pytest
 from imagebuilder.errors import InputError, RootError
 from imagebuilder.settings import load_settings
 from imagebuilder.tree import make_tree
-from imagebuilder.web.door import ActDoor
+from imagebuilder.web.act_client import ActClient
 from imagebuilder.web.roles import Role
 from imagebuilder.web.tokens import add_token, find_token, find_token_file, remove_token
 
@@ -84,4 +84,4 @@ def test_whoever_runs_the_page_sees_that_there_are_tokens(tmp_path: Path) -> Non
     folder = tmp_path / "etc/imagebuilder"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o755
     assert stat.S_IMODE((folder / "tokens.json").stat().st_mode) == 0o600
-    assert ActDoor(make_tree(tmp_path / "tree"), folder / "tokens.json").is_open
+    assert ActClient(make_tree(tmp_path / "tree"), folder / "tokens.json").is_open

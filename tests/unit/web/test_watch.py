@@ -10,7 +10,7 @@ from datetime import timedelta
 
 from imagebuilder.tree import ReleaseName
 from imagebuilder.web.site import WebSite
-from imagebuilder.web.watch import Watcher, find_news
+from imagebuilder.web.watch import Watcher, find_changes
 from tests.fleet_world import NEW, OLD, FleetWorld
 from tests.unit.nodes_world import move_channel
 
@@ -19,25 +19,25 @@ PATIENCE = 60.0
 
 def news(site: WebSite) -> list[str]:
     """The names of events, with the node where it is of one, since the last snapshot."""
-    old, new = site.watcher.snapshot, site.watcher.looker.take()
+    old, new = site.watcher.snapshot, site.watcher.maker.take()
     site.watcher.snapshot = new
     found = []
-    for item in find_news(old, new):
+    for item in find_changes(old, new):
         assert isinstance(item.data, dict)
         found.append(f"{item.name} {item.data.get('node', '')}".strip())
     return found
 
 
 def test_nothing_happened(site: WebSite) -> None:
-    before = site.watcher.looker.stamp()
+    before = site.watcher.maker.stamp()
     assert news(site) == []
-    assert site.watcher.looker.stamp() == before
+    assert site.watcher.maker.stamp() == before
 
 
 def test_a_report_is_news(world: FleetWorld, site: WebSite) -> None:
-    before = site.watcher.looker.stamp()
+    before = site.watcher.maker.stamp()
     world.report(3, "root", NEW, timedelta(seconds=1))
-    assert site.watcher.looker.stamp() != before
+    assert site.watcher.maker.stamp() != before
     assert news(site) == ["node node003", "releases"]
 
 
@@ -51,9 +51,9 @@ def test_a_verdict_is_news_and_its_repetition_is_not(world: FleetWorld, site: We
 
 
 def test_a_channel_that_moves_is_news_of_its_nodes(world: FleetWorld, site: WebSite) -> None:
-    before = site.watcher.looker.stamp()
+    before = site.watcher.maker.stamp()
     move_channel(world.tree, "rx7600xt", "stable", NEW)
-    assert site.watcher.looker.stamp() != before
+    assert site.watcher.maker.stamp() != before
     found = news(site)
     assert found.count("releases") == 1
     assert len(found) == 71

@@ -13,7 +13,7 @@ import pytest
 
 from imagebuilder.fleet.rollout.journal import PAUSE, make_wish
 from imagebuilder.fleet.rollout.machine import aborted
-from imagebuilder.fleet.rollout.news import describe, make_message, telling
+from imagebuilder.fleet.rollout.message import describe, make_message, telling
 from imagebuilder.fleet.rollout.types import Rollout, RolloutNode, RolloutStage, RolloutStatus
 from imagebuilder.notify.receivers import find_receivers
 from imagebuilder.notify.send import notifying
