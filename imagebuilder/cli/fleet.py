@@ -95,15 +95,13 @@ def watch_on_terminal(
     from datetime import UTC, datetime
 
     from imagebuilder.fleet.overview import overview
-    from imagebuilder.fleet.rollout.journal import find_rollouts, is_running, runner
+    from imagebuilder.fleet.rollout.journal import find_live_rollouts
     from imagebuilder.fleet.screen import FleetShot, watch
 
     def find_shot() -> FleetShot:
         _, chosen = open_nodes(tree.path, words)
         views = overview(tree, chosen, health=health, ask=ask)
-        rollouts = find_rollouts(tree)
-        runners = [runner(tree, x.profile) if is_running(tree, x.profile) else "" for x in rollouts]
-        return FleetShot(datetime.now(UTC), views, rollouts, runners)
+        return FleetShot(datetime.now(UTC), views, find_live_rollouts(tree))
 
     watch(tree, find_shot, every)
 

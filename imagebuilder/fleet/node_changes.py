@@ -110,7 +110,10 @@ class LiveNode:
 
 @dataclass
 class NodeTracker:
-    """What was reported of nodes (`told`), and what is going on."""
+    """What was reported of nodes (`told`), and what is going on.
+
+    `limited` are changes of the last advance() that `per_hour` keeps from being reported now.
+    """
 
     terms: ReportTerms
     told: dict[str, ReportedNode]
@@ -118,6 +121,7 @@ class NodeTracker:
     opened: datetime | None = None  # when the first of the changes that are gathered was seen
     window: float = 0.0
     last: datetime | None = None
+    limited: list[NodeSight] = field(default_factory=list)
 
     def baseline(self, sights: Iterable[NodeSight], now: datetime) -> None:
         """Take things as they are for known: nobody is told of the past."""
@@ -126,6 +130,7 @@ class NodeTracker:
 
     def advance(self, sights: Sequence[NodeSight], now: datetime) -> list[NodeChange]:
         """What to report now; it counts as reported from here on."""
+        self.limited = []
         names = {sight.name for sight in sights}
         self.told = {name: one for name, one in self.told.items() if name in names}
         self.lives = {name: one for name, one in self.lives.items() if name in names}
@@ -150,7 +155,8 @@ class NodeTracker:
         """What is to be said of a node, if that may be said now."""
         if sight.state is None:
             return None
-        live = self.lives.get(sight.name)
+        before = self.lives.get(sight.name)
+        live = before
         if live is None or live.state is not sight.state:
             live = LiveNode(sight.state, now, live.changes + 1 if live else 0)
             self.lives[sight.name] = live
@@ -158,6 +164,8 @@ class NodeTracker:
         told = self.told.get(sight.name, ReportedNode(sight.name, ReportedState.READY))
         age = (now - live.since).total_seconds()
         limited = len(recent(told, now)) >= self.terms.per_hour
+        if limited and before is not None and before is not live:
+            self.limited.append(sight)
         if sight.state is told.state:
             live.changes = live.changes if limited else 0
             return None
@@ -186,14 +194,16 @@ def recent(told: ReportedNode, now: datetime) -> tuple[str, ...]:
     return tuple(t for t in told.times if timedelta(0) <= now - datetime.fromisoformat(t) < HOUR)
 
 
+def concerns(sight: NodeSight, receiver: MessageReceiver) -> bool:
+    """Whether a receiver wants to know of a node in this state."""
+    if sight.state is None or not receiver.wants(sight.state.kind):
+        return False
+    return not receiver.groups or sight.group in receiver.groups
+
+
 def make_message(changes: Sequence[NodeChange], receiver: MessageReceiver) -> Message | None:
     """The message about those changes that a receiver wants; None if there are none."""
-    wanted = [
-        change
-        for change in changes
-        if receiver.wants(change.state.kind)
-        and (not receiver.groups or change.sight.group in receiver.groups)
-    ]
+    wanted = [change for change in changes if concerns(change.sight, receiver)]
     if not wanted:
         return None
     by_state = {

@@ -21,13 +21,14 @@ from rich.text import Text
 
 from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.overview import NodeView
-from imagebuilder.fleet.rollout.types import Rollout, RolloutStage, RolloutStatus
+from imagebuilder.fleet.rollout.show import describe_status
+from imagebuilder.fleet.rollout.types import LiveRollout, RolloutStage, RolloutStatus
 from imagebuilder.fleet.state import Condition, format_age
 from imagebuilder.tree import Tree
 from imagebuilder.ui import format_count
 from imagebuilder.untrusted import fit
 
-SHARE = 10  # of the time that a look computes, this many times as long is waited after it
+SHARE = 10  # after computing a shot, this many times as long is waited
 ROLLOUTS = 4  # lines at most
 USUAL_SIZE = (80, 24)
 # From which width of the terminal a column is shown.
@@ -55,12 +56,11 @@ ROLLOUT_STYLES = {
 
 @dataclass(frozen=True)
 class FleetShot:
-    """What one look found; `runners` says who runs a roll-out now, by its profile."""
+    """What was found at one moment."""
 
     at: datetime
     views: Sequence[NodeView]
-    rollouts: Sequence[Rollout] = ()
-    runners: Sequence[str] = ()
+    rollouts: Sequence[LiveRollout] = ()
 
 
 def draw(tree: Tree, shot: FleetShot | None, every: float, width: int, height: int) -> Group:
@@ -105,22 +105,18 @@ def count_words(views: Sequence[NodeView]) -> Text:
 
 def draw_rollouts(shot: FleetShot) -> list[Text]:
     """A line for each roll-out that is under way, or waits for a person."""
-    runners = [*shot.runners, *[""] * len(shot.rollouts)]
-    open_ones = [
-        (rollout, who)
-        for rollout, who in zip(shot.rollouts, runners, strict=False)
-        if rollout.status in ROLLOUT_STYLES
-    ]
+    open_ones = [live for live in shot.rollouts if live.rollout.status in ROLLOUT_STYLES]
     most = ROLLOUTS if len(open_ones) <= ROLLOUTS else ROLLOUTS - 1
-    lines = [draw_rollout(rollout, who) for rollout, who in open_ones[:most]]
+    lines = [draw_rollout(live) for live in open_ones[:most]]
     if len(open_ones) > most:
         count = format_count(len(open_ones) - most, "more roll-out")
         lines.append(Text(f"and {count}: imagebuilder rollout status"))
     return lines
 
 
-def draw_rollout(rollout: Rollout, who: str) -> Text:
+def draw_rollout(live: LiveRollout) -> Text:
     """`roll-out of demo@2: running, 12 of 40 nodes done, 3 rebooting; run by ada`."""
+    rollout = live.rollout
     stages = Counter(node.stage for node in rollout.nodes)
     done = f"{stages[RolloutStage.DONE]} of {format_count(len(rollout.nodes), 'node')} done"
     others = [
@@ -128,9 +124,9 @@ def draw_rollout(rollout: Rollout, who: str) -> Text:
         for stage in RolloutStage
         if stages[stage] and stage not in (RolloutStage.DONE, RolloutStage.WAITING)
     ]
-    goes_on = rollout.status not in (RolloutStatus.PAUSED, RolloutStatus.STOPPED)
-    run_by = f"run by {who}" if who else "interrupted" if goes_on else ""
-    status = (rollout.status.value, ROLLOUT_STYLES[rollout.status])
+    run_by = f"run by {live.runner}" if live.runs else ""
+    style = "bold red" if live.interrupted else ROLLOUT_STYLES[rollout.status]
+    status = (describe_status(live), style)
     why = f": {fit(rollout.why)}" if rollout.why else ""
     tail = "; ".join(filter(None, [", ".join([done, *others]), run_by]))
     name = (str(rollout.release), "bold")

@@ -33,13 +33,20 @@ class WaitingMessage:
 
 @dataclass
 class Lane:
-    """One receiver: its messages, the first of which is being sent; what became of others."""
+    """One receiver: its messages, the first of which is being sent; what became of others.
+
+    `failures` are tries in a row that failed, `failed` all of them.  `suppressed` are changes that
+    were not reported because there were too many, `succeeded` is when the last message was sent.
+    """
 
     receiver: MessageReceiver
     messages: deque[Message] = field(default_factory=deque)
     failures: int = 0
     sent: int = 0
+    failed: int = 0
     dropped: int = 0
+    suppressed: int = 0
+    succeeded: datetime | None = None
 
 
 class DeliveryEndedError(Exception):
@@ -84,16 +91,25 @@ class Notifier:
         for thread in self._threads:
             thread.start()
 
-    def send(self, make: Callable[[MessageReceiver], Message | None]) -> None:
-        """Send each receiver the message that `make` has for it."""
+    def send(self, make: Callable[[MessageReceiver], Message | None]) -> bool:
+        """Send each receiver the message that `make` has for it; whether there was one."""
+        sent = False
         with self._changed:
             for lane in self.lanes.values():
                 if message := make(lane.receiver):
+                    sent = True
                     lane.messages.append(message)
                     if len(lane.messages) > MOST:
                         self._drop(lane, lane.messages[1], f"{MOST} messages are waiting")
             self._note_kept()
             self._changed.notify_all()
+        return sent
+
+    def suppress(self, wanted: Callable[[MessageReceiver], bool]) -> None:
+        """Count a change that those receivers are not told of now, because there were too many."""
+        with self._changed:
+            for lane in self.lanes.values():
+                lane.suppressed += wanted(lane.receiver)
 
     def close(self, seconds: float, *, last: bool) -> None:
         """End, after at most so many seconds.
@@ -164,6 +180,7 @@ class Notifier:
     def _settle(self, lane: Lane, message: Message, what: str, *, retry: bool) -> None:
         """What follows from a try.  The caller has the lock."""
         lane.failures = lane.failures + 1 if what else 0
+        lane.failed += bool(what)
         age = (datetime.now(UTC) - datetime.fromisoformat(message.at)).total_seconds()
         late = age > self._patience.keep or (self._last and lane.failures >= self._patience.tries)
         if what and retry and not late:
@@ -178,6 +195,7 @@ class Notifier:
             self._drop(lane, message, what)
         else:
             lane.sent += 1
+            lane.succeeded = datetime.now(UTC)
             lane.messages.popleft()
         if what and late and self._last:
             for left in tuple(lane.messages):

@@ -313,8 +313,11 @@ def find_facts(snapshot: WebSnapshot, order: ActOrder) -> list[OrderFact]:
         if each.release.profile == profile and shown:
             state = each.standing.state if snapshot.standings_known else "boot test not known"
             facts.append(OrderFact(str(each.release), state, ", ".join(each.channels)))
-    running = [each for each in snapshot.rollouts if each.profile == profile]
-    facts += [OrderFact(f"roll-out of {r.release}", r.status, r.why) for r in running]
+    facts += [
+        OrderFact(f"roll-out of {live.rollout.release}", live.word, live.rollout.why)
+        for live in snapshot.rollouts
+        if live.rollout.profile == profile
+    ]
     return facts
 
 

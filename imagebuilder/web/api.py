@@ -161,15 +161,15 @@ def list_machines(site: WebSite, request: Request) -> Json:
 def list_rollouts(site: WebSite, request: Request) -> Json:
     del request
     snapshot = site.snapshot
-    shown: list[Json] = [rollout.as_json() for rollout in snapshot.rollouts]
+    shown: list[Json] = [live.as_json() for live in snapshot.rollouts]
     return {"at": snapshot.at.isoformat(), "rollouts": shown}
 
 
 def show_rollout(site: WebSite, request: Request) -> Json:
     profile = request.path_params["profile"]
-    for rollout in site.snapshot.rollouts:
-        if rollout.profile == profile:
-            return rollout.as_json()
+    for live in site.snapshot.rollouts:
+        if live.rollout.profile == profile:
+            return live.as_json()
     raise AbsentError(f"no roll-out of {profile!r}")
 
 

@@ -11,9 +11,14 @@ from pathlib import Path
 from starlette.requests import Request
 
 from imagebuilder.files import read_plain
-from imagebuilder.fleet.rollout.journal import is_running
-from imagebuilder.fleet.rollout.show import NEXT, PHASES, reasons_of, stages_of
-from imagebuilder.fleet.rollout.types import Rollout, RolloutStage
+from imagebuilder.fleet.rollout.show import (
+    PHASES,
+    describe_status,
+    find_next,
+    reasons_of,
+    stages_of,
+)
+from imagebuilder.fleet.rollout.types import LiveRollout, Rollout, RolloutStage
 from imagebuilder.nightly.history import ID, find_ids, find_records, month_of
 from imagebuilder.nightly.page import month_page_of, quiet_nights, state, tiles, tone
 from imagebuilder.report.page import Tile
@@ -63,8 +68,8 @@ class ShownPhase:
 
 @dataclass(frozen=True)
 class ShownRollout:
-    rollout: Rollout
-    runs: bool
+    live: LiveRollout
+    status: str
     hint: str
     phases: tuple[ShownPhase, ...]
     reasons: tuple[str, ...]
@@ -74,17 +79,16 @@ def rollouts_page(site: WebSite, request: Request) -> bytes:
     """The last roll-out of each profile, the newest first."""
     del request
     snapshot = site.snapshot
-    newest = sorted(snapshot.rollouts, key=lambda rollout: rollout.started, reverse=True)
-    shown = [show_rollout(site, rollout) for rollout in newest]
+    newest = sorted(snapshot.rollouts, key=lambda live: live.rollout.started, reverse=True)
+    shown = [*map(show_rollout, newest)]
     return show_page(site, snapshot, "rollouts.html.j2", here="/rollouts", rollouts=shown)
 
 
-def show_rollout(site: WebSite, rollout: Rollout) -> ShownRollout:
-    runs = not rollout.ended and is_running(site.tree, rollout.profile)
-    hint = "" if runs else NEXT.get(rollout.status, "").format(profile=rollout.profile)
-    phases = (show_phase(rollout, phase, title) for phase, title in enumerate(PHASES))
-    reasons = tuple(reasons_of(rollout.nodes))
-    return ShownRollout(rollout, runs, hint, tuple(p for p in phases if p.shares), reasons)
+def show_rollout(live: LiveRollout) -> ShownRollout:
+    phases = (show_phase(live.rollout, phase, title) for phase, title in enumerate(PHASES))
+    shown = tuple(phase for phase in phases if phase.shares)
+    reasons = tuple(reasons_of(live.rollout.nodes))
+    return ShownRollout(live, describe_status(live), find_next(live), shown, reasons)
 
 
 def show_phase(rollout: Rollout, phase: int, title: str) -> ShownPhase:

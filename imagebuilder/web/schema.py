@@ -222,6 +222,7 @@ class ApiRollout(ApiModel):
     from_: Annotated[str, Field(alias="from")]
     to: str
     status: RolloutStatus
+    interrupted: bool
     why: str
     by: str
     started: str

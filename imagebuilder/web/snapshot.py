@@ -19,8 +19,8 @@ from imagebuilder.errors import Fault, InputError
 from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.overview import NodeView, views_of
 from imagebuilder.fleet.probe import probe_nodes
-from imagebuilder.fleet.rollout.journal import find_rollouts
-from imagebuilder.fleet.rollout.types import Rollout
+from imagebuilder.fleet.rollout.journal import find_live_rollouts, is_running
+from imagebuilder.fleet.rollout.types import LiveRollout
 from imagebuilder.fleet.state import Condition, Observation, summarise
 from imagebuilder.fleet.status import addresses_of, find_states, last_seen
 from imagebuilder.nightly.history import FoundNights, find_ids, read_nights
@@ -126,7 +126,7 @@ class WebSnapshot:
     standings_known: bool
     details: Mapping[ReleaseName, ReleaseDetail]
     machines: tuple[Stranger, ...]
-    rollouts: tuple[Rollout, ...]
+    rollouts: tuple[LiveRollout, ...]
     nightly: FoundNights
     faults: tuple[Fault, ...]
     networks: tuple[Network, ...]
@@ -179,8 +179,10 @@ class SnapshotMaker:
         tree = self.tree
         logs = (tree.reports_log, tree.reports_mark)
         fixed = (tree.nodes_file, tree.path / "seen", tree.boots, *logs)
-        folders = [*tree.path.glob("rollouts/*.json"), self.reports / "nights"]
-        return stamp_of((*fixed, *folders)) + self.stamp_of_releases()
+        rollouts = [*tree.path.glob("rollouts/*.json")]
+        running = tuple((path.name, is_running(tree, path.stem), 0, 0) for path in rollouts)
+        files = stamp_of((*fixed, *rollouts, self.reports / "nights"))
+        return files + running + self.stamp_of_releases()
 
     def stamp_of_releases(self) -> Stamp:
         tree = self.tree
@@ -260,9 +262,9 @@ class SnapshotMaker:
             self._machines = state, tuple(discover(self.tree, nodes, self.cards))
         return self._machines[1]
 
-    def find_rollouts(self) -> tuple[tuple[Rollout, ...], tuple[Fault, ...]]:
+    def find_rollouts(self) -> tuple[tuple[LiveRollout, ...], tuple[Fault, ...]]:
         try:
-            return tuple(find_rollouts(self.tree)), ()
+            return tuple(find_live_rollouts(self.tree)), ()
         except InputError as error:
             return (), error.faults
 

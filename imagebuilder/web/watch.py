@@ -38,10 +38,10 @@ def find_changes(old: WebSnapshot, new: WebSnapshot) -> Iterator[SnapshotChange]
         yield SnapshotChange("node-removed", {"node": name})
     if old.releases != new.releases:
         yield SnapshotChange("releases", {})
-    before_of = {rollout.profile: rollout for rollout in old.rollouts}
-    for rollout in new.rollouts:
-        if before_of.get(rollout.profile) != rollout:
-            yield SnapshotChange("rollout", rollout.as_json())
+    before_of = {live.rollout.profile: live for live in old.rollouts}
+    for live in new.rollouts:
+        if before_of.get(live.rollout.profile) != live:
+            yield SnapshotChange("rollout", live.as_json())
     if old.machines != new.machines:
         yield SnapshotChange("machines", {})
     if old.nightly != new.nightly:

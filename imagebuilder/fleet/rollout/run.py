@@ -15,12 +15,18 @@ from imagebuilder.errors import ImagebuilderError
 from imagebuilder.fleet.drain import Drainer
 from imagebuilder.fleet.power.choose import choose_drivers
 from imagebuilder.fleet.rollout.due import find_due, wanted_pins
-from imagebuilder.fleet.rollout.journal import obey, save_rollout
-from imagebuilder.fleet.rollout.machine import advance, in_flight, out_of_window, watched
-from imagebuilder.fleet.rollout.message import TellRollout, tell_nobody
+from imagebuilder.fleet.rollout.journal import obey, runner, save_rollout
+from imagebuilder.fleet.rollout.machine import advance, out_of_window, watched
+from imagebuilder.fleet.rollout.message import TellRollout, report_interruption, tell_nobody
 from imagebuilder.fleet.rollout.observe import observe_nodes, reason_of
 from imagebuilder.fleet.rollout.pins import pin_nodes
-from imagebuilder.fleet.rollout.types import PowerCut, Rollout, RolloutStatus, Sight
+from imagebuilder.fleet.rollout.types import (
+    LiveRollout,
+    PowerCut,
+    Rollout,
+    RolloutStatus,
+    Sight,
+)
 from imagebuilder.fleet.select import fold
 from imagebuilder.fleet.ssh import run_on
 from imagebuilder.fleet.status import addresses_of, last_seen
@@ -65,12 +71,24 @@ class RolloutRun:
     unresumed: set[str] = field(default_factory=set)
     tell: TellRollout = tell_nobody
     told: RolloutStatus | None = None
+    last: Rollout | None = None  # as the journal has it
 
     def go(self, rollout: Rollout) -> Rollout:
         """Go on until it has ended, or is paused with no node in between.
 
-        The caller has the roll-out's lock.  Raises ImagebuilderError; the journal is right then.
+        The caller has the roll-out's lock.  Raises ImagebuilderError: the journal is right
+        then, and receivers are told that it was interrupted.
         """
+        self.last = rollout
+        try:
+            return self.go_on(rollout)
+        except BaseException:
+            process = runner(self.tree, rollout.profile)
+            live = LiveRollout(self.last, runs=False, process=process)
+            report_interruption(self.tree, live, self.tell)
+            raise
+
+    def go_on(self, rollout: Rollout) -> Rollout:
         while True:
             rollout = obey(self.tree, rollout)
             if rollout.window and not parse_window(rollout.window).contains(self.clock()):
@@ -83,8 +101,7 @@ class RolloutRun:
             rollout = self.act(rollout, sights)
             if rollout.status is RolloutStatus.PROMOTING:
                 rollout = self.promote(rollout)
-            paused = rollout.status is RolloutStatus.PAUSED and not in_flight(rollout)
-            if (rollout.ended or paused) and not find_due(rollout, {}).resume:
+            if rollout.settled and not find_due(rollout, {}).resume:
                 return rollout
             self.wait(self.poll)
 
@@ -99,11 +116,12 @@ class RolloutRun:
         """Write a step down, and tell of it."""
         if after != before:
             save_rollout(self.tree, after)
+            self.last = after
             for line in describe_steps(before, after):
                 self.ui.note(line)
         if after.status is not self.told:
             self.told = after.status
-            self.tell(after)
+            self.tell(LiveRollout(after, runs=True))
         return after
 
     def pin(self, rollout: Rollout) -> None:

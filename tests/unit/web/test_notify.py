@@ -21,14 +21,8 @@ from imagebuilder.fleet.state import Observation
 from imagebuilder.notify.types import SendPatience
 from imagebuilder.recipe.model_notify import NotifyModel
 from imagebuilder.ui import Ui
-from imagebuilder.web.notify import (
-    FILE,
-    FOLDER,
-    FleetReporter,
-    find_sights,
-    fleet_reporter,
-    state_of,
-)
+from imagebuilder.web.notify import FleetReporter, find_sights, fleet_reporter, state_of
+from imagebuilder.web.notify_record import FILE, FOLDER
 from imagebuilder.web.site import WebSite
 from tests.fleet_world import BANNER, OLD, FleetWorld, make_site, name_of, serving
 from tests.unit.notify.servers import until, web_server
@@ -157,11 +151,10 @@ def test_nodes_that_a_roll_out_has_in_hand_are_its_to_report(world: FleetWorld) 
     assert rollout
     nodes = (replace(rollout.nodes[0], stage=RolloutStage.REBOOTING), *rollout.nodes[1:])
     save_rollout(world.tree, replace(rollout, status=RolloutStatus.RUNNING, nodes=nodes))
-    snapshot = make_site(world).watcher.snapshot
-    assert find_sights(world.tree, snapshot)[0].state is not None, "nobody runs it"
+    assert find_sights(make_site(world).watcher.snapshot)[0].state is not None, "nobody runs it"
     with rolling_out(world.tree, "rx7600xt"):
-        assert find_sights(world.tree, snapshot)[0].state is None
-        assert find_sights(world.tree, snapshot)[1].state is not None
+        assert find_sights(make_site(world).watcher.snapshot)[0].state is None
+        assert find_sights(make_site(world).watcher.snapshot)[1].state is not None
 
 
 def test_states_of_nodes(world: FleetWorld) -> None:
