@@ -19,9 +19,9 @@ import time
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict
 
 from imagebuilder.decode import decode_box, encode_box, parse_object
 from imagebuilder.digest import Json
@@ -54,7 +54,7 @@ class ReadQuestion:
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     verb: ReadVerb
-    node: Annotated[str, Field(max_length=253)] = ""
+    node: str = ""
 
 
 def answer_questions(tree: Tree, source: int = 0, sink: int = 1, idle: float = IDLE) -> int:
