@@ -21,7 +21,11 @@ from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.select import select_nodes
 from imagebuilder.fleet.state import Condition
 from imagebuilder.nightly.types import NIGHTLY_RUN
+from imagebuilder.nodes.evidence.boots import find_fallbacks, read_boots
 from imagebuilder.publish.listing import ListedRelease
+from imagebuilder.report.save import read_reports
+from imagebuilder.report.types import Report
+from imagebuilder.report.words import headline
 from imagebuilder.web.act_schema import INPUTS, SECURITY, describe_actions
 from imagebuilder.web.schema import (
     ApiError,
@@ -119,7 +123,17 @@ def show_node(site: WebSite, request: Request) -> Json:
     row = find_row(site, request)
     story = site.reader.story(row.name)
     found = explain(row.view, story.trace, row.node)
-    return {**row.as_json(), **found.as_json(), **story.as_json()}
+    record = read_boots(site.tree).get(row.name)
+    fallback = find_fallbacks(site.tree, [row.node]).get(row.name)
+    more: dict[str, Json] = {
+        "confirmed": [*record.confirmed] if record else [],
+        "tries": {**record.tries} if record else {},
+        "fell-back-from": str(fallback.wanted) if fallback else None,
+        "root": row.node.root,
+        "power": row.node.power.driver,
+        "login": row.node.login,
+    }
+    return {**row.as_json(), **found.as_json(), **story.as_json(), **more}
 
 
 def list_releases(site: WebSite, request: Request) -> Json:
@@ -140,7 +154,23 @@ def find_listed(site: WebSite, request: Request) -> ListedRelease:
 
 def show_release(site: WebSite, request: Request) -> Json:
     snapshot, listed = site.snapshot, find_listed(site, request)
-    return {**snapshot.describe(listed), **snapshot.details[listed.release].as_json()}
+    found = read_reports(site.tree.reports(listed.release))
+    more: dict[str, Json] = {
+        "reports": [describe_report(report) for report in reversed(found.reports)],
+        "faults": [str(fault) for fault in found.faults],
+    }
+    return {**snapshot.describe(listed), **snapshot.details[listed.release].as_json(), **more}
+
+
+def describe_report(report: Report) -> dict[str, Json]:
+    return {
+        "id": report.id,
+        "started": report.started,
+        "seconds": report.seconds,
+        "passed": report.passed,
+        "words": headline(report),
+        "trials": [trial.name for trial in report.trials],
+    }
 
 
 def list_nightly(site: WebSite, request: Request) -> Json:
