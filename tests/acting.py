@@ -14,8 +14,8 @@ from pathlib import Path
 
 from imagebuilder.tree import Tree
 from imagebuilder.web.act import ActCaller, act
+from imagebuilder.web.act_client import ActClient
 from imagebuilder.web.action_journal import ActionRecord, ActionState, read_actions
-from imagebuilder.web.door import ActDoor
 
 PATIENCE = 120.0  # seconds
 
@@ -42,7 +42,7 @@ def await_end(tree: Tree, action: str = "") -> ActionRecord:
 
 
 @contextmanager
-def act_door(tree: Tree, tokens: Path) -> Iterator[ActDoor]:
+def running_act_client(tree: Tree, tokens: Path) -> Iterator[ActClient]:
     """A way to an `act` that runs in threads of this process; its commands are real ones."""
     # A path of a socket has at most 107 characters, and pytest's folders are longer than that.
     with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listening:
@@ -68,7 +68,7 @@ def act_door(tree: Tree, tokens: Path) -> Iterator[ActDoor]:
         serving = threading.Thread(target=serve)
         serving.start()
         try:
-            yield ActDoor(tree, tokens, place)
+            yield ActClient(tree, tokens, place)
         finally:
             listening.shutdown(socket.SHUT_RDWR)
             for thread in (serving, *threads):

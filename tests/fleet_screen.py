@@ -15,7 +15,7 @@ from rich.console import Console
 
 from imagebuilder.fleet.overview import views_of
 from imagebuilder.fleet.rollout.journal import find_rollouts
-from imagebuilder.fleet.rollout.types import RolloutStage, RolloutStatus
+from imagebuilder.fleet.rollout.types import LiveRollout, RolloutStage, RolloutStatus
 from imagebuilder.fleet.screen import FleetShot, draw
 from imagebuilder.fleet.status import find_states, last_seen
 from imagebuilder.nodes.load import load_nodes
@@ -26,7 +26,7 @@ WIDTH, HEIGHT = 100, 24
 
 
 def take_shot(world: FleetWorld) -> FleetShot:
-    """What one look finds; a roll-out of rack 1 is under way."""
+    """What is found at one moment; a roll-out of rack 1 is under way."""
     world.plant_history()
     nodes = load_nodes(world.tree).nodes
     seen = {node.name: last_seen(world.tree, node) for node in nodes}
@@ -41,7 +41,9 @@ def take_shot(world: FleetWorld) -> FleetShot:
     ]
     running = replace(stopped, status=RolloutStatus.RUNNING, why="", nodes=tuple(going_on))
     views = views_of(world.tree, nodes, states, seen)
-    return FleetShot(datetime.now(UTC), views, [running], ["ada, process 4711"])
+    return FleetShot(
+        datetime.now(UTC), views, [LiveRollout(running, runs=True, process="ada, process 4711")]
+    )
 
 
 def main() -> None:

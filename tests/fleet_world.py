@@ -43,12 +43,12 @@ from imagebuilder.nodes.evidence.seen import SEEN, HealthReport, Seen
 from imagebuilder.nodes.files import update_nodes
 from imagebuilder.recipe.cards import shipped_cards
 from imagebuilder.tree import ReleaseName, Tree, close_tree, make_tree
+from imagebuilder.web.act_client import ActClient
 from imagebuilder.web.app import make_app
-from imagebuilder.web.door import ActDoor
 from imagebuilder.web.listen import STALLED_MS, open_socket
-from imagebuilder.web.look import Looker
 from imagebuilder.web.run import make_config
 from imagebuilder.web.site import WebSite
+from imagebuilder.web.snapshot import SnapshotMaker
 from imagebuilder.web.stream import Broker
 from imagebuilder.web.watch import Watcher
 from tests.images import IMAGE
@@ -95,10 +95,10 @@ def make_health(verdict: str, index: int = 0, ago: timedelta = timedelta(0)) -> 
 
 @dataclass(frozen=True)
 class FleetWorld:
-    """The tree, the folder of nights, and what the ssh servers of nodes answered."""
+    """The tree, the folder of nightly reports, and what the ssh servers of nodes answered."""
 
     tree: Tree
-    nights: Path
+    reports: Path
     answers: dict[str, Observation]
 
     def report(
@@ -120,7 +120,7 @@ class FleetWorld:
         staged.rename(place)
 
     def plant_history(self) -> None:
-        """A roll-out that stopped, nights, boot tests, and machines that nobody adopted."""
+        """A roll-out that stopped, nightly runs, boot tests, and machines that nobody adopted."""
         stages = (RolloutStage.DONE, RolloutStage.RETURNED, RolloutStage.WAITING)
         nodes = tuple(
             RolloutNode(name_of(index), min(index, 2), stages[(index > 5) + (index > 6)],
@@ -133,7 +133,7 @@ class FleetWorld:
             why="node006 failed",
         ))  # fmt: skip
         for night in make_nights(9, ("rx7600xt", "generic", "minimal")):
-            save_night(night, self.nights)
+            save_night(night, self.reports)
         for number, (profile, version) in enumerate(itertools.product(PROFILES, (OLD, NEW)), 1):
             release = ReleaseName(profile, version)
             sums = (f"{number:064x}  {name}\n" for name in ("vmlinuz", "initrd.img", "boot.ipxe"))
@@ -281,7 +281,7 @@ def make_world(top: Path, racks: int = 20, each: int = 40) -> FleetWorld:
         lines.append(f"  {name_of(index)}: {{macs: [{mac_of(index)}], group: rack{rack}{profile}}}")
     tree.nodes_file.write_text("\n".join(lines) + "\n")
     answers: dict[str, Observation] = {}
-    world = FleetWorld(tree, top / "nights", answers)
+    world = FleetWorld(tree, top / "reports", answers)
     now = datetime.now(UTC)
     for index in range(racks * each):
         version = NEW if index % 8 == 7 else OLD
@@ -301,13 +301,13 @@ def make_world(top: Path, racks: int = 20, each: int = 40) -> FleetWorld:
 
 
 def make_site(
-    world: FleetWorld, broker: Broker | None = None, door: ActDoor | None = None
+    world: FleetWorld, broker: Broker | None = None, act_client: ActClient | None = None
 ) -> WebSite:
     """What the server has, without a server; nodes answered when the world was made."""
-    looker = Looker(world.tree, world.nights, shipped_cards())
-    looker.answers, looker.looked = world.answers, datetime.now(UTC)
-    watcher = Watcher(looker, broker or Broker(), ask_every=0)
-    return WebSite(world.tree, world.nights, watcher, door)
+    maker = SnapshotMaker(world.tree, world.reports, shipped_cards())
+    maker.answers, maker.probed = world.answers, datetime.now(UTC)
+    watcher = Watcher(maker, broker or Broker(), ask_every=0)
+    return WebSite(world.tree, world.reports, watcher, act_client)
 
 
 @contextmanager

@@ -95,17 +95,15 @@ def watch_on_terminal(
     from datetime import UTC, datetime
 
     from imagebuilder.fleet.overview import overview
-    from imagebuilder.fleet.rollout.journal import find_rollouts, is_running, runner
+    from imagebuilder.fleet.rollout.journal import find_live_rollouts
     from imagebuilder.fleet.screen import FleetShot, watch
 
-    def look() -> FleetShot:
+    def find_shot() -> FleetShot:
         _, chosen = open_nodes(tree.path, words)
         views = overview(tree, chosen, health=health, ask=ask)
-        rollouts = find_rollouts(tree)
-        runners = [runner(tree, x.profile) if is_running(tree, x.profile) else "" for x in rollouts]
-        return FleetShot(datetime.now(UTC), views, rollouts, runners)
+        return FleetShot(datetime.now(UTC), views, find_live_rollouts(tree))
 
-    watch(tree, look, every)
+    watch(tree, find_shot, every)
 
 
 def run_on_nodes(
@@ -245,10 +243,10 @@ def make_crew(
     from imagebuilder.fleet.status import addresses_of, last_seen
     from imagebuilder.fleet.verbs import Crew
 
-    given: Context = context.obj
+    shared: Context = context.obj
     opened, chosen = open_nodes(tree, words)
     places = addresses_of(chosen, {node.name: last_seen(opened, node) for node in chosen})
-    return Crew(opened, chosen, choose_drivers(chosen, places, os.environ, needs), given.ui.note)
+    return Crew(opened, chosen, choose_drivers(chosen, places, os.environ, needs), shared.ui.note)
 
 
 def make_draining(crew: Crew, kind: str, seconds: float = 0) -> Draining | None:

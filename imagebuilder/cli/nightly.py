@@ -137,7 +137,8 @@ def install_timer(
 
 
 def have_night(given: Context, options: NightlyOptions, tree: Path) -> NightlyRun:
-    from imagebuilder.fleet.rollout.news import telling
+    from imagebuilder.cli.rollout import reported_by_web
+    from imagebuilder.fleet.rollout.message import report_interruptions, telling
     from imagebuilder.nightly.notify import tell_night
     from imagebuilder.nightly.run import run_nightly
     from imagebuilder.notify.receivers import find_receivers, load_notify
@@ -145,11 +146,13 @@ def have_night(given: Context, options: NightlyOptions, tree: Path) -> NightlyRu
     from imagebuilder.tree import make_tree
 
     receivers = find_receivers(load_notify(given.settings, os.environ), os.environ)
+    opened = make_tree(tree)
     with notifying(receivers, given.ui.warn) as notifier:
+        report_interruptions(opened, telling(notifier), reported_by_web(given, opened))
         return run_nightly(
             options,
             given.settings,
-            make_tree(tree),
+            opened,
             given.ui,
             told=lambda night: tell_night(night, options.folder, notifier),
             tell_rollout=telling(notifier),

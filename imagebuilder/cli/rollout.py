@@ -18,7 +18,7 @@ from imagebuilder.tree import DEFAULT_TREE
 
 if TYPE_CHECKING:
     from imagebuilder.fleet.health import Verdict
-    from imagebuilder.fleet.rollout.news import TellRollout
+    from imagebuilder.fleet.rollout.message import TellRollout
     from imagebuilder.fleet.rollout.types import Rollout
     from imagebuilder.tree import Tree
 
@@ -87,11 +87,11 @@ def start(
 
     accepted = tuple(parse_verdict(word) for word in accept)
     terms = RolloutTerms(timeout, drain_timeout, accepted, drain, at_once, untested)
-    given: Context = context.obj
+    shared: Context = context.obj
     order = RolloutOrder(name, terms, canary, batch)
     opened = open_for_change(tree)
-    with notifying_of(given) as tell:
-        finish(start_rollout(opened, order, os.environ, given.ui, tell=tell), json=json)
+    with notifying_of(shared, opened) as tell:
+        finish(start_rollout(opened, order, os.environ, shared.ui, tell=tell), json=json)
 
 
 @rollout_app.command()
@@ -106,7 +106,7 @@ def status(
 
     Example: imagebuilder rollout status rx7600xt
     """
-    from imagebuilder.fleet.rollout.journal import find_rollouts, is_running, runner
+    from imagebuilder.fleet.rollout.journal import find_live_rollouts
     from imagebuilder.fleet.rollout.show import render_rollout
     from imagebuilder.fleet.rollout.types import RolloutStatus
     from imagebuilder.publish.find import find_profile, find_tree
@@ -114,16 +114,13 @@ def status(
     opened = find_tree(tree)
     if profile:
         find_profile(opened, profile)
-    found = [each for each in find_rollouts(opened) if profile in ("", each.profile)]
+    found = [x for x in find_live_rollouts(opened) if profile in ("", x.rollout.profile)]
     if json:
         print_json([each.as_json() for each in found])
     else:
-        running = [
-            runner(opened, x.profile) if is_running(opened, x.profile) else "" for x in found
-        ]
-        shown = [render_rollout(each, who) for each, who in zip(found, running, strict=True)]
-        print_text("\n\n".join(shown) or "no roll-out yet: imagebuilder rollout PROFILE starts one")
-    if any(each.status is not RolloutStatus.DONE for each in found):
+        shown = "\n\n".join(map(render_rollout, found))
+        print_text(shown or "no roll-out yet: imagebuilder rollout PROFILE starts one")
+    if any(each.rollout.status is not RolloutStatus.DONE for each in found):
         raise typer.Exit(1)
 
 
@@ -153,10 +150,10 @@ def resume(
     """
     from imagebuilder.fleet.rollout.command import resume_rollout
 
-    given: Context = context.obj
+    shared: Context = context.obj
     opened = open_for_change(tree)
-    with notifying_of(given) as tell:
-        finish(resume_rollout(opened, profile, os.environ, given.ui, tell=tell), json=json)
+    with notifying_of(shared, opened) as tell:
+        finish(resume_rollout(opened, profile, os.environ, shared.ui, tell=tell), json=json)
 
 
 @rollout_app.command()
@@ -182,52 +179,69 @@ def wish(context: typer.Context, tree: Tree, profile: str, word: str) -> None:
         runner,
     )
     from imagebuilder.fleet.rollout.start import check_wish
-    from imagebuilder.fleet.rollout.types import RolloutStatus
+    from imagebuilder.fleet.rollout.types import LiveRollout, RolloutStatus
 
-    given: Context = context.obj
+    shared: Context = context.obj
     check_wish(tree, profile, word)
     make_wish(tree, profile, word)
     if is_running(tree, profile):
-        given.ui.note(f"asked {runner(tree, profile)}, who runs it, to {word} it")
+        shared.ui.note(f"asked {runner(tree, profile)}, who runs it, to {word} it")
         return
-    with notifying_of(given) as tell, rolling_out(tree, profile):
+    with notifying_of(shared, tree) as tell, rolling_out(tree, profile):
         rollout = obey(tree, check_wish(tree, profile, word))
         if rollout.status is RolloutStatus.PAUSED:
-            given.ui.note(f"roll-out of {rollout.release}: paused")
-            tell(rollout)
+            shared.ui.note(f"roll-out of {rollout.release}: paused")
+            if not (live := LiveRollout(rollout, runs=False)).interrupted:
+                tell(live)
             return
         finish(go(context, tree, rollout, tell), json=False, wanted=RolloutStatus.ABORTED)
 
 
 @contextmanager
-def notifying_of(given: Context) -> Iterator[TellRollout]:
-    """Who is told of roll-outs, as the site file says; at the end messages are sent."""
-    from imagebuilder.fleet.rollout.news import telling
+def notifying_of(shared: Context, tree: Tree) -> Iterator[TellRollout]:
+    """Who is told of roll-outs, as the site file says, also of those that were interrupted.
+
+    At the end messages are sent.
+    """
+    from imagebuilder.fleet.rollout.message import report_interruptions, telling
     from imagebuilder.notify.receivers import find_receivers, load_notify
     from imagebuilder.notify.send import notifying
 
-    site = load_notify(given.settings, os.environ)
-    with notifying(find_receivers(site, os.environ), given.ui.warn) as notifier:
-        yield telling(notifier)
+    site = load_notify(shared.settings, os.environ)
+    with notifying(find_receivers(site, os.environ), shared.ui.warn) as notifier:
+        try:
+            yield telling(notifier)
+        finally:
+            report_interruptions(tree, telling(notifier), reported_by_web(shared, tree))
+
+
+def reported_by_web(shared: Context, tree: Tree) -> frozenset[str]:
+    """The interruptions that a web server told of: one of ours, or the installed unit."""
+    from imagebuilder.web.install import STATE
+    from imagebuilder.web.notify_record import find_interruptions
+
+    return find_interruptions(shared.settings.state, tree) | find_interruptions(STATE, tree)
 
 
 def go(context: typer.Context, tree: Tree, rollout: Rollout, tell: TellRollout) -> Rollout:
     from imagebuilder.fleet.drain import choose_drainer
     from imagebuilder.fleet.rollout.run import RolloutRun
 
-    given: Context = context.obj
+    shared: Context = context.obj
     drainer = choose_drainer(rollout.terms.drain)
-    return RolloutRun(tree, given.ui, drainer, os.environ, tell=tell).go(rollout)
+    return RolloutRun(tree, shared.ui, drainer, os.environ, tell=tell).go(rollout)
 
 
 def finish(rollout: Rollout, *, json: bool, wanted: str = "done") -> None:
     """Print how it ended, and end with 1 unless it is as it should be."""
     from imagebuilder.fleet.rollout.show import render_rollout
+    from imagebuilder.fleet.rollout.types import LiveRollout
 
+    live = LiveRollout(rollout, runs=False)
     if json:
-        print_json(rollout.as_json())
+        print_json(live.as_json())
     else:
-        print_text(render_rollout(rollout, ""))
+        print_text(render_rollout(live))
     if rollout.status != wanted:
         raise typer.Exit(1)
 

@@ -45,7 +45,7 @@ Nights = Annotated[
     Path | None,
     typer.Option(
         envvar="IMAGEBUILDER_REPORT",
-        readable=False,  # without it, there are no nights to show
+        readable=False,  # without it, there are no nightly runs to show
         metavar="DIR",
         help="Folder of nightly reports. [default: nightly/ in the state folder]",
     ),
@@ -106,11 +106,11 @@ def web(
             f"the web server needs {package}, which is not installed",
             hint="pip install 'imagebuilder[web]'",
         ) from error
-    given: Context = context.obj
-    settings = given.settings
+    shared: Context = context.obj
+    settings = shared.settings
     folder = nights or find_report_folder(load_nightly(settings, os.environ), settings, os.environ)
     options = WebOptions(
         listen, tuple(host or ()), ask, folder, load_cards(settings), settings.state,
         load_notify(settings, os.environ), find_token_file(settings, os.environ), act, read,
     )  # fmt: skip
-    serve_web(find_tree(tree), options, given.ui)
+    serve_web(find_tree(tree), options, shared.ui)

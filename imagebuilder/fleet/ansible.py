@@ -18,7 +18,7 @@ from imagebuilder.fleet.status import addresses_of, last_seen
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.tree import Tree
 
-OWN = frozenset(("all", "ungrouped", "_meta"))  # Ansible's own names
+RESERVED = frozenset(("all", "ungrouped", "_meta"))  # Ansible's own names
 # It answers as `imagebuilder inventory` does, for the nodes that were chosen.
 SCRIPT = '#!/bin/sh\n[ "$1" = --host ] && echo "{}" || cat "${0%/*}/inventory.json"\n'
 
@@ -54,7 +54,7 @@ def inventory_of(tree: Tree, nodes: Sequence[Node]) -> dict[str, Json]:
 
 def group_name(name: str) -> str:
     name = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return f"group_{name}" if name in OWN or name[0].isdecimal() else name
+    return f"group_{name}" if name in RESERVED or name[0].isdecimal() else name
 
 
 def host_vars(tree: Tree, node: Node, address: str) -> dict[str, Json]:

@@ -27,7 +27,7 @@ def configure_nodes(
     `env` gives it what is the person's: their ssh agent, and settings of Ansible.
     """
     program = find_ansible()
-    own = {k: v for k, v in env.items() if k.startswith("ANSIBLE_") or k == "SSH_AUTH_SOCK"}
+    kept = {k: v for k, v in env.items() if k.startswith("ANSIBLE_") or k == "SSH_AUTH_SOCK"}
     with (
         inventory_script(inventory_of(tree, nodes)) as inventory,
         TemporaryDirectory(prefix="imagebuilder-ansible-") as folder,
@@ -35,5 +35,5 @@ def configure_nodes(
         files = [playbook.absolute() for playbook in playbooks]
         argv: list[Word] = [program, "--inventory", inventory, "--", *files]
         log = Path(folder) / "log"
-        done = run(argv, env=own, log=log, on_line=lambda line: tell(clean(line)), check=False)
+        done = run(argv, env=kept, log=log, on_line=lambda line: tell(clean(line)), check=False)
     return done.status

@@ -12,7 +12,7 @@ from imagebuilder.fleet.drain import Drainer
 from imagebuilder.fleet.select import fold
 from imagebuilder.fleet.verbs import Crew, NodeOutcome, in_order, missed
 
-LOOK = 5.0  # seconds between two looks at the work that is left
+POLL = 5.0  # seconds between two checks of the work that is left
 # `up` and `restart` let work onto what `down` and `restart` drained, whoever of them was killed.
 REASON = "imagebuilder down or restart"
 Act = Callable[[Crew], list[NodeOutcome]]
@@ -53,7 +53,7 @@ def act_drained(
             said = work
             if time.monotonic() > deadline:
                 break
-            time.sleep(LOOK)
+            time.sleep(POLL)
     finally:
         let_work_onto(crew, draining, waiting)
     late = {name: missed(name, f"was not touched: {said[name]}") for name in waiting}

@@ -21,13 +21,14 @@ from rich.text import Text
 
 from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.overview import NodeView
-from imagebuilder.fleet.rollout.types import Rollout, RolloutStage, RolloutStatus
+from imagebuilder.fleet.rollout.show import describe_status
+from imagebuilder.fleet.rollout.types import LiveRollout, RolloutStage, RolloutStatus
 from imagebuilder.fleet.state import Condition, format_age
 from imagebuilder.tree import Tree
 from imagebuilder.ui import format_count
 from imagebuilder.untrusted import fit
 
-SHARE = 10  # of the time that a look computes, this many times as long is waited after it
+SHARE = 10  # after computing a shot, this many times as long is waited
 ROLLOUTS = 4  # lines at most
 USUAL_SIZE = (80, 24)
 # From which width of the terminal a column is shown.
@@ -55,12 +56,11 @@ ROLLOUT_STYLES = {
 
 @dataclass(frozen=True)
 class FleetShot:
-    """What one look found; `runners` says who runs a roll-out now, by its profile."""
+    """What was found at one moment."""
 
     at: datetime
     views: Sequence[NodeView]
-    rollouts: Sequence[Rollout] = ()
-    runners: Sequence[str] = ()
+    rollouts: Sequence[LiveRollout] = ()
 
 
 def draw(tree: Tree, shot: FleetShot | None, every: float, width: int, height: int) -> Group:
@@ -72,9 +72,9 @@ def draw(tree: Tree, shot: FleetShot | None, every: float, width: int, height: i
         f"{shot.at:%H:%M:%S} UTC, every {every:g} s, {tree.path}; Ctrl-C ends it", style="dim"
     )
     # Besides what is above and below: an empty line, the headers, and what is left out.
-    room = height - len(top) - 4
+    rows_left = height - len(top) - 4
     views = sorted(shot.views, key=lambda view: view.urgency)
-    shown = views[: max(0, room if len(views) > room + 1 else len(views))]
+    shown = views[: max(0, rows_left if len(views) > rows_left + 1 else len(views))]
     lines = [*top, Text(""), draw_table(shown, shot.at, width)]
     if left := views[len(shown) :]:
         count = format_count(len(left), "more node")
@@ -105,22 +105,18 @@ def count_words(views: Sequence[NodeView]) -> Text:
 
 def draw_rollouts(shot: FleetShot) -> list[Text]:
     """A line for each roll-out that is under way, or waits for a person."""
-    runners = [*shot.runners, *[""] * len(shot.rollouts)]
-    open_ones = [
-        (rollout, who)
-        for rollout, who in zip(shot.rollouts, runners, strict=False)
-        if rollout.status in ROLLOUT_STYLES
-    ]
+    open_ones = [live for live in shot.rollouts if live.rollout.status in ROLLOUT_STYLES]
     most = ROLLOUTS if len(open_ones) <= ROLLOUTS else ROLLOUTS - 1
-    lines = [draw_rollout(rollout, who) for rollout, who in open_ones[:most]]
+    lines = [draw_rollout(live) for live in open_ones[:most]]
     if len(open_ones) > most:
         count = format_count(len(open_ones) - most, "more roll-out")
         lines.append(Text(f"and {count}: imagebuilder rollout status"))
     return lines
 
 
-def draw_rollout(rollout: Rollout, who: str) -> Text:
+def draw_rollout(live: LiveRollout) -> Text:
     """`roll-out of demo@2: running, 12 of 40 nodes done, 3 rebooting; run by ada`."""
+    rollout = live.rollout
     stages = Counter(node.stage for node in rollout.nodes)
     done = f"{stages[RolloutStage.DONE]} of {format_count(len(rollout.nodes), 'node')} done"
     others = [
@@ -128,9 +124,9 @@ def draw_rollout(rollout: Rollout, who: str) -> Text:
         for stage in RolloutStage
         if stages[stage] and stage not in (RolloutStage.DONE, RolloutStage.WAITING)
     ]
-    goes_on = rollout.status not in (RolloutStatus.PAUSED, RolloutStatus.STOPPED)
-    run_by = f"run by {who}" if who else "interrupted" if goes_on else ""
-    status = (rollout.status.value, ROLLOUT_STYLES[rollout.status])
+    run_by = f"run by {live.runner}" if live.runs else ""
+    style = "bold red" if live.interrupted else ROLLOUT_STYLES[rollout.status]
+    status = (describe_status(live), style)
     why = f": {fit(rollout.why)}" if rollout.why else ""
     tail = "; ".join(filter(None, [", ".join([done, *others]), run_by]))
     name = (str(rollout.release), "bold")
@@ -174,29 +170,29 @@ def draw_cells(view: NodeView, now: datetime, width: int) -> list[Text]:
 
 
 @dataclass
-class Looks:
-    """What the thread that looks found last, or why it ended."""
+class LatestShot:
+    """What the thread that latest found last, or why it ended."""
 
     shot: FleetShot | None = None
     failed: BaseException | None = None
 
 
-def watch(tree: Tree, look: Callable[[], FleetShot], every: float) -> NoReturn:
-    """Show what `look` finds again and again, until Ctrl-C.  Raises what `look` raises.
+def watch(tree: Tree, find: Callable[[], FleetShot], every: float) -> NoReturn:
+    """Show what `find` returns, every so many seconds, until Ctrl-C.  Raises what `find` raises.
 
-    Looking takes seconds if nodes do not answer, so it has a thread of its own: a terminal that
+    Finding it takes seconds if nodes do not answer, so it has a thread of its own: a terminal that
     changes its size is drawn again at once.
     """
     console = Console(file=sys.stdout, highlight=False)
-    changed, looks = threading.Event(), Looks()
+    changed, latest = threading.Event(), LatestShot()
 
-    def look_again() -> None:
-        while looks.failed is None:
+    def refresh() -> None:
+        while latest.failed is None:
             before = time.process_time()
             try:
-                looks.shot = look()
+                latest.shot = find()
             except BaseException as error:  # noqa: BLE001  it is raised where it is seen
-                looks.failed = error
+                latest.failed = error
             changed.set()
             time.sleep(max(every, SHARE * (time.process_time() - before)))
 
@@ -207,13 +203,13 @@ def watch(tree: Tree, look: Callable[[], FleetShot], every: float) -> NoReturn:
     previous = signal.signal(signal.SIGWINCH, resized)
     try:
         with Live(console=console, screen=True, auto_refresh=False) as live:
-            threading.Thread(target=look_again, daemon=True).start()
-            while looks.failed is None:
+            threading.Thread(target=refresh, daemon=True).start()
+            while latest.failed is None:
                 console.size = find_size()
-                live.update(draw(tree, looks.shot, every, *console.size), refresh=True)
+                live.update(draw(tree, latest.shot, every, *console.size), refresh=True)
                 changed.wait()
                 changed.clear()
-        raise looks.failed
+        raise latest.failed
     finally:
         signal.signal(signal.SIGWINCH, previous)
 

@@ -39,13 +39,13 @@ def find_warnings(
     return found
 
 
-def is_silent(tree: Tree, node: Node, asked: str, last: Seen) -> bool:
-    """Whether nothing came since it fetched its script at `asked` and went through its initrd."""
-    if last.stage != LAST_STAGE or not "" < asked <= last.last:
+def is_silent(tree: Tree, node: Node, fetched: str, last: Seen) -> bool:
+    """Whether nothing came since it fetched its script at `fetched` and went through its initrd."""
+    if last.stage != LAST_STAGE or not "" < fetched <= last.last:
         return False
     consoles = find_consoles(tree, node.name)
-    begun = datetime.fromisoformat(asked).timestamp()
+    begun = datetime.fromisoformat(fetched).timestamp()
     if consoles and consoles[-1].heard >= begun:
         return False
-    given = read_config(tree, last.given)  # the setting may be newer than the boot
-    return given is not None and any(word.startswith(WORD) for word in given.words)
+    config = read_config(tree, last.given)  # the setting may be newer than the boot
+    return config is not None and any(word.startswith(WORD) for word in config.words)

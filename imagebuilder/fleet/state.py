@@ -44,26 +44,26 @@ class Observation:
 
 @dataclass(frozen=True)
 class SshEvidence:
-    """What is known of a node's ssh server: its answer when it was asked, which was at `asked`
+    """What is known of a node's ssh server: its answer when it was asked, which was at `probed`
     (None: never), and since when the boot server knows that it answered in the last boot.
     """
 
     answer: Observation | None = None
-    asked: datetime | None = None
+    probed: datetime | None = None
     ready_since: datetime | None = None
 
     def answered_since(self, report: Observation | None, now: datetime) -> Observation | None:
         """The answer, unless the node has reported a boot since."""
         if self.answer and not is_between(self.answer.at, report, now):
             return self.answer
-        if self.asked and self.ready_since and self.ready_since > self.asked:
+        if self.probed and self.ready_since and self.ready_since > self.probed:
             return Observation("ssh", self.ready_since, "answered to ssh after its boot")
         return None
 
     def refused_since(self, report: Observation | None, now: datetime) -> bool:
         """Whether it was asked after that report, and did not answer."""
-        asked = self.asked is not None and not is_between(self.asked, report, now)
-        return asked and self.answer is None
+        probed = self.probed is not None and not is_between(self.probed, report, now)
+        return probed and self.answer is None
 
 
 def is_between(then: datetime, report: Observation | None, now: datetime) -> bool:
@@ -133,8 +133,8 @@ def judge(
     """The condition, and why."""
     if probe:
         return Condition.READY, probe.what
-    asked = ssh.refused_since(report, now)
-    no_answer = "does not answer to ssh" if asked else "its ssh server was not asked"
+    refused = ssh.refused_since(report, now)
+    no_answer = "does not answer to ssh" if refused else "its ssh server was not asked"
     if seen is None or report is None:
         return Condition.UNKNOWN, f"never reported a boot to this tree, and {no_answer}"
     age = format_age(now - report.at)
@@ -142,11 +142,11 @@ def judge(
         return Condition.FAILED, f"its boot failed {age} ago"
     if now - report.at >= BOOTING:
         return Condition.SILENT, f"{no_answer}; last sign {age} ago, stage {seen.stage}"
-    if asked and ssh.ready_since and ssh.ready_since >= report.at:
+    if refused and ssh.ready_since and ssh.ready_since >= report.at:
         return Condition.SILENT, f"{no_answer} any more; booted {age} ago"
     if seen.stage != LAST_STAGE:
         return Condition.BOOTING, f"reached stage {seen.stage} {age} ago"
-    yet = " yet" if asked else ""
+    yet = " yet" if refused else ""
     return Condition.BOOTING, f"left the initrd {age} ago, and {no_answer}{yet}"
 
 

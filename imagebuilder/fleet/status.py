@@ -28,7 +28,7 @@ def find_states(
     nodes: Sequence[Node],
     seen: Mapping[str, Seen | None],
     answers: Mapping[str, Observation],
-    asked: datetime | None,
+    probed: datetime | None,
 ) -> list[NodeState]:
     """How each node is by what is on record, and by `answers` of ssh servers, which were asked at
     that time (None: never).
@@ -47,7 +47,7 @@ def find_states(
             seen[node.name],
             SshEvidence(
                 answers.get(node.name),
-                asked,
+                probed,
                 boots[node.name].ready_since if node.name in boots else None,
             ),
             releases[node.profile, node.channel, node.version],

@@ -88,10 +88,10 @@ def power_up(crew: Crew, seconds: float) -> list[NodeOutcome]:
     """Switch nodes on, and wait up to `seconds` until each answers (0: only ask)."""
     states = crew.states(crew.names)
     outcomes = {n: done(n, "is up already") for n, s in states.items() if s.ready}
-    asked = crew.switch(
+    switched = crew.switch(
         [name for name in crew.names if name not in outcomes], lambda driver: driver.on()
     )
-    for name, result in asked.items():
+    for name, result in switched.items():
         if isinstance(result, ImagebuilderError):
             outcomes[name] = missed(name, explain_failure(result))
             crew.tell(f"{result}")
@@ -124,8 +124,8 @@ def power_down(crew: Crew, seconds: float, *, force: bool) -> list[NodeOutcome]:
             for name, result in cut.items()
             if isinstance(result, ImagebuilderError)
         }
-        again = [name for name in left if name not in failed]
-        found |= failed | await_nodes(crew, again, seconds, is_off)
+        cut_off = [name for name in left if name not in failed]
+        found |= failed | await_nodes(crew, cut_off, seconds, is_off)
     return in_order(crew, with_reasons(found, refused))
 
 
@@ -164,12 +164,12 @@ def restart(crew: Crew, seconds: float, *, force: bool) -> list[NodeOutcome]:
 def cycle(crew: Crew, names: Sequence[str]) -> dict[str, NodeOutcome]:
     """Cut the power and switch it on again; the outcomes of those where that failed."""
 
-    def again(driver: PowerDriver) -> None:
+    def off_and_on(driver: PowerDriver) -> None:
         driver.off()
         await_off(driver)
         driver.on()
 
-    results = crew.switch(names, again)
+    results = crew.switch(names, off_and_on)
     return {
         name: missed(name, explain_failure(result))
         for name, result in results.items()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 
-from imagebuilder.fleet.rollout.news import TellRollout, tell_nobody
+from imagebuilder.fleet.rollout.message import TellRollout, tell_nobody
 from imagebuilder.nightly.faults import fault_of
 from imagebuilder.nightly.history import NIGHTS
 from imagebuilder.nightly.retry import is_full

@@ -15,7 +15,7 @@ from time import monotonic, sleep, time
 
 from imagebuilder import __version__
 from imagebuilder.errors import ImagebuilderError, InputError
-from imagebuilder.fleet.rollout.news import TellRollout, tell_nobody
+from imagebuilder.fleet.rollout.message import TellRollout, tell_nobody
 from imagebuilder.lock.file import load_lock
 from imagebuilder.nightly.clock import clock_warnings
 from imagebuilder.nightly.commit import commit_locks

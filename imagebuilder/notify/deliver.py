@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program that posts one message, or gives one mail to a server: `python -m` with JSON on stdin.
 
-It prints what went wrong and ends with AGAIN if it may go better another time, else with 1.  The
+It prints what went wrong and ends with TRY_LATER if a later try may succeed, else with 1.  The
 address may hold a token: nothing that is printed shows more of it than the host.  What libraries
 say on stderr may, and is shown to nobody.
 """
@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from imagebuilder.errors import why
 
-AGAIN = 75  # EX_TEMPFAIL of sysexits(3)
+TRY_LATER = 75  # EX_TEMPFAIL of sysexits(3)
 SMTP_PORT = 25
 SECONDS = 15.0  # for each answer; whoever started this limits the whole
 
@@ -26,9 +26,9 @@ SECONDS = 15.0  # for each answer; whoever started this limits the whole
 class DeliveryError(Exception):
     """What went wrong, and whether to try again."""
 
-    def __init__(self, what: str, *, again: bool) -> None:
+    def __init__(self, what: str, *, retry: bool) -> None:
         super().__init__(what)
-        self.again = again
+        self.retry = retry
 
 
 def main() -> int:
@@ -40,7 +40,7 @@ def main() -> int:
             post(order["address"], order["id"], order["body"])
     except DeliveryError as error:
         print(error)
-        return AGAIN if error.again else 1
+        return TRY_LATER if error.retry else 1
     return 0
 
 
@@ -58,14 +58,14 @@ def post(address: str, id: str, body: str) -> None:  # noqa: A002
         ) as answer:  # fmt: skip
             status = answer.status_code
     except requests.Timeout:
-        raise DeliveryError(f"{host}: did not answer within {SECONDS:.0f} s", again=True) from None
+        raise DeliveryError(f"{host}: did not answer within {SECONDS:.0f} s", retry=True) from None
     except (requests.ConnectionError, requests.exceptions.ChunkedEncodingError) as error:
-        raise DeliveryError(f"{host}: is not reachable: {why(error)}", again=True) from None
+        raise DeliveryError(f"{host}: is not reachable: {why(error)}", retry=True) from None
     except (requests.RequestException, HTTPError, OSError, ValueError) as error:
         what = f"{host}: cannot be asked: {type(error).__name__}"
-        raise DeliveryError(what, again=False) from None
+        raise DeliveryError(what, retry=False) from None
     if not 200 <= status < 300:
-        raise DeliveryError(f"{host}: answers {status}", again=status >= 500 or status == 429)
+        raise DeliveryError(f"{host}: answers {status}", retry=status >= 500 or status == 429)
 
 
 def find_host(address: str) -> str:
@@ -90,17 +90,17 @@ def send_to_relay(mail: str, relay: str) -> None:
         said = error.smtp_error
         words = said.decode(errors="replace") if isinstance(said, bytes) else said
         what = f"{relay}: answers {error.smtp_code} {words}"
-        raise DeliveryError(what, again=error.smtp_code < 500) from None
+        raise DeliveryError(what, retry=error.smtp_code < 500) from None
     except TimeoutError:
-        raise DeliveryError(f"{relay}: did not answer within {SECONDS:.0f} s", again=True) from None
+        raise DeliveryError(f"{relay}: did not answer within {SECONDS:.0f} s", retry=True) from None
     except ValueError:
-        raise DeliveryError(f"{relay}: is no mail server", again=False) from None
+        raise DeliveryError(f"{relay}: is no mail server", retry=False) from None
     except (smtplib.SMTPException, OSError) as error:
         what = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        raise DeliveryError(f"{relay}: did not take it: {what}", again=True) from None
+        raise DeliveryError(f"{relay}: did not take it: {what}", retry=True) from None
     if refused:
         named = ", ".join(f"{who} ({code})" for who, (code, _) in sorted(refused.items()))
-        raise DeliveryError(f"{relay}: did not take it for {named}", again=False)
+        raise DeliveryError(f"{relay}: did not take it for {named}", retry=False)
 
 
 def split_relay(relay: str) -> tuple[str, int]:

@@ -53,24 +53,24 @@ def load_notify(settings: Settings, env: Mapping[str, str]) -> NotifyModel:
 
 def find_receivers(site: NotifyModel, env: Mapping[str, str]) -> tuple[MessageReceiver, ...]:
     """Everybody who gets notifications."""
-    return tuple(make_receiver(name, given, env) for name, given in site.to.items())
+    return tuple(make_receiver(name, model, env) for name, model in site.to.items())
 
 
-def make_receiver(name: str, given: ReceiverModel, env: Mapping[str, str]) -> MessageReceiver:
-    if given.mail:
-        shown, render = ", ".join(given.mail.to), partial(render_mail, given.mail)
-    elif given.program:
-        shown, render = paste(given.program[:1]), partial(render_program, given.program)
+def make_receiver(name: str, model: ReceiverModel, env: Mapping[str, str]) -> MessageReceiver:
+    if model.mail:
+        shown, render = ", ".join(model.mail.to), partial(render_mail, model.mail)
+    elif model.program:
+        shown, render = paste(model.program[:1]), partial(render_program, model.program)
     else:
-        shown, render = "webhook", partial(render_post, name, given, env)
-    return MessageReceiver(name, shown, frozenset(given.kinds), frozenset(given.groups), render)
+        shown, render = "webhook", partial(render_post, name, model, env)
+    return MessageReceiver(name, shown, frozenset(model.kinds), frozenset(model.groups), render)
 
 
 def find_credentials(site: NotifyModel, env: Mapping[str, str]) -> Iterator[Credential]:
     """The files with addresses, for the unit of a service.  Raises InputError if one is missing."""
-    for name, given in site.to.items():
-        if given.webhook_file:
-            path = in_home(given.webhook_file, env)
+    for name, model in site.to.items():
+        if model.webhook_file:
+            path = in_home(model.webhook_file, env)
             if not path.is_file():
                 hint = f"notify.to.{name}.webhook-file names it"
                 raise InputError("does not exist", where=os.fspath(path), hint=hint)
@@ -87,7 +87,7 @@ def in_home(path: str, env: Mapping[str, str]) -> Path:
     return home / path.removeprefix("~/") if path.startswith("~/") else Path(path).absolute()
 
 
-def find_address(name: str, given: ReceiverModel, env: Mapping[str, str]) -> str:
+def find_address(name: str, model: ReceiverModel, env: Mapping[str, str]) -> str:
     """The address of a webhook: the service's credential, the site's file, the site itself.
 
     Raises WorkError when a file that should have it cannot be read.
@@ -95,9 +95,9 @@ def find_address(name: str, given: ReceiverModel, env: Mapping[str, str]) -> str
     credential = Path(env.get("CREDENTIALS_DIRECTORY", ""), credential_of(name))
     if credential.is_absolute() and credential.is_file():
         return read_secret(credential)
-    if given.webhook_file:
-        return read_secret(in_home(given.webhook_file, env))
-    return given.webhook.get_secret_value() if given.webhook else ""
+    if model.webhook_file:
+        return read_secret(in_home(model.webhook_file, env))
+    return model.webhook.get_secret_value() if model.webhook else ""
 
 
 def read_secret(path: Path) -> str:
@@ -114,10 +114,10 @@ def render_body(message: Message) -> str:
 
 
 def render_post(
-    name: str, given: ReceiverModel, env: Mapping[str, str], message: Message
+    name: str, model: ReceiverModel, env: Mapping[str, str], message: Message
 ) -> tuple[list[str], bytes]:
     """For deliver.py, which posts it.  Raises WorkError."""
-    address = find_address(name, given, env)
+    address = find_address(name, model, env)
     order = {"address": address, "id": message.id, "body": render_body(message)}
     return DELIVER, json.dumps(order).encode()
 

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from imagebuilder.errors import ImagebuilderError
-from imagebuilder.notify.deliver import AGAIN
+from imagebuilder.notify.deliver import TRY_LATER
 from imagebuilder.notify.receivers import DELIVER
 from imagebuilder.notify.types import PATIENCE, Message, MessageReceiver, SendPatience, one_line
 from imagebuilder.process import Completed, run
@@ -33,13 +33,20 @@ class WaitingMessage:
 
 @dataclass
 class Lane:
-    """One receiver: its messages, the first of which is being sent; what became of others."""
+    """One receiver: its messages, the first of which is being sent; what became of others.
+
+    `failures` are tries in a row that failed, `failed` all of them.  `suppressed` are changes that
+    were not reported because there were too many, `succeeded` is when the last message was sent.
+    """
 
     receiver: MessageReceiver
     messages: deque[Message] = field(default_factory=deque)
     failures: int = 0
     sent: int = 0
+    failed: int = 0
     dropped: int = 0
+    suppressed: int = 0
+    succeeded: datetime | None = None
 
 
 class DeliveryEndedError(Exception):
@@ -57,7 +64,7 @@ class Notifier:
     """Sends messages in the background; nothing here raises what a receiver did wrong.
 
     `warn` says what was not sent.  `keep` is called with all that is not sent, whenever that
-    changes and before any of it is sent; what it kept is given back as `waiting`.
+    changes and before any of it is sent; what it kept is passed as `waiting`.
     """
 
     def __init__(
@@ -84,16 +91,25 @@ class Notifier:
         for thread in self._threads:
             thread.start()
 
-    def send(self, make: Callable[[MessageReceiver], Message | None]) -> None:
-        """Send each receiver the message that `make` has for it."""
+    def send(self, make: Callable[[MessageReceiver], Message | None]) -> bool:
+        """Send each receiver the message that `make` has for it; whether there was one."""
+        sent = False
         with self._changed:
             for lane in self.lanes.values():
                 if message := make(lane.receiver):
+                    sent = True
                     lane.messages.append(message)
                     if len(lane.messages) > MOST:
                         self._drop(lane, lane.messages[1], f"{MOST} messages are waiting")
             self._note_kept()
             self._changed.notify_all()
+        return sent
+
+    def suppress(self, wanted: Callable[[MessageReceiver], bool]) -> None:
+        """Count a change that those receivers are not told of now, because there were too many."""
+        with self._changed:
+            for lane in self.lanes.values():
+                lane.suppressed += wanted(lane.receiver)
 
     def close(self, seconds: float, *, last: bool) -> None:
         """End, after at most so many seconds.
@@ -133,11 +149,11 @@ class Notifier:
                     return
                 message = lane.messages[0]
             try:
-                what, again = self._try(lane.receiver, message)
+                what, retry = self._try(lane.receiver, message)
             except DeliveryEndedError:
                 return
             with self._changed:
-                self._settle(lane, message, what, again=again)
+                self._settle(lane, message, what, retry=retry)
 
     def _try(self, receiver: MessageReceiver, message: Message) -> tuple[str, bool]:
         """Once: what went wrong ("" for nothing), and whether it may go better another time."""
@@ -161,12 +177,13 @@ class Notifier:
         except ValueError as error:  # an argument or a text that cannot be handed over
             return one_line(str(error)), False
 
-    def _settle(self, lane: Lane, message: Message, what: str, *, again: bool) -> None:
+    def _settle(self, lane: Lane, message: Message, what: str, *, retry: bool) -> None:
         """What follows from a try.  The caller has the lock."""
         lane.failures = lane.failures + 1 if what else 0
+        lane.failed += bool(what)
         age = (datetime.now(UTC) - datetime.fromisoformat(message.at)).total_seconds()
         late = age > self._patience.keep or (self._last and lane.failures >= self._patience.tries)
-        if what and again and not late:
+        if what and retry and not late:
             if lane.failures == TROUBLE:
                 self._warn(f"notify {lane.receiver.name}: {what}; it is tried again")
             pauses = self._patience.pauses
@@ -178,6 +195,7 @@ class Notifier:
             self._drop(lane, message, what)
         else:
             lane.sent += 1
+            lane.succeeded = datetime.now(UTC)
             lane.messages.popleft()
         if what and late and self._last:
             for left in tuple(lane.messages):
@@ -208,7 +226,7 @@ def judge(argv: Sequence[str], done: Completed) -> tuple[str, bool]:
     how = f"exit status {done.status}" if done.status > 0 else f"signal {-done.status}"
     if argv == DELIVER:  # whose traceback may have the address in it
         said = done.stdout.strip().splitlines()
-        return one_line(said[-1]) if said else f"failed ({how})", done.status == AGAIN
+        return one_line(said[-1]) if said else f"failed ({how})", done.status == TRY_LATER
     said = (done.stderr or done.stdout).strip().splitlines()
     words = f": {said[-1]}" if said else ""
     return one_line(f"{argv[0]} failed ({how}){words}"), True

@@ -15,7 +15,8 @@ Address = Annotated[str, StringConstraints(pattern=rules.MAIL.whole)]
 Relay = Annotated[str, StringConstraints(pattern=rules.RELAY.whole)]
 Kind = Literal[
     "node-failed", "node-ill", "node-silent", "node-fell-back", "node-ready",
-    "rollout-started", "rollout-paused", "rollout-stopped", "rollout-finished",
+    "rollout-started", "rollout-paused", "rollout-stopped", "rollout-interrupted",
+    "rollout-finished",
     "nightly-failed", "nightly-changed", "nightly-unchanged",
 ]  # fmt: skip
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -49,7 +49,7 @@ PROGRAM = ("-P", "-m", "imagebuilder.cli.main")
 # The end of an action is worth an hour of patience with a full disk.
 TRIES, PAUSE = 720, 5.0
 # A command never becomes root by itself: whoever started the page may have sudo without a password.
-GIVEN = {"IMAGEBUILDER_SUDO": "never", "NO_COLOR": "1"}
+COMMAND_ENV = {"IMAGEBUILDER_SUDO": "never", "NO_COLOR": "1"}
 
 
 @dataclass(frozen=True)
@@ -141,20 +141,20 @@ def read_request(source: int, seconds: float = SECONDS, most: int = MOST_REQUEST
 def parse_request(raw: bytes, tokens: Path) -> ActRequest:
     """Raises RefusedError, for a token that is nobody's before anything else is looked at."""
     try:
-        asked = decode_box(ActEnvelope, parse_object(raw, REQUEST, hint=""), REQUEST, hint="")
-        token = find_token(tokens, asked.token)
+        envelope = decode_box(ActEnvelope, parse_object(raw, REQUEST, hint=""), REQUEST, hint="")
+        token = find_token(tokens, envelope.token)
     except InputError as error:
         raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
     except ImagebuilderError as error:
         raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
     if token is None:
-        print(f"a token that nobody has, from {fit(asked.address)}", file=sys.stderr)
+        print(f"a token that nobody has, from {fit(envelope.address)}", file=sys.stderr)
         raise RefusedError(HTTPStatus.UNAUTHORIZED, "there is no such token")
     try:
-        order = parse_order(asked.order) if asked.order is not None else None
+        order = parse_order(envelope.order) if envelope.order is not None else None
     except InputError as error:
         raise RefusedError(HTTPStatus.BAD_REQUEST, str(error)) from error
-    return ActRequest(token, fit(asked.address), order)
+    return ActRequest(token, fit(envelope.address), order)
 
 
 def perform(
@@ -186,7 +186,7 @@ def perform(
             raise
         answer(ActAnswer(HTTPStatus.ACCEPTED, "", token.name, token.role, line.id))
         # No order names a tree: its command has ours.
-        more = {"IMAGEBUILDER_TREE": os.fspath(tree.path), ASKER: token.name, **GIVEN}
+        more = {"IMAGEBUILDER_TREE": os.fspath(tree.path), ASKER: token.name, **COMMAND_ENV}
         status, words = run_command([sys.executable, *PROGRAM, *order.argv], {**env, **more}, log)
         end = replace(line, event=ActionEvent.ENDED, time=now(), status=status, words=words)
         note_end(tree, end)

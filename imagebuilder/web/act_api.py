@@ -17,22 +17,22 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.locks import is_locked
 from imagebuilder.untrusted import clean_lines
+from imagebuilder.web.act_client import order_words
 from imagebuilder.web.act_pages import (
+    act_client_of,
     address_of,
-    door_of,
     find_action,
     question_of,
     read_body,
 )
 from imagebuilder.web.act_schema import PATH
 from imagebuilder.web.action_journal import read_actions, read_said
-from imagebuilder.web.door import order_words
 from imagebuilder.web.orders import parse_order
 from imagebuilder.web.site import WebSite
 from imagebuilder.web.tree_reader import stamp_of
 
 EVENT = "actions"
-EVERY = 0.5  # seconds between two looks at the journal
+EVERY = 0.5  # seconds between two checks of the journal
 LOOKED_AT = 8  # actions that may be running
 BEARER = "bearer "
 
@@ -63,11 +63,11 @@ def act_api_routes(site: WebSite) -> list[Route]:
 
 async def order_action(site: WebSite, request: Request) -> Response:
     """Raises HTTPException."""
-    door, headers = door_of(site), request.headers
+    act_client, headers = act_client_of(site), request.headers
     if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise HTTPException(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send application/json")
-    given = headers.get("authorization", "")
-    if given[: len(BEARER)].lower() != BEARER:
+    authorization = headers.get("authorization", "")
+    if authorization[: len(BEARER)].lower() != BEARER:
         raise unauthorized("send a token: Authorization: Bearer TOKEN")
     body = await read_body(request)
     try:
@@ -77,8 +77,8 @@ async def order_action(site: WebSite, request: Request) -> Response:
     if not order.yes and (question := question_of(site.snapshot, order)):
         words = f"not confirmed: {question} `yes` confirms it"
         raise HTTPException(HTTPStatus.CONFLICT, words)
-    token = given[len(BEARER) :].strip()
-    answer = await asyncio.to_thread(door.ask, token, address_of(request), order_words(order))
+    token = authorization[len(BEARER) :].strip()
+    answer = await asyncio.to_thread(act_client.ask, token, address_of(request), order_words(order))
     if answer.status == HTTPStatus.UNAUTHORIZED:
         raise unauthorized(answer.error)
     if answer.status != HTTPStatus.ACCEPTED:

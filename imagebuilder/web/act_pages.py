@@ -22,16 +22,16 @@ from starlette.routing import Route
 from imagebuilder.errors import InputError
 from imagebuilder.fleet.select import ask_about, select_nodes
 from imagebuilder.tree import CANDIDATE
+from imagebuilder.web.act_client import ActClient, order_words
 from imagebuilder.web.action_journal import ActionRecord, ActionState, read_actions, read_said
-from imagebuilder.web.door import ActDoor, order_words
 from imagebuilder.web.guard import is_private
-from imagebuilder.web.look import WebSnapshot
 from imagebuilder.web.orders import MOST_NODES, ActOrder, parse_form
 from imagebuilder.web.pages import FILTER, filter_rows
 from imagebuilder.web.render import show_page
 from imagebuilder.web.roles import Role
 from imagebuilder.web.session import COOKIE, LONGEST, WebSession
 from imagebuilder.web.site import WebSite
+from imagebuilder.web.snapshot import WebSnapshot
 
 FORM = "application/x-www-form-urlencoded"
 MOST_BODY = 128 * 1024
@@ -73,11 +73,11 @@ def act_routes(site: WebSite) -> list[Route]:
     return [route(*line) for line in table]
 
 
-def door_of(site: WebSite) -> ActDoor:
+def act_client_of(site: WebSite) -> ActClient:
     """Raises HTTPException where nobody has a token: there are no such pages then."""
-    if site.door is None or not site.door.is_open:
+    if site.act_client is None or not site.act_client.is_open:
         raise HTTPException(HTTPStatus.NOT_FOUND, "no such page")
-    return site.door
+    return site.act_client
 
 
 def session_of(site: WebSite, request: Request) -> WebSession | None:
@@ -132,7 +132,7 @@ async def read_form(request: Request) -> list[tuple[str, str]]:
 
 
 async def login_page(site: WebSite, request: Request) -> Response:
-    door_of(site)
+    act_client_of(site)
     return show_login(site, request.query_params.get("next", ""))
 
 
@@ -143,9 +143,9 @@ def show_login(site: WebSite, wanted: str, words: str = "", status: int = 200) -
 
 async def log_in(site: WebSite, request: Request) -> Response:
     """A new session, for the browser of who has a token."""
-    door, fields = door_of(site), dict(await read_form(request))
+    act_client, fields = act_client_of(site), dict(await read_form(request))
     token, following = fields.get("token", "").strip(), fields.get("next", "")
-    answer = await asyncio.to_thread(door.ask, token, address_of(request), None)
+    answer = await asyncio.to_thread(act_client.ask, token, address_of(request), None)
     if answer.status != HTTPStatus.OK:
         return show_login(site, following, answer.error, answer.status)
     site.sessions.end(request.cookies.get(COOKIE, ""))
@@ -160,7 +160,7 @@ async def log_in(site: WebSite, request: Request) -> Response:
 
 
 async def log_out(site: WebSite, request: Request) -> Response:
-    session = own_session(site, request, dict(await read_form(request)))
+    session = session_of_form(site, request, dict(await read_form(request)))
     if session:
         site.sessions.end(request.cookies.get(COOKIE, ""))
     response = RedirectResponse("/actions", HTTPStatus.SEE_OTHER, PRIVATE)
@@ -168,7 +168,7 @@ async def log_out(site: WebSite, request: Request) -> Response:
     return response
 
 
-def own_session(site: WebSite, request: Request, fields: dict[str, str]) -> WebSession | None:
+def session_of_form(site: WebSite, request: Request, fields: dict[str, str]) -> WebSession | None:
     """The session of a form; None if it is over.  Raises HTTPException for another's form."""
     session = session_of(site, request)
     if session and not session.owns(fields.get("csrf", "")):
@@ -179,7 +179,7 @@ def own_session(site: WebSite, request: Request, fields: dict[str, str]) -> WebS
 
 async def confirm_page(site: WebSite, request: Request) -> Response:
     """What exactly would happen, and the button that does it."""
-    door_of(site)
+    act_client_of(site)
     query = request.query_params
     fields = name_filtered(site.snapshot, query)
     order = resolve(site.snapshot, parse(fields or query.multi_items()))
@@ -252,16 +252,16 @@ def to_login(fields: list[tuple[str, str]]) -> Response:
 
 async def confirm(site: WebSite, request: Request) -> Response:
     """Do it."""
-    door, fields = door_of(site), await read_form(request)
+    act_client, fields = act_client_of(site), await read_form(request)
     order = resolve(site.snapshot, parse(fields))
-    session = own_session(site, request, dict(fields))
+    session = session_of_form(site, request, dict(fields))
     if session is None:
         return to_login([("verb", order.verb), *fields_of(order)])
     question = question_of(site.snapshot, order)
     if question and not order.yes:
         return show_confirm(site, session, order, f"not confirmed: {question}")
     words = order_words(order)
-    answer = await asyncio.to_thread(door.ask, session.token, address_of(request), words)
+    answer = await asyncio.to_thread(act_client.ask, session.token, address_of(request), words)
     if answer.status == HTTPStatus.ACCEPTED:
         return RedirectResponse(f"/actions/{answer.id}", HTTPStatus.SEE_OTHER, PRIVATE)
     if answer.status == HTTPStatus.UNAUTHORIZED:
@@ -313,8 +313,11 @@ def find_facts(snapshot: WebSnapshot, order: ActOrder) -> list[OrderFact]:
         if each.release.profile == profile and shown:
             state = each.standing.state if snapshot.standings_known else "boot test not known"
             facts.append(OrderFact(str(each.release), state, ", ".join(each.channels)))
-    running = [each for each in snapshot.rollouts if each.profile == profile]
-    facts += [OrderFact(f"roll-out of {r.release}", r.status, r.why) for r in running]
+    facts += [
+        OrderFact(f"roll-out of {live.rollout.release}", live.word, live.rollout.why)
+        for live in snapshot.rollouts
+        if live.rollout.profile == profile
+    ]
     return facts
 
 
@@ -328,7 +331,7 @@ async def actions_page(site: WebSite, request: Request) -> Response:
     """Who did what."""
     found = await asyncio.to_thread(read_actions, site.tree)
     if not found:
-        door_of(site)
+        act_client_of(site)
     return page(site, "actions.html.j2", actions=found, session=session_of(site, request))
 
 

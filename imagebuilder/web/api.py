@@ -21,13 +21,16 @@ from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.select import select_nodes
 from imagebuilder.fleet.state import Condition
 from imagebuilder.nightly.types import NIGHTLY_RUN
+from imagebuilder.nodes.evidence.boots import find_fallbacks, read_boots
 from imagebuilder.publish.listing import ListedRelease
+from imagebuilder.report.save import read_reports
+from imagebuilder.report.types import Report
+from imagebuilder.report.words import headline
 from imagebuilder.web.act_schema import INPUTS, SECURITY, describe_actions
-from imagebuilder.web.look import FleetRow, WebSnapshot
 from imagebuilder.web.schema import (
     ApiError,
     ApiMachines,
-    ApiNights,
+    ApiNightly,
     ApiNodeDetail,
     ApiNodes,
     ApiReleaseDetail,
@@ -36,6 +39,7 @@ from imagebuilder.web.schema import (
     ApiRollouts,
 )
 from imagebuilder.web.site import WebSite
+from imagebuilder.web.snapshot import FleetRow, WebSnapshot
 from imagebuilder.web.stream import EventStream
 
 PREFIX = "/api/v1"
@@ -45,7 +49,7 @@ STREAM = f"{PREFIX}/events"
 EVENTS = (
     "A stream of server-sent events. `node`: a node as in /nodes changed or is new; "
     "`node-removed`: it is no longer in nodes.yaml; `rollout`: a roll-out as in /rollouts; "
-    "`releases`, `nights`, `machines`, `actions`: read them again; `faults`: files that cannot be "
+    "`releases`, `nightly`, `machines`, `actions`: read them again; `faults`: files that cannot be "
     "read; `resync`: events were lost, read everything again. Send Last-Event-ID to get the events "
     "you missed."
 )
@@ -100,7 +104,7 @@ def list_nodes(site: WebSite, request: Request) -> Json:
     snapshot = site.snapshot
     return {
         "at": snapshot.at.isoformat(),
-        "looked": snapshot.looked.isoformat() if snapshot.looked else None,
+        "looked": snapshot.probed.isoformat() if snapshot.probed else None,
         "nodes": [row.as_json() for row in choose_rows(snapshot, request.query_params)],
         "faults": [str(fault) for fault in snapshot.faults],
     }
@@ -119,7 +123,17 @@ def show_node(site: WebSite, request: Request) -> Json:
     row = find_row(site, request)
     story = site.reader.story(row.name)
     found = explain(row.view, story.trace, row.node)
-    return {**row.as_json(), **found.as_json(), **story.as_json()}
+    record = read_boots(site.tree).get(row.name)
+    fallback = find_fallbacks(site.tree, [row.node]).get(row.name)
+    more: dict[str, Json] = {
+        "confirmed": [*record.confirmed] if record else [],
+        "tries": {**record.tries} if record else {},
+        "fell-back-from": str(fallback.wanted) if fallback else None,
+        "root": row.node.root,
+        "power": row.node.power.driver,
+        "login": row.node.login,
+    }
+    return {**row.as_json(), **found.as_json(), **story.as_json(), **more}
 
 
 def list_releases(site: WebSite, request: Request) -> Json:
@@ -140,15 +154,31 @@ def find_listed(site: WebSite, request: Request) -> ListedRelease:
 
 def show_release(site: WebSite, request: Request) -> Json:
     snapshot, listed = site.snapshot, find_listed(site, request)
-    return {**snapshot.describe(listed), **snapshot.details[listed.release].as_json()}
+    found = read_reports(site.tree.reports(listed.release))
+    more: dict[str, Json] = {
+        "reports": [describe_report(report) for report in reversed(found.reports)],
+        "faults": [str(fault) for fault in found.faults],
+    }
+    return {**snapshot.describe(listed), **snapshot.details[listed.release].as_json(), **more}
 
 
-def list_nights(site: WebSite, request: Request) -> Json:
+def describe_report(report: Report) -> dict[str, Json]:
+    return {
+        "id": report.id,
+        "started": report.started,
+        "seconds": report.seconds,
+        "passed": report.passed,
+        "words": headline(report),
+        "trials": [trial.name for trial in report.trials],
+    }
+
+
+def list_nightly(site: WebSite, request: Request) -> Json:
     del request
     snapshot = site.snapshot
-    shown = [NIGHTLY_RUN.encode(night) for night in reversed(snapshot.nights.nights)]
-    faults: list[Json] = [str(fault) for fault in snapshot.nights.faults]
-    return {"at": snapshot.at.isoformat(), "nights": shown, "faults": faults}
+    shown = [NIGHTLY_RUN.encode(run) for run in reversed(snapshot.nightly.nights)]
+    faults: list[Json] = [str(fault) for fault in snapshot.nightly.faults]
+    return {"at": snapshot.at.isoformat(), "nightly": shown, "faults": faults}
 
 
 def list_machines(site: WebSite, request: Request) -> Json:
@@ -161,15 +191,15 @@ def list_machines(site: WebSite, request: Request) -> Json:
 def list_rollouts(site: WebSite, request: Request) -> Json:
     del request
     snapshot = site.snapshot
-    shown: list[Json] = [rollout.as_json() for rollout in snapshot.rollouts]
+    shown: list[Json] = [live.as_json() for live in snapshot.rollouts]
     return {"at": snapshot.at.isoformat(), "rollouts": shown}
 
 
 def show_rollout(site: WebSite, request: Request) -> Json:
     profile = request.path_params["profile"]
-    for rollout in site.snapshot.rollouts:
-        if rollout.profile == profile:
-            return rollout.as_json()
+    for live in site.snapshot.rollouts:
+        if live.rollout.profile == profile:
+            return live.as_json()
     raise AbsentError(f"no roll-out of {profile!r}")
 
 
@@ -191,7 +221,7 @@ ENDPOINTS = (
     ),
     Endpoint("/rollouts", "The last roll-out of each profile", ApiRollouts, list_rollouts),
     Endpoint("/rollouts/{profile}", "The last roll-out of a profile", ApiRollout, show_rollout),
-    Endpoint("/nights", "The last nightly runs, newest first", ApiNights, list_nights),
+    Endpoint("/nightly", "The last nightly runs, newest first", ApiNightly, list_nightly),
     Endpoint("/machines", "Machines that asked and are no nodes", ApiMachines, list_machines),
 )
 
@@ -267,19 +297,19 @@ def describe(endpoint: Endpoint) -> dict[str, Json]:
         {"name": name, "in": "path", "required": True, "schema": text}
         for name in endpoint.parameters
     ]
-    asked: list[Json] = [
+    queries: list[Json] = [
         {"name": q.name, "in": "query", "description": q.words, "schema": text}
         for q in endpoint.queries
     ]
     answers: dict[str, Json] = {"200": answer_of(endpoint.model, endpoint.summary)}
     if within:
         answers["404"] = answer_of(ApiError, "it does not exist")
-    if asked:
+    if queries:
         answers["400"] = answer_of(ApiError, "the query is wrong")
     return {
         "summary": endpoint.summary,
         "operationId": endpoint.answer.__name__.replace("_", "-"),
-        "parameters": [*within, *asked],
+        "parameters": [*within, *queries],
         "responses": answers,
     }
 

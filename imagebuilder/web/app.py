@@ -22,8 +22,8 @@ from imagebuilder.web.api import make_routes
 from imagebuilder.web.guard import REPORT_POLICY, Guard
 from imagebuilder.web.history_pages import (
     machines_page,
-    night_file,
-    nights_page,
+    nightly_file,
+    nightly_page,
     rollouts_page,
 )
 from imagebuilder.web.metrics import make_metrics_route
@@ -38,13 +38,13 @@ PAGES: Mapping[str, MakePage] = {
     "/releases": releases_page,
     "/releases/{profile}/{version}": release_page,
     "/rollouts": rollouts_page,
-    "/nights": nights_page,
+    "/nightly": nightly_page,
     "/machines": machines_page,
 }
 # Pages of their own, without ours around them.
 REPORTS: Mapping[str, MakePage] = {
     "/releases/{profile}/{version}/reports/{id}": report_page,
-    "/nights/files/{path:path}": night_file,
+    "/nightly/files/{path:path}": nightly_file,
 }
 FOREVER = "public, max-age=31536000, immutable"
 

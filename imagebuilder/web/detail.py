@@ -65,8 +65,14 @@ class ReleaseDetail:
     def as_json(self) -> dict[str, Json]:
         """For programs: a stable contract."""
         proof: dict[str, Json] = {}
-        if self.proof:
-            proof = {str(answer.question): answer.result.value for answer in self.proof.answers}
+        findings: list[Json] = []
+        for answer in self.proof.answers if self.proof else ():
+            proof[str(answer.question)] = answer.result.value
+            findings += [
+                {"question": str(one.question), "level": str(one.level), "what": one.what,
+                 "hint": one.hint}
+                for one in answer.findings
+            ]  # fmt: skip
         security: list[Json] = [row.name for row in self.changes if row.security]
         return {
             "description": self.description,
@@ -74,6 +80,7 @@ class ReleaseDetail:
             "kernel": self.kernel,
             "packages": self.packages,
             "proof": proof,
+            "findings": findings,
             "previous": str(self.previous) if self.previous else None,
             "security": security,
             "difference": diff_json(self.diff) if self.diff else None,

@@ -14,13 +14,13 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from imagebuilder.web.wire import Network, is_of_nodes
+from imagebuilder.web.node_networks import Network, is_of_nodes
 
 HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\s:\[\]]+))(?::[0-9]{1,5})?")
 READING = ("GET", "HEAD")
 ACTING = (*READING, "POST")
 # Where a browser says that a request of a page of ours comes from.
-OWN_SITE = "same-origin"
+SAME_ORIGIN = "same-origin"
 # Nothing but our own files; nothing is sent anywhere, but the filter of the fleet to ourselves.
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -87,17 +87,17 @@ class Guard:
         if scope["method"] not in methods:
             words = "This server is read only.\n" if methods is READING else "No such method.\n"
             return PlainTextResponse(words, 405, {"Allow": ", ".join(methods)})
-        if scope["method"] not in READING and not is_own(headers):
+        if scope["method"] not in READING and not is_same_origin(headers):
             return PlainTextResponse("This request is of a page elsewhere.\n", 403)
         return None
 
 
-def is_own(headers: Headers) -> bool:
+def is_same_origin(headers: Headers) -> bool:
     """Whether what a browser says of a request's origin is that it is us; programs say nothing."""
     host = headers["host"].lower()
     origins, sites = headers.getlist("origin"), headers.getlist("sec-fetch-site")
-    own = (f"https://{host}",) if is_private(headers) else (f"http://{host}", f"https://{host}")
-    return all(each.lower() in own for each in origins) and all(s == OWN_SITE for s in sites)
+    ours = (f"https://{host}",) if is_private(headers) else (f"http://{host}", f"https://{host}")
+    return all(each.lower() in ours for each in origins) and all(s == SAME_ORIGIN for s in sites)
 
 
 def is_private(headers: Headers) -> bool:

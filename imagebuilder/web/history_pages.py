@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of roll-outs, nights, and machines that are nobody's."""
+"""The pages of roll-outs, nightly runs, and machines that are nobody's."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ from pathlib import Path
 from starlette.requests import Request
 
 from imagebuilder.files import read_plain
-from imagebuilder.fleet.rollout.journal import is_running
-from imagebuilder.fleet.rollout.show import NEXT, PHASES, reasons_of, stages_of
-from imagebuilder.fleet.rollout.types import Rollout, RolloutStage
+from imagebuilder.fleet.rollout.show import (
+    PHASES,
+    describe_status,
+    find_next,
+    reasons_of,
+    stages_of,
+)
+from imagebuilder.fleet.rollout.types import LiveRollout, Rollout, RolloutStage
 from imagebuilder.nightly.history import ID, find_ids, find_records, month_of
 from imagebuilder.nightly.page import month_page_of, quiet_nights, state, tiles, tone
 from imagebuilder.report.page import Tile
@@ -21,9 +26,9 @@ from imagebuilder.web.api import AbsentError
 from imagebuilder.web.render import show_page
 from imagebuilder.web.site import WebSite
 
-SHOWN = 30  # nights
+SHOWN = 30  # nightly runs
 # What `nightly` writes for people; nothing else of its folder is shown.
-NIGHT_FILE = re.compile(
+NIGHTLY_FILE = re.compile(
     rf"index\.html|month-\d{{4}}-\d\d\.html|nights/{ID.pattern}(\.boot-\d+)?\.html", re.ASCII
 )
 # From the left of a bar to its right.
@@ -63,8 +68,8 @@ class ShownPhase:
 
 @dataclass(frozen=True)
 class ShownRollout:
-    rollout: Rollout
-    runs: bool
+    live: LiveRollout
+    status: str
     hint: str
     phases: tuple[ShownPhase, ...]
     reasons: tuple[str, ...]
@@ -74,17 +79,16 @@ def rollouts_page(site: WebSite, request: Request) -> bytes:
     """The last roll-out of each profile, the newest first."""
     del request
     snapshot = site.snapshot
-    newest = sorted(snapshot.rollouts, key=lambda rollout: rollout.started, reverse=True)
-    shown = [show_rollout(site, rollout) for rollout in newest]
+    newest = sorted(snapshot.rollouts, key=lambda live: live.rollout.started, reverse=True)
+    shown = [*map(show_rollout, newest)]
     return show_page(site, snapshot, "rollouts.html.j2", here="/rollouts", rollouts=shown)
 
 
-def show_rollout(site: WebSite, rollout: Rollout) -> ShownRollout:
-    runs = not rollout.ended and is_running(site.tree, rollout.profile)
-    hint = "" if runs else NEXT.get(rollout.status, "").format(profile=rollout.profile)
-    phases = (show_phase(rollout, phase, title) for phase, title in enumerate(PHASES))
-    reasons = tuple(reasons_of(rollout.nodes))
-    return ShownRollout(rollout, runs, hint, tuple(p for p in phases if p.shares), reasons)
+def show_rollout(live: LiveRollout) -> ShownRollout:
+    phases = (show_phase(live.rollout, phase, title) for phase, title in enumerate(PHASES))
+    shown = tuple(phase for phase in phases if phase.shares)
+    reasons = tuple(reasons_of(live.rollout.nodes))
+    return ShownRollout(live, describe_status(live), find_next(live), shown, reasons)
 
 
 def show_phase(rollout: Rollout, phase: int, title: str) -> ShownPhase:
@@ -98,38 +102,38 @@ def show_phase(rollout: Rollout, phase: int, title: str) -> ShownPhase:
     return ShownPhase(title, tuple(shares), tuple(line.strip() for line in stages_of(nodes)))
 
 
-def nights_page(site: WebSite, request: Request) -> bytes:
-    """The last nights by profile; each leads to the page that `nightly` wrote."""
+def nightly_page(site: WebSite, request: Request) -> bytes:
+    """The last nightly runs by profile; each leads to the page that `nightly` wrote."""
     del request
     snapshot = site.snapshot
-    nights = [*reversed(snapshot.nights.nights)][:SHOWN]
-    runs = bool(nights) and not nights[0].finished
-    ids = find_ids(site.nights)[:-SHOWN]
+    runs = [*reversed(snapshot.nightly.nights)][:SHOWN]
+    unfinished = bool(runs) and not runs[0].finished
+    ids = find_ids(site.reports)[:-SHOWN]
     return show_page(
         site,
         snapshot,
-        "nights.html.j2",
-        here="/nights",
-        nights=nights,
-        records=find_records(nights, runs=runs),
-        state=state(nights[0], runs=runs) if nights else "",
-        tone=tone(nights[0], runs=runs) if nights else "",
+        "nightly.html.j2",
+        here="/nightly",
+        runs=runs,
+        records=find_records(runs, runs=unfinished),
+        state=state(runs[0], runs=unfinished) if runs else "",
+        tone=tone(runs[0], runs=unfinished) if runs else "",
         tiles=[
-            *(tiles(nights[0]) if nights else ()),
-            Tile("runs without a failure", str(quiet_nights(nights))),
+            *(tiles(runs[0]) if runs else ()),
+            Tile("runs without a failure", str(quiet_nights(runs))),
         ],
-        faults=snapshot.nights.faults,
+        faults=snapshot.nightly.faults,
         months={month: month_page_of(month) for month in sorted({*map(month_of, ids)})[::-1]},
     )
 
 
-def night_file(site: WebSite, request: Request) -> bytes:
+def nightly_file(site: WebSite, request: Request) -> bytes:
     """A page that `nightly` wrote.  Raises AbsentError."""
     path = request.path_params["path"]
-    if not NIGHT_FILE.fullmatch(path):
+    if not NIGHTLY_FILE.fullmatch(path):
         raise AbsentError(f"no page of a nightly run named {path!r}")
     try:
-        return read_plain(Path(site.nights, path))
+        return read_plain(Path(site.reports, path))
     except OSError as error:
         raise AbsentError(f"{path} cannot be read: {error.strerror}") from error
 

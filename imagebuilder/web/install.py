@@ -31,13 +31,13 @@ PROGRAM = ("-P", "-m", "imagebuilder.cli.main")
 
 @dataclass(frozen=True)
 class WebUnits:
-    """Where the page listens, whose nights and tokens it has, and files that only root may read.
+    """Where the page listens, its nightly reports and tokens, and files that only root may read.
 
     The `site` file is one of these; None if there is none.
     """
 
     listen: str
-    nights: Path
+    reports: Path
     tokens: Path
     site: Path | None = None
     credentials: tuple[Credential, ...] = ()
@@ -48,15 +48,15 @@ class WebUnits:
         shown = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
         program = [sys.executable, *PROGRAM]
         tree = ["--tree", os.fspath(config.tree.path)]
-        nights = ["--nights", os.fspath(self.nights)]
-        page = [*program, "web", *tree, "--listen", shown, *nights]
+        reports = ["--nights", os.fspath(self.reports)]
+        page = [*program, "web", *tree, "--listen", shown, *reports]
         page += ["--act", os.fspath(PLACE), "--read", os.fspath(READ_PLACE)]
-        given = {"IMAGEBUILDER_TOKENS": self.tokens}
-        own = {**given, "IMAGEBUILDER_STATE": STATE}
+        shared = {"IMAGEBUILDER_TOKENS": self.tokens}
+        page_only = {**shared, "IMAGEBUILDER_STATE": STATE}
         secret = [*self.credentials]
         if self.site:
             secret.append(Credential("site.yaml", self.site))
-            own["IMAGEBUILDER_SITE"] = CREDENTIALS / "site.yaml"
+            page_only["IMAGEBUILDER_SITE"] = CREDENTIALS / "site.yaml"
         files = (
             (SYSUSERS, "web.sysusers.j2", "", "the user of the web page"),
             (UNITS / "imagebuilder-web.service", PAGE, exec_line(page), "the web page"),
@@ -77,7 +77,7 @@ class WebUnits:
                     command=command,
                     environment=[
                         environment_line(key, os.fspath(value))
-                        for key, value in (own if name == PAGE else given).items()
+                        for key, value in (page_only if name == PAGE else shared).items()
                     ],
                     credentials=[credential_line(each) for each in secret],
                 ),

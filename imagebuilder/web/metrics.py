@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,9 +18,9 @@ from imagebuilder import __version__
 from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.rollout.types import RolloutStage
 from imagebuilder.fleet.state import Condition
-from imagebuilder.web.look import WebSnapshot
-from imagebuilder.web.notify import NotifyCollector
+from imagebuilder.notify.send import Notifier
 from imagebuilder.web.site import WebSite
+from imagebuilder.web.snapshot import WebSnapshot
 
 
 def gauge(name: str, words: str, *labels: str) -> GaugeMetricFamily:
@@ -39,7 +39,7 @@ class FleetCollector(Collector):
         yield from self.collect_counts()
         yield from self.collect_releases()
         yield from self.collect_rollouts()
-        yield from self.collect_nights()
+        yield from self.collect_nightly()
         yield from self.collect_server()
 
     def collect_nodes(self) -> Iterator[GaugeMetricFamily]:
@@ -115,17 +115,21 @@ class FleetCollector(Collector):
     def collect_rollouts(self) -> Iterator[GaugeMetricFamily]:
         nodes = gauge("rollout_nodes", "Nodes of a roll-out by stage", "profile", "stage")
         status = gauge("rollout_info", "The status of the last roll-out", "profile", "status")
-        for rollout in self.snapshot.rollouts:
+        words = "Whether the process of a roll-out ended before its work did"
+        interrupted = gauge("rollout_interrupted", words, "profile")
+        for live in self.snapshot.rollouts:
+            rollout = live.rollout
+            interrupted.add_metric([rollout.profile], float(live.interrupted))
             counted = Counter(node.stage for node in rollout.nodes)
             for stage in RolloutStage:
                 nodes.add_metric([rollout.profile, stage.value], counted[stage])
             status.add_metric([rollout.profile, rollout.status.value], 1.0)
-        yield from (nodes, status)
+        yield from (nodes, status, interrupted)
 
-    def collect_nights(self) -> Iterator[GaugeMetricFamily]:
+    def collect_nightly(self) -> Iterator[GaugeMetricFamily]:
         began = gauge("nightly_timestamp_seconds", "When the last nightly run began")
         failed = gauge("nightly_failed", "Whether the last finished nightly run failed")
-        done = [night for night in self.snapshot.nights.nights if night.finished]
+        done = [run for run in self.snapshot.nightly.nights if run.finished]
         if done:
             began.add_metric([], datetime.fromisoformat(done[-1].started).timestamp())
             failed.add_metric([], float(done[-1].failed))
@@ -148,6 +152,34 @@ class FleetCollector(Collector):
             yield made
 
 
+class NotifyCollector(Collector):
+    """What became of messages that this server sends; a receiver's label is its name alone."""
+
+    def __init__(self, notifier: Notifier) -> None:
+        self.notifier = notifier
+
+    def collect(self) -> Iterator[Metric]:
+        def count(name: str, words: str, *labels: str) -> CounterMetricFamily:
+            family = f"imagebuilder_notification{name}"
+            return CounterMetricFamily(family, words, labels=("receiver", *labels))
+
+        total = count("s", "Notifications by what became of them", "result")
+        failures = count("_failures", "Tries to send a notification that failed")
+        suppressed = count("_suppressed_changes", "Changes of nodes beyond `per-hour`")
+        waiting = gauge("notifications_waiting", "Not sent yet", "receiver")
+        words = "When a notification was sent last"
+        last = gauge("notification_last_success_timestamp_seconds", words, "receiver")
+        for name, lane in self.notifier.lanes.items():
+            total.add_metric([name, "sent"], lane.sent)
+            total.add_metric([name, "dropped"], lane.dropped)
+            failures.add_metric([name], lane.failed)
+            suppressed.add_metric([name], lane.suppressed)
+            waiting.add_metric([name], len(lane.messages))
+            if lane.succeeded:
+                last.add_metric([name], lane.succeeded.timestamp())
+        yield from (total, failures, suppressed, waiting, last)
+
+
 def make_metrics_route(site: WebSite) -> Route:
     def answer(request: Request) -> Response:
         del request
@@ -157,8 +189,8 @@ def make_metrics_route(site: WebSite) -> Route:
             registry = CollectorRegistry(auto_describe=False)
             streams = len(watcher.broker.readers)
             registry.register(FleetCollector(snapshot, streams, watcher.took))
-            if watcher.news:
-                registry.register(NotifyCollector(watcher.news.notifier))
+            if watcher.reporter:
+                registry.register(NotifyCollector(watcher.reporter.notifier))
             return generate_latest(registry)
 
         content = site.once("/metrics", snapshot, render)

@@ -19,9 +19,9 @@ from imagebuilder.nodes.evidence.boots import find_fallbacks, read_boots
 from imagebuilder.nodes.evidence.timeline import ReportedBoot
 from imagebuilder.nodes.types import Node
 from imagebuilder.web.api import choose_rows, find_row
-from imagebuilder.web.look import FleetRow, WebSnapshot
 from imagebuilder.web.render import show_page
 from imagebuilder.web.site import WebSite
+from imagebuilder.web.snapshot import FleetRow, WebSnapshot
 
 MOST_ONLY = 100  # rows that live.js asks for by name
 FILTER = ("group", "state", "health", "q")
@@ -83,7 +83,7 @@ def fleet_page(site: WebSite, request: Request) -> bytes:
         chips=find_chips(snapshot),
         chosen=chosen,
         filtered=any(chosen.values()) or "nodes" in query,
-        asked=urlencode([(k, v) for k, v in query.items() if v and k in (*FILTER, "nodes")]),
+        query=urlencode([(k, v) for k, v in query.items() if v and k in (*FILTER, "nodes")]),
         behind=sum(1 for row in snapshot.rows if row.view.state.release and not row.is_current),
     )
 

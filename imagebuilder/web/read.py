@@ -19,9 +19,9 @@ import time
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict
 
 from imagebuilder.decode import decode_box, encode_box, parse_object
 from imagebuilder.digest import Json
@@ -54,7 +54,7 @@ class ReadQuestion:
     __pydantic_config__ = ConfigDict(extra="forbid")
 
     verb: ReadVerb
-    node: Annotated[str, Field(max_length=253)] = ""
+    node: str = ""
 
 
 def answer_questions(tree: Tree, source: int = 0, sink: int = 1, idle: float = IDLE) -> int:
@@ -69,23 +69,25 @@ def answer_questions(tree: Tree, source: int = 0, sink: int = 1, idle: float = I
         if not line:
             return 0
         try:
-            asked = decode_box(ReadQuestion, parse_object(line, REQUEST, hint=""), REQUEST, hint="")
-            answer: dict[str, Json] = {"answer": answer_of(reader, asked)}
+            question = decode_box(
+                ReadQuestion, parse_object(line, REQUEST, hint=""), REQUEST, hint=""
+            )
+            answer: dict[str, Json] = {"answer": answer_of(reader, question)}
         except ImagebuilderError as error:
             answer = {"error": str(error)}
         if not write_all(sink, json.dumps(answer).encode() + b"\n"):
             return 1
 
 
-def answer_of(reader: TreeReader, asked: ReadQuestion) -> dict[str, Json]:
+def answer_of(reader: TreeReader, question: ReadQuestion) -> dict[str, Json]:
     """Raises ImagebuilderError."""
-    match asked.verb:
+    match question.verb:
         case ReadVerb.FLEET:
             return encode_box(reader.fleet())
         case ReadVerb.RELEASES:
             return encode_box(reader.releases())
         case ReadVerb.STORY:
-            return encode_box(reader.story(asked.node))
+            return encode_box(reader.story(question.node))
 
 
 def write_all(sink: int, raw: bytes, seconds: float = SECONDS) -> bool:
@@ -103,22 +105,22 @@ def write_all(sink: int, raw: bytes, seconds: float = SECONDS) -> bool:
 
 
 class RemoteReader:
-    """Has `imagebuilder read` read, at a socket; `own` reads while that does not answer."""
+    """Has `imagebuilder read` read, at a socket; `local` reads while that does not answer."""
 
-    def __init__(self, place: Path, own: TreeReader) -> None:
-        self.place, self.own, self.file, self.state = place, own, own.file, 0
+    def __init__(self, place: Path, local: TreeReader) -> None:
+        self.place, self.local, self.file, self.state = place, local, local.file, 0
         self._lock = threading.Lock()
         self._sock: socket.socket | None = None
-        self._again = 0.0
+        self._retry_at = 0.0
 
     def fleet(self) -> FleetNow:
-        return self.ask(FleetNow, ReadQuestion(ReadVerb.FLEET)) or self.own.fleet()
+        return self.ask(FleetNow, ReadQuestion(ReadVerb.FLEET)) or self.local.fleet()
 
     def releases(self) -> ReleasesNow:
-        return self.ask(ReleasesNow, ReadQuestion(ReadVerb.RELEASES)) or self.own.releases()
+        return self.ask(ReleasesNow, ReadQuestion(ReadVerb.RELEASES)) or self.local.releases()
 
     def story(self, name: str) -> NodeStory:
-        return self.ask(NodeStory, ReadQuestion(ReadVerb.STORY, name)) or self.own.story(name)
+        return self.ask(NodeStory, ReadQuestion(ReadVerb.STORY, name)) or self.local.story(name)
 
     def ask(self, kind: type[Answer], question: ReadQuestion) -> Answer | None:
         """What it answers; None where it does not."""
@@ -126,14 +128,14 @@ class RemoteReader:
         if not self._lock.acquire(timeout=SECONDS):
             return None
         try:
-            if time.monotonic() < self._again:
+            if time.monotonic() < self._retry_at:
                 return None
             answer = parse_object(self.exchange(raw), ANSWER)
             return decode_box(kind, answer["answer"], ANSWER) if "answer" in answer else None
         except (OSError, InputError) as error:
             LOG.warning("reading as this user alone: %s: %s", self.place, error)
             self.hang_up()
-            self._again = time.monotonic() + PAUSE
+            self._retry_at = time.monotonic() + PAUSE
             return None
         finally:
             self._lock.release()

@@ -16,8 +16,8 @@ from starlette.routing import Route
 
 from imagebuilder.errors import InputError
 from imagebuilder.web.api import AbsentError
-from imagebuilder.web.look import WebSnapshot
 from imagebuilder.web.site import WebSite
+from imagebuilder.web.snapshot import WebSnapshot
 
 MakePage = Callable[[WebSite, Request], bytes]
 
@@ -32,7 +32,7 @@ NAVIGATION = (
     NavEntry("Fleet", "/"),
     NavEntry("Releases", "/releases"),
     NavEntry("Roll-outs", "/rollouts"),
-    NavEntry("Nights", "/nights"),
+    NavEntry("Nightly runs", "/nightly"),
     NavEntry("Machines", "/machines"),
 )
 ACTIONS = NavEntry("Actions", "/actions")

@@ -18,17 +18,17 @@ from imagebuilder.recipe.cards import Cards
 from imagebuilder.recipe.model_notify import NotifyModel
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
+from imagebuilder.web.act_client import ActClient
 from imagebuilder.web.app import make_app
-from imagebuilder.web.door import ActDoor
 from imagebuilder.web.listen import open_socket, parse_listen
-from imagebuilder.web.look import Looker
-from imagebuilder.web.notify import fleet_news
+from imagebuilder.web.node_networks import find_node_networks
+from imagebuilder.web.notify import fleet_reporter
 from imagebuilder.web.read import RemoteReader
 from imagebuilder.web.site import WebSite
+from imagebuilder.web.snapshot import SnapshotMaker
 from imagebuilder.web.stream import STREAMS, Broker
 from imagebuilder.web.tree_reader import TreeReader
 from imagebuilder.web.watch import Watcher
-from imagebuilder.web.wire import find_node_networks
 
 CONNECTIONS = STREAMS + 256
 NAME = re.compile(r"[a-z0-9_][a-z0-9_.-]*|[0-9a-f.]*(?::[0-9a-f.]*){2,}")
@@ -39,7 +39,7 @@ class WebOptions:
     """What the person asked for.
 
     `hosts` are more names by which browsers know this server; the ssh servers of nodes are asked
-    every `ask_every` seconds (0: never).  `nights` is the folder of nightly reports, `state` where
+    every `ask_every` seconds (0: never).  `reports` is the folder of nightly reports, `state` where
     is kept what was notified of as `notify` says, `tokens` the file of tokens, `act` the socket at
     which actions are asked for (None: a child does them), `read` that of who reads what this user
     may not (None: nobody).
@@ -48,7 +48,7 @@ class WebOptions:
     listen: str
     hosts: tuple[str, ...]
     ask_every: float
-    nights: Path
+    reports: Path
     cards: Cards
     state: Path
     notify: NotifyModel
@@ -75,18 +75,18 @@ def serve_web(tree: Tree, options: WebOptions, ui: Ui) -> None:
     sock = open_socket(address, port)
     with (
         sock,
-        fleet_news(tree, options.state, options.notify, options.ask_every, ui) as news,
+        fleet_reporter(tree, options.state, options.notify, options.ask_every, ui) as reporter,
     ):
         broker = Broker()
         # Two connections: no story of a node delays what is live.
-        own, place = TreeReader(tree), options.read
+        local, place = TreeReader(tree), options.read
         reader, stories = (
-            (RemoteReader(place, own), RemoteReader(place, own)) if place else (own, own)
+            (RemoteReader(place, local), RemoteReader(place, local)) if place else (local, local)
         )
-        looker = Looker(tree, options.nights, options.cards, reader)
-        watcher = Watcher(looker, broker, ask_every=options.ask_every, news=news)
-        door = ActDoor(tree, options.tokens, options.act)
-        site = WebSite(tree, options.nights, watcher, door, stories)
+        maker = SnapshotMaker(tree, options.reports, options.cards, reader)
+        watcher = Watcher(maker, broker, ask_every=options.ask_every, reporter=reporter)
+        act_client = ActClient(tree, options.tokens, options.act)
+        site = WebSite(tree, options.reports, watcher, act_client, stories)
         app = make_app(site, find_hosts(address, options.hosts))
         shown = f"[{address}]" if ":" in address else address
         ui.note(f"listening on http://{shown}:{port}/ until Ctrl-C")

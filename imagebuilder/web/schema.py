@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.rollout.types import RolloutStage, RolloutStatus
 from imagebuilder.fleet.state import Condition
-from imagebuilder.image.proof import Result
+from imagebuilder.image.proof import Level, Result
 from imagebuilder.report.standing import State
 
 
@@ -124,7 +124,10 @@ class ApiNodeDetail(ApiNode):
     the web server may not read; `boots` is null if it may not read them. `console` is what its
     kernel said last, `consoles` its last boots, newest first, null if the web server may not read
     them. `health-history` are changes of its health, newest first. `drift` is what
-    `imagebuilder drift --json` prints of it, null if the web server may not look."""
+    `imagebuilder drift --json` prints of it, null if the web server may not look. `confirmed` are
+    releases that it became ready with, newest first, `tries` counts its boots of others since, and
+    `fell-back-from` is the release that it is not given any more. `root` is how it gets its root
+    (empty: as the release says), `power` its power driver, `login` who logs in to it."""
 
     stage: str
     what: str
@@ -136,6 +139,12 @@ class ApiNodeDetail(ApiNode):
     consoles: list[ApiConsole] | None
     health_history: Annotated[list[ApiHealthChange], Field(alias="health-history")]
     drift: dict[str, JsonValue] | None
+    confirmed: list[str]
+    tries: dict[str, int]
+    fell_back_from: Annotated[str | None, Field(alias="fell-back-from")]
+    root: str
+    power: str
+    login: str
 
 
 class ApiRelease(ApiModel):
@@ -164,26 +173,50 @@ class ApiReleases(ApiModel):
     releases: list[ApiRelease]
 
 
+class ApiFinding(ApiModel):
+    """What the proof found. Of a question that has nothing but facts, the first one is here."""
+
+    question: str
+    level: Level
+    what: str
+    hint: str
+
+
+class ApiBootTest(ApiModel):
+    """A boot test of a release; `/releases/PROFILE/VERSION/reports/ID` is its page."""
+
+    id: str
+    started: datetime
+    seconds: float
+    passed: bool
+    words: str
+    trials: list[str]
+
+
 class ApiReleaseDetail(ApiRelease):
-    """A release with what its manifest says. `proof` is the result of each question; `difference`
-    is what `imagebuilder diff` prints of `previous` and this one, and `security` are those of its
-    packages that come from a source of security updates."""
+    """A release with what its manifest says. `proof` is the result of each question, and `findings`
+    say why; `reports` are its boot tests, newest first, `faults` those that cannot be read;
+    `difference` is what `imagebuilder diff` prints of `previous` and this one, and `security` are
+    those of its packages that come from a source of security updates."""
 
     description: str
     base: str
     kernel: str
     packages: int
     proof: dict[str, Result]
+    findings: list[ApiFinding]
+    reports: list[ApiBootTest]
+    faults: list[str]
     previous: str | None
     security: list[str]
     difference: dict[str, JsonValue] | None
 
 
-class ApiNights(ApiModel):
+class ApiNightly(ApiModel):
     """Nightly runs, as nights/ID.json has them."""
 
     at: datetime
-    nights: list[dict[str, JsonValue]]
+    nightly: list[dict[str, JsonValue]]
     faults: list[str]
 
 
@@ -222,6 +255,7 @@ class ApiRollout(ApiModel):
     from_: Annotated[str, Field(alias="from")]
     to: str
     status: RolloutStatus
+    interrupted: bool
     why: str
     by: str
     started: str

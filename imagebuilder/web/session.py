@@ -32,7 +32,7 @@ class WebSession:
 
     def owns(self, csrf: str) -> bool:
         """Whether a form is of this session."""
-        return hmac.compare_digest(self.csrf.encode(), csrf.encode(errors="replace"))
+        return hmac.compare_digest(self.csrf.encode(), csrf.encode())
 
 
 class Sessions:
@@ -56,7 +56,6 @@ class Sessions:
         with self._lock:
             session = self._open.get(key)
             if session is None or session.is_over:
-                self._open.pop(key, None)
                 return None
             session.used = time.monotonic()
             return session

@@ -26,10 +26,10 @@ from imagebuilder.nodes.types import NETCONSOLE_PORT
 from imagebuilder.report.standing import State
 from imagebuilder.templates import templates
 from imagebuilder.tree import CANDIDATE, STABLE, Tree
+from imagebuilder.web.act_client import ActClient
 from imagebuilder.web.action_journal import ActionState
-from imagebuilder.web.door import ActDoor
-from imagebuilder.web.look import WebSnapshot
 from imagebuilder.web.session import Sessions
+from imagebuilder.web.snapshot import WebSnapshot
 from imagebuilder.web.tree_reader import Reader
 from imagebuilder.web.watch import Watcher
 
@@ -83,12 +83,12 @@ class WebSite:
     """One per server."""
 
     def __init__(
-        self, tree: Tree, nights: Path, watcher: Watcher, door: ActDoor | None = None,
+        self, tree: Tree, reports: Path, watcher: Watcher, act_client: ActClient | None = None,
         reader: Reader | None = None,
     ) -> None:  # fmt: skip
-        self.tree, self.nights, self.watcher = tree, nights, watcher
-        self.reader = reader or watcher.looker.reader
-        self.door, self.sessions = door, Sessions()
+        self.tree, self.reports, self.watcher = tree, reports, watcher
+        self.reader = reader or watcher.maker.reader
+        self.act_client, self.sessions = act_client, Sessions()
         self._answers: dict[str, bytes] = {}
         self._answered = 0
         self._lock = threading.Lock()
@@ -100,7 +100,7 @@ class WebSite:
     @property
     def acts(self) -> bool:
         """Whether somebody has a token to act with."""
-        return self.door is not None and self.door.is_open
+        return self.act_client is not None and self.act_client.is_open
 
     def once(self, key: str, snapshot: WebSnapshot, make: Callable[[], bytes]) -> bytes:
         """What `make` gives for a snapshot, made once however many ask for it."""
@@ -131,7 +131,7 @@ class WebSite:
     def environment(self) -> Environment:
         made = templates(HERE, nightly_folder(), html=True)
         made.filters |= {"stamp": stamp, "moment": moment, "growth": format_growth}
-        add_words(made)  # of the grid of nights
+        add_words(made)  # of the grid of runs
         made.globals |= {
             "assets": self.assets,
             "marks": MARKS,

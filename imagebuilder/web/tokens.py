@@ -60,8 +60,8 @@ def find_token_file(settings: Settings, env: Mapping[str, str], *, system: bool 
     if system:
         check_root("having the system's tokens")
         return SYSTEM / FILE
-    if given := env.get("IMAGEBUILDER_TOKENS"):
-        return Path(given).absolute()
+    if path := env.get("IMAGEBUILDER_TOKENS"):
+        return Path(path).absolute()
     return (SYSTEM if os.geteuid() == 0 else settings.site.parent) / FILE
 
 

@@ -10,77 +10,82 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 
 from imagebuilder.digest import Json
-from imagebuilder.web.look import Looker, WebSnapshot
-from imagebuilder.web.notify import FleetNews
+from imagebuilder.web.notify import FleetReporter
+from imagebuilder.web.snapshot import SnapshotMaker, WebSnapshot
 from imagebuilder.web.stream import Broker
 from imagebuilder.web.tree_reader import Stamp
 
-EVERY = 0.2  # seconds between two looks at whether something changed
+EVERY = 0.2  # seconds between two checks whether something changed
 AGING = 10.0  # seconds after which conditions are derived again, for they depend on ages
 LOG = logging.getLogger("imagebuilder.web")
 
 
 @dataclass(frozen=True)
-class NewsItem:
+class SnapshotChange:
     """A change to tell: an event's name and data."""
 
     name: str
     data: Json
 
 
-def find_news(old: WebSnapshot, new: WebSnapshot) -> Iterator[NewsItem]:
+def find_changes(old: WebSnapshot, new: WebSnapshot) -> Iterator[SnapshotChange]:
     """What is different, but for ages."""
     for row in new.rows:
         before = old.by_name.get(row.name)
         if before is None or before.essence != row.essence:
-            yield NewsItem("node", row.as_json())
+            yield SnapshotChange("node", row.as_json())
     for name in old.by_name.keys() - new.by_name.keys():
-        yield NewsItem("node-removed", {"node": name})
+        yield SnapshotChange("node-removed", {"node": name})
     if old.releases != new.releases:
-        yield NewsItem("releases", {})
-    before_of = {rollout.profile: rollout for rollout in old.rollouts}
-    for rollout in new.rollouts:
-        if before_of.get(rollout.profile) != rollout:
-            yield NewsItem("rollout", rollout.as_json())
+        yield SnapshotChange("releases", {})
+    before_of = {live.rollout.profile: live for live in old.rollouts}
+    for live in new.rollouts:
+        if before_of.get(live.rollout.profile) != live:
+            yield SnapshotChange("rollout", live.as_json())
     if old.machines != new.machines:
-        yield NewsItem("machines", {})
-    if old.nights != new.nights:
-        yield NewsItem("nights", {})
+        yield SnapshotChange("machines", {})
+    if old.nightly != new.nightly:
+        yield SnapshotChange("nightly", {})
     if old.faults != new.faults:
         faults: list[Json] = [str(fault) for fault in new.faults]
-        yield NewsItem("faults", {"faults": faults})
+        yield SnapshotChange("faults", {"faults": faults})
 
 
 class Watcher:
     """Owns the newest snapshot.  Everything that reads files or asks nodes runs in a thread."""
 
     def __init__(
-        self, looker: Looker, broker: Broker, *, ask_every: float, news: FleetNews | None = None
+        self,
+        maker: SnapshotMaker,
+        broker: Broker,
+        *,
+        ask_every: float,
+        reporter: FleetReporter | None = None,
     ) -> None:
-        self.looker, self.broker = looker, broker
-        self.ask_every, self.news = ask_every, news
-        self.snapshot = looker.take()
+        self.maker, self.broker = maker, broker
+        self.ask_every, self.reporter = ask_every, reporter
+        self.snapshot = maker.take()
         self.took = 0.0
         self._stamp: Stamp = ()
 
     async def refresh(self) -> None:
-        """Take a snapshot and tell what is new."""
+        """Take a snapshot and publish what changed."""
         begun = time.monotonic()
-        stamp = await asyncio.to_thread(self.looker.stamp)
-        new = await asyncio.to_thread(self.looker.take)
+        stamp = await asyncio.to_thread(self.maker.stamp)
+        new = await asyncio.to_thread(self.maker.take)
         self._stamp = stamp  # what changed in between is found the next time
         self.took = time.monotonic() - begun
         old, self.snapshot = self.snapshot, new
-        for item in find_news(old, new):
+        for item in find_changes(old, new):
             self.broker.publish(item.name, item.data)
-        if self.news:
-            await asyncio.to_thread(self.news.look, new)
+        if self.reporter:
+            await asyncio.to_thread(self.reporter.update, new)
 
     async def watch(self) -> None:
         """Until it is cancelled."""
         last = 0.0
         while True:
-            stamp = await asyncio.to_thread(self.looker.stamp)
+            stamp = await asyncio.to_thread(self.maker.stamp)
             if stamp != self._stamp or time.monotonic() - last > AGING:
                 await self.refresh()
                 last = time.monotonic()
@@ -89,7 +94,7 @@ class Watcher:
     async def ask(self) -> None:
         """Ask the ssh servers of the nodes again and again, until it is cancelled."""
         while True:
-            await asyncio.to_thread(self.looker.ask_nodes)
+            await asyncio.to_thread(self.maker.ask_nodes)
             await self.refresh()
             await asyncio.sleep(self.ask_every)
 

@@ -14,7 +14,7 @@ from imagebuilder.fleet import drain
 from imagebuilder.fleet.drain import KubernetesDrain
 from imagebuilder.fleet.power.protocol import PowerError
 from imagebuilder.fleet.rollout.show import render_rollout
-from imagebuilder.fleet.rollout.types import RolloutStatus
+from imagebuilder.fleet.rollout.types import LiveRollout, RolloutStatus
 from tests.integration.kubernetes_server import Cluster, Pod, make_cluster, serving
 from tests.unit.fleet.rollout_world import NEW, RolloutWorld, make_world, order
 
@@ -47,7 +47,7 @@ def test_a_rollout_evicts_pods_and_opens_what_it_closed(
     cluster.pods["logs"] = Pod("n2", "DaemonSet")
     cluster.pods["pod-2"].refusals = 1  # kubectl asks again after 5 s
     done = world.run().go(world.start(order(canary="n1", batch="100%")))
-    assert done.status is RolloutStatus.DONE, render_rollout(done, "")
+    assert done.status is RolloutStatus.DONE, render_rollout(LiveRollout(done, runs=False))
     assert {name: world.boots(name) for name in NAMES} == {name: [NEW] for name in NAMES}
     assert [*cluster.running()] == ["logs"]
     assert [name for name in NAMES if cluster.is_closed(name)] == ["n3"]

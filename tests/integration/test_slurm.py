@@ -17,7 +17,7 @@ from imagebuilder.errors import InputError
 from imagebuilder.fleet.drain import SlurmDrain
 from imagebuilder.fleet.power.protocol import PowerError
 from imagebuilder.fleet.rollout.show import render_rollout
-from imagebuilder.fleet.rollout.types import RolloutStatus
+from imagebuilder.fleet.rollout.types import LiveRollout, RolloutStatus
 from tests.integration.slurm_room import SlurmRoom, slurm_room
 from tests.integration.started import wait_until
 from tests.unit.fleet.rollout_world import NEW, RolloutWorld, make_world, order
@@ -68,7 +68,7 @@ def test_a_rollout_waits_for_jobs_and_resumes_what_it_drained(
     slurm("scontrol", "update", "NodeName=n3", "State=DRAIN", "Reason=broken fan")
     job = slurm.submit("n2", PATIENT)
     done = world.run().go(world.start(order(canary="n1", batch="100%")))
-    assert done.status is RolloutStatus.DONE, render_rollout(done, "")
+    assert done.status is RolloutStatus.DONE, render_rollout(LiveRollout(done, runs=False))
     assert {name: world.boots(name) for name in NAMES} == {name: [NEW] for name in NAMES}
     assert slurm.job(job) == "COMPLETED"
     for name in ("n1", "n2"):

@@ -25,8 +25,8 @@ import pytest
 from imagebuilder.digest import Json
 from imagebuilder.process import run
 from imagebuilder.tree import Tree, make_tree
+from imagebuilder.web.node_networks import find_node_networks
 from imagebuilder.web.stream import WAITING
-from imagebuilder.web.wire import find_node_networks
 from tests.fleet_world import (
     NEW,
     OLD,
@@ -62,7 +62,7 @@ def start_web(
 ) -> Started:
     """`imagebuilder web` on that port, answering."""
     argv = [sys.executable, *program, "web", "--tree", str(world.tree.path)]
-    more = ["--listen", f"127.0.0.1:{port}", "--ask", "0", "--nights", str(world.nights)]
+    more = ["--listen", f"127.0.0.1:{port}", "--ask", "0", "--nights", str(world.reports)]
     folder = world.tree.path.parent / f"web-{time.monotonic_ns()}"
     started = start([*argv, *more, *options], {"HOME": os.fspath(folder)}, folder)
 
@@ -170,7 +170,7 @@ def test_a_full_disk_keeps_no_page_from_being_shown(tmp_path: Path) -> None:
             large.write_bytes(bytes(32 * 1024**2))
         with pytest.raises(OSError, match="No space left"):
             (folder / "more").write_bytes(bytes(4096))
-        for path in ("/", "/nodes/node040", "/releases", "/nights", "/metrics", "/api/v1/nodes"):
+        for path in ("/", "/nodes/node040", "/releases", "/nightly", "/metrics", "/api/v1/nodes"):
             assert get(f"http://127.0.0.1:{port}{path}")
         with stream(f"http://127.0.0.1:{port}") as sock:
             read_until(sock, b"event: hello")

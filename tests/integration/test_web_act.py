@@ -27,8 +27,8 @@ from imagebuilder.publish.journal import read_tail
 from imagebuilder.publish.publish import publish
 from imagebuilder.store.repository import make_store
 from imagebuilder.tree import CANDIDATE, STABLE, Tree, make_tree
+from imagebuilder.web.act_client import ActClient
 from imagebuilder.web.action_journal import ActionState, read_actions, read_said
-from imagebuilder.web.door import ActDoor
 from imagebuilder.web.roles import Role
 from imagebuilder.web.tokens import add_token
 from tests.acting import await_end, plant_plug
@@ -197,11 +197,11 @@ def test_an_end_that_finds_the_disk_full_is_recorded_when_there_is_room(tmp_path
     try:
         tree, large = make_tree(folder / "tree"), folder / "large"
         secret, journal = add_token(tokens, "ada", Role.POWER), tree.actions
-        door = ActDoor(tree, tokens)
+        act_client = ActClient(tree, tokens)
 
         def begin(script: str) -> str:
             plant_plug(tree, script)
-            return door.ask(secret, "10.0.0.9", {"verb": "up", "nodes": ["n1"]}).id
+            return act_client.ask(secret, "10.0.0.9", {"verb": "up", "nodes": ["n1"]}).id
 
         first = begin("exit 1")
         await_end(tree, first)

@@ -14,7 +14,7 @@ from imagebuilder.tree import Tree
 from imagebuilder.web.action_journal import read_actions
 from imagebuilder.web.roles import Role
 from imagebuilder.web.tokens import add_token
-from tests.acting import act_door
+from tests.acting import running_act_client
 from tests.fleet_world import NEW, make_site, make_world, serving
 from tests.integration.web_browser import (
     CROWDED,
@@ -52,7 +52,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ActingServer]:
     world.plant_history()
     tokens = Path(top, "tokens.json")
     secret = add_token(tokens, "ada", Role.ADMIN)
-    with act_door(world.tree, tokens) as door, serving(make_site(world, door=door)) as address:
+    with (
+        running_act_client(world.tree, tokens) as act_client,
+        serving(make_site(world, act_client=act_client)) as address,
+    ):
         yield ActingServer(address, world.tree, secret)
 
 

@@ -26,9 +26,9 @@ pytestmark = NEEDS_BROWSER
 RELEASE = f"/releases/rx7600xt/{NEW}"
 PAGES = (
     "/", "/?state=failed", "/nodes/node040", "/nodes/node013", "/nodes/none", "/releases", RELEASE,
-    "/rollouts", "/nights", "/machines",
+    "/rollouts", "/nightly", "/machines",
 )  # fmt: skip
-REPORTS = (f"{RELEASE}/reports/20261121T100002Z", "/nights/files/index.html")
+REPORTS = (f"{RELEASE}/reports/20261121T100002Z", "/nightly/files/index.html")
 ATTACK = "'\"><img src=x onerror=alert(1)><script>alert(2)</script>"
 PAINT = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
 TRIES = 3  # the quickest counts: what takes longer waited for other tests

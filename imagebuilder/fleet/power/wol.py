@@ -81,9 +81,9 @@ def send_ethernet(interface: str, mac: str) -> str:
     try:
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE)) as sender:
             sender.bind((interface, 0))
-            own = sender.getsockname()[4]
+            source = sender.getsockname()[4]
             kind = ETHERTYPE.to_bytes(2, "big")
-            sender.send(BROADCAST + own + kind + magic_packet(mac))
+            sender.send(BROADCAST + source + kind + magic_packet(mac))
     except OSError as error:
         return f"{interface}: {error.strerror}"
     return ""

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from imagebuilder.fleet.drain import choose_drainer
 from imagebuilder.fleet.rollout.journal import rolling_out, save_rollout, wish_file
 from imagebuilder.fleet.rollout.machine import resumed
-from imagebuilder.fleet.rollout.news import TellRollout, tell_nobody
+from imagebuilder.fleet.rollout.message import TellRollout, tell_nobody
 from imagebuilder.fleet.rollout.run import RolloutRun
 from imagebuilder.fleet.rollout.start import RolloutOrder, check_goes_on, make_rollout
 from imagebuilder.fleet.rollout.types import Rollout

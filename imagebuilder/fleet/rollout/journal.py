@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """TREE/rollouts/PROFILE.json: the last roll-out of a profile, written before each step of it.
 
-PROFILE.wish, beside it, is what a person asks of the process that runs it.
+PROFILE.wish, beside it, is what a person asks of the process that runs it; PROFILE.reported is the
+interruption that receivers of notifications were told of last.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -15,12 +17,13 @@ from pathlib import Path
 from imagebuilder.errors import WorkError
 from imagebuilder.files import make_folder, read_text, write_file
 from imagebuilder.fleet.rollout.machine import aborted, paused
-from imagebuilder.fleet.rollout.types import ROLLOUT, Rollout
+from imagebuilder.fleet.rollout.types import ROLLOUT, LiveRollout, Rollout
 from imagebuilder.locks import file_lock, is_locked
 from imagebuilder.publish.journal import find_person
 from imagebuilder.tree import Tree
 
 PAUSE, ABORT = "pause", "abort"
+MOMENT = 0.1  # seconds; who checks whether a roll-out runs has its lock for much less
 
 
 def find_rollout(tree: Tree, profile: str) -> Rollout | None:
@@ -32,6 +35,22 @@ def find_rollout(tree: Tree, profile: str) -> Rollout | None:
 def find_rollouts(tree: Tree) -> list[Rollout]:
     """The last roll-out of each profile.  Raises InputError."""
     return [ROLLOUT.load(path) for path in sorted((tree.path / "rollouts").glob("[!.]*.json"))]
+
+
+def find_live_rollouts(tree: Tree) -> list[LiveRollout]:
+    """The last roll-out of each profile, and whether it runs.  Raises InputError."""
+    return [find_live(tree, rollout) for rollout in find_rollouts(tree)]
+
+
+def find_live(tree: Tree, rollout: Rollout) -> LiveRollout:
+    """A roll-out as it is now, and whether it runs.  Raises InputError."""
+    while True:
+        runs = is_running(tree, rollout.profile)
+        # Its process may have ended it after we read the journal and before we checked the lock.
+        now = rollout if runs else find_rollout(tree, rollout.profile)
+        if now is None or now == rollout:
+            return LiveRollout(rollout, runs, runner(tree, rollout.profile))
+        rollout = now
 
 
 def save_rollout(tree: Tree, rollout: Rollout) -> None:
@@ -47,6 +66,9 @@ def rolling_out(tree: Tree, profile: str) -> Iterator[None]:
     path = lock_of(tree, profile)
 
     def refuse() -> None:
+        time.sleep(MOMENT)
+        if not is_running(tree, profile):
+            return  # somebody checked whether it runs
         raise WorkError(
             f"a roll-out of {profile} is in progress: {runner(tree, profile)}",
             hint=f"imagebuilder rollout status {profile} shows it, rollout pause {profile} pauses "
@@ -55,7 +77,10 @@ def rolling_out(tree: Tree, profile: str) -> Iterator[None]:
 
     with file_lock(path, waiting=refuse):
         since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
-        path.write_text(f"{find_person(os.environ)}, process {os.getpid()}, since {since}\n")
+        with path.open("w") as file:  # a power cut is to leave it too
+            file.write(f"{find_person(os.environ)}, process {os.getpid()}, since {since}\n")
+            file.flush()
+            os.fsync(file.fileno())
         yield
 
 
@@ -68,12 +93,31 @@ def is_running(tree: Tree, profile: str) -> bool:
 
 
 def runner(tree: Tree, profile: str) -> str:
-    """Who runs it, in words."""
-    return read_text(lock_of(tree, profile)).strip() or "it has just begun"
+    """Who runs it, or did last, in words."""
+    try:
+        return read_text(lock_of(tree, profile)).strip() or "it has just begun"
+    except FileNotFoundError:
+        return "nobody"
 
 
 def wish_file(tree: Tree, profile: str) -> Path:
     return tree.rollout(profile).with_suffix(".wish")
+
+
+def is_reported(tree: Tree, live: LiveRollout) -> bool:
+    """Whether a command told receivers of this interruption."""
+    try:
+        return read_text(report_file(tree, live.rollout.profile)).strip() == live.interruption
+    except FileNotFoundError:
+        return False
+
+
+def note_reported(tree: Tree, live: LiveRollout) -> None:
+    write_file(report_file(tree, live.rollout.profile), f"{live.interruption}\n".encode())
+
+
+def report_file(tree: Tree, profile: str) -> Path:
+    return tree.rollout(profile).with_suffix(".reported")
 
 
 def make_wish(tree: Tree, profile: str, wish: str) -> None:

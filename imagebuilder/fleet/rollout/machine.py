@@ -28,7 +28,7 @@ GOING_DOWN = 90.0  # seconds: systemd gives a service as long to stop
 
 
 def advance(rollout: Rollout, sights: Mapping[str, Sight], stable: str, now: datetime) -> Rollout:
-    """The roll-out after a look at its nodes; `stable` is the version of that channel now."""
+    """The roll-out after its nodes were observed; `stable` is the version of that channel now."""
     if rollout.ended or rollout.status is RolloutStatus.PROMOTING:
         return rollout
     if rollout.status is RolloutStatus.ABORTING:
@@ -117,7 +117,7 @@ def start(rollout: Rollout, node: RolloutNode, sight: Sight, now: datetime) -> R
 
 
 def step(rollout: Rollout, node: RolloutNode, sight: Sight, now: datetime) -> RolloutNode:
-    """One node after a look at it."""
+    """One node after it was observed."""
     steps: dict[RolloutStage, Callable[[Rollout, RolloutNode, Sight, datetime], RolloutNode]] = {
         RolloutStage.DRAINING: drain,
         RolloutStage.REBOOTING: reboot,
@@ -245,10 +245,10 @@ def watched(rollout: Rollout) -> list[str]:
 def resumed(rollout: Rollout, now: datetime) -> Rollout:
     """The roll-out when a person lets it go on: what failed or was left alone is tried again."""
     if rollout.status is RolloutStatus.STOPPED:
-        again = (RolloutStage.RETURNED, RolloutStage.LOST, RolloutStage.LEFT)
+        retried = (RolloutStage.RETURNED, RolloutStage.LOST, RolloutStage.LEFT)
         nodes = tuple(
             enter(replace(node, why="", cut=PowerCut.NONE), RolloutStage.WAITING, now)
-            if node.stage in again
+            if node.stage in retried
             else node
             for node in rollout.nodes
         )
@@ -280,7 +280,7 @@ def out_of_window(rollout: Rollout, now: datetime) -> Rollout:
 
 def aborted(rollout: Rollout) -> Rollout:
     """The roll-out when a person gives it up; one that is promoted is over."""
-    given_up = (RolloutStatus.RUNNING, RolloutStatus.PAUSED, RolloutStatus.STOPPED)
-    if rollout.status not in given_up:
+    abortable = (RolloutStatus.RUNNING, RolloutStatus.PAUSED, RolloutStatus.STOPPED)
+    if rollout.status not in abortable:
         return rollout
     return replace(rollout, status=RolloutStatus.ABORTING, why=ABORTED)

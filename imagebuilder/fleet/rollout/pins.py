@@ -26,7 +26,7 @@ def pin_nodes(tree: Tree, rollout: Rollout, pins: Mapping[str, str] | None = Non
 
 
 def find_edits(rollout: Rollout, wanted: Mapping[str, str], nodes: Nodes) -> dict[str, NodeEdit]:
-    own = {node.name: node.channel for node in rollout.nodes}
+    channels = {node.name: node.channel for node in rollout.nodes}
     edits = {}
     for node in nodes.nodes:
         version = wanted.get(node.name)
@@ -37,6 +37,6 @@ def find_edits(rollout: Rollout, wanted: Mapping[str, str], nodes: Nodes) -> dic
         if version:
             edits[node.name] = NodeEdit({"version": version})
         else:
-            channel = {"channel": own[node.name]} if own[node.name] else {}
+            channel = {"channel": channels[node.name]} if channels[node.name] else {}
             edits[node.name] = NodeEdit(channel, unset=("version",))
     return edits

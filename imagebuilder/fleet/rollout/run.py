@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run a roll-out: look, decide, write down, do; over and over until it has ended.
+"""Run a roll-out: observe, decide, write down, do; over and over until it has ended.
 
 Whoever is killed at any moment leaves a journal from which this goes on.
 """
@@ -15,12 +15,18 @@ from imagebuilder.errors import ImagebuilderError
 from imagebuilder.fleet.drain import Drainer
 from imagebuilder.fleet.power.choose import choose_drivers
 from imagebuilder.fleet.rollout.due import find_due, wanted_pins
-from imagebuilder.fleet.rollout.journal import obey, save_rollout
-from imagebuilder.fleet.rollout.look import look, reason_of
-from imagebuilder.fleet.rollout.machine import advance, in_flight, out_of_window, watched
-from imagebuilder.fleet.rollout.news import TellRollout, tell_nobody
+from imagebuilder.fleet.rollout.journal import obey, runner, save_rollout
+from imagebuilder.fleet.rollout.machine import advance, out_of_window, watched
+from imagebuilder.fleet.rollout.message import TellRollout, report_interruption, tell_nobody
+from imagebuilder.fleet.rollout.observe import observe_nodes, reason_of
 from imagebuilder.fleet.rollout.pins import pin_nodes
-from imagebuilder.fleet.rollout.types import PowerCut, Rollout, RolloutStatus, Sight
+from imagebuilder.fleet.rollout.types import (
+    LiveRollout,
+    PowerCut,
+    Rollout,
+    RolloutStatus,
+    Sight,
+)
 from imagebuilder.fleet.select import fold
 from imagebuilder.fleet.ssh import run_on
 from imagebuilder.fleet.status import addresses_of, last_seen
@@ -48,8 +54,8 @@ def utc_now() -> datetime:
 class RolloutRun:
     """A process that runs a roll-out: what it works with, and what it remembers of its own doing.
 
-    `clock` tells whether its window is over, `asked` is when each boot was asked to end, `problems`
-    what became of asking.  `tell` is called for each status that it comes into.
+    `clock` tells whether its window is over, `reboots` is when each boot was asked to end,
+    `problems` what became of that.  `tell` is called for each status that it comes into.
     """
 
     tree: Tree
@@ -59,51 +65,63 @@ class RolloutRun:
     poll: float = POLL
     wait: Callable[[float], None] = time.sleep
     clock: Callable[[], datetime] = utc_now
-    asked: dict[tuple[str, str], float] = field(default_factory=dict)
+    reboots: dict[tuple[str, str], float] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     pinned: Mapping[str, str] | None = None
     unresumed: set[str] = field(default_factory=set)
     tell: TellRollout = tell_nobody
     told: RolloutStatus | None = None
+    last: Rollout | None = None  # as the journal has it
 
     def go(self, rollout: Rollout) -> Rollout:
         """Go on until it has ended, or is paused with no node in between.
 
-        The caller has the roll-out's lock.  Raises ImagebuilderError; the journal is right then.
+        The caller has the roll-out's lock.  Raises ImagebuilderError: the journal is right
+        then, and receivers are told that it was interrupted.
         """
+        self.last = rollout
+        try:
+            return self.go_on(rollout)
+        except BaseException:
+            process = runner(self.tree, rollout.profile)
+            live = LiveRollout(self.last, runs=False, process=process)
+            report_interruption(self.tree, live, self.tell)
+            raise
+
+    def go_on(self, rollout: Rollout) -> Rollout:
         while True:
             rollout = obey(self.tree, rollout)
             if rollout.window and not parse_window(rollout.window).contains(self.clock()):
                 rollout = self.note(rollout, out_of_window(rollout, datetime.now(UTC)))
             self.pin(rollout)
-            sights = self.look(rollout)
+            sights = self.observe(rollout)
             now, stable = datetime.now(UTC), find_version(self.tree, rollout.profile, STABLE)
             rollout = self.note(rollout, advance(rollout, sights, stable, now))
             self.pin(rollout)
             rollout = self.act(rollout, sights)
             if rollout.status is RolloutStatus.PROMOTING:
                 rollout = self.promote(rollout)
-            paused = rollout.status is RolloutStatus.PAUSED and not in_flight(rollout)
-            if (rollout.ended or paused) and not find_due(rollout, {}).resume:
+            if rollout.settled and not find_due(rollout, {}).resume:
                 return rollout
             self.wait(self.poll)
 
-    def look(self, rollout: Rollout) -> dict[str, Sight]:
+    def observe(self, rollout: Rollout) -> dict[str, Sight]:
         names = watched(rollout)
         if not names:
             return {}
         nodes = load_nodes(self.tree)
-        return look(self.tree, rollout, nodes, names, self.drainer, self.problems)
+        return observe_nodes(self.tree, rollout, nodes, names, self.drainer, self.problems)
 
     def note(self, before: Rollout, after: Rollout) -> Rollout:
         """Write a step down, and tell of it."""
         if after != before:
             save_rollout(self.tree, after)
+            self.last = after
             for line in describe_steps(before, after):
                 self.ui.note(line)
         if after.status is not self.told:
             self.told = after.status
-            self.tell(after)
+            self.tell(LiveRollout(after, runs=True))
         return after
 
     def pin(self, rollout: Rollout) -> None:
@@ -112,8 +130,8 @@ class RolloutRun:
         if wanted != self.pinned:
             new = [name for name, version in wanted.items() if version == rollout.after]
             before = self.pinned or {}
-            again = [name for name in new if before.get(name) != rollout.after]
-            forget_tries(self.tree, again, rollout.release)
+            repinned = [name for name in new if before.get(name) != rollout.after]
+            forget_tries(self.tree, repinned, rollout.release)
             pin_nodes(self.tree, rollout, wanted)
             self.pinned = wanted
 
@@ -155,7 +173,7 @@ class RolloutRun:
         fresh = {
             name: boot
             for name, boot in boots.items()
-            if now - self.asked.get((name, boot), -PATIENCE) >= PATIENCE
+            if now - self.reboots.get((name, boot), -PATIENCE) >= PATIENCE
         }
         if not fresh:
             return
@@ -165,7 +183,7 @@ class RolloutRun:
         said = run_on(self.tree, nodes, places, command, SSH_SECONDS)
         refused = refusals({one.node: one for one in said})
         for name, boot in fresh.items():
-            self.asked[name, boot] = now
+            self.reboots[name, boot] = now
             self.problems.pop(name, None)
             if name in refused:
                 self.problems[name] = refused[name]

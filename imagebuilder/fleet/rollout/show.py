@@ -5,29 +5,44 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from imagebuilder.fleet.rollout.types import Rollout, RolloutNode, RolloutStage, RolloutStatus
+from imagebuilder.fleet.rollout.types import (
+    INTERRUPTED,
+    LiveRollout,
+    RolloutNode,
+    RolloutStage,
+    RolloutStatus,
+)
 from imagebuilder.fleet.select import fold
 
 PHASES = ("canary", "batch", "all others")
 LINES = 20  # of reasons; the others are in --json
+CONTINUE = "imagebuilder rollout resume {profile} continues it"
+TAKE_BACK = f"{CONTINUE}, rollout abort {{profile}} takes its nodes back"
 NEXT = {
-    RolloutStatus.RUNNING: "it was interrupted: imagebuilder rollout resume {profile}",
-    RolloutStatus.PROMOTING: "it was interrupted: imagebuilder rollout resume {profile}",
-    RolloutStatus.ABORTING: "it was interrupted: imagebuilder rollout resume {profile}",
-    RolloutStatus.PAUSED: "imagebuilder rollout resume {profile} goes on",
+    RolloutStatus.RUNNING: TAKE_BACK,
+    RolloutStatus.PAUSED: TAKE_BACK,
+    RolloutStatus.PROMOTING: CONTINUE,
+    RolloutStatus.ABORTING: CONTINUE,
     RolloutStatus.STOPPED: "imagebuilder rollout resume {profile} tries the failed nodes again, "
     "rollout abort {profile} takes the others back too, and rollout {profile}@VERSION begins with "
     "another release",
 }
 
 
-def render_rollout(rollout: Rollout, runner: str) -> str:
-    """What a person wants to know; `runner` is who runs it now, empty for nobody."""
+def find_next(live: LiveRollout) -> str:
+    """What a person can do about it; empty while it runs, and for one that is over."""
+    words = "" if live.runs else NEXT.get(live.rollout.status, "")
+    return words.format(profile=live.rollout.profile)
+
+
+def render_rollout(live: LiveRollout) -> str:
+    """What a person wants to know."""
+    rollout, runner = live.rollout, live.runner
     lines = [
         f"{rollout.profile}: {rollout.before} -> {rollout.after}",
-        f"{rollout.status.value}{f': {rollout.why}' if rollout.why else ''}",
+        f"{describe_status(live)}{f': {rollout.why}' if rollout.why else ''}",
         f"started by {rollout.by} at {rollout.started}"
-        + (f", for nights within {rollout.window}" if rollout.window else "")
+        + (f", for nightly runs within {rollout.window}" if rollout.window else "")
         + (f"; run by {runner}" if runner else ""),
         "",
     ]
@@ -41,9 +56,15 @@ def render_rollout(rollout: Rollout, runner: str) -> str:
         lines.append(f"and {len(reasons) - LINES} more: --json shows all")
     if rollout.status is RolloutStatus.STOPPED:
         lines += ["", f"stable of {rollout.profile} is as before: {rollout.before}"]
-    if not runner and (following := NEXT.get(rollout.status)):
-        lines += ["", following.format(profile=rollout.profile)]
+    if following := find_next(live):
+        lines += ["", following]
     return "\n".join(lines)
+
+
+def describe_status(live: LiveRollout) -> str:
+    """Its status in words: `running`, `interrupted while promoting`."""
+    status = live.rollout.status.value
+    return f"{INTERRUPTED} while {status}" if live.interrupted else status
 
 
 def stages_of(nodes: Sequence[RolloutNode]) -> Iterator[str]:

@@ -14,7 +14,7 @@ from imagebuilder.errors import InputError, WorkError
 from imagebuilder.fleet.drain import choose_drainer
 from imagebuilder.fleet.power.choose import CAN, choose_drivers
 from imagebuilder.fleet.rollout.journal import PAUSE, find_rollout
-from imagebuilder.fleet.rollout.look import LOOK, SECONDS, parse_look
+from imagebuilder.fleet.rollout.observe import QUERY, SECONDS, parse_answer
 from imagebuilder.fleet.rollout.pins import pin_nodes
 from imagebuilder.fleet.rollout.types import Rollout, RolloutNode, RolloutStatus, RolloutTerms
 from imagebuilder.fleet.select import fold, select_nodes
@@ -66,7 +66,7 @@ def make_rollout(tree: Tree, order: RolloutOrder, env: Mapping[str, str], ui: Ui
     pass_gate(tree, release, ui, untested=order.terms.untested)
     if earlier:  # pins that it left
         pin_nodes(tree, earlier, dict.fromkeys(ours, ""))
-    channels = own_channels(tree)
+    channels = explicit_channels(tree)
     size = parse_share(order.batch, len(chosen) - len(canaries))
     others = [node for node in chosen if node.name not in canaries]
     phases = {**dict.fromkeys(canaries, 0), **{n.name: 1 for n in others[:size]}}
@@ -176,7 +176,7 @@ def choose_canaries(tree: Tree, word: str, nodes: Nodes, chosen: Sequence[Node])
         what = f"--canary {fold(strange)}: does not follow stable of this profile"
         raise InputError(what, hint=f"these do: {fold(node.name for node in chosen)}")
     places = addresses_of(named, {node.name: last_seen(tree, node) for node in named})
-    sights = {s.node: parse_look(s) for s in run_on(tree, named, places, LOOK, SECONDS)}
+    sights = {s.node: parse_answer(s) for s in run_on(tree, named, places, QUERY, SECONDS)}
     there = [node.name for node in named if sights[node.name].answers]
     silent = [node.name for node in named if not sights[node.name].answers]
     if word and silent:
@@ -188,7 +188,7 @@ def choose_canaries(tree: Tree, word: str, nodes: Nodes, chosen: Sequence[Node])
     return there if word else there[:1]
 
 
-def own_channels(tree: Tree) -> dict[str, str]:
+def explicit_channels(tree: Tree) -> dict[str, str]:
     """The key `channel` that nodes have of their own in nodes.yaml, which a pin replaces."""
     written, _ = read(tree)
     top = written.document.value if written.document else None

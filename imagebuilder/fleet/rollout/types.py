@@ -58,6 +58,7 @@ IN_FLIGHT = (
     RolloutStage.RETURNING,
 )
 FAILED = (RolloutStage.RETURNING, RolloutStage.RETURNED, RolloutStage.LOST)
+INTERRUPTED = "interrupted"
 ENDED = (RolloutStatus.DONE, RolloutStatus.STOPPED, RolloutStatus.ABORTED)
 
 
@@ -140,6 +141,12 @@ class Rollout:
     def ended(self) -> bool:
         return self.status in ENDED
 
+    @property
+    def settled(self) -> bool:
+        """Whether nobody has to run it: it has ended, or is paused with no node in between."""
+        paused = self.status is RolloutStatus.PAUSED
+        return self.ended or (paused and not any(node.in_flight for node in self.nodes))
+
     def as_json(self) -> dict[str, Json]:
         """For programs: a stable contract."""
         return {
@@ -157,6 +164,41 @@ class Rollout:
                 for n in self.nodes
             ],
         }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class LiveRollout:
+    """A roll-out, and whether a process runs it now.
+
+    `process` says in words which one does, or did last: it identifies an interruption.
+    """
+
+    rollout: Rollout
+    runs: bool
+    process: str = ""
+
+    @property
+    def runner(self) -> str:
+        """Who runs it now; empty for nobody."""
+        return self.process if self.runs else ""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether its process ended, by a kill or a power cut, before its work did."""
+        return not self.runs and not self.rollout.settled
+
+    @property
+    def word(self) -> str:
+        return INTERRUPTED if self.interrupted else self.rollout.status.value
+
+    @property
+    def interruption(self) -> str:
+        """Equal for two observations of the same interruption alone."""
+        return f"{self.rollout.started} {self.process}"
+
+    def as_json(self) -> dict[str, Json]:
+        """For programs: a stable contract."""
+        return {**self.rollout.as_json(), "interrupted": self.interrupted}
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ def heard() -> list[str]:
 
 @pytest.fixture
 def crew(tmp_path: Path, heard: list[str], monkeypatch: pytest.MonkeyPatch) -> FakeCrew:
-    monkeypatch.setattr(drained, "LOOK", 0.01)
+    monkeypatch.setattr(drained, "POLL", 0.01)
     nodes = tuple(Node(name, ("52:54:00:00:00:01",), "gpu") for name in NAMES)
     return FakeCrew(make_tree(tmp_path / "tree"), nodes, {}, heard.append)
 

@@ -25,6 +25,7 @@ from imagebuilder.fleet.rollout.machine import aborted, advance, resumed
 from imagebuilder.fleet.rollout.show import render_rollout
 from imagebuilder.fleet.rollout.start import check_wish
 from imagebuilder.fleet.rollout.types import (
+    LiveRollout,
     PowerCut,
     Rollout,
     RolloutNode,
@@ -59,7 +60,7 @@ def test_all_get_it_one_boot_each_and_stable_follows(world: RolloutWorld) -> Non
     (world.sim / "nodes/n2/jobs").write_text("1\n2\n")
     before = world.tree.nodes_file.read_text()
     done = world.run().go(world.start(order(canary="n3", batch="1")))
-    assert done.status is RolloutStatus.DONE, render_rollout(done, "")
+    assert done.status is RolloutStatus.DONE, render_rollout(LiveRollout(done, runs=False))
     assert [node.phase for node in done.nodes] == [1, 2, 0, 2]
     assert {name: world.boots(name) for name in NAMES} == {name: [NEW] for name in NAMES}
     assert find_version(world.tree, "demo", "stable") == NEW
@@ -77,7 +78,7 @@ def test_a_canary_that_fails_stops_it_and_goes_back_alone(world: RolloutWorld) -
     assert [world.boots(name) for name in NAMES[1:]] == [[], [], []]
     assert find_version(world.tree, "demo", "stable") == OLD
     assert pins(world) == {"n1": OLD}
-    screen = render_rollout(done, "")
+    screen = render_rollout(LiveRollout(done, runs=False))
     assert "n1: health: wrong results: MUL_MAT differs from the processor (returned)" in screen
     assert f"stable of demo is as before: {OLD}" in screen
 

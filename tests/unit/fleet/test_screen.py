@@ -14,7 +14,13 @@ from rich.console import Console
 
 from imagebuilder.fleet.health import Health, Verdict
 from imagebuilder.fleet.overview import NodeView
-from imagebuilder.fleet.rollout.types import Rollout, RolloutNode, RolloutStage, RolloutStatus
+from imagebuilder.fleet.rollout.types import (
+    LiveRollout,
+    Rollout,
+    RolloutNode,
+    RolloutStage,
+    RolloutStatus,
+)
 from imagebuilder.fleet.screen import FleetShot, draw
 from imagebuilder.fleet.state import Condition, NodeState, Observation
 from imagebuilder.tree import Tree
@@ -45,12 +51,11 @@ def show(
     views: Sequence[NodeView],
     width: int = 120,
     height: int = 24,
-    rollouts: Sequence[Rollout] = (),
-    runners: Sequence[str] = (),
+    rollouts: Sequence[LiveRollout] = (),
 ) -> list[str]:
     """The lines of a terminal of that size."""
     console = Console(file=io.StringIO(), width=width, height=height)
-    shot = FleetShot(NOW, views, rollouts, runners)
+    shot = FleetShot(NOW, views, rollouts)
     with console.capture() as capture:
         console.print(draw(TREE, shot, 10, width, height))
     return [line.rstrip() for line in capture.get().splitlines()]
@@ -74,7 +79,7 @@ def test_what_needs_a_person_comes_first_and_the_rest_is_counted() -> None:
 @pytest.mark.parametrize("height", [1, 3, 5, 6, 10, 24, 100])
 @pytest.mark.parametrize("many", [2, 5, 6, 19, 20, 21, 800])
 def test_it_fits_every_terminal(width: int, height: int, many: int) -> None:
-    lines = show(fleet(many), width, height, [ROLLOUT] * 7)
+    lines = show(fleet(many), width, height, [LiveRollout(ROLLOUT, runs=False)] * 7)
     assert max(map(len, lines)) <= width
     if height >= 10:
         assert len(lines) <= height
@@ -101,15 +106,18 @@ def test_roll_outs_under_way_or_waiting_for_a_person_are_at_the_top() -> None:
     running = replace(ROLLOUT, nodes=(*NODES, *more))
     stopped = replace(ROLLOUT, status=RolloutStatus.STOPPED, why="1 of 12 nodes failed")
     done = replace(ROLLOUT, status=RolloutStatus.DONE)
-    lines = show(fleet(2), 200, 24, [done, running, stopped], ["", "ada, process 7", ""])
+    live = LiveRollout(running, runs=True, process="ada, process 7")
+    others = [LiveRollout(each, runs=False) for each in (done, stopped)]
+    lines = show(fleet(2), 200, 24, [others[0], live, others[1]])
     assert lines[1:4] == [
         "roll-out of demo@2: running; 12 of 15 nodes done, 1 draining, 1 rebooting; run by ada, "
         "process 7",
         "roll-out of demo@2: stopped: 1 of 12 nodes failed; 12 of 12 nodes done",
         "",
     ]
-    assert "interrupted" in show(fleet(2), 200, 24, [running])[1]
-    many = show(fleet(2), 200, 24, [running] * 6)
+    killed = replace(live, runs=False)
+    assert ": interrupted while running; 12 of" in show(fleet(2), 200, 24, [killed])[1]
+    many = show(fleet(2), 200, 24, [live] * 6)
     assert many[4] == "and 3 more roll-outs: imagebuilder rollout status"
 
 

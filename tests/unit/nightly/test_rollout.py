@@ -24,7 +24,13 @@ from imagebuilder.fleet.rollout.journal import (
 )
 from imagebuilder.fleet.rollout.machine import WINDOW_OVER, aborted
 from imagebuilder.fleet.rollout.show import render_rollout
-from imagebuilder.fleet.rollout.types import Rollout, RolloutStage, RolloutStatus, RolloutTerms
+from imagebuilder.fleet.rollout.types import (
+    LiveRollout,
+    Rollout,
+    RolloutStage,
+    RolloutStatus,
+    RolloutTerms,
+)
 from imagebuilder.nightly.context import Nightly
 from imagebuilder.nightly.run import RunRecord, boot_test, roll_out_within
 from imagebuilder.nightly.site import find_rollout_wish
@@ -180,7 +186,9 @@ def test_a_window_that_ends_pauses_it_and_the_next_goes_on(world: RolloutWorld) 
         run_of.clock = clock
         paused = run_of.go(running)
     assert (paused.status, paused.why) == (RolloutStatus.PAUSED, WINDOW_OVER)
-    assert ", for nights within Sun 02:00-05:00" in render_rollout(paused, "")
+    assert ", for nightly runs within Sun 02:00-05:00" in render_rollout(
+        LiveRollout(paused, runs=False)
+    )
     assert {n.name: n.stage.value for n in paused.nodes} == {
         "n3": "done", "n1": "waiting", "n2": "waiting", "n4": "waiting",
     }  # fmt: skip

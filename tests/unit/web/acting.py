@@ -19,7 +19,7 @@ from imagebuilder.web.app import make_app
 from imagebuilder.web.roles import Role
 from imagebuilder.web.site import WebSite
 from imagebuilder.web.tokens import add_token
-from tests.acting import act_door, await_end
+from tests.acting import await_end, running_act_client
 from tests.fleet_world import FleetWorld, make_site
 
 ORIGIN = "http://testserver"
@@ -71,8 +71,8 @@ class ActingSite:
 @contextmanager
 def acting(world: FleetWorld, tokens: Path) -> Iterator[ActingSite]:
     made = {role.value: add_token(tokens, role.value, role) for role in Role}
-    with act_door(world.tree, tokens) as door:
-        site = make_site(world, door=door)
+    with running_act_client(world.tree, tokens) as act_client:
+        site = make_site(world, act_client=act_client)
         app = make_app(site, ["testserver"])
         client = TestClient(app, raise_server_exceptions=False, follow_redirects=False)
         with client:

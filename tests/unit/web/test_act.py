@@ -19,8 +19,8 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.tree import Tree, make_tree
 from imagebuilder.web.act import MOST_REQUEST, ActCaller, RefusedError, act, read_request
+from imagebuilder.web.act_client import MOST_ADDRESSES, ActClient, Lockout
 from imagebuilder.web.action_journal import ActionState, read_actions, read_said
-from imagebuilder.web.door import MOST_ADDRESSES, ActDoor, Lockout
 from imagebuilder.web.orders import ActVerb, parse_order
 from imagebuilder.web.roles import Role
 from imagebuilder.web.tokens import add_token, load_tokens
@@ -251,21 +251,21 @@ def test_what_it_runs_is_told_for_whom(
     assert find_person({"IMAGEBUILDER_ASKER": "a\x1b[2J"}) == "a\\x1b[2J (web)"
 
 
-def begin(tree: Tree, tokens: Path, order: Mapping[str, Json], secret: str) -> ActDoor:
-    """A door whose program is a child, as `imagebuilder web` has it without systemd."""
-    door = ActDoor(tree, tokens)
-    answer = door.ask(secret, "10.0.0.9", order)
+def begin(tree: Tree, tokens: Path, order: Mapping[str, Json], secret: str) -> ActClient:
+    """A client whose program is a child, as `imagebuilder web` has it without systemd."""
+    act_client = ActClient(tree, tokens)
+    answer = act_client.ask(secret, "10.0.0.9", order)
     assert answer.status == 202, answer
-    return door
+    return act_client
 
 
 def test_a_child_answers_and_goes_on(tree: Tree, tokens: Path, tmp_path: Path) -> None:
     plant_plug(tree, f"sleep 2\ntouch {tmp_path}/pulled\nexit 1")
     secret = add_token(tokens, "ada", Role.POWER)
-    door = begin(tree, tokens, {"verb": "up", "nodes": ["n1"]}, secret)
+    act_client = begin(tree, tokens, {"verb": "up", "nodes": ["n1"]}, secret)
     assert read_actions(tree)[0].state is ActionState.RUNNING
-    assert door.ask("ibt_no", "10.0.0.9", None).status == 401
-    assert door.ask(secret, "10.0.0.9", None).name == "ada"
+    assert act_client.ask("ibt_no", "10.0.0.9", None).status == 401
+    assert act_client.ask(secret, "10.0.0.9", None).name == "ada"
     assert await_end(tree).state is ActionState.FAILED
     assert (tmp_path / "pulled").exists()
 
@@ -295,7 +295,7 @@ def find_acting(tree: Tree) -> int:
 
 
 def test_no_program_is_no_traceback(tree: Tree, tokens: Path, tmp_path: Path) -> None:
-    answer = ActDoor(tree, tokens, tmp_path / "none").ask("x", "a", None)
+    answer = ActClient(tree, tokens, tmp_path / "none").ask("x", "a", None)
     assert answer.status == 503
     assert "actions cannot be asked for" in answer.error
 
@@ -313,7 +313,7 @@ def test_a_lockout_is_bounded_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(10):
         lockout.wrong("c")
     later = time.monotonic() + 61
-    monkeypatch.setattr("imagebuilder.web.door.time.monotonic", lambda: later)
+    monkeypatch.setattr("imagebuilder.web.act_client.time.monotonic", lambda: later)
     assert lockout.wait("c") == 0
 
 

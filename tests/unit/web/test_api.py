@@ -5,18 +5,20 @@ from __future__ import annotations
 
 import json
 import re
+from html import unescape
 
 import pytest
 from jsonschema import Draft202012Validator
 from starlette.testclient import TestClient
 
+from imagebuilder.nodes.evidence.boots import NodeBoots, write_boots
 from imagebuilder.web.api import ENDPOINTS, PREFIX
 from imagebuilder.web.app import make_app
 from tests.fleet_world import NEW, OLD, FleetWorld, make_site
 
 PATHS = (
     "/nodes", "/nodes/node040", "/releases", f"/releases/rx7600xt/{OLD}", "/rollouts",
-    "/rollouts/rx7600xt", "/nights", "/machines",
+    "/rollouts/rx7600xt", "/nightly", "/machines",
 )  # fmt: skip
 
 
@@ -97,3 +99,26 @@ def test_errors_are_json(client: TestClient, path: str, status: int) -> None:
     answer = client.get(PREFIX + path)
     assert answer.status_code == status
     assert [*answer.json()] == ["error"]
+
+
+def test_what_the_page_of_a_node_shows_is_json_too(client: TestClient, world: FleetWorld) -> None:
+    record = NodeBoots("node003", (f"rx7600xt@{OLD}",), {f"rx7600xt@{NEW}": 1})
+    write_boots(world.tree, {"node003": record})
+    found = client.get(f"{PREFIX}/nodes/node003").json()
+    assert found["confirmed"] == [f"rx7600xt@{OLD}"]
+    assert found["tries"] == {f"rx7600xt@{NEW}": 1}
+    assert found["fell-back-from"] is None
+    assert (found["power"], found["login"]) == ("ssh", "compute")
+
+
+def test_what_the_page_of_a_release_shows_is_json_too(client: TestClient) -> None:
+    found = client.get(f"{PREFIX}/releases/generic/{OLD}").json()
+    (report,) = found["reports"]
+    assert not report["passed"]
+    assert report["words"].startswith("FAILED")
+    page = client.get(f"/releases/generic/{OLD}/reports/{report['id']}")
+    assert page.status_code == 200
+    newer = client.get(f"{PREFIX}/releases/rx7600xt/{NEW}").json()
+    assert {each["question"] for each in newer["findings"]} == {*newer["proof"]}
+    text = unescape(client.get(f"/releases/rx7600xt/{NEW}").text)
+    assert all(each["what"] in text for each in newer["findings"])

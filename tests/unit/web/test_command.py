@@ -24,7 +24,7 @@ main()
 @pytest.mark.parametrize("package", ["starlette", "uvicorn", "prometheus_client"])
 def test_without_its_packages_it_says_what_to_install(world: FleetWorld, package: str) -> None:
     argv = [sys.executable, "-c", WITHOUT, package, "web", "--tree", str(world.tree.path)]
-    done = run(argv, env={"HOME": os.fspath(world.nights)}, check=False)
+    done = run(argv, env={"HOME": os.fspath(world.reports)}, check=False)
     assert done.status == 3
     assert f"the web server needs {package}, which is not installed" in done.stderr
     assert "hint: pip install 'imagebuilder[web]'" in done.stderr

@@ -60,6 +60,12 @@ def test_nothing_but_reading(method: str) -> None:
     assert (status, headers["allow"]) == (405, "GET, HEAD")
 
 
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_a_link_elsewhere_leads_here(method: str) -> None:
+    told = [("sec-fetch-site", "cross-site"), ("origin", "https://chat.example")]
+    assert ask(method=method, headers=told)[0] == 200
+
+
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_every_answer_has_the_policy(method: str) -> None:
     _, headers = ask(method=method)

@@ -24,7 +24,7 @@ CHAT = Credential("notify-chat", Path("/root/web%hook"))
 
 def units(site: Path | None, *credentials: Credential) -> dict[str, list[str]]:
     """The lines of each unit by its name."""
-    made = WebUnits("127.0.0.1:8470", Path("/var/nights"), TOKENS, site, credentials).make(CONFIG)
+    made = WebUnits("127.0.0.1:8470", Path("/var/reports"), TOKENS, site, credentials).make(CONFIG)
     return {unit.path.name: unit.text.splitlines() for unit in made}
 
 

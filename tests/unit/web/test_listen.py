@@ -12,8 +12,8 @@ import pytest
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.tree import make_tree
 from imagebuilder.web.listen import LOCAL, open_socket, parse_listen
+from imagebuilder.web.node_networks import find_node_networks, is_of_nodes
 from imagebuilder.web.run import find_hosts
-from imagebuilder.web.wire import find_node_networks, is_of_nodes
 
 NODES = (IPv4Network("192.168.77.0/24"),)
 

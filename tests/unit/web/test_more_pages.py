@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Releases, roll-outs, nights and machines: what is shown, and that nothing else of a folder is."""
+"""Releases, roll-outs, nightly runs, machines: what is shown, and nothing else of a folder is."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ def test_a_damaged_manifest_leaves_the_others(world: FleetWorld) -> None:
 
 
 def test_manifests_are_read_again_only_if_they_changed(world: FleetWorld, site: WebSite) -> None:
-    looker = site.watcher.looker
-    before = looker.take().details
-    assert all(each is before[name] for name, each in looker.take().details.items())
+    maker = site.watcher.maker
+    before = maker.take().details
+    assert all(each is before[name] for name, each in maker.take().details.items())
     path = world.tree.release(ReleaseName("rx7600xt", NEW)) / "manifest.json"
     path.write_text(path.read_text().replace("Nodes that compute", "Others"))
-    after = looker.take().details
+    after = maker.take().details
     assert after[ReleaseName("rx7600xt", NEW)].description == "Others"
     assert after[ReleaseName("generic", NEW)] is before[ReleaseName("generic", NEW)]
 
@@ -105,10 +105,10 @@ def test_a_roll_out_says_why_it_stopped(client: TestClient) -> None:
     assert "imagebuilder rollout resume rx7600xt" in text
 
 
-def test_nights_lead_to_the_pages_that_nightly_wrote(client: TestClient) -> None:
-    text = client.get("/nights").text
-    assert "The last 9 nights" in text
-    places = {each.partition("#")[0] for each in re.findall(r'href="(/nights/files/[^"]+)"', text)}
+def test_nightly_runs_lead_to_the_pages_that_nightly_wrote(client: TestClient) -> None:
+    text = client.get("/nightly").text
+    assert "The last 9 nightly runs" in text
+    places = {each.partition("#")[0] for each in re.findall(r'href="(/nightly/files/[^"]+)"', text)}
     assert len(places) == 9
     for place in places:
         answer = client.get(place)
@@ -124,11 +124,11 @@ def test_nights_lead_to_the_pages_that_nightly_wrote(client: TestClient) -> None
         "nights/\u0662\u0660261122T025900Z-4711.html",
     ],
 )  # fmt: skip
-def test_nothing_else_of_the_folder_of_nights_is_shown(
+def test_nothing_else_of_the_folder_of_reports_is_shown(
     world: FleetWorld, client: TestClient, path: str
 ) -> None:
-    (world.nights / "nights/secret").write_text("secret")
-    assert client.get(f"/nights/files/{path}").status_code == 404
+    (world.reports / "nights/secret").write_text("secret")
+    assert client.get(f"/nightly/files/{path}").status_code == 404
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_machines_can_be_adopted(client: TestClient) -> None:
 def test_what_strangers_and_programs_said_is_text(world: FleetWorld) -> None:
     asked = world.tree.asked
     asked.write_text(asked.read_text().replace("PXEClient", ATTACK))
-    for night in (world.nights / "nights").glob("*.json"):
+    for night in (world.reports / "nights").glob("*.json"):
         night.write_text(night.read_text().replace("builder-1", ATTACK))
     rollout = world.tree.rollout("rx7600xt")
     rollout.write_text(rollout.read_text().replace("its health", ATTACK))
@@ -164,7 +164,7 @@ def test_what_strangers_and_programs_said_is_text(world: FleetWorld) -> None:
     manifest.write_text(manifest.read_text().replace("Nodes that compute", ATTACK))
     client = TestClient(make_app(make_site(world), ["testserver"]))
     shown = 0
-    for path in ("/machines", "/nights", "/rollouts", "/releases", f"/releases/generic/{NEW}"):
+    for path in ("/machines", "/nightly", "/rollouts", "/releases", f"/releases/generic/{NEW}"):
         text = client.get(path).text
         assert ATTACK not in text
         shown += "&lt;script&gt;" in text
@@ -177,8 +177,8 @@ def test_a_damaged_roll_out_is_told(world: FleetWorld) -> None:
     assert "Files that cannot be read" in client.get("/").text
 
 
-def test_nights_as_json(client: TestClient) -> None:
-    found = client.get("/api/v1/nights").json()["nights"]
+def test_nightly_runs_as_json(client: TestClient) -> None:
+    found = client.get("/api/v1/nightly").json()["nightly"]
     assert len(found) == 9
     assert found[0]["id"] > found[-1]["id"]
     assert json.dumps(found).count('"failed": true') >= 1

@@ -21,7 +21,8 @@ from imagebuilder.fleet.state import Observation
 from imagebuilder.notify.types import SendPatience
 from imagebuilder.recipe.model_notify import NotifyModel
 from imagebuilder.ui import Ui
-from imagebuilder.web.notify import FILE, FOLDER, FleetNews, find_sights, fleet_news, news_of
+from imagebuilder.web.notify import FleetReporter, find_sights, fleet_reporter, state_of
+from imagebuilder.web.notify_record import FILE, FOLDER
 from imagebuilder.web.site import WebSite
 from tests.fleet_world import BANNER, OLD, FleetWorld, make_site, name_of, serving
 from tests.unit.notify.servers import until, web_server
@@ -30,7 +31,7 @@ JUST = timedelta(seconds=1)
 SOON = SendPatience(answer=20.0, pauses=(0.2,))
 
 
-class Room:
+class ReceiverWorld:
     """A receiver that appends to a file, and the server's part that tells it."""
 
     def __init__(self, world: FleetWorld, top: Path) -> None:
@@ -44,20 +45,22 @@ class Room:
         self.number = 0
 
     @contextmanager
-    def running(self) -> Iterator[FleetNews]:
+    def running(self) -> Iterator[FleetReporter]:
         """From start to end of a server."""
         self.number = 0
-        news = FleetNews(self.world.tree, self.state, self.site, pytest.fail, env={}, patience=SOON)
+        reporter = FleetReporter(
+            self.world.tree, self.state, self.site, pytest.fail, env={}, patience=SOON
+        )
         try:
-            yield news
-            until(lambda: not any(lane.messages for lane in news.notifier.lanes.values()))
+            yield reporter
+            until(lambda: not any(lane.messages for lane in reporter.notifier.lanes.values()))
         finally:
-            news.close()
+            reporter.close()
 
-    def look(self, news: FleetNews) -> None:
+    def update(self, reporter: FleetReporter) -> None:
         self.number += 1
         snapshot = make_site(self.world).watcher.snapshot
-        news.look(replace(snapshot, number=self.number, looked=datetime.now(UTC)))
+        reporter.update(replace(snapshot, number=self.number, probed=datetime.now(UTC)))
 
     @property
     def told(self) -> list[str]:
@@ -66,8 +69,8 @@ class Room:
 
 
 @pytest.fixture
-def room(world: FleetWorld, tmp_path: Path) -> Room:
-    return Room(world, tmp_path)
+def receiver(world: FleetWorld, tmp_path: Path) -> ReceiverWorld:
+    return ReceiverWorld(world, tmp_path)
 
 
 def break_node(world: FleetWorld, index: int) -> None:
@@ -75,69 +78,71 @@ def break_node(world: FleetWorld, index: int) -> None:
     world.report(index, "failed", OLD, JUST)
 
 
-def mend(world: FleetWorld, index: int) -> None:
+def repair(world: FleetWorld, index: int) -> None:
     world.report(index, "switch-root", OLD, JUST, "ok")
     world.answers[name_of(index)] = Observation("ssh", datetime.now(UTC), BANNER)
 
 
-def test_the_past_is_not_news_and_the_present_is(room: Room) -> None:
-    with room.running() as news:
-        room.look(news)  # some nodes are failed, ill and silent
-        break_node(room.world, 2)
-        room.look(news)
-        mend(room.world, 2)
-        room.look(news)
-    assert len(room.told) == 2
-    assert room.told[0].startswith("1 node failed to boot: node002 (its boot failed")
-    assert room.told[1].startswith("1 node is ready again: node002")
-    assert (room.state / FILE).stat().st_mode & 0o777 == 0o600
+def test_the_past_is_not_news_and_the_present_is(receiver: ReceiverWorld) -> None:
+    with receiver.running() as reporter:
+        receiver.update(reporter)  # some nodes are failed, ill and silent
+        break_node(receiver.world, 2)
+        receiver.update(reporter)
+        repair(receiver.world, 2)
+        receiver.update(reporter)
+    assert len(receiver.told) == 2
+    assert receiver.told[0].startswith("1 node failed to boot: node002 (its boot failed")
+    assert receiver.told[1].startswith("1 node is ready again: node002")
+    assert (receiver.state / FILE).stat().st_mode & 0o777 == 0o600
 
 
-def test_a_restart_tells_nothing_twice_and_loses_nothing(room: Room) -> None:
-    with room.running() as news:
-        room.look(news)
-        break_node(room.world, 2)
-        room.look(news)
-    break_node(room.world, 4)  # while no server runs
-    with room.running() as news:
-        room.look(news)
-    with room.running() as news:
-        room.look(news)
-    assert [text.partition(" (")[0] for text in room.told] == [
+def test_a_restart_tells_nothing_twice_and_loses_nothing(receiver: ReceiverWorld) -> None:
+    with receiver.running() as reporter:
+        receiver.update(reporter)
+        break_node(receiver.world, 2)
+        receiver.update(reporter)
+    break_node(receiver.world, 4)  # while no server runs
+    with receiver.running() as reporter:
+        receiver.update(reporter)
+    with receiver.running() as reporter:
+        receiver.update(reporter)
+    assert [text.partition(" (")[0] for text in receiver.told] == [
         "1 node failed to boot: node002", "1 node failed to boot: node004",
     ]  # fmt: skip
 
 
-def test_what_was_not_sent_is_sent_by_the_next_server(world: FleetWorld, room: Room) -> None:
+def test_what_was_not_sent_is_sent_by_the_next_server(
+    world: FleetWorld, receiver: ReceiverWorld
+) -> None:
     with web_server(500) as server:
-        room.site = NotifyModel.model_validate(
+        receiver.site = NotifyModel.model_validate(
             {"gather": 0, "to": {"hook": {"webhook": server.address}}}
         )
-        news = FleetNews(world.tree, room.state, room.site, pytest.fail, env={})
-        room.look(news)
+        reporter = FleetReporter(world.tree, receiver.state, receiver.site, pytest.fail, env={})
+        receiver.update(reporter)
         break_node(world, 2)
-        room.look(news)
+        receiver.update(reporter)
         until(lambda: len(server.requests) == 1)
-        news.close()
+        reporter.close()
         server.statuses[:] = [200]
-        with room.running() as news:
+        with receiver.running() as reporter:
             until(lambda: len(server.requests) == 2)
-            room.look(news)
+            receiver.update(reporter)
         first, second = (body for _, body in server.requests)
         assert first == second, "also its id, by which a receiver knows it again"
-        with room.running() as news:
-            room.look(news)
+        with receiver.running() as reporter:
+            receiver.update(reporter)
         assert len(server.requests) == 2
 
 
-def test_nothing_is_told_before_nodes_were_asked(site: WebSite, room: Room) -> None:
-    with room.running() as news:
-        room.look(news)
-        nobody = replace(site.watcher.snapshot, looked=None, rows=(), number=9)
-        room.number = 9
-        news.look(nobody)
-        room.look(news)
-    assert room.told == []
+def test_nothing_is_told_before_nodes_were_asked(site: WebSite, receiver: ReceiverWorld) -> None:
+    with receiver.running() as reporter:
+        receiver.update(reporter)
+        nobody = replace(site.watcher.snapshot, probed=None, rows=(), number=9)
+        receiver.number = 9
+        reporter.update(nobody)
+        receiver.update(reporter)
+    assert receiver.told == []
 
 
 def test_nodes_that_a_roll_out_has_in_hand_are_its_to_report(world: FleetWorld) -> None:
@@ -146,33 +151,36 @@ def test_nodes_that_a_roll_out_has_in_hand_are_its_to_report(world: FleetWorld) 
     assert rollout
     nodes = (replace(rollout.nodes[0], stage=RolloutStage.REBOOTING), *rollout.nodes[1:])
     save_rollout(world.tree, replace(rollout, status=RolloutStatus.RUNNING, nodes=nodes))
-    snapshot = make_site(world).watcher.snapshot
-    assert find_sights(world.tree, snapshot)[0].news is not None, "nobody runs it"
+    assert find_sights(make_site(world).watcher.snapshot)[0].state is not None, "nobody runs it"
     with rolling_out(world.tree, "rx7600xt"):
-        assert find_sights(world.tree, snapshot)[0].news is None
-        assert find_sights(world.tree, snapshot)[1].news is not None
+        assert find_sights(make_site(world).watcher.snapshot)[0].state is None
+        assert find_sights(make_site(world).watcher.snapshot)[1].state is not None
 
 
 def test_states_of_nodes(world: FleetWorld) -> None:
-    found = {str(news_of(row)) for row in make_site(world).watcher.snapshot.rows}
+    found = {str(state_of(row)) for row in make_site(world).watcher.snapshot.rows}
     assert found == {"failed", "ill", "silent", "ready", "None"}
-    row = next(r for r in make_site(world).watcher.snapshot.rows if news_of(r) == "ready")
+    row = next(r for r in make_site(world).watcher.snapshot.rows if state_of(r) == "ready")
     view = replace(row.view, state=replace(row.view.state, fell_back=True))
-    assert news_of(replace(row, view=view)) == "fell-back"
+    assert state_of(replace(row, view=view)) == "fell-back"
 
 
-def test_a_damaged_file_or_one_of_another_tree_begins_anew(room: Room, tmp_path: Path) -> None:
+def test_a_damaged_file_or_one_of_another_tree_begins_anew(
+    receiver: ReceiverWorld, tmp_path: Path
+) -> None:
     warnings: list[str] = []
-    (room.state / FILE).write_text("{")
-    news = FleetNews(room.world.tree, room.state, room.site, warnings.append, env={})
-    room.look(news)
-    news.close()
+    (receiver.state / FILE).write_text("{")
+    reporter = FleetReporter(
+        receiver.world.tree, receiver.state, receiver.site, warnings.append, env={}
+    )
+    receiver.update(reporter)
+    reporter.close()
     assert "starting anew" in warnings[0]
-    text = (room.state / FILE).read_text().replace(str(tmp_path / "tree"), "/elsewhere")
-    (room.state / FILE).write_text(text)
-    with room.running() as news:
-        room.look(news)
-    assert room.told == []
+    text = (receiver.state / FILE).read_text().replace(str(tmp_path / "tree"), "/elsewhere")
+    (receiver.state / FILE).write_text(text)
+    with receiver.running() as reporter:
+        receiver.update(reporter)
+    assert receiver.told == []
 
 
 @pytest.mark.parametrize(
@@ -180,33 +188,37 @@ def test_a_damaged_file_or_one_of_another_tree_begins_anew(room: Room, tmp_path:
     [(60.0, "another imagebuilder web"), (0.0, "with --ask 0 nobody knows")],
     ids=["second server", "not asked"],
 )
-def test_who_cannot_tell_says_so_and_serves(room: Room, ask: float, said: str) -> None:
+def test_who_cannot_tell_says_so_and_serves(receiver: ReceiverWorld, ask: float, said: str) -> None:
     stream = io.StringIO()
-    top = room.state.parent
+    top = receiver.state.parent
     with (
-        fleet_news(room.world.tree, top, room.site, 60.0, Ui(io.StringIO())) as first,
-        fleet_news(room.world.tree, top, room.site, ask, Ui(stream)) as second,
+        fleet_reporter(receiver.world.tree, top, receiver.site, 60.0, Ui(io.StringIO())) as first,
+        fleet_reporter(receiver.world.tree, top, receiver.site, ask, Ui(stream)) as second,
     ):
         assert first is not None
         assert second is None
     assert said in stream.getvalue()
-    only_nights = NotifyModel.model_validate(
+    only_nightly = NotifyModel.model_validate(
         {"to": {"r": {"exec": ["x"], "kinds": ["nightly-failed"]}}}
     )
-    with fleet_news(room.world.tree, top, only_nights, 60.0, Ui(stream)) as none:
+    with fleet_reporter(receiver.world.tree, top, only_nightly, 60.0, Ui(stream)) as none:
         assert none is None
 
 
-def test_metrics_and_pages_of_a_server_whose_receiver_hangs(room: Room) -> None:
-    room.site = NotifyModel.model_validate({"gather": 0, "to": {"bad": {"exec": ["sleep", "600"]}}})
-    news = FleetNews(room.world.tree, room.state, room.site, lambda _: None, env={})
-    site = make_site(room.world)
-    site.watcher.news = news
+def test_metrics_and_pages_of_a_server_whose_receiver_hangs(receiver: ReceiverWorld) -> None:
+    receiver.site = NotifyModel.model_validate(
+        {"gather": 0, "to": {"bad": {"exec": ["sleep", "600"]}}}
+    )
+    reporter = FleetReporter(
+        receiver.world.tree, receiver.state, receiver.site, lambda _: None, env={}
+    )
+    site = make_site(receiver.world)
+    site.watcher.reporter = reporter
     try:
         with serving(site) as address:
-            until(lambda: (room.state / FILE).exists())
-            break_node(room.world, 2)
-            until(lambda: bool(news.notifier.lanes["bad"].messages))
+            until(lambda: (receiver.state / FILE).exists())
+            break_node(receiver.world, 2)
+            until(lambda: bool(reporter.notifier.lanes["bad"].messages))
             begun = time.monotonic()
             page = requests.get(address, timeout=10)
             assert page.ok
@@ -214,7 +226,7 @@ def test_metrics_and_pages_of_a_server_whose_receiver_hangs(room: Room) -> None:
             until(lambda: 'waiting{receiver="bad"} 1.0' in metrics(address))
             assert 'notifications_total{receiver="bad",result="sent"} 0.0' in metrics(address)
     finally:
-        news.close()
+        reporter.close()
 
 
 def metrics(address: str) -> str:

@@ -153,7 +153,7 @@ def test_what_a_person_typed_comes_back_as_text(client: TestClient) -> None:
 
 def test_a_damaged_nodes_file_is_told_and_the_rest_stays(world: FleetWorld, site: WebSite) -> None:
     world.tree.nodes_file.write_text("nodes: [<b>")
-    site.watcher.snapshot = site.watcher.looker.take()
+    site.watcher.snapshot = site.watcher.maker.take()
     with TestClient(make_app(site, HOSTS)) as client:
         text = client.get("/").text
         assert "Files that cannot be read" in text

@@ -10,16 +10,26 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from imagebuilder.fleet.silence import SILENT
+from imagebuilder.fleet.state import Condition
+from imagebuilder.nodes.evidence.boots import NodeBoots, write_boots
 from imagebuilder.tree import Tree
-from imagebuilder.web.read import MOST_QUESTION, RemoteReader, answer_questions, write_all
+from imagebuilder.web.read import (
+    MOST_ANSWER,
+    MOST_QUESTION,
+    RemoteReader,
+    answer_questions,
+    write_all,
+)
 from imagebuilder.web.tree_reader import TreeReader
-from tests.fleet_world import FleetWorld, address_of, mac_of
+from tests.fleet_world import OLD, FleetWorld, address_of, mac_of, make_site
 
 IDLE = 2.0
 
@@ -145,7 +155,7 @@ def test_no_name_but_those_of_nodes_is_read(world: FleetWorld, name: str) -> Non
     [
         b"{}", b"[]", b"story", b'{"verb":"act"}', b'{"verb":"story","node":"x","path":"/"}',
         b'{"verb":["fleet"]}', b'{"verb":"story","node":{"a":1}}', b"\xff\xfe", b'{"verb":NaN}',
-        b'{"verb":"story","node":"' + b"x" * 300 + b'"}', b"[" * 3000,
+        b"[" * 3000, b'{"verb":"fleet","path":"/"}',
     ],
     ids=repr,
 )  # fmt: skip
@@ -204,6 +214,156 @@ def test_a_connection_that_ended_is_made_again(world: FleetWorld) -> None:
         assert reader.story("node040").boots
         assert len(taken) == 2
         assert reader.state != state
+
+
+@contextmanager
+def answering(tree: Tree, serve: Callable[[socket.socket], None]) -> Iterator[RemoteReader]:
+    """Who has a program read that serves each of its connections in that way."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listening:
+        place = Path(folder, "read.socket")
+        listening.bind(str(place))
+        listening.listen()
+
+        def take() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    sock, _ = listening.accept()
+                    with sock, contextlib.suppress(OSError):
+                        serve(sock)
+
+        thread = threading.Thread(target=take)
+        thread.start()
+        reader = RemoteReader(place, TreeReader(tree))
+        try:
+            yield reader
+        finally:
+            reader.hang_up()
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def plant_report(world: FleetWorld) -> None:
+    """Node 5 reports, and nobody has taken that in yet."""
+    world.set_node(5, f"address: {address_of(5)}")
+    secret, uri = "5" * 32, f"/nodes/{mac_of(5).replace(':', '-')}/boot.ipxe"
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    said = {"time": now, "address": address_of(5)}
+    report = f"/report/{secret}/rx7600xt/2026?stage=root&node={mac_of(5)}"
+    lines = ({**said, "uri": uri, "ticket": secret}, {**said, "uri": report, "agent": "curl"})
+    text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
+    world.tree.reports_log.write_text(text)
+
+
+def test_without_the_program_the_page_reads_everything_itself(
+    world: FleetWorld, tmp_path: Path
+) -> None:
+    world.plant_history()
+    plant_report(world)
+    reader = RemoteReader(tmp_path / "none", TreeReader(world.tree))
+    assert [*reader.fleet().seen] == [mac_of(5)]
+    assert len(reader.releases().releases) == 4
+
+
+@pytest.mark.parametrize(("pause", "times"), [(600.0, 1), (0.0, 5)])
+def test_who_fails_is_left_alone_for_a_while(
+    world: FleetWorld, monkeypatch: pytest.MonkeyPatch, pause: float, times: int
+) -> None:
+    monkeypatch.setattr("imagebuilder.web.read.PAUSE", pause)
+    met: list[socket.socket] = []
+    with answering(world.tree, met.append) as reader:
+        for _ in range(5):
+            reader.fleet()
+        assert len(met) == times
+
+
+def test_a_program_that_ends_before_it_answers_is_started_again(world: FleetWorld) -> None:
+    said = {"answer": {"seen": {}, "warnings": {"node005": ["read for us"]}}}
+    met: list[socket.socket] = []
+
+    def end_early(sock: socket.socket) -> None:
+        met.append(sock)
+        sock.recv(1000)
+        sock.sendall(json.dumps(said).encode() + b"\n")
+        sock.recv(1000)
+
+    with answering(world.tree, end_early) as reader:
+        for times in (1, 2, 3):
+            assert reader.fleet().warnings == {"node005": ("read for us",)}
+            assert len(met) == times
+
+
+def test_an_answer_that_comes_too_slowly_is_not_waited_for(
+    world: FleetWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("imagebuilder.web.read.SECONDS", 0.5)
+    cut_off = threading.Event()
+
+    def drip(sock: socket.socket) -> None:
+        sock.recv(1000)
+        try:
+            for _ in range(300):
+                sock.sendall(b" ")
+                time.sleep(0.05)
+        except OSError:
+            cut_off.set()
+
+    with answering(world.tree, drip) as reader:
+        assert reader.fleet() == TreeReader(world.tree).fleet()
+        assert cut_off.wait(5)
+
+
+def test_an_answer_that_does_not_end_is_not_read_whole(world: FleetWorld) -> None:
+    cut_off = threading.Event()
+
+    def flood(sock: socket.socket) -> None:
+        sock.recv(1000)
+        try:
+            sock.sendall(b" " * (MOST_ANSWER + 16 * 1024 * 1024))
+        except OSError:
+            cut_off.set()
+
+    with answering(world.tree, flood) as reader:
+        assert reader.fleet() == TreeReader(world.tree).fleet()
+        assert cut_off.wait(30)
+
+
+def test_the_snapshot_has_what_nobody_has_taken_in_yet(world: FleetWorld) -> None:
+    plant_report(world)
+    world.answers.pop("node005", None)
+    row = make_site(world).watcher.snapshot.by_name["node005"]
+    assert row.condition is Condition.BOOTING
+    assert "reached stage root" in row.view.words
+
+
+def test_a_report_that_nobody_has_taken_in_yet_counts_for_warnings(world: FleetWorld) -> None:
+    """A node whose last boot, which the record does not have, sent nothing of its console."""
+    world.set_node(5, "netconsole: true")
+    config = world.serve_nodes(5)
+    begun = datetime.now(UTC) - timedelta(seconds=30)
+    write_boots(world.tree, {"node005": NodeBoots("node005", asked=begun.isoformat())})
+    plant_report(world)
+    text = world.tree.reports_log.read_text()
+    text = text.replace("stage=root", "stage=switch-root").replace("/rx7600", f"/{config}/rx7600")
+    world.tree.reports_log.write_text(text)
+    assert TreeReader(world.tree).fleet().warnings == {"node005": (SILENT,)}
+
+
+def test_logs_are_read_once_for_many_stories(
+    world: FleetWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.plant_boots(40)
+    reader, log = TreeReader(world.tree), world.tree.serve / "logs/nginx.log"
+
+    def lines() -> int:
+        return len(reader.story("node040").trace.lines)
+
+    before = lines()
+    monkeypatch.setattr("imagebuilder.web.tree_reader.FRESH", 600.0)
+    more = f"{address_of(40)} 200 1 0.000 /releases/rx7600xt/{OLD}/root.squashfs\n"
+    log.write_text(log.read_text() + more)
+    assert lines() == before
+    monkeypatch.setattr("imagebuilder.web.tree_reader.FRESH", 0.0)
+    assert lines() == before + 1
 
 
 @pytest.mark.parametrize(

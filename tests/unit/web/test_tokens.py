@@ -7,16 +7,23 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from imagebuilder.errors import InputError, RootError
+from imagebuilder.errors import HostError, InputError, RootError
 from imagebuilder.settings import load_settings
 from imagebuilder.tree import make_tree
-from imagebuilder.web.door import ActDoor
+from imagebuilder.web.act_client import ActClient
 from imagebuilder.web.roles import Role
-from imagebuilder.web.tokens import add_token, find_token, find_token_file, remove_token
+from imagebuilder.web.tokens import (
+    add_token,
+    find_token,
+    find_token_file,
+    load_tokens,
+    remove_token,
+)
 
 REPO = Path(__file__).resolve().parents[3]
 
@@ -74,6 +81,52 @@ def test_the_system_s_tokens_are_root_s(tmp_path: Path, words: list[str]) -> Non
     assert [*tmp_path.iterdir()] == []
 
 
+def test_every_token_counts_until_it_is_removed(tokens: Path) -> None:
+    secrets = {name: add_token(tokens, name, Role.POWER) for name in ("ada", "ben", "eve")}
+    remove_token(tokens, "ada")
+    assert find_token(tokens, secrets["ada"]) is None
+    for name in ("ben", "eve"):
+        found = find_token(tokens, secrets[name])
+        assert found
+        assert found.name == name
+
+
+def test_two_who_add_and_remove_at_a_time_lose_nothing(tokens: Path) -> None:
+    add_token(tokens, "first", Role.POWER)
+    for number in range(6):
+        add_token(tokens, f"old{number}", Role.POWER)
+
+    def change(number: int) -> None:
+        add_token(tokens, f"new{number}", Role.POWER)
+        remove_token(tokens, f"old{number}")
+
+    threads = [threading.Thread(target=change, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    names = {token.name for token in load_tokens(tokens)}
+    assert names == {"first", *(f"new{number}" for number in range(6))}
+
+
+def test_where_no_file_can_be_there_is_no_token(tmp_path: Path) -> None:
+    place = tmp_path / "file"
+    place.write_text("")
+    assert load_tokens(place / "tokens.json") == ()
+
+
+def test_a_file_of_somebody_else_gives_no_rights(
+    tokens: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add_token(tokens, "ada", Role.ADMIN)
+    owner = os.geteuid()
+    monkeypatch.setattr("os.geteuid", lambda: owner + 1)
+    if owner == 0:  # whom everybody trusts
+        os.chown(tokens, 65533, 65533)
+    with pytest.raises(HostError, match="others could write"):
+        load_tokens(tokens)
+
+
 def test_whoever_runs_the_page_sees_that_there_are_tokens(tmp_path: Path) -> None:
     """The page asks whether there is a file in a folder of root's, whose umask may be any."""
     before = os.umask(0o077)
@@ -84,4 +137,4 @@ def test_whoever_runs_the_page_sees_that_there_are_tokens(tmp_path: Path) -> Non
     folder = tmp_path / "etc/imagebuilder"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o755
     assert stat.S_IMODE((folder / "tokens.json").stat().st_mode) == 0o600
-    assert ActDoor(make_tree(tmp_path / "tree"), folder / "tokens.json").is_open
+    assert ActClient(make_tree(tmp_path / "tree"), folder / "tokens.json").is_open

@@ -13,8 +13,14 @@ import pytest
 
 from imagebuilder.fleet.rollout.journal import PAUSE, make_wish
 from imagebuilder.fleet.rollout.machine import aborted
-from imagebuilder.fleet.rollout.news import describe, make_message, telling
-from imagebuilder.fleet.rollout.types import Rollout, RolloutNode, RolloutStage, RolloutStatus
+from imagebuilder.fleet.rollout.message import describe, make_message, telling
+from imagebuilder.fleet.rollout.types import (
+    LiveRollout,
+    Rollout,
+    RolloutNode,
+    RolloutStage,
+    RolloutStatus,
+)
 from imagebuilder.notify.receivers import find_receivers
 from imagebuilder.notify.send import notifying
 from imagebuilder.recipe.model_notify import NotifyModel
@@ -95,7 +101,8 @@ def test_a_large_one_is_short() -> None:
         RolloutNode(f"node{n:03}", 2, RolloutStage.LOST, why="x" * 1000) for n in range(800)
     )
     rollout = Rollout("demo", OLD, NEW, "ada", "2026-01-01T00:00:00+00:00", nodes)
-    assert describe(rollout)["omitted"] == 600
-    message = make_message(replace(rollout, status=RolloutStatus.STOPPED), "rollout-stopped")
+    live = LiveRollout(replace(rollout, status=RolloutStatus.STOPPED), runs=False)
+    assert describe(live)["omitted"] == 600
+    message = make_message(live, "rollout-stopped")
     assert len(json.dumps(message.as_json())) < 100_000
     assert len(message.text) <= 300

@@ -19,8 +19,8 @@ from imagebuilder.errors import Fault, InputError
 from imagebuilder.fleet.health import Verdict
 from imagebuilder.fleet.overview import NodeView, views_of
 from imagebuilder.fleet.probe import probe_nodes
-from imagebuilder.fleet.rollout.journal import find_rollouts
-from imagebuilder.fleet.rollout.types import Rollout
+from imagebuilder.fleet.rollout.journal import find_live_rollouts, is_running
+from imagebuilder.fleet.rollout.types import LiveRollout
 from imagebuilder.fleet.state import Condition, Observation, summarise
 from imagebuilder.fleet.status import addresses_of, find_states, last_seen
 from imagebuilder.nightly.history import FoundNights, find_ids, read_nights
@@ -30,6 +30,7 @@ from imagebuilder.publish.listing import ListedRelease
 from imagebuilder.recipe.cards import Cards
 from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.web.detail import ReleaseDetail, read_detail
+from imagebuilder.web.node_networks import Network, find_node_networks
 from imagebuilder.web.tree_reader import (
     Reader,
     ReleasesNow,
@@ -38,9 +39,8 @@ from imagebuilder.web.tree_reader import (
     newest_of,
     stamp_of,
 )
-from imagebuilder.web.wire import Network, find_node_networks
 
-NIGHTS_SHOWN = 60
+RUNS_SHOWN = 60
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class FleetRow:
 
     @cached_property
     def essence(self) -> tuple[object, ...]:
-        """What a change of is news: not that the same evidence has become older."""
+        """What has an event when it changes: not that the same evidence has become older."""
         state, health = self.view.state, self.view.health
         # The words of an unknown verdict tell its age.
         words = health.words if health and health.verdict is not Verdict.UNKNOWN else ""
@@ -111,7 +111,7 @@ class FleetRow:
 
 @dataclass(frozen=True)
 class WebSnapshot:
-    """Everything that is shown; `looked` is when ssh servers were asked (None: never).
+    """Everything that is shown; `probed` is when ssh servers were asked (None: never).
 
     `standings_known` says whether this user may look at the roots that boot tests were of,
     `faults` are files that cannot be read, `networks` those that nodes are served on.
@@ -119,15 +119,15 @@ class WebSnapshot:
 
     number: int
     at: datetime
-    looked: datetime | None
+    probed: datetime | None
     nodes: Nodes
     rows: tuple[FleetRow, ...]
     releases: tuple[ListedRelease, ...]
     standings_known: bool
     details: Mapping[ReleaseName, ReleaseDetail]
     machines: tuple[Stranger, ...]
-    rollouts: tuple[Rollout, ...]
-    nights: FoundNights
+    rollouts: tuple[LiveRollout, ...]
+    nightly: FoundNights
     faults: tuple[Fault, ...]
     networks: tuple[Network, ...]
 
@@ -150,16 +150,16 @@ class WebSnapshot:
         return tuple(dict.fromkeys(row.node.group for row in self.rows))
 
 
-class Looker:
+class SnapshotMaker:
     """Takes snapshots of a tree, and keeps what did not change since the last one."""
 
     def __init__(
-        self, tree: Tree, nights: Path, cards: Cards, reader: Reader | None = None
+        self, tree: Tree, reports: Path, cards: Cards, reader: Reader | None = None
     ) -> None:
-        self.tree, self.nights, self.cards = tree, nights, cards
+        self.tree, self.reports, self.cards = tree, reports, cards
         self.reader = reader or TreeReader(tree)
         self.answers: Mapping[str, Observation] = {}
-        self.looked: datetime | None = None
+        self.probed: datetime | None = None
         self._number = 0
         self._releases: tuple[object, ReleasesNow] = ((), ReleasesNow((), known=False))
         self._details: dict[tuple[Stamp, Stamp], ReleaseDetail] = {}
@@ -172,15 +172,17 @@ class Looker:
         seen = {node.name: last_seen(self.tree, node) for node in nodes.nodes}
         now = datetime.now(UTC)
         self.answers = probe_nodes(addresses_of(nodes.nodes, seen))
-        self.looked = now
+        self.probed = now
 
     def stamp(self) -> Stamp:
         """The state of everything that a snapshot is made of; it differs when that changed."""
         tree = self.tree
         logs = (tree.reports_log, tree.reports_mark)
         fixed = (tree.nodes_file, tree.path / "seen", tree.boots, *logs)
-        folders = [*tree.path.glob("rollouts/*.json"), self.nights / "nights"]
-        return stamp_of((*fixed, *folders)) + self.stamp_of_releases()
+        rollouts = [*tree.path.glob("rollouts/*.json")]
+        running = tuple((path.name, is_running(tree, path.stem), 0, 0) for path in rollouts)
+        files = stamp_of((*fixed, *rollouts, self.reports / "nights"))
+        return files + running + self.stamp_of_releases()
 
     def stamp_of_releases(self) -> Stamp:
         tree = self.tree
@@ -197,7 +199,7 @@ class Looker:
         return WebSnapshot(
             number=self._number,
             at=datetime.now(UTC),
-            looked=self.looked,
+            probed=self.probed,
             nodes=nodes,
             rows=self.find_rows(nodes.nodes),
             releases=releases,
@@ -205,7 +207,7 @@ class Looker:
             details=self.find_details([each.release for each in releases]),
             machines=self.find_machines(nodes),
             rollouts=rollouts,
-            nights=read_nights(self.nights, find_ids(self.nights)[-NIGHTS_SHOWN:]),
+            nightly=read_nights(self.reports, find_ids(self.reports)[-RUNS_SHOWN:]),
             faults=(*faults, *more),
             networks=self.find_networks(),
         )
@@ -214,7 +216,7 @@ class Looker:
         now = self.reader.fleet()
         seen = newest_of(self.tree, nodes, now.seen)
         places = addresses_of(nodes, seen)
-        states = find_states(self.tree, nodes, seen, self.answers, self.looked)
+        states = find_states(self.tree, nodes, seen, self.answers, self.probed)
         views = views_of(self.tree, nodes, states, seen, now.warnings)
         return tuple(
             FleetRow(node, view, places.get(node.name, ""))
@@ -260,9 +262,9 @@ class Looker:
             self._machines = state, tuple(discover(self.tree, nodes, self.cards))
         return self._machines[1]
 
-    def find_rollouts(self) -> tuple[tuple[Rollout, ...], tuple[Fault, ...]]:
+    def find_rollouts(self) -> tuple[tuple[LiveRollout, ...], tuple[Fault, ...]]:
         try:
-            return tuple(find_rollouts(self.tree)), ()
+            return tuple(find_live_rollouts(self.tree)), ()
         except InputError as error:
             return (), error.faults
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which changes of nodes are news, gathered and limited; and the message about them.
+"""Which changes of nodes are reported, gathered and limited; and the message about them.
 
-A node is reported when it is in another of the states of NodeNews than was reported last.  Pure:
+A node is reported when its ReportedState is not the one that was reported last.  Pure:
 what was reported is a value that the caller keeps (ReportedNode), so that a restart reports nothing
 twice and nothing is lost.
 """
@@ -26,7 +26,7 @@ HOUR = timedelta(hours=1)
 MOST_GATHER = 600.0
 
 
-class NodeNews(StrEnum):
+class ReportedState(StrEnum):
     """The states of a node that are reported; a kind of notification is `node-` and this."""
 
     FAILED = "failed"
@@ -42,12 +42,12 @@ class NodeNews(StrEnum):
 
 @dataclass(frozen=True)
 class NodeSight:
-    """A node as it was just seen.  Without `news` it is in between, such as booting."""
+    """A node as it was just seen.  Without a `state` it is in between, such as booting."""
 
     name: str
     group: str
     profile: str
-    news: NodeNews | None
+    state: ReportedState | None
     words: str
 
 
@@ -56,14 +56,14 @@ class ReportedNode:
     """What was reported of a node last, and when in the last hour something was."""
 
     node: str
-    news: NodeNews
+    state: ReportedState
     times: tuple[UtcTime, ...] = ()
 
 
 @dataclass(frozen=True)
-class NewsTerms:
+class ReportTerms:
     """`notify` of the site file: seconds to gather changes, how many of a node are reported in an
-    hour, and for how many seconds a node is silent before that is news.
+    hour, and for how many seconds a node is silent before that is reported.
     """
 
     gather: float = 30.0
@@ -76,14 +76,14 @@ class NodeChange:
     """A change to report; `suppressed` changes of this node before it were not."""
 
     sight: NodeSight
-    before: NodeNews
+    before: ReportedState
     at: datetime
     suppressed: int
 
     @property
-    def news(self) -> NodeNews:
-        assert self.sight.news
-        return self.sight.news
+    def state(self) -> ReportedState:
+        assert self.sight.state
+        return self.sight.state
 
     def as_json(self) -> dict[str, Json]:
         """For programs: a stable contract."""
@@ -92,7 +92,7 @@ class NodeChange:
             "group": self.sight.group,
             "profile": self.sight.profile,
             "from": self.before.value,
-            "to": self.news.value,
+            "to": self.state.value,
             "words": one_line(self.sight.words),
             "since": self.at.isoformat(timespec="seconds"),
             "suppressed": self.suppressed,
@@ -103,29 +103,34 @@ class NodeChange:
 class LiveNode:
     """A node since this process watches it: its state, since when, and its unreported changes."""
 
-    news: NodeNews
+    state: ReportedState
     since: datetime
     changes: int = 0
 
 
 @dataclass
 class NodeTracker:
-    """What was reported of nodes (`told`), and what is going on."""
+    """What was reported of nodes (`told`), and what is going on.
 
-    terms: NewsTerms
+    `limited` are changes of the last advance() that `per_hour` keeps from being reported now.
+    """
+
+    terms: ReportTerms
     told: dict[str, ReportedNode]
     lives: dict[str, LiveNode] = field(default_factory=dict)
     opened: datetime | None = None  # when the first of the changes that are gathered was seen
     window: float = 0.0
     last: datetime | None = None
+    limited: list[NodeSight] = field(default_factory=list)
 
     def baseline(self, sights: Iterable[NodeSight], now: datetime) -> None:
         """Take things as they are for known: nobody is told of the past."""
-        self.told = {s.name: ReportedNode(s.name, s.news) for s in sights if s.news}
-        self.lives = {name: LiveNode(one.news, now) for name, one in self.told.items()}
+        self.told = {s.name: ReportedNode(s.name, s.state) for s in sights if s.state}
+        self.lives = {name: LiveNode(one.state, now) for name, one in self.told.items()}
 
     def advance(self, sights: Sequence[NodeSight], now: datetime) -> list[NodeChange]:
         """What to report now; it counts as reported from here on."""
+        self.limited = []
         names = {sight.name for sight in sights}
         self.told = {name: one for name, one in self.told.items() if name in names}
         self.lives = {name: one for name, one in self.lives.items() if name in names}
@@ -148,37 +153,40 @@ class NodeTracker:
 
     def find_change(self, sight: NodeSight, now: datetime) -> NodeChange | None:
         """What is to be said of a node, if that may be said now."""
-        if sight.news is None:
+        if sight.state is None:
             return None
-        live = self.lives.get(sight.name)
-        if live is None or live.news is not sight.news:
-            live = LiveNode(sight.news, now, live.changes + 1 if live else 0)
+        before = self.lives.get(sight.name)
+        live = before
+        if live is None or live.state is not sight.state:
+            live = LiveNode(sight.state, now, live.changes + 1 if live else 0)
             self.lives[sight.name] = live
-        # A node that is new begins well: it is news when it is not.
-        told = self.told.get(sight.name, ReportedNode(sight.name, NodeNews.READY))
+        # A node that is new begins well: it is reported when it is not.
+        told = self.told.get(sight.name, ReportedNode(sight.name, ReportedState.READY))
         age = (now - live.since).total_seconds()
         limited = len(recent(told, now)) >= self.terms.per_hour
-        if sight.news is told.news:
+        if limited and before is not None and before is not live:
+            self.limited.append(sight)
+        if sight.state is told.state:
             live.changes = live.changes if limited else 0
             return None
-        if sight.news is NodeNews.SILENT and age < self.terms.silent_after:
+        if sight.state is ReportedState.SILENT and age < self.terms.silent_after:
             return None
         if limited:
             return None
-        return NodeChange(sight, told.news, live.since, max(0, live.changes - 1))
+        return NodeChange(sight, told.state, live.since, max(0, live.changes - 1))
 
     def report(self, change: NodeChange, now: datetime) -> None:
         name = change.sight.name
         before = self.told.get(name)
         times = (*(recent(before, now) if before else ()), now.isoformat(timespec="seconds"))
-        self.told[name] = ReportedNode(name, change.news, times)
+        self.told[name] = ReportedNode(name, change.state, times)
         self.lives[name] = replace(self.lives[name], changes=0)
 
     @property
     def reported(self) -> tuple[ReportedNode, ...]:
         """What has to be kept: who is not there was ready."""
         known = (self.told[name] for name in sorted(self.told))
-        return tuple(one for one in known if one.times or one.news is not NodeNews.READY)
+        return tuple(one for one in known if one.times or one.state is not ReportedState.READY)
 
 
 def recent(told: ReportedNode, now: datetime) -> tuple[str, ...]:
@@ -186,41 +194,47 @@ def recent(told: ReportedNode, now: datetime) -> tuple[str, ...]:
     return tuple(t for t in told.times if timedelta(0) <= now - datetime.fromisoformat(t) < HOUR)
 
 
+def concerns(sight: NodeSight, receiver: MessageReceiver) -> bool:
+    """Whether a receiver wants to know of a node in this state."""
+    if sight.state is None or not receiver.wants(sight.state.kind):
+        return False
+    return not receiver.groups or sight.group in receiver.groups
+
+
 def make_message(changes: Sequence[NodeChange], receiver: MessageReceiver) -> Message | None:
     """The message about those changes that a receiver wants; None if there are none."""
-    wanted = [
-        change
-        for change in changes
-        if receiver.wants(change.news.kind)
-        and (not receiver.groups or change.sight.group in receiver.groups)
-    ]
+    wanted = [change for change in changes if concerns(change.sight, receiver)]
     if not wanted:
         return None
-    by_news = {news: found for news in NodeNews if (found := [c for c in wanted if c.news is news])}
+    by_state = {
+        state: found
+        for state in ReportedState
+        if (found := [c for c in wanted if c.state is state])
+    }
     suppressed = sum(change.suppressed for change in wanted)
     body: dict[str, Json] = {
-        "counts": {news.value: len(found) for news, found in by_news.items()},
+        "counts": {state.value: len(found) for state, found in by_state.items()},
         "changes": [change.as_json() for change in wanted[:LISTED]],
         "omitted": max(0, len(wanted) - LISTED),
         "suppressed": suppressed,
     }
-    text = "; ".join(describe(news, found) for news, found in by_news.items())
+    text = "; ".join(describe(state, found) for state, found in by_state.items())
     if suppressed:
         text += f" ({format_count(suppressed, 'earlier change')} not reported)"
-    kinds = tuple(news.kind for news in by_news)
-    details = "\n".join(render_lines(by_news, suppressed)) + "\n"
+    kinds = tuple(state.kind for state in by_state)
+    details = "\n".join(render_lines(by_state, suppressed)) + "\n"
     return Message(Topic.NODES, kinds, one_line(text), details, body)
 
 
-def describe(news: NodeNews, changes: Sequence[NodeChange]) -> str:
+def describe(state: ReportedState, changes: Sequence[NodeChange]) -> str:
     """`3 nodes failed: node[1-3]`, `1 node is ready again: node7`."""
     words = {
-        NodeNews.FAILED: ("failed to boot", "failed to boot"),
-        NodeNews.ILL: ("is ill", "are ill"),
-        NodeNews.SILENT: ("is silent", "are silent"),
-        NodeNews.FELL_BACK: ("fell back to an older release", "fell back to an older release"),
-        NodeNews.READY: ("is ready again", "are ready again"),
-    }[news]
+        ReportedState.FAILED: ("failed to boot", "failed to boot"),
+        ReportedState.ILL: ("is ill", "are ill"),
+        ReportedState.SILENT: ("is silent", "are silent"),
+        ReportedState.FELL_BACK: ("fell back to an older release", "fell back to an older release"),
+        ReportedState.READY: ("is ready again", "are ready again"),
+    }[state]
     names = one_line(fold(change.sight.name for change in changes), FOLDED)
     why = f" ({one_line(changes[0].sight.words)})" if len(changes) == 1 else ""
     count = format_count(len(changes), "node")
@@ -228,11 +242,11 @@ def describe(news: NodeNews, changes: Sequence[NodeChange]) -> str:
 
 
 def render_lines(
-    by_news: Mapping[NodeNews, Sequence[NodeChange]], suppressed: int
+    by_state: Mapping[ReportedState, Sequence[NodeChange]], suppressed: int
 ) -> Iterator[str]:
     """The text of a mail."""
-    for news, changes in by_news.items():
-        yield describe(news, changes).partition(":")[0] + ":"
+    for state, changes in by_state.items():
+        yield describe(state, changes).partition(":")[0] + ":"
         for change in changes[:LINES]:
             sight = change.sight
             more = f" ({change.suppressed} earlier not reported)" if change.suppressed else ""

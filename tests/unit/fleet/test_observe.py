@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from imagebuilder.fleet.rollout.look import parse_look
+from imagebuilder.fleet.rollout.observe import parse_answer
 from imagebuilder.fleet.rollout.types import Sight
 from imagebuilder.fleet.ssh import SSH_FAILED, Said
 
@@ -15,12 +15,12 @@ RELEASE = "NAME=Debian\nIMAGE_ID=minimal\nIMAGE_VERSION=20260101000000-abcdef01\
 
 def test_whole_answer_names_boot_and_release() -> None:
     said = Said("node1", 0, f"welcome\n{BOOT}\n{RELEASE}")
-    assert parse_look(said) == Sight(BOOT, "minimal@20260101000000-abcdef01")
+    assert parse_answer(said) == Sight(BOOT, "minimal@20260101000000-abcdef01")
 
 
 def test_root_of_somebody_else_has_a_boot_and_no_release() -> None:
-    assert parse_look(Said("node1", 0, f"{BOOT}\nNAME=Debian\n")) == Sight(BOOT)
-    assert parse_look(Said("node1", 1, f"{BOOT}\n", "cat: /etc/os-release: none")) == Sight(BOOT)
+    assert parse_answer(Said("node1", 0, f"{BOOT}\nNAME=Debian\n")) == Sight(BOOT)
+    assert parse_answer(Said("node1", 1, f"{BOOT}\n", "cat: /etc/os-release: none")) == Sight(BOOT)
 
 
 @pytest.mark.parametrize(
@@ -28,5 +28,5 @@ def test_root_of_somebody_else_has_a_boot_and_no_release() -> None:
 )
 def test_answer_that_was_cut_off_is_none(status: int | None, problem: str) -> None:
     cut = Said("node1", status, f"{BOOT}\nNAME=Deb", "Connection reset")
-    assert parse_look(cut) == Sight(problem=problem)
-    assert not parse_look(cut).answers
+    assert parse_answer(cut) == Sight(problem=problem)
+    assert not parse_answer(cut).answers

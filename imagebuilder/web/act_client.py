@@ -55,7 +55,7 @@ class Lockout:
 
 
 @dataclass(frozen=True)
-class ActDoor:
+class ActClient:
     """Where actions are asked for.
 
     `tokens` is the file of tokens: while there is none, nobody acts.  The page need not be able to

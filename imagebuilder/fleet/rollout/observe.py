@@ -20,7 +20,7 @@ from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.tree import STABLE, Tree
 
 SECONDS = 20.0
-LOOK = ("cat", "/proc/sys/kernel/random/boot_id", "/etc/os-release")
+QUERY = ("cat", "/proc/sys/kernel/random/boot_id", "/etc/os-release")
 IMAGE = re.compile(r"^IMAGE_(ID|VERSION)=\"?([A-Za-z0-9_.+-]+)\"?$", re.MULTILINE)
 WITH_HEALTH = (RolloutStage.CHECKING, RolloutStage.RETURNING)
 
@@ -30,7 +30,7 @@ def reason_of(rollout: Rollout) -> str:
     return f"imagebuilder rollout {rollout.release}"
 
 
-def look(
+def observe_nodes(
     tree: Tree,
     rollout: Rollout,
     nodes: Nodes,
@@ -43,15 +43,15 @@ def look(
     ours = {node.name: node for node in rollout.nodes if node.name in names}
     there = [known[name] for name in ours if name in known]
     places = addresses_of(there, {node.name: last_seen(tree, node) for node in there})
-    said = {one.node: parse_look(one) for one in run_on(tree, there, places, LOOK, SECONDS)}
+    said = {one.node: parse_answer(one) for one in run_on(tree, there, places, QUERY, SECONDS)}
     silent = [node for node in there if not said[node.name].answers]
     for state in observe(tree, silent):
         refused = f"its ssh server answers, but: {said[state.node].problem}"
         words = refused if state.ready else state.words
         booting = state.release if state.condition is Condition.BOOTING else ""
         said[state.node] = replace(said[state.node], problem=words, booting=booting)
-    asked = [n for n in there if said[n.name].answers and ours[n.name].stage in WITH_HEALTH]
-    for name, health in (read_health(tree, asked) if asked else {}).items():
+    answering = [n for n in there if said[n.name].answers and ours[n.name].stage in WITH_HEALTH]
+    for name, health in (read_health(tree, answering) if answering else {}).items():
         said[name] = replace(said[name], verdict=health.verdict, words=health.words)
     for name, work in work_on(rollout, ours, drainer).items():
         if name in said:
@@ -71,7 +71,7 @@ def work_on(rollout: Rollout, ours: Mapping[str, RolloutNode], drainer: Drainer)
     return drainer.drain(names, reason_of(rollout)) if names else {}
 
 
-def parse_look(said: Said) -> Sight:
+def parse_answer(said: Said) -> Sight:
     """Which boot runs, and which release.
 
     A node that said no boot id did not answer, nor did one whose answer was cut off: its release

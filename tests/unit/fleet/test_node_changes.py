@@ -7,33 +7,35 @@ import json
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 
-from imagebuilder.fleet.news import (
+from imagebuilder.fleet.node_changes import (
     LISTED,
-    NewsTerms,
     NodeChange,
-    NodeNews,
     NodeSight,
     NodeTracker,
+    ReportedState,
+    ReportTerms,
     make_message,
 )
 from imagebuilder.notify.types import Message, MessageReceiver
 from imagebuilder.recipe.model_notify import KINDS
 
 BEGUN = datetime(2026, 11, 23, 2, 0, tzinfo=UTC)
-READY, FAILED, SILENT = NodeNews.READY, NodeNews.FAILED, NodeNews.SILENT
-USUAL = NewsTerms()
+READY, FAILED, SILENT = ReportedState.READY, ReportedState.FAILED, ReportedState.SILENT
+USUAL = ReportTerms()
 STEP = 10.0  # seconds between two looks
 
 
-def sights(news: NodeNews | None, names: Iterable[str] = ("n1",)) -> list[NodeSight]:
+def sights(state: ReportedState | None, names: Iterable[str] = ("n1",)) -> list[NodeSight]:
     words = {FAILED: "its boot failed 3 s ago", SILENT: "does not answer to ssh"}
-    return [NodeSight(n, "rack1", "demo", news, words.get(news, "") if news else "") for n in names]
+    return [
+        NodeSight(n, "rack1", "demo", state, words.get(state, "") if state else "") for n in names
+    ]
 
 
 class World:
     """A tracker and a clock."""
 
-    def __init__(self, terms: NewsTerms = USUAL, *, names: Iterable[str] = ("n1",)) -> None:
+    def __init__(self, terms: ReportTerms = USUAL, *, names: Iterable[str] = ("n1",)) -> None:
         self.tracker = NodeTracker(terms, {})
         self.names = [*names]
         self.now = BEGUN
@@ -45,9 +47,9 @@ class World:
             self.messages.append(changes)
         self.now += timedelta(seconds=STEP)
 
-    def be(self, news: NodeNews | None, seconds: float) -> None:
+    def be(self, state: ReportedState | None, seconds: float) -> None:
         for _ in range(round(seconds / STEP)):
-            self.look(sights(news, self.names))
+            self.look(sights(state, self.names))
 
     def restart(self) -> None:
         """Another process, which knows what the file has."""
@@ -56,7 +58,7 @@ class World:
 
     @property
     def told(self) -> list[list[str]]:
-        return [[change.news.value for change in changes] for changes in self.messages]
+        return [[change.state.value for change in changes] for changes in self.messages]
 
 
 def to(*kinds: str, groups: Iterable[str] = ()) -> MessageReceiver:
@@ -93,7 +95,7 @@ def test_a_reboot_is_not_news() -> None:
 
 
 def test_silence_is_news_once_it_has_lasted() -> None:
-    world = World(NewsTerms(gather=0, silent_after=300))
+    world = World(ReportTerms(gather=0, silent_after=300))
     world.be(SILENT, 290)
     assert world.told == []
     world.be(SILENT, 60)
@@ -115,7 +117,7 @@ def test_800_nodes_without_power_are_one_message() -> None:
 
 
 def test_changes_within_the_window_are_gathered() -> None:
-    world = World(NewsTerms(gather=30), names=["a", "b", "c"])
+    world = World(ReportTerms(gather=30), names=["a", "b", "c"])
     world.look([*sights(FAILED, "a"), *sights(READY, "bc")])
     world.look([*sights(FAILED, "ab"), *sights(READY, "c")])
     for _ in range(5):
@@ -125,7 +127,7 @@ def test_changes_within_the_window_are_gathered() -> None:
 
 def test_messages_become_rarer_while_changes_keep_coming() -> None:
     names = [f"n{number}" for number in range(400)]
-    world = World(NewsTerms(gather=30), names=names)
+    world = World(ReportTerms(gather=30), names=names)
     for broken in range(360):  # one more node every ten seconds, for an hour
         world.look([*sights(FAILED, names[:broken]), *sights(READY, names[broken:])])
     assert 5 <= len(world.messages) <= 12
@@ -138,7 +140,7 @@ def test_messages_become_rarer_while_changes_keep_coming() -> None:
 
 
 def test_a_node_that_flaps_is_limited_and_the_rest_is_counted() -> None:
-    world = World(NewsTerms(gather=0, per_hour=4))
+    world = World(ReportTerms(gather=0, per_hour=4))
     for _ in range(30):  # an hour
         world.be(FAILED, 60)
         world.be(READY, 60)
@@ -153,10 +155,10 @@ def test_a_node_that_flaps_is_limited_and_the_rest_is_counted() -> None:
 
 
 def test_one_that_flaps_does_not_hold_up_the_others() -> None:
-    world = World(NewsTerms(gather=0, per_hour=2), names=["a", "b"])
+    world = World(ReportTerms(gather=0, per_hour=2), names=["a", "b"])
     for _ in range(10):
-        for news in (FAILED, READY):
-            world.look([*sights(news, "a"), *sights(READY, "b")])
+        for state in (FAILED, READY):
+            world.look([*sights(state, "a"), *sights(READY, "b")])
     before = len(world.messages)
     world.look([*sights(READY, "a"), *sights(FAILED, "b")])
     assert [c.sight.name for c in world.messages[before]] == ["b"]
@@ -177,7 +179,7 @@ def test_a_restart_tells_nothing_twice_and_loses_nothing() -> None:
 
 
 def test_a_restart_does_not_lift_the_limit() -> None:
-    world = World(NewsTerms(gather=0, per_hour=2))
+    world = World(ReportTerms(gather=0, per_hour=2))
     for _ in range(10):
         world.be(FAILED, 60)
         world.restart()
@@ -196,7 +198,7 @@ def test_a_new_node_is_news_when_it_fails_and_a_removed_one_is_forgotten() -> No
 
 
 def test_a_clock_that_is_set_back_mutes_nobody() -> None:
-    world = World(NewsTerms(gather=0, per_hour=1))
+    world = World(ReportTerms(gather=0, per_hour=1))
     world.be(FAILED, 60)
     world.now -= timedelta(days=2)
     world.be(READY, 60)
@@ -204,12 +206,12 @@ def test_a_clock_that_is_set_back_mutes_nobody() -> None:
 
 
 def test_receivers_get_what_they_want() -> None:
-    world = World(NewsTerms(gather=0), names=["a", "b"])
+    world = World(ReportTerms(gather=0), names=["a", "b"])
     world.look([*sights(FAILED, "a"), *sights(SILENT, "b")])
     (changes,) = world.messages
     other = [
         *changes,
-        NodeChange(NodeSight("c", "rack2", "demo", NodeNews.ILL, "x"), READY, BEGUN, 0),
+        NodeChange(NodeSight("c", "rack2", "demo", ReportedState.ILL, "x"), READY, BEGUN, 0),
     ]
     assert made(other, to()).kinds == ("node-failed", "node-ill")
     assert made(other, to("node-ill")).text == "1 node is ill: c (x)"
