@@ -264,7 +264,7 @@ def test_a_root_without_the_interpreter(index: Index, hello_lock: Lock) -> None:
         ("pure>=1.0 --hash=sha256:" + "0" * 64, "pure is not at one exact version"),
         ("pure==1.* --hash=sha256:" + "0" * 64, "pure is not at one exact version"),
         ("pure==1.0", "pure has no --hash=sha256:"),
-        ("-e .", "option -e is not for a locked environment"),
+        ("-e .", "the option -e is not allowed in a locked environment"),
         ("pure @ https://example.org/pure.whl", "pure is not at one exact version"),
         ("pure pure", "not a requirement"),
     ],
