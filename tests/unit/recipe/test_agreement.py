@@ -142,7 +142,7 @@ def test_vulkan_is_refused_where_the_driver_refuses_the_card(tmp_path: Path) -> 
     )
     assert "vars.amdgpu_compute: vulkan cannot compute on any device of the recipe" in said
     assert "Instinct MI300X: RADV drives chips with graphics" in said
-    assert 'the devices compute with "hip", "opencl"' in said
+    assert 'the devices support "hip", "opencl"' in said
 
 
 def test_an_overlay_for_another_vendors_card(tmp_path: Path) -> None:
