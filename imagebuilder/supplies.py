@@ -68,7 +68,7 @@ def supplies(
         ui.note(f"damaged in the package pool, fetching again: {names}{more}")
         get(frozenset(file.sha256 for file in files))
 
-    with Pool(packages, wheels, again=again, fetched=get()) as pool:
+    with Pool(packages, wheels, refetch=again, fetched=get()) as pool:
         for planned in plan.to_build:
             pool.expect(planned.step.takes)
         check_named(recipe, lock, plan, packages)

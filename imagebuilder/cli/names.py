@@ -26,11 +26,10 @@ def complete_profile(incomplete: str) -> list[str]:
 
 def complete_base(incomplete: str) -> list[str]:
     from imagebuilder.errors import ImagebuilderError
-    from imagebuilder.recipe.variant import find_bases
     from imagebuilder.settings import load_settings
 
     try:
-        bases = find_bases(load_settings(os.environ))
+        bases = load_settings(os.environ).find_bases()
     except ImagebuilderError:
         return []
     return [base for base in bases if base.startswith(incomplete)]

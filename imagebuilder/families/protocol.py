@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a package manager does for imagebuilder: all that the rest of it asks.
+"""The interface of a package manager to the rest of imagebuilder.
 
     Recipe -- solve --> Solution -- (wheels, epochs: resolve.py) --> Lock
     Lock -- fetch --> pool -- bootstrap, install --> root -- installed, kernel_release --> facts
     root, read from outside -- shipped_files --> facts of the proof and of a comparison
 
 A family is a value without state.  Packages are locked by digest before anything is built: a build
-installs exactly these files, without a solver that chooses and without a network.
+installs exactly these files, without a choice by a solver and without a network.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from imagebuilder.lock.types import Lock, LockedPackage, LockedSource, LockedSou
 from imagebuilder.recipe.types import Recipe, Source
 from imagebuilder.workspace import Workspace
 
-# Told of each file that is there and right, with its package.
+# Called with verified files and their packages.
 Keep = Callable[[Sequence[tuple[Path, LockedPackage]]], None]
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Archives:
-    """How packages are reached: addresses of mirrors by name, and where indexes are kept."""
+    """Addresses of mirrors by name, and the folder for indexes."""
 
     mirrors: Mapping[str, str]
     cache: Path
@@ -42,7 +42,7 @@ class Archives:
 
 @dataclass(frozen=True)
 class Chosen:
-    """What was chosen for one request; `sources` are source packages, of a build alone."""
+    """What was chosen for one request; only builds have `sources`, the source packages."""
 
     request: Request
     packages: tuple[LockedPackage, ...]
@@ -51,7 +51,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Solution:
-    """What was chosen for each request, in their order, and what the suites say of themselves."""
+    """What was chosen for each request, in their order, and the state of the suites."""
 
     chosen: tuple[Chosen, ...]
     sources: tuple[LockedSource, ...]
@@ -59,7 +59,7 @@ class Solution:
 
 @dataclass(frozen=True)
 class Packages:
-    """Locked packages to be installed, all of them and no others; `suite` is the base's."""
+    """Exactly the locked packages to install; `suite` is the base's."""
 
     suite: str
     architecture: str
@@ -72,7 +72,7 @@ class Packages:
 class Engine:
     """What makes a first layer: the host's program, and the version of our code around it.
 
-    `version` is counted up when the engine makes something else of the same packages.
+    `version` is increased when the engine makes a different result from the same packages.
     """
 
     tool: Tool
@@ -81,7 +81,7 @@ class Engine:
 
 @dataclass(frozen=True)
 class Installed:
-    """A package in a root: bytes it takes (0: unknown), and whether it is installed whole."""
+    """A package in a root: its size in bytes (0: unknown), and whether it is fully installed."""
 
     version: str
     size: int
@@ -90,7 +90,7 @@ class Installed:
 
 @dataclass(frozen=True)
 class SecretFile:
-    """Where a program may keep a secret: a pattern of whole paths, and of what tells it in them."""
+    """Where a program may keep a secret: a pattern of whole paths, and one of their content."""
 
     name: str
     path: str
@@ -101,9 +101,9 @@ class SecretFile:
 class AnsibleSetup:
     """What ansible-playbook finds in a root.
 
-    `facts` are those of the package manager, `versions` what os-release(5) of a suite says;
-    `kernel` matches the name of a kernel's package, with the release as first group.  `files` lie
-    in /run/imagebuilder/ansible while a playbook runs, with `environment`.
+    `facts` are those of the package manager, `versions` those in os-release(5) by suite; `kernel`
+    matches the name of a kernel's package, with the release as first group.  `files` are in
+    /run/imagebuilder/ansible while a playbook runs with `environment`.
     """
 
     facts: Mapping[str, str]
@@ -115,7 +115,7 @@ class AnsibleSetup:
 
 @dataclass(frozen=True)
 class Unsigned:
-    """A line of a file by which packages without a good signature are installed, and how."""
+    """A line of a file that allows packages without a valid signature."""
 
     path: str
     line: int
@@ -132,7 +132,7 @@ class Family(Protocol):
 
     @property
     def engines(self) -> Mapping[str, Engine]:
-        """What makes first layers, by `engine` of a base."""
+        """The makers of first layers, by `engine` of a base."""
         ...
 
     @property
@@ -162,7 +162,7 @@ class Family(Protocol):
 
     @property
     def leftovers(self) -> tuple[str, ...]:
-        """Globs of what its programs leave in a root and write anew: locks, logs, caches."""
+        """Globs of what its programs leave in a root and can recreate: locks, logs, caches."""
         ...
 
     @property
@@ -172,36 +172,34 @@ class Family(Protocol):
 
     @property
     def secrets(self) -> tuple[SecretFile, ...]:
-        """Where a root of this family may have secrets that others have not."""
+        """Places for secrets that only roots of this family have."""
         ...
 
     @property
     def on_host(self) -> tuple[str, ...]:
-        """What of the host an engine reads besides its programs, if it is there."""
+        """Optional files of the host that an engine reads besides its programs."""
         ...
 
     @property
-    def ansible(self) -> AnsibleSetup:
-        """What playbooks find in a root."""
-        ...
+    def ansible(self) -> AnsibleSetup: ...
 
     # Recipe -> Lock
 
     @property
     def default_mirrors(self) -> Mapping[str, str]:
-        """Addresses of the distributions' own archives by name, for hosts that know no mirror."""
+        """Addresses of the distributions' own archives by name, for hosts without a mirror."""
         ...
 
     def suite_index(self, suite: str) -> str:
-        """The path in an archive of what is read of a suite first."""
+        """The path in an archive of a suite's index, which is read first."""
         ...
 
     def keyring_package(self, keyring: Path) -> str:
-        """The package of a host that has a keyring of the distributions."""
+        """The host's package that contains a keyring."""
         ...
 
     def find_mirrors(self, site: Mapping[str, str], env: Mapping[str, str]) -> Mapping[str, str]:
-        """Addresses of archives by name: of the environment, the site file, this host's own."""
+        """Addresses of archives by name, from the environment, the site file and this host."""
         ...
 
     def solve(
@@ -217,22 +215,22 @@ class Family(Protocol):
     ) -> Solution:
         """Choose the packages of every request, each on top of those before; builds come last.
 
-        With `keep`, versions of `previous` that an archive still has are taken again; with
-        `allow_older`, an archive may be older than when `previous` was made.  `progress` is told
-        what happens and, in lines that start with `note:`, what a person should know.  Raises
-        InputError (unknown packages, all at once, and what cannot be satisfied), HostError (a
-        mirror that is not reachable) and WorkError (a signature that is not good).
+        With `keep`, versions of `previous` that an archive still has are kept; with `allow_older`,
+        an archive may be older than when `previous` was made.  `progress` gets what happens and, in
+        lines that start with `note:`, what a person should know.  Raises InputError (all unknown
+        packages, and what cannot be satisfied), HostError (a mirror that is not reachable) and
+        WorkError (an invalid signature).
         """
         ...
 
     def read_sources(
         self, sources: Sequence[Source], archives: Archives, architecture: str, progress: Tell
     ) -> tuple[LockedSource, ...]:
-        """What the archives of `sources` say of themselves now, verified.  Raises as solve()."""
+        """The verified current state of the archives of `sources`.  Raises as solve()."""
         ...
 
     def find_suites(self, recipe: Recipe, archives: Archives, names: Sequence[str]) -> Suites:
-        """The suites that have these packages, as far as the last solve() knows."""
+        """The suites that have these packages, as of the last solve()."""
         ...
 
     # Lock -> pool
@@ -249,35 +247,35 @@ class Family(Protocol):
         progress: Progress,
         patience: Patience,
     ) -> None:
-        """Fetch packages into `folder`, where unfinished files are continued.
+        """Fetch packages into `folder`, resuming unfinished files.
 
-        Raises HostError when a mirror is not reachable or too slow or the disk is full, WorkError
-        for a package that is gone or has other content.
+        Raises HostError if a mirror is not reachable or too slow or the disk is full, WorkError for
+        a package that is gone or has other content.
         """
         ...
 
     def glibc(self, packages: Iterable[LockedPackage]) -> str:
-        """The version of the C library among `packages`, "" for none: wheels depend on it."""
+        """The version of the GNU C library in `packages`, "" if none: wheels depend on it."""
         ...
 
     def python(self, packages: Iterable[LockedPackage], interpreter: str) -> str:
-        """The upstream version of the package that brings `interpreter`, "" for none."""
+        """The upstream version of the package with `interpreter`, "" if none."""
         ...
 
     def names(
         self, folder: Path, packages: Sequence[LockedPackage], *, whole: bool
     ) -> Sequence[Names]:
-        """The units and accounts that each package of the pool `folder` may bring.
+        """The units and accounts that each package in the pool `folder` may add.
 
-        With `whole`, files that are slow to read are read too.  Raises WorkError for a package that
-        is not there.
+        With `whole`, also reads files that are slow to read.  Raises WorkError for a missing
+        package.
         """
         ...
 
     # pool -> root
 
     def check_host(self) -> None:
-        """Raise HostError unless the host has what install() and serving packages want."""
+        """Raise HostError unless the host has what install() and serving packages need."""
         ...
 
     def bootstrap(self, engine: str, packages: Packages, workspace: Workspace) -> None:
@@ -295,15 +293,15 @@ class Family(Protocol):
         ...
 
     def installed(self, workspace: Workspace) -> Mapping[str, Installed]:
-        """The packages of a root, by identity()."""
+        """The packages in a root, by identity()."""
         ...
 
     def identity(self, package: LockedPackage) -> str:
-        """What tells a package from others in one root, such as `zlib1g:amd64`."""
+        """The unique name of a package in a root, such as `zlib1g:amd64`."""
         ...
 
     def kernel_release(self, workspace: Workspace, package: str) -> str:
-        """The release (`uname -r`) of the one kernel that `package` brings.
+        """The release (`uname -r`) of the one kernel that `package` installs.
 
         Raises InputError unless it is exactly one.
         """
@@ -312,16 +310,16 @@ class Family(Protocol):
     # root, read from outside
 
     def shipped_files(self, root: RootFiles) -> Mapping[str, ShippedFile]:
-        """Every path that a package of the root ships, whether it is there or not.
+        """Every path that a package in the root ships, even if it does not exist.
 
-        Where a folder at the top is a symlink, such as /lib, paths are those it leads to.  A folder
-        of several packages is said of one of them; the package manager's records of a package count
+        If a top-level folder is a symlink, such as /lib, paths are those it leads to.  A folder of
+        several packages is listed for one of them; the package manager's records of a package count
         as its files.  Configuration files that a package no longer ships are included.
         """
         ...
 
     def find_unsigned(self, root: RootFiles) -> Sequence[Unsigned]:
-        """Where the root is told to install packages that nobody it knows has signed."""
+        """Where the root is configured to install packages without a trusted signature."""
         ...
 
     def purl(self, package: LockedPackage, distribution: str, suite: str) -> str:
@@ -332,8 +330,8 @@ class Family(Protocol):
         ...
 
     def package_with(self, path: str) -> str:
-        """The package that brings a firmware file (absolute path) or a library (by its name alone),
-        in words for a hint; "" when that is not known.
+        """The package with a firmware file (absolute path) or a library (its name only), in words
+        for a hint; "" if unknown.
         """
         ...
 
@@ -346,5 +344,5 @@ class Family(Protocol):
         ...
 
     def finalise(self) -> str:
-        """A part of a shell script: what a finished root of this family has of its sources."""
+        """A part of a shell script that writes the sources of a finished root."""
         ...

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The families by name; nothing else imports one."""
+"""The families by name; no other module imports one."""
 
 from __future__ import annotations
 
@@ -15,30 +15,27 @@ from imagebuilder.recipe.types import Base
 
 @cache
 def find_family(name: str) -> Family:
-    """The family of that name, which a base was read with."""
     module, _, attribute = PACKAGE_MANAGERS[name].family.partition(":")
     return cast("Family", getattr(import_module(module), attribute))
 
 
 def family_of(base: Base) -> Family:
-    """What makes roots of a base."""
     return find_family(base.package_manager)
 
 
 def family_of_distribution(distribution: str) -> Family:
-    """What made the roots of an image, by the distribution in its manifest.
+    """The family of an image, by the distribution in its manifest.
 
-    Raises InputError for one of a package manager that is not installed here.
+    Raises InputError if its package manager is not installed here.
     """
     try:
         return find_family(manager_of(distribution).name)
     except KeyError:
         raise InputError(
-            f"no package manager is installed that knows the distribution {distribution!r}",
+            f"no installed package manager supports the distribution {distribution!r}",
             hint="install the Python package that the image was built with",
         ) from None
 
 
 def families() -> tuple[Family, ...]:
-    """Every family, for what is not of one base."""
     return tuple(map(find_family, PACKAGE_MANAGERS))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What packages ship, as the package database of a root records it."""
+"""What packages ship, according to the package database of a root."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ class RootFiles(Protocol):
     """A root that is read from outside; paths are absolute in it."""
 
     def names(self, folder: str) -> Sequence[str]:
-        """The names in a folder, sorted; none when it is no folder."""
+        """The names in a folder, sorted; empty if it is not a folder."""
         ...
 
     def host(self, name: str) -> Path | None:
-        """The path on this host of the file that `name` leads to, None when it is not there."""
+        """The path on this host of the file that `name` leads to, None if missing."""
         ...
 
     def resolve(self, name: str) -> str | None:
-        """The path that `name` leads to with symlinks followed, None when nothing is there."""
+        """The path that `name` leads to with symlinks followed, None if missing."""
         ...
 
 
 class ChecksumKind(StrEnum):
-    """How hashlib names it."""
+    """The algorithm, by its name in hashlib."""
 
     MD5 = "md5"
     SHA256 = "sha256"
@@ -35,7 +35,7 @@ class ChecksumKind(StrEnum):
 
 # Named tuples, because a root has many thousands of both: they are made in a third of the time.
 class Checksum(NamedTuple):
-    """Of a file's content; `value` is in hex.  It tells damage, and MD5 no more than that."""
+    """Of a file's content; `value` is in hex.  MD5 detects damage, but not tampering."""
 
     kind: ChecksumKind
     value: str
@@ -52,8 +52,8 @@ class Checksum(NamedTuple):
 class ShippedFile(NamedTuple):
     """A path that a package ships: a file, a folder or a link.
 
-    `package` is its name in the lock.  `checksum` is None for what is no file, and where the
-    package recorded none.  A `config` file is one that the package manager expects people to edit.
+    `package` is its name in the lock.  `checksum` is None if it is not a file, or if the package
+    recorded none.  A `config` file is one that people may edit.
     """
 
     package: str
@@ -64,7 +64,7 @@ class ShippedFile(NamedTuple):
 def checksums_of(
     shipped: Mapping[str, ShippedFile], is_meant: Callable[[str], bool]
 ) -> dict[str, Checksum]:
-    """The checksums that the packages whose names `is_meant` recorded, by path."""
+    """The checksums of the packages whose names `is_meant` accepts, by path."""
     return {
         path: file.checksum
         for path, file in shipped.items()

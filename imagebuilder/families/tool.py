@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program behind an engine: whether this host has it, and how it comes here if not."""
+"""The program behind an engine: find it on this host, or say how to install it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from imagebuilder.process import MOST, base_environment, run
 
 @dataclass(frozen=True)
 class Tool:
-    """A program of the host that makes first layers; `least` is the oldest that will do (0: any),
-    `install` the command that brings it."""
+    """A program of the host that makes first layers; `least` is the oldest major version that works
+    (0: any), `install` the command that installs it.
+    """
 
     engine: str
     program: str
@@ -26,36 +27,37 @@ class Tool:
 
 
 def find_tool(tool: Tool) -> Path:
-    """The program of our own environment, or else of the host.  Raises HostError."""
-    own = Path(sys.executable).with_name(tool.program)
-    found = shutil.which(tool.program, path=base_environment()["PATH"])
-    program = own if own.exists() else Path(found) if found else None
+    """The program in our own Python environment, or else on the host.  Raises HostError."""
+    beside_python = Path(sys.executable).with_name(tool.program)
+    if beside_python.exists():
+        return beside_python
+    program = shutil.which(tool.program, path=base_environment()["PATH"])
     if program is None:
         raise HostError(
-            f"the base says `engine: {tool.engine}`, and {tool.program} is not installed",
+            f"the base has `engine: {tool.engine}`, but {tool.program} is not installed",
             hint=tool.install,
         )
-    return program
+    return Path(program)
 
 
 def check_tool(tool: Tool) -> str:
-    """The version of the program that first layers will be made with.  Raises HostError."""
+    """The version of the program that makes first layers.  Raises HostError."""
     program = find_tool(tool)
-    said = run([program, "--version"], check=False)
-    version = re.search(r"\d+(?:\.\d+)*", said.stdout)
-    if said.status != 0 or version is None:
-        words = (said.stderr or said.stdout).strip()[-MOST:]
-        raise HostError(f"{program} does not say its version\n    {words}", hint=tool.install)
+    done = run([program, "--version"], check=False)
+    version = re.search(r"\d+(?:\.\d+)*", done.stdout)
+    if done.status != 0 or version is None:
+        words = (done.stderr or done.stdout).strip()[-MOST:]
+        raise HostError(f"{program} does not print its version\n    {words}", hint=tool.install)
     if int(version[0].split(".")[0]) < tool.least:
         raise HostError(
-            f"{program} is of version {version[0]}, at least {tool.least} is needed",
+            f"{program} has version {version[0]}, but at least {tool.least} is needed",
             hint=tool.install,
         )
     return version[0]
 
 
 def check_path(tool: Tool, path: Path) -> None:
-    """Raise HostError when the program would split `path`, which it passes on unquoted."""
+    """Raise HostError if the program would split `path`, which it passes on unquoted."""
     if not re.fullmatch(r"[\w/.+@~-]+", os.fspath(path)):
         raise HostError(
             f"`engine: {tool.engine}` cannot work in a folder of this name",

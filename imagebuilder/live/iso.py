@@ -63,7 +63,7 @@ def read_descriptor(path: Path) -> tuple[str, int]:
     where = os.fspath(path)
     try:
         if not path.is_file():
-            raise InputError("is not a file" if path.exists() else "no such file", where=where)
+            raise InputError("is not a file" if path.exists() else "does not exist", where=where)
         with path.open("rb") as stream:
             stream.seek(DESCRIPTOR)
             sector = stream.read(SECTOR)

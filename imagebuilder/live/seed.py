@@ -79,7 +79,7 @@ def load_autoinstall(path: Path) -> str:
     shown = str(path)
     try:
         if not path.is_file():
-            raise InputError("is not a file" if path.exists() else "no such file", where=shown)
+            raise InputError("is not a file" if path.exists() else "does not exist", where=shown)
         content = path.read_bytes()
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=shown) from error

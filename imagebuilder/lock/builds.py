@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Locks of builds: the toolchain on top of all layers, source packages, headers of the kernel.
 
-A build's tree is thrown away, but what comes out of it is in the root: so everything it is made of
-is locked like the root itself.
+A build's tree is temporary, but its result is part of the root: so everything that the tree is made
+of is locked like the root itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ SOURCE_ARCHITECTURE = "source"
 
 
 def has_sources(recipe: Recipe) -> bool:
-    """Whether a build of `recipe` asks for source packages."""
     return any(b.source_packages for overlay in recipe.overlays for b in overlay.builds)
 
 
@@ -47,16 +46,16 @@ def build_requests(recipe: Recipe) -> tuple[Request, ...]:
 
 
 def layers_below(recipe: Recipe, overlay: Overlay) -> int:
-    """On how many layers, the base's among them, the builds of an overlay stand.
+    """The number of layers, including the base's, below the builds of an overlay.
 
-    What an initrd is made from is built before the packages of later overlays are installed.
+    What the initrd is made from is built before the packages of later overlays are installed.
     """
     first = recipe.initrd_overlays
     return 1 + len(first if overlay in first else recipe.overlays)
 
 
 def elsewhere(recipe: Recipe) -> str:
-    """The suite, where packages may have other names than in Debian."""
+    """The suite if its packages may have other names than in Debian, else ""."""
     return "" if recipe.base.distribution == "debian" else recipe.base.suite
 
 
@@ -75,7 +74,7 @@ def every_package(lock: Lock) -> tuple[LockedPackage, ...]:
 
 
 def source_files(build: LockedBuild) -> tuple[LockedPackage, ...]:
-    """The files of the source packages of a build, as what a fetch takes."""
+    """The files of a build's source packages, in the form that a fetch takes."""
     return tuple(file for package in build.source_packages for file in files_of(package))
 
 
@@ -101,7 +100,7 @@ def environments(layer: LockedLayer) -> tuple[LockedPython, ...]:
 
 
 def build_differences(overlay: Overlay, layer: LockedLayer) -> Iterator[str]:
-    """What the builds of a recipe ask now that its lock does not have, in words."""
+    """How an overlay's builds differ from its locked layer, in words."""
     owner = f"overlay {overlay.name}"
     now = {build.name: build for build in overlay.builds}
     then = {build.name: build for build in layer.builds}
@@ -111,8 +110,8 @@ def build_differences(overlay: Overlay, layer: LockedLayer) -> Iterator[str]:
         yield f"build {name} was removed from {owner}"
     for name in now.keys() & then.keys():
         build, locked = now[name], then[name]
-        asked = (build.packages, build.source_packages)
+        requested = (build.packages, build.source_packages)
         wheels = build.python.digest if build.python else ""
-        had = (locked.requested, locked.requested_sources)
-        if asked != had or wheels != (locked.python.requirements if locked.python else ""):
-            yield f"what build {name} of {owner} is made of changed"
+        locked_wheels = locked.python.requirements if locked.python else ""
+        if (*requested, wheels) != (locked.requested, locked.requested_sources, locked_wheels):
+            yield f"the inputs of build {name} of {owner} changed"

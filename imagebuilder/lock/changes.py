@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two locks -> the packages that differ, and which of the new ones came from a security pocket."""
+"""The packages that differ between two locks, and which new ones are from a security pocket."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from imagebuilder.lock.builds import every_package
+from imagebuilder.lock.builds import environments, every_package
 from imagebuilder.lock.types import Lock, LockedPackage
 from imagebuilder.recipe.types import Recipe, Source
 from imagebuilder.ui import format_count
 
-# Which suites have a package in a version, by (name, version).
+# The suites that have a package in a version, by (name, version).
 Suites = Mapping[tuple[str, str], Sequence[str]]
 
 
@@ -54,8 +54,8 @@ def find_changes(
 ) -> tuple[PackageChange, ...]:
     """What differs between two locks of `recipe`, those from a security pocket first.
 
-    A lock names a package's source, which often is one suite.  Where it has several, `ask` tells
-    which of them has the new version; it is given the names of packages.
+    A lock names a package's source, which is often one suite.  If it has several, `ask` returns
+    which of them have the new versions of the packages with these names.
     """
     before, after = versions_of(old), versions_of(new)
     names = sorted(n for n in before.keys() | after.keys() if before.get(n) != after.get(n))
@@ -71,7 +71,7 @@ def find_changes(
 
 
 def versions_of(lock: Lock) -> dict[str, str]:
-    """The version of every package and wheel; where builds have another one, both."""
+    """The version of every package and wheel; all of them if builds have a different one."""
     found: dict[str, list[str]] = {}
     for name, version in everything(lock):
         if version not in found.setdefault(name, []):
@@ -80,11 +80,10 @@ def versions_of(lock: Lock) -> dict[str, str]:
 
 
 def everything(lock: Lock) -> Iterator[tuple[str, str]]:
-    """Name and version of all that is locked."""
+    """Name and version of everything that is locked."""
     yield from ((package.name, package.version) for package in every_package(lock))
     for layer in lock.layers:
-        pythons = (*layer.python, *(build.python for build in layer.builds if build.python))
-        yield from ((w.name, w.version) for python in pythons for w in python.wheels)
+        yield from ((w.name, w.version) for env in environments(layer) for w in env.wheels)
 
 
 def change_of(
@@ -95,7 +94,7 @@ def change_of(
     sources: Mapping[str, Source],
     suites: Suites,
 ) -> PackageChange:
-    """One package; what is gone, and a wheel, comes from no pocket."""
+    """The change of one package; removed packages and wheels are never from a pocket."""
     package = packages.get(name)
     source = sources.get(package.source) if package and new else None
     if package is None or source is None:
@@ -108,7 +107,7 @@ def change_of(
 def is_security(suite: str) -> bool:
     """Whether a suite is a security pocket: trixie-security, noble-security, noble-apps-security.
 
-    It is by name that distributions tell them; their Release files have no field for it.
+    Distributions distinguish them only by name; their Release files have no field for it.
     """
     return "security" in suite
 

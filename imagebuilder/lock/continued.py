@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wheels that pip was fetching when it was ended: kept with their address, and continued.
+"""Keep and resume downloads of wheels that were interrupted.
 
-pip starts a file over.  It leaves what it had when it is killed, and its log says from where.
+pip itself starts over, but a killed pip leaves its partial file, and its log has the address.
 """
 
 from __future__ import annotations
@@ -27,63 +27,61 @@ PIECE = 1 << 16
 
 
 @contextmanager
-def pip_room(folder: Path) -> Iterator[Path]:
-    """A folder below `folder` for pip's unfinished files, where they are counted, and its log."""
-    room = Path(tempfile.mkdtemp(dir=folder, prefix=PREFIX))
+def pip_folder(folder: Path) -> Iterator[Path]:
+    """A folder for pip's unfinished files and its log, below `folder` so that they are counted."""
+    work = Path(tempfile.mkdtemp(dir=folder, prefix=PREFIX))
     try:
-        yield room
+        yield work
     finally:
-        keep_partial(room)
+        keep_partial(work)
 
 
-def keep_partial(room: Path) -> None:
-    """Keep beside `room`, which goes, the wheels that are in it."""
-    said = (room / LOG).read_text(errors="replace") if (room / LOG).exists() else ""
-    for path in room.rglob("*.whl"):
-        part, url = partial(room.parent, path.name), find_url(said, path.name)
+def keep_partial(work: Path) -> None:
+    """Remove pip's folder `work`, but keep the partial wheels in it beside it."""
+    log = (work / LOG).read_text(errors="replace") if (work / LOG).exists() else ""
+    for path in work.rglob("*.whl"):
+        part, url = partial(work.parent, path.name), find_url(log, path.name)
         if url and path.stat().st_size > size_of(part):
             keep_file(path, part)
             address(part).write_text(url)
-    shutil.rmtree(room)
+    shutil.rmtree(work)
 
 
-def find_url(said: str, name: str) -> str:
-    """Where a log of pip says that a wheel is; "" for nowhere, or behind a password."""
-    found = re.search(rf"Found link (https?://[^\s#]+/{re.escape(name)})[#\s]", said)
+def find_url(log: str, name: str) -> str:
+    """The address of a wheel in pip's log; "" if it is missing or needs a password."""
+    found = re.search(rf"Found link (https?://[^\s#]+/{re.escape(name)})[#\s]", log)
     return found[1] if found and "****" not in found[1] else ""
 
 
 def partial(folder: Path, name: str) -> Path:
-    """Where the unfinished file of a wheel is kept."""
     return folder / f"{name}.part"
 
 
 def address(part: Path) -> Path:
-    """Where the address of an unfinished file is kept."""
     return part.with_suffix(".url")
 
 
 def kept_of(folder: Path, wheel: LockedWheel) -> tuple[Path, Path]:
-    """Where what is kept of a wheel lies, and its address."""
+    """The paths of a wheel's partial file and of the file with its address."""
     part = partial(folder, wheel.filename)
     return part, address(part)
 
 
 def forget(folder: Path, wheel: LockedWheel) -> None:
-    """Remove what is kept of a wheel."""
+    """Remove a wheel's partial file and its address."""
     for path in kept_of(folder, wheel):
         path.unlink(missing_ok=True)
 
 
 def size_of(path: Path) -> int:
-    """The bytes of a file; 0 if there is none."""
+    """The bytes of a file; 0 if it does not exist."""
     return path.stat().st_size if path.exists() else 0
 
 
 def continue_wheels(folder: Path, wheels: Sequence[LockedWheel], pace: Pace) -> list[LockedWheel]:
-    """Complete what was kept of `wheels` in `folder`; those that are still missing there.
+    """Complete the partial files of `wheels` in `folder`; returns the wheels still missing.
 
-    What cannot be continued is left to pip, which says why.  Raises SlowError.
+    What cannot be resumed is left to pip, which reports why.  Raises SlowError.
     """
     for wheel in wheels:
         part, url = kept_of(folder, wheel)
@@ -101,7 +99,7 @@ def continue_wheels(folder: Path, wheels: Sequence[LockedWheel], pace: Pace) -> 
 
 
 def fetch_rest(url: str, part: Path, pace: Pace) -> None:
-    """Append to a file what its server has after it; nothing if that does not answer so."""
+    """Append the rest of a file from its server; nothing if the server cannot resume."""
     import requests  # slow to import, and seldom needed
 
     first, bundle = size_of(part), os.environ.get("PIP_CERT") or True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a recipe asks now that its lock does not have, in words."""
+"""The differences between a recipe and its lock, in words."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from imagebuilder.recipe.types import Overlay, Recipe, Source
 
 
 def lock_differences(recipe: Recipe, lock: Lock) -> tuple[str, ...]:
-    """Every difference, the base's first; empty when the lock is fresh."""
+    """Every difference, the base's first; empty if the lock is up to date."""
     return (
         *base_differences(recipe, lock),
         *source_differences(recipe, lock),
@@ -21,10 +21,9 @@ def lock_differences(recipe: Recipe, lock: Lock) -> tuple[str, ...]:
 
 
 def base_differences(recipe: Recipe, lock: Lock) -> Iterator[str]:
-    """Differences of what the first layer is made of."""
     base = recipe.base
     if recipe.profile != lock.profile:
-        yield f"the lock is of profile {lock.profile}"
+        yield f"the lock is for profile {lock.profile}"
     if base.name != lock.base:
         yield f"the base is now {base.name}, it was {lock.base}"
     if base.architecture != lock.architecture:
@@ -34,9 +33,10 @@ def base_differences(recipe: Recipe, lock: Lock) -> Iterator[str]:
 
 
 def source_differences(recipe: Recipe, lock: Lock) -> Iterator[str]:
-    """Differences of where packages come from."""
     now = {
-        (source.id, suite): asked_of(source) for source in recipe.sources for suite in source.suites
+        (source.id, suite): digest_of_source(source)
+        for source in recipe.sources
+        for suite in source.suites
     }
     then = {(source.id, source.suite): source.asked for source in lock.sources}
     for source, suite in now.keys() - then.keys():
@@ -48,12 +48,12 @@ def source_differences(recipe: Recipe, lock: Lock) -> Iterator[str]:
         yield f"source {source} changed (address, suites, components, key, pins or snapshot)"
 
 
-def asked_of(source: Source) -> str:
-    """The digest of everything the recipe says of a source that decides what is taken from it."""
+def digest_of_source(source: Source) -> str:
+    """The digest of everything in the recipe that decides what is taken from a source."""
     pins: list[Json] = [list(source.pin_packages), source.pin_priority]
     if source.pin_version:
         pins.append(source.pin_version)
-    said: Json = {
+    content: Json = {
         "id": source.id,
         "suites": list(source.suites),
         "components": list(source.components),
@@ -62,7 +62,7 @@ def asked_of(source: Source) -> str:
         "pins": pins,
         "snapshot": source.snapshot,
     }
-    return digest_of(said)
+    return digest_of(content)
 
 
 def overlay_differences(recipe: Recipe, lock: Lock) -> Iterator[str]:
@@ -97,7 +97,6 @@ def layer_differences(overlay: Overlay, layer: LockedLayer) -> Iterator[str]:
 def list_differences(
     now: Sequence[str], then: Sequence[str], thing: str, owner: str
 ) -> Iterator[str]:
-    """What was added to and removed from a list."""
     for name in dict.fromkeys(now):
         if name not in then:
             yield f"{thing} {name} was added to {owner}"

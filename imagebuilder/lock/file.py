@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lock on disk: JSON with one package a line, and a digest that tells edits by hand."""
+"""The lock on disk: JSON with one package per line, and a digest that detects manual edits."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SPACE = re.compile(r"[ \t\r\n]*")
 
 
 def find_siblings(path: Path, tell: Callable[[str], None]) -> list[Lock]:
-    """The locks beside `path`; one that cannot be read concerns its own profile alone."""
+    """The locks beside `path`; the error of an unreadable one only goes to `tell`."""
     found = []
     for sibling in sorted(path.parent.glob("[!.]*.lock")):
         if sibling == path:
@@ -48,7 +48,7 @@ def find_siblings(path: Path, tell: Callable[[str], None]) -> list[Lock]:
 
 
 def find_lock(path: Path) -> Lock | None:
-    """The lock at `path`, None when there is none.  Raises as load_lock()."""
+    """The lock at `path`, None if it does not exist.  Raises as load_lock()."""
     return load_lock(path) if path.exists() else None
 
 
@@ -66,44 +66,43 @@ def load_lock(path: Path) -> Lock:
 
 
 def parse_lock(text: str, where: str) -> Lock:
-    """The lock that `text` is; `where` names it in errors.  Raises InputError."""
+    """The lock in `text`, called `where` in errors.  Raises InputError."""
     hint = relock_hint(where)
     if not text.strip():
         raise InputError("is empty", where=where, hint=hint)
-    given = parse_json(text, where, hint=hint_for(text, hint))
-    if not isinstance(given, Mapping) or given.get("schema") != SCHEMA:
-        found = given.get("schema") if isinstance(given, Mapping) else None
+    data = parse_json(text, where, hint=hint_for(text, hint))
+    if not isinstance(data, Mapping) or data.get("schema") != SCHEMA:
+        found = data.get("schema") if isinstance(data, Mapping) else None
         raise InputError(
             f"its schema is {found}, this imagebuilder reads {SCHEMA}",
             where=f"{where}:1",
             hint=hint,
         )
-    content = {name: value for name, value in given.items() if name not in HEAD}
+    content = {name: value for name, value in data.items() if name not in HEAD}
     try:
         lock = validate(Lock, content)
     except ValidationError as error:
         loc, what = describe(error)
         raise InputError(what, where=f"{where}:{line_of(text, loc)}", hint=hint) from error
-    if given.get("digest") != digest_of(content):
+    if data.get("digest") != digest_of(content):
         at = f"{where}:{line_of(text, ('digest',))}"
         raise InputError("edited by hand: its digest does not match", where=at, hint=hint)
     return lock
 
 
 def relock_hint(where: str) -> str:
-    """The command that replaces a lock file."""
     return f"imagebuilder lock {Path(where).stem} writes a new one"
 
 
 def hint_for(text: str, hint: str) -> str:
-    """What to do about a file that is not JSON: git leaves its own marks."""
+    """The hint for a file that is not JSON; git may have left conflict markers."""
     if re.search(r"^(<<<<<<<|>>>>>>>)", text, re.MULTILINE):
-        return f"a merge left its marks: {hint}"
+        return f"a merge left conflict markers: {hint}"
     return hint
 
 
 def line_of(text: str, loc: tuple[int | str, ...]) -> int:
-    """The line of a place in JSON text, or of the nearest thing around it that is there."""
+    """The line of a value in JSON text, or of the nearest existing value around it."""
     at = 0
     for part in loc:
         found = find_inside(text, at, part)
@@ -114,7 +113,7 @@ def line_of(text: str, loc: tuple[int | str, ...]) -> int:
 
 
 def find_inside(text: str, at: int, part: int | str) -> int | None:
-    """Where the value of a key or an index begins, in the value that begins at `at`."""
+    """The position of the value at a key or index, in the value that begins at `at`."""
     decoder = json.JSONDecoder()
     at = SPACE.match(text, at).end()  # type: ignore[union-attr]
     if text[at : at + 1] not in ("{", "["):
@@ -137,9 +136,9 @@ def find_inside(text: str, at: int, part: int | str) -> int | None:
 
 
 def make_lock_file(lock: Lock, path: Path) -> None:
-    """Write `lock` to `path`, whole or not at all, owned as its folder.
+    """Write `lock` to `path` atomically, with the owner of its folder.
 
-    Raises HostError when the place does not take it.
+    Raises HostError if the file cannot be written.
     """
     with storing(path.parent):
         make_folder(path.parent)
@@ -149,14 +148,14 @@ def make_lock_file(lock: Lock, path: Path) -> None:
 
 
 def render_lock(lock: Lock) -> str:
-    """The text of a lock file: canonical, and a package, wheel or source a line."""
+    """The text of a lock file: canonical, with one package, wheel or source per line."""
     content = encode_box(lock)
     whole: Json = {"schema": SCHEMA, "digest": digest_of(content), **content}
     return "\n".join(lines_of(whole, "")) + "\n"
 
 
 def lines_of(value: Json, indent: str) -> Iterator[str]:
-    """A JSON value over lines: what holds no list is one line."""
+    """The lines of a JSON value: one line unless it contains a list of objects."""
     inner = indent + INDENT
     if isinstance(value, Mapping) and any(holds_objects(each) for each in value.values()):
         yield indent + "{"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was read of the packages of the pool, kept beside each below a digest of its own."""
+"""Cache of what was read from packages in the pool: a file beside each, with a digest."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ ALIAS = re.compile(rb"^Alias[ \t]*=(.*)", re.M)
 class Names:
     """Names in a package: `units` are files, links and aliases, `accounts` are users and groups.
 
-    `words` are those of its maintainer scripts, which can make what they name.  Not `whole` means
-    that files which may bring more names were not read.
+    `words` are those of its maintainer scripts, which can create what they name.  Not `whole` means
+    that some files which may contain more names were not read.
     """
 
     units: frozenset[str]
@@ -41,18 +41,18 @@ def parse_names(text: str) -> Names:
 
 
 def aliases_in(unit: bytes) -> set[str]:
-    """The other names that a unit has once it is enabled."""
+    """The additional names of a unit once it is enabled."""
     return {name for line in ALIAS.findall(unit) for name in line.decode(errors="replace").split()}
 
 
 def kept(package: Path, suffix: str, text: str) -> Content:
-    """The file that keeps what was read of a package."""
+    """The cache file of a package."""
     path = package.with_suffix(suffix)
     return Content(path, f"{digest_of_bytes(text.encode())}\n{text}".encode())
 
 
 def find_kept(path: Path) -> str | None:
-    """What such a file keeps; None when it is not there, or does not match its digest."""
+    """The text in a cache file; None if it is missing or does not match its digest."""
     try:
         digest, _, text = path.read_text(errors="replace").partition("\n")
     except OSError:

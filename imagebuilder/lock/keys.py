@@ -17,8 +17,8 @@ END = b"-----END PGP PUBLIC KEY BLOCK-----"
 def load_key(source: Source) -> bytes:
     """The certificates of a vendor's source, binary.
 
-    Raises InputError when the file is missing, is no certificate, or has not exactly the
-    fingerprints the recipe pins.
+    Raises InputError if the file is missing, is not a certificate, or does not have exactly the
+    fingerprints that the recipe pins.
     """
     where = f"source {source.id}: key {source.key}"
     try:
@@ -30,21 +30,17 @@ def load_key(source: Source) -> bytes:
         raise InputError(
             "not an OpenPGP certificate",
             where=where,
-            hint="the vendor's key file, armoured or binary, goes there unchanged",
+            hint="save the vendor's key file there unchanged, armoured or binary",
         )
     wanted = set(source.fingerprints)
     if wanted and found != wanted:
+        has, pinned = (", ".join(sorted(each)) for each in (found, wanted))
         raise InputError(
-            f"the file has {listed(found)}, the overlay pins {listed(wanted)}",
+            f"the file has {has}, but the overlay pins {pinned}",
             where=where,
             hint="compare with what the vendor publishes elsewhere before changing either",
         )
     return content
-
-
-def listed(fingerprints: set[str]) -> str:
-    """Fingerprints for a message."""
-    return ", ".join(sorted(fingerprints))
 
 
 def dearmoured(content: bytes) -> bytes:
@@ -54,7 +50,7 @@ def dearmoured(content: bytes) -> bytes:
     joined = b""
     for block in content.split(BEGIN)[1:]:
         lines = block.partition(END)[0].replace(b"\r", b"").partition(b"\n\n")[2].splitlines()
-        # The last line may be a CRC-24, which starts with "=" and tells nothing a signature needs.
+        # The last line may be a CRC-24, which starts with "=" and is not needed.
         text = b"".join(line for line in lines if not line.startswith(b"="))
         try:
             joined += base64.b64decode(text, validate=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a mirror may take: the progress of a fetch, and when it is given up."""
+"""The progress of a fetch, and when to give up on a slow mirror."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ POLL_S = 0.2
 
 @dataclass(frozen=True)
 class Patience:
-    """A fetch that brings fewer than `rate` bytes a second for `seconds` is given up.
+    """A fetch with fewer than `rate` bytes per second for `seconds` is given up.
 
-    A modem brings 5 kB a second, any line that can bring an image within a night more than 10; a
-    minute is longer than a proxy takes to look for a virus in what it passes on.
+    A modem reaches 5 kB/s, and any line that can download an image overnight more than 10; a minute
+    is longer than a proxy takes to scan a file for viruses.
     """
 
     rate: int = 10_000
@@ -36,22 +36,22 @@ PATIENCE = Patience()
 
 
 class SlowError(HostError):
-    """The fetch brings next to nothing."""
+    """The fetch makes no progress."""
 
 
 class Progress(Protocol):
-    """Who shows how far a fetch is, in bytes."""
+    """Shows the progress of a fetch, in bytes."""
 
     def start(self, total: int, what: str) -> None:
-        """A fetch of `total` bytes begins; `what` is a line for a person."""
+        """A fetch of `total` bytes begins; `what` describes it in a line."""
         ...
 
     def advance(self, count: int) -> None:
-        """So many more bytes are there."""
+        """`count` more bytes have arrived."""
         ...
 
     def done(self) -> None:
-        """The fetch has ended, well or not."""
+        """The fetch has ended, successfully or not."""
         ...
 
 
@@ -65,8 +65,8 @@ class Pace:
         self._seen = deque([(monotonic(), size_below(folder))])
         self._lock = threading.Lock()
 
-    def look(self) -> int:
-        """The bytes that are there now."""
+    def measure(self) -> int:
+        """The bytes that have arrived so far."""
         now, size = monotonic(), size_below(self.folder) + self._moved
         with self._lock:
             self._seen.append((now, size))
@@ -75,7 +75,7 @@ class Pace:
         return size
 
     def moved(self, size: int) -> None:
-        """A file of that size has left the folder, and counts all the same."""
+        """A file of that size was moved out of the folder, and still counts."""
         self._moved += size
 
     @property
@@ -86,13 +86,13 @@ class Pace:
         return last - first >= self.patience.seconds and size - before < wanted
 
     def ask(self) -> None:
-        """Raise SlowError when the fetch is to be given up, or whoever waits for it was ended."""
+        """Raise SlowError if the fetch is too slow or was cancelled."""
         if self.ended or self.is_slow:
             raise SlowError(f"no progress: {self.patience}")
 
 
 def size_below(folder: Path) -> int:
-    """The bytes in files below `folder`, some of which may vanish while we look."""
+    """The bytes in files below `folder`, some of which may vanish meanwhile."""
     size = 0
     for path in folder.rglob("*"):
         try:
@@ -110,9 +110,7 @@ def watched(
     progress: Progress,
     patience: Patience = PATIENCE,
 ) -> Iterator[Pace]:
-    """Tell `progress` how the files below `folder` grow until the end; what it ends with tells
-    whether it went well.
-    """
+    """Report to `progress` how the files below `folder` grow."""
     progress.start(total, what)
     try:
         with paced(folder, patience, telling(progress, total, size_below(folder))) as pace:
@@ -122,7 +120,7 @@ def watched(
 
 
 def telling(progress: Progress, total: int, before: int) -> Callable[[int], None]:
-    """What tells `progress` of each size that is seen."""
+    """A function that reports each measured size to `progress`."""
     seen = 0
 
     def tell(size: int) -> None:
@@ -139,7 +137,7 @@ def telling(progress: Progress, total: int, before: int) -> Callable[[int], None
 def paced(
     folder: Path, patience: Patience = PATIENCE, tell: Callable[[int], None] = lambda _: None
 ) -> Iterator[Pace]:
-    """The pace of `folder`, looked at until the end."""
+    """The pace of `folder`, measured in the background until the end."""
     pace = Pace(folder, patience)
     stop = threading.Event()
 
@@ -147,7 +145,7 @@ def paced(
         ended = False
         while not ended:
             ended = stop.wait(POLL_S)
-            tell(pace.look())
+            tell(pace.measure())
 
     watcher = threading.Thread(target=watch)
     watcher.start()

@@ -2,10 +2,10 @@
 """The package pool: every file by its sha256.
 
 POOL/<sha256>.SUFFIX           a package; POOL and the suffix are those of its package manager
-POOL/<sha256>.control, .names  what was read of it (kept.py)
+POOL/<sha256>.control, .names  what was read from it (kept.py)
 POOL/<sha256>.src              a file of a source package
 wheels/<sha256>/<file name>    verified, complete or absent
-*/.unfinished/                 what the next fetch continues, a file by its sha256
+*/.unfinished/                 partial files that the next fetch resumes, by their sha256
 """
 
 from __future__ import annotations
@@ -29,24 +29,23 @@ from imagebuilder.locks import file_lock
 from imagebuilder.ui import format_count
 
 UNFINISHED = ".unfinished"
-# A file that nobody has continued for so long is not wanted any more, or its mirror has gone.
+# A partial file that nobody resumed for so long is no longer needed, or its mirror is gone.
 KEEP_DAYS = 7
 FIRST_SHOWN = 10
-# What must stay free beside the files themselves.
+# Space that must remain free in addition to the files.
 SPARE_BYTES = 64 << 20
-# Starting pip takes a second: of many small wheels, so much is fetched at once.
+# Starting pip takes a second, so small wheels are fetched together up to this size.
 SHARE_BYTES = 50_000_000
 
 
 def package_path(pool: Path, package: LockedPackage) -> Path:
-    """Where a package, or a file of a source package, lies in the pool."""
+    """The path in the pool of a package, or of a file of a source package."""
     if package.architecture == SOURCE_ARCHITECTURE:
         return pool / f"{package.sha256}.src"
     return pool / f"{package.sha256}{PurePosixPath(package.path).suffix}"
 
 
 def wheel_path(wheels: Path, wheel: LockedWheel) -> Path:
-    """Where a wheel lies in the pool."""
     return wheels / wheel.sha256 / wheel.filename
 
 
@@ -56,7 +55,7 @@ def missing_packages(
     doubted: frozenset[str] = frozenset(),
     only: frozenset[str] | None = None,
 ) -> list[LockedPackage]:
-    """The packages (of `only`) that are missing, or of another size, or `doubted` and wrong."""
+    """The packages (of `only`) that are missing, of the wrong size, or `doubted` and wrong."""
     wanted = {package.sha256: package for package in every_package(lock)}
     return [
         package
@@ -72,7 +71,7 @@ def missing_wheels(
     doubted: frozenset[str] = frozenset(),
     only: frozenset[str] | None = None,
 ) -> list[LockedWheel]:
-    """The wheels (of `only`) that are missing, or of another size, or `doubted` and wrong."""
+    """The wheels (of `only`) that are missing, of the wrong size, or `doubted` and wrong."""
     wanted = {
         wheel.sha256: wheel
         for layer in lock.layers
@@ -88,7 +87,7 @@ def missing_wheels(
 
 
 def is_there(path: Path, file: LockedPackage | LockedWheel, doubted: frozenset[str]) -> bool:
-    """Whether there is a file of that size and, if it is `doubted`, of that content."""
+    """Whether the file exists with its size and, if it is `doubted`, with its content."""
     try:
         if path.stat().st_size != file.size:
             return False
@@ -98,7 +97,7 @@ def is_there(path: Path, file: LockedPackage | LockedWheel, doubted: frozenset[s
 
 
 def is_right(path: Path, sha256: str) -> bool:
-    """Whether a file can be read and has this content."""
+    """Whether a file is readable and has this content."""
     try:
         return digest_of_file(path) == sha256
     except OSError:
@@ -106,7 +105,7 @@ def is_right(path: Path, sha256: str) -> bool:
 
 
 def offline_error(packages: Sequence[LockedPackage], wheels: Sequence[LockedWheel]) -> InputError:
-    """The error for what cannot be fetched without a network."""
+    """The error for files that `--offline` cannot fetch."""
     names = [package.nevra for package in packages] + [wheel.filename for wheel in wheels]
     shown = "".join(f"\n    {name}" for name in names[:FIRST_SHOWN])
     more = f"\n    and {len(names) - FIRST_SHOWN} more" if len(names) > FIRST_SHOWN else ""
@@ -118,10 +117,10 @@ def offline_error(packages: Sequence[LockedPackage], wheels: Sequence[LockedWhee
 
 @contextmanager
 def adding(pool: Path, size: int) -> Iterator[Path]:
-    """The folder for unfinished files of the only fetch that adds to `pool`.
+    """The folder for unfinished files, locked so that only one fetch at a time adds to `pool`.
 
-    What an ended fetch has left there, the next one continues.  Raises FullError when `size` bytes,
-    of which some may be there, do not fit.
+    The next fetch resumes what an interrupted one left there.  Raises FullError if `size` bytes,
+    less what is already there, do not fit.
     """
     folder = pool / UNFINISHED
     with storing(pool):
@@ -136,26 +135,20 @@ def adding(pool: Path, size: int) -> Iterator[Path]:
             try:
                 yield folder
             finally:
-                with contextlib.suppress(OSError):  # what is in it stays
+                with contextlib.suppress(OSError):  # it is kept if it is not empty
                     folder.rmdir()
 
 
 def sweep_unfinished(folder: Path) -> None:
-    """Remove what cannot be continued, and what nobody has."""
+    """Remove what a killed fetch left and cannot be resumed, and old partial files."""
     limit = time.time() - KEEP_DAYS * 86400
-    for room in folder.glob(f"{PREFIX}*/"):
-        keep_partial(room)
-    for left in folder.glob("*"):
-        if left.is_dir() or left.is_symlink() or left.stat().st_ctime < limit:
-            remove(left)
-
-
-def remove(path: Path) -> None:
-    """Remove what a killed fetch has left."""
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    for work in folder.glob(f"{PREFIX}*/"):
+        keep_partial(work)
+    for path in folder.glob("*"):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        elif path.is_symlink() or path.stat().st_ctime < limit:
+            path.unlink(missing_ok=True)
 
 
 def add_wheels(
@@ -168,7 +161,7 @@ def add_wheels(
     doubted: frozenset[str],
     only: frozenset[str] | None,
 ) -> None:
-    """Fetch the wheels that are missing, an environment at a time, and keep each share of them."""
+    """Fetch the missing wheels, one environment at a time, and keep each share once complete."""
     from imagebuilder.lock.wheels import Python, download  # slow; `plan` never needs it
 
     missing = {wheel.sha256 for wheel in missing_wheels(lock, pool, doubted, only)}
@@ -192,7 +185,7 @@ def add_wheels(
 
 
 def shares_of(wheels: Sequence[LockedWheel]) -> Iterator[list[LockedWheel]]:
-    """The wheels in shares that one run of pip fetches: what is lost when it is interrupted."""
+    """The wheels in shares for one run of pip each: an interruption loses at most one share."""
     share: list[LockedWheel] = []
     for wheel in sorted(wheels, key=lambda wheel: wheel.size):
         if share and sum(each.size for each in share) + wheel.size > SHARE_BYTES:
@@ -203,10 +196,10 @@ def shares_of(wheels: Sequence[LockedWheel]) -> Iterator[list[LockedWheel]]:
 
 
 def keep_wheel(path: Path, wheel: LockedWheel, pool: Path) -> None:
-    """Rename a wheel into the pool if it is what the lock says.  Raises WorkError."""
+    """Move a wheel into the pool if it matches the lock.  Raises WorkError."""
     found = digest_of_file(path) if path.exists() else "nothing"
     if found != wheel.sha256:
-        raise WorkError(f"{wheel.filename} has sha256 {found}, the lock says {wheel.sha256}")
+        raise WorkError(f"{wheel.filename} has sha256 {found}, but the lock has {wheel.sha256}")
     target = wheel_path(pool, wheel)
     make_folder(target.parent)
     path.chmod(0o644)

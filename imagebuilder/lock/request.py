@@ -13,9 +13,8 @@ class Request:
     """What one layer asks for; `overlay` is "" for the base.
 
     With `build`, it is what that build's tree has on top of the first `layers` layers (None: all),
-    and the `sources` that it unpacks.  `file` is where the overlay writes its packages, by their
-    names in Debian; `elsewhere` the suite of another distribution, which may have them under
-    others.
+    and the `sources` that it unpacks.  `file` is where the overlay lists its packages, by their
+    names in Debian; `elsewhere` is the suite of another distribution that may use other names.
     """
 
     overlay: str
@@ -28,13 +27,12 @@ class Request:
 
     @property
     def name(self) -> str:
-        """The layer in a message."""
         if self.build:
             return f"build {self.build} of overlay {self.overlay}"
         return f"overlay {self.overlay}" if self.overlay else "the base"
 
     def place_of(self, package: str) -> str:
-        """Where a person wrote a package: a place in the overlay's file if it is found there."""
+        """Where a package was requested: a position in the overlay's file, or the layer's name."""
         if self.file is None or not self.file.is_file():
             return self.name
         word = re.compile(rf"(?<![A-Za-z0-9.+-]){re.escape(package)}(?![A-Za-z0-9.+-])")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders that belong to whom they should, and errors a person can act on."""
+"""Create folders with the right owner, and explain errors of the file system."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from imagebuilder.ui import format_size
 
 @contextmanager
 def storing(folder: Path) -> Iterator[None]:
-    """What is done here writes below `folder`: OSError becomes HostError, or FullError."""
-    another = "with IMAGEBUILDER_STATE or IMAGEBUILDER_CACHE"
+    """Turn an OSError while writing below `folder` into HostError or FullError."""
+    variables = "IMAGEBUILDER_STATE or IMAGEBUILDER_CACHE"
     try:
-        with filling(folder, f"free some, or choose another place {another}"):
+        with filling(folder, f"free some space, or set {variables} to another place"):
             yield
     except OSError as error:
         raise HostError(
             f"cannot write: {error.strerror or error}",
             where=os.fspath(error.filename or folder),
-            hint=f"choose a place that is yours {another}",
+            hint=f"set {variables} to a place that you own",
         ) from error
 
 
 def check_free(place: Path, wanted: int, why: str, hint: str) -> None:
-    """Raise FullError unless `wanted` bytes are free at `place`; `why` is a clause with to."""
+    """Raise FullError unless `wanted` bytes are free at `place`; `why` reads like "to fetch"."""
     free = shutil.disk_usage(place).free
     if free < wanted:
         raise FullError(
@@ -41,7 +41,7 @@ def check_free(place: Path, wanted: int, why: str, hint: str) -> None:
 
 
 def make_folder(folder: Path) -> int:
-    """Make `folder` with its parents, owned as the nearest one that was there; its owner's uid."""
+    """Make `folder` and its parents, owned as the nearest existing one; returns its owner's uid."""
     if not folder.exists():
         make_folder(folder.parent)
         folder.mkdir(exist_ok=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Lock box: the exact inputs of a build, as they stand in `recipes/locks/<profile>.lock`."""
+"""The Lock box: the exact inputs of a build, as in `recipes/locks/<profile>.lock`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ SCHEMA = 1
 class LockedPackage:
     """One binary package; `path` is relative to the source's archive root.
 
-    `installed` is the bytes it takes when it is installed, as the archive says; 0 where it does not
-    or the lock is from before it was recorded.  What a package is does not depend on it.
+    `installed` is its installed size in bytes according to the archive; 0 if the archive does not
+    say or the lock is too old to have it.  It is not part of the package's identity.
     """
 
     name: str
@@ -44,10 +44,10 @@ class LockedWheel:
 
 @dataclass(frozen=True)
 class LockedPython:
-    """The wheels of one virtual environment; `requirements` is the digest of what asked for them.
+    """The wheels of one virtual environment; `requirements` is the digest of its requirements.
 
     `python` is the version (`3.13`) the wheels were chosen for, that of `interpreter` in the root;
-    `options` are pip's, from the requirements file, that say where else wheels are.
+    `options` are pip's options in the requirements file for additional indexes.
     """
 
     path: str
@@ -80,7 +80,7 @@ class LockedSourcePackage:
 
 @dataclass(frozen=True)
 class LockedBuild:
-    """What one build's throw-away tree is made of, beside the packages of the root.
+    """What one build's temporary tree is made of, in addition to the packages of the root.
 
     `requested` are packages, `requested_sources` source packages that the recipe asked for.
     """
@@ -111,13 +111,13 @@ class LockedLayer:
 
 @dataclass(frozen=True)
 class LockedSource:
-    """What one suite of a source said of itself when it was read.
+    """What the Release file of one suite of a source said when it was read.
 
     `date` and `valid_until` are seconds since 1970 (`valid_until` 0: the Release sets no end).
     `origin` is the name of a mirror or a vendor's URI, never a mirror's address; `asked` is the
-    digest of everything the recipe says of the source.  `instead` is why the site file has put
-    another place in a vendor's stead, "" where it has not.  `release_suite` and `codename` are the
-    names in the Release file; locks from before they were recorded have none.
+    digest of everything the recipe says of the source.  `instead` is why the site file replaced a
+    vendor's address, "" if it did not.  `release_suite` and `codename` are the names in the Release
+    file; older locks lack them.
     """
 
     id: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pool as steps use it: every file that leaves it has been read, and is what the lock says."""
+"""The pool as steps use it: every file taken from it was read and matches the lock."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from imagebuilder.lock.pool import is_right, package_path, wheel_path
 from imagebuilder.lock.types import LockedPackage, LockedWheel
 
 Locked = LockedPackage | LockedWheel
-# Fetches files again, each with the name that a person knows it by.
-Again = Callable[[Sequence[Locked]], None]
+# Fetches damaged or missing files once more.
+Refetch = Callable[[Sequence[Locked]], None]
 MOST_AT_ONCE = 4
 
 
@@ -24,8 +24,8 @@ class Pool:
     """The pool below `packages` and `wheels`.
 
     expect() begins to read files in the background, in the order in which steps will take them;
-    take() waits for them.  A file that is wrong or missing is fetched with `again`.  `fetched` are
-    digests of files that were verified a moment ago.
+    take() waits for them.  A wrong or missing file is fetched with `refetch`.  `fetched` are
+    digests of files that were just verified.
     """
 
     def __init__(
@@ -33,11 +33,11 @@ class Pool:
         packages: Path,
         wheels: Path,
         *,
-        again: Again | None = None,
+        refetch: Refetch | None = None,
         fetched: frozenset[str] = frozenset(),
     ) -> None:
         self.packages, self.wheels = packages, wheels
-        self._again, self._fetched = again, fetched
+        self._refetch, self._fetched = refetch, fetched
         self._threads = ThreadPoolExecutor(min(MOST_AT_ONCE, os.cpu_count() or 1))
         self._read: dict[str, Future[bool]] = {}
 
@@ -58,21 +58,20 @@ class Pool:
         return package_path(self.packages, file)
 
     def expect(self, files: Iterable[Locked]) -> None:
-        """Begin to read `files`."""
         for file in files:
             self._reading(file)
 
     def take(self, files: Sequence[Locked]) -> list[Path]:
         """The paths of `files`, each with the content that the lock names.
 
-        Raises WorkError for a file that is missing or wrong where it cannot be fetched, and what
-        fetch() raises.
+        Raises WorkError for a missing or wrong file that cannot be fetched, and what fetch()
+        raises.
         """
         wrong = [f for f in files if not self._is_verified(f)]
-        if wrong and self._again is None:
+        if wrong and self._refetch is None:
             raise self._error(wrong[0])
-        if wrong and self._again is not None:
-            self._again(wrong)
+        if wrong and self._refetch is not None:
+            self._refetch(wrong)
             self._fetched |= {file.sha256 for file in wrong}
         return [self.path(file) for file in files]
 
@@ -90,12 +89,12 @@ class Pool:
         if not path.exists():
             return WorkError(f"{name_of(file)} is not in the package pool {folder}")
         return WorkError(
-            f"{name_of(file)} in the package pool is not what the lock says",
+            f"{name_of(file)} in the package pool does not match the lock",
             where=os.fspath(path),
             hint="imagebuilder fsck --repair fetches it again",
         )
 
 
 def name_of(file: Locked) -> str:
-    """What a person knows a file of the pool by."""
+    """The name of a file in messages."""
     return file.filename if isinstance(file, LockedWheel) else file.nevra

@@ -18,7 +18,7 @@ from imagebuilder.decode import read_object
 from imagebuilder.digest import Json, digest_of_file
 from imagebuilder.errors import FullError, HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.files import scratch
-from imagebuilder.lock.continued import LOG, continue_wheels, forget, pip_room
+from imagebuilder.lock.continued import LOG, continue_wheels, forget, pip_folder
 from imagebuilder.lock.patience import Pace, SlowError, paced
 from imagebuilder.lock.types import LockedPython, LockedWheel
 from imagebuilder.process import Completed, run
@@ -27,15 +27,15 @@ from imagebuilder.recipe.types import PythonEnv
 from imagebuilder.ui import format_count
 
 MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
-# The first glibc that manylinux knows (PEP 600) and the names of before (PEP 513, 571, 599).
+# The first glibc of manylinux (PEP 600), and the older names (PEP 513, 571, 599).
 FIRST_GLIBC = 5
 OLD_NAMES = {"amd64": ("manylinux1", "manylinux2010", "manylinux2014"), "arm64": ("manylinux2014",)}
 PIP = (sys.executable, "-m", "pip", "--no-input", "--disable-pip-version-check")
 NO_WHEEL = re.compile(r"No matching distribution found for (\S+)")
 UNREACHABLE = re.compile(r"Max retries exceeded|NewConnectionError|Failed to establish a new")
-LOOK = "look at the network, the proxy and pip's configuration (pip config list)"
+NETWORK_HINT = "check the network, the proxy and pip's configuration (pip config list)"
 TIMEOUT_S = 30
-# Asked for when there is no wheel for the root's.
+# Versions to try for a hint if there is no wheel for the root's.
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 
 
@@ -58,7 +58,7 @@ class Python:
 
     @property
     def options(self) -> list[str]:
-        """What tells pip to choose for this Python and not for its own."""
+        """The options that make pip choose wheels for this Python instead of its own."""
         names = [f"manylinux_2_{minor}" for minor in range(self.glibc, FIRST_GLIBC - 1, -1)]
         names += [*OLD_NAMES[self.architecture], "linux"]
         platforms = [word for name in names for word in ("--platform", f"{name}_{self.machine}")]
@@ -69,7 +69,7 @@ class Python:
 
     @property
     def markers(self) -> dict[str, str]:
-        """The environment markers (PEP 508) of this Python: pip would take those of its own."""
+        """The environment markers (PEP 508) of this Python; pip would use those of its own."""
         return {
             "implementation_name": "cpython",
             "implementation_version": self.version,
@@ -86,16 +86,16 @@ class Python:
 
 
 def python_of(version: str, glibc: str, architecture: str, env: PythonEnv) -> Python:
-    """The Python of a root whose packages bring `env`'s interpreter in `version`.
+    """The Python of a root whose packages contain `env`'s interpreter in `version`.
 
-    `glibc` is the version of its C library.  Raises InputError where either is "".
+    `glibc` is the version of its C library.  Raises InputError if either is "".
     """
     name = Path(env.interpreter).name
     if not version:
         raise InputError(
-            f"no package brings {env.interpreter}",
+            f"no package contains {env.interpreter}",
             where=f"python environment {env.path}",
-            hint=f"add {name} to the packages of its overlay, or of one before it",
+            hint=f"add {name} to the packages of its overlay or an earlier one",
         )
     number = re.match(r"3\.\d+(\.\d+)?", version)
     if not number:
@@ -104,7 +104,7 @@ def python_of(version: str, glibc: str, architecture: str, env: PythonEnv) -> Py
 
 
 def glibc_of(version: str) -> int:
-    """The minor number of a C library of this version.  Raises InputError for "", which is none."""
+    """The minor version of a C library.  Raises InputError for "" (not the GNU C library)."""
     number = re.match(r"2\.(\d+)", version)
     if not number:
         raise InputError("wheels need a root with the GNU C library", hint="choose another base")
@@ -117,7 +117,7 @@ def lock_python(
     """Choose the wheels of one environment.
 
     Raises InputError for requirements that are not exact and hashed, or that have no wheel for
-    this Python; HostError when no index is reachable.
+    this Python; HostError if no index is reachable.
     """
     wanted = load_requirements(env.requirements, python.markers)
     count = format_count(len(wanted.entries), "wheel")
@@ -152,7 +152,7 @@ class Item:
 
     @property
     def local(self) -> Path | None:
-        """The file, where the wheel lies on this host."""
+        """The file, if the wheel is on this host."""
         parts = urlsplit(self.url)
         return Path(unquote(parts.path)) if parts.scheme == "file" else None
 
@@ -166,8 +166,8 @@ def report_of(
 ) -> list[Item]:
     """What pip would install.
 
-    With hashes pip downloads every wheel whole before it answers; without, it reads the metadata
-    alone.  So it is asked without, and again with those hashes where it chose another file.
+    With hashes pip downloads every wheel before it answers; without, it reads only the metadata.
+    So it runs without hashes first, and with them only if it chose a different file.
     """
     if not entries:
         return []
@@ -188,14 +188,14 @@ def ask_pip(
     hashed: bool,
 ) -> Iterator[Item]:
     """Run pip without installing anything and read its report."""
-    asked, report = scratch / "requirements.txt", scratch / "report.json"
+    requirements, report = scratch / "requirements.txt", scratch / "report.json"
     lines = [entry.hashed.rstrip() if hashed else entry.pinned for entry in entries]
     done = first_done(
-        asked, options, lines,
+        requirements, options, lines,
         lambda: run_pip(
             "install", "--dry-run", "--ignore-installed", *python.options,
             *(("--require-hashes",) if hashed else ()),
-            "--target", scratch / "target", "--report", report, "--requirement", asked,
+            "--target", scratch / "target", "--report", report, "--requirement", requirements,
         ),
     )  # fmt: skip
     if done.status != 0:
@@ -207,12 +207,12 @@ def ask_pip(
 
 
 def first_done(
-    asked: Path, options: Sequence[str], lines: Sequence[str], pip: Callable[[], Completed]
+    requirements: Path, options: Sequence[str], lines: Sequence[str], pip: Callable[[], Completed]
 ) -> Completed:
-    """What `pip` says; a file's extra indexes are asked only where the host's are not enough."""
+    """The result of `pip`; the file's extra indexes are used only if the host's do not suffice."""
     extra = all(option.startswith("--extra-index-url") for option in options)
     for tried in dict.fromkeys([() if extra else tuple(options), tuple(options)]):
-        asked.write_text("".join(f"{line}\n" for line in (*tried, *lines)))
+        requirements.write_text("".join(f"{line}\n" for line in (*tried, *lines)))
         done = pip()
         if done.status == 0:
             break
@@ -220,16 +220,16 @@ def first_done(
 
 
 def pythons_with(wanted: str, scratch: Path, options: Sequence[str], python: Python) -> list[str]:
-    """The Pythons (`3.11`) for which the indexes have a wheel of `wanted`, of those in use."""
-    asked = scratch / "one.txt"
-    asked.write_text("".join(f"{line}\n" for line in (*options, wanted)))
+    """The Pythons (`3.11`), of those in use, for which the indexes have a wheel of `wanted`."""
+    requirements = scratch / "one.txt"
+    requirements.write_text("".join(f"{line}\n" for line in (*options, wanted)))
     others = (replace(python, version=version) for version in PYTHONS if version != python.short)
     return [
         other.short
         for other in others
         if run_pip(
             "install", "--dry-run", "--quiet", "--ignore-installed", *other.options,
-            "--target", scratch / "target", "--requirement", asked,
+            "--target", scratch / "target", "--requirement", requirements,
         ).status == 0
     ]  # fmt: skip
 
@@ -254,7 +254,6 @@ def locked_wheel(
     scratch: Path,
     python: Python,
 ) -> LockedWheel:
-    """The lock's line of a wheel."""
     where = f"python environment {env.path}"
     try:
         parse_wheel_filename(item.filename)
@@ -262,19 +261,20 @@ def locked_wheel(
         raise WorkError(f"{item.filename} is not the name of a wheel", where=where) from error
     if item.sha256 not in wanted[item.name].hashes:
         raise InputError(
-            f"{item.filename} has sha256 {item.sha256 or 'unknown'}, which the requirements lack",
+            f"{item.filename} has sha256 {item.sha256 or 'unknown'}, which is not in the "
+            "requirements",
             where=where,
-            hint="make the requirements again: pip-compile --generate-hashes",
+            hint="recreate the requirements: pip-compile --generate-hashes",
         )
     size = find_size(item) or fetched_size(item, scratch, python, where)
     return LockedWheel(item.name, item.version, item.filename, item.sha256, size)
 
 
 def find_size(item: Item) -> int | None:
-    """The size of a wheel without fetching it: of the file, or what its server says."""
+    """The size of a wheel without fetching it: that of the file, or as its server reports it."""
     if item.local:
         return item.local.stat().st_size
-    import requests  # slow to import, and `build` has no use for it
+    import requests  # slow to import, and `build` does not need it
 
     bundle = os.environ.get("PIP_CERT") or True
     try:
@@ -287,7 +287,7 @@ def find_size(item: Item) -> int | None:
 
 
 def fetched_size(item: Item, scratch: Path, python: Python, where: str) -> int:
-    """The size of a wheel whose server does not say it."""
+    """The size of a wheel whose server does not report it."""
     wheel = LockedWheel(item.name, item.version, item.filename, item.sha256, 0)
     with paced(scratch) as pace:
         download(scratch / "fetched", (), [wheel], python, where, pace)
@@ -302,25 +302,25 @@ def download(
     where: str,
     pace: Pace,
 ) -> None:
-    """Fetch `wheels` into `folder`, where partial files are continued; pip verifies their hashes.
+    """Fetch `wheels` into `folder`, resuming partial files; pip verifies their hashes.
 
-    Raises WorkError when an index has another file than the lock says, HostError when none is
-    reachable or what comes is too slow.
+    Raises WorkError if an index has a different file than the lock, HostError if no index is
+    reachable or the download is too slow.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with pip_room(folder) as room:
-        asked = room / "requirements.txt"
+    with pip_folder(folder) as work:
+        requirements = work / "requirements.txt"
         try:
             missing = continue_wheels(folder, wheels, pace)
             if not missing:
                 return
             lines = [f"{each.name}=={each.version} --hash=sha256:{each.sha256}" for each in missing]
             done = first_done(
-                asked, options, lines,
+                requirements, options, lines,
                 lambda: run_pip(
-                    "download", "--require-hashes", *python.options, "--log", room / LOG,
-                    "--dest", folder, "--requirement", asked,
-                    env={"TMPDIR": os.fspath(room)}, ask=pace.ask,
+                    "download", "--require-hashes", *python.options, "--log", work / LOG,
+                    "--dest", folder, "--requirement", requirements,
+                    env={"TMPDIR": os.fspath(work)}, ask=pace.ask,
                 ),
             )  # fmt: skip
         except SlowError as error:
@@ -328,7 +328,7 @@ def download(
                 f"the package index sent {pace.patience}: gave up "
                 f"{format_count(len(wheels), 'wheel')}, such as {wheels[-1].filename}",
                 where=where,
-                hint=f"run the command again: what is complete has been kept; or {LOOK}",
+                hint=f"run the command again, complete files were kept; or {NETWORK_HINT}",
             ) from error
     if done.status != 0:
         raise download_error(done, where)
@@ -341,7 +341,7 @@ def run_pip(
     env: Mapping[str, str] | None = None,
     ask: Callable[[], None] | None = None,
 ) -> Completed:
-    """Run pip with the person's own PIP_* settings; the caller judges its status."""
+    """Run pip with the user's own PIP_* settings; the caller checks its status."""
     settings = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
     for name in ("XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
         if name in os.environ:
@@ -352,7 +352,7 @@ def run_pip(
 def pip_error(
     done: Completed, where: str, python: Python, others: Sequence[str] = ()
 ) -> ImagebuilderError:
-    """Why pip could not choose; `others` are the Pythons that have a wheel of what is missing."""
+    """Why pip could not choose; `others` are Pythons for which the missing wheel exists."""
     words = errors_of(done)
     if UNREACHABLE.search(done.stdout + done.stderr):
         return unreachable(words, where)
@@ -363,35 +363,35 @@ def pip_error(
             where=where,
             hint=(
                 f"there is one for Python {', '.join(others)}: requirements are made for one "
-                f"Python; make them again with --python-version {python.short}, or choose a base "
+                f"Python; recreate them with --python-version {python.short}, or choose a base "
                 "with that Python"
                 if others
                 else "choose a version that has one, or a base with another Python"
             )
-            + (" (or no index has answered)" if "versions: none" in done.stderr else ""),
+            + (" (or no index answered)" if "versions: none" in done.stderr else ""),
         )
     if "THESE PACKAGES DO NOT MATCH THE HASHES" in done.stderr:
         return InputError(
-            f"an index has another file than the requirements say\n    {words}",
+            f"an index has a different file than the requirements\n    {words}",
             where=where,
-            hint="make the requirements again: pip-compile --generate-hashes",
+            hint="recreate the requirements: pip-compile --generate-hashes",
         )
     return InputError(f"pip could not choose wheels\n    {words}", where=where)
 
 
 def download_error(done: Completed, where: str) -> ImagebuilderError:
-    """Why pip could not fetch."""
     words = errors_of(done)
     if UNREACHABLE.search(done.stdout + done.stderr):
         return unreachable(words, where)
     if "No space left" in done.stderr:
         return FullError(f"no space left for wheels\n    {words}", where=where)
-    hint = "imagebuilder lock PROFILE chooses again from what the index has now"
+    hint = "imagebuilder lock PROFILE chooses from what the index has now"
     return WorkError(f"pip could not fetch the locked wheels\n    {words}", where=where, hint=hint)
 
 
 def unreachable(words: str, where: str) -> HostError:
-    return HostError(f"the package index is not reachable\n    {words}", where=where, hint=LOOK)
+    what = f"the package index is not reachable\n    {words}"
+    return HostError(what, where=where, hint=NETWORK_HINT)
 
 
 def errors_of(done: Completed) -> str:

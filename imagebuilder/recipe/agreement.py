@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Does a recipe agree with itself: devices, targets, backends and ports?"""
+"""Check that devices, targets, backends and ports of a recipe fit together."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def check_agreement(
 ) -> None:
     """Overlays compute on devices of the recipe, and no two programs listen on one TCP port.
 
-    `devices` is None where one is at fault, and `architecture`, the base's, "" where that is.
+    `devices` is None if one is invalid; `architecture` is "" if the base is invalid.
     """
     check_hardware(devices or (), merged.lists_hardware, architecture, faults)
     targets = targets_of(devices or ())
@@ -65,7 +65,7 @@ def check_hardware(
 
 
 def targets_of(devices: Sequence[Hardware]) -> frozenset[str] | None:
-    """The targets of the devices; None where there are none, or one is not known."""
+    """The targets of the devices; None without devices, or if a target is not known."""
     chips = {device.pci: chip_of(device) for device in devices}
     if not devices or any(not device.target and not chips[device.pci] for device in devices):
         return None
@@ -86,7 +86,7 @@ def check_targets_of(part: Part, scope: Scope, targets: frozenset[str]) -> None:
             target = one.text((*path, "target"), model.target)
             if target and plain_target(target) not in targets:
                 have = listing(sorted(targets)) or "no target"
-                what = f"no device of the recipe has the target {target}: they have {have}"
+                what = f"no device of the recipe has the target {target}; its devices have {have}"
                 hint = "correct the target, or the devices under `hardware:`"
                 one.refuse((*path, "target"), what, hint, template=model.target)
 
@@ -102,7 +102,7 @@ def written_targets(part: Part) -> Iterator[tuple[KeyPath, TargetsModel | CodeMo
 def check_interfaces(
     overlay: Overlay, part: Part, scope: Scope, devices: Sequence[Hardware]
 ) -> None:
-    """What an overlay and the backends of its engines compute with works on some device."""
+    """Some device supports each interface that an overlay and its engines compute with."""
     chips = [chip for device in devices if (chip := chip_of(device))]
     if not chips or len(chips) < len(devices):  # nobody knows what those compute with
         return
@@ -113,18 +113,18 @@ def check_interfaces(
             wanted.append((name, when, name))
     for name, template, interface in wanted:
         if not any(interface in chip.computes for chip in chips):
-            what = f"no device of the recipe is one that {name} computes on"
+            what = f"{name} cannot compute on any device of the recipe"
             for chip in chips:
                 if why := chip.refuses.get(interface):
                     what += f"; {chip.names[0]}: {why}"
             able = listing(sorted({each for chip in chips for each in chip.computes}))
-            hint = f"the devices compute with {able}: choose of those, or correct `hardware:`"
+            hint = f"the devices support {able}: choose one of them, or correct `hardware:`"
             scope.refuse(("computes",), what, hint, template=template)
 
 
 def written_backends(overlay: Overlay) -> Iterator[tuple[str, str, str]]:
-    """The backends that the engines of an overlay are to choose, for people; the var that says so;
-    the interface that each computes with.
+    """For each backend of an overlay's engines: its name for people, the expression that chooses
+    it, and the interface that it computes with.
     """
     option = overlay.engine.option if overlay.engine else ""
     for engine in overlay.expectations.engines:
@@ -136,7 +136,7 @@ def written_backends(overlay: Overlay) -> Iterator[tuple[str, str, str]]:
 def check_ports(
     overlays: Sequence[Overlay], parts: Mapping[str, Part], scopes: Mapping[str, Scope]
 ) -> None:
-    """Programs may share a UDP port; of two on one TCP port the second does not start."""
+    """Programs may share a UDP port; the second program on a TCP port would not start."""
     taken: dict[str, str] = {}
     for overlay in overlays:
         scope = scopes[overlay.name]
@@ -144,7 +144,7 @@ def check_ports(
             path: KeyPath = ("listens", number)
             port = scope.entry(path, entry, PORT)
             if port and port.endswith("/tcp") and port in taken:
-                what = f"{port} is taken already, by the overlay {taken[port]}"
+                what = f"the overlay {taken[port]} already listens on {port}"
                 template = entry if isinstance(entry, str) else entry.name
                 scope.refuse(path, what, "choose another port for one of them", template=template)
             elif port:
@@ -173,23 +173,23 @@ def check_versions(recipe: Recipe, versions: Mapping[str, str]) -> None:
         for chip in chips if version else ():
             least, most = chip.minimum.get(needed.key, ""), chip.maximum.get(needed.key, "")
             said = f"hardware: {chip.name} needs {needed.title} "
-            but = f", and {needed.package} is {version}"
+            but = f", but {needed.package} is {version}"
             if least and numbers(version) < numbers(least):
                 faults.append(Fault(where, f"{said}{least} or newer{but}", needed.hint))
             if most and numbers(version)[:1] > numbers(most)[:1]:
-                hint = f"choose {needed.title} {most}, the last that knows it"
+                hint = f"choose {needed.title} {most}, the last version that supports it"
                 faults.append(Fault(where, f"{said}{most} or older{but}", hint))
     if faults:
         raise InputError.of(faults)
 
 
 def needed_by(recipe: Recipe) -> Iterator[Needed]:
-    """What the devices of a recipe need to be new enough.
+    """The versions to compare with what the devices of a recipe need.
 
-    A driver that an overlay builds may be newer than the kernel's own.
+    The kernel's does not count if an overlay builds a driver, which may be newer than its own.
     """
     if not any(overlay.builds for overlay in recipe.overlays):
-        hint = "choose another base, or set `kernel:` of the recipe to a newer one"
+        hint = "choose another base, or set `kernel:` in the recipe to a newer one"
         yield Needed("kernel", "Linux", recipe.base.kernel, hint)
     yield Needed("driver", "NVIDIA's driver", "libcuda1", "choose a newer driver or another base")
     hint = "choose a base with a newer one, or set intel_source: ppa"

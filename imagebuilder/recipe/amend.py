@@ -22,16 +22,16 @@ def add_packages(path: Path, shown: str, packages: Sequence[str]) -> None:
     added = with_packages(text, packages)
     if not is_as_wanted(text, added, packages, shown):
         raise InputError(
-            "could not add packages: the file is written in a way that only its author can change",
+            f"could not add packages to `{KEY}:` without changing something else in the file",
             where=shown,
-            hint=f"list them under `{KEY}:` yourself: {', '.join(packages)}",
+            hint=f"add them by hand: {', '.join(packages)}",
         )
     found = path.stat()
     write_file(path, added.encode(), found.st_mode & 0o777, group=found.st_gid, owner=found.st_uid)
 
 
 def is_as_wanted(text: str, added: str, packages: Sequence[str], shown: str) -> bool:
-    """Whether the new text says what the old one did, and the packages besides."""
+    """Whether the new text means the same as the old one, with the packages added."""
     wanted = parse_document(text.encode(), shown).value
     listed = wanted.get(KEY) or []
     wanted[KEY] = [*(listed if isinstance(listed, list) else []), *packages]
@@ -57,14 +57,14 @@ def with_packages(text: str, packages: Sequence[str]) -> str:
 
 
 def find_list(text: str) -> tuple[Node | None, Node | None]:
-    """The key in the file and its value, None where it is not there."""
+    """The key and its value in the file; None if missing."""
     top = YAML(typ="rt", pure=True).compose(text)
     pairs = top.value if isinstance(top, MappingNode) else []
     return next(((key, value) for key, value in pairs if key.value == KEY), (None, None))
 
 
 def end_of(node: Node) -> int:
-    """Where the last thing of a block that is no comment ends."""
+    """Where the last value of a block ends, before any comments."""
     if isinstance(node, MappingNode) and node.value and not node.flow_style:
         return end_of(node.value[-1][1])
     if isinstance(node, SequenceNode) and node.value and not node.flow_style:

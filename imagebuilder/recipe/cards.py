@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""hardware/*.yaml, those that ship and the project's own, to the chips they describe."""
+"""Load hardware/*.yaml, shipped and the project's own, into the chips they describe."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ NO_FACTS = frozenset(
     ("extends", "vendor", "architecture", "integrated", "cards", "proposals", "sources")
 )
 FACTS = frozenset(FamilyModel.model_fields) - NO_FACTS
-# Without these a card cannot be judged.  `firmware: []` is an answer too.
+# Without these a card cannot be checked.  `firmware: []` is a valid value.
 NEEDED = ("vendor", "modules", "firmware")
 
 
 @dataclass(frozen=True)
 class Cards:
-    """Every card that is known, by PCI id, and what is proposed for a family, best first."""
+    """Every known card by PCI id, and the proposals for each family, best first."""
 
     chips: Mapping[str, Chip]
     proposals: Mapping[str, Sequence[ProposalModel]] = field(default_factory=dict)
@@ -51,14 +51,14 @@ class Cards:
 
 @dataclass(frozen=True)
 class PlacedFamily:
-    """A family as it was written, and where."""
+    """A family and where it was written."""
 
     model: FamilyModel
     origin: Origin
 
     @property
     def keys(self) -> Mapping[str, object]:
-        """What it gives, by the name of the field."""
+        """The values that it sets, by field."""
         return {name: getattr(self.model, name) for name in self.model.model_fields_set}
 
 
@@ -81,9 +81,9 @@ def load_cards(settings: Settings) -> Cards:
     ]
     families = place_families(files, faults)
     chips: dict[str, Chip] = {}
-    for whose in (False, True):
-        own = [read for project, read in files if project is whose]
-        chips |= load_chips(own, families, faults)
+    for of_project in (False, True):
+        reads = [read for project, read in files if project is of_project]
+        chips |= load_chips(reads, families, faults)
     faults.extend(names_twice(chips.values(), families))
     faults = blame_project(faults, files, families)
     if faults:
@@ -94,27 +94,27 @@ def load_cards(settings: Settings) -> Cards:
 def blame_project(
     faults: Sequence[Fault], files: Iterable[tuple[bool, Read[HardwareFile]]], families: Families
 ) -> list[Fault]:
-    """The faults, those in files that ship told where the project replaces a family of theirs."""
+    """The faults; those in shipped files are reported where the project replaced a family."""
     read = tuple(files)
     shipped = tuple(f"{each.document.shown}:" for project, each in read if not project)
-    own = [fault for fault in faults if not fault.where.startswith(shipped)]
-    if len(own) == len(faults):
-        return own
+    blamed = [fault for fault in faults if not fault.where.startswith(shipped)]
+    if len(blamed) == len(faults):
+        return blamed
     names = {name for project, each in read if not project for name in each.file.families}
     for project, each in read:
         for name in names.intersection(each.file.families if project else ()):
             below = [n for n in families if families[name] in lineage(families[n], families)[:-1]]
             if below:
-                what = f"replaces a family that ships and that {listing(below[:3])} extend"
-                hint = "give it another name, or all keys of the family that it replaces"
-                own.append(each.document.fault(("families", name), what, hint, of_key=True))
-    return own
+                what = f"replaces a shipped family that {listing(below[:3])} extend"
+                hint = "rename it, or copy all keys of the family that it replaces"
+                blamed.append(each.document.fault(("families", name), what, hint, of_key=True))
+    return blamed
 
 
 def proposed(family: PlacedFamily, families: Families) -> Sequence[ProposalModel]:
-    """What is proposed for a family: its own, else that of what it extends."""
-    own = (each.model.proposals for each in reversed(lineage(family, families)))
-    return next((proposals for proposals in own if proposals), ())
+    """The proposals of a family, or else those of the nearest one that it extends."""
+    inherited = (each.model.proposals for each in reversed(lineage(family, families)))
+    return next((proposals for proposals in inherited if proposals), ())
 
 
 @lru_cache(maxsize=1)  # of what ships, which does not change while the program runs
@@ -131,7 +131,7 @@ def find_chip(pci: str) -> Chip | None:
 def place_families(
     files: Iterable[tuple[bool, Read[HardwareFile]]], faults: list[Fault]
 ) -> Families:
-    """Every family by name, those of the project last; each is judged alone."""
+    """Every family by name; those of the project replace shipped ones.  Checks each."""
     found: dict[str, PlacedFamily] = {}
     of_project: dict[str, bool] = {}
     for project, read in sorted(files, key=lambda each: each[0]):
@@ -139,8 +139,8 @@ def place_families(
             origin = Origin(read.document, ("families", name))
             if of_project.get(name) is project:
                 other = found[name].origin.document.shown
-                what = f"{other} has a family of this name"
-                faults.append(read.document.fault(origin.path, what, "rename one", of_key=True))
+                what, hint = f"{other} also has a family of this name", "rename one of them"
+                faults.append(read.document.fault(origin.path, what, hint, of_key=True))
             found[name], of_project[name] = PlacedFamily(model, origin), project
     for family in found.values():
         faults.extend(family_faults(family, found))
@@ -164,30 +164,30 @@ def family_faults(family: PlacedFamily, families: Families) -> Iterator[Fault]:
         fact, _, version = key.partition(".")
         if known.get(fact) not in FACTS or (version and fact not in VERSIONS):
             hint = suggest(key, [k for k, name in known.items() if name in FACTS])
-            what = f"{quote(key)} is no fact of a family"
+            what = f"{quote(key)} is not a fact of a family"
             yield origin.document.fault((*origin.path, "sources", key), what, hint, of_key=True)
-    given = {key for each in lineage(family, families) for key in each.model.sources}
+    sourced = {key for each in lineage(family, families) for key in each.model.sources}
     for key, name in known.items():
-        if name in FACTS & family.model.model_fields_set and key not in given:
+        if name in FACTS & family.model.model_fields_set and key not in sourced:
             if key in VERSIONS:
-                yield from unsourced(family, key, given)
+                yield from unsourced(family, key, sourced)
                 continue
-            what, hint = "has no source", f"say where it is from: sources: {{{key}: ...}}"
+            what, hint = "has no source", f"add its source: sources: {{{key}: ...}}"
             yield origin.document.fault((*origin.path, key), what, hint, of_key=True)
 
 
-def unsourced(family: PlacedFamily, key: str, given: Set[str]) -> Iterator[Fault]:
+def unsourced(family: PlacedFamily, key: str, sourced: Set[str]) -> Iterator[Fault]:
     """A fault for each version without a source."""
     origin = family.origin
     for version in as_mapping(getattr(family.model, key)):
-        if f"{key}.{version}" not in given:
-            hint = f"say where it is from: sources: {{{key}.{version}: ...}}"
+        if f"{key}.{version}" not in sourced:
+            hint = f"add its source: sources: {{{key}.{version}: ...}}"
             path = (*origin.path, key, version)
             yield origin.document.fault(path, "has no source", hint, of_key=True)
 
 
 def cycle_of(family: PlacedFamily, families: Families) -> list[str]:
-    """The names from a family along `extends` back to itself; none when they end elsewhere."""
+    """The names from a family along `extends` back to itself; empty if there is no cycle."""
     name = str(family.origin.path[-1])
     names = [name]
     while extends := families[names[-1]].model.extends:
@@ -200,12 +200,12 @@ def cycle_of(family: PlacedFamily, families: Families) -> list[str]:
 
 
 def contradictions(family: PlacedFamily, families: Families) -> Iterator[Fault]:
-    """A fault for what a family says that cannot be true together."""
+    """A fault for each pair of values that contradict each other."""
     origin = family.origin
     keys = merged(lineage(family, families)) if family.model.refuses else {}
     for interface in family.model.refuses:
         if interface in as_sequence(keys.get("computes")):
-            what, hint = "is under `computes` too", "keep one of them"
+            what, hint = "is also under `computes`", "keep one of them"
             path = (*origin.path, "refuses", interface)
             yield origin.document.fault(path, what, hint, of_key=True)
     for ending, other in family.model.stand_ins.items():
@@ -233,12 +233,12 @@ def load_chips(
             keys = merged(lineage(families[name], families))
             lacking = [k for k in NEEDED if not keys.get(k) and (k != "firmware" or k not in keys)]
             if family.cards and lacking:
-                what = f"has cards and does not say {', '.join(lacking)}"
+                what = f"has cards but does not set {', '.join(lacking)}"
                 faults.append(read.document.fault(path, what, of_key=True))
                 continue
             for pci, names in family.cards.items():
                 if pci in found:
-                    what, hint = f"{found[pci].name} has this PCI id too", "keep one of them"
+                    what, hint = f"{found[pci].name} has the same PCI id", "keep one of them"
                     at = (*path, "cards", pci)
                     faults.append(read.document.fault(at, what, hint, of_key=True))
                 sources = {**as_mapping(keys["sources"]), "cards": read.file.source}
@@ -265,24 +265,24 @@ def as_mapping(value: object) -> Mapping[str, object]:
 
 
 def make_chip(pci: str, names: tuple[str, ...], family: str, keys: Mapping[str, object]) -> Chip:
-    """The chip with these keys of its family; what is not given is as the box has it."""
-    given = {
+    """The chip with these keys of its family; other fields have their defaults."""
+    values = {
         field.name: tuple(value) if isinstance(value, list) else value
         for field in fields(Chip)
         if (value := keys.get(field.name)) is not None
     }
     defaults = {"architecture": "", "target": ""}
-    return Chip(**{**defaults, **given, "pci": pci, "names": names, "family": family})  # type: ignore[arg-type]  # the model has checked each
+    return Chip(**{**defaults, **values, "pci": pci, "names": names, "family": family})  # type: ignore[arg-type]  # the model has checked each
 
 
 def names_twice(chips: Iterable[Chip], families: Families) -> Iterator[Fault]:
-    """A fault for each name that two cards have: a recipe may name a card by it."""
+    """A fault for each name that two cards share: a recipe may refer to a card by name."""
     owners: dict[str, str] = {}
     for chip in chips:
         for name in chip.names:
             other = owners.setdefault(name.casefold(), chip.pci)
             if other != chip.pci:
                 origin = families[chip.family].origin
-                what = f"{other} is named {quote(name)} as well"
-                hint = "add what tells them apart, such as the id"
+                what = f"{other} is also named {quote(name)}"
+                hint = "add something that tells them apart, such as the PCI id"
                 yield origin.document.fault((*origin.path, "cards", chip.pci), what, hint)

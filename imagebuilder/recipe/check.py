@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold between the overlays of one profile."""
+"""Check the overlays of one profile against each other."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def check_relations(
         for name in part.file.conflicts:
             if name in places:
                 what = f"{quote(part.name)} conflicts with {quote(name)}"
-                faults.append(places[part.name].fault(what, "leave one of them out"))
+                faults.append(places[part.name].fault(what, "remove one of them"))
 
 
 def check_names(part: Part, catalog: Sequence[str], faults: list[Fault]) -> None:
@@ -56,10 +56,10 @@ def check_required(
     left_out: Origin | None,
     faults: list[Fault],
 ) -> None:
-    """An overlay that `part` requires is listed before it, and nobody wrote `without` it."""
+    """An overlay that `part` requires is listed before it and not removed by `without`."""
     what = f"{quote(part.name)} requires {quote(name)}"
     if name not in order and left_out:
-        hint = f"leave {quote(part.name)} out too, or keep {quote(name)}"
+        hint = f"remove {quote(part.name)} too, or keep {quote(name)}"
         faults.append(left_out.fault(what, hint))
     elif name not in order:
         faults.append(place.fault(f"{what}, which is not listed", f"add {quote(name)} before it"))
@@ -77,17 +77,17 @@ def find_cycles(parts: Mapping[str, Part]) -> list[tuple[str, ...]]:
 
 
 def path_back(start: str, parts: Mapping[str, Part]) -> tuple[str, ...]:
-    """The shortest way along `requires` from an overlay back to itself; empty if there is none."""
-    ways: list[tuple[str, ...]] = [(start,)]
+    """The shortest path along `requires` from an overlay back to itself; empty if none."""
+    paths: list[tuple[str, ...]] = [(start,)]
     seen: set[str] = set()
-    while ways:
-        way = ways.pop(0)
-        for name in parts[way[-1]].file.requires:
+    while paths:
+        path = paths.pop(0)
+        for name in parts[path[-1]].file.requires:
             if name == start:
-                return (*way, start)
+                return (*path, start)
             if name in parts and name not in seen:
                 seen.add(name)
-                ways.append((*way, name))
+                paths.append((*path, name))
     return ()
 
 
@@ -99,7 +99,7 @@ def check_tree(overlays: Iterable[Overlay], parts: Mapping[str, Part], faults: l
             where = f"{parts[overlay.name].shown}/files{file.target}"
             name, other = placed.setdefault(file.target, (overlay.name, file))
             if lands_as(other) != lands_as(file):
-                what = f"the overlay {quote(name)} puts another file at {file.target}"
+                what = f"the overlay {quote(name)} puts a different file at {file.target}"
                 faults.append(Fault(where, what, "move it into one overlay that both require"))
     for target, (name, _) in placed.items():
         for folder in folders_of(target):
@@ -121,7 +121,7 @@ def check_twice(
             if other := environments.get(environment.path):
                 paths = [each.path for each in part.file.python]
                 path: KeyPath = ("python", paths.index(environment.path), "path")
-                what = f"{environment.path} is also made by the overlay {quote(other)}"
+                what = f"the overlay {quote(other)} also creates {environment.path}"
                 hint = "give one of them another path"
                 faults.append(part.document.fault(path, what, hint))
             environments[environment.path] = overlay.name
@@ -130,18 +130,18 @@ def check_twice(
             if first != user:
                 names = [each.name for each in part.file.users]
                 at = (names.index(user.name), "name") if user.name in names else ()
-                what = f"{user.name} is declared differently by the overlay {quote(other)}"
+                what = f"the overlay {quote(other)} declares {user.name} differently"
                 hint = "declare it in one overlay that both require"
                 faults.append(part.document.fault(("users", *at), what, hint))
 
 
 def lands_as(file: TreeFile) -> TreeFile:
-    """The file without where its bytes come from: equal when the same thing lands."""
+    """The file without the source of its bytes: equal if the result in the root is the same."""
     return replace(file, source=None, content=None)
 
 
 def folders_of(target: str) -> Iterable[str]:
-    """Every folder above an absolute path, but the root."""
+    """Every folder above an absolute path except the root."""
     folder = posixpath.dirname(target)
     while folder != "/":
         yield folder
@@ -149,13 +149,13 @@ def folders_of(target: str) -> Iterable[str]:
 
 
 def check_sources(parts: Mapping[str, Part], faults: list[Fault]) -> None:
-    """A source has one overlay, so that its name means one thing in locks and messages."""
+    """A source's name is unique, because locks and messages refer to it."""
     owners: dict[str, str] = {}
     for part in parts.values():
         for index, source in enumerate(part.file.sources):
             owner = owners.setdefault(source.name, f"{part.name}[{index}]")
             if owner != f"{part.name}[{index}]":
                 name = owner.rpartition("[")[0]
-                what = f"the overlay {quote(name)} has a source of this name"
-                hint = "put it into one overlay that both require"
+                what = f"the overlay {quote(name)} also has a source of this name"
+                hint = "move it into one overlay that both require"
                 faults.append(part.document.fault(("sources", index, "name"), what, hint))

@@ -12,20 +12,20 @@ from imagebuilder.digest import Json
 
 # Keys whose values each have a source of their own.
 VERSIONS = ("minimum", "maximum")
-# How the source of a version begins that is left out.
+# The prefix of a source whose version is left out.
 UNCONFIRMED = "not confirmed: "
 
 
 @dataclass(frozen=True)
 class Chip:
-    """An accelerator: `pci` as `1002:7480`, the kernel modules one of which drives it, and what
-    that asks for at boot.  `target` is "" where there is no such thing.
+    """An accelerator: `pci` as `1002:7480`, the kernel modules one of which drives it, and the
+    firmware that module asks for.  `target` is "" for a chip whose code has no target.
 
-    `firmware` are globs below /usr/lib/firmware, without `.xz` or `.zst`; `optional` says of some
-    of those files why the driver does without.  Of each pair in `stand_ins` (how names end) the
-    driver wants the first and makes do with the second.  `beside` are modules that programs need
-    as well as the driver, `programs` what some machines need, with the reason; `group` owns its
-    device nodes by the distribution's rules, "" where the driver makes them for everybody.
+    `firmware` are globs below /usr/lib/firmware, without `.xz` or `.zst`; `optional` are files
+    that the driver can do without, each with the reason.  Of each pair of file name endings in
+    `stand_ins` the driver wants the first but also works with the second.  `beside` are modules
+    that programs need as well as the driver, `programs` what some machines need, with the reason;
+    `group` owns its device nodes by the distribution's rules, "" if everybody may use them.
     `refuses` says why an interface does not compute on it; `minimum` and `maximum` are versions
     of kernel, driver, mesa, rocm, cuda and level-zero; `sources` has one for each fact, by key
     (`minimum`) or for one version (`minimum.cuda`).  `integrated` graphics are a processor's;
@@ -59,11 +59,10 @@ class Chip:
         return ", ".join(self.names)
 
     def as_json(self) -> dict[str, Json]:
-        """As a value for programs."""
         return cast("dict[str, Json]", json.loads(json.dumps(asdict(self))))
 
     def render(self) -> str:
-        """Each fact on a line, what is not said left out; below them, where they are from."""
+        """Each known fact on a line, with its source below it."""
         lines = [f"{self.pci}  {self.name}"]
         for key, value in self.as_json().items():
             if key in VERSIONS and isinstance(value, Mapping):
@@ -75,7 +74,7 @@ class Chip:
         return "\n".join(lines)
 
     def render_versions(self, key: str, versions: Mapping[str, Json]) -> list[str]:
-        """Each version with its source, and those that nobody could confirm."""
+        """Each version with its source, then the versions that nobody could confirm."""
         of_one = {
             name.removeprefix(f"{key}."): source
             for name, source in self.sources.items()
@@ -96,7 +95,7 @@ class Chip:
 
     @property
     def kernel(self) -> str:
-        """The oldest Linux that knows it, "" where that is not said."""
+        """The oldest Linux that supports it, "" if not known."""
         return self.minimum.get("kernel", "")
 
 

@@ -35,11 +35,11 @@ class EngineKind:
 
     @property
     def choice(self) -> str:
-        """Where a recipe chooses its backends."""
+        """What a recipe sets to choose its backends."""
         return self.model.option or f"the vars of {self.folder.name}"
 
     def files_of(self, backend: str) -> tuple[str, ...]:
-        """Globs of where the file of a backend may be; none if its backends are no files."""
+        """Globs of the paths that a backend may have; none if its backends are not files."""
         plugins = self.model.plugins
         return tuple(g.replace("{backend}", backend) for g in plugins.files) if plugins else ()
 
@@ -80,14 +80,14 @@ def find_engine(engines: Engines, name: str) -> EngineKind:
     if name not in engines:
         raise InputError(
             f"the image has the engine {name}, which no overlay of this project describes",
-            hint="`engine:` in its overlay.yaml does: run this where the recipes of the image are "
-            "(--project)",
+            hint="run this in the project that has the image's overlays (--project): one of them "
+            "describes it under `engine:`",
         )
     return engines[name]
 
 
 def check_engine_programs(part: Part, scope: Scope) -> None:
-    """The programs that the description of an engine names are there, and can run."""
+    """The programs that an engine's description names exist and can run."""
     engine = part.file.engine
     if engine and engine.platform:
         check_python(part, scope, ("engine", "platform", "program"), engine.platform.program)
@@ -101,14 +101,13 @@ def check_engine_programs(part: Part, scope: Scope) -> None:
 
 
 def check_python(part: Part, scope: Scope, path: KeyPath, name: str) -> None:
-    """A fault if the overlay has no Python program of that name."""
     found = find_inside(part, scope, path, name)
     if found:
         check_program(part, scope, found)
 
 
 def check_engines(parts: Mapping[str, Part], faults: list[Fault]) -> None:
-    """Each engine is described once, and each that the proof is about is described."""
+    """Each engine is described once, and each one that `proof:` names is described."""
     described: dict[str, str] = {}
     for part in parts.values():
         if part.file.engine is None:
@@ -122,6 +121,6 @@ def check_engines(parts: Mapping[str, Part], faults: list[Fault]) -> None:
         for index, expected in enumerate(part.file.proof.engines):
             if expected.engine not in described:
                 path: KeyPath = ("proof", "engines", index, "engine")
-                what = f"no overlay of the profile describes an engine {quote(expected.engine)}"
+                what = f"no overlay of the profile describes the engine {quote(expected.engine)}"
                 hint = suggest(expected.engine, described) or "describe it under `engine:`"
                 faults.append(part.document.fault(path, what, hint))

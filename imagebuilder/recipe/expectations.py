@@ -55,8 +55,8 @@ class Service:
 
 @dataclass(frozen=True)
 class ExpectedEngine:
-    """An inference engine, what it is to compute on (best first; none: the processor), and whether
-    the processor may stand in.  `path` is its Python environment, `unit` its service.
+    """An inference engine, its backends (best first; none: the processor), and whether it may fall
+    back to the processor.  `path` is its Python environment, `unit` its service.
     """
 
     engine: str
@@ -85,9 +85,9 @@ class Expectations:
     engines: tuple[ExpectedEngine, ...] = ()
 
 
-def joined(given: Iterable[Expectations]) -> Expectations:
-    """All of `given` in one, each thing once."""
-    listed = list(given)
+def joined(expectations: Iterable[Expectations]) -> Expectations:
+    """All expectations in one, without duplicates."""
+    listed = list(expectations)
     return Expectations(
         **{
             field.name: tuple(dict.fromkeys(x for one in listed for x in getattr(one, field.name)))
@@ -97,5 +97,5 @@ def joined(given: Iterable[Expectations]) -> Expectations:
 
 
 def plain(expectations: Expectations) -> dict[str, Json]:
-    """As a value for digests and manifests, equal to what is read back from one."""
+    """As JSON for digests and manifests, equal to what is read back from one."""
     return cast("dict[str, Json]", json.loads(json.dumps(asdict(expectations))))

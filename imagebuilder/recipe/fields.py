@@ -8,7 +8,7 @@
     allow_cpu: Annotated[str, DECIDES]              an expression
     options: Annotated[dict[str, str], rules.MODULE]  templates of one line, by such a name
     devices: list[DeviceModel]                      each as its own value
-    units: UnitsModel                               the same; its default where it is at fault
+    units: UnitsModel                               the same; its default if it is invalid
 
 Keys without a rule are taken as they are.
 """
@@ -31,9 +31,9 @@ T = TypeVar("T")
 
 
 def render_fields(kind: type[T], model: Model, path: KeyPath, scope: Scope) -> T | None:
-    """The dataclass `kind` from the keys that are called as its fields.
+    """The dataclass `kind` from the keys of the same names.
 
-    None where `when` is false, a text is at fault, or a key that must be given comes to nothing.
+    None if `when` is false, a text is invalid, or a required key renders to nothing.
     """
     if not scope.holds((*path, "when"), getattr(model, "when", "true")):
         return None
@@ -42,9 +42,9 @@ def render_fields(kind: type[T], model: Model, path: KeyPath, scope: Scope) -> T
     for name, hint in get_type_hints(kind).items():
         field = type(model).model_fields[name]
         below = (*path, field.alias or name)
-        given = getattr(model, name)
-        values[name] = None if given is None else render_field(given, field, hint, below, scope)
-        sound &= values[name] is not None or given is None
+        value = getattr(model, name)
+        values[name] = None if value is None else render_field(value, field, hint, below, scope)
+        sound &= values[name] is not None or value is None
         sound &= not field.is_required() or bool(values[name])
     return kind(**values) if sound else None
 
@@ -52,7 +52,7 @@ def render_fields(kind: type[T], model: Model, path: KeyPath, scope: Scope) -> T
 def render_field(
     value: object, field: FieldInfo, hint: object, path: KeyPath, scope: Scope
 ) -> object:
-    """The value of one key for a field annotated with `hint`; None where it is at fault."""
+    """The value of one key for a field annotated with `hint`; None if invalid."""
     rule = next(
         (m for m in field.metadata if isinstance(m, Rule | Sometimes) or m is DECIDES), None
     )
@@ -92,7 +92,7 @@ def scopes_of(value: object, path: KeyPath, scope: Scope) -> Iterable[Scope]:
 
 
 def render_text(value: str, rule: object, path: KeyPath, scope: Scope) -> str | bool | None:
-    """A text by its rule, or whether an expression holds; None where it is at fault."""
+    """A text by its rule, or whether an expression holds; None if invalid."""
     if rule is DECIDES:
         return scope.holds(path, value)
     if isinstance(rule, Sometimes):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be built: one summary a profile, without reading its overlays."""
+"""Summaries of all profiles, made without reading their overlays."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from imagebuilder.settings import Settings
 
 @dataclass(frozen=True)
 class ProfileSummary:
-    """A profile in one line; `fault` is the first thing wrong with it, empty if nothing was seen.
+    """A profile in one line; `fault` is its first fault, or empty.
 
-    `base` may be empty and `overlays` short when there is a fault.  `origin` is as Settings has it.
+    With a fault, `base` may be empty and `overlays` incomplete.  `origin` is as in Settings.
     """
 
     name: str
@@ -70,5 +70,4 @@ def summarise(
 
 
 def first_of(faults: list[Fault]) -> str:
-    """The first fault as text; empty if there is none."""
     return str(sorted_faults(faults)[0]) if faults else ""

@@ -21,14 +21,14 @@ NEAREST = 3
 
 
 def chip_of(device: Hardware) -> Chip | None:
-    """What is known of a device: what the project says, else what ships."""
+    """The description of a device: the project's own, or else the shipped one."""
     return device.chip or find_chip(device.pci)
 
 
 def resolve_hardware(
     merged: Merged, settings: Settings, faults: list[Fault]
 ) -> tuple[Hardware, ...] | None:
-    """The devices of a recipe; None, with faults, when one of them is not known."""
+    """The devices of a recipe; None, with faults, if one of them is not known."""
     if not merged.hardware:
         return ()
     try:
@@ -48,7 +48,7 @@ def resolve_hardware(
 def resolve_device(
     model: HardwareModel, document: Document, path: KeyPath, cards: Cards, faults: list[Fault]
 ) -> Hardware | None:
-    """One device; None, with a fault, when it is not known and nothing is assumed of it."""
+    """One device; None, with a fault, if it is neither known nor assumed to work."""
     if (model.pci is None) == (model.card is None):
         what = "names its card twice" if model.pci else "names no card"
         faults.append(document.fault(path, what, "give either `pci:` or `card:`"))
@@ -57,7 +57,7 @@ def resolve_device(
         chip = cards.named(model.card)
         if chip is None:
             hint = suggest(model.card, cards.names, closest=True) or f"{LIST} shows every card"
-            what = f"no card is named {quote(model.card)}"
+            what = f"no card named {quote(model.card)}"
             faults.append(document.fault((*path, "card"), what, hint))
             return None
         name = next(n for n in chip.names if n.casefold() == model.card.casefold())
@@ -67,7 +67,7 @@ def resolve_device(
     if chip:
         return known_device(model, chip.name, chip, document, path, faults)
     if model.assume is None:
-        what = f"no card is known that has the PCI id {pci}"
+        what = f"no known card has the PCI id {pci}"
         faults.append(document.fault((*path, "pci"), what, unknown_hint(model, cards)))
         return None
     return Hardware(pci, model.name or pci, model.target, assume=model.assume)
@@ -81,16 +81,16 @@ def known_device(
     path: KeyPath,
     faults: list[Fault],
 ) -> Hardware:
-    """A device that is in hardware/*.yaml; there is nothing to assume of it."""
+    """A device that hardware/*.yaml describes; `assume` is a fault."""
     if model.assume is not None:
         what = f"{chip.pci} is known: it is {chip.name}"
         faults.append(document.fault((*path, "assume"), what, "remove `assume:`"))
-    own = None if chip == find_chip(chip.pci) else chip
-    return Hardware(chip.pci, model.name or name, model.target or chip.target, chip=own)
+    project_chip = None if chip == find_chip(chip.pci) else chip
+    return Hardware(chip.pci, model.name or name, model.target or chip.target, chip=project_chip)
 
 
 def unknown_hint(model: HardwareModel, cards: Cards) -> str:
-    """What to do about a PCI id that no card has: the ids that are like it, and the ways out."""
+    """The hint for an unknown PCI id: similar ids, and how to describe or assume a card."""
     by_name = cards.named(model.name) if model.name else None
     like = near(model.pci or "", cards.chips)
     meant = [by_name] if by_name else like

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys: the ssh keys of the person, and the OpenPGP certificates that sign a vendor's packages."""
+"""The user's ssh keys, and the OpenPGP certificates that sign a vendor's packages."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import base64
 import binascii
 import itertools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from imagebuilder import process
 from imagebuilder.errors import Fault
 from imagebuilder.recipe.positions import Document
+from imagebuilder.recipe.validate import quote
 
 KEYS_VAR = "ssh_authorized_keys"
 SSH_TYPES = (
@@ -46,10 +47,10 @@ def ssh_key_problem(line: str) -> str:
 def load_site_keys(
     site: Document | None, entries: list[str], home: Path, faults: list[Fault]
 ) -> list[str]:
-    """The keys of the site file's `ssh-keys`, else those of the person's own ~/.ssh/id_*.pub."""
+    """The keys of the site file's `ssh-keys`, or else those of ~/.ssh/id_*.pub."""
     if site is None or not entries:
-        own = sorted((home / ".ssh").glob("id_*.pub")) if (home / ".ssh").is_dir() else []
-        return [key for path in own for key in load_key_file(path, faults)]
+        paths = sorted((home / ".ssh").glob("id_*.pub")) if (home / ".ssh").is_dir() else []
+        return [key for path in paths for key in load_key_file(path, faults)]
     keys: list[str] = []
     for index, entry in enumerate(entries):
         if not entry.startswith(("/", "~")):
@@ -61,12 +62,12 @@ def load_site_keys(
         if path.is_file():
             keys.extend(load_key_file(path, faults))
         else:
-            faults.append(site.fault(("ssh-keys", index), f"no such file: {path}"))
+            faults.append(site.fault(("ssh-keys", index), f"the file {path} does not exist"))
     return keys
 
 
 def load_key_file(path: Path, faults: list[Fault]) -> Iterator[str]:
-    """The keys in a file, one a line; comments and empty lines are left out."""
+    """The keys in a file, one per line, without comments and empty lines."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -81,8 +82,22 @@ def load_key_file(path: Path, faults: list[Fault]) -> Iterator[str]:
         yield line.strip()
 
 
+def certificate_problem(
+    path: Path, shown: str, pinned: Sequence[str], owner: str
+) -> tuple[str, str, str] | None:
+    """Key, what and hint unless the file has exactly the certificates with these fingerprints."""
+    found = find_fingerprints(path)
+    if not found:
+        what = f"{shown} is not an OpenPGP certificate"
+        return "key", what, "gpg --show-keys FILE must list it, and no secret key"
+    if found == tuple(sorted(pinned)):
+        return None
+    what = f"{shown} has {', '.join(map(quote, found))}"
+    return "fingerprints", what, f"compare with what {owner} publishes before changing either"
+
+
 def find_fingerprints(path: Path) -> tuple[str, ...]:
-    """Fingerprints of the certificates (primary keys) in a file, sorted; empty if it has none.
+    """Fingerprints of the certificates (primary keys) in a file, sorted; may be empty.
 
     Reads what `gpg --with-colons` prints (doc/DETAILS of GnuPG): the `fpr` record after a `pub`
     record is the primary key's, those after `sub` are subkeys'.  A file with a secret key counts

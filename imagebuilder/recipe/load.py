@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a profile's name to its Recipe, or to every fault of its files at once."""
+"""Load a profile by name into a Recipe, reporting every fault of its files at once."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ def load_recipe(
     """The profile with everything it names, resolved.
 
     It is a recipe, or a recipe on another base or by another engine (recipe/variant.py).
-    `env` (the process's environment unless given) says whose home holds the ssh keys.  The value of
-    a var is its overlay's default, then the recipe's and that of those it extends, then the site's.
-    Raises InputError with every fault, in the order of files and lines.
+    `env` (default: the process's environment) determines the home that holds the ssh keys.  A var's
+    value is the site's, else the recipe's or that of one it extends, else its overlay's default.
+    Raises InputError with every fault, sorted by file and line.
     """
     faults: list[Fault] = []
     home = find_home(os.environ if env is None else env)
@@ -74,7 +74,7 @@ def sorted_faults(faults: Iterable[Fault]) -> list[Fault]:
 
 
 def position(where: str) -> tuple[str, int, int]:
-    """`file:line:column` taken apart; 0 for what is not there."""
+    """The parts of `file:line:column`; 0 for a missing number."""
     match = re.fullmatch(r"(.*?)(?::(\d+))?(?::(\d+))?", where, re.DOTALL)
     assert match is not None  # the pattern matches every text
     return match[1], int(match[2] or 0), int(match[3] or 0)
@@ -83,7 +83,7 @@ def position(where: str) -> tuple[str, int, int]:
 def resolve_recipe(
     profile: str, settings: Settings, home: Path, faults: list[Fault]
 ) -> Recipe | None:
-    """The recipe as far as it can be resolved; only to be used when there are no faults."""
+    """The recipe as far as it can be resolved; only valid without faults."""
     # 1. Read every file, and merge the chain of recipes.
     variant = load_variant(profile, settings, faults)
     chain, whole = load_chain(variant.recipe, settings, faults) if variant else ((), False)
@@ -96,7 +96,7 @@ def resolve_recipe(
     parts, parts_whole = load_parts(merged, settings, faults)
     all_read = whole and parts_whole
 
-    # 2. Judge the overlays together and give every var its value.
+    # 2. Check the overlays together and give every var its value.
     if whole:
         check_relations(merged, parts, list(settings.find_overlays()), faults)
     check_sources(parts, faults)
@@ -108,7 +108,7 @@ def resolve_recipe(
     known, shown = whole and site.sound, str(settings.site)
     values = choose_values(declared, chosen, merged, faults, site_file=shown, all_known=known)
 
-    # 3. Render.  What depends on something that is at fault is left out: one mistake, one fault.
+    # 3. Render.  What depends on something invalid is left out: one mistake, one fault.
     of_base = {name: getattr(base[1].file, name) if base else "" for name in BASE_NAMES}
     unsure = values.unsure if base else values.unsure | of_base.keys()
     names = {**values.known, **of_base, "profile": profile, "overlays": list(parts)}
@@ -145,7 +145,7 @@ def resolve_recipe(
 def scopes_of(
     parts: Mapping[str, Part], merged: Merged, chosen: Mapping[str, VarSetting], scope: Scope
 ) -> dict[str, Scope]:
-    """The scope of each overlay: what lists it, and where the vars were set that somebody set."""
+    """The scope of each overlay: where it is listed, and where its vars were set."""
     listed = dict(merged.overlays)
     origins = {name: setting.origin for name, setting in chosen.items() if setting.origin}
     return {
@@ -157,7 +157,7 @@ def scopes_of(
 def choose_kernel(merged: Merged, name: str, base: BaseFile, faults: list[Fault]) -> str:
     """The kernel package that the recipe asks for; "" for the base's own.
 
-    What has no hyphen is no package but a name, which the base must know.
+    Without a hyphen it is not a package but a name, which the base must define.
     """
     if not merged.kernel:
         return ""
@@ -185,7 +185,7 @@ def undeclared_faults(
 def choose_settings(
     merged: Merged, site: LoadedSite, declared: Mapping[str, DeclaredVar], faults: list[Fault]
 ) -> dict[str, VarSetting]:
-    """The vars that the recipe, the site file or else the person's own ssh keys set."""
+    """The vars that the recipe, the site file or else the user's ssh keys set."""
     chosen = {**merged.settings, **site_vars(site)}
     if KEYS_VAR in declared and KEYS_VAR not in chosen:
         chosen |= person_keys(site, declared[KEYS_VAR], faults)
@@ -204,9 +204,9 @@ def site_vars(site: LoadedSite) -> dict[str, VarSetting]:
 def declared_in(
     overlays: Sequence[str], names: Iterable[str], settings: Settings
 ) -> frozenset[str]:
-    """Those of `names` that look declared in overlays which the profile does not have.
+    """Those of `names` that seem to be declared in overlays outside the profile.
 
-    Reads them as text: they may be at fault, which is no matter of this profile, and a site file
+    Reads them as text: they may be invalid, which does not concern this profile, and a site file
     serves every profile.
     """
     wanted = frozenset(names)
@@ -224,9 +224,9 @@ def declared_in(
 def person_keys(
     site: LoadedSite, declared: DeclaredVar, faults: list[Fault]
 ) -> dict[str, VarSetting]:
-    """The ssh keys of the site or the person as a setting; none if there are no keys."""
+    """The ssh keys of the site or the user as a setting; empty without keys."""
     before = len(faults)
     keys = load_site_keys(site.document, site.file.ssh_keys, site.home, faults)
-    if len(faults) > before:  # reported where they are written; a stand-in avoids a second fault
+    if len(faults) > before:  # reported where they are written; a placeholder avoids another fault
         return {KEYS_VAR: VarSetting(["-"] * max(1, declared.model.min_items), None)}
     return {KEYS_VAR: VarSetting(keys, None)} if keys else {}

@@ -68,7 +68,7 @@ class ArchiveModel(Model):
     """Suites of a distribution's archive, reached through a mirror of the host."""
 
     mirror: Name = Field(
-        description="Which mirror of the host: `debian`, `debian-security`, `ubuntu`, "
+        description="Name of a mirror of the host: `debian`, `debian-security`, `ubuntu`, "
         "`ubuntu-security`."
     )
     suites: list[Name] = Field(min_length=1, description="Suites, such as `trixie`.")
@@ -94,7 +94,7 @@ class BaseFile(Model):
         default=None, description="Program that builds the first layer, such as `mmdebstrap`."
     )
     package_manager: PackageManagerName | None = Field(
-        default=None, description="What adds packages; by default the distribution's own."
+        default=None, description="Package manager; by default that of the distribution."
     )
     archives: list[ArchiveModel] = Field(
         min_length=1, description="Archives that packages come from."
@@ -120,18 +120,18 @@ class SourceModel(Model):
     components: list[str] = Field(default=[], description="Components.")
     key: str = Field(description="Armoured or binary OpenPGP certificate, a path in the overlay.")
     fingerprints: list[Fingerprint] = Field(
-        min_length=1, description="Fingerprints the key file must have, all and no others."
+        min_length=1, description="Exactly the fingerprints that the key file must have."
     )
     pin_packages: list[str] = Field(
         default=["*"], description="Packages taken from here, by name or glob."
     )
     pin_priority: int = Field(
-        default=500, ge=-1, le=1001, description="Their priority: 500 is that of any other source."
+        default=500, ge=-1, le=1001, description="Their priority; other sources have 500."
     )
     pin_version: str = Field(
         default="",
-        description="The version those packages are taken at, so that what is one driver stays "
-        "together. Template.",
+        description="Version of those packages, so that all packages of one driver match. "
+        "Template.",
     )
     expired_release: ExpiredReleaseModel | None = Field(
         default=None, description="Accept an expired Release file, and why."
@@ -179,11 +179,12 @@ class PythonModel(Model):
     requirements: str = Field(description="Path below the overlay of the requirements file.")
     made_with: str = Field(
         default="",
-        description="Command that makes that file, where the overlay cannot bring it; said when it "
-        "is not there.",
+        description="Command that makes that file if the overlay cannot contain it; shown if the "
+        "file is missing.",
     )
     interpreter: RootPath = Field(
-        default="/usr/bin/python3", description="Interpreter in the root; a package must bring it."
+        default="/usr/bin/python3",
+        description="Interpreter in the root, installed by a package.",
     )
     when: str = Field(default="true", description="Jinja2 expression over the vars.")
 
@@ -218,9 +219,9 @@ class OverlayFile(Model):
     conflicts: list[Name] = Field(default=[], description="Overlays it cannot be combined with.")
     initrd: bool = Field(
         default=False,
-        description="The initrd is made from the overlays up to this one, so that packages and "
-        "files of those after it never make a new one. The last overlay that says so counts; "
-        "without any, all do.",
+        description="Make the initrd from the overlays up to this one, so that packages and files "
+        "of later overlays never require a new one. The last overlay that sets this decides; "
+        "by default all overlays are used.",
     )
     vars: dict[VarName, VarModel] = Field(default={}, description="Its variables.")
     packages: Annotated[list[Entry], rules.PACKAGE] = Field(
@@ -228,12 +229,12 @@ class OverlayFile(Model):
     )
     package_names: dict[Name, dict[str, str | list[str]]] = Field(
         default={},
-        description="What packages (of the overlay and its builds) are called elsewhere: by "
-        "distribution (`ubuntu`) or suite (`noble`, which goes before its distribution), by the "
-        "name in `packages`: a name, several, or none (`[]`) where nothing is needed. Templates.",
+        description="Names of packages (of the overlay and its builds) on other distributions: by "
+        "distribution (`ubuntu`) or suite (`noble`, which takes precedence), then by the name in "
+        "`packages`: one name, several, or none (`[]`) if nothing is needed. Templates.",
     )
     refuses: list[RefusalModel] = Field(
-        default=[], description="Bases and vars that the overlay cannot be with, and why."
+        default=[], description="Bases and vars that the overlay does not work with, and why."
     )
     components: Annotated[list[Entry], rules.WORD] = Field(
         default=[],
@@ -260,14 +261,14 @@ class OverlayFile(Model):
     )
     listens: Annotated[list[Entry], rules.PORT] = Field(
         default=[],
-        description="Ports that a node listens on, such as `22/tcp`; on any other, a boot test "
-        "fails. Loopback does not count. Template.",
+        description="Ports that a node listens on, such as `22/tcp`. The boot test fails if it "
+        "listens on any other, except on loopback. Template.",
     )
     grants: GrantsModel = Field(
         default=GrantsModel(), description="Ways to become root that the overlay opens on purpose."
     )
     allow_secret: list[AllowedSecretModel] = Field(
-        default=[], description="Secrets that are meant to be in the image."
+        default=[], description="Secrets that the image contains on purpose."
     )
     builds: list[BuildModel] = Field(
         default=[], description="Software that is built in a temporary tree."
@@ -279,12 +280,12 @@ class OverlayFile(Model):
         default=SlimModel(), description="Content that the profile does not need."
     )
     targets: list[TargetsModel] = Field(
-        default=[], description="Targets that what it installs has code for."
+        default=[], description="Targets that the installed software has code for."
     )
     computes: list[Entry] = Field(
         default=[],
-        description="Interfaces, such as `hip` or `vulkan`, that its programs compute with on the "
-        "recipe's devices; a recipe with devices needs one that can.",
+        description="Interfaces, such as `hip` or `vulkan`, that its programs compute with; if the "
+        "recipe lists devices, one of them must support each.",
     )
     proof: ProofModel = Field(
         default=ProofModel(), description="What `prove` requires of an image."
@@ -312,7 +313,7 @@ class RecipeFile(Model):
     base: Name | None = Field(default=None, description="A file of recipes/bases/.")
     kernel: PackageName | None = Field(
         default=None,
-        description="Another kernel than the base's own: a name of the base's `kernels`, such as "
+        description="A kernel other than the base's own: a name in the base's `kernels`, such as "
         "`hwe`, or a package.",
     )
     overlays: list[Name] = Field(default=[], description="Overlays, in order.")
@@ -325,18 +326,16 @@ class RecipeFile(Model):
 
 
 class SiteSourceModel(Model):
-    """Another place of a vendor's repository: a mirror of it, or a stand-in signed by somebody."""
+    """Another address of a vendor's repository: a mirror, or a replacement with another key."""
 
     uri: Uri = Field(description="Archive root.")
-    suites: list[Word] = Field(default=[], description="Suites, if they are others there.")
-    components: list[Word] | None = Field(
-        default=None, description="Components, if they are others there."
-    )
+    suites: list[Word] = Field(default=[], description="Suites, if they differ.")
+    components: list[Word] | None = Field(default=None, description="Components, if they differ.")
     key: str = Field(
-        default="", description="Its OpenPGP certificate (`~` is your home), if it is another."
+        default="", description="Its OpenPGP certificate (`~` is your home), if it differs."
     )
     fingerprints: list[Fingerprint] = Field(
-        default=[], description="Fingerprints of that key file, all and no others."
+        default=[], description="Exactly the fingerprints that this key file must have."
     )
     because: str = Field(
         min_length=10,
@@ -362,7 +361,7 @@ class ModuleSigningModel(Model):
 
 
 class SiteFile(Model):
-    """~/.config/imagebuilder/site.yaml: what belongs to the place and not to the recipe."""
+    """~/.config/imagebuilder/site.yaml: what depends on the site and not on the recipe."""
 
     vars: dict[VarName, VarValue] = Field(default={}, description="Values of variables.")
     ssh_keys: list[str] = Field(
@@ -371,7 +370,7 @@ class SiteFile(Model):
     mirrors: dict[Name, Mirror] = Field(
         default={},
         description="Mirrors by name (`debian`, `debian-security`, `ubuntu`, `ubuntu-security`), "
-        "before those of the host's own sources.",
+        "instead of those in the host's own sources.",
     )
     keyrings: dict[Name, SiteKeyringModel] = Field(
         default={}, description="Keyrings of mirrors that sign their archives themselves, by name."
@@ -381,11 +380,11 @@ class SiteFile(Model):
         description="Consent to expired Release files, by suite or by the name of a source.",
     )
     sources: dict[Name, SiteSourceModel] = Field(
-        default={}, description="Other places of vendors' repositories, by the source's name."
+        default={}, description="Other addresses of vendors' repositories, by the source's name."
     )
     module_signing: ModuleSigningModel | None = Field(
         default=None,
         description="Key that signs the modules that overlays build, for nodes with Secure Boot.",
     )
-    nightly: NightlyModel = Field(default=NightlyModel(), description="Nights.")
+    nightly: NightlyModel = Field(default=NightlyModel(), description="Nightly runs.")
     notify: NotifyModel = Field(default=NotifyModel(), description="Notifications.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accounts of an overlay, and what it opens to whom on purpose: `users:`, `groups:`, `grants:`."""
+"""Accounts of an overlay, and the access it grants on purpose: `users:`, `groups:`, `grants:`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ class UserModel(Model):
     """A user account (useradd(8)).  It has no password."""
 
     name: str = Field(description="Login name. Template.")
-    uid: int | None = Field(default=None, ge=1, le=60000, description="Fixed uid, else the next.")
+    uid: int | None = Field(
+        default=None, ge=1, le=60000, description="Fixed uid; by default the next free one."
+    )
     home: str = Field(default="", description="Home, `/home/NAME` unless set. Template.")
     shell: str = Field(default="/bin/bash", description="Login shell.")
     groups: list[Entry] = Field(default=[], description="Supplementary groups.")
@@ -27,12 +29,14 @@ class GroupModel(Model):
     """A group (groupadd(8)); one that exists is kept."""
 
     name: AccountName = Field(description="Group name.")
-    gid: int | None = Field(default=None, ge=1, le=60000, description="Fixed gid, else the next.")
+    gid: int | None = Field(
+        default=None, ge=1, le=60000, description="Fixed gid; by default the next free one."
+    )
     system: bool = Field(default=True, description="A system group.")
 
 
 class GrantsModel(Model):
-    """What `prove` accepts although somebody can become root by it.  Paths may be globs."""
+    """Ways to become root that `prove` accepts.  Paths may be globs."""
 
     sudo: Annotated[list[Entry], rules.SUDOER] = Field(
         default=[],
@@ -45,11 +49,12 @@ class GrantsModel(Model):
         default=[], description="Accounts that may log in over ssh with a password."
     )
     root_accounts: Annotated[list[Entry], rules.ACCOUNT] = Field(
-        default=[], description="Accounts with uid 0 beside root."
+        default=[], description="Accounts with uid 0 besides root."
     )
     groups: Annotated[list[Entry], rules.ACCOUNT] = Field(
         default=[],
-        description="Groups such as `docker` whose members can become root, and may have members.",
+        description="Groups that may have members although these can become root, such as "
+        "`docker`.",
     )
     setuid: Annotated[list[Entry], rules.GLOB] = Field(
         default=[], description="Programs with the setuid or setgid bit."
@@ -61,10 +66,10 @@ class GrantsModel(Model):
         default=[], description="Units and drop-ins that give a shell without a password."
     )
     writable: Annotated[list[Entry], rules.GLOB] = Field(
-        default=[], description="Files that root runs or believes and others may change."
+        default=[], description="Files that root runs or trusts and that others may change."
     )
     sources: Annotated[list[Entry], rules.GLOB] = Field(
-        default=[], description="Files by which packages are installed without a good signature."
+        default=[], description="Files that allow packages to be installed without a signature."
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`engine:` of an overlay: what the proof and the boot test know of an inference engine.
+"""`engine:` of an overlay: what the proof and the boot test know about an inference engine.
 
 It describes the engine and is part of no image: no layer reads it.
 """
@@ -18,10 +18,10 @@ class PluginsModel(Model):
     """A file for each backend, which the engine loads when it starts, and skips if it cannot."""
 
     files: list[str] = Field(
-        min_length=1, description="Globs of where it may be; `{backend}` stands for the backend."
+        min_length=1, description="Globs of its path; `{backend}` stands for the backend."
     )
     package: str = Field(
-        default="", description="The package that brings one, for hints; `{backend}` as above."
+        default="", description="The package that installs it, for hints; `{backend}` as above."
     )
 
 
@@ -29,31 +29,31 @@ class DevicesModel(Model):
     """A command that lists devices, each in an indented line `NAME0: DESCRIPTION`."""
 
     command: list[str] = Field(
-        min_length=1, description="The command; it must find none where there is no device."
+        min_length=1, description="The command; it must list nothing if there is no device."
     )
     processor: list[str] = Field(
-        default=[], description="Beginnings of names that are the processor, such as `CPU`."
+        default=[], description="Prefixes of names that mean the processor, such as `CPU`."
     )
 
 
 class PlatformModel(Model):
-    """An engine of a Python environment that chooses what it computes on when it is imported."""
+    """An engine in a Python environment that chooses its device when it is imported."""
 
     module: str = Field(
-        pattern=rules.IMPORT.whole, description="The module; without it the program does not run."
+        pattern=rules.IMPORT.whole, description="The module; the program runs only if it exists."
     )
     program: str = Field(
         description="Program in the overlay for the Python of the environment. It prints JSON: "
-        "`platform` (its name) and `device` (`cpu`, or empty where it found none), or `error`."
+        "`platform` (its name) and `device` (`cpu`, or empty if it found none), or `error`."
     )
 
 
 class TinyModelModel(Model):
-    """A small model to compute with, which the boot test makes."""
+    """A small model that the boot test makes."""
 
     program: str = Field(
         description="Python program in the overlay, run on the builder: it writes the model to the "
-        "file that its argument names."
+        "file named by its argument."
     )
     settings: RootPath = Field(
         description="File in the root with lines NAME=VALUE that says which model is served."
@@ -65,21 +65,21 @@ class TinyModelModel(Model):
 
 
 class EngineBootModel(Model):
-    """How the boot test has the engine answer."""
+    """How the boot test gets an answer from the engine."""
 
     program: str = Field(
-        description="Program in the overlay, run on the node as root, with the files beside it: "
-        "the page on engines has its arguments and what it prints."
+        description="Program in the overlay, run on the node as root together with the files "
+        "beside it: the page on engines describes its arguments and output."
     )
     model: TinyModelModel = Field(description="The model that it computes with.")
-    together: bool = Field(default=False, description="It can compute over two nodes.")
+    together: bool = Field(default=False, description="Whether it can compute across two nodes.")
     memory: int = Field(default=0, ge=0, description="MiB of memory that a machine needs for it.")
     processor: Literal["x86-64-v2", "x86-64-v3", "x86-64-v4"] = Field(
         default="x86-64-v2",
         description="The processor that its code is made for, by the levels of the x86-64 psABI.",
     )
     seconds: float = Field(
-        default=60.0, gt=0, description="How long it may take to start and answer on a real node."
+        default=60.0, gt=0, description="Seconds it may take to start and answer on a real node."
     )
 
 
@@ -87,7 +87,7 @@ class SettingModel(Model):
     """A setting of the engine: an option, a variable of its environment, or both."""
 
     variable: str = Field(
-        default="", pattern=rules.ENV.whole, description="The variable; an option goes before it."
+        default="", pattern=rules.ENV.whole, description="The variable; an option overrides it."
     )
     options: list[str] = Field(default=[], description="The options, such as `--device`.")
     processor: str = Field(
@@ -97,19 +97,19 @@ class SettingModel(Model):
     )
     partly: str = Field(
         default="",
-        description="Regular expression for the values with which a part of the work or of the "
+        description="Regular expression for the values with which part of the work or of the "
         "memory stays on the processor: a warning.",
     )
     means: Literal["", "address", "port"] = Field(
         default="", description="Whether it is the address or the port that the engine listens on."
     )
-    default: str = Field(default="", description="Its value where nothing sets it.")
+    default: str = Field(default="", description="Its value if nothing sets it.")
 
 
 class EngineModel(Model):
-    """An inference engine: where it finds its backends, and how it is asked."""
+    """An inference engine: where it finds its backends, and how to query it."""
 
-    name: Name = Field(description="The name that `engine` in `proof: engines:` has.")
+    name: Name = Field(description="Its name, as in `engine` of `proof: engines:`.")
     title: str = Field(default="", description="Display name; `name` by default.")
     option: str = Field(
         default="", description="The var by which a recipe chooses its backends, for hints."
@@ -123,6 +123,6 @@ class EngineModel(Model):
     arguments: str = Field(
         default="",
         pattern=rules.ENV.whole,
-        description="The variable whose words its service adds to the command line.",
+        description="The variable whose words the service adds to its command line.",
     )
     boot: EngineBootModel | None = Field(default=None, description="What the boot test does.")

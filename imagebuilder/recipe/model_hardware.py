@@ -46,7 +46,7 @@ class HardwareModel(Model):
 
 
 class ProposalModel(Model):
-    """What a recipe for a card may be made of, beside what every node has."""
+    """What a recipe for a card may contain, besides what every node has."""
 
     base: Name = Field(description="A base.")
     overlays: list[Name] = Field(min_length=1, description="Overlays, in order.")
@@ -56,10 +56,10 @@ class ProposalModel(Model):
 
 
 class FamilyModel(Model):
-    """What cards have in common.  Each key needs a source, its own or that of `extends`."""
+    """What cards have in common.  Each key needs a source, its own or an inherited one."""
 
     extends: Name | None = Field(
-        default=None, description="Family whose keys count where this one does not give them."
+        default=None, description="Family whose keys apply where this one does not set them."
     )
     vendor: str = Field(
         default="", max_length=40, description="Vendor: `AMD`, `Intel`, `NVIDIA` or another."
@@ -70,7 +70,7 @@ class FamilyModel(Model):
     integrated: bool = Field(
         default=False,
         description="Whether it is the graphics of a processor, which `hardware detect` leaves out "
-        "beside a card.",
+        "if there is a card.",
     )
     processor: Literal["amd64", "arm64"] | None = Field(
         default=None, description="Processor of the machines that have it; default: any."
@@ -101,26 +101,30 @@ class FamilyModel(Model):
         description="Globs below /usr/lib/firmware of all that the driver may ask for.",
     )
     optional: dict[FirmwareGlob, Text] = Field(
-        default={}, description="Globs of such files that it does without, each with the reason."
+        default={}, description="Globs of such files that it can do without, each with the reason."
     )
     stand_ins: dict[Ending, Ending] = Field(
         default={},
-        description="How the name of a file ends, and that of the older one that will do instead.",
+        description="Ending of a file's name, and the ending of an older file that works instead.",
     )
-    computes: list[Interface] = Field(default=[], description="What programs compute on it with.")
+    computes: list[Interface] = Field(
+        default=[], description="Interfaces that programs can compute with on it."
+    )
     refuses: dict[Interface, Text] = Field(
-        default={}, description="What they cannot, though others of the vendor can, and why."
+        default={},
+        description="Interfaces that it lacks although other cards of the vendor have them, and "
+        "why.",
     )
     minimum: dict[Literal["kernel", "driver", "mesa", "rocm", "cuda", "level-zero"], Version] = (
-        Field(default={}, description="Oldest version that knows it.")
+        Field(default={}, description="Oldest version that supports it.")
     )
     maximum: dict[Literal["driver", "cuda"], Version] = Field(
-        default={}, description="Newest version that still knows it, for what was dropped."
+        default={}, description="Newest version that supports it, if support was dropped."
     )
     proposals: list[ProposalModel] = Field(
         default=[],
-        description="What `imagebuilder hardware detect` proposes, best first: the first that can "
-        "be built is taken.",
+        description="What `imagebuilder hardware detect` proposes, best first: it takes the first "
+        "that can be built.",
     )
     cards: dict[PciId, CardNames] = Field(
         default={},
@@ -129,8 +133,8 @@ class FamilyModel(Model):
     )
     sources: dict[str, Text] = Field(
         default={},
-        description="Where a key's facts are from: a file of the kernel, a document. "
-        "`minimum.rocm` is that of one version. A version that nobody could confirm is left out of "
+        description="Sources of the facts by key: a file of the kernel, a document. "
+        "`minimum.rocm` is for one version. A version that nobody could confirm is left out of "
         "`minimum`; its source begins with `not confirmed: `, and `hardware show` prints that.",
     )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What people type about notifications: the `notify` of the site file."""
+"""The `notify` section of the site file."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ USUAL: tuple[Kind, ...] = KINDS[:-1]
 WAYS = ("webhook", "webhook-file", "mail", "exec")
 
 
-def check_web_address(given: SecretStr) -> SecretStr:
-    """An http or https URL; it may hold a token, so that no message shows it."""
-    if not given.get_secret_value().startswith(("https://", "http://")):
+def check_web_address(url: SecretStr) -> SecretStr:
+    """An http or https URL; no message shows it, because it may contain a token."""
+    if not url.get_secret_value().startswith(("https://", "http://")):
         raise PydanticCustomError("web_address", "must begin with https:// or http://")
-    return given
+    return url
 
 
 class MailModel(Model):
     """Notifications by mail."""
 
-    to: list[Address] = Field(min_length=1, description="Who gets it.")
+    to: list[Address] = Field(min_length=1, description="Recipients.")
     sender: Address = Field(
         default="", alias="from", description="Sender; `imagebuilder@HOST` by default."
     )
     relay: Relay = Field(
         default="",
-        description="Mail server as `HOST` or `HOST:PORT` (25) that takes it without a login; "
-        "without one, sendmail(8) of this host sends it.",
+        description="Mail server, `HOST` or `HOST:PORT` (default 25), that accepts it without a "
+        "login; by default sendmail(8) of this host sends it.",
     )
 
 
 class ReceiverModel(Model):
-    """Who gets notifications, of what: `webhook`, `webhook-file`, `mail` or `exec`."""
+    """A receiver of notifications: `webhook`, `webhook-file`, `mail` or `exec`."""
 
     webhook: Annotated[SecretStr, AfterValidator(check_web_address)] | None = Field(
         default=None,
@@ -66,17 +66,17 @@ class ReceiverModel(Model):
     kinds: list[Kind] = Field(
         default=[*USUAL],
         min_length=1,
-        description="What it is told of; by default everything except `nightly-unchanged`.",
+        description="Kinds of messages it gets; by default all except `nightly-unchanged`.",
     )
     groups: list[Name] = Field(
-        default=[], description="Groups of nodes that it is told of; all nodes by default."
+        default=[], description="Groups of nodes it gets messages about; all nodes by default."
     )
 
     @model_validator(mode="after")
     def check_one_way(self) -> Self:
-        """A receiver is reached in one way."""
-        given = (self.webhook, self.webhook_file, self.mail, self.program)
-        if sum(map(bool, given)) != 1:
+        """A receiver has exactly one way to reach it."""
+        ways = (self.webhook, self.webhook_file, self.mail, self.program)
+        if sum(map(bool, ways)) != 1:
             what = f"must have exactly one of {', '.join(WAYS)}"
             raise PydanticCustomError("one_way", "{what}", {"what": what})
         return self
@@ -90,16 +90,16 @@ class NotifyModel(Model):
         default=30,
         ge=0,
         le=600,
-        description="Seconds in which changes of nodes are gathered into one message.",
+        description="Seconds during which changes of nodes are collected into one message.",
     )
     per_hour: int = Field(
         default=4,
         ge=1,
-        description="Most changes of one node that are reported in an hour; the next message "
+        description="Maximum changes of one node that are reported per hour; the next message "
         "says how many were left out.",
     )
     silent_after: int = Field(
         default=300,
         ge=0,
-        description="Seconds that a node must not answer before it is reported as silent.",
+        description="Seconds without an answer after which a node is reported as silent.",
     )

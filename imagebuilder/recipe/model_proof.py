@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`proof:` of an overlay: what must be true of an image for its accelerators to work.
 
-What follows from the devices of the recipe alone (which driver claims them, which firmware it asks
-for) the proof knows itself; here an overlay says what its software needs.
+The proof itself knows what follows from the recipe's devices (which driver claims them, which
+firmware it asks for); here an overlay declares what its software needs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ class CodeModel(Model):
     """Binaries that must carry code for an accelerator target."""
 
     files: Annotated[list[str], rules.GLOB] = Field(
-        min_length=1, description="Globs of ELF files or of kernel files; each matches. Template."
+        min_length=1,
+        description="Globs of ELF files or of kernel files; each must match. Template.",
     )
     target: Annotated[str, rules.TARGET] = Field(
         description="Target, such as `gfx1102` or `sm_120`. Template."
@@ -30,7 +31,7 @@ class CodeModel(Model):
     accept: Literal["native", "forward"] = Field(
         default="native",
         description="`native`: code for the target itself. `forward`: PTX that the driver compiles "
-        "for it at first use will do, and is told.",
+        "for it at first use is accepted, with a note.",
     )
     each: str = Field(default="", description=EACH)
     when: str = Field(default="true", description="Jinja2 expression over the vars.")
@@ -87,8 +88,8 @@ class EngineProofModel(Model):
     engine: Name = Field(description="Which engine: the `name` of an overlay's `engine`.")
     backends: Annotated[list[Entry], rules.BACKEND] = Field(
         default=[],
-        description="Backends it must be able to choose when the device is there, best first: "
-        "`hip`, `cuda`, `vulkan`, `sycl`; empty: the processor is what is wanted. Template.",
+        description="Backends it must be able to choose on a node with the device, best first: "
+        "`hip`, `cuda`, `vulkan`, `sycl`; empty: it is meant to run on the processor. Template.",
     )
     path: Annotated[str, rules.PLACE] = Field(
         default="", description="Its Python environment, if it is in one. Template."
@@ -109,7 +110,7 @@ class ProofModel(Model):
     )
     firmware: Annotated[list[Entry], rules.BELOW] = Field(
         default=[],
-        description="Globs below /usr/lib/firmware, of which each matches, beside what the "
+        description="Globs below /usr/lib/firmware that must each match, in addition to what the "
         "recipe's devices are known to need. Template.",
     )
     code: list[CodeModel] = Field(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys of an overlay that are stages of a build: builds, playbooks, slimming, known targets."""
+"""Keys of an overlay for stages of a build: builds, playbooks, slimming, known targets."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ AnsibleVar = Annotated[str, StringConstraints(pattern=rules.ANSIBLE_VAR.whole)]
 
 
 class BuildModel(Model):
-    """Something built in a tree that is thrown away; only what it installs is in the root.
+    """Software built in a temporary tree; only what it installs becomes part of the root.
 
     The tree is the root as the packages of all overlays made it, with `packages` on top.
     """
 
-    name: Name = Field(description="Short name; with that of the overlay it names the layer.")
+    name: Name = Field(description="Short name; part of the layer's name, after the overlay's.")
     packages: list[Entry] = Field(
         default=[], description="Packages of that tree: compilers, headers, dkms. Template."
     )
@@ -36,17 +36,17 @@ class BuildModel(Model):
         "/opt/imagebuilder/wheels of that tree; a path below the overlay.",
     )
     run: str = Field(
-        description="Program below the overlay that builds. It has no network, finds the release "
-        "of the image's kernel in KERNEL, and leaves what the root gets below $DESTDIR."
+        description="Program below the overlay that builds. It has no network, gets the release "
+        "of the image's kernel in $KERNEL, and installs into $DESTDIR."
     )
     env: dict[EnvName, str] = Field(
-        default={}, description="More of the program's environment. Templates."
+        default={}, description="Additional environment variables of the program. Templates."
     )
     when: str = Field(default="true", description="Jinja2 expression over the vars.")
 
 
 class AnsibleModel(Model):
-    """A playbook that runs on the root before any node does (needs ansible-core on the builder)."""
+    """A playbook that runs on the root during the build (needs ansible-core on the builder)."""
 
     playbook: str = Field(
         description="Path of the playbook: below the overlay, or absolute. Template."
@@ -64,20 +64,20 @@ class AnsibleModel(Model):
 
 
 class SlimModel(Model):
-    """What goes because this profile's nodes have no use for it; each removal is listed."""
+    """Content to remove because the profile's nodes do not need it; each removal is listed."""
 
     code: Annotated[list[Entry], rules.TARGET] = Field(
         default=[],
         description="Accelerator targets (`gfx1102`) whose device code stays in the fat binaries "
-        "and kernel libraries of `code-in`; that of all others is removed. Template.",
+        "and kernel libraries of `code-in`; all other code is removed. Template.",
     )
     code_in: Annotated[list[Entry], rules.GLOB] = Field(
         default=[], description="Globs of the files that are slimmed. Template."
     )
     firmware: Annotated[list[Entry], rules.BELOW] = Field(
         default=[],
-        description="Folders below /usr/lib/firmware, such as `amdgpu`, in which only what the "
-        "recipe's devices ask for stays. Template.",
+        description="Folders below /usr/lib/firmware, such as `amdgpu`, that keep only what the "
+        "recipe's devices ask for. Template.",
     )
     modules: Annotated[list[Entry], rules.BELOW] = Field(
         default=[],
@@ -86,25 +86,27 @@ class SlimModel(Model):
     )
     unlinked: Annotated[list[Entry], rules.GLOB] = Field(
         default=[],
-        description="Globs of shared libraries that are removed where nothing in the root links "
-        "them. Template.",
+        description="Globs of shared libraries that are removed if nothing in the root links "
+        "to them. Template.",
     )
 
 
 class RefusalModel(Model):
-    """Where an overlay cannot be: a fault of the recipe, told before anything is resolved."""
+    """A condition under which an overlay cannot be used: an error in the recipe."""
 
     when: str = Field(description="Jinja2 expression over vars, `suite` and `distribution`.")
-    because: str = Field(min_length=10, description="Why not; the fault. Template.")
-    instead: str = Field(default="", description="What to do; the hint of the fault. Template.")
+    because: str = Field(min_length=10, description="Reason; the text of the error. Template.")
+    instead: str = Field(
+        default="", description="What to do instead; the hint of the error. Template."
+    )
 
 
 class TargetsModel(Model):
-    """Which accelerator targets a source has code for; any other is a fault of the recipe."""
+    """Which accelerator targets a source has code for; any other is an error in the recipe."""
 
     target: str = Field(description="The profile's target. Template.")
-    source: str = Field(description="What has the code, such as `ROCm 6.4 of Debian`.")
+    source: str = Field(description="What contains the code, such as `ROCm 6.4 of Debian`.")
     supported: list[str] = Field(min_length=1, description="Targets it has code for.")
-    instead: str = Field(description="What to do for another target; the hint of the fault.")
+    instead: str = Field(description="What to do for another target; the hint of the error.")
     each: str = Field(default="", description=EACH)
     when: str = Field(default="true", description="Jinja2 expression over the vars.")

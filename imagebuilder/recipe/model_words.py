@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the models of everything people type share: the strict base class and small types."""
+"""The strict base class and the small types that all models of user-written files share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Distribution: TypeAlias = str
     EngineName: TypeAlias = str
     PackageManagerName: TypeAlias = str
-else:  # what is installed decides
+else:  # depends on what is installed
     Distribution, EngineName = Literal[DISTRIBUTIONS], Literal[ENGINES]
     PackageManagerName = Literal[tuple(PACKAGE_MANAGERS)]
 
@@ -45,11 +45,11 @@ class Model(BaseModel):
     )
 
 
-EACH = "A list var: once for each of its elements, which templates have as `{{ each }}`."
+EACH = "A list var: applies once per element, available to templates as `{{ each }}`."
 
 
 class Conditional(Model):
-    """A list entry that counts only when `when` is true, or once for each element of a list."""
+    """A list entry that counts only if `when` is true, or once for each element of a list."""
 
     name: str = Field(description="The entry.")
     when: str = Field(description="Jinja2 expression over the vars, such as `'hip' in backends`.")

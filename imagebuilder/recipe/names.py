@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names of packages: overlays write Debian's, `package-names` says what others call them."""
+"""Package names: overlays use Debian's, and `package-names` maps them to other distributions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from imagebuilder.package_managers import DISTRIBUTIONS
 from imagebuilder.recipe.model_words import Entry
 from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.positions import KeyPath, load_document
-from imagebuilder.recipe.render import Scope, TemplateProblem, Unknown, unique
+from imagebuilder.recipe.render import Scope, TemplateProblem, Unknown
 from imagebuilder.recipe.rules import PACKAGE
 from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.settings import Settings
@@ -22,13 +22,13 @@ KEY = "package-names"
 
 @dataclass(frozen=True)
 class PackageNames:
-    """What the base calls packages that it has under other names than Debian."""
+    """The base's names of packages that have other names in Debian."""
 
     names: Mapping[str, tuple[str, ...]]
 
     def of(self, packages: Sequence[str]) -> tuple[str, ...]:
         """The base's names of `packages`; a version, `NAME=VERSION`, goes with each."""
-        return unique(name for package in packages for name in self.each(package))
+        return tuple(dict.fromkeys(name for package in packages for name in self.each(package)))
 
     def each(self, package: str) -> Iterator[str]:
         name, equals, version = package.partition("=")
@@ -39,15 +39,15 @@ class PackageNames:
 def load_names(part: Part, scope: Scope, settings: Settings) -> PackageNames:
     """The names of an overlay's packages on the base of the scope.
 
-    A base that there is not, and a package that the overlay has nowhere, whatever its vars and the
-    base, are faults: each is a slip of the pen that would otherwise be without effect.
+    An unknown base, or a package that the overlay never installs whatever its vars, is a fault: a
+    typo would otherwise have no effect.
     """
     written = part.file.package_names
     if not written:
         return PackageNames({})
     base = scope.renderer.names
     check_bases(written, scope, settings)
-    asked = set(every_package(part, scope))
+    packages = set(every_package(part, scope))
     names: dict[str, tuple[str, ...]] = {}
     for of in sorted(written, key=lambda name: name == base["suite"]):  # the suite's go last
         for name, others in written[of].items():
@@ -55,9 +55,9 @@ def load_names(part: Part, scope: Scope, settings: Settings) -> PackageNames:
             rendered = scope.text(path, name, PACKAGE)
             if rendered is None:
                 continue
-            if rendered not in asked and not scope.renderer.partial:
+            if rendered not in packages and not scope.renderer.partial:
                 what = f"the overlay has no package {quote(rendered)}"
-                scope.fault(path, what, suggest(rendered, asked, closest=True))
+                scope.fault(path, what, suggest(rendered, packages, closest=True))
             found = render_names(path, others, scope)
             if of in (base["distribution"], base["suite"]):
                 names[rendered] = found
@@ -81,7 +81,7 @@ def every_package(part: Part, scope: Scope) -> Iterator[str]:
 
 
 def rendered_name(entry: Entry, scope: Scope) -> Iterator[str]:
-    """The name in an entry; none where its own list says what is wrong with it."""
+    """The name in an entry; nothing if it is invalid, which its own list reports."""
     with contextlib.suppress(TemplateProblem, Unknown):
         written = entry if isinstance(entry, str) else entry.name
         yield scope.renderer.text(written).partition("=")[0]
@@ -94,12 +94,12 @@ def check_bases(written: Mapping[str, object], scope: Scope, settings: Settings)
         return
     known |= set(every_suite(settings))
     for of in written.keys() - known:
-        what = f"no distribution and no base's suite is {quote(of)}"
+        what = f"{quote(of)} is neither a distribution nor the suite of a base"
         scope.faults.append(scope.document.fault((KEY, of), what, suggest(of, known), of_key=True))
 
 
 def every_suite(settings: Settings) -> Iterator[str]:
-    """The suites of all bases; one that cannot be read is no matter of this profile."""
+    """The suites of all bases; an unreadable base does not concern this profile."""
     for name, path in settings.find_bases().items():
         with contextlib.suppress(InputError):
             suite = load_document(path, name).value.get("suite")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One overlay or base: from its file and the vars of a profile to its resolved value."""
+"""Resolve one overlay or base from its file and the vars of a profile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from imagebuilder.package_managers import PackageManager, manager_of
 from imagebuilder.recipe.engines import check_engine_programs
 from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.fields import render_fields
-from imagebuilder.recipe.keys import find_fingerprints
+from imagebuilder.recipe.keys import certificate_problem
 from imagebuilder.recipe.model import (
     ArchiveModel,
     BaseFile,
@@ -73,9 +73,9 @@ Places = Mapping[str, SiteSourceModel]
 
 
 def render_base(name: str, file: BaseFile, scope: Scope, site: SiteFile, engine: str) -> Base:
-    """The base with its packages decided, and what the site file says of its archives applied.
+    """The base with `when` of its packages decided and the site file's settings applied.
 
-    `engine` ("": none) goes before the base's own.
+    `engine` ("": none) takes precedence over the base's own.
     """
     packages = scope.entries(("packages",), file.packages, PACKAGE)
     sources = tuple(
@@ -102,54 +102,52 @@ def render_base(name: str, file: BaseFile, scope: Scope, site: SiteFile, engine:
 
 
 def find_manager(file: BaseFile, engine: str, scope: Scope) -> PackageManager:
-    """What makes the distribution of a base; `engine` ("": any) and `package-manager` must fit."""
+    """The distribution's package manager; `engine` ("": any) and `package-manager` must fit."""
     manager = manager_of(file.distribution)
     if file.package_manager not in (None, manager.name):
-        what = f"the packages of {file.distribution} are added by {manager.name}"
-        scope.fault(("package-manager",), what, "leave the key out")
+        what = f"{file.distribution} uses {manager.name}"
+        scope.fault(("package-manager",), what, "remove the key")
     if engine and engine not in manager.engines:
-        what = f"{quote(engine)} makes no {file.distribution}"
+        what = f"{quote(engine)} cannot build {file.distribution}"
         scope.fault(("engine",), what, f"known: {', '.join(manager.engines)}")
     return manager
 
 
 def with_components(base: Base, overlays: Sequence[Overlay]) -> Base:
-    asked = tuple(dict.fromkeys(c for overlay in overlays for c in overlay.components))
+    added = tuple(dict.fromkeys(c for overlay in overlays for c in overlay.components))
     sources = (
-        replace(source, components=tuple(dict.fromkeys((*source.components, *asked))))
+        replace(source, components=tuple(dict.fromkeys((*source.components, *added))))
         for source in base.sources
     )
     return replace(base, sources=tuple(sources))
 
 
 def archive_source(archive: ArchiveModel, consents: Consents, keyrings: Keyrings) -> Source:
-    own = keyrings.get(archive.mirror)
+    replacement = keyrings.get(archive.mirror)
     return Source(
         id=f"{archive.mirror}:{archive.suites[0]}",
         suites=tuple(archive.suites),
         components=tuple(archive.components),
-        key=Path(own.keyring if own else archive.keyring),
+        key=Path(replacement.keyring if replacement else archive.keyring),
         mirror=archive.mirror,
         snapshot=archive.snapshot,
         expired_release=consent(archive.suites, archive.expired_release, consents),
-        instead=own.because if own else "",
+        instead=replacement.because if replacement else "",
     )
 
 
 def consent(
-    suites: Sequence[str], own: ExpiredReleaseModel | None, consents: Consents
+    suites: Sequence[str], default: ExpiredReleaseModel | None, consents: Consents
 ) -> ExpiredRelease | None:
-    """The consent for these suites: the site's, by suite (a vendor's also by the name of its
-    source), before the source's own.
-    """
-    given = next((consents[suite] for suite in suites if suite in consents), own)
-    return ExpiredRelease(given.accept_days, given.because) if given else None
+    """The site's consent for one of these suites (or a source's name), else the default."""
+    model = next((consents[suite] for suite in suites if suite in consents), default)
+    return ExpiredRelease(model.accept_days, model.because) if model else None
 
 
 def render_overlay(
     part: Part, scope: Scope, consents: Consents, places: Places, settings: Settings
 ) -> Overlay:
-    """The overlay resolved; what is wrong is in the scope's faults."""
+    """The overlay resolved; its faults are added to the scope's."""
     file = part.file
     check_refusals(part.name, file.refuses, scope)
     check_targets(file.targets, scope)
@@ -178,7 +176,7 @@ def render_overlay(
 
 
 def find_named(part: Part, scope: Scope, files: Sequence[TreeFile]) -> Iterator[Named]:
-    """The units, groups and users that an overlay names, with where it does."""
+    """The units, groups and users that an overlay refers to, and where."""
     enable: KeyPath = ("units", "enable")
     for unit, origin in scope.located(enable, part.file.units.enable, UNIT).items():
         yield named_at(NameKind.UNIT, unit, origin)
@@ -211,7 +209,7 @@ def render_users(users: Sequence[UserModel], scope: Scope) -> Iterator[User]:
 def render_sources(
     part: Part, scope: Scope, consents: Consents, places: Places
 ) -> Iterator[Source]:
-    """The vendors' sources that apply, each with a key file that is what was pinned."""
+    """The vendors' sources that apply, each with a key file that has the pinned fingerprints."""
     for index, source in enumerate(part.file.sources):
         path: KeyPath = ("sources", index)
         if not scope.holds((*path, "when"), source.when):
@@ -261,15 +259,15 @@ def replaced(source: Source, place: SiteSourceModel | None) -> Source:
 def find_key(
     part: Part, scope: Scope, path: KeyPath, source: SourceModel, place: SiteSourceModel | None
 ) -> Path | None:
-    """The key file of a source: the site's if that names one, else the overlay's, as pinned."""
+    """The key file of a source: the site's, or else the overlay's as pinned."""
     if place and place.key:
         return Path(place.key)
     missing = not (part.folder / source.key).exists()
     if missing and not source.key.startswith("/"):
-        what = f"the vendor's key is not there: {part.shown}/{source.key}"
+        what = f"the vendor's key is missing: {part.shown}/{source.key}"
         hint = (
             "download it from the vendor, compare its fingerprint "
-            f"({listing(source.fingerprints)}) and put it there; or name another place of the "
+            f"({listing(source.fingerprints)}) and save it there; or set another address of the "
             f"repository under sources: {source.name}: in the site file"
             + (", with its key and fingerprints" if place else "")
         )
@@ -282,22 +280,18 @@ def find_key(
 
 
 def check_words(scope: Scope, path: KeyPath, words: Sequence[str]) -> None:
-    """Each entry of a list is one word, so that it cannot add a field to a file of sources."""
+    """Each entry of a list is one word, so that it cannot add a field to a sources file."""
     for index, word in enumerate(words):
         if not WORD.pattern.fullmatch(word):
             scope.fault((*path, index), f"{quote(word)} is not {WORD.what}")
 
 
 def check_fingerprints(scope: Scope, path: KeyPath, source: SourceModel, key_file: Path) -> None:
-    """The certificates in the key file are those that were pinned, all and no others."""
-    found = find_fingerprints(key_file)
-    if not found:
-        what = f"{source.key} is not an OpenPGP certificate"
-        scope.fault((*path, "key"), what, "gpg --show-keys FILE must list it, and no secret key")
-    elif found != tuple(sorted(source.fingerprints)):
-        what = f"{source.key} has {listing(found)}"
-        hint = "compare with what the vendor publishes before changing either"
-        scope.fault((*path, "fingerprints"), what, hint)
+    """The key file has exactly the certificates that were pinned."""
+    pinned = source.fingerprints
+    if problem := certificate_problem(key_file, source.key, pinned, "the vendor"):
+        key, what, hint = problem
+        scope.fault((*path, key), what, hint)
 
 
 def render_scripts(part: Part, scope: Scope) -> Iterator[Script]:

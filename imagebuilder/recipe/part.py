@@ -17,7 +17,7 @@ from imagebuilder.recipe.validate import quote, suggest
 
 @dataclass(frozen=True)
 class Part:
-    """An overlay that was read: its name, folder, document and model."""
+    """An overlay that was read; `shown` is its folder for people."""
 
     name: str
     folder: Path
@@ -30,7 +30,7 @@ class Part:
 
 
 def check_runs(scope: Scope, path: KeyPath, named: str, found: Path) -> bool:
-    """Whether the kernel would run it: it is executable or says with what to run it."""
+    """Whether the kernel would run it: it is executable or has an interpreter line."""
     with found.open("rb") as stream:
         said = stream.read(2)
     if said != b"#!" and not found.stat().st_mode & stat.S_IXUSR:
@@ -64,7 +64,7 @@ def find_inside(
 ) -> Path | None:
     """The regular file of the overlay that `written` names; None, with a fault, otherwise.
 
-    `hint` says what to do when there is no such file.
+    `hint` says what to do if the file is missing.
     """
     if written.startswith("/") or ".." in written.split("/"):
         scope.fault(path, f"{quote(written)} leaves the overlay", "name a path below the overlay")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other places of vendors' repositories, as the site file names them: what must hold of them."""
+"""Check the other addresses of vendors' repositories that the site file sets."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from imagebuilder.errors import Fault, InputError
-from imagebuilder.recipe.keys import find_fingerprints
+from imagebuilder.recipe.keys import certificate_problem
 from imagebuilder.recipe.model import SiteSourceModel
 from imagebuilder.recipe.part import Part
 from imagebuilder.recipe.positions import Document, KeyPath, Yaml, load_document
 from imagebuilder.recipe.read import OVERLAY_FILE, LoadedSite
-from imagebuilder.recipe.validate import listing, quote, suggest
+from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.settings import Settings
 
 
@@ -23,8 +23,8 @@ def load_places(
 ) -> dict[str, SiteSourceModel]:
     """The site's places by the name of the source, the path of each key made absolute.
 
-    A site file serves every profile: a source that no overlay has is a fault, and a key file is
-    looked at when the profile has its source.
+    A site file serves every profile: a source that no overlay has is a fault, but a key file is
+    checked only if the profile has its source.
     """
     if site.document is None:
         return {}
@@ -37,7 +37,7 @@ def load_places(
         places[name] = place.model_copy(update={"key": os.fspath(key) if key else ""})
         if bool(place.key) != bool(place.fingerprints):
             what = "a key and its fingerprints go together: one of them is missing"
-            hint = "gpg --show-keys FILE lists them; without either, the vendor's own key counts"
+            hint = "gpg --show-keys FILE lists them; without either, the vendor's key is used"
             faults.append(site.document.fault(path, what, hint, of_key=True))
         elif key and name in here:
             faults.extend(key_faults(site.document, path, place, key))
@@ -45,7 +45,7 @@ def load_places(
 
 
 def find_key_file(text: str, home: Path, site_file: Path) -> Path | None:
-    """Where a key is: `~/` is the person's home, other relative paths start at the site file."""
+    """The path of a key: `~/` is the user's home, other relative paths start at the site file."""
     if not text:
         return None
     return home / text[2:] if text.startswith("~/") else site_file.parent / text
@@ -55,32 +55,27 @@ def key_faults(
     document: Document, path: KeyPath, place: SiteSourceModel, key: Path
 ) -> Iterator[Fault]:
     if not key.is_file():
-        yield document.fault((*path, "key"), f"no such file: {key}")
-        return
-    found = find_fingerprints(key)
-    if not found:
-        hint = "gpg --show-keys FILE must list it, and no secret key"
-        yield document.fault((*path, "key"), f"{key} is not an OpenPGP certificate", hint)
-    elif found != tuple(sorted(place.fingerprints)):
-        hint = "compare with what its owner publishes before changing either"
-        yield document.fault((*path, "fingerprints"), f"{key} has {listing(found)}", hint)
+        yield document.fault((*path, "key"), f"the file {key} does not exist")
+    elif problem := certificate_problem(key, str(key), place.fingerprints, "its owner"):
+        wrong, what, hint = problem
+        yield document.fault((*path, wrong), what, hint)
 
 
 def unknown_names(
     document: Document, names: Iterable[str], here: set[str], settings: Settings
 ) -> Iterator[Fault]:
-    """A fault for each name that is no source of any overlay; `here` are those of the profile."""
+    """A fault for each name that no overlay has; `here` are the sources of the profile."""
     missing = [name for name in names if name not in here]
     known = sorted(here | set(every_source(settings))) if missing else []
     for name in missing:
         if name not in known:
-            hint = suggest(name, known) or "sources are named in the overlays' files"
+            hint = suggest(name, known) or "the overlays' files name their sources"
             what = f"no overlay has a source named {quote(name)}"
             yield document.fault(("sources", name), what, hint, of_key=True)
 
 
 def every_source(settings: Settings) -> Iterator[str]:
-    """The names of the sources of all overlays; one that cannot be read is no matter of ours."""
+    """The names of the sources of all overlays; unreadable overlays are skipped."""
     for overlay, folder in settings.find_overlays().items():
         with contextlib.suppress(InputError):
             document = load_document(folder / OVERLAY_FILE, overlay)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A playbook of Ansible's before it runs: whom its plays are for, and what no build may do.
+"""Check an Ansible playbook before it runs: which hosts it targets, and what no build may do.
 
-Only what is certain is a fault here: texts that are templates, and tasks under a `when:`, are
-judged when the playbook runs.
+Only certain faults are reported here: templates, and tasks with a `when:`, are checked when the
+playbook runs.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INSTEAD = "skip the task in an image: when: imagebuilder_profile is not defined"
 
 @dataclass
 class Reading:
-    """A playbook while it is read.  `groups` grows unless the recipe has named them."""
+    """A playbook being read.  `groups` collects the groups unless the recipe named them."""
 
     project: Path
     shown: str
@@ -48,7 +48,7 @@ class Reading:
         return f"{self.shown}/{path.relative_to(self.project)}" if inside else str(path)
 
     def read_list(self, path: Path) -> list[CommentedMap]:
-        """The plays or tasks of a file; nothing, with a fault, when it is not YAML."""
+        """The plays or tasks of a file; empty, with a fault, if it is not YAML."""
         if path in self.seen or not path.is_file():
             return []
         self.seen.add(path)
@@ -60,11 +60,11 @@ class Reading:
             mark = error.problem_mark
             where = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
             what = f"not YAML: {error.problem}"
-            self.faults.append(Fault(f"{self.place(path)}{where}", what, "mend the playbook"))
+            self.faults.append(Fault(f"{self.place(path)}{where}", what, "fix the playbook"))
             return []
         except (YAMLError, UnicodeDecodeError) as error:
             what = f"not YAML: {str(error).splitlines()[0]}"
-            self.faults.append(Fault(self.place(path), what, "mend the playbook"))
+            self.faults.append(Fault(self.place(path), what, "fix the playbook"))
             return []
         return [item for item in found or () if isinstance(item, CommentedMap)]
 
@@ -72,10 +72,10 @@ class Reading:
 def read_playbook(
     playbook: Path, project: Path, shown: str, host: str, named: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[Fault, ...]]:
-    """The groups that the image, the inventory's only `host`, is in, and what is wrong.
+    """The groups of the image, the inventory's only `host`, and the faults of the playbook.
 
-    `named` are the groups the recipe names; without any, every group that a play names.  `shown`
-    is the project's folder for people.
+    `named` are the groups that the recipe names; if empty, every group that a play names counts.
+    `shown` is the project's folder for people.
     """
     reading = Reading(project, shown, host, frozenset(named))
     read_plays(reading, playbook)
@@ -93,7 +93,7 @@ def read_plays(reading: Reading, path: Path) -> None:
 
 
 def is_for_us(reading: Reading, play: CommentedMap) -> bool:
-    """Whether the play may be for the image; every one is, unless the recipe names groups."""
+    """Whether the play may target the image; every play does unless the recipe names groups."""
     terms = [*host_terms(play["hosts"])]
     if not reading.named:
         reading.groups.update(group_name(t) for t in terms if t[:1] not in ("!", "~"))
@@ -105,7 +105,7 @@ def is_for_us(reading: Reading, play: CommentedMap) -> bool:
 
 
 def host_terms(hosts: object) -> Iterator[str]:
-    """The terms of a play's pattern that are no template."""
+    """The terms of a play's pattern that are not templates."""
     texts = hosts if isinstance(hosts, list) else [hosts]
     for text in texts:
         if "{{" in str(text):
@@ -126,7 +126,7 @@ def read_play(reading: Reading, path: Path, play: CommentedMap) -> None:
     here = BUILDER & set(host_terms(play["hosts"]))
     if here:
         what = f"this play is for {min(here)}: it would change the builder"
-        hint = "keep it in another playbook, or name the image's groups: ansible_groups"
+        hint = "move it to another playbook, or name the image's groups: ansible_groups"
         reading.fault(path, play, "hosts", what, hint)
     elif play.get("connection") == "local":
         refuse_local(reading, path, play, "connection")
@@ -161,7 +161,7 @@ def read_task(reading: Reading, path: Path, task: CommentedMap) -> None:
     elif target in BUILDER:
         refuse_local(reading, path, task, "delegate_to")
     elif target and "{{" not in target and target != reading.host:
-        what = f"delegate_to: {target} is another machine, which a build does not reach"
+        what = f"delegate_to: {target} is another machine, which a build cannot reach"
         reading.fault(path, task, "delegate_to", what, INSTEAD)
     for key in BLOCKS:
         read_tasks(reading, path, task.get(key))
@@ -189,7 +189,7 @@ def read_role(reading: Reading, path: Path, name: str) -> None:
 
 
 def conditional(node: CommentedMap) -> bool:
-    """Whether it is only known later if this runs."""
+    """Whether only Ansible can decide if this runs."""
     return "when" in node
 
 

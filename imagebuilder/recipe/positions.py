@@ -63,7 +63,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Document:
-    """One file as it was read: the top-level mapping and where everything in it stands.
+    """One file as it was read: the top-level mapping and the position of everything in it.
 
     `shown` is the name for people; `values` and `keys` map a path of keys and indices to the mark
     of the value and of the key.
@@ -75,7 +75,7 @@ class Document:
     keys: Mapping[KeyPath, Mark]
 
     def mark(self, path: KeyPath, *, of_key: bool = False) -> Mark:
-        """The mark of `path`, or of the nearest thing around it that is written down."""
+        """The mark of `path`, or of the nearest value around it that was written."""
         if of_key and path in self.keys:
             return self.keys[path]
         while path not in self.values:
@@ -121,7 +121,7 @@ def load_document(path: Path, shown: str) -> Document:
     """Read the file at `path`, called `shown` in messages.  Raises InputError."""
     try:
         if not path.is_file():
-            raise InputError("is not a file" if path.exists() else "no such file", where=shown)
+            raise InputError("is not a file" if path.exists() else "does not exist", where=shown)
         with path.open("rb") as stream:
             content = stream.read(MAX_BYTES + 1)
     except OSError as error:
@@ -135,9 +135,9 @@ def parse_document(content: bytes, shown: str) -> Document:
     return replace(document, value=deepcopy(document.value))
 
 
-@lru_cache(maxsize=128)  # one command reads bases, overlays and nodes.yaml again and again
+@lru_cache(maxsize=128)  # one command reads bases, overlays and nodes.yaml many times
 def build_document(content: bytes, shown: str) -> Document:
-    """The document in `content`, which nobody may change.  Raises InputError."""
+    """The document in `content`, which callers must not change.  Raises InputError."""
     if len(content) > MAX_BYTES:
         raise InputError(f"is larger than {MAX_BYTES // 1024} KiB", where=shown)
     try:
@@ -185,7 +185,7 @@ class Builder:
         self.nodes = 0
 
     def build(self, events: Iterator[Event]) -> Yaml:
-        """The value of the only document in `events`; None when there is none."""
+        """The value of the only document in `events`; None if it is empty."""
         value: Yaml = None
         documents = 0
         self.values[()] = Mark(1, 1)
@@ -239,7 +239,7 @@ class Builder:
             here = (*path, key)
             if key in items:
                 first = self.keys[here]
-                what = f"{render_path(here)}: the key is already in line {first.line}"
+                what = f"{render_path(here)}: the key is already on line {first.line}"
                 self.faults.append(self.refusal(event, what).faults[0])
             mark = event.start_mark
             self.keys.setdefault(here, Mark(mark.line + 1, mark.column + 1, key))
@@ -262,16 +262,16 @@ class Builder:
         return text
 
     def text(self, event: ScalarEvent) -> str:
-        """The text of a scalar.  Raises InputError for what only an escape can bring in."""
+        """The text of a scalar.  Raises InputError for control characters, which escapes allow."""
         text: str = event.value
         if CONTROL.search(text):
             raise self.refusal(event, "control characters are not allowed")
         return text
 
     def alias(self, event: AliasEvent, path: KeyPath) -> Yaml:
-        """The anchored value, counted again: that is what keeps a small file small."""
+        """The anchored value, counted once more so that aliases cannot grow without bounds."""
         if event.anchor not in self.anchors:
-            raise self.refusal(event, f"no anchor &{event.anchor} before this")
+            raise self.refusal(event, f"no anchor named &{event.anchor} before this")
         value, size = self.anchors[event.anchor]
         self.count(event, size, path)
         return value

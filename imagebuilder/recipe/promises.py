@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node with an image is to have, for the health checks that run on it."""
+"""What a node with an image must have, for the health checks that run on it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from imagebuilder.recipe.types import Hardware, Recipe
 
 
 def promises_of(recipe: Recipe) -> Mapping[str, Json]:
-    """The devices by PCI id, each with the drivers one of which drives it, and their files."""
+    """The devices by PCI id, each with its possible drivers, and their device nodes."""
     return {
         "hardware": [promise(device) for device in recipe.hardware],
         "devices": [dict(asdict(device)) for device in recipe.expectations.devices],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which files a profile consists of, and reading each of them."""
+"""Find and read the files that a profile consists of."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ OVERLAY_FILE = "overlay.yaml"
 
 @dataclass(frozen=True)
 class LoadedSite:
-    """The site file, its document (None when there is no file), and the person's home.
+    """The site file, its document (None if it does not exist), and the user's home.
 
-    Not `sound` means that there is a file which cannot be used: nobody knows what it would set.
+    Not `sound` means that the file exists but is invalid: what it would set is unknown.
     """
 
     document: Document | None
@@ -44,7 +44,7 @@ def shown_path(path: Path, settings: Settings) -> str:
 
 @dataclass(frozen=True)
 class Read(Generic[ModelT]):
-    """A file and its model; not `sound` when only a part of it fits the model."""
+    """A file and its model; not `sound` if only a part of it fits the model."""
 
     document: Document
     file: ModelT
@@ -54,7 +54,7 @@ class Read(Generic[ModelT]):
 def read_file(
     model: type[ModelT], path: Path, settings: Settings, faults: list[Fault]
 ) -> Read[ModelT] | None:
-    """What can be used of a file; what is wrong with it is added to `faults`."""
+    """The valid part of a file; everything invalid is added to `faults`."""
     try:
         document = load_document(path, shown_path(path, settings))
     except InputError as error:
@@ -67,7 +67,7 @@ def read_file(
 def load_chain(
     recipe: str, settings: Settings, faults: list[Fault]
 ) -> tuple[tuple[RecipeLink, ...], bool]:
-    """The file of a recipe that there is after those it extends, and whether that is all."""
+    """The recipe's file, after those it extends, and whether all could be read."""
     recipes = settings.find_recipes()
     chain: list[RecipeLink] = []
     whole, path = True, recipes[recipe]
@@ -111,11 +111,11 @@ def load_base(
 
 
 def choose_base(
-    merged: Merged, given: str, settings: Settings, faults: list[Fault], *, whole: bool
+    merged: Merged, name: str, settings: Settings, faults: list[Fault], *, whole: bool
 ) -> tuple[str, Read[BaseFile]] | None:
-    """The base `given` by the profile's name, else the recipe's; a `whole` chain must name one."""
-    if given:
-        return load_base(given, Origin(merged.document, ()), settings, faults)
+    """The base `name`, or if that is "" the recipe's; a `whole` chain must have one."""
+    if name:
+        return load_base(name, Origin(merged.document, ()), settings, faults)
     if merged.base:
         return load_base(*merged.base, settings, faults)
     if whole:
@@ -127,7 +127,7 @@ def choose_base(
 def load_parts(
     merged: Merged, settings: Settings, faults: list[Fault]
 ) -> tuple[dict[str, Part], bool]:
-    """The overlays of the profile in order, and whether that is all of all of them."""
+    """The overlays of the profile in order, and whether all were read completely."""
     parts: dict[str, Part] = {}
     whole = True
     folders = settings.find_overlays()

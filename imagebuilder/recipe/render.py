@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jinja2 in overlays: sandboxed, strict, and with nothing in it that differs between two builds."""
+"""Jinja2 in overlays: sandboxed, strict, and without anything that differs between two builds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -35,12 +35,12 @@ from imagebuilder.recipe.validate import quote, suggest
 # Names that templates have besides the vars; no overlay may declare them.
 BASE_NAMES = ("suite", "distribution", "architecture")
 BUILT_IN = ("profile", "overlays", *BASE_NAMES)
-# What Jinja2 itself gives a meaning, as a name or as an operator.
+# Names and operators of Jinja2 itself.
 JINJA_WORDS = (
     "and", "dict", "else", "false", "if", "in", "is", "joiner", "loop", "namespace", "none", "not",
     "or", "range", "self", "true",
 )  # fmt: skip
-# What a template has of expressions.
+# Expressions and statements in a template.
 MARKED = re.compile(r"\{\{.*?\}\}|\{%.*?%\}", re.DOTALL)
 RESERVED = frozenset((*BUILT_IN, *JINJA_WORDS, "each"))
 
@@ -54,16 +54,16 @@ class TemplateProblem(Exception):  # noqa: N818 - turned into a Fault, no person
 
 
 class Unknown(Exception):  # noqa: N818 - a state, not an error: the fault is reported elsewhere
-    """The result depends on a var that is itself at fault."""
+    """The result depends on a var that is invalid."""
 
 
 @dataclass(frozen=True)
 class Renderer:
     """Renders with the vars of one profile.
 
-    `unsure` are vars whose value is at fault; with `partial` not even all names are known, because
-    some overlay could not be read.  What depends on them raises Unknown, so that one mistake is
-    one fault.
+    `unsure` are vars whose value is invalid; with `partial` not even all names are known, because
+    some overlay could not be read.  Whatever depends on them raises Unknown, so that one mistake
+    is one fault.
     """
 
     names: Mapping[str, Json]
@@ -83,7 +83,7 @@ class Renderer:
         return bool(self.value({"expression": expression}, "{{" + expression + "}}"))
 
     def value(self, request: Mapping[str, str], template: str) -> object:
-        """The value of a request, whose cost is that of `template`; here, or where it is limited.
+        """The value of a request, in a limited process unless `template` is cheap.
 
         Raises TemplateProblem and Unknown.
         """
@@ -92,7 +92,7 @@ class Renderer:
             self.refuse_unsure(template)
         except Unknown:
             raise
-        except Exception as error:  # of the parser too: a number of 5,000 digits
+        except Exception as error:  # even the parser's: a number of 5,000 digits
             raise self.problem(describe_error(error)) from error
         whole = {**request, "names": dict(self.names)}
         outcome = evaluate(whole) if cheap else evaluate_limited(whole)
@@ -101,13 +101,13 @@ class Renderer:
         return outcome["value"]
 
     def refuse_unsure(self, template: str) -> None:
-        """Raise Unknown if `template` reads a var whose value is at fault."""
+        """Raise Unknown if `template` reads a var whose value is invalid."""
         if not self.unsure:
             return
         try:
             named = {each.name for each in environment().parse(template).find_all(nodes.Name)}
         except RecursionError:
-            return  # the outcome says it
+            return  # evaluating it reports that
         if named & self.unsure:
             raise Unknown
 
@@ -143,7 +143,7 @@ def evaluate_limited(request: Mapping[str, object]) -> Mapping[str, object]:
 
 @dataclass(frozen=True)
 class Scope:
-    """One document with the renderer its texts go through; what is wrong is added to `faults`.
+    """One document and the renderer for its texts; adds to `faults`.
 
     `listed` is where the recipe names the overlay, `settings` where the recipe or the site file set
     its vars.
@@ -156,12 +156,12 @@ class Scope:
     settings: Mapping[str, Origin] = field(default_factory=dict)
 
     def origin_of(self, template: str) -> Origin | None:
-        """Where a person set the var that a template reads, if they set one."""
+        """Where the recipe or site file set the var that a template reads; None for a default."""
         named = re.findall(r"[A-Za-z_]\w*", "".join(MARKED.findall(template)))
         return next((self.settings[name] for name in named if name in self.settings), None)
 
     def refuse(self, path: KeyPath, what: str, hint: str = "", *, template: str = "") -> None:
-        """Note that the overlay cannot be as the recipe asks for it, where the recipe does so."""
+        """Add a fault at the place in the recipe that causes it: a var, or the overlay's entry."""
         origin = self.origin_of(template) or self.listed or Origin(self.document, path)
         self.faults.append(origin.fault(what, hint))
 
@@ -169,7 +169,7 @@ class Scope:
         self.faults.append(self.document.fault(path, what, hint))
 
     def text(self, path: KeyPath, template: str, rule: Rule | None = None) -> str | None:
-        """The rendered text at `path`; None when it is at fault or breaks `rule`."""
+        """The rendered text at `path`; None if it is invalid or breaks `rule`."""
         try:
             text = self.renderer.text(template)
         except TemplateProblem as problem:
@@ -185,7 +185,7 @@ class Scope:
         return text
 
     def holds(self, path: KeyPath, expression: str) -> bool:
-        """Whether the expression at `path` is true; false too when it is at fault."""
+        """Whether the expression at `path` is true; False if it is invalid."""
         try:
             return self.renderer.holds(expression)
         except TemplateProblem as problem:
@@ -202,7 +202,7 @@ class Scope:
         value = self.renderer.names.get(name)
         if not isinstance(value, list):
             if not (self.renderer.partial or name in self.renderer.unsure):
-                self.fault((*path, "each"), f"no list var is named {quote(name)}")
+                self.fault((*path, "each"), f"no list var named {quote(name)}")
             return
         for element in () if name in self.renderer.unsure else value:
             names = {**self.renderer.names, "each": element}
@@ -211,11 +211,11 @@ class Scope:
             yield replace(self, renderer=renderer, settings={**self.settings, **written})
 
     def entries(self, path: KeyPath, entries: Sequence[Entry], rule: Rule) -> tuple[str, ...]:
-        """The list at `path` with `when` decided; what renders to nothing is left out."""
+        """The list at `path` with `when` decided; entries that render to nothing are left out."""
         return tuple(self.located(path, entries, rule))
 
     def located(self, path: KeyPath, entries: Sequence[Entry], rule: Rule) -> dict[str, Origin]:
-        """The same with where each entry is written first."""
+        """The same, each entry with the first place where it is written."""
         found: dict[str, Origin] = {}
         for index, entry in enumerate(entries):
             below = (*path, index)
@@ -233,11 +233,6 @@ class Scope:
         return self.entry_text((*path, "name"), entry.name, rule)
 
     def entry_text(self, path: KeyPath, template: str, rule: Rule) -> str | None:
-        """The text of an entry; empty is no fault, it means "not here"."""
+        """The text of an entry; an empty one is valid and means that it does not count."""
         text = self.text(path, template)
         return self.text(path, template, rule) if text and text.strip() else None
-
-
-def unique(texts: Iterable[str]) -> tuple[str, ...]:
-    """The texts in order, each once."""
-    return tuple(dict.fromkeys(texts))

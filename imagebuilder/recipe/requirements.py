@@ -20,7 +20,7 @@ ANY_HASH = re.compile(r"--hash[= ]\S+")
 # Options that say where wheels are; others would change what is chosen.
 WHERE = re.compile(r"(-i|-f|--index-url|--extra-index-url|--find-links|--trusted-host)[= ]")
 HINT = "make it with: uv pip compile --generate-hashes, or pip-compile --generate-hashes"
-# Requirements without a hash that are told one by one: a whole file of them is one mistake.
+# Requirements without a hash that are reported one by one: a whole file of them is one mistake.
 MOST_BARE = 3
 
 
@@ -47,7 +47,7 @@ class Requirement:
 
 @dataclass(frozen=True)
 class Requirements:
-    """A requirements file: where to look, and what to take for one Python."""
+    """A requirements file: options for finding wheels, and the packages for one Python."""
 
     options: tuple[str, ...]
     entries: tuple[Requirement, ...]
@@ -70,7 +70,7 @@ def load_requirements(path: Path, markers: Mapping[str, str]) -> Requirements:
 
 
 def requirement_faults(path: Path, shown: str) -> Iterator[Fault]:
-    """What keeps a requirements file from naming exact wheels."""
+    """A fault for each line that does not name exact wheels."""
     try:
         lines = list(logical_lines(path.read_text(encoding="utf-8")))
     except UnicodeDecodeError:
@@ -79,11 +79,11 @@ def requirement_faults(path: Path, shown: str) -> Iterator[Fault]:
     except OSError as error:
         yield Fault(shown, f"cannot be read: {error.strerror}")
         return
-    asked = [(number, line) for number, line in lines if not WHERE.match(line)]
-    if not asked:
+    packages = [(number, line) for number, line in lines if not WHERE.match(line)]
+    if not packages:
         yield Fault(shown, "names no package")
     bare: list[tuple[int, str]] = []
-    for number, line in asked:
+    for number, line in packages:
         try:
             parse_line(line)
         except BareError as error:
@@ -115,7 +115,7 @@ def logical_lines(text: str) -> Iterator[tuple[int, str]]:
 def parse_line(line: str) -> tuple[Requirement, Marker | None]:
     """One requirement with its environment marker.  Raises ValueError with what is wrong."""
     if line.startswith("-"):
-        raise ValueError(f"option {line.split()[0]} is not for a locked environment")
+        raise ValueError(f"the option {line.split()[0]} is not allowed in a locked environment")
     hashes = HASH.findall(line)
     try:
         parsed = Parsed(ANY_HASH.sub("", line).strip())

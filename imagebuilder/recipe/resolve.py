@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a chain of recipe files to one: which base, which overlays, which values."""
+"""Merge a chain of recipe files into one: its base, overlays and values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RecipeLink:
 
 @dataclass(frozen=True)
 class VarSetting:
-    """A value for a var and where it was written; `origin` is None for keys of the person."""
+    """A value for a var and where it was written; `origin` is None for the user's ssh keys."""
 
     value: VarValue
     origin: Origin | None
@@ -32,7 +32,7 @@ class VarSetting:
 
 @dataclass(frozen=True)
 class Merged:
-    """A chain of recipe files as one: what the last file that says something says."""
+    """A chain of recipe files as one: each value is from the last file that sets it."""
 
     document: Document
     description: str
@@ -84,7 +84,7 @@ def merge_chain(chain: Sequence[RecipeLink], faults: list[Fault]) -> Merged:
 def remove_overlays(
     link: RecipeLink, overlays: list[tuple[str, Origin]], faults: list[Fault]
 ) -> dict[str, Origin]:
-    """Take `without` out of `overlays`; returns what was removed, with where that is written."""
+    """Remove `without` from `overlays`; returns the removed ones and where that is written."""
     names = [name for name, _ in overlays]
     for index, name in enumerate(link.file.without):
         if name not in names:
@@ -111,6 +111,6 @@ def add_overlays(link: RecipeLink, overlays: list[tuple[str, Origin]], faults: l
 
 def merge_boot(chain: Sequence[RecipeLink]) -> Boot:
     models = [link.file.boot for link in chain if link.file.boot]
-    given = {name: getattr(model, name) for model in models for name in model.model_fields_set}
-    boot = BootModel(**given)
+    values = {name: getattr(model, name) for model in models for name in model.model_fields_set}
+    boot = BootModel(**values)
     return Boot(boot.root, tuple(boot.console), tuple(boot.cmdline))

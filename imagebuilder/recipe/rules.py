@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What names, paths and words must look like that people write: one rule each, with its words."""
+"""Rules for the names, paths and words that people write, each with its description."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Rule:
-    """What a text must look like as a whole; `what` completes "is not ..." and says what may be."""
+    """A pattern that a whole text must match; `what` completes "is not ..." in messages."""
 
     pattern: re.Pattern[str]
     what: str
 
     @property
     def whole(self) -> str:
-        """The pattern with its ends, as models and JSON Schema have it."""
+        """The anchored pattern, for models and JSON Schema."""
         return f"^({self.pattern.pattern})$"
 
 
 @dataclass(frozen=True)
 class Sometimes:
-    """What a text must look like unless it is empty."""
+    """A rule for a text that may also be empty."""
 
     rule: Rule
 
 
 class Decides:
-    """Says of a text that it is an expression, which is true or false."""
+    """Marks a text as an expression that is true or false."""
 
 
 DECIDES = Decides()
@@ -49,7 +49,7 @@ PACKAGE_NAME = rule(
 )
 PACKAGE = rule(
     rf"{PACKAGE_NAME.pattern.pattern}(=[A-Za-z0-9][A-Za-z0-9.+:~-]*)?",
-    f"{PACKAGE_NAME.what}, and =VERSION if it must be one",
+    f"{PACKAGE_NAME.what}, and =VERSION to pin it",
 )
 PIN = rule(r"[A-Za-z0-9][A-Za-z0-9.+:~*-]*", "the version of a package")
 UNIT = rule(
@@ -115,7 +115,7 @@ TARGET = rule(
     r"gfx[0-9a-f]{3,4}|sm_[0-9]{2,3}[af]?|[a-fh-rt-z][a-z0-9_-]{1,31}",
     "an accelerator target, such as gfx1102 or sm_120",
 )
-# Where nothing is an answer too.
+# For values that may also be empty.
 ANY_TARGET = rule(f"({TARGET.pattern.pattern})?", TARGET.what)
 ANY_ACCOUNT = rule(f"({ACCOUNT.pattern.pattern})?", ACCOUNT.what)
 DEVICE = rule(r"/dev/[^\s]+", "a path below /dev")

@@ -17,9 +17,9 @@ HOW = (
 
 
 def load_signing(site: LoadedSite, settings: Settings, faults: list[Fault]) -> ModuleSigning | None:
-    """The key and its certificate; None if the site names none.
+    """The key and its certificate; None if the site file does not name them.
 
-    Only the certificate is read: the key may be root's alone, and only a build needs it.
+    Reads only the certificate: the key may be readable by root alone, and only a build needs it.
     """
     model = site.file.module_signing
     if model is None or site.document is None:

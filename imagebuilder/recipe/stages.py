@@ -23,7 +23,7 @@ from imagebuilder.recipe.rules import ANSIBLE_GROUP, LINE, PACKAGE, TARGET
 from imagebuilder.recipe.types import Build, Playbook, PythonEnv, Script
 from imagebuilder.recipe.validate import listing, quote
 
-# What lies in a playbook's project and is no part of it.
+# Folders in a playbook's project that are not part of it.
 IGNORED = frozenset((".git", ".hg", ".venv", "__pycache__", ".ansible"))
 MOST_FILES = 10_000
 # Where the wheels of a build lie in its tree.
@@ -31,7 +31,7 @@ BUILD_WHEELS = "/opt/imagebuilder/wheels"
 
 
 def check_targets(models: Sequence[TargetsModel], scope: Scope) -> None:
-    """A fault for a target that what the overlay installs has no code for."""
+    """A fault for a target that the overlay's software has no code for."""
     for number, model in enumerate(models):
         path = ("targets", number)
         if not scope.holds((*path, "when"), model.when):
@@ -40,12 +40,12 @@ def check_targets(models: Sequence[TargetsModel], scope: Scope) -> None:
             target = one.text((*path, "target"), model.target, TARGET)
             if target and target not in model.supported:
                 has = listing(model.supported)
-                what = f"{model.source} has no code for {target}, but for {has}"
+                what = f"{model.source} has no code for {target}, only for {has}"
                 one.refuse((*path, "target"), what, model.instead, template=model.target)
 
 
 def check_refusals(name: str, models: Sequence[RefusalModel], scope: Scope) -> None:
-    """A fault for each reason why the overlay cannot be on this base, or with these vars."""
+    """A fault for each reason why the overlay cannot be used on this base or with these vars."""
     for number, model in enumerate(models):
         path = ("refuses", number)
         if not scope.holds((*path, "when"), model.when):
@@ -54,7 +54,7 @@ def check_refusals(name: str, models: Sequence[RefusalModel], scope: Scope) -> N
         instead = scope.text((*path, "instead"), model.instead, LINE)
         if because is not None and instead is not None:
             suite = scope.renderer.names["suite"]
-            scope.refuse(path, f"{quote(name)} cannot be on {suite}: {because}", instead)
+            scope.refuse(path, f"{quote(name)} cannot be used on {suite}: {because}", instead)
 
 
 def render_builds(part: Part, scope: Scope, names: PackageNames) -> Iterator[Build]:
@@ -78,15 +78,15 @@ def render_builds(part: Part, scope: Scope, names: PackageNames) -> Iterator[Bui
 
 
 def build_env(scope: Scope, path: KeyPath, model: BuildModel) -> tuple[tuple[str, str], ...]:
-    """The environment of a build's program; what the build itself sets is not the overlay's."""
+    """The environment of a build's program; it cannot override what the build itself sets."""
     for name in sorted({"KERNEL", "DESTDIR"} & model.env.keys()):
-        scope.fault((*path, name), f"{name} is set by the build itself", "choose another name")
+        scope.fault((*path, name), f"the build itself sets {name}", "choose another name")
     texts = ((name, scope.text((*path, name), text, LINE)) for name, text in model.env.items())
     return tuple((name, text) for name, text in texts if text is not None)
 
 
 def build_python(part: Part, scope: Scope, path: KeyPath, model: BuildModel) -> PythonEnv | None:
-    """The wheels of a build; None where it wants none."""
+    """The wheels of a build; None without requirements."""
     if not model.requirements:
         return None
     found = find_inside(part, scope, (*path, "requirements"), model.requirements)
@@ -149,17 +149,17 @@ def project_of(playbook: Path) -> Path:
 
 
 def find_playbook(part: Part, scope: Scope, path: KeyPath, model: AnsibleModel) -> Path | None:
-    """The playbook's file; None, with a fault, when there is none."""
+    """The playbook's file; None, with a fault, if it does not exist."""
     written = scope.text(path, model.playbook, LINE)
     if not written:
         if written == "":
-            scope.fault(path, "names no playbook", "set it, or leave the overlay out")
+            scope.fault(path, "names no playbook", "set it, or remove the overlay")
         return None
     if not written.startswith(("/", "~/")):
         return find_inside(part, scope, path, written)
     found = Path(written).expanduser()
     if not found.is_file():
-        scope.fault(path, f"no file {quote(written)}", "an absolute path is one of this builder")
+        scope.fault(path, f"no file {quote(written)}", "an absolute path refers to this builder")
         return None
     return found
 
@@ -175,10 +175,10 @@ def render_values(scope: Scope, path: KeyPath, model: AnsibleModel) -> Mapping[s
 
 
 def digests_of_project(project: Path, *, follow: bool = True) -> Mapping[str, Json] | None:
-    """Every file of a project: name to mode and digest; None when there are too many.
+    """Every file of a project: name to mode and digest; None if there are too many.
 
-    Left out is what no playbook reads.  A symlink that leaves the project counts with what it
-    leads to, but for symlinks there.
+    Leaves out what no playbook reads.  A symlink out of the project counts with the content of its
+    target, where symlinks are not followed further.
     """
     found: dict[str, Json] = {}
     for folder, below, names in os.walk(project):

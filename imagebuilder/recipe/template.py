@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Evaluation of one Jinja2 template, and a bound of what it costs, known before it runs.
+"""Evaluate one Jinja2 template, with a bound on its cost that is known before it runs.
 
-What the bound shows to be cheap is rendered here: that is every template of an ordinary overlay.
+Templates that the bound shows to be cheap are rendered here: every template of an ordinary overlay.
 Anything else (calls, macros, large nested loops) runs in a process of its own with limits, because
 nothing inside Python can interrupt `'a' * 10**9`, and a template has endless ways to write it.
 
@@ -26,12 +26,12 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 TEMPLATE_NAME = "<template>"
 MARKUP = ("{{", "{%", "{#")
 
-# What a process of its own may use: seconds of the processor with its start, bytes of memory.
+# Limits of that process: seconds of processor time including its start, bytes of memory.
 MAX_SECONDS = 1
 MAX_MEMORY = 512 * 1024 * 1024
 # Characters of a result.
 MAX_TEXT = 1024 * 1024
-# What is rendered here: characters a template can produce and steps it can take, and its length.
+# Limits of what is rendered here: characters produced plus steps, and the template's length.
 MAX_COST = 20_000_000
 MAX_LENGTH = 64 * 1024
 MAX_MARKS = 1000
@@ -42,16 +42,16 @@ LINEAR = frozenset((
     "length", "list", "lower", "map", "max", "min", "reject", "rejectattr", "reverse", "safe",
     "select", "selectattr", "sort", "string", "title", "trim", "unique", "upper",
 ))  # fmt: skip
-# Times what a filter reads; these write one character as six, or as an entity.
+# Growth factor of filters that write one character as six, or as an entity.
 GROWING = {"tojson": 8, "escape": 8, "e": 8}
-# Methods of text, lists and mappings that only pick; a list of words is longer than its text.
+# Methods of text, lists and mappings that only select; a list of words is longer than its text.
 METHODS = frozenset((
     "capitalize", "count", "endswith", "get", "index", "items", "keys", "lower", "lstrip",
     "removeprefix", "removesuffix", "rsplit", "rstrip", "split", "splitlines", "startswith",
     "strip", "title", "upper", "values",
 ))  # fmt: skip
 WORDS = 6
-# Nodes that cost what is in them.
+# Nodes that cost as much as their children.
 PLAIN = (
     nodes.Template, nodes.Output, nodes.If, nodes.CondExpr, nodes.Compare, nodes.Operand, nodes.And,
     nodes.Or, nodes.Not, nodes.Neg, nodes.Pos, nodes.Test, nodes.Getattr, nodes.Getitem, nodes.List,
@@ -93,7 +93,7 @@ def compile_expression(expression: str) -> TemplateExpression:
 
 @lru_cache(maxsize=COMPILED)
 def parse_template(template: str) -> nodes.Template:
-    """The tree of a template, which nobody may change."""
+    """The tree of a template, which callers must not change."""
     return environment().parse(template)
 
 
@@ -167,7 +167,7 @@ class Bound:
 
     def cost_filter(self, node: nodes.Filter, value: nodes.Expr) -> int:
         """A filter that is known to be linear; `map` names another."""
-        given = 1 + self.all_of([*node.args, *node.kwargs])
+        arguments = 1 + self.all_of([*node.args, *node.kwargs])
         if node.name in GROWING and not (node.args or node.kwargs):
             return GROWING[node.name] * self.cost(value)
         if node.name == "map" and node.args:
@@ -176,16 +176,17 @@ class Bound:
                 raise Costly
         if node.name not in LINEAR or node.dyn_args or node.dyn_kwargs:
             raise Costly
-        return self.cost(value) * (given if node.name in ("join", "map") else 1) + given
+        rounds = arguments if node.name in ("join", "map") else 1
+        return self.cost(value) * rounds + arguments
 
     def cost_method(self, node: nodes.Call, method: nodes.Getattr) -> int:
-        """A method that makes nothing longer."""
+        """A method whose result is not longer than its input."""
         if method.attr not in METHODS or node.dyn_args or node.dyn_kwargs:
             raise Costly
         return WORDS * self.cost(method.node) + self.all_of([*node.args, *node.kwargs])
 
     def cost_loop(self, node: nodes.For) -> int:
-        """A loop: there are no more rounds than characters in what it goes through."""
+        """A loop: it has at most as many rounds as its iterable has characters."""
         rounds = self.cost(node.iter)
         targets = [node.target, *node.target.find_all(nodes.Name)]
         for target in targets:
@@ -196,7 +197,7 @@ class Bound:
         return rounds * (1 + body) + self.all_of(node.else_)
 
     def is_number(self, node: nodes.Node) -> bool:
-        """Whether an expression is arithmetic with numbers alone."""
+        """Whether an expression is arithmetic with numbers only."""
         if isinstance(node, nodes.Const):
             return isinstance(node.value, int | float) and abs(node.value) < 1 << 63
         if isinstance(node, nodes.Name):
@@ -205,17 +206,17 @@ class Bound:
 
 
 def size_of(value: object) -> int:
-    """Characters of a var as any template could print it."""
+    """An upper bound of the characters of a var when printed."""
     return len(json.dumps(value, ensure_ascii=False, default=str)) + 1
 
 
 def describe_error(error: Exception) -> dict[str, object]:
-    """What is wrong with a template: which kind of error, in whose words, and the line."""
+    """The kind, text and line of an error in a template."""
     said = (str(error).splitlines() or [""])[0].rstrip(".") or type(error).__name__
     if isinstance(error, MemoryError):
         said = f"takes more than {MAX_MEMORY >> 20} MiB"
     if isinstance(error, RecursionError):
-        said = "is nested too deeply, or calls itself without an end"
+        said = "is nested too deeply, or calls itself endlessly"
     if isinstance(error, TemplateSyntaxError):
         return {"kind": "syntax", "said": said, "line": error.lineno}
     kind = "undefined" if isinstance(error, UndefinedError) else "other"
@@ -257,7 +258,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MAX_MEMORY, MAX_MEMORY))
     sys.stdout.write(json.dumps(evaluate(request)))
     sys.stdout.flush()
-    os._exit(0)  # without taking down what the limits may have left half made
+    os._exit(0)  # without tearing down what the limits may have left half made
 
 
 if __name__ == "__main__":

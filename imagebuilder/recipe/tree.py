@@ -34,7 +34,7 @@ KINDS = (
 
 @dataclass(frozen=True)
 class FoundFile:
-    """Something below files/: where it is, its path in the root as written, and lstat(2)'s mode."""
+    """An entry below files/: where it is, its path in the root as written, and lstat(2)'s mode."""
 
     path: Path
     target: str
@@ -81,7 +81,7 @@ def load_tree(
 
 
 def check_found(found: FoundFile, shown: str, faults: list[Fault]) -> bool:
-    """Whether an entry may go into a root; why not is added to `faults`."""
+    """Whether an entry may go into a root; the reason why not is added to `faults`."""
     where = f"{shown}/files{printable(found.target)}"
     if printable(found.target) != found.target:
         faults.append(Fault(where, "the name has control characters or is not UTF-8"))
@@ -93,14 +93,14 @@ def check_found(found: FoundFile, shown: str, faults: list[Fault]) -> bool:
 
 
 def kind_problem(found: FoundFile) -> tuple[str, str] | None:
-    """What and hint if this kind of file does not belong into an overlay."""
+    """What and hint if an overlay cannot contain this kind of file."""
     for is_kind, name in KINDS:
         if is_kind(found.mode):
-            return f"is {name}", "only files, folders and symlinks can be in an overlay"
+            return f"is {name}", "an overlay can contain only files, folders and symlinks"
     if stat.S_ISLNK(found.mode):
         return link_problem(found.target, str(found.path.readlink()))
     if found.mode & (stat.S_ISUID | stat.S_ISGID):
-        return "is setuid or setgid", "let a package bring it"
+        return "is setuid or setgid", "install it from a package"
     return None
 
 
@@ -140,25 +140,26 @@ def check_rule(scope: Scope, target: str, rule: FileRule, landed: set[str]) -> N
     path = ("files", target)
     if target not in landed:
         hint = suggest(target, landed, closest=True)
-        fault = scope.document.fault(path, "no such path below files/", hint, of_key=True)
+        fault = scope.document.fault(path, "files/ has no file with this path", hint, of_key=True)
         scope.faults.append(fault)
     if rule.mode and int(rule.mode, 8) & 0o6000:
-        scope.fault((*path, "mode"), "setuid and setgid are refused", "let a package bring it")
+        what = "setuid and setgid are not allowed"
+        scope.fault((*path, "mode"), what, "install it from a package")
 
 
 def check_twins(found: list[FoundFile], shown: str, faults: list[Fault]) -> None:
-    """`X` and `X.j2` beside each other are one file too many."""
+    """`X` and `X.j2` cannot both exist."""
     plain = {entry.target for entry in found if not entry.is_template}
     for entry in found:
         if entry.is_template and entry.lands in plain:
             where = f"{shown}/files{entry.target}"
-            faults.append(Fault(where, f"lands on {entry.lands}, which is there as well"))
+            faults.append(Fault(where, f"lands on {entry.lands}, which files/ also contains"))
 
 
 def load_file(
     scope: Scope, found: FoundFile, shown: str, rule: FileRule, owner_rule: Rule
 ) -> TreeFile | None:
-    """One file as it lands; None when its rule leaves it out or it is at fault."""
+    """One file as it lands; None if its rule leaves it out or it is invalid."""
     path = ("files", found.lands)
     if not scope.holds((*path, "when"), rule.when):
         return None
@@ -186,7 +187,7 @@ def load_file(
 
 
 def render_file(scope: Scope, found: FoundFile, shown: str) -> bytes | None:
-    """The rendered template; None when it is at fault.  Raises OSError."""
+    """The rendered template; None if it is invalid.  Raises OSError."""
     where = f"{shown}/files{found.target}"
     try:
         return scope.renderer.text(found.path.read_bytes().decode()).encode()
@@ -201,7 +202,7 @@ def render_file(scope: Scope, found: FoundFile, shown: str) -> bytes | None:
 
 
 def printable(text: str) -> str:
-    """`text` with everything escaped that would not show on a line or is not UTF-8."""
+    """`text` with everything escaped that is not printable or not UTF-8."""
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )

@@ -34,8 +34,8 @@ class Source:
     `mirror` names an entry of the host's mirrors, or `uri` is a vendor's own.  `key` is the OpenPGP
     certificate(s) that may sign it: a keyring of the host for a distribution, a file of the overlay
     for a vendor; `fingerprints` pins the latter.  With `pin_version` the packages of `pin_packages`
-    are taken at that version.  `instead` is why the site file has put another place in the vendor's
-    stead, "" where it has not.
+    are taken at that version.  `instead` is why the site file replaced the vendor's address or the
+    archive's keyring, "" if it did not.
     """
 
     id: str
@@ -135,7 +135,7 @@ class Units:
 
 
 class NameKind(StrEnum):
-    """What an overlay calls by a name that something else must bring."""
+    """What an overlay refers to by name and something else must provide."""
 
     UNIT = "unit"
     GROUP = "group"
@@ -144,7 +144,7 @@ class NameKind(StrEnum):
 
 @dataclass(frozen=True)
 class Named:
-    """A name that the root must know when an overlay is configured.
+    """A name that must exist in the root when an overlay is configured.
 
     `where` is the place for people at which it is written, `key` the path of keys to it.
     """
@@ -176,10 +176,10 @@ class Build:
 
 @dataclass(frozen=True)
 class Playbook:
-    """A playbook of Ansible's for the root: `name` below the folder `project`.
+    """An Ansible playbook for the root: `name` below the folder `project`.
 
-    `files` are all files of that folder with their digests.  `groups` are those of the inventory
-    that the image is in; when the recipe has named them, plays for others are left out (`limited`).
+    `files` are all files of that folder with their digests.  `groups` are the inventory's groups
+    of the image; if the recipe named them, plays for other groups are left out (`limited`).
     """
 
     name: str
@@ -193,7 +193,7 @@ class Playbook:
 
 @dataclass(frozen=True)
 class Slim:
-    """What goes because the profile's nodes have no use for it.
+    """What to remove because the profile's nodes do not need it.
 
     `code` are the targets that stay in the files of the globs `code_in`; `firmware` are folders
     below /usr/lib/firmware; `modules` globs below the kernel's modules; `unlinked` globs of
@@ -227,7 +227,7 @@ class Grants:
 
 @dataclass(frozen=True)
 class AllowedSecret:
-    """A glob of paths at which a secret is meant to be, and why."""
+    """A glob of paths where a secret is intended, and why."""
 
     path: str
     because: str
@@ -235,7 +235,7 @@ class AllowedSecret:
 
 @dataclass(frozen=True, kw_only=True)
 class OverlayKeys:
-    """The keys of an overlay that are resolved by the rules in OverlayFile alone."""
+    """The keys of an overlay that the rules in OverlayFile resolve on their own."""
 
     initrd: bool = False
     packages: tuple[str, ...] = ()
@@ -275,8 +275,8 @@ class Overlay(OverlayKeys):
 class Hardware:
     """A device the profile is for, by PCI id (`1002:7480`) and accelerator target (`gfx1102`).
 
-    `assume` is why a device that is not known will work; `chip` is what the project itself says of
-    it, None for a card that ships.
+    `assume` is why an unknown device will work; `chip` is the project's own description of it, None
+    for a shipped card.
     """
 
     pci: str
@@ -287,7 +287,7 @@ class Hardware:
 
     @property
     def assumption(self) -> str:
-        """What is assumed of it, for people; "" where it is known."""
+        """The assumption for people; "" for a known device."""
         return f"{self.pci} ({self.name}): {self.assume}" if self.assume else ""
 
 
@@ -324,9 +324,9 @@ class Recipe:
 
     @property
     def initrd_overlays(self) -> tuple[Overlay, ...]:
-        """The overlays that the initrd is made from: up to the last that says `initrd`."""
-        saying = [number for number, overlay in enumerate(self.overlays) if overlay.initrd]
-        return self.overlays[: saying[-1] + 1] if saying else self.overlays
+        """The overlays that the initrd is made from: up to the last one with `initrd`."""
+        marked = [number for number, overlay in enumerate(self.overlays) if overlay.initrd]
+        return self.overlays[: marked[-1] + 1] if marked else self.overlays
 
     @property
     def sources(self) -> tuple[Source, ...]:
@@ -347,12 +347,11 @@ class Recipe:
 
     @property
     def grants(self) -> dict[str, Grants]:
-        """What overlays grant, by overlay; those that grant nothing are left out."""
+        """The grants by overlay, without overlays that grant nothing."""
         return {o.name: o.grants for o in self.overlays if o.grants != Grants()}
 
     @property
     def allow_secret(self) -> tuple[AllowedSecret, ...]:
-        """The secrets that are meant to be in the image."""
         return tuple(secret for overlay in self.overlays for secret in overlay.allow_secret)
 
     @property

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a Document to its pydantic model, every disagreement a Fault with its position."""
+"""Validate a Document against its pydantic model; every error is a Fault with its position."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ EXPECTED: Mapping[str, str] = {
     "dict_type": "a mapping",
     "model_type": "a mapping",
 }
-# What a pattern of a model asks for.
+# The description of each pattern in a model.
 ALLOWED: Mapping[str, str] = {rule.whole: rule.what for rule in RULES}
-LISTED = 12  # so many known names are listed in a hint; more would bury it
+LISTED = 12  # most known names listed in a hint; more would bury it
 
 
 def parse_model(
     model: type[ModelT], document: Document, faults: list[Fault]
 ) -> tuple[ModelT | None, bool]:
-    """The model of `document`, and whether it is all of it.
+    """The model of `document`, and whether it has everything in it.
 
-    What does not fit is added to `faults`; the model is then made of what does, so that faults
-    further on are seen in the same run, or is None when too little is left.  Left out are entries
-    of a top-level mapping, and whole lists: without an item, those after it would be misplaced.
+    What does not fit is added to `faults` and left out of the model, so that the same run finds
+    later faults too; the model is None if too little is left.  Lists are left out as a whole:
+    without an item, the positions of those after it would be wrong.
     """
     try:
         return model.model_validate(document.value), True
@@ -51,13 +51,13 @@ def parse_model(
     for depth in (2, 1):
         try:
             return model.model_validate(without(document.value, paths, depth)), False
-        except ValidationError:  # a key that must be there is among the wrong ones
+        except ValidationError:  # a required key is among the wrong ones
             continue
     return None, False
 
 
 def without(value: dict[str, Yaml], paths: Iterable[KeyPath], depth: int) -> dict[str, Yaml]:
-    """A mapping without what the first `depth` keys of each path lead to, or lists around that."""
+    """A mapping without the values at the first `depth` keys of each path, or lists around them."""
     rest: dict[str, Yaml] = {}
     for key, inside in value.items():
         below = [path[1:] for path in paths if path[0] == key]
@@ -71,7 +71,7 @@ def without(value: dict[str, Yaml], paths: Iterable[KeyPath], depth: int) -> dic
 def model_faults(
     model: type[BaseModel], document: Document, details: Iterable[ErrorDetails]
 ) -> list[Fault]:
-    """One fault for each path that is wrong, however many types were tried there."""
+    """One fault for each wrong path, even if several types were tried there."""
     by_path: dict[KeyPath, list[ErrorDetails]] = {}
     for detail in details:
         by_path.setdefault(real_path(detail, document.value), []).append(detail)
@@ -97,7 +97,7 @@ def real_path(detail: ErrorDetails, value: Yaml) -> KeyPath:
 
 
 def step_into(value: Yaml, step: str | int) -> tuple[Yaml, ...]:
-    """What `value` holds at `step`; empty when it holds nothing there."""
+    """A tuple with the value at `step`; empty if there is none."""
     if isinstance(value, dict) and isinstance(step, str) and step in value:
         return (value[step],)
     if isinstance(value, list) and isinstance(step, int):
@@ -106,7 +106,7 @@ def step_into(value: Yaml, step: str | int) -> tuple[Yaml, ...]:
 
 
 def type_fault(document: Document, path: KeyPath, group: list[ErrorDetails]) -> Fault:
-    """The fault for a value of the wrong type: what was expected and what was found."""
+    """The fault for a value of the wrong type."""
     words = list(dict.fromkeys(EXPECTED[detail["type"]] for detail in group))
     expected = " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
     found = group[0]["input"]
@@ -157,7 +157,7 @@ def value_fault(
 
 
 def known_keys(annotation: object, path: KeyPath) -> list[str]:
-    """The keys a mapping at `path` below `annotation` may have, sorted; none if any are allowed."""
+    """The keys that a mapping at `path` may have, sorted; empty if any key is allowed."""
     keys: set[str] = set()
     for part in annotations_at(annotation, path):
         if isinstance(part, type) and issubclass(part, BaseModel):
@@ -170,7 +170,7 @@ def literal_values(annotation: object, path: KeyPath) -> tuple[object, ...]:
 
 
 def annotations_at(annotation: object, path: KeyPath) -> list[object]:
-    """Every type that may stand at `path` below `annotation`, unions taken apart."""
+    """Every type that a value at `path` below `annotation` may have; unions are expanded."""
     origin = get_origin(annotation)
     if origin is Annotated:
         return annotations_at(get_args(annotation)[0], path)
@@ -188,7 +188,7 @@ def annotations_at(annotation: object, path: KeyPath) -> list[object]:
 
 
 def suggest(name: str, known: Iterable[str], *, closest: bool = False) -> str:
-    """A hint for a name that is not among `known`; with `closest` never the whole list."""
+    """A hint for a name that is not in `known`; with `closest` never the whole list."""
     names = sorted(known)
     spelled = name.lower().replace("_", "-")
     near = difflib.get_close_matches(name, names, n=1) or difflib.get_close_matches(

@@ -30,7 +30,7 @@ KEYS_HINT = "add a public key under ssh-keys: in {site}, or make one with ssh-ke
 
 @dataclass(frozen=True)
 class DeclaredVar:
-    """A var with the overlay that declares it; `sound` when the declaration itself is."""
+    """A var with the overlay that declares it; `sound` if the declaration is valid."""
 
     part: Part
     model: VarModel
@@ -38,37 +38,37 @@ class DeclaredVar:
 
     @property
     def default(self) -> VarSetting | None:
-        """The default as a setting that was written nowhere in particular."""
+        """The default as a setting without an origin."""
         return None if self.model.default is None else VarSetting(self.model.default, None)
 
 
 @dataclass(frozen=True)
 class Values:
-    """What the vars are; those in `unsure` are at fault and have an empty value of their type."""
+    """The values of vars; those in `unsure` are invalid and have an empty value of their type."""
 
     known: Mapping[str, VarValue]
     unsure: frozenset[str]
 
 
 def declare_vars(parts: Iterable[Part], faults: list[Fault]) -> dict[str, DeclaredVar]:
-    """Every var of the overlays; declarations at fault and two that disagree are reported."""
+    """Every var of the overlays; reports invalid and contradictory declarations."""
     declared: dict[str, DeclaredVar] = {}
     for part in parts:
         for name, model in part.file.vars.items():
             sound = check_declaration(name, part, model, faults)
             first = declared.setdefault(name, DeclaredVar(part, model, sound))
             if first.model != model.model_copy(update={"description": first.model.description}):
-                what = f"is declared differently by the overlay {quote(first.part.name)}"
-                hint = "give it another name, or declare it alike"
+                what = f"the overlay {quote(first.part.name)} declares this var differently"
+                hint = "rename it, or declare it the same way"
                 faults.append(part.document.fault(("vars", name), what, hint, of_key=True))
     return declared
 
 
 def check_declaration(name: str, part: Part, model: VarModel, faults: list[Fault]) -> bool:
-    """Whether the name is free, the pattern is one and the default is a value the var may have."""
+    """Whether the name is free, the pattern is valid and the default is an allowed value."""
     path = ("vars", name)
     if name in RESERVED:
-        what, hint = "is a name that templates have already", f"call it {part.name}_{name}"
+        what, hint = "this name has a meaning in templates", f"call it {part.name}_{name}"
         faults.append(part.document.fault(path, what, hint.replace("-", "_"), of_key=True))
         return False
     try:
@@ -79,7 +79,7 @@ def check_declaration(name: str, part: Part, model: VarModel, faults: list[Fault
         return False
     if model.default is None:
         return True
-    # How many items it needs is judged in use: an empty default says that somebody must choose.
+    # `min_items` is checked in use: an empty default means that somebody must choose.
     what = value_problem(model.model_copy(update={"min_items": 0}), model.default)
     if what:
         faults.append(part.document.fault((*path, "default"), what))
@@ -110,9 +110,9 @@ def choose_values(
     site_file: str,
     all_known: bool,
 ) -> Values:
-    """The value of every declared var: what `settings` has, else its default.
+    """The value of every declared var: that in `settings`, else its default.
 
-    Unless `all_known`, some file that may set vars could not be read: what is missing is no fault.
+    Unless `all_known`, some file that may set vars could not be read: a missing value is no fault.
     """
     known: dict[str, VarValue] = {}
     unsure: set[str] = set()
@@ -122,7 +122,7 @@ def choose_values(
         if setting and declaration.sound and not fault:
             known[name] = setting.value
             continue
-        # A value at fault is empty for the templates, and what reads it is left out.
+        # An invalid value is empty for the templates, and what reads it is left out.
         known[name] = EMPTY[declaration.model.type]
         unsure.add(name)
         is_written = setting is not None and setting.origin is not None
@@ -132,7 +132,7 @@ def choose_values(
 
 
 def listed(setting: VarSetting | None, model: VarModel) -> VarSetting | None:
-    """A setting with a lone text as a list, where that may be written so."""
+    """A setting with a single text converted to a list, if the var allows that."""
     if setting and model.or_text and model.type == "list" and isinstance(setting.value, str):
         return VarSetting([setting.value], setting.origin)
     return setting
@@ -141,7 +141,7 @@ def listed(setting: VarSetting | None, model: VarModel) -> VarSetting | None:
 def find_fault(
     name: str, declaration: DeclaredVar, setting: VarSetting | None, merged: Merged, site_file: str
 ) -> Fault | None:
-    """What is wrong with the value of a var: where it was set, else where its overlay is listed."""
+    """The fault of a var's value, at the place that sets it or else that lists its overlay."""
     if not declaration.sound:
         return None
     problem = value_problem(declaration.model, setting.value) if setting else "is not set"
@@ -159,13 +159,12 @@ def find_fault(
 
 
 def key_problem(value: VarValue) -> str:
-    """What is wrong with the first damaged key of a list that somebody wrote."""
+    """What is wrong with the first damaged key of a list."""
     found = (ssh_key_problem(key) for key in value) if isinstance(value, list) else ()
     return next((f"a key {problem}" for problem in found if problem), "")
 
 
 def place_of(overlay: str, merged: Merged) -> Origin:
-    """Where the recipe lists an overlay."""
     return next(origin for name, origin in merged.overlays if name == overlay)
 
 
@@ -175,7 +174,7 @@ def check_declared(
     spare: frozenset[str],
     what: str,
 ) -> list[Fault]:
-    """The fault `what` for each setting that no overlay declares, but for the names in `spare`."""
+    """The fault `what` for each setting that no overlay declares, except those in `spare`."""
     return [
         setting.origin.fault(what, suggest(name, declared))
         for name, setting in settings.items()

@@ -18,12 +18,12 @@ from imagebuilder.recipe.rules import NAME
 from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.settings import Settings
 
-LISTED = "imagebuilder profiles lists what there is"
+LISTED = "imagebuilder profiles lists all profiles"
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A profile's name taken apart; `base` and `engine` are "" where they are the recipe's own."""
+    """The parts of a profile's name; `base` and `engine` are "" if they are the recipe's own."""
 
     recipe: str
     base: str = ""
@@ -31,23 +31,17 @@ class Variant:
 
     @property
     def profile(self) -> str:
-        """The whole name."""
         return ".".join(part for part in (self.recipe, self.base, self.engine) if part)
 
     def described(self, description: str) -> str:
-        """The recipe's description, with what is other than the recipe says."""
+        """The recipe's description with the other base and engine."""
         words = [f"on {self.base}"] if self.base else []
         words += [f"first layer by {self.engine}"] if self.engine else []
         return ", ".join([description, *words] if description else words)
 
 
-def find_bases(settings: Settings) -> list[str]:
-    """The names of all bases, sorted."""
-    return list(settings.find_bases())
-
-
 def load_variant(profile: str, settings: Settings, faults: list[Fault]) -> Variant | None:
-    """What recipe, base and engine a profile's name says; None, with a fault, if it says none."""
+    """The recipe, base and engine in a profile's name; None, with a fault, if it is unknown."""
     recipes = settings.find_recipes()
     if found := find_variant(profile, settings):
         check_file_name(recipes[found.recipe], settings, faults)
@@ -65,26 +59,27 @@ def load_variant(profile: str, settings: Settings, faults: list[Fault]) -> Varia
 
 
 def find_variant(profile: str, settings: Settings) -> Variant | None:
-    """The recipe of that name, else the longest one whose name it starts with, on what follows."""
+    """The recipe of that name, else the longest one that the name starts with."""
     recipes = settings.find_recipes()
     if profile in recipes:
         return Variant(profile)
     heads = (name for name in recipes if profile.startswith(f"{name}."))
     for recipe in sorted(heads, key=len, reverse=True):
-        if found := parse_rest(recipe, profile.removeprefix(f"{recipe}."), find_bases(settings)):
+        rest = profile.removeprefix(f"{recipe}.")
+        if found := parse_rest(recipe, rest, settings.find_bases()):
             return found
     return None
 
 
 def check_file_name(path: Path, settings: Settings, faults: list[Fault]) -> None:
-    """A fault for a recipe or base whose file's name cannot be part of an image's."""
+    """A fault for a recipe or base whose file name cannot be part of an image's name."""
     if not NAME.pattern.fullmatch(path.stem):
         where = shown_path(path, settings)
         faults.append(Fault(where, f"{quote(path.stem)} is not {NAME.what}", "rename the file"))
 
 
 def parse_rest(recipe: str, rest: str, bases: Iterable[str]) -> Variant | None:
-    """The variant of a recipe that the rest of a name means: BASE, ENGINE or BASE.ENGINE."""
+    """The variant of a recipe by the rest of its name: BASE, ENGINE or BASE.ENGINE."""
     known = tuple(bases)
     if rest in known:
         return Variant(recipe, base=rest)
@@ -95,11 +90,11 @@ def parse_rest(recipe: str, rest: str, bases: Iterable[str]) -> Variant | None:
 
 
 def rest_problem(recipe: str, profile: str, settings: Settings) -> tuple[str, str]:
-    """What and hint for a name that starts with a recipe's and goes on with what is no variant."""
-    words = [*find_bases(settings), *ENGINES]
-    said = profile.removeprefix(f"{recipe}.").split(".")
-    if unknown := [word for word in said if word not in words]:
-        what = f"no base and no engine named {quote(unknown[0])}, as {quote(profile)} has it"
+    """What and hint for a name that starts with a recipe's but does not name a variant."""
+    words = [*settings.find_bases(), *ENGINES]
+    rest = profile.removeprefix(f"{recipe}.").split(".")
+    if unknown := [word for word in rest if word not in words]:
+        what = f"{quote(profile)}: no base or engine named {quote(unknown[0])}"
         return what, suggest(unknown[0], words)
     forms = ", ".join(f"{recipe}.{form}" for form in ("BASE", "ENGINE", "BASE.ENGINE"))
     return f"{quote(profile)} is not one of {forms}", ""
@@ -116,34 +111,34 @@ def profile_hint(profile: str, recipes: Iterable[str]) -> str:
 def choose_profile(profile: str, settings: Settings, base: str = "", engine: str = "") -> str:
     """The name of `profile` on another base, by another engine; with neither, `profile` itself.
 
-    Raises InputError when a name means nothing, or `profile` already has another base or engine.
+    Raises InputError if a name is unknown, or `profile` already has another base or engine.
     """
     if not (base or engine):
         return profile
     faults: list[Fault] = []
     variant = load_variant(profile, settings, faults)
     for option, name, known in (
-        ("base", base, find_bases(settings)), ("engine", engine, list(ENGINES)),
+        ("base", base, settings.find_bases()), ("engine", engine, ENGINES),
     ):  # fmt: skip
         if name and name not in known:
             what = f"no {option} named {quote(name)}"
             faults.append(Fault(f"--{option}", what, suggest(name, known)))
-        own = str(getattr(variant, option, ""))
-        if name and own not in {"", name}:
-            what = f"{quote(profile)} already names the {option} {own}"
-            faults.append(Fault(f"--{option}", what, "leave one of the two out"))
+        named = str(getattr(variant, option, ""))
+        if name and named not in {"", name}:
+            what = f"{quote(profile)} already names the {option} {named}"
+            faults.append(Fault(f"--{option}", what, "remove one of the two"))
     if variant is None or faults:
         raise InputError.of(faults)
     return replace(variant, base=base or variant.base, engine=engine or variant.engine).profile
 
 
 def offer_profiles(incomplete: str, settings: Settings) -> list[str]:
-    """The profiles that start so, for a shell: recipes, and variants once the recipe is written."""
+    """Shell completion of a profile: recipes, and their variants after `RECIPE.`."""
     recipes = list(settings.find_recipes())
     offered = set(recipes)
     for recipe in recipes:
         if incomplete.startswith(f"{recipe}."):
-            bases = find_bases(settings)
+            bases = settings.find_bases()
             offered |= {f"{recipe}.{part}" for part in (*bases, *ENGINES)}
             offered |= {f"{recipe}.{base}.{engine}" for base in bases for engine in ENGINES
                         if incomplete.startswith(f"{recipe}.{base}.")}  # fmt: skip

@@ -285,7 +285,7 @@ def test_missing_engine_is_told_before_the_first_step(shop: Workshop, engine: st
     empty = f"mount -t tmpfs none {shop.state}/store"
     done = masked(shop, f"{hide(engine)}; {empty}", "build", "generic", "--locked")
     assert_fails(
-        done, 3, rf"engine: {engine}`, and {engine} is not installed", "hint: imagebuilder setup"
+        done, 3, rf"engine: {engine}`, but {engine} is not installed", "hint: imagebuilder setup"
     )
     assert "base debian" not in done.stderr
 

@@ -150,9 +150,9 @@ for name in one two; do
 done
 """
     workspace.run(["sh", "-euc", plant])
-    with pytest.raises(InputError, match="linux-image-two brings 2 kernels: one, two"):
+    with pytest.raises(InputError, match="linux-image-two installs 2 kernels: one, two"):
         APT.kernel_release(workspace, "linux-image-two")
-    with pytest.raises(InputError, match="linux-image-three brings 0 kernels: none"):
+    with pytest.raises(InputError, match="linux-image-three installs 0 kernels"):
         APT.kernel_release(workspace, "linux-image-three")
     assert APT.kernel_release(workspace, "linux-image-amd64") == release
 

@@ -95,7 +95,7 @@ def lock_path(stand: Stand) -> Path:
 def test_without_key_or_stand_in_the_person_is_told_how_to_get_the_key(stand: Stand) -> None:
     done = stand("lock", "p", site="{}")
     assert done.status == 2
-    assert "gpu/overlay.yaml:8:10: sources[0].key: the vendor's key is not there" in done.stderr
+    assert "gpu/overlay.yaml:8:10: sources[0].key: the vendor's key is missing" in done.stderr
     assert '"02182E60104FCDC26EAE1B8597A5D4CB8793F200"' in done.stderr
 
 

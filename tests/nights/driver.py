@@ -162,7 +162,7 @@ SAID = {
     Kind.SILENT: "mirror is not reachable",
     Kind.TRUNCATED: "the mirror broke off while sending",
     Kind.GARBLED: "the mirror sent something else",
-    Kind.EXPIRED: "Release of tiny ended",
+    Kind.EXPIRED: "Release of tiny expired",
     Kind.FULL: "the disk is full|[Nn]o space left|File too large",
     Kind.BOOT: "repeating the boot test",
     Kind.BROKEN: "mount.nfs4: access denied",

@@ -15,7 +15,6 @@ import pytest
 from imagebuilder.errors import InputError
 from imagebuilder.recipe.load import load_recipe
 from imagebuilder.recipe.types import Recipe
-from imagebuilder.recipe.variant import find_bases
 from imagebuilder.settings import Settings
 from tests.unit.test_shipped_recipes import CHECKOUT, KEY
 
@@ -37,7 +36,7 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> Matrix:
     place = settings(folder)
     found: dict[tuple[str, str], Recipe | InputError] = {}
     for profile in place.find_recipes():
-        for base in find_bases(place):
+        for base in place.find_bases():
             try:
                 recipe = load_recipe(f"{profile}.{base}", place, env={"HOME": str(folder)})
             except InputError as error:
@@ -52,7 +51,8 @@ def test_what_is_refused_says_why_and_what_instead(matrix: Matrix) -> None:
         if isinstance(found, InputError):
             for fault in found.faults:
                 assert REFUSED.fullmatch(fault.where), (name, str(fault))
-                assert re.match(r"overlays\[\d+\]: \".*\" cannot be on [a-z]+: ", fault.what), name
+                pattern = r"overlays\[\d+\]: \".*\" cannot be used on [a-z]+: "
+                assert re.match(pattern, fault.what), name
                 assert fault.hint, name
 
 
@@ -63,7 +63,7 @@ def test_every_profile_is_possible_on_its_own_base(matrix: Matrix, tmp_path: Pat
         on_base = matrix[profile, own.base.name]
         assert isinstance(on_base, Recipe)
         assert on_base.overlays[0].packages == own.overlays[0].packages
-    assert all(isinstance(matrix["minimal", base], Recipe) for base in find_bases(place))
+    assert all(isinstance(matrix["minimal", base], Recipe) for base in place.find_bases())
 
 
 def test_no_name_of_debian_alone_is_asked_of_ubuntu(matrix: Matrix) -> None:

@@ -100,7 +100,7 @@ def test_hook_is_a_sound_script_that_quotes_keys() -> None:
         ("#cloud-config\nautoinstall: 7\n", "a.yaml:2:14: autoinstall: must be a mapping"),
         ("#cloud-config\nautoinstall:\n  version: 2\n", "a.yaml:3:12: autoinstall.version: must"),
         ("#cloud-config\nautoinstall: {\n", "a.yaml:3:1: not valid YAML"),
-        ("#cloud-config\na: 1\na: 2\n", "a.yaml:3:1: a: the key is already in line 2"),
+        ("#cloud-config\na: 1\na: 2\n", "a.yaml:3:1: a: the key is already on line 2"),
         ("", "a.yaml:1:1: is empty"),
     ],
 )
@@ -115,7 +115,7 @@ def test_autoinstall_is_passed_on_as_written(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("#cloud-config\n# mine\nautoinstall:\n  version: 1\n")
     assert load_autoinstall(path) == path.read_text()
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="does not exist"):
         load_autoinstall(tmp_path / "none.yaml")
 
 
@@ -181,7 +181,7 @@ def test_not_an_iso(tmp_path: Path, content: bytes, said: str) -> None:
     path.write_bytes(content)
     with pytest.raises(ImagebuilderError, match=said):
         read_iso(path)
-    with pytest.raises(InputError, match="no such file"):
+    with pytest.raises(InputError, match="does not exist"):
         read_iso(tmp_path / "none.iso")
     with pytest.raises(InputError, match="is not a file"):
         read_iso(tmp_path)

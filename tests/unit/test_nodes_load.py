@@ -133,7 +133,7 @@ FAULTS = {
     "out of the tree": (one_node("    files: a/../../etc\n"),
                         "5:12: nodes.node1.files: must be inside the tree"),
     "twice the same key": (one_node("") + f"  node1: {{macs: ['{MAC2}'], profile: x}}\n",
-                           "5:3: nodes.node1: the key is already in line 2"),
+                           "5:3: nodes.node1: the key is already on line 2"),
     "twice the same MAC": (one_node(f"  node2: {{macs: ['{MAC1.upper()}'], profile: generic}}\n"),
                            f"5:18: nodes.node2.macs[0]: the MAC address {MAC1} is node1's already "
                            "(line 3)"),

@@ -35,11 +35,11 @@ HOST_ERRORS = (
     errno.EIO, errno.ENOMEM, errno.ENFILE, errno.EMFILE, errno.EFBIG, errno.ENOSPC, errno.EROFS,
     errno.EDQUOT,
 )  # fmt: skip
-# What of the host's apt configuration is needed to reach a mirror.
+# The host's apt options that are needed to reach a mirror.
 HOST_OPTIONS = re.compile(
     r"^Acquire::https?::(Proxy|ProxyAutoDetect|Proxy-Auto-Detect|CaInfo|CaPath|SslCert|SslKey)\b"
 )
-# How apt names an error of the system that no mirror and no package can cause.
+# How apt prints a system error that no mirror and no package can cause.
 OF_THE_HOST = re.compile(rf"\((?:{'|'.join(map(str, HOST_ERRORS))}): ")
 # Lists of packages are not fetched (sources.list(5), "Targets").
 NO_PACKAGES = ('Acquire::IndexTargets::deb::Packages::DefaultEnabled "false";',)
@@ -50,8 +50,8 @@ OPTIONS = {
     "APT::Cmd::Pattern-Only": "true",
     # Ubuntu phases updates by machine id; a lock must not depend on the builder's.
     "APT::Get::Always-Include-Phased-Updates": "true",
-    # Which suite a Release file is of is compared by claims.py, which knows what was asked for; apt
-    # compares with its cache and would refuse the day on which testing becomes stable.
+    # claims.py compares the suite in a Release file with the requested one; apt compares with its
+    # cache and would fail on the day that testing becomes stable.
     "Acquire::AllowReleaseInfoChange::Suite": "true",
     "Acquire::AllowReleaseInfoChange::Codename": "true",
     "Acquire::AllowReleaseInfoChange::Version": "true",
@@ -94,9 +94,9 @@ class Apt:
     def attempt(
         self, argv: Sequence[str | Path], *, ask: Callable[[], None] | None = None
     ) -> Completed:
-        """run() without check, for who explains a failure by what was asked for.
+        """run() without check, for callers that explain a failure themselves.
 
-        Raises FullError or WorkError where the host was at fault: a disk, or whoever killed it.
+        Raises FullError or WorkError if the host caused it: a full disk, or a signal.
         """
         done = self.run(argv, ask=ask, check=False)
         if done.status < 0 or (done.status > 0 and OF_THE_HOST.search(done.stderr)):
@@ -113,11 +113,11 @@ def make_apt(
     with_sources: bool = False,
     with_packages: bool = True,
 ) -> Apt:
-    """Prepare the private apt for `sources`; nothing is fetched.  It knows source packages too if
-    asked to; without packages it fetches and verifies Release files and nothing else.
+    """Prepare the private apt for `sources`; nothing is fetched.  It also knows source packages
+    `with_sources`; without `with_packages` it only fetches and verifies Release files.
 
-    Raises InputError for a key that is not what the overlay pins, HostError for a mirror or a
-    keyring the host does not have.
+    Raises InputError for a key that the overlay does not pin, HostError for a mirror or a keyring
+    that the host does not have.
     """
     uris = tuple(archive_uri(source, mirrors) for source in sources)
     keys = [load_key(source) if source.uri else b"" for source in sources]
@@ -137,7 +137,7 @@ def make_apt(
     for number, (source, key) in enumerate(zip(sources, keys, strict=True)):
         if key:
             place_file(key_path(apt, number), key, 0o600)
-        # Vendors' repositories have no source packages, and apt would fail for want of their list.
+        # Vendors' repositories have no source packages, and apt would fail without their list.
         types = "deb deb-src" if with_sources and source.mirror else "deb"
         stanza = render_source(source, uris[number], key_of(apt, number), architecture, types)
         place_file(source_path(apt, number), stanza.encode(), 0o600)
@@ -156,7 +156,7 @@ def forget_lists(apt: Apt) -> None:
 def make_home(cache: Path) -> Path:
     """The folder of all private apts.
 
-    Root keeps its own when the cache is another's (under sudo), whose files must stay theirs.
+    Root has its own folder if the cache belongs to another user (under sudo).
     """
     owner = make_folder(cache)
     folder = cache / ("apt" if owner == os.geteuid() else "apt-root")
@@ -165,50 +165,47 @@ def make_home(cache: Path) -> Path:
 
 
 def in_use(apt: Apt) -> AbstractContextManager[None]:
-    """Wait until nobody else uses this apt, and keep it."""
+    """A lock: waits until no other process uses this apt."""
     return file_lock(apt.root / "lock")
 
 
 def source_identity(source: Source, uri: str, key: bytes) -> Json:
-    """What makes the lists of one source what they are."""
+    """Everything that determines the lists of one source."""
     trusted = digest_of_bytes(key) if key else os.fspath(source.key)
     accepts = source.expired_release is not None
     return [uri, list(source.suites), list(source.components), trusted, accepts]
 
 
 def source_path(apt: Apt, number: int) -> Path:
-    """The .sources file of the source at that place."""
     return apt.root / "sources.list.d" / f"{number:03}.sources"
 
 
 def key_path(apt: Apt, number: int) -> Path:
-    """Where a vendor's certificate is kept."""
     return apt.root / "keys" / f"{number:03}.gpg"
 
 
 def key_of(apt: Apt, number: int) -> Path:
-    """The keyring apt trusts for the source at that place: the vendor's own, or the host's."""
+    """The keyring that apt trusts for a source: the vendor's own, or the host's."""
     source = apt.sources[number]
     return key_path(apt, number) if source.uri else source.key
 
 
 def check_words(source: Source) -> None:
-    """Raise InputError when a field would break out of its line in a .sources file."""
+    """Raise InputError if a value would not be one word in a .sources file."""
     for word in (source.uri, *source.suites, *source.components):
         if re.search(r"[\s\x00]", word):
-            raise InputError(f"{word!r} has a blank in it", where=f"source {source.id}")
+            raise InputError(f"{word!r} contains whitespace", where=f"source {source.id}")
 
 
 def keyring_package(keyring: Path) -> str:
-    """The package that has the keyring of a distribution, in Debian and in Ubuntu."""
+    """The package with a distribution's keyring, on Debian and Ubuntu."""
     return "ubuntu-keyring" if keyring.name.startswith("ubuntu-") else "debian-archive-keyring"
 
 
 def check_keyring(source: Source) -> None:
-    """Raise HostError when the host lacks the keyring of a distribution's archive."""
     if not source.uri and not os.access(source.key, os.R_OK):
         raise HostError(
-            f"keyring {source.key} is not on this host",
+            f"this host does not have the keyring {source.key}",
             where=f"source {source.id}",
             hint=f"apt install {keyring_package(source.key)}",
         )
@@ -229,7 +226,7 @@ def render_source(source: Source, uri: str, key: Path, architecture: str, types:
 
 
 def render_config(apt: Apt, host: Sequence[str]) -> str:
-    """The apt.conf(5) that makes apt see nothing of the host but how to reach mirrors."""
+    """The apt.conf(5) that hides everything of the host from apt except how to reach mirrors."""
     root = apt.root
     paths: dict[str, str | Path] = {
         "Dir::Etc": root / "empty",
@@ -266,6 +263,6 @@ def render_config(apt: Apt, host: Sequence[str]) -> str:
 
 
 def host_options() -> list[str]:
-    """The lines of the host's apt configuration that say how to reach a mirror."""
-    shown = run(["apt-config", "dump"]).stdout.splitlines()
-    return [line for line in shown if HOST_OPTIONS.match(line)]
+    """The lines of the host's apt configuration for reaching mirrors."""
+    lines = run(["apt-config", "dump"]).stdout.splitlines()
+    return [line for line in lines if HOST_OPTIONS.match(line)]

@@ -42,7 +42,7 @@ ENGINES: Mapping[str, AptEngine] = {
     "mkosi": AptEngine(MKOSI, run=run_mkosi),
     "dib": AptEngine(DIB, run=run_dib),
 }
-# What engines leave besides packages; the root's sources are written by finalise.
+# What engines leave besides packages; finalise writes the root's sources.
 TRACES = (
     "etc/apt/sources.list", "etc/apt/sources.list.d", "etc/apt/apt.conf.d/99mmdebstrap",
     "etc/dpkg/dpkg.cfg.d/99mmdebstrap", "etc/hostname",
@@ -52,13 +52,12 @@ TRACES = (
     "var/cache/debconf/tmp.ci",
     "efi", "boot/loader",  # mkosi, for a boot loader
 )  # fmt: skip
-# Folders of other word sizes, which debootstrap and mkosi make whether a package fills them or not.
-NOBODY = 65534  # whom the kernel names for an owner that has no id in a sandbox
+NOBODY = 65534  # the kernel's uid for an owner that has no id in a sandbox
+# Folders of other word sizes, which debootstrap and mkosi create even if no package fills them.
 WORD_SIZES = ("lib32", "libx32")
 
 
 def run_bootstrap(engine: str, first: Packages, workspace: Workspace) -> None:
-    """As Family.bootstrap()."""
     repository = workspace.work / f"{workspace.upper}.repository"
     make_repository(first, workspace.pool, repository)
     request = BootstrapRequest(
@@ -73,7 +72,7 @@ def run_bootstrap(engine: str, first: Packages, workspace: Workspace) -> None:
 
 
 def remove_traces(tree: Path) -> None:
-    """Drop what the engine left besides packages, also where every boot mounts something."""
+    """Remove what the engine left besides packages, including below mount points."""
     for name in TRACES:
         remove(tree / name)
     for name in WORD_SIZES:
@@ -82,14 +81,14 @@ def remove_traces(tree: Path) -> None:
             folder.rmdir()
             remove(tree / name)
     machine_id = tree / "etc/machine-id"
-    if machine_id.exists():  # a root is of no machine, and its layer the same each time
+    if machine_id.exists():  # a root belongs to no machine, and its layer must be reproducible
         machine_id.chmod(0o644)
         machine_id.write_text("")
     resolver = tree / "etc/resolv.conf"
     if not resolver.is_symlink():  # a link is the resolver's own, a file is the builder's
         remove(resolver)
     for name in ("proc", "sys"):
-        # What is mounted there in a sandbox is nobody's, and an engine may have copied that.
+        # What is mounted there in a sandbox belongs to nobody, and an engine may have copied that.
         if (tree / name).is_dir() and (tree / name).stat().st_uid == NOBODY:
             os.chown(tree / name, 0, 0, follow_symlinks=False)
     for name in ("dev", "run", "tmp"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which package of Debian or Ubuntu brings what a root may lack, for hints."""
+"""The packages of Debian or Ubuntu that contain what a root may lack, for hints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FIRMWARE = {
     "nvidia": "the firmware package of the driver's own version (firmware-nvidia-gsp, or the "
     "vendor's nvidia-firmware)",
 }
-# By how the name of a library begins.
+# By prefix of the library's name.
 LIBRARIES = {
     "libcuda.so": "the NVIDIA driver's libraries (libcuda1)",
     "libnvidia-ml.so": "the NVIDIA driver's libraries (libnvidia-ml1)",
@@ -31,7 +31,6 @@ LIBRARIES = {
 
 
 def package_with(path: str) -> str:
-    """As Family.package_with()."""
     place = PurePosixPath(path)
     if place.is_relative_to(FOLDER):
         return FIRMWARE.get(place.relative_to(FOLDER).parts[0], "")

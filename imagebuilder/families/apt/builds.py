@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a build takes beside packages: source packages, and headers of the root's kernel."""
+"""Inputs of a build besides packages: source packages, and headers of the root's kernel."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from imagebuilder.lock.types import LockedFile, LockedPackage, LockedSourcePacka
 # `apt-get source --print-uris`: quoted address, file name, size, checksum.
 FILE = re.compile(r"'([^']+)' (\S+) (\d+) SHA256:([0-9a-f]{64})")
 SOURCE = re.compile(r"(\S+)(?: \((\S+)\))?")
-RELEASED = r"(\d\S*)"  # a package that is of one kernel has its release in its name
+RELEASED = r"(\d\S*)"  # the release, in the name of a package for one kernel
 IMAGE = re.compile(rf"linux-image-(?:unsigned-)?{RELEASED}")
 HEADERS = re.compile(rf"linux-headers-{RELEASED}")
 
 
 def check_headers(layers: Sequence[Solved], build: Solved) -> None:
-    """Raise InputError when a build brings headers, and none of them of a kernel of the root.
+    """Raise InputError if a build has kernel headers, but none for a kernel of the root.
 
-    A module that is built with the headers of another release is not loaded (its vermagic differs).
+    A kernel does not load a module built with headers of another release (its vermagic differs).
     """
     kernels = {m[1] for p in packages_of(layers) if (m := IMAGE.fullmatch(p.name))}
     headers = {m[1] for p in build.packages if (m := HEADERS.fullmatch(p.name))}
     headers = {release for release in headers if not release.endswith("-common")}
     if headers and kernels and not headers & kernels:
         raise InputError(
-            f"the headers are of kernel {', '.join(sorted(headers))}, "
-            f"the image's is {', '.join(sorted(kernels))}",
+            f"the headers are for kernel {', '.join(sorted(headers))}, "
+            f"but the image has {', '.join(sorted(kernels))}",
             where=build.request.name,
             hint="take kernel and headers from one archive; after an update of it, "
-            "imagebuilder lock PROFILE takes both anew",
+            "imagebuilder lock PROFILE updates both",
         )
 
 
@@ -48,17 +48,17 @@ def packages_of(layers: Iterable[Solved]) -> Iterator[LockedPackage]:
 def lock_source(
     apt: Apt, word: str, stanzas: Sequence[Stanza], request: Request, preferences: Path
 ) -> LockedSourcePackage:
-    """The source package `word` (`NAME` or `NAME=VERSION`), as one version of it is in a source.
+    """The source package `word` (`NAME` or `NAME=VERSION`) from the source that has it.
 
-    Without a version it is the one that the locked binary packages were built from, and the newest
-    where none is locked.  Raises InputError when no source has it.
+    Without a version it is the one that the locked binary packages were built from, or the newest
+    if none is locked.  Raises InputError if no source has it.
     """
     name, _, version = word.partition("=")
     version = version or version_in(name, stanzas, request)
     wanted = f"{name}={version}" if version else name
     options = ["-o", f"Dir::Etc::preferences={preferences}", "-o", "Acquire::ForceHash=SHA256"]
-    asked = ["apt-get", *options, "source", "-qq", "--print-uris", "--only-source", "--", wanted]
-    done = apt.attempt(asked)
+    command = ["apt-get", *options, "source", "-qq", "--print-uris", "--only-source", "--", wanted]
+    done = apt.attempt(command)
     matches = [FILE.match(line) for line in done.stdout.splitlines()]
     files = [match for match in matches if match]
     if done.status != 0 or not files:
@@ -66,8 +66,8 @@ def lock_source(
         raise InputError(
             f"no source has the source package {wanted}\n    {said}".rstrip(),
             where=request.name,
-            hint="a source package has its own name: `apt-cache showsrc PACKAGE` on a machine of "
-            "this distribution tells it",
+            hint="a source package has its own name: `apt-cache showsrc PACKAGE` on a machine with "
+            "this distribution shows it",
         )
     first = Offer(unquote(files[0][1]), name, version, SOURCE_ARCHITECTURE)
     source = source_of(apt, first)
@@ -86,7 +86,7 @@ def lock_source(
 
 
 def version_in(name: str, stanzas: Sequence[Stanza], request: Request) -> str:
-    """The version of source package `name` that binaries among `stanzas` are of; "" for none."""
+    """The version of source package `name` that binaries in `stanzas` are from; "" if none."""
     found = set()
     for stanza in stanzas:
         match = SOURCE.fullmatch(stanza.get("Source", "") or stanza["Package"])
@@ -96,7 +96,7 @@ def version_in(name: str, stanzas: Sequence[Stanza], request: Request) -> str:
         raise InputError(
             f"the packages of source package {name} have versions {', '.join(sorted(found))}",
             where=request.name,
-            hint=f"say which: {name}=VERSION",
+            hint=f"choose one: {name}=VERSION",
         )
     return found.pop() if found else ""
 

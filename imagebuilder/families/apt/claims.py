@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a Release file claims to be, compared with what was asked for and with the lock.
+"""Compare what a Release file claims to be with the requested suite and with the lock.
 
-A signature proves who made a Release file, not that it is the one that was asked for: a mirror can
-answer with the Release file of another suite, or with an old one.
+A signature proves who made a Release file, not that it is the requested one: a mirror can answer
+with the Release file of another suite, or with an old one.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ from imagebuilder.families.apt.release import DAY, Release, day_of
 from imagebuilder.lock.types import Lock, LockedSource
 from imagebuilder.ui import format_count
 
-# A Release file without an end that is older than this is mentioned.
+# A Release file without a Valid-Until that is older than this is mentioned.
 OLD_DAYS = 60
-ELSEWHERE = "the mirror answers for another suite: use another mirror"
+ELSEWHERE = "the mirror serves another suite: use another mirror"
 
 
 def check_names(releases: Iterable[Release], progress: Callable[[str], None]) -> None:
-    """Raise WorkError when a distribution's Release file is of another suite than was asked for.
+    """Raise WorkError if a distribution's Release file is for a suite other than the requested one.
 
-    Vendors name their suites as they like: `progress` is told of theirs.
+    Vendors name their suites as they like: theirs are only reported to `progress`.
     """
     faults = []
     for release in releases:
-        if is_flat(release) or not any(names_of(release)) or is_asked(release):
+        if is_flat(release) or not any(names_of(release)) or is_requested(release):
             continue
-        what = f"asked for {release.suite}, but its Release file says {said(names_of(release))}"
+        names = render_names(names_of(release))
+        what = f"requested {release.suite}, but its Release file says {names}"
         if release.source.mirror:
             faults.append(Fault(place(release), what, ELSEWHERE))
         else:
@@ -38,9 +39,9 @@ def check_names(releases: Iterable[Release], progress: Callable[[str], None]) ->
 
 
 def check_against_lock(releases: Iterable[Release], lock: Lock, *, allow_older: bool) -> None:
-    """Raise WorkError when a Release file is another suite's than the one in `lock`, or older.
+    """Raise WorkError if a Release file is for another suite than the one in `lock`, or older.
 
-    A source that the recipe now takes from another place or snapshot is not compared.
+    A source that the recipe now takes from another address or snapshot is not compared.
     """
     locked = {(source.id, source.suite): source for source in lock.sources}
     faults: list[Fault] = []
@@ -55,7 +56,7 @@ def check_against_lock(releases: Iterable[Release], lock: Lock, *, allow_older: 
 
 
 def tell_old(releases: Sequence[Release], now: int, progress: Callable[[str], None]) -> None:
-    """Tell `progress` of old Release files without a Valid-Until: a frozen mirror has them too."""
+    """Report old Release files without a Valid-Until: a frozen mirror has such files too."""
     old = [
         f"{named(release)} for {format_count((now - release.date) // DAY, 'day')}"
         for release in releases
@@ -67,64 +68,65 @@ def tell_old(releases: Sequence[Release], now: int, progress: Callable[[str], No
     if old:
         progress(
             f"note: no update in {', '.join(old)}: normal for a stable suite between point "
-            "releases; if the distribution has published one since, use another mirror"
+            "releases; if the distribution has published one, use another mirror"
         )
 
 
 def named(release: Release) -> str:
-    """A suite, with its source where it is a vendor's."""
+    """A suite, with its source if that is a vendor's."""
     source = release.source
     return release.suite if source.mirror else f"{release.suite} of source {source.id}"
 
 
 def is_flat(release: Release) -> bool:
-    """Whether the archive has no dists/, and so no name for its suite."""
+    """Whether the archive has no dists/, and therefore no name for its suite."""
     return release.suite.endswith("/")
 
 
 def names_of(release: Release) -> tuple[str, str]:
-    """The Suite and the Codename in a Release file, "" for what it does not say."""
+    """The Suite and the Codename in a Release file, "" if missing."""
     return release.fields.get("Suite", ""), release.fields.get("Codename", "")
 
 
-def is_asked(release: Release) -> bool:
-    """Whether a Release file names the suite that was asked for.
+def is_requested(release: Release) -> bool:
+    """Whether a Release file names the requested suite.
 
-    As apt has it, `buster/updates` may call itself `buster`.  Ubuntu's pockets (`noble-security`)
-    share the codename of their release and are not the release.
+    As in apt, `buster/updates` may call itself `buster`.  Ubuntu's pockets (`noble-security`) share
+    the codename of their release but are not the release.
     """
     suite, codename = names_of(release)
-    for asked in (release.suite, release.suite.rpartition("/")[0]):
-        if asked and (suite == asked or (codename == asked and not suite.startswith(f"{asked}-"))):
+    for name in (release.suite, release.suite.rpartition("/")[0]):
+        if name and (suite == name or (codename == name and not suite.startswith(f"{name}-"))):
             return True
     return False
 
 
 def is_same_place(release: Release, before: LockedSource) -> bool:
-    """Whether the recipe still takes a source from where the lock took it."""
+    """Whether the recipe still takes a source from the address and snapshot in the lock."""
     source = release.source
     place_now = (source.mirror or source.uri, source.snapshot)
     return place_now == (before.origin or place_now[0], before.snapshot)
 
 
 def renamed(release: Release, before: LockedSource) -> Iterator[Fault]:
-    """The fault of a suite that was another one when it was locked.
+    """A fault if the suite was a different one when it was locked.
 
     `trixie` may turn from testing into stable; `stable` must not turn from trixie into forky.
     """
     now, then = names_of(release), (before.release_suite, before.codename)
-    if not any(then) or now == then or (is_asked(release) and now[1] in (then[1], release.suite)):
+    moved = is_requested(release) and now[1] in (then[1], release.suite)
+    if not any(then) or now == then or moved:
         return
     yield Fault(
         place(release),
-        f"asked for {release.suite}, and its Release file says {said(now)}; "
-        f"when it was locked, it said {said(then)}",
-        "use another mirror; if the suite did move on, remove the lock file and lock again",
+        f"requested {release.suite}, but its Release file says {render_names(now)}; "
+        f"when it was locked, it said {render_names(then)}",
+        "use another mirror; if the suite did change, remove the lock file and lock again",
     )
 
 
 def older(release: Release, before: LockedSource, profile: str) -> Iterator[Fault]:
-    """The fault of a Release file from before the one that is locked."""
+    """A fault if the Release file is older than the locked one."""
     if not before.date or release.date >= before.date:
         return
     made = day_of(release.date) if release.date else "at an unknown time"
@@ -132,19 +134,17 @@ def older(release: Release, before: LockedSource, profile: str) -> Iterator[Faul
     age = f"up to {days} older" if release.date else "of unknown age"
     yield Fault(
         place(release),
-        f"asked for {release.suite}, and its Release file was made {made}, {age}: "
-        f"the locked one is of {day_of(before.date)}",
+        f"requested {release.suite}, but its Release file was made {made}, {age}: "
+        f"the locked one is from {day_of(before.date)}",
         "the mirror lags behind, or somebody replays an old state of it: use another mirror, "
         f"or go back with: imagebuilder lock {profile} --allow-older",
     )
 
 
 def place(release: Release) -> str:
-    """Where a fault of a Release file is."""
     return f"source {release.source.id}"
 
 
-def said(names: tuple[str, str]) -> str:
-    """The names in a Release file, in words."""
+def render_names(names: tuple[str, str]) -> str:
     listed = [f"{key}: {name}" for key, name in zip(("Suite", "Codename"), names, strict=True)]
     return ", ".join(text for text, name in zip(listed, names, strict=True) if name) or "no name"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What dpkg's database of a root says: asked in it, or read from outside."""
+"""Query dpkg's database inside a root, or read it from outside."""
 
 from __future__ import annotations
 
@@ -17,14 +17,13 @@ STATUS = "/var/lib/dpkg/status"
 DIVERSIONS = "/var/lib/dpkg/diversions"
 FORM = "${db:Status-Abbrev} ${Package}:${Architecture} ${Version} ${Installed-Size} .\\n"
 LIST_PACKAGES = ("dpkg-query", "--show", "--showformat", "${Package}\\n")
-# A line of the status file's Conffiles: the path, the checksum of what the package shipped, flags.
+# A line of the status file's Conffiles: the path, the shipped file's checksum, flags.
 CONFFILE = re.compile(r"(/.+?) ([0-9a-f]{32})((?: [a-z-]+)*)")
 
 
 def find_installed(workspace: Workspace) -> Mapping[str, Installed]:
-    """As Family.installed()."""
-    said = workspace.ask(["dpkg-query", "--show", f"--showformat={FORM}"]).stdout
-    rows = [line.split() for line in said.splitlines()]
+    shown = workspace.ask(["dpkg-query", "--show", f"--showformat={FORM}"]).stdout
+    rows = [line.split() for line in shown.splitlines()]
     # Installed-Size is in KiB and optional (deb-control(5)).
     return {
         row[1]: Installed(row[2], int(row[3]) * 1024 if row[3].isdigit() else 0, row[0] == "ii")
@@ -33,27 +32,27 @@ def find_installed(workspace: Workspace) -> Mapping[str, Installed]:
 
 
 def read_shipped(root: RootFiles) -> Mapping[str, ShippedFile]:
-    """As Family.shipped_files(): dpkg's lists of files, md5sums (deb-md5sums(5)) and conffiles.
+    """Family.shipped_files() from dpkg's lists of files, md5sums (deb-md5sums(5)) and conffiles.
 
-    dpkg's own records of a package count as the package's.
+    dpkg's own records of a package count as files of the package.
     """
     place = places_in(root)
     diversions = read_diversions(root)
     found: dict[str, ShippedFile] = {}
     for name in root.names(INFO):
         stem, _, kind = name.rpartition(".")
-        own = ShippedFile(stem.partition(":")[0])
-        found[f"{INFO}/{name}"] = own
+        record = ShippedFile(stem.partition(":")[0])
+        found[f"{INFO}/{name}"] = record
         if kind != "list":
             continue
         sums = read_sums(text_of(root, f"{INFO}/{stem}.md5sums"))
         for path in text_of(root, f"{INFO}/{name}").splitlines():
             if path == "/.":
                 continue
-            there, by = diversions.get(path, (path, own.package))
+            diverted, by = diversions.get(path, (path, record.package))
             checksum = sums.get(path)
-            shipped = ShippedFile(own.package, checksum) if checksum else own
-            found[place(there if by != own.package else path)] = shipped
+            shipped = ShippedFile(record.package, checksum) if checksum else record
+            found[place(diverted if by != record.package else path)] = shipped
     for path, shipped, current in read_conffiles(root):
         if current or place(path) not in found:  # another package may ship it by now
             found[place(path)] = shipped
@@ -61,7 +60,7 @@ def read_shipped(root: RootFiles) -> Mapping[str, ShippedFile]:
 
 
 def places_in(root: RootFiles) -> Callable[[str], str]:
-    """Where a package's path lies: below /usr, if the root merges into it what is named /lib."""
+    """A function to the real path of a package's path: /lib/x is /usr/lib/x on a merged root."""
     top = cache(lambda name: root.resolve(f"/{name}") or f"/{name}")
 
     def place(path: str) -> str:
@@ -72,7 +71,7 @@ def places_in(root: RootFiles) -> Callable[[str], str]:
 
 
 def read_diversions(root: RootFiles) -> Mapping[str, tuple[str, str]]:
-    """Where dpkg puts a path instead, and the one package whose file stays (dpkg-divert(1))."""
+    """Where dpkg diverts a path, and the package whose file is not diverted (dpkg-divert(1))."""
     lines = text_of(root, DIVERSIONS).splitlines()
     return {
         path: (instead, package)
@@ -87,7 +86,7 @@ def read_sums(text: str) -> Mapping[str, Checksum]:
 
 
 def read_conffiles(root: RootFiles) -> Iterator[tuple[str, ShippedFile, bool]]:
-    """The configuration files that packages shipped, and whether their present versions do."""
+    """The configuration files that packages shipped, and whether they still do."""
     for stanza in parse_stanzas(text_of(root, STATUS)):
         for line in stanza.get("Conffiles", "").splitlines():
             if match := CONFFILE.fullmatch(line.strip()):
@@ -97,6 +96,6 @@ def read_conffiles(root: RootFiles) -> Iterator[tuple[str, ShippedFile, bool]]:
 
 
 def text_of(root: RootFiles, name: str) -> str:
-    """The text of a record, "" when there is none."""
+    """The text of a record, "" if missing."""
     place = root.host(name)
     return place.read_text(errors="replace") if place else ""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is in a package: its control record, and the units and accounts that it may bring.
+"""Read a package: its control record, and the units and accounts that it may add.
 
-A control archive is read in 2 ms; to start dpkg-deb(1) for each of 200 packages took seconds.
+Reading a control archive takes 2 ms; starting dpkg-deb(1) for each of 200 packages took seconds.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from imagebuilder.process import run
 
 MAGIC = b"!<arch>\n"
 HEADER = 60  # bytes before each member of an ar(5) archive
-# Kinds of compression that Python knows, as they end the name of a member.
+# Suffixes of members with a compression that Python supports.
 KNOWN = ("", ".gz", ".xz", ".bz2")
 INIT = "etc/init.d/"
 UNIT = re.compile(
     r"[A-Za-z0-9:_.\\@-]+\.(service|socket|timer|target|path|mount|automount|swap|slice|scope)"
 )
 WORD = re.compile(rb"[A-Za-z0-9_.:@\\-]{2,}")
-# Members of a control archive that are no scripts.
+# Members of a control archive that are not scripts.
 NO_SCRIPTS = ("control", "md5sums", "conffiles", "shlibs", "symbols", "triggers")
-# A package with such a path may bring more than its control archive says.
+# A package with such a path may add more than its control archive lists.
 TELLING = re.compile(r"systemd/|sysusers\.d/|base-passwd/|etc/init\.d/")
 # sysusers.d(5), and what base-passwd makes /etc/passwd and /etc/group of.
 WITH_ACCOUNTS = re.compile(r"sysusers\.d/.*\.conf$|base-passwd/.*\.master$")
@@ -60,7 +60,7 @@ def read_control(deb: Path) -> tuple[str, Names]:
 
 
 def read_names(deb: Path, control: Names) -> Names:
-    """`control`, made whole by what the package's files say.  Raises WorkError."""
+    """`control`, completed by the names in the package's files.  Raises WorkError."""
     units, accounts = set(control.units), set(control.accounts)
     with open_member(deb, "data") as archive:
         for member in archive:
@@ -76,12 +76,11 @@ def read_names(deb: Path, control: Names) -> Names:
 
 
 def is_unit(path: str) -> bool:
-    """Whether a file of this name is a unit."""
     return UNIT.fullmatch(posixpath.basename(path)) is not None
 
 
 def units_at(paths: Iterable[str]) -> frozenset[str]:
-    """The units that files of these paths are, wherever they lie, and those of init scripts."""
+    """The units among these paths, in any folder, and those of init scripts."""
     return frozenset(
         posixpath.basename(path) + (".service" if INIT in path else "")
         for path in paths
@@ -90,12 +89,11 @@ def units_at(paths: Iterable[str]) -> frozenset[str]:
 
 
 def decoded(found: bytes) -> str:
-    """Bytes of a package as text."""
     return found.decode(errors="replace")
 
 
 def read_member(archive: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
-    """What a regular file of an archive holds."""
+    """The content of a regular file in an archive."""
     stream = archive.extractfile(member)
     assert stream is not None
     return stream.read()
@@ -115,9 +113,9 @@ class DebMember(io.RawIOBase):
 
 @contextmanager
 def open_member(deb: Path, name: str) -> Iterator[tarfile.TarFile]:
-    """The `control` or `data` archive of a package (deb(5)), to be read once from its beginning.
+    """The `control` or `data` archive of a package (deb(5)), readable once from start to end.
 
-    Raises WorkError for what is no package.
+    Raises WorkError if the file is not a package.
     """
     try:
         with deb.open("rb") as stream:
@@ -129,16 +127,16 @@ def open_member(deb: Path, name: str) -> Iterator[tarfile.TarFile]:
         with unpacked(deb, name) as path, tarfile.open(path) as archive:
             yield archive
     except (OSError, ValueError, EOFError, tarfile.TarError, lzma.LZMAError, zlib.error) as error:
-        raise WorkError(f"cannot be read as a package: {error}", where=str(deb)) from error
+        raise WorkError(f"not a readable package: {error}", where=str(deb)) from error
 
 
 def find_member(stream: BinaryIO, name: str) -> tuple[str, int]:
-    """How a member of an ar(5) archive is compressed, and its size; the stream is at its beginning.
+    """The suffix and size of a member of an ar(5) archive; the stream is then at its content.
 
     Raises ValueError.
     """
     if stream.read(len(MAGIC)) != MAGIC:
-        raise ValueError("it does not begin as one")
+        raise ValueError("it does not start like one")
     while len(header := stream.read(HEADER)) == HEADER:
         found, size = header[:16].decode().rstrip(" /"), int(header[48:58])
         if found.startswith(name):
@@ -149,7 +147,7 @@ def find_member(stream: BinaryIO, name: str) -> tuple[str, int]:
 
 @contextmanager
 def unpacked(deb: Path, name: str) -> Iterator[Path]:
-    """The same archive as a file, from dpkg-deb(1), which knows more kinds of compression."""
+    """The same archive as a file, from dpkg-deb(1), which supports more compressions."""
     option = "--ctrl-tarfile" if name == "control" else "--fsys-tarfile"
     with TemporaryDirectory() as folder:
         path = Path(folder, "tar")

@@ -30,7 +30,7 @@ def parse_stanzas(text: str) -> Iterator[Mapping[str, str]]:
 
 
 def parse_release(text: str) -> Mapping[str, str]:
-    """The fields of a Release or (clear-signed) InRelease file, which apt has verified before."""
+    """The fields of a Release or (clear-signed) InRelease file that apt has verified."""
     if text.startswith(ARMOUR):
         text = text.partition("\n\n")[2].partition(SIGNATURE)[0]
     return next(parse_stanzas(text), {})

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian and Ubuntu as families/protocol.py asks; each method leads to the module that does it.
+"""Debian and Ubuntu for families/protocol.py; each method delegates to the module that does it.
 
-What only a lock or a build needs is imported where it is needed: a plan is read in a moment.
+What only a lock or a build needs is imported where it is needed, so that planning stays fast.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ LEFTOVERS = (
     "/var/lib/apt/lists/*", "/var/cache/apt/*", "/var/log/apt/*", "/var/cache/debconf/*-old",
     "/var/lib/dpkg/*-old", "/var/lib/dpkg/lock*", "/var/lib/dpkg/triggers/Lock",
 )  # fmt: skip
-# Where they keep what is a site's own.
+# Where they keep settings of a site.
 SITE_FILES = (
     "/etc/resolv.conf.dpkg*", "/etc/apt/auth.conf", "/etc/apt/auth.conf.d/*",
     "/etc/apt/apt.conf.d/*proxy*",
@@ -59,17 +59,17 @@ SECRETS = (
     SecretFile("apt proxy password", r"/etc/apt/apt\.conf(\.d/.+)?", IN_ADDRESS),
     SecretFile("apt source password", r"/etc/apt/sources\.list(\.d/.+)?", IN_ADDRESS),
 )
-# What apt and dpkg of the host read, which engines run.
+# Files that the host's apt and dpkg read when engines run them.
 ON_HOST = (
     "/var/lib/dpkg", "/etc/apt/apt.conf", "/etc/apt/apt.conf.d", "/etc/apt/keyrings",
     "/etc/apt/trusted.gpg", "/etc/apt/trusted.gpg.d", "/etc/debian_version", "/etc/debootstrap",
     "/etc/dpkg",
 )  # fmt: skip
-# What Ansible finds in a root.  No lists: what is not in the root already is not in the lock.
+# What Ansible finds in a root.  No package lists: only the lock may add packages.
 APT_CONF = 'Dir::Etc::sourcelist "/dev/null";\nDir::Etc::sourceparts "/dev/null";\n'
 ANSIBLE = AnsibleSetup(
     facts={"os_family": "Debian", "pkg_mgr": "apt"},
-    # A suite that is not released yet has no version.
+    # An unreleased suite has no version.
     versions={
         "bookworm": "12", "trixie": "13", "jammy": "22.04", "noble": "24.04", "resolute": "26.04",
     },

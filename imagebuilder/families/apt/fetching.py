@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fetching of packages with apt's own transport, several at once, and the progress of it."""
+"""Fetch packages with apt's own transport, several at once, with progress."""
 
 from __future__ import annotations
 
@@ -46,12 +46,11 @@ def fetch_debs(
     keep: Keep,
     patience: Patience = PATIENCE,
 ) -> None:
-    """Fetch `packages` into `folder`, where partial files are continued; `keep` is told of what is
-    there and right.
+    """Fetch `packages` into `folder`, resuming partial files; calls `keep` with verified files.
 
-    A file that is wrong after it was continued is fetched once more as a whole.  Raises HostError
-    when a mirror is not reachable or too slow or the disk is full, WorkError for a package that the
-    mirror no longer has, or has with other content.
+    A file that is wrong after it was resumed is fetched once more as a whole.  Raises HostError if
+    a mirror is not reachable or too slow or the disk is full, WorkError if the mirror no longer has
+    a package, or has it with other content.
     """
     archives = dict(zip((source.id for source in apt.sources), apt.uris, strict=True))
     wanted = [
@@ -60,22 +59,21 @@ def fetch_debs(
     ]
     right, wanted = sorted_out(wanted)
     keep([(each.path, each.package) for each in right])
-    there = {each.path for each in wanted if each.path.exists()}
-    left = sum(each.package.size for each in wanted) - sum(path.stat().st_size for path in there)
+    resumed = {each.path for each in wanted if each.path.exists()}
+    left = sum(each.package.size for each in wanted) - sum(path.stat().st_size for path in resumed)
     named = {source.id: source for source in apt.sources}
     what = f"Fetching {format_count(len(packages), 'package')}"
     with watched(folder, left, what, progress, patience) as pace:
-        said, wrong = attempt(apt, wanted, pace, keep, named)
-        if again := [each for each in wrong if each.path in there and not each.path.exists()]:
-            more, still = attempt(apt, again, pace, keep, named)
-            said = f"{said}\n{more}"
-            wrong = [each for each in wrong if each not in again or each in still]
+        errors, wrong = attempt(apt, wanted, pace, keep, named)
+        if retried := [each for each in wrong if each.path in resumed and not each.path.exists()]:
+            more, still = attempt(apt, retried, pace, keep, named)
+            errors = f"{errors}\n{more}"
+            wrong = [each for each in wrong if each not in retried or each in still]
         if wrong:
-            raise fetch_error(wrong, said, named.get(wrong[0].package.source))
+            raise fetch_error(wrong, errors, named.get(wrong[0].package.source))
 
 
 def partial_path(folder: Path, package: LockedPackage) -> Path:
-    """Where the unfinished file of a package lies."""
     return folder / f"{package.sha256}.deb"
 
 
@@ -86,14 +84,14 @@ def attempt(
     keep: Keep,
     sources: Mapping[str, Source],
 ) -> tuple[str, list[Download]]:
-    """Fetch once and keep what is right; what apt said, and what is not there or not right.
+    """Fetch once and keep what is right; returns apt's errors, and what is missing or wrong.
 
-    A file of the right length or longer that is wrong is removed: it cannot be continued.
+    A wrong file of the right length or longer is removed: it cannot be resumed.
     """
     slow: SlowError | None = None
-    said = ""
+    errors = ""
     try:
-        said = download_all(apt, downloads, pace)
+        errors = download_all(apt, downloads, pace)
     except SlowError as error:
         slow = error
     finally:
@@ -102,18 +100,18 @@ def attempt(
         pace.moved(sum(each.package.size for each in right))
     if slow and wrong:
         raise slow_error(wrong, pace.patience, sources.get(wrong[0].package.source)) from slow
-    return said, wrong
+    return errors, wrong
 
 
 def sorted_out(downloads: Sequence[Download]) -> tuple[list[Download], list[Download]]:
-    """Those whose file is right, and the others; what cannot become right is removed."""
+    """Downloads whose file is right, and the others; files that cannot be resumed are removed."""
     right: list[Download] = []
     wrong: list[Download] = []
     for download in downloads:
         path, package = download.path, download.package
         if path.is_symlink():  # how apt fetches from file: archives
             copy_from_link(path)
-        refused = path.with_name(f"{path.name}.FAILED")  # apt's name for one with another sum
+        refused = path.with_name(f"{path.name}.FAILED")  # apt's name for one with a wrong checksum
         refused.unlink(missing_ok=True)
         size = path.stat().st_size if path.exists() else -1
         if size == package.size and digest_of_file(path) == package.sha256:
@@ -126,17 +124,18 @@ def sorted_out(downloads: Sequence[Download]) -> tuple[list[Download], list[Down
 
 
 def uri_of(package: LockedPackage, archives: dict[str, str]) -> str:
-    """The address of a package.  Raises WorkError when its source is not in the recipe."""
+    """The address of a package.  Raises WorkError if its source is not in the recipe."""
     if package.source not in archives:
         raise WorkError(
-            f"the lock takes {package.nevra} from source {package.source}, the recipe has no such",
+            f"the lock takes {package.nevra} from source {package.source}, but the recipe defines "
+            "no such source",
             hint="imagebuilder lock PROFILE",
         )
     return f"{archives[package.source]}/{quote(package.path, safe='/~+:@,=')}"
 
 
 def copy_from_link(path: Path) -> None:
-    """Put the file a symlink points to in its place."""
+    """Replace a symlink with a copy of the file it points to."""
     origin = path.resolve()
     path.unlink()
     if origin.is_file():
@@ -144,7 +143,7 @@ def copy_from_link(path: Path) -> None:
 
 
 def download_all(apt: Apt, downloads: Sequence[Download], pace: Pace) -> str:
-    """Run apt's helper, at most AT_ONCE at a time; what they said of errors.  Raises SlowError."""
+    """Run apt's helper, at most AT_ONCE at a time; returns the errors.  Raises SlowError."""
     shares = [share for share in balanced(downloads, AT_ONCE) if share]
     with ThreadPoolExecutor(AT_ONCE) as threads:
         try:
@@ -169,7 +168,7 @@ def balanced(downloads: Sequence[Download], count: int) -> list[list[Download]]:
 
 
 def download_share(apt: Apt, downloads: Sequence[Download], pace: Pace) -> str:
-    """Fetch one share; what was said of errors (the caller looks at the files)."""
+    """Fetch one share; returns the errors (the caller checks the files)."""
     words = [
         word
         for download in downloads
@@ -180,32 +179,31 @@ def download_share(apt: Apt, downloads: Sequence[Download], pace: Pace) -> str:
 
 
 def slow_error(wrong: Sequence[Download], patience: Patience, source: Source | None) -> HostError:
-    """The error for a mirror that was given up."""
     first = wrong[0]
     more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
     return HostError(
         f"the mirror sent {patience}: gave up {first.package.nevra}{more}",
         where=f"source {first.package.source}",
-        hint=f"run the command again: it continues where this one stopped; or {unreached(source)}",
+        hint=f"run the command again, which resumes the download; or {unreached(source)}",
     )
 
 
-def fetch_error(wrong: Sequence[Download], said: str, source: Source | None) -> ImagebuilderError:
-    """Why packages are not there, from what apt said of the first of them, which is of `source`."""
+def fetch_error(wrong: Sequence[Download], errors: str, source: Source | None) -> ImagebuilderError:
+    """Why packages are missing, from apt's errors about the first of them, which is of `source`."""
     first = wrong[0]
-    lines = [line for line in said.splitlines() if line.startswith("E:")]
+    lines = [line for line in errors.splitlines() if line.startswith("E:")]
     of_first = [line for line in lines if first.uri in line] or lines
     words = "".join(f"\n    {line}" for line in of_first[:4])
     more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
     where = f"source {first.package.source}"
     name = f"{first.package.nevra}{more}"
-    if FULL.search(said):
+    if FULL.search(errors):
         return FullError(f"no space left for {name}{words}", where=where)
     if BROKEN.search(words):
         return WorkError(
             f"the mirror broke off while sending {name}, of {first.package.size} bytes{words}",
             where=where,
-            hint="try again: what is complete has been kept",
+            hint="try again: complete files were kept",
         )
     if UNREACHABLE.search(words):
         who = f"{name}: not in the pool, and the vendor" if vendor_of(source) else "mirror"
@@ -218,11 +216,11 @@ def fetch_error(wrong: Sequence[Download], said: str, source: Source | None) -> 
         return WorkError(
             f"the mirror no longer has {name}{words}",
             where=where,
-            hint="imagebuilder lock PROFILE takes what it has now",
+            hint="imagebuilder lock PROFILE locks what it has now",
         )
     return WorkError(
         f"{name}: expected sha256 {first.package.sha256} ({first.package.size} bytes), "
         f"the mirror sent something else{words}",
         where=where,
-        hint="a proxy or the mirror is broken; nothing of it was kept",
+        hint="a proxy or the mirror is broken; the file was not kept",
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Add packages with apt, from a repository that holds nothing else; unpack source packages."""
+"""Add packages with apt from a repository that has nothing else; unpack source packages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from imagebuilder.sandbox import INSIDE, Bind
 from imagebuilder.workspace import Workspace
 
 FILES, SOURCES = INSIDE / "files", INSIDE / "source"
-# What dpkg says of a package it sets up, and what debootstrap makes of that.
+# dpkg's line for a package that it sets up, and debootstrap's.
 SET_UP = re.compile(r"(?:Setting up|I: Configuring) ([^\s:]+?)(?::\w+)?(?: \(|\.\.\.)")
 
 # The root's own apt state stays untouched: lists, caches and sources are elsewhere.
@@ -37,23 +37,22 @@ DPkg::Use-Pty "false";
 DPkg::Options {{ "--force-unsafe-io"; "--force-confold"; %s }};
 """
 
-# The kernel hooks of dracut and initramfs-tools leave the initrd alone when they see this: it is
-# made once, from the finished packages (steps/initrd.py), and not at every trigger.
+# With this the kernel hooks of dracut and initramfs-tools do not make an initrd: it is made once,
+# from the finished packages (steps/initrd.py), and not at every trigger.
 NO_INITRD = {"INITRD": "No"}
 
 
 def check_apt() -> None:
-    """Raise HostError unless the host has what packages are served with."""
+    """Raise HostError unless the host has the programs that serve packages."""
     check_tools("apt-get", "dpkg-deb")
 
 
 def run_install(added: Packages, workspace: Workspace) -> None:
-    """As Family.install()."""
-    given = workspace.work / f"{workspace.upper}.apt"
-    make_repository(added, workspace.pool, given / "repository")
-    make_apt_files(given, added.suite, added.path_excludes)
+    inputs = workspace.work / f"{workspace.upper}.apt"
+    make_repository(added, workspace.pool, inputs / "repository")
+    make_apt_files(inputs, added.suite, added.path_excludes)
     binds = [
-        Bind(given / name, INSIDE / name) for name in ("repository", "apt.conf", "sources.list")
+        Bind(inputs / name, INSIDE / name) for name in ("repository", "apt.conf", "sources.list")
     ]
     names = [f"{p.name}:{p.architecture}={p.version}" for p in added.packages]
     script = (
@@ -73,7 +72,7 @@ def render_excludes(globs: tuple[str, ...]) -> str:
 
 
 def qualified(names: list[str]) -> list[str]:
-    """apt's spelling: architecture `all` is not written."""
+    """apt's spelling: without the architecture `all`."""
     return [name.replace(":all=", "=") for name in names]
 
 
@@ -89,7 +88,7 @@ def make_apt_files(folder: Path, suite: str, path_excludes: tuple[str, ...]) -> 
 def unpack_source(package: LockedSourcePackage, sources: Path, tools: Workspace) -> None:
     """Unpack one source package at `sources`/NAME.
 
-    What its files are the lock has vouched for; dpkg-source checks them against the .dsc again.
+    Its files were verified against the lock; dpkg-source also checks them against the .dsc.
     """
     files = tools.work / f"{tools.upper}.files" / package.name
     files.mkdir(parents=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The control records of packages of the pool, and the names in them."""
+"""The control records of packages in the pool, and the names in them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from imagebuilder.lock.types import LockedPackage
 
 
 def control(debs: Path, package: LockedPackage) -> str:
-    """The control record of a package of the pool.  Raises WorkError when it is not there."""
+    """The control record of a package in the pool.  Raises WorkError if it is missing."""
     deb = package_path(debs, package)
     if (known := find_kept(deb.with_suffix(CONTROL))) is not None:
         return known
@@ -27,7 +27,7 @@ def control(debs: Path, package: LockedPackage) -> str:
 
 
 def names_of(debs: Path, packages: Sequence[LockedPackage], *, whole: bool = False) -> list[Names]:
-    """The names in each package, with `whole` also those that only its files have.
+    """The names in each package; with `whole` also those that only its files have.
 
     Raises WorkError for a package that is not in the pool.
     """
@@ -39,8 +39,9 @@ def names_of(debs: Path, packages: Sequence[LockedPackage], *, whole: bool = Fal
 
 
 def find_or_read(deb: Path, *, whole: bool) -> tuple[Names, list[Content]]:
-    """The names in a package, and what of them is not kept yet."""
-    names, new = find_names(deb), []
+    """The names in a package, and the cache files that are still to be written."""
+    known = find_kept(deb.with_suffix(NAMES))
+    names, new = None if known is None else parse_names(known), []
     if names is None:
         record, names = read_control(deb)
         new = [kept(deb, CONTROL, record)]
@@ -49,9 +50,3 @@ def find_or_read(deb: Path, *, whole: bool) -> tuple[Names, list[Content]]:
     if whole and not names.whole:
         names = read_names(deb, names)
     return names, [*new, kept(deb, NAMES, names.render())]
-
-
-def find_names(deb: Path) -> Names | None:
-    """The names of a package that were kept."""
-    known = find_kept(deb.with_suffix(NAMES))
-    return None if known is None else parse_names(known)

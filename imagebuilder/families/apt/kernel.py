@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which kernel a package brings, and which packages a kernel came in."""
+"""The kernel that a package installs, and the packages that belong to a kernel."""
 
 from __future__ import annotations
 
@@ -7,36 +7,38 @@ import re
 from collections.abc import Mapping, Sequence
 
 from imagebuilder.errors import InputError
+from imagebuilder.ui import format_count
 from imagebuilder.workspace import Workspace
 
-# Where Debian's kernel packages have it: up to trixie, and since Linux 7 in forky.
+# Its paths in Debian's kernel packages: up to trixie, and since Linux 7 in forky.
 VMLINUZ = re.compile(r"^(?:/boot/vmlinuz-(\S+)|/usr/lib/modules/([^/\s]+)/vmlinuz)$", re.MULTILINE)
-# The packages of Debian and Ubuntu with what is built together with a kernel.
+# Packages of Debian and Ubuntu with files that are built together with a kernel.
 OF_KERNEL = re.compile(r"linux-(?:image|modules)(?:-unsigned|-extra)?-(.+)")
 
 
 def find_kernel_release(workspace: Workspace, kernel: str) -> str:
-    """The release (`uname -r`) of the one kernel that the package `kernel` brings.
+    """The release (`uname -r`) of the one kernel that the package `kernel` installs.
 
-    Follows the package's own metadata: a metapackage depends, over one or more others, on the
-    package that ships the kernel itself.  Never by file order (kairos #2522, warewulf #2199).
-    Raises InputError.
+    Follows the package's metadata: a metapackage depends, directly or indirectly, on the package
+    that ships the kernel itself.  Never by file order (kairos #2522, warewulf #2199).  Raises
+    InputError.
     """
     form = "${Package} ${Depends}\\n"
-    said = workspace.ask(["dpkg-query", "--show", f"--showformat={form}", "linux-*"]).stdout
-    depends = {words[0]: words[1:] for words in map(str.split, said.splitlines())}
+    shown = workspace.ask(["dpkg-query", "--show", f"--showformat={form}", "linux-*"]).stdout
+    depends = {words[0]: words[1:] for words in map(str.split, shown.splitlines())}
     listed = workspace.ask(["dpkg", "-L", *brought_by(kernel, depends)], check=False).stdout
     found = sorted({one or other for one, other in VMLINUZ.findall(listed)})
     if len(found) != 1:
         raise InputError(
-            f"the package {kernel} brings {len(found)} kernels: {', '.join(found) or 'none'}",
-            hint="name one kernel package under `kernel:` of the base",
+            f"the package {kernel} installs {format_count(len(found), 'kernel')}"
+            + (f": {', '.join(found)}" if found else ""),
+            hint="set `kernel:` of the base to a package with exactly one kernel",
         )
     return str(found[0])
 
 
 def brought_by(package: str, depends: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """`package` and those it depends on, over any number of others, as far as `depends` knows."""
+    """`package` and its direct and indirect dependencies, as far as they are in `depends`."""
     wanted, seen = [package], {package: None}
     while wanted:
         new = [name for name in depends.get(wanted.pop(), ()) if name in depends]
@@ -46,6 +48,5 @@ def brought_by(package: str, depends: Mapping[str, Sequence[str]]) -> tuple[str,
 
 
 def is_kernel_package(package: str, release: str) -> bool:
-    """As Family.is_kernel_package()."""
     match = OF_KERNEL.fullmatch(package)
     return match is not None and match[1] == release

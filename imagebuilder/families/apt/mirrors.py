@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the host gets packages from: mirrors by name, so that no recipe names one."""
+"""The host's mirrors by name, so that no recipe has to contain one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from imagebuilder.recipe.types import Source
 SNAPSHOT = "{snapshot}"
 SCHEMES = ("http://", "https://", "file:", "copy:", "tor+http://", "tor+https://")
 KEYRINGS = ("debian-archive-", "ubuntu-archive-")
-# A mirror's name by how the path of its address ends.
+# A mirror's name by the end of its path.
 ENDINGS = {
     "/debian": "debian",
     "/debian-security": "debian-security",
@@ -24,8 +24,8 @@ ENDINGS = {
     "/ubuntu": "ubuntu",
     "/ubuntu-ports": "ubuntu-ports",
 }
-# Ubuntu's own archives, for hosts that know of none, as those of Debian do.  amd64 is in the first
-# two, every other processor in the third.
+# Ubuntu's own archives, for hosts without an Ubuntu mirror, such as those with Debian.  amd64 is in
+# the first two, every other processor in the third.
 DEFAULTS = {
     "ubuntu": "http://archive.ubuntu.com/ubuntu",
     "ubuntu-security": "http://security.ubuntu.com/ubuntu",
@@ -40,28 +40,28 @@ def find_mirrors(
 ) -> Mapping[str, str]:
     """Archive addresses by name, without a trailing slash.
 
-    IMAGEBUILDER_MIRROR (`ubuntu` when its path ends so, else `debian`, and the security archive
-    beside it) goes before the site file, and that before the host's apt sources, whose first
+    IMAGEBUILDER_MIRROR (`ubuntu` if its path ends so, else `debian`, with the security archive
+    beside it) overrides the site file, which overrides the host's apt sources, of which the first
     address of each kind counts.
     """
     host: dict[str, str] = {}
-    # A vendor's archive may end in /debian too, so what is surely the distribution's goes first.
+    # A vendor's archive may end in /debian too, so certain distribution archives come first.
     for entry in sorted(host_entries(apt_root), key=lambda entry: not entry.official):
         if entry.name:
             host.setdefault(entry.name, entry.uri)
     site = {name: uri.rstrip("/") for name, uri in settings_site_mirrors.items()}
-    given = env.get("IMAGEBUILDER_MIRROR", "").rstrip("/")
-    asked = {"ubuntu" if given.endswith("/ubuntu") else "debian": given} if given else {}
+    uri = env.get("IMAGEBUILDER_MIRROR", "").rstrip("/")
+    variable = {"ubuntu" if uri.endswith("/ubuntu") else "debian": uri} if uri else {}
     mirrors: dict[str, str] = {}
-    for named in (host, site, asked):  # whoever names an archive names the security one with it
+    for named in (host, site, variable):  # naming an archive also names its security archive
         mirrors |= {**security_beside(named), **named}
     return mirrors
 
 
 def security_beside(named: Mapping[str, str]) -> dict[str, str]:
-    """The security archives of those in `named`, as far as their addresses tell.
+    """The security archives that belong to the archives in `named`.
 
-    Debian's stands beside its archive; Ubuntu's pocket is in every whole mirror.
+    Debian's is beside its archive; Ubuntu's pocket is in every complete mirror.
     """
     found: dict[str, str] = {}
     if named.get("debian", "").endswith("/debian"):
@@ -72,7 +72,7 @@ def security_beside(named: Mapping[str, str]) -> dict[str, str]:
 
 
 def split_uri(uri: str) -> SplitResult:
-    """The parts of an address; an address that is none (`http://[`) has none."""
+    """The parts of an address; empty for an invalid one (`http://[`)."""
     try:
         return urlsplit(uri)
     except ValueError:
@@ -88,14 +88,14 @@ class HostEntry:
 
     @property
     def official(self) -> bool:
-        """Whether it is surely the distribution's: by its keyring, or by its path."""
+        """Whether it certainly is the distribution's, by its keyring or its path."""
         return f"/{split_uri(self.uri).path.strip('/')}" in ENDINGS or any(
             keyring in self.text for keyring in KEYRINGS
         )
 
     @property
     def name(self) -> str:
-        """Which mirror it is, "" for none that a base can ask for."""
+        """The name of the mirror, "" if no base uses it."""
         found = next((name for end, name in ENDINGS.items() if self.uri.endswith(end)), "")
         security = found == "ubuntu" and (split_uri(self.uri).hostname or "").startswith(
             "security."
@@ -136,8 +136,8 @@ def deb822_entries(text: str) -> Iterator[HostEntry]:
 def archive_uri(source: Source, mirrors: Mapping[str, str]) -> str:
     """The address of the archive of `source` on this host.
 
-    Raises HostError when the host has no such mirror or it holds no snapshots, and InputError when
-    it holds nothing but snapshots and the recipe names none.
+    Raises HostError if the host does not have the mirror or it has no snapshots, and InputError if
+    it has only snapshots and the recipe does not choose one.
     """
     if source.uri:
         uri = source.uri.rstrip("/")
@@ -149,32 +149,32 @@ def archive_uri(source: Source, mirrors: Mapping[str, str]) -> str:
         raise missing_mirror(source)
     if source.snapshot and SNAPSHOT not in uri:
         raise HostError(
-            f"mirror {source.mirror} holds no snapshots, such as {source.snapshot}",
+            f"mirror {source.mirror} has no snapshots such as {source.snapshot}",
             where=f"source {source.id}",
-            hint=f"give the site file a mirror with {SNAPSHOT} in its address: "
+            hint=f"add a mirror with {SNAPSHOT} in its address to the site file: "
             f"mirrors: {{{source.mirror}: ADDRESS}}",
         )
     if SNAPSHOT in uri and not source.snapshot:
         raise InputError(
-            f"mirror {source.mirror} holds snapshots, and {source.id} does not say which",
-            hint="set `snapshot: 20260101T000000Z` at the archive in the base",
+            f"mirror {source.mirror} has only snapshots, and {source.id} does not choose one",
+            hint="set `snapshot: 20260101T000000Z` for the archive in the base",
         )
     return as_apt_writes(uri.replace(SNAPSHOT, source.snapshot))
 
 
 def default_notes(sources: Sequence[Source], mirrors: Mapping[str, str]) -> Iterator[str]:
-    """What a person should know of mirrors that are taken because nobody named one."""
+    """A note on the default mirrors that are used because none was configured."""
     names = dict.fromkeys(source.mirror for source in sources)
     taken = [name for name in names if name in DEFAULTS and name not in mirrors]
     if taken:
         yield (
             f"no mirror named {' or '.join(taken)} in the site file or in the host's apt sources: "
-            f"taking {' and '.join(DEFAULTS[name] for name in taken)}"
+            f"using {' and '.join(DEFAULTS[name] for name in taken)}"
         )
 
 
 def as_apt_writes(uri: str) -> str:
-    """An address of this host's files without an empty host, as apt prints it: `file:/srv`."""
+    """A file: address without an empty host, as apt prints it: `file:/srv`."""
     return re.sub(r"^(file|copy):/+", r"\1:/", uri)
 
 
@@ -183,5 +183,5 @@ def missing_mirror(source: Source) -> HostError:
     return HostError(
         f"no mirror named {source.mirror} in the site file or in the host's apt sources",
         where=f"source {source.id}",
-        hint=f"{how}give the site file one: mirrors: {{{source.mirror}: ADDRESS}}",
+        hint=f"{how}add one to the site file: mirrors: {{{source.mirror}: ADDRESS}}",
     )

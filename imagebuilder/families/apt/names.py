@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Packages that no source has, and what was perhaps meant."""
+"""Packages that no source has, and suggestions for them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VERSIONS = 6
 
 
 def unknown_packages(apt: Apt, options: Sequence[str], requests: Sequence[Request]) -> list[Fault]:
-    """A fault for every package that no source has, of every layer."""
+    """A fault for every package of any layer that no source has."""
     words = sorted({word for request in requests for word in request.packages})
     if not words:
         return []
@@ -33,7 +33,7 @@ def unknown_packages(apt: Apt, options: Sequence[str], requests: Sequence[Reques
         if version:
             unknown[f"{package}={version}"] = f"no source has {package} at version {version}"
         elif virtual:
-            unknown[virtual] = f"no source has a package that is {virtual}"
+            unknown[virtual] = f"{virtual} is a virtual package, and no source has one for it"
         else:
             unknown[name] = f"no source has a package named {name}"
     if not unknown:
@@ -52,28 +52,28 @@ def unknown_packages(apt: Apt, options: Sequence[str], requests: Sequence[Reques
 
 
 def mapping_hint(request: Request, word: str) -> str:
-    """Where to say what another distribution calls a package; nothing for Debian and bases."""
+    """How to map a package's name to another distribution; "" for Debian and bases."""
     if not (request.overlay and request.elsewhere):
         return ""
     entry = f"package-names: {{{request.elsewhere}: {{{word.partition('=')[0]}: NAME}}}}"
-    return f"; {entry} in the overlay says what {request.elsewhere} calls it"
+    return f"; or map its name in the overlay: {entry}"
 
 
 def nearest(apt: Apt, options: Sequence[str], name: str, names: Sequence[str]) -> str:
-    """A hint with the versions of a package that is there, or with the names closest to `name`."""
+    """A hint with the versions of an existing package, or with the names closest to `name`."""
     if name not in names:
         return nearest_names(name, names)
     shown = apt.run(["apt-cache", *options, "madison", "--", name]).stdout
     versions = dict.fromkeys(line.split("|")[1].strip() for line in shown.splitlines())
-    return f"the sources have {', '.join(list(versions)[:VERSIONS])}; ask for one of them"
+    return f"the sources have {', '.join(list(versions)[:VERSIONS])}; use one of them"
 
 
 def nearest_names(name: str, names: Sequence[str]) -> str:
-    """A hint with the names closest to `name`, or what else may be the reason."""
+    """A hint with the names closest to `name`, or with where to find its suite."""
     near = [other for other in names if other[:1] == name[:1] and abs(len(other) - len(name)) < 6]
     close = difflib.get_close_matches(name, near, NEAREST, 0.7)
     parts = [other for other in names if name in other] if len(name) > 3 else []
     found = [*close, *sorted(parts, key=len)][:NEAREST]
     if found:
         return f"the nearest names are: {', '.join(dict.fromkeys(found))}"
-    return "look for its suite and component on the distribution's package search"
+    return "find its suite and component with the distribution's package search"

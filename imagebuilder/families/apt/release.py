@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Release files: what they say, and whether they may still be believed."""
+"""Release files: their fields, and whether they are still valid."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ class Release:
 
     @property
     def date(self) -> int:
-        """When it was made, seconds since 1970; 0 when it does not say."""
+        """When it was made, in seconds since 1970; 0 if it does not say."""
         return parse_date(self.fields.get("Date", ""))
 
     @property
     def valid_until(self) -> int:
-        """When it ends, seconds since 1970; 0 when it never does."""
+        """When it expires, in seconds since 1970; 0 if never."""
         return parse_date(self.fields.get("Valid-Until", ""))
 
 
 def parse_date(text: str) -> int:
-    """An RFC 5322 date as seconds since 1970, 0 for none.  Raises WorkError when it is no date."""
+    """An RFC 5322 date in seconds since 1970, 0 for "".  Raises WorkError if it is invalid."""
     if not text:
         return 0
     try:
@@ -62,8 +62,7 @@ def read_releases(apt: Apt) -> tuple[Release, ...]:
         ending = metakey.replace("_", "%5f").replace("/", "_")
         # An archive without dists/ (`Suites: /`) has no name for its release.
         prefixes.setdefault((number, suite or "/"), filename[: filename.rindex(ending)])
-    # apt keeps no index that is empty, as those of a suite nobody has used yet: such a suite has
-    # no target above, only its Release.
+    # apt does not keep empty indexes: a suite without packages has no target above, only a Release.
     for number, (uri, source) in enumerate(zip(apt.uris, apt.sources, strict=True)):
         for suite in source.suites:
             prefix = os.fspath(apt.lists / list_name(release_folder(uri, suite)))
@@ -76,8 +75,8 @@ def read_releases(apt: Apt) -> tuple[Release, ...]:
 
 
 def release_folder(uri: str, suite: str) -> str:
-    """Where the Release file of a suite is: an exact path, where it ends in a slash, has no dists/
-    (sources.list(5)).
+    """The folder of a suite's Release file; a suite that ends in a slash is an exact path without
+    dists/ (sources.list(5)).
     """
     return f"{uri}/{suite.lstrip('./')}" if suite.endswith("/") else f"{uri}/dists/{suite}/"
 
@@ -88,18 +87,18 @@ def list_name(uri: str) -> str:
 
 
 def read_release(source: Source, suite: str, prefix: str) -> Release:
-    """The Release of a suite, from the list files that start with `prefix`."""
+    """The Release of a suite from the list files with this prefix."""
     for ending in ("InRelease", "Release"):
         path = Path(prefix + ending)
         if path.exists():
             content = path.read_bytes()
             fields = parse_release(content.decode(errors="replace"))
             return Release(source, suite, fields, digest_of_bytes(content))
-    raise WorkError(f"apt has kept no Release file of {suite}", where=f"source {source.id}")
+    raise WorkError(f"apt did not keep a Release file of {suite}", where=f"source {source.id}")
 
 
 def check_ends(releases: tuple[Release, ...], now: int, progress: Callable[[str], None]) -> None:
-    """Tell `progress` of each expired Release that is accepted; raise InputError for the others."""
+    """Report each accepted expired Release; raise InputError for the others."""
     faults = []
     accepted: dict[ExpiredRelease, list[str]] = {}
     for release in releases:
@@ -110,53 +109,53 @@ def check_ends(releases: tuple[Release, ...], now: int, progress: Callable[[str]
         if release.source.snapshot:
             progress(
                 f"note: {release.suite} is the snapshot of {release.source.snapshot}, whose "
-                "Release file is never checked for its end"
+                "Release file is never checked for expiry"
             )
         elif consent and late <= consent.accept_days:
-            ended = f"Release of {release.suite} ended {format_count(late, 'day')} ago"
+            ended = f"Release of {release.suite} expired {format_count(late, 'day')} ago"
             accepted.setdefault(consent, []).append(ended)
         else:
             faults.append(expired(release.source, release.suite, late, release.valid_until))
     for consent, ends in accepted.items():
         progress(
             f"note: {', '.join(ends)}; accepted for up to "
-            f"{format_count(consent.accept_days, 'day')} because {consent.because}; a mirror that "
-            "is up to date has newer security fixes"
+            f"{format_count(consent.accept_days, 'day')} because {consent.because}; an up-to-date "
+            "mirror has newer security fixes"
         )
     if faults:
         raise InputError.of(faults)
 
 
 def tell_places(releases: tuple[Release, ...], progress: Callable[[str], None]) -> None:
-    """Tell `progress` of each source whose place the site file has changed, and why."""
+    """Report each source whose address the site file replaced, and why."""
     changed = {release.source.id: release.source for release in releases if release.source.instead}
     for source in changed.values():
         progress(f"note: source {source.id} is not the vendor's: {source.instead}")
 
 
 def day_of(seconds: int) -> str:
-    """The day of a moment, in UTC."""
+    """The date in UTC."""
     return datetime.fromtimestamp(seconds, UTC).date().isoformat()
 
 
 def expired(source: Source, suite: str, late: int, valid_until: int) -> Fault:
-    """The fault of a Release file past its end, with or without a consent that is too small."""
+    """The fault of an expired Release file, with or without a consent that is too short."""
     where = f"source {source.id}"
-    what = f"Release of {suite} ended {format_count(late, 'day')} ago ({day_of(valid_until)})"
+    what = f"Release of {suite} expired {format_count(late, 'day')} ago ({day_of(valid_until)})"
     if source.expired_release:
         limit = format_count(source.expired_release.accept_days, "day")
         return Fault(
             where,
-            f"{what}, and at most {limit} are accepted",
+            f"{what}, but only {limit} are accepted",
             "raise accept-days, or use a fresh mirror",
         )
     key = "expired-release"
     name = source.id if source.uri else suite
-    own = "source in its overlay" if source.uri else "archive in the base"
+    entry = "source in its overlay" if source.uri else "archive in the base"
     where_to = f"in the site file, {key}: {{{name}: {{accept-days: {late + 30}, because: REASON}}}}"
     return Fault(
         where,
-        f"{what}: the mirror stands still, or somebody replays an old state of it",
-        f"use a fresh mirror, or accept it: at the {own}, {key}: "
+        f"{what}: the mirror is no longer updated, or somebody replays an old state of it",
+        f"use a fresh mirror, or accept it: at the {entry}, {key}: "
         f"{{accept-days: {late + 30}, because: REASON}}; or {where_to}",
     )

@@ -2,7 +2,7 @@
 """A local archive of exactly the locked packages, for every engine and every package step.
 
 target/pool/NAME_VERSION_ARCH.deb                   hard links to the pool
-target/dists/SUITE/Release                          unsigned: the lock has vouched for each file
+target/dists/SUITE/Release                          unsigned: each file was verified by the lock
 target/dists/SUITE/main/binary-ARCH/Packages[.gz]
 """
 
@@ -52,13 +52,13 @@ def make_repository(served: Packages, pool: Pool, target: Path) -> None:
 
 
 def file_name(package: LockedPackage) -> str:
-    """The name apt gives a package's file."""
+    """The name that apt gives to a package's file."""
     version = package.version.replace(":", "%3a")
     return f"{package.name}_{version}_{package.architecture}.deb"
 
 
 def link(deb: Path, path: Path) -> None:
-    """Hard-link a file of the pool, or copy it to another file system."""
+    """Hard-link a file from the pool, or copy it if that is impossible."""
     try:
         os.link(deb, path)
     except OSError as error:
@@ -68,7 +68,6 @@ def link(deb: Path, path: Path) -> None:
 
 
 def render_stanza(package: LockedPackage, control: str, path: Path) -> str:
-    """The record of a package in a Packages file."""
     return f"{control.strip()}\nFilename: {path}\nSize: {package.size}\nSHA256: {package.sha256}\n"
 
 

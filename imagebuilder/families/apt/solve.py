@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """apt's solver, layer by layer: what each overlay adds to those before it.
 
-Every layer is solved against a dpkg status file that holds what the layers below have chosen, as if
-it were installed; apt may only add to it.
+Every layer is solved against a dpkg status file that lists the packages of the layers below as
+installed; apt may only add to them.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ FIRST = ("?essential", "apt")
 LINE = re.compile(r"'([^']+)' (\S+) (\d+)")
 SAFE = re.compile(r"[A-Za-z0-9][A-Za-z0-9+.:~_-]*")
 SHA256 = re.compile(r"[0-9a-f]{64}")
-# The fields by which apt tells that an installed package is the one of the archive (VersionHash in
-# apt-pkg/deb/deblistparser.cc), or by which it solves.
+# The fields by which apt recognises an installed package in the archive (VersionHash in
+# apt-pkg/deb/deblistparser.cc), or that it needs for solving.
 KEPT = (
     "Package", "Version", "Architecture", "Essential", "Protected", "Multi-Arch", "Installed-Size",
     "Pre-Depends", "Depends", "Recommends", "Suggests", "Enhances", "Conflicts", "Breaks",
@@ -51,7 +51,7 @@ class Solved:
 
 @dataclass(frozen=True)
 class Offer:
-    """A package that apt would fetch: where from, and what it is."""
+    """A package that apt would fetch."""
 
     uri: str
     name: str
@@ -60,17 +60,17 @@ class Offer:
 
 
 def solve(apt: Apt, requests: Sequence[Request], preferences: Path) -> tuple[Solved, ...]:
-    """Solve every layer in turn, under the pins of `preferences`; builds stand after the layers.
+    """Solve every layer in turn, with the pins of `preferences`; builds come after the layers.
 
-    Raises InputError: unknown packages (all at once), one that would remove what a layer below has
-    brought, or what apt cannot satisfy.
+    Raises InputError for unknown packages (all at once), for a package that would remove one of a
+    layer below, and for what apt cannot satisfy.
     """
     check_requests(requests)
     below: tuple[Solved, ...] = ()
     aside: tuple[Solved, ...] = ()
     for request in requests:
-        stands_on = below[: request.layers] if request.build else below
-        solved = solve_layer(apt, requests, request, stands_on, preferences)
+        parents = below[: request.layers] if request.build else below
+        solved = solve_layer(apt, requests, request, parents, preferences)
         if request.build:
             aside = (*aside, solved)
         else:
@@ -79,7 +79,7 @@ def solve(apt: Apt, requests: Sequence[Request], preferences: Path) -> tuple[Sol
 
 
 def check_requests(requests: Sequence[Request]) -> None:
-    """Raise InputError when a request is not the name of a package."""
+    """Raise InputError if a request is not the name of a package."""
     bad = [
         (request, word)
         for request in requests
@@ -98,7 +98,6 @@ def solve_layer(
     below: tuple[Solved, ...],
     preferences: Path,
 ) -> Solved:
-    """What `request` adds to the layers `below`."""
     if not words_of(request):
         return Solved(request, (), ())
     status = apt.root / "status" / str(len(below))
@@ -124,7 +123,6 @@ def solve_layer(
 
 
 def words_of(request: Request) -> tuple[str, ...]:
-    """What apt is told to install."""
     return request.packages if request.overlay else (*FIRST, *request.packages)
 
 
@@ -148,7 +146,7 @@ def parse_offer(line: str) -> Offer | None:
 
 
 def check_unchanged(offers: Sequence[Offer], request: Request, below: Sequence[Solved]) -> None:
-    """Raise InputError when a layer wants another version of what one below it has brought."""
+    """Raise InputError if a layer needs another version of a package of a layer below."""
     have = {package.name: (package, layer) for layer in below for package in layer.packages}
     for offer in offers:
         if offer.name in have:
@@ -157,7 +155,7 @@ def check_unchanged(offers: Sequence[Offer], request: Request, below: Sequence[S
                 f"needs {offer.name} {offer.version}, but {layer.request.name} has "
                 f"{package.version}",
                 where=request.name,
-                hint=f"ask for {offer.name}={offer.version} there, or pin its source",
+                hint=f"request {offer.name}={offer.version} there, or pin its source",
             )
 
 
@@ -175,7 +173,7 @@ def load_stanzas(apt: Apt, options: Sequence[str], offers: Sequence[Offer]) -> l
 
 
 def record_of(offer: Offer, records: Sequence[Stanza]) -> Stanza:
-    """The record of what is at the address of `offer`: two archives may have one version."""
+    """The record at the address of `offer`: two archives may have the same version."""
     for record in records:
         if offer.uri.endswith(f"/{relative(record.get('Filename', ''))}"):
             return record
@@ -183,12 +181,12 @@ def record_of(offer: Offer, records: Sequence[Stanza]) -> Stanza:
 
 
 def relative(filename: str) -> str:
-    """A Filename field without the `./` that flat archives put before it."""
+    """A Filename field without the leading `./` of flat archives."""
     return filename.removeprefix("./")
 
 
 def locked_package(apt: Apt, offer: Offer, stanza: Stanza) -> LockedPackage:
-    """The lock's line of a package.  Raises WorkError when its record is not fit for one."""
+    """The locked package.  Raises WorkError if its record is malformed."""
     sha256, size = stanza.get("SHA256", ""), stanza.get("Size", "")
     kibibytes = stanza.get("Installed-Size", "")
     words = (offer.name, offer.version, offer.architecture)
@@ -197,7 +195,7 @@ def locked_package(apt: Apt, offer: Offer, stanza: Stanza) -> LockedPackage:
     if not SHA256.fullmatch(sha256):
         raise WorkError(
             f"the record of {offer.name} {offer.version} has no SHA256",
-            hint="the archive is too old to be locked; ask its owner for SHA256 in Packages",
+            hint="the archive cannot be locked; ask its owner to add SHA256 to Packages",
         )
     return LockedPackage(
         name=offer.name,
@@ -214,9 +212,9 @@ def locked_package(apt: Apt, offer: Offer, stanza: Stanza) -> LockedPackage:
 def in_their_pockets(
     apt: Apt, options: Sequence[str], packages: Sequence[LockedPackage]
 ) -> tuple[LockedPackage, ...]:
-    """The packages, each with the first source that lists it of those at one address.
+    """The packages, each with the first source that lists it among those at the same address.
 
-    Ubuntu's pockets are all in one archive, and an address in it does not tell of which.
+    Ubuntu's pockets share one archive, so a package's address does not tell its pocket.
     """
     if not packages or len(set(apt.uris)) == len(apt.uris):
         return tuple(packages)
@@ -233,7 +231,7 @@ def in_their_pockets(
 
 
 def source_of(apt: Apt, offer: Offer) -> str:
-    """The source whose archive holds the package: the one with the longest address."""
+    """The source whose archive contains the package: the one with the longest address."""
     found = [
         (len(uri), source.id)
         for uri, source in zip(apt.uris, apt.sources, strict=True)
@@ -252,7 +250,7 @@ def solve_error(
     request: Request,
     below: Sequence[Solved],
 ) -> ImagebuilderError:
-    """Why apt could not solve a layer, from a second, talkative run."""
+    """Why apt could not solve a layer, from a second run with more output."""
     if unknown := unknown_packages(apt, options, requests):
         return InputError.of(unknown)
     simulate = ["apt-get", *options, "install", "--simulate", "--yes", "--", *words_of(request)]
@@ -264,28 +262,28 @@ def solve_error(
     return InputError(
         f"apt cannot install its packages\n    {reason}{brought_by(reason, below)}",
         where=request.name,
-        hint="apt's words above name the packages that cannot be together, or are in no source",
+        hint="apt's output above names the packages that conflict or that no source has",
     )
 
 
 def removal_error(removed: Sequence[str], request: Request, below: Sequence[Solved]) -> InputError:
-    """The error for a layer that would remove what one below has brought."""
+    """The error for a layer that would remove packages of a layer below."""
     parts = []
     for name in (word.partition(":")[0] for word in removed):
         for layer in below:
             if any(package.name == name for package in layer.packages):
                 why = "" if name in layer.request.packages else " as a dependency"
-                parts.append(f"{name}, which {layer.request.name} brought{why}")
-    asked = ", ".join(request.packages)
+                parts.append(f"{name}, which {layer.request.name} added{why}")
+    requested = ", ".join(request.packages)
     return InputError(
-        f"would remove {'; '.join(parts) or ', '.join(removed)} (asked for: {asked})",
+        f"would remove {'; '.join(parts) or ', '.join(removed)} (requested: {requested})",
         where=request.name,
-        hint="the two cannot be in one image: leave one of them out",
+        hint="the two cannot be in one image: remove one of them",
     )
 
 
 def brought_by(reason: str, below: Sequence[Solved]) -> str:
-    """Which layer has brought each package that apt's words start a line with, as more lines."""
+    """Lines with the layer of each package that starts a line of apt's output."""
     named = set(re.findall(r"^\s*(\S+) : ", reason, re.MULTILINE))
     return "".join(
         f"\n    {package.name} {package.version} is from {layer.request.name}"
@@ -296,7 +294,7 @@ def brought_by(reason: str, below: Sequence[Solved]) -> str:
 
 
 def explanation(done: Completed) -> str:
-    """What apt said of the reason, without its preface."""
+    """apt's explanation without its preface."""
     _, _, reason = done.stdout.partition("unmet dependencies:\n")
     lines = [*reason.splitlines(), *done.stderr.splitlines()]
     return "\n    ".join(line for line in lines if line.strip())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recipe -> what apt chooses: the lists brought up to date, then solved layer by layer."""
+"""Update the package lists and solve a recipe layer by layer."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from imagebuilder.lock.types import Lock, LockedSource
 from imagebuilder.recipe.types import Recipe, Source
 from imagebuilder.ui import format_count
 
-# Above any pin of a recipe, so that what a lock had is kept while the mirror has it.
+# Above any pin of a recipe, so that locked versions are kept while the mirror has them.
 KEEP_PRIORITY = 1002
-# What unpacks a source package; it brings tar's compressors and patch with it.
+# The package that unpacks source packages; it depends on tar's compressors and patch.
 UNPACKER = "dpkg-dev"
 
 
@@ -42,8 +42,7 @@ def solve_recipe(
     allow_older: bool,
     progress: Tell,
 ) -> Solution:
-    """As Family.solve()."""
-    asked = [with_unpacker(request) for request in requests]
+    prepared = [with_unpacker(request) for request in requests]
     apt = make_apt_of(recipe, archives.mirrors, archives.cache)
     with in_use(apt):
         for note in default_notes(recipe.sources, archives.mirrors):
@@ -56,33 +55,28 @@ def solve_recipe(
             check_against_lock(releases, previous, allow_older=allow_older)
         layers = sum(not request.build for request in requests)
         progress(f"Solving {format_count(layers, 'layer')}")
-        solved = solve_keeping(apt, asked, releases, previous if keep else None, progress)
+        solved = solve_keeping(apt, prepared, releases, previous if keep else None, progress)
         below = [one for one in solved if not one.request.build]
         chosen = tuple(
             choose_build(apt, request, below[: request.layers], one)
             if request.build
-            else choose(request, one)
+            else Chosen(request, one.packages)
             for request, one in zip(requests, solved, strict=True)
         )
     return Solution(chosen, locked_sources(releases, int(time.time())))
 
 
 def with_unpacker(request: Request) -> Request:
-    """The request with what unpacks its source packages."""
+    """The request with the package that unpacks its source packages."""
     extra = (UNPACKER,) if request.sources else ()
     return replace(request, packages=tuple(dict.fromkeys((*request.packages, *extra))))
 
 
-def choose(request: Request, solved: Solved) -> Chosen:
-    """What a layer is made of."""
-    return Chosen(request, solved.packages)
-
-
 def choose_build(apt: Apt, request: Request, below: Sequence[Solved], solved: Solved) -> Chosen:
-    """What a build's tree is made of, on top of the layers.
+    """The content of a build's tree, on top of the layers.
 
     Raises InputError for headers of another kernel than the root's, and for a source package that
-    is in no source.
+    no source has.
     """
     check_headers(below, solved)
     stanzas = [stanza for one in (*below, solved) for stanza in one.stanzas]
@@ -94,7 +88,7 @@ def choose_build(apt: Apt, request: Request, below: Sequence[Solved], solved: So
 
 
 def make_apt_of(recipe: Recipe, mirrors: Mapping[str, str], cache: Path) -> Apt:
-    """The private apt that `recipe` is solved with.  Raises as make_apt() does."""
+    """The private apt for solving `recipe`.  Raises as make_apt()."""
     return make_apt(
         recipe.sources,
         mirrors,
@@ -111,7 +105,7 @@ def solve_keeping(
     kept: Lock | None,
     progress: Callable[[str], None],
 ) -> tuple[Solved, ...]:
-    """Solve with the versions of `kept` where that can be done, else with the newest."""
+    """Solve with the versions of `kept` if possible, else with the newest."""
     preferences = apt.root / "preferences"
     pins = render_preferences(releases)
     if kept:
@@ -119,13 +113,12 @@ def solve_keeping(
         try:
             return solve(apt, requests, preferences)
         except InputError:
-            progress("note: the versions of the lock cannot all be kept; taking the newest of each")
+            progress("note: cannot keep all versions of the lock; using the newest of each")
     preferences.write_text(pins)
     return solve(apt, requests, preferences)
 
 
 def render_kept(lock: Lock) -> str:
-    """apt_preferences(5) that prefer the versions of a lock."""
     return "\n".join(
         f"Package: {package.name}\nPin: version {package.version}\nPin-Priority: {KEEP_PRIORITY}\n"
         for package in every_package(lock)
@@ -136,7 +129,7 @@ def render_kept(lock: Lock) -> str:
 def read_sources(
     sources: Sequence[Source], archives: Archives, architecture: str, progress: Tell
 ) -> tuple[LockedSource, ...]:
-    """As Family.read_sources(): Release files, without any list of packages."""
+    """Family.read_sources() from Release files, without package lists."""
     apt = make_apt(
         sources,
         archives.mirrors,
@@ -149,7 +142,6 @@ def read_sources(
 
 
 def suites_of(recipe: Recipe, archives: Archives, names: Sequence[str]) -> Suites:
-    """As Family.find_suites()."""
     apt = make_apt_of(recipe, archives.mirrors, archives.cache)
     with in_use(apt):
         return find_suites(apt, names)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a lock and apt's preferences say of the sources."""
+"""The sources as a lock and as apt's preferences have them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,16 @@ import re
 from imagebuilder.errors import InputError
 from imagebuilder.families.apt.apt import DEFAULT_PINS
 from imagebuilder.families.apt.release import Release
-from imagebuilder.lock.difference import asked_of
+from imagebuilder.lock.difference import digest_of_source
 from imagebuilder.lock.types import LockedSource
 
 
 def locked_sources(releases: tuple[Release, ...], now: int) -> tuple[LockedSource, ...]:
-    """What the lock says of the suites."""
     return tuple(locked_source(release, now) for release in releases)
 
 
 def locked_source(release: Release, now: int) -> LockedSource:
-    """What the lock says of one suite; the reason of a consent only where it was needed."""
+    """One locked suite; the reason of a consent only if it was needed."""
     source = release.source
     over = 0 < release.valid_until < now
     consent = source.expired_release if over and not source.snapshot else None
@@ -30,7 +29,7 @@ def locked_source(release: Release, now: int) -> LockedSource:
         valid_until=release.valid_until,
         release_sha256=release.sha256,
         origin=source.mirror or source.uri,
-        asked=asked_of(source),
+        asked=digest_of_source(source),
         snapshot=source.snapshot,
         expired_because=consent.because if consent else "",
         instead=source.instead,
@@ -40,17 +39,17 @@ def locked_source(release: Release, now: int) -> LockedSource:
 
 
 def render_preferences(releases: tuple[Release, ...]) -> str:
-    """apt_preferences(5) for the sources that ask for other than the default.
+    """apt_preferences(5) for the sources with pins other than the default.
 
-    An archive is told by what its Release file says of itself, because hosts of different mirrors
-    may be one (a proxy).
+    An archive is identified by the fields of its Release file, because several mirrors may have the
+    same host (a proxy).
     """
     stanzas = []
     for release in releases:
         source = release.source
         if source.pin_version:
-            # Of the records that fit a version of a package the first counts: others of these
-            # packages keep the default of 500.
+            # The first record that matches a version counts: other versions of these packages
+            # keep the default of 500.
             stanzas.append(
                 f"Package: {' '.join(source.pin_packages)}\n"
                 f"Pin: version {source.pin_version}\n"
@@ -68,7 +67,7 @@ def render_preferences(releases: tuple[Release, ...]) -> str:
 
 
 def release_words(release: Release) -> str:
-    """What tells an archive from others, in the words of apt_preferences(5)."""
+    """The identity of an archive in the words of apt_preferences(5)."""
     letters = {"o": "Origin", "l": "Label", "a": "Suite", "n": "Codename"}
     words = [
         f"{letter}={release.fields[name]}"
@@ -79,6 +78,6 @@ def release_words(release: Release) -> str:
         raise InputError(
             "its Release file has no Origin, Label, Suite or Codename to pin it by",
             where=f"source {release.source.id}",
-            hint="leave out pin-packages and pin-priority",
+            hint="remove pin-packages and pin-priority",
         )
     return ",".join(words)

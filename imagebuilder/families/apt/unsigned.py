@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What in /etc/apt turns signatures off (sources.list(5), apt.conf(5), apt-secure(8))."""
+"""Find lines in /etc/apt that disable signatures (sources.list(5), apt.conf(5), apt-secure(8))."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SETTING = re.compile(
     rf"AllowDowngradeToInsecureRepositories|AllowWeakRepositories)\s+\"?{TRUE})\b",
     re.IGNORECASE,
 )
-# A folder and the end of the names that are read in it, with what a line there says.
+# A folder, the suffix of its files, and the pattern of a line in them.
 PLACES = (
     ("sources.list.d", ".list", ONE_LINE),
     ("sources.list.d", ".sources", STANZA),
@@ -31,7 +31,6 @@ FILES = (("sources.list", ONE_LINE), ("apt.conf", SETTING))
 
 
 def find_unsigned(root: RootFiles) -> tuple[Unsigned, ...]:
-    """As Family.find_unsigned()."""
     found = [(f"{FOLDER}/{name}", pattern) for name, pattern in FILES]
     for folder, end, pattern in PLACES:
         names = (name for name in root.names(f"{FOLDER}/{folder}") if name.endswith(end))

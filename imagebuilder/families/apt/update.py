@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`apt-get update`, and what its failures mean."""
+"""`apt-get update`, and explanations of its failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from imagebuilder.process import Completed
 from imagebuilder.recipe.types import Source
 from imagebuilder.ui import format_count
 
-# Words of apt (in LC_ALL=C.UTF-8) and what they mean; the first that matches decides.
+# Messages of apt (in LC_ALL=C.UTF-8) by their meaning; the first that matches decides.
 EXPIRED = re.compile(r"Release file for (\S+) is expired \(invalid since (?:(\d+)d)?")
 UNREACHABLE = re.compile(
     r"Could not connect|Cannot initiate the connection|Connection (?:failed|timed out|reset)"
@@ -51,9 +51,9 @@ def load_releases(
 ) -> tuple[Release, ...]:
     """Update the package lists and return the Release of every suite, in the sources' order.
 
-    Raises InputError when one is expired without consent or a suite does not exist, HostError when
-    a mirror is not reachable or too slow, and WorkError when a signature is not good or a Release
-    file is of another suite than was asked for.
+    Raises InputError if one is expired without consent or a suite does not exist, HostError if a
+    mirror is not reachable or too slow, and WorkError if a signature is invalid or a Release file
+    is for another suite than requested.
     """
     update = ["apt-get", "update", "-qq", "--error-on=any"]
     try:
@@ -109,45 +109,46 @@ def update_error(apt: Apt, done: Completed) -> ImagebuilderError:
         return WorkError(
             f"the mirror's package lists do not match its Release file\n    {words}",
             where=where,
-            hint="it is being updated, or a proxy caches old files: try again in a few minutes",
+            hint="the mirror is being updated, or a proxy caches old files: try again in a few "
+            "minutes",
         )
     return WorkError(f"apt could not update the package lists\n    {words}", where=where)
 
 
 def vendor_of(source: Source | None) -> Source | None:
-    """The source, where it is a vendor's and not the distribution's."""
+    """The source, if it is a vendor's and not the distribution's."""
     return source if source and source.uri else None
 
 
 def distrusted(source: Source | None) -> str:
-    """What next when a signature is not good."""
+    """The hint for an invalid signature."""
     vendor = vendor_of(source)
     if not vendor:
         return "this is not the expected mirror, or the pinned key is outdated"
     pinned = ", ".join(vendor.fingerprints) or vendor.key.name
     return (
-        f"what is there is not signed with the pinned key ({pinned}): somebody else's, or the "
-        "vendor has a new key; compare with what the vendor publishes before you change the pin"
+        f"it is not signed with the pinned key ({pinned}): either it is not the vendor's, or the "
+        "vendor has a new key; compare with what the vendor publishes before changing the pin"
     )
 
 
 def unreached(source: Source | None) -> str:
-    """What next when a source does not answer."""
+    """The hint for a source that does not answer."""
     vendor = vendor_of(source)
     if not vendor:
         return (
-            "look at the network and the proxy, or choose another mirror in the site file "
+            "check the network and the proxy, or choose another mirror in the site file "
             "(mirrors:) or with IMAGEBUILDER_MIRROR"
         )
     return (
-        "look at the network and the proxy, or name another place of this repository in the site "
-        f"file, sources: {{{vendor.id}: {{uri: ADDRESS, because: REASON}}}}; what is locked and in "
-        "the pool builds without it"
+        "check the network and the proxy, or set another address of this repository in the site "
+        f"file, sources: {{{vendor.id}: {{uri: ADDRESS, because: REASON}}}}; locked packages in "
+        "the pool can be built without it"
     )
 
 
 def expired_by_apt(apt: Apt, match: re.Match[str]) -> Fault:
-    """The fault of a Release file that apt itself has refused."""
+    """The fault of an expired Release file that apt refused."""
     uri, late = match[1], int(match[2] or 0)
     folder = f"{unquote(uri).rpartition('/')[0]}/"
     ended = int(time.time()) - late * DAY
@@ -155,14 +156,14 @@ def expired_by_apt(apt: Apt, match: re.Match[str]) -> Fault:
         for suite in source.suites:
             if release_folder(address, suite) == folder:
                 kept = apt.lists / "partial" / list_name(uri)
-                said = parse_release(kept.read_text()) if kept.exists() else {}
-                ended = parse_date(said.get("Valid-Until", "")) or ended
+                fields = parse_release(kept.read_text()) if kept.exists() else {}
+                ended = parse_date(fields.get("Valid-Until", "")) or ended
                 return expired(source, suite, late, ended)
-    return Fault(uri, f"Release file ended {format_count(late, 'day')} ago")
+    return Fault(uri, f"Release file expired {format_count(late, 'day')} ago")
 
 
 def source_named(apt: Apt, said: str) -> Source | None:
-    """Which source apt speaks of first: of those that fit, the one with the longest address."""
+    """The source that apt names first: of those that match there, the longest address."""
     named = [
         (min(places), -len(uri), number)
         for number, uri in enumerate(apt.uris)

@@ -87,7 +87,7 @@ def test_help_needs_no_project(program: Program, monkeypatch: pytest.MonkeyPatch
         (("build", ""), 'no profile named ""'),
         (("build", "grand", "--base", "trixie"), '--base: no base named "trixie"'),
         (("plan", "grand", "--engine", "mmdebstrp"), 'did you mean "mmdebstrap"?'),
-        (("lock", "grand.trixie"), 'no base and no engine named "trixie", as "grand.trixie" has'),
+        (("lock", "grand.trixie"), '"grand.trixie": no base or engine named "trixie"'),
         (
             ("--project", "/nonexistent", "profiles"),
             "/nonexistent: has no recipes/\n  hint: imagebuilder init DIR",

@@ -119,7 +119,7 @@ def test_an_engine_is_needed_only_by_bases_that_name_it(on_path: str) -> None:
     )
     old = examine_engine(replace(tool, least=3))
     assert (old.level, old.mend) == (Severity.WARNING, "apt-get install frob")
-    assert "is of version 2.10.1, at least 3 is needed" in old.what
+    assert "has version 2.10.1, but at least 3 is needed" in old.what
 
 
 def test_patterns_and_modules_are_found(tmp_path: Path) -> None:

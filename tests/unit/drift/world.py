@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from imagebuilder.image.types import ImageBoot, ImageLayer, ImageRoot
-from imagebuilder.lock.difference import asked_of
+from imagebuilder.lock.difference import digest_of_source
 from imagebuilder.lock.file import make_lock_file
 from imagebuilder.lock.types import Lock, LockedLayer, LockedSource
 from imagebuilder.pipeline import plan_of
@@ -86,7 +86,7 @@ class World:
         recipe = load_recipe("demo", self.settings)
         sources = tuple(
             LockedSource(source.id, suite, source.components, EPOCH, 0, "0" * 64,
-                         asked=asked_of(source))
+                         asked=digest_of_source(source))
             for source in recipe.sources
             for suite in source.suites
         )  # fmt: skip

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import InputError
-from imagebuilder.lock.difference import asked_of
+from imagebuilder.lock.difference import digest_of_source
 from imagebuilder.lock.file import find_lock, load_lock, lock_differences, make_lock_file
 from imagebuilder.lock.types import (
     Lock,
@@ -45,7 +45,7 @@ def lock() -> Lock:
     python = LockedPython("/opt/v", "r1", "3.13", (wheel,))
     return Lock(
         "p", "amd64", "b", 7,
-        (LockedSource("deb", "s", ("main",), 5, 0, "ef" * 32, "debian", asked_of(SOURCE)),),
+        (LockedSource("deb", "s", ("main",), 5, 0, "ef" * 32, "debian", digest_of_source(SOURCE)),),
         (
             LockedLayer("", ("dbus", "linux"), (package("dbus"), package("linux")), (), 5),
             LockedLayer("v", ("python3",), (package("python3"),), (python,), 7),
@@ -102,7 +102,7 @@ def test_a_fault_of_syntax_has_its_place(lock: Lock, tmp_path: Path) -> None:
 def test_the_marks_of_a_merge_are_named(tmp_path: Path) -> None:
     path = tmp_path / "p.lock"
     path.write_text("<<<<<<< ours\n{}\n=======\n{}\n>>>>>>> theirs\n")
-    with pytest.raises(InputError, match="a merge left its marks"):
+    with pytest.raises(InputError, match="a merge left conflict markers"):
         load_lock(path)
 
 

@@ -192,7 +192,7 @@ def test_a_disk_that_fills_up_leaves_nothing_behind(
 
 def test_a_package_of_a_source_the_recipe_lost(world: World, recipe: Recipe, lock: Lock) -> None:
     lost = replace(package_of(lock, "hello"), source="vendor")
-    with pytest.raises(WorkError, match="from source vendor, the recipe has no such"):
+    with pytest.raises(WorkError, match="from source vendor, but the recipe defines no such"):
         fill(world, recipe, with_package(lock, lost))
 
 
@@ -213,7 +213,7 @@ def test_a_control_record_is_read_once(world: World, recipe: Recipe, lock: Lock)
 
 def test_a_control_record_of_nothing(world: World, lock: Lock) -> None:
     world.debs.mkdir(parents=True)
-    with pytest.raises(WorkError, match="cannot be read as a package"):
+    with pytest.raises(WorkError, match="not a readable package"):
         control(world.debs, package_of(lock, "hello"))
     assert list(Path(world.debs).iterdir()) == []
 

@@ -66,7 +66,7 @@ def test_a_suite_without_packages_is_in_the_lock_and_checked_for_its_end(
         make_archive(
             tmp_path / "empty", [], world.key, date=DATE, suite="security", valid_until=DATE
         )
-        with pytest.raises(InputError, match="Release of security ended"):
+        with pytest.raises(InputError, match="Release of security expired"):
             make_lock(recipe, mirrors, world.cache, previous=None)
 
 
@@ -133,7 +133,7 @@ def test_a_request_that_is_no_name_is_refused(world: World, name: str) -> None:
 
 def test_a_conflict_names_both_overlays(world: World) -> None:
     recipe = world.recipe(overlay("greet", "hello"), overlay("other", "rival"))
-    words = "overlay other: would remove hello, which overlay greet brought .asked for: rival."
+    words = "overlay other: would remove hello, which overlay greet added .requested: rival."
     with pytest.raises(InputError, match=words):
         world.lock(recipe)
 
@@ -141,7 +141,7 @@ def test_a_conflict_names_both_overlays(world: World) -> None:
 def test_a_conflict_with_a_dependency_says_so(world: World) -> None:
     world.archive([*DEBS, Deb("enemy", conflicts="libhello")])
     recipe = world.recipe(overlay("greet", "hello"), overlay("other", "enemy"))
-    with pytest.raises(InputError, match="libhello, which overlay greet brought as a dependency"):
+    with pytest.raises(InputError, match="libhello, which overlay greet added as a dependency"):
         world.lock(recipe)
 
 
@@ -183,7 +183,7 @@ def test_an_expired_release_is_refused_with_its_end_and_a_way_out(world: World) 
     with pytest.raises(InputError) as caught:
         world.lock(world.recipe())
     text = str(caught.value)
-    assert "source test: Release of test ended 15 days ago" in text
+    assert "source test: Release of test expired 15 days ago" in text
     assert "expired-release" in text
     assert "accept-days: 45" in text
 
@@ -193,7 +193,7 @@ def test_an_expired_release_is_accepted_with_a_reason(world: World) -> None:
     lock = world.lock(world.recipe(source=accepting(world.source, 20)))
     assert lock.sources[0].expired_because == "the mirror here stands still"
     note = next(line for line in world.notes if line.startswith("note:"))
-    assert "Release of test ended 15 days ago" in note
+    assert "Release of test expired 15 days ago" in note
     assert "accepted for up to 20 days because the mirror here stands still" in note
 
 
@@ -206,7 +206,7 @@ def test_a_consent_that_is_not_needed_is_not_recorded(world: World) -> None:
 
 def test_a_consent_has_its_limit(world: World) -> None:
     world.archive(valid_until=days_ago(21))
-    with pytest.raises(InputError, match=r"ended 21 days ago .* at most 20 days are accepted"):
+    with pytest.raises(InputError, match=r"expired 21 days ago .* but only 20 days are accepted"):
         world.lock(world.recipe(source=accepting(world.source, 20)))
 
 
@@ -246,7 +246,7 @@ def test_a_mirror_that_is_down_is_the_hosts_fault(world: World) -> None:
 
 def test_a_keyring_that_the_host_lacks(world: World, tmp_path: Path) -> None:
     source = replace(world.source, key=tmp_path / "none.gpg")
-    with pytest.raises(HostError, match=r"keyring .*none\.gpg is not on this host"):
+    with pytest.raises(HostError, match=r"this host does not have the keyring .*none\.gpg"):
         world.lock(world.recipe(source=source))
 
 
@@ -278,7 +278,7 @@ def test_a_vendor_key_with_another_fingerprint(
         "vendor", ("v",), ("main",), keys[1].certificate, uri="http://vendor.example",
         fingerprints=(keys[0].fingerprint,),
     )  # fmt: skip
-    with pytest.raises(InputError, match=f"has {keys[1].fingerprint}, the overlay pins"):
+    with pytest.raises(InputError, match=f"has {keys[1].fingerprint}, but the overlay pins"):
         world.lock(world.recipe(replace(overlay("docs"), sources=(source,))))
 
 

@@ -196,12 +196,14 @@ def test_a_vendor_that_is_down_is_told_with_what_is_missing(world: World, shop: 
 def test_a_vendors_release_that_ended(world: World, shop: Shop) -> None:
     ended = days_ago(3)
     make_vendor(shop.folder, shop.vendor, shop.key, valid_until=ended)
-    with pytest.raises(InputError, match=r"source nvidia: Release of / ended 3 days ago") as caught:
+    with pytest.raises(
+        InputError, match=r"source nvidia: Release of / expired 3 days ago"
+    ) as caught:
         world.lock(shop.recipe(world))
     assert "in the site file, expired-release: {nvidia: " in caught.value.faults[0].hint
     assert "at the source in its overlay" in caught.value.faults[0].hint
     world.lock(shop.recipe(world, accepting(shop.source, 30)))
-    assert any("Release of / ended 3 days ago" in note for note in world.notes)
+    assert any("Release of / expired 3 days ago" in note for note in world.notes)
 
 
 def test_what_a_stranger_has_signed(

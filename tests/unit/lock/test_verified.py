@@ -48,7 +48,7 @@ def test_an_altered_package_does_not_leave_the_pool(
     flip_byte(world.debs / f"{big.sha256}.deb")
     with (
         Pool(world.debs, world.wheels) as pool,
-        pytest.raises(WorkError, match=r"big=1\.0:all in the package pool is not what the lock"),
+        pytest.raises(WorkError, match=r"big=1\.0:all in the package pool does not match the lock"),
     ):
         make_repository(Packages("test", "amd64", lock.packages, (), 1), pool, tmp_path / "to")
     assert not list((tmp_path / "to").rglob("*.deb"))
@@ -69,7 +69,7 @@ def test_an_altered_package_is_fetched_again_and_no_other(
         again.extend(file.nevra for file in files)
         get(world, recipe, lock, frozenset(file.sha256 for file in files))
 
-    with Pool(world.debs, world.wheels, again=fetch_again) as pool:
+    with Pool(world.debs, world.wheels, refetch=fetch_again) as pool:
         pool.expect(lock.packages)
         paths = pool.take(lock.packages)
     assert paths == [world.debs / f"{package.sha256}.deb" for package in lock.packages]
@@ -110,6 +110,6 @@ def test_wheels_and_sources_are_verified_too(world: World, lock: Lock) -> None:
         flip_byte(path)
         with (
             Pool(world.debs, world.wheels) as pool,
-            pytest.raises(WorkError, match="in the package pool is not what the lock says"),
+            pytest.raises(WorkError, match="in the package pool does not match the lock"),
         ):
             pool.take([taken])

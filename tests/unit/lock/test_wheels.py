@@ -159,7 +159,7 @@ def test_a_wheel_for_another_python(index: Index) -> None:
 
 def test_an_index_with_another_file(index: Index) -> None:
     make_wheel(index.folder, "pure", "py3-none-any")
-    with pytest.raises(InputError, match="an index has another file than the requirements say"):
+    with pytest.raises(InputError, match="an index has a different file than the requirements"):
         index.lock(f"pure==1.0 --hash=sha256:{'0' * 64}")
 
 
@@ -253,7 +253,7 @@ def test_an_index_that_does_not_answer(index: Index, monkeypatch: pytest.MonkeyP
 
 
 def test_a_root_without_the_interpreter(index: Index, hello_lock: Lock) -> None:
-    with pytest.raises(InputError, match="no package brings /usr/bin/python3") as caught:
+    with pytest.raises(InputError, match="no package contains /usr/bin/python3") as caught:
         python_of("", APT.glibc(hello_lock.packages), "amd64", index.env())
     assert "add python3 to the packages" in str(caught.value)
 
@@ -264,7 +264,7 @@ def test_a_root_without_the_interpreter(index: Index, hello_lock: Lock) -> None:
         ("pure>=1.0 --hash=sha256:" + "0" * 64, "pure is not at one exact version"),
         ("pure==1.* --hash=sha256:" + "0" * 64, "pure is not at one exact version"),
         ("pure==1.0", "pure has no --hash=sha256:"),
-        ("-e .", "option -e is not for a locked environment"),
+        ("-e .", "the option -e is not allowed in a locked environment"),
         ("pure @ https://example.org/pure.whl", "pure is not at one exact version"),
         ("pure pure", "not a requirement"),
     ],

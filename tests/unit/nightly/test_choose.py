@@ -122,7 +122,7 @@ def test_an_archive_of_another_suite_keeps_the_lock(locked: Project) -> None:
     locked.publish(NEWER, date=DATE + 60, says=says)
     chosen = locked.choose()
     assert isinstance(chosen.error, WorkError)
-    assert "asked for test, but its Release file says Suite: oldstable" in str(chosen.error)
+    assert "requested test, but its Release file says Suite: oldstable" in str(chosen.error)
     assert chosen.lock == chosen.file
 
 

@@ -34,7 +34,7 @@ def refresh(project: Project, recipe: Recipe | None = None) -> Refreshed:
         (lambda text: text.replace('"digest": "', '"digest": "0'), "its digest does not match"),
         (lambda text: text.replace('"epoch": ', '"epoch": 1', 1), "its digest does not match"),
         (lambda text: text.replace('"name": "hello"', '"name": 5'), "name: Input should be"),
-        (lambda text: "<<<<<<< ours\n" + text, "a merge left its marks|not JSON"),
+        (lambda text: "<<<<<<< ours\n" + text, "a merge left conflict markers|not JSON"),
         (lambda _: "\udcff", "is not UTF-8 text"),
         (lambda _: "[" * 100_000, "is damaged"),
     ],

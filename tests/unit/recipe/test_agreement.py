@@ -30,8 +30,8 @@ def test_a_device_with_the_target_of_another(tmp_path: Path) -> None:
 def test_code_for_a_card_that_the_recipe_does_not_have(tmp_path: Path) -> None:
     said = faults_of("rx7600xt", tmp_path, "gfx_target: gfx1100")
     assert said == (
-        "recipes/p.yaml:3:20: vars.gfx_target: no device of the recipe has the target gfx1100: "
-        'they have "gfx1102"\n  hint: correct the target, or the devices under `hardware:`'
+        "recipes/p.yaml:3:20: vars.gfx_target: no device of the recipe has the target gfx1100; "
+        'its devices have "gfx1102"\n  hint: correct the target, or the devices under `hardware:`'
     )
 
 
@@ -51,7 +51,7 @@ def test_a_card_that_nobody_knows_is_taken_at_its_word(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("profile", "backend"), [("a770", "hip"), ("ryzen-ai-max", "cuda")])
 def test_a_backend_for_another_vendors_card(profile: str, backend: str, tmp_path: Path) -> None:
     said = faults_of(profile, tmp_path, f"llama_backends: [vulkan, {backend}]")
-    what = f"no device of the recipe is one that the backend {backend} computes on"
+    what = f"the backend {backend} cannot compute on any device of the recipe"
     assert f"vars.llama_backends: {what}" in said
 
 
@@ -60,11 +60,11 @@ def test_a_backend_for_another_vendors_card(profile: str, backend: str, tmp_path
     [
         (
             "llama_host: 0.0.0.0, llama_port: 22",
-            "vars.llama_port: 22/tcp is taken already, by the overlay ssh",
+            "vars.llama_port: the overlay ssh already listens on 22/tcp",
         ),
         (
             "llama_host: 0.0.0.0, llama_rpc_server: true, llama_rpc_port: 8080",
-            "vars.llama_rpc_port: 8080/tcp is taken already, by the overlay llama-cpp",
+            "vars.llama_rpc_port: the overlay llama-cpp already listens on 8080/tcp",
         ),
     ],
 )  # fmt: skip
@@ -116,7 +116,7 @@ def test_a_driver_of_nvidia_before_the_card() -> None:
 
 
 def test_a_driver_of_nvidia_that_dropped_the_card() -> None:
-    words = r"Tesla P40 needs NVIDIA's driver 580 or older, and libcuda1 is 595\.99"
+    words = r"Tesla P40 needs NVIDIA's driver 580 or older, but libcuda1 is 595\.99"
     with pytest.raises(InputError, match=words):
         check_versions(with_card("10de:1b38", "cuda"), {"libcuda1": "595.99.02-1"})
     check_versions(with_card("10de:1b38", "cuda"), {"libcuda1": "580.178.04-1"})
@@ -137,27 +137,29 @@ MI300X = "hardware: [{card: Instinct MI300X}]\n"
 def test_vulkan_is_refused_where_the_driver_refuses_the_card(tmp_path: Path) -> None:
     given = "gfx_target: gfx942, amdgpu_compute: vulkan, llama_backends: [vulkan]"
     said = faults_of("rx7600xt", tmp_path, given, MI300X)
-    assert "vars.llama_backends: no device of the recipe is one that the backend vulkan" in said
-    assert "vars.amdgpu_compute: no device of the recipe is one that vulkan computes on" in said
+    assert (
+        "vars.llama_backends: the backend vulkan cannot compute on any device of the recipe" in said
+    )
+    assert "vars.amdgpu_compute: vulkan cannot compute on any device of the recipe" in said
     assert "Instinct MI300X: RADV drives chips with graphics" in said
-    assert 'the devices compute with "hip", "opencl"' in said
+    assert 'the devices support "hip", "opencl"' in said
 
 
 def test_an_overlay_for_another_vendors_card(tmp_path: Path) -> None:
     card = "hardware: [{card: Radeon RX 7600 XT}]\n"
     said = faults_of("a770", tmp_path, "intel_target: dg2", card)
-    assert "no device of the recipe is one that level-zero computes on" in said
+    assert "level-zero cannot compute on any device of the recipe" in said
 
 
 @pytest.mark.parametrize(
     ("device", "what", "hint"),
     [
-        ("{card: Radeon RX 7600XT}", 'no card is named "Radeon RX 7600XT"', "Radeon RX 7600 XT"),
-        ("{card: Voodoo 5}", 'no card is named "Voodoo 5"', "hardware list"),
-        ("{pci: '1002:7570'}", "no card is known that has the PCI id", "1002:7550 (Radeon RX 9070"),
+        ("{card: Radeon RX 7600XT}", 'no card named "Radeon RX 7600XT"', "Radeon RX 7600 XT"),
+        ("{card: Voodoo 5}", 'no card named "Voodoo 5"', "hardware list"),
+        ("{pci: '1002:7570'}", "no known card has the PCI id", "1002:7550 (Radeon RX 9070"),
         (
             "{pci: '1002:ffff', name: Radeon RX 9070}",
-            "no card is known that has the PCI id 1002:ffff",
+            "no known card has the PCI id 1002:ffff",
             "did you mean 1002:7550 (Radeon RX 9070 XT)?",
         ),
         ("{name: Radeon}", "names no card", "`card:`"),

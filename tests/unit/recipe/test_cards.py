@@ -208,19 +208,19 @@ BOMB = "".join(
     ("text", "what", "hint"),
     [
         (OWN.replace("navi33", "navi34"), 'no family named "navi34"', 'did you mean "navi'),
-        (OWN.replace("extends: navi33", "vendor: AMD"), "does not say modules, firmware", ""),
+        (OWN.replace("extends: navi33", "vendor: AMD"), "does not set modules, firmware", ""),
         (OWN.replace("1002:74ff", "1002:ffffff"), "PCI id", ""),
         (
             OWN.replace("extends: navi33", "vendor: X\n    modules: [x]\n    firmware: []"),
             "families.mine.modules: has no source",
             "sources: {modules: ...}",
         ),
-        (OWN.replace("7650", "7600"), "1002:7480 is named", "tells them apart"),
-        (OWN + "    sources: {modul: drivers/x.c}\n", '"modul" is no fact', '"modules"'),
+        (OWN.replace("7650", "7600"), "1002:7480 is also named", "tells them apart"),
+        (OWN + "    sources: {modul: drivers/x.c}\n", '"modul" is not a fact', '"modules"'),
         (OWN.replace("navi33", "mine"), "families extend each other: mine -> mine", "remove one"),
-        (OWN + '      "1002:74ff": Radeon RX 7660\n', "the key is already in line 6", ""),
+        (OWN + '      "1002:74ff": Radeon RX 7660\n', "the key is already on line 6", ""),
         (OWN.replace("1002:74ff", "1002:74FF"), "is not a PCI id", ""),
-        (OWN + "    modules: []\n    sources: {modules: none}\n", "does not say modules", ""),
+        (OWN + "    modules: []\n    sources: {modules: none}\n", "does not set modules", ""),
         (OWN + "    minimum: {kernel: 6.10}\n", "expected text, found the number 6.1", '"6.10"'),
         (OWN + "    minimum: {kernel: newest}\n", '"newest" is not a version', ""),
         (OWN + "    minimum: {kernel: '99999.1'}\n", '"99999.1" is not a version', ""),
@@ -230,8 +230,8 @@ BOMB = "".join(
             "families.mine.maximum.driver: has no source",
             "sources: {maximum.driver: ...}",
         ),
-        (OWN + "    sources: {modules.x: none}\n", '"modules.x" is no fact', ""),
-        (OWN + "    computes: [hip]\n    refuses: {hip: no good}\n", "under `computes` too", ""),
+        (OWN + "    sources: {modules.x: none}\n", '"modules.x" is not a fact', ""),
+        (OWN + "    computes: [hip]\n    refuses: {hip: no good}\n", "also under `computes`", ""),
         (OWN + "    stand-ins: {a_sos.bin: _sos.bin}\n", "cannot stand in for itself", ""),
         (OWN + "    stand-ins: {'': x}\n", "is not the end of the name of a file", ""),
         (OWN + "    firmware: [../../etc/shadow]\n", "is not a glob below /usr/lib/firmware", ""),
@@ -252,7 +252,7 @@ def test_faults_say_where_and_what(text: str, what: str, hint: str, tmp_path: Pa
 
 def test_one_id_belongs_to_one_card(tmp_path: Path) -> None:
     other = OWN.replace("mine", "yours").replace("7650", "7660")
-    with pytest.raises(InputError, match="Radeon RX 7650 has this PCI id too"):
+    with pytest.raises(InputError, match="Radeon RX 7650 has the same PCI id"):
         load(tmp_path, {"mine.yaml": OWN, "yours.yaml": other})
 
 
@@ -269,7 +269,7 @@ def test_a_project_that_breaks_families_that_ship(tmp_path: Path) -> None:
         load(tmp_path, {"mine.yaml": text})
     [fault] = caught.value.faults
     assert fault.where.startswith("hardware/mine.yaml:3:3")
-    assert 'replaces a family that ships and that "cdna"' in fault.what
+    assert 'replaces a shipped family that "cdna"' in fault.what
 
 
 def test_a_card_is_shown_with_its_sources() -> None:

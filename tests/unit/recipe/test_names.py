@@ -92,9 +92,10 @@ def test_names_of_another_distribution(project: Project) -> None:
     [
         ("package-names: {ubuntu: {plian: x1}}\n", 'package-names.ubuntu.plian: the overlay has no '
          'package "plian"\n  hint: did you mean "plain"?'),
-        ("package-names: {ubunut: {plain: x1}}\n", 'package-names.ubunut: no distribution and no '
-         'base\'s suite is "ubunut"\n  hint: did you mean "ubuntu"?'),
-        ("package-names: {nobel: {plain: x1}}\n", '"nobel"\n  hint: did you mean "noble"?'),
+        ("package-names: {ubunut: {plain: x1}}\n", 'package-names.ubunut: "ubunut" is neither a '
+         'distribution nor the suite of a base\n  hint: did you mean "ubuntu"?'),
+        ("package-names: {nobel: {plain: x1}}\n", '"nobel" is neither a distribution nor '
+         'the suite of a base\n  hint: did you mean "noble"?'),
         ("package-names: {ubuntu: {plain: 'a b'}}\n", '"a b" is not the name of a package'),
         ("package-names: {ubuntu: {plain: [good, 'a=']}}\n", "package-names.ubuntu.plain[1]"),
         ("package-names: {ubuntu: {plain: 7}}\n", "package-names.ubuntu.plain: expected text or a"),
@@ -124,7 +125,7 @@ refuses:
     project.write({"overlays/a/overlay.yaml": OVERLAY + refuses})
     assert project.load("p").base.suite == "trixie"
     assert project.faults("p.ubuntu-noble") == (
-        'recipes/p.yaml:2:12: overlays[0]: "a" cannot be on noble: no archive of noble has '
+        'recipes/p.yaml:2:12: overlays[0]: "a" cannot be used on noble: no archive of noble has '
         "the driver 580.1-1\n  hint: take debian-trixie"
     )
 

@@ -64,7 +64,7 @@ def test_every_group_that_a_play_names(tmp_path: Path) -> None:
         ("hosts: all\n  tasks:\n    - block:\n        - debug:\n          delegate_to: 127.0.0.1",
          "5:11: delegate_to would run on the builder"),
         ("hosts: all\n  handlers:\n    - command: id\n      delegate_to: nas01",
-         "4:7: delegate_to: nas01 is another machine, which a build does not reach"),
+         "4:7: delegate_to: nas01 is another machine, which a build cannot reach"),
         ("hosts: all\n  tasks: [\n",
          "4:1: not YAML: expected the node content, but found '<stream end>'"),
     ],

@@ -22,7 +22,7 @@ NAMES: dict[str, Json] = {"words": ["x"] * 200, "number": 5, "text": "text" * 10
         ("{% for x in range(99999) %}{% for y in range(99999) %}{% endfor %}{% endfor %}", "1 s"),
         ("{% macro m(d) %}{% if d %}{{ m(d - 1) }}{{ m(d - 1) }}{% endif %}{% endmacro %}"
          "{{ m(60) }}", "1 s"),
-        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "calls itself without an end"),
+        ("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "calls itself endlessly"),
         ("{{ 'a' * 10**9 }}", "512 MiB"),
         ("{{ '%999999999d' % 1 }}", "512 MiB"),
         ("{{ 'a'|center(10**9) }}", "512 MiB"),

@@ -85,15 +85,15 @@ def test_a_recipe_needs_no_base_of_its_own(variants: Project) -> None:
 @pytest.mark.parametrize(
     ("profile", "said"),
     [
-        ("p.other-nobel", 'engine named "other-nobel", as "p.other-nobel" has it\n  hint: did you '
-         'mean "other-noble"?'),
-        ("p.other-noble.debotstrap", 'named "debotstrap", as "p.other-noble.debotstrap" has it'
-         '\n  hint: did you mean "debootstrap"?'),
+        ("p.other-nobel", '"p.other-nobel": no base or engine named "other-nobel"\n  hint: did '
+         'you mean "other-noble"?'),
+        ("p.other-noble.debotstrap", '"p.other-noble.debotstrap": no base or engine named '
+         '"debotstrap"\n  hint: did you mean "debootstrap"?'),
         ("p.debootstrap.other-noble", 'is not one of p.BASE, p.ENGINE, p.BASE.ENGINE'),
         ("p.other-noble.other-noble", 'is not one of p.BASE, p.ENGINE, p.BASE.ENGINE'),
-        ("p.", 'no base and no engine named ""'),
-        ("p.other-noble.", 'no base and no engine named ""'),
-        ("p.q.", 'as "p.q." has it'),
+        ("p.", 'no base or engine named ""'),
+        ("p.other-noble.", 'no base or engine named ""'),
+        ("p.q.", '"p.q.": no base or engine named ""'),
         ("P.other-noble", 'no profile named "P.other-noble"'),
         (".other-noble", 'no profile named ".other-noble"'),
         ("../p.other-noble", 'no profile named "../p.other-noble"'),

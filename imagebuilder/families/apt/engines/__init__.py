@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The programs that make a first layer from an archive of apt."""
+"""The programs that make a first layer from an apt archive."""

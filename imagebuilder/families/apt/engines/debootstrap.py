@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""debootstrap(8): the older engine, for those who trust nothing else."""
+"""debootstrap(8): the older, widely used engine."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from imagebuilder.families.apt.install import NO_INITRD
 from imagebuilder.process import SBIN
 from imagebuilder.workspace import Workspace
 
-# Programs that engines find before the host's: they do what works in a sandbox.
+# Programs that engines find before the host's: replacements that work in a sandbox.
 PROGRAMS = Path(__file__).with_name("elements") / "bin"
-# As in a container, debootstrap does not insist on a device that it has made itself.
+# In a container, debootstrap does not insist on creating devices.
 IN_SANDBOX = {"PATH": f"{PROGRAMS}:{SBIN}", "container": "lxc"}
 
 
 def run_debootstrap(request: BootstrapRequest, workspace: Workspace) -> None:
     """Fill `workspace.merged`.  Raises WorkError.
 
-    The script of `sid` is named, because a builder's debootstrap may be older than the suite.
+    It uses the script of `sid`, because the builder's debootstrap may be older than the suite.
     """
     workspace.run_engine(
         [

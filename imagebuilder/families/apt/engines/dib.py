@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""diskimage-builder, with one element of ours (elements/imagebuilder) that is a whole system.
+"""diskimage-builder, with an element of ours (elements/imagebuilder) that is a complete system.
 
-It makes no disk and no file system: what it leaves is the folder.
+It makes no disk and no file system, only the folder.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ DIB = Tool(
 def run_dib(request: BootstrapRequest, workspace: Workspace) -> None:
     """Fill `workspace.merged`.  Raises HostError without diskimage-builder, WorkError."""
     check_path(DIB, workspace.work)
-    room = workspace.work / f"{workspace.upper}.dib"
-    given = room / "given"
-    make_apt_files(given, request.suite, request.path_excludes)
-    (given / "packages").write_text("".join(f"{name}\n" for name in request.packages))
-    (room / "build").mkdir()
+    work = workspace.work / f"{workspace.upper}.dib"
+    inputs = work / "given"
+    make_apt_files(inputs, request.suite, request.path_excludes)
+    (inputs / "packages").write_text("".join(f"{name}\n" for name in request.packages))
+    (work / "build").mkdir()
     workspace.run_engine(
         [
             find_tool(DIB), "-a", request.architecture, "-n", "--no-tmpfs", "--offline",
-            # Not made (no-final-image), but every other type wants a tool for itself.
-            "-t", "raw", "-o", room / "image", "imagebuilder",
+            # Not made (no-final-image), but every other type needs a tool of its own.
+            "-t", "raw", "-o", work / "image", "imagebuilder",
         ],
-        env={**NO_INITRD, **environment(request, workspace, room)},
+        env={**NO_INITRD, **environment(request, workspace, work)},
     )  # fmt: skip
     remove_excluded(workspace, request.path_excludes)
 
 
-def environment(request: BootstrapRequest, workspace: Workspace, room: Path) -> dict[str, str]:
-    """What the element reads, and where diskimage-builder leaves its own things."""
+def environment(request: BootstrapRequest, workspace: Workspace, work: Path) -> dict[str, str]:
+    """The variables of the element, and of diskimage-builder's own folders."""
     names: dict[str, str | Path] = {
         "ELEMENTS_PATH": ELEMENTS,
         **IN_SANDBOX,
-        "TMP_DIR": room / "build",
-        "DIB_IMAGE_CACHE": room / "cache",
-        "DIB_LOCKFILES": room / "locks",
+        "TMP_DIR": work / "build",
+        "DIB_IMAGE_CACHE": work / "cache",
+        "DIB_LOCKFILES": work / "locks",
         "DIB_NO_TIMESTAMP": "1",
-        "DIB_IMAGE_SIZE": "1",  # GiB, of the disk that is not made: it measures the root otherwise
+        "DIB_IMAGE_SIZE": "1",  # GiB, of a disk that is not made; without it the root is measured
         "IMAGEBUILDER_SUITE": request.suite,
-        "IMAGEBUILDER_GIVEN": room / "given",
+        "IMAGEBUILDER_GIVEN": work / "given",
         "IMAGEBUILDER_REPOSITORY": request.repository,
         "IMAGEBUILDER_ROOT": workspace.merged,
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""dpkg's --path-exclude for engines that unpack without asking it."""
+"""dpkg's --path-exclude for engines that unpack without dpkg."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ ALTERNATIVES = "etc/alternatives"
 
 
 def remove_excluded(workspace: Workspace, globs: tuple[str, ...]) -> None:
-    """Remove what dpkg leaves out while unpacking, for want of a way to ask for it.
+    """Remove what dpkg would leave out while unpacking.
 
-    With it go the folders that are empty now and the links of update-alternatives(1) that lead to
-    it: where dpkg left a manual page out, neither is made.  dpkg's globs are fnmatch(3) without
-    FNM_PATHNAME, as Python's are.
+    Also removes folders that become empty, and the links of update-alternatives(1) to removed
+    files: dpkg would create neither.  dpkg's globs are fnmatch(3) without FNM_PATHNAME, like
+    Python's.
     """
     if not globs:
         return

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mkosi(1), run as a program: it installs the packages, and no more.
+"""mkosi(1), run as a program that only installs the packages.
 
-Of what mkosi does we want the part up to the installed packages.  The rest makes a bootable image
-with tools of the host (systemd's presets, users and hardware database, in the host's version), and
-the steps above this one do that from the root itself.  So its format is `none`, with which it stops
-there, and a prepare script, which it runs just before, hands the root over.
+After that, mkosi makes a bootable image with tools of the host (systemd's presets, users and
+hardware database, in the host's version), which later steps do with the root's own tools.  So its
+format is `none`, with which it stops there, and a prepare script, which runs just before, copies
+the root out.
 """
 
 from __future__ import annotations
@@ -20,39 +20,39 @@ from imagebuilder.workspace import Workspace
 MKOSI = Tool("mkosi", "mkosi", "imagebuilder setup --engines", least=24)
 # mkosi's names of architectures, by Debian's.
 ARCHITECTURES = {"amd64": "x86-64", "arm64": "arm64"}
-# mkosi(1), PrepareScripts= and BuildSources=: what they are seen as.  It is the build script too,
-# without which mkosi 25 and newer see nothing to do; then it is called with other words.
+# mkosi(1), PrepareScripts= and BuildSources=: the paths inside.  It is also the build script,
+# without which mkosi 25 and newer have nothing to do; as such it gets other arguments.
 PREPARE = """\
 #!/bin/sh
 [ "${1:-}" = final ] || exit 0
 exec cp --archive /buildroot/. /work/src/merged/
 """
-# What mkosi sets to 1 otherwise: hooks of packages are to run here as with every engine.
+# mkosi sets these to 1, but hooks of packages must run as with every other engine.
 HOOKS = {"SYSTEMD_HWDB_UPDATE_BYPASS": "0", "KERNEL_INSTALL_BYPASS": "0"}
 
 
 def run_mkosi(request: BootstrapRequest, workspace: Workspace) -> None:
-    """Fill `workspace.merged`.  Raises HostError without mkosi, WorkError when it fails."""
+    """Fill `workspace.merged`.  Raises HostError without mkosi, WorkError if it fails."""
     check_path(MKOSI, workspace.work)
-    room = workspace.work / f"{workspace.upper}.mkosi"
+    work = workspace.work / f"{workspace.upper}.mkosi"
     for name in ("config", "workspace", "cache", "out"):
-        (room / name).mkdir(parents=True)
-    script = room / "prepare"
+        (work / name).mkdir(parents=True)
+    script = work / "prepare"
     script.write_text(PREPARE)
     script.chmod(0o755)
-    workspace.run_engine([find_tool(MKOSI), *options(request, workspace, room, script), "build"])
+    workspace.run_engine([find_tool(MKOSI), *options(request, workspace, work, script), "build"])
     remove_excluded(workspace, request.path_excludes)
 
 
-def options(request: BootstrapRequest, workspace: Workspace, room: Path, script: Path) -> list[str]:
-    """Everything on the command line: the sections of settings differ between versions of mkosi.
+def options(request: BootstrapRequest, workspace: Workspace, work: Path, script: Path) -> list[str]:
+    """Everything is on the command line: sections of its files differ between versions of mkosi.
 
-    The distribution only chooses the mirrors, which the local one replaces: `debian` is right for
-    all that have apt.
+    The distribution only chooses the mirrors, which the local one replaces: `debian` works for
+    every distribution with apt.
     """
     environment = {**NO_INITRD, **HOOKS}
     return [
-        f"--directory={room / 'config'}",
+        f"--directory={work / 'config'}",
         "--distribution=debian", f"--release={request.suite}",
         f"--architecture={ARCHITECTURES[request.architecture]}",
         f"--local-mirror=file://{request.repository}",
@@ -62,8 +62,8 @@ def options(request: BootstrapRequest, workspace: Workspace, room: Path, script:
         "--with-recommends=no", "--with-docs=yes",
         f"--prepare-script={script}", f"--build-script={script}",
         f"--build-sources={workspace.merged}:merged",
-        f"--workspace-dir={room / 'workspace'}", f"--package-cache-dir={room / 'cache'}",
-        f"--output-dir={room / 'out'}",
+        f"--workspace-dir={work / 'workspace'}", f"--package-cache-dir={work / 'cache'}",
+        f"--output-dir={work / 'out'}",
         f"--source-date-epoch={workspace.epoch}",
         *(f"--environment={name}={value}" for name, value in environment.items()),
     ]  # fmt: skip

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mmdebstrap(1): apt does the work from outside, in any order dpkg accepts."""
+"""mmdebstrap(1): the host's apt installs into the root from outside."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from imagebuilder.workspace import Workspace
 def run_mmdebstrap(request: BootstrapRequest, workspace: Workspace) -> None:
     """Fill `workspace.merged`.  Raises WorkError.
 
-    The sandbox is the isolation: mmdebstrap runs as plain root in it, and with copy: its apt needs
-    no mount of ours inside the root.  Variant `essential` makes it extract only what dpkg needs to
-    run before dpkg installs the rest (`custom` would unpack everything twice).
+    The sandbox isolates it: mmdebstrap runs as plain root there, and with copy: its apt needs no
+    mount of ours inside the root.  Variant `essential` extracts only what dpkg needs to run before
+    dpkg installs the rest (`custom` would unpack everything twice).
     """
     excludes = [f"--dpkgopt=path-exclude={glob}" for glob in request.path_excludes]
     workspace.run_engine(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine is asked for."""
+"""The request for an engine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class BootstrapRequest:
-    """A first layer: all of `packages`, which are all that the archive `repository` holds."""
+    """A first layer with all of `packages`; the archive `repository` has exactly these."""
 
     suite: str
     architecture: str

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import WorkError
-from imagebuilder.families.apt.claims import is_asked
+from imagebuilder.families.apt.claims import is_requested
 from imagebuilder.families.apt.release import Release, day_of, parse_date
 from imagebuilder.lock.file import parse_lock, render_lock
 from imagebuilder.lock.types import Lock
@@ -45,7 +45,7 @@ def test_another_suites_release_is_refused(world: World) -> None:
     (fault,) = caught.value.faults
     assert fault.where == "source test"
     assert fault.what == (
-        "asked for trixie, but its Release file says Suite: oldstable, Codename: bookworm"
+        "requested trixie, but its Release file says Suite: oldstable, Codename: bookworm"
     )
     assert "use another mirror" in fault.hint
 
@@ -75,7 +75,7 @@ def test_suite_and_codename_both_count(
 ) -> None:
     source = Source("s", (suite,), ("main",), Path("/key"), mirror="debian")
     fields = {"Suite": says[0], "Codename": says[1]}
-    assert is_asked(Release(source, suite, fields, "")) is right
+    assert is_requested(Release(source, suite, fields, "")) is right
 
 
 def test_a_release_that_says_no_names_is_taken(world: World) -> None:
@@ -110,7 +110,7 @@ def test_a_vendors_other_names_are_told_and_then_kept(world: World) -> None:
         world.folder, DEBS, world.key, date=DATE, suite="apt", says={"Suite": "x", "Codename": "y"}
     )
     first = lock()
-    assert any("asked for apt, but its Release file says Suite: x" in n for n in world.notes)
+    assert any("requested apt, but its Release file says Suite: x" in n for n in world.notes)
     assert lock(first) == first
     make_archive(
         world.folder, DEBS, world.key, date=DATE, suite="apt", says={"Suite": "z", "Codename": "z"}
@@ -131,7 +131,7 @@ def test_a_flat_archive_has_no_name_but_a_date(world: World) -> None:
 
     first = lock(DATE)
     assert not any("asked for" in note for note in world.notes)
-    with pytest.raises(WorkError, match="source vendor: asked for /, and its Release file was"):
+    with pytest.raises(WorkError, match="source vendor: requested /, but its Release file was"):
         lock(DATE - DAY, first)
 
 

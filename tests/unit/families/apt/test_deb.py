@@ -45,5 +45,5 @@ def members(deb: Path) -> str:
 @pytest.mark.parametrize("size", [0, 4, 100, 180, 400])
 def test_what_is_cut_off_is_no_package(deb: Path, size: int) -> None:
     deb.write_bytes(deb.read_bytes()[:size])
-    with pytest.raises(WorkError, match="cannot be read as a package"):
+    with pytest.raises(WorkError, match="not a readable package"):
         read_names(deb, read_control(deb)[1])

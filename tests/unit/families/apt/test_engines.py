@@ -69,7 +69,7 @@ def test_a_missing_program_is_said_with_the_command_that_brings_it(program: Path
     with pytest.raises(HostError) as caught:
         check_tool(TOOL)
     (fault,) = caught.value.faults
-    assert fault.what == "the base says `engine: frob`, and frobnicate is not installed"
+    assert fault.what == "the base has `engine: frob`, but frobnicate is not installed"
     assert fault.hint == "apt-get install frob"
 
 
@@ -85,10 +85,10 @@ def test_a_program_that_is_new_enough(program: Path, words: str) -> None:
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        ("echo frobnicate 14", "is of version 14, at least 24 is needed"),
-        ("echo frobnicate 9.99", "is of version 9.99, at least 24 is needed"),
-        ("echo no idea", "does not say its version"),
-        ("echo frobnicate 24; exit 1", "does not say its version"),
+        ("echo frobnicate 14", "has version 14, but at least 24 is needed"),
+        ("echo frobnicate 9.99", "has version 9.99, but at least 24 is needed"),
+        ("echo no idea", "does not print its version"),
+        ("echo frobnicate 24; exit 1", "does not print its version"),
     ],
 )
 def test_a_program_that_will_not_do(program: Path, words: str, what: str) -> None:

@@ -193,9 +193,9 @@ def test_a_snapshot_goes_into_the_address() -> None:
     mirrors = {"debian": "http://s.example/archive/debian/{snapshot}"}
     stamp = "20260101T000000Z"
     assert archive_uri(source(stamp), mirrors) == f"http://s.example/archive/debian/{stamp}"
-    with pytest.raises(InputError, match="does not say which"):
+    with pytest.raises(InputError, match="has only snapshots, and a does not choose one"):
         archive_uri(source(), mirrors)
-    with pytest.raises(HostError, match="holds no snapshots"):
+    with pytest.raises(HostError, match="has no snapshots"):
         archive_uri(source(stamp), {"debian": "http://m.example/debian"})
 
 
@@ -215,6 +215,6 @@ def test_ubuntus_own_archive_is_there_for_all() -> None:
     [note] = default_notes(sources, mirrors)
     assert note == (
         "no mirror named ubuntu in the site file or in the host's apt sources: "
-        "taking http://archive.ubuntu.com/ubuntu"
+        "using http://archive.ubuntu.com/ubuntu"
     )
     assert list(default_notes(sources, {**mirrors, "ubuntu": "http://m.example/ubuntu"})) == []

@@ -106,7 +106,7 @@ def test_the_packages_of_a_kernel_are_those_built_with_it() -> None:
 
 def test_an_image_of_an_unknown_distribution_names_it() -> None:
     assert family_of_distribution("ubuntu") is APT
-    with pytest.raises(InputError, match="knows the distribution 'plan9'"):
+    with pytest.raises(InputError, match="supports the distribution 'plan9'"):
         family_of_distribution("plan9")
 
 
