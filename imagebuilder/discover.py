@@ -67,7 +67,6 @@ class Stranger:
         }
 
     def row(self, now: datetime) -> tuple[str, ...]:
-        """As a line of a table."""
         cards = "not known" if self.cards is None else ", ".join(self.names or self.cards) or "none"
         ages = (age_of(self.first, now), age_of(self.last, now))
         profiles = " or ".join(self.profiles) or "-"

@@ -37,7 +37,6 @@ class Listed:
     packages: int
 
     def row(self) -> tuple[str, ...]:
-        """As a line of a table."""
         built = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.built))
         return (
             self.image.name,
@@ -48,7 +47,6 @@ class Listed:
         )
 
     def as_json(self) -> dict[str, Json]:
-        """As a value for programs."""
         return {
             "profile": self.image.profile,
             "version": self.image.version,
@@ -71,7 +69,6 @@ class Collected:
     places: int
 
     def as_json(self) -> dict[str, Json]:
-        """As a value for programs."""
         return {
             "images": list(self.images),
             "layers": self.layers,
@@ -81,7 +78,6 @@ class Collected:
         }
 
     def render(self, *, dry_run: bool) -> str:
-        """As a sentence."""
         verb = "would remove" if dry_run else "removed"
         return (
             f"{verb} {format_count(len(self.images), 'image')}, "
