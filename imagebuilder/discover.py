@@ -53,7 +53,7 @@ class Stranger:
     profiles: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Json]:
-        """For programs: a stable contract."""
+        """JSON for programs, a stable contract."""
         return {
             "mac": self.mac,
             "firmware": self.firmware,

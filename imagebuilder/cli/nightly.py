@@ -138,7 +138,7 @@ def install_timer(
 
 def have_night(given: Context, options: NightlyOptions, tree: Path) -> NightlyRun:
     from imagebuilder.fleet.rollout.news import telling
-    from imagebuilder.nightly.notify import tell_night
+    from imagebuilder.nightly.notify import notify_run
     from imagebuilder.nightly.run import run_nightly
     from imagebuilder.notify.receivers import find_receivers, load_notify
     from imagebuilder.notify.send import notifying
@@ -151,7 +151,7 @@ def have_night(given: Context, options: NightlyOptions, tree: Path) -> NightlyRu
             given.settings,
             make_tree(tree),
             given.ui,
-            told=lambda night: tell_night(night, options.folder, notifier),
+            told=lambda night: notify_run(night, options.folder, notifier),
             tell_rollout=telling(notifier),
         )
 

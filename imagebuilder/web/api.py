@@ -146,7 +146,7 @@ def show_release(site: WebSite, request: Request) -> Json:
 def list_nights(site: WebSite, request: Request) -> Json:
     del request
     snapshot = site.snapshot
-    shown = [NIGHTLY_RUN.encode(night) for night in reversed(snapshot.nights.nights)]
+    shown = [NIGHTLY_RUN.encode(night) for night in reversed(snapshot.nights.runs)]
     faults: list[Json] = [str(fault) for fault in snapshot.nights.faults]
     return {"at": snapshot.at.isoformat(), "nights": shown, "faults": faults}
 

@@ -15,7 +15,7 @@ from imagebuilder.fleet.rollout.journal import is_running
 from imagebuilder.fleet.rollout.show import NEXT, PHASES, reasons_of, stages_of
 from imagebuilder.fleet.rollout.types import Rollout, RolloutStage
 from imagebuilder.nightly.history import ID, find_ids, find_records, month_of
-from imagebuilder.nightly.page import month_page_of, quiet_nights, state, tiles, tone
+from imagebuilder.nightly.page import month_page_of, quiet_runs, state, tiles, tone
 from imagebuilder.report.page import Tile
 from imagebuilder.web.api import AbsentError
 from imagebuilder.web.render import show_page
@@ -102,8 +102,8 @@ def nights_page(site: WebSite, request: Request) -> bytes:
     """The last nights by profile; each leads to the page that `nightly` wrote."""
     del request
     snapshot = site.snapshot
-    nights = [*reversed(snapshot.nights.nights)][:SHOWN]
-    runs = bool(nights) and not nights[0].finished
+    nights = [*reversed(snapshot.nights.runs)][:SHOWN]
+    running = bool(nights) and not nights[0].finished
     ids = find_ids(site.nights)[:-SHOWN]
     return show_page(
         site,
@@ -111,12 +111,12 @@ def nights_page(site: WebSite, request: Request) -> bytes:
         "nights.html.j2",
         here="/nights",
         nights=nights,
-        records=find_records(nights, runs=runs),
-        state=state(nights[0], runs=runs) if nights else "",
-        tone=tone(nights[0], runs=runs) if nights else "",
+        records=find_records(nights, running=running),
+        state=state(nights[0], running=running) if nights else "",
+        tone=tone(nights[0], running=running) if nights else "",
         tiles=[
             *(tiles(nights[0]) if nights else ()),
-            Tile("runs without a failure", str(quiet_nights(nights))),
+            Tile("runs without a failure", str(quiet_runs(nights))),
         ],
         faults=snapshot.nights.faults,
         months={month: month_page_of(month) for month in sorted({*map(month_of, ids)})[::-1]},

@@ -23,7 +23,7 @@ from imagebuilder.fleet.rollout.journal import find_rollouts
 from imagebuilder.fleet.rollout.types import Rollout
 from imagebuilder.fleet.state import Condition, Observation, summarise
 from imagebuilder.fleet.status import addresses_of, find_states, last_seen
-from imagebuilder.nightly.history import FoundNights, find_ids, read_nights
+from imagebuilder.nightly.history import FoundRuns, find_ids, read_runs
 from imagebuilder.nodes.evidence.usage import read_usage
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.publish.listing import ListedRelease
@@ -127,7 +127,7 @@ class WebSnapshot:
     details: Mapping[ReleaseName, ReleaseDetail]
     machines: tuple[Stranger, ...]
     rollouts: tuple[Rollout, ...]
-    nights: FoundNights
+    nights: FoundRuns
     faults: tuple[Fault, ...]
     networks: tuple[Network, ...]
 
@@ -205,7 +205,7 @@ class Looker:
             details=self.find_details([each.release for each in releases]),
             machines=self.find_machines(nodes),
             rollouts=rollouts,
-            nights=read_nights(self.nights, find_ids(self.nights)[-NIGHTS_SHOWN:]),
+            nights=read_runs(self.nights, find_ids(self.nights)[-NIGHTS_SHOWN:]),
             faults=(*faults, *more),
             networks=self.find_networks(),
         )

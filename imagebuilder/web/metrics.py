@@ -125,7 +125,7 @@ class FleetCollector(Collector):
     def collect_nights(self) -> Iterator[GaugeMetricFamily]:
         began = gauge("nightly_timestamp_seconds", "When the last nightly run began")
         failed = gauge("nightly_failed", "Whether the last finished nightly run failed")
-        done = [night for night in self.snapshot.nights.nights if night.finished]
+        done = [night for night in self.snapshot.nights.runs if night.finished]
         if done:
             began.add_metric([], datetime.fromisoformat(done[-1].started).timestamp())
             failed.add_metric([], float(done[-1].failed))
