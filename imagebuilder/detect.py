@@ -61,7 +61,6 @@ class Detected:
     left_out: tuple[PciDevice, ...] = ()
 
     def as_json(self) -> dict[str, Json]:
-        """As a value for programs."""
         return {
             "machine": self.machine,
             "devices": [

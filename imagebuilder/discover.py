@@ -53,7 +53,7 @@ class Stranger:
     profiles: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Json]:
-        """For programs: a stable contract."""
+        """JSON for programs, a stable contract."""
         return {
             "mac": self.mac,
             "firmware": self.firmware,
@@ -67,7 +67,6 @@ class Stranger:
         }
 
     def row(self, now: datetime) -> tuple[str, ...]:
-        """As a line of a table."""
         cards = "not known" if self.cards is None else ", ".join(self.names or self.cards) or "none"
         ages = (age_of(self.first, now), age_of(self.last, now))
         profiles = " or ".join(self.profiles) or "-"

@@ -64,7 +64,7 @@ class Explanation:
     console_of: str = ""
 
     def as_json(self) -> dict[str, Json]:
-        """For programs: a stable contract."""
+        """JSON for programs, a stable contract."""
         lines: list[Json] = [*self.lines]
         more: dict[str, Json] = {"stage": self.stage, "what": self.what, "try": self.hint}
         more |= {"lines": lines, "unread": [*self.unread], "console": [*self.console]}

@@ -39,7 +39,6 @@ class Listed:
     packages: int
 
     def row(self) -> tuple[str, ...]:
-        """As a line of a table."""
         built = time.strftime("%Y-%m-%d %H:%M", time.localtime(self.built))
         return (
             self.image.name,
@@ -50,7 +49,6 @@ class Listed:
         )
 
     def as_json(self) -> dict[str, Json]:
-        """As a value for programs."""
         return {
             "profile": self.image.profile,
             "version": self.image.version,
@@ -73,7 +71,6 @@ class Collected:
     places: int
 
     def as_json(self) -> dict[str, Json]:
-        """As a value for programs."""
         return {
             "images": list(self.images),
             "layers": self.layers,
@@ -83,7 +80,6 @@ class Collected:
         }
 
     def render(self, *, dry_run: bool) -> str:
-        """As a sentence."""
         verb = "would remove" if dry_run else "removed"
         return (
             f"{verb} {format_count(len(self.images), 'image')}, "

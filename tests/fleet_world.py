@@ -34,7 +34,7 @@ from imagebuilder.image.types import (
     ImageSource,
     encode_image,
 )
-from imagebuilder.nightly.save import save_night
+from imagebuilder.nightly.save import save_run
 from imagebuilder.nodes.config import read_served
 from imagebuilder.nodes.evidence.asked import Asked, write_asked
 from imagebuilder.nodes.evidence.consoles import NAME, SUFFIX
@@ -133,7 +133,7 @@ class FleetWorld:
             why="node006 failed",
         ))  # fmt: skip
         for night in make_nights(9, ("rx7600xt", "generic", "minimal")):
-            save_night(night, self.reports)
+            save_run(night, self.reports)
         for number, (profile, version) in enumerate(itertools.product(PROFILES, (OLD, NEW)), 1):
             release = ReleaseName(profile, version)
             sums = (f"{number:064x}  {name}\n" for name in ("vmlinuz", "initrd.img", "boot.ipxe"))

@@ -39,7 +39,6 @@ class StaticResult:
         return not self.find(Outcome.FAILED)
 
     def as_json(self) -> dict[str, Json]:
-        """As a value for programs."""
         checks: list[Json] = [{**asdict(check)} for check in self.checks]
         return {"image": self.name, "ok": self.passed, "checks": checks}
 

@@ -139,7 +139,7 @@ def install_timer(
 def have_night(given: Context, options: NightlyOptions, tree: Path) -> NightlyRun:
     from imagebuilder.cli.rollout import reported_by_web
     from imagebuilder.fleet.rollout.message import report_interruptions, telling
-    from imagebuilder.nightly.notify import tell_night
+    from imagebuilder.nightly.notify import notify_run
     from imagebuilder.nightly.run import run_nightly
     from imagebuilder.notify.receivers import find_receivers, load_notify
     from imagebuilder.notify.send import notifying
@@ -154,7 +154,7 @@ def have_night(given: Context, options: NightlyOptions, tree: Path) -> NightlyRu
             given.settings,
             opened,
             given.ui,
-            told=lambda night: tell_night(night, options.folder, notifier),
+            told=lambda night: notify_run(night, options.folder, notifier),
             tell_rollout=telling(notifier),
         )
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A night: every profile from its lock to its channel, what came of it, and who is told."""
+"""A nightly run: every profile from its lock to its channel, the result, and who is notified."""

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recipe + lock file + Release files -> the lock to go on with; solved only where it may differ.
+"""Recipe + lock file + Release files -> the lock to use; resolved only if it may have changed.
 
-    the lock file is the recipe's, every Release file is one that led to it  ->  it stays
-    else all is chosen anew:       the same  ->  it stays, and the Release files are noted
-                                   another   ->  a new lock
+    the lock file matches the recipe, and every Release file led to it  ->  keep it
+    otherwise resolve again:   the same packages  ->  keep it, and remember the Release files
+                               other packages     ->  a new lock
 
 A Release file is signed and names the digest of every list of its archive, so the same Release file
-is the same archive; wheels are named by hash in the recipe.  What a lock was made from is in it;
-the archives that changed since, but no package of it, are in STATE/nightly/seen/PROFILE.json.
+means the same archive; the recipe names wheels by hash.  A lock records the Release files that it
+was made from.  Newer ones that changed no package of it are in STATE/nightly/seen/PROFILE.json.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ Seen = Mapping[str, str]
 
 @dataclass(frozen=True)
 class LockChoice:
-    """The lock to go on with.
+    """The lock to use.
 
-    `file` is what the lock file holds, None where there is none; `fallback` is the same where the
-    recipe can be built with it too.  `changes` lead from `file` to `lock`.  With `error`, the
-    archives could not be asked, and `lock` is the `fallback`.
+    `file` is the content of the lock file, None without one; `fallback` is the same if the recipe
+    can be built with it.  `changes` lead from `file` to `lock`.  `error` says why the archives
+    could not be read; then `lock` is the `fallback`.
     """
 
     lock: Lock
@@ -54,15 +54,15 @@ class LockChoice:
 
     @property
     def new(self) -> bool:
-        """Whether it is another lock than the file's."""
+        """Whether the lock differs from the lock file."""
         return self.lock != self.file
 
 
 def choose_lock(recipe: Recipe, settings: Settings, upstream: Upstream, ui: Ui) -> LockChoice:
-    """The newest lock of `recipe` that can be had; no lock file is written.
+    """The newest available lock of `recipe`.  Writes no lock file.
 
-    Raises what resolve() raises where there is no lock that the recipe can be built with instead,
-    and InputError when the lock file cannot be read.
+    Raises what resolve() raises if the recipe cannot be built with the lock file instead, and
+    InputError if the lock file is invalid.
     """
     there = find_lock(settings.lock_file(recipe.profile))
     stale = lock_differences(recipe, there) if there else ()
@@ -88,22 +88,22 @@ def choose_lock(recipe: Recipe, settings: Settings, upstream: Upstream, ui: Ui) 
 
 
 def same_choice(one: Lock, other: Lock) -> bool:
-    """Whether two locks are of the same files; the Release files may be others."""
+    """Whether two locks name the same files; the Release files may differ."""
     return replace(one, sources=()) == replace(other, sources=())
 
 
 def seen_in(sources: Sequence[LockedSource]) -> Seen:
-    """What archives said, tonight or when a lock was made."""
+    """The Release files of archives, now or when a lock was made."""
     return {f"{source.id} {source.suite}": source.release_sha256 for source in sources}
 
 
 def memo_file(settings: Settings, profile: str) -> Path:
-    """Where it is noted from which other Release files the same lock follows."""
+    """The file that records newer Release files that lead to the same lock."""
     return settings.state / "nightly" / "seen" / f"{profile}.json"
 
 
 def read_memo(settings: Settings, lock: Lock) -> Seen | None:
-    """What is noted of exactly this lock; None where nothing is, or it is damaged."""
+    """The record for exactly this lock; None without one, or if it is damaged."""
     value = find_object(memo_file(settings, lock.profile))
     if value is None or value.get("lock") != digest_of_lock(lock):
         return None
@@ -111,7 +111,7 @@ def read_memo(settings: Settings, lock: Lock) -> Seen | None:
 
 
 def write_memo(settings: Settings, lock: Lock, seen: Seen) -> None:
-    """Note it; it only saves time, so a failure is none of ours."""
+    """Write the record.  A failure is ignored: the record only saves time."""
     path = memo_file(settings, lock.profile)
     memo = {"lock": digest_of_lock(lock), "releases": dict(seen)}
     with contextlib.suppress(OSError):
@@ -120,5 +120,4 @@ def write_memo(settings: Settings, lock: Lock, seen: Seen) -> None:
 
 
 def digest_of_lock(lock: Lock) -> str:
-    """The sha256 of its text."""
     return digest_of_bytes(render_lock(lock).encode())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether this host's clock can be believed, from what was written down before.
+"""Check this host's clock against times that were recorded before.
 
-No version hangs on it: an image is named by the date of the archive it is from.  What does is the
-end of Release files, the order of boot tests, and how long ago a node was seen.
+No version depends on the clock: the version of an image is the date of its archive.  The expiry of
+Release files, the order of boot tests and the age of a node's last sign do depend on it.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from datetime import UTC, datetime
 DAY = 86400
 # Archives of a distribution in use are younger than this.
 OLD_DAYS = 60
-# Clocks of two machines may differ so much without anybody having to know.
+# A smaller difference between the clocks of two machines is not worth a warning.
 SKEW_S = 600
 
 
-def clock_warnings(now: float, *, lock: int, night: float, release: int) -> Iterator[str]:
-    """What is odd about the time `now`; all in seconds since 1970, 0 for what there is none of.
+def clock_warnings(now: float, *, lock: int, run: float, release: int) -> Iterator[str]:
+    """What is odd about the time `now`; all times in seconds since 1970, 0 if unknown.
 
-    `lock` is the newest epoch of a lock file, `night` the beginning of the newest night before, and
+    `lock` is the newest epoch of a lock file, `run` the start of the previous nightly run, and
     `release` the date of the newest Release file.
     """
     for moment, what in (
-        (night, "the night before began"),
+        (run, "the previous nightly run began"),
         (max(lock, release), "the newest archive was made"),
     ):
         if moment > now + SKEW_S:
             yield (
-                f"this host's clock says {said(now)}, but {what} {said(moment)}: it was set back, "
-                "or was ahead; look at its time synchronisation"
+                f"this host's clock says {said(now)}, but {what} {said(moment)}: the clock was set "
+                "back, or was fast before; check its time synchronisation"
             )
     if release and now - release > OLD_DAYS * DAY:
         days = int(now - release) // DAY
         yield (
             f"the newest archive is {days} days old by this host's clock ({said(now)}): the mirror "
-            "stands still, or the clock is ahead"
+            "is no longer updated, or the clock is fast"
         )
 
 
 def said(moment: float) -> str:
-    """A moment for people, in UTC."""
+    """A time for people, in UTC."""
     return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%d %H:%M UTC")

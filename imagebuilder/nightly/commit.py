@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lock files -> a git commit of them and of nothing else, by the owner of the checkout."""
+"""Commit lock files, and nothing else, to git as the owner of the checkout."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from imagebuilder.nightly.types import ProfileRun
 from imagebuilder.process import Completed, Word, run
 from imagebuilder.ui import format_count
 
-# What a person is in the middle of, by the files that git keeps for it: a commit would get into it.
+# Operations in progress, by the files that git keeps for them: a commit would become part of them.
 UNDER_WAY = {
     "MERGE_HEAD": "a merge",
     "CHERRY_PICK_HEAD": "a cherry-pick",
@@ -31,30 +31,30 @@ MOST = 200  # lines a profile
 
 @dataclass(frozen=True)
 class Checkout:
-    """A git checkout; commands run in `folder` as its owner, as git itself demands."""
+    """A git checkout; commands run in `folder` as its owner, which git requires."""
 
     folder: Path
 
     def git(self, *words: Word, check: bool = True) -> Completed:
-        """Run git.  Raises WorkError when it fails, HostError when it is not installed."""
+        """Run git.  Raises WorkError if it fails, HostError if it is not installed."""
         owner = self.folder.stat()
         if os.geteuid() != 0 or owner.st_uid == 0:
             return run(["git", *words], cwd=self.folder, check=check)
         become = ["setpriv", "--reuid", str(owner.st_uid), "--regid", str(owner.st_gid)]
         try:
             home, groups = pwd.getpwuid(owner.st_uid).pw_dir, "--init-groups"
-        except KeyError:  # an owner without a name, as of a volume
+        except KeyError:  # the owner has no name, for instance on a volume
             home, groups = os.fspath(self.folder), "--clear-groups"
         argv = [*become, groups, "--", "git", *words]
         return run(argv, cwd=self.folder, env={"HOME": home}, check=check)
 
 
 def commit_locks(locks: Path, profiles: Sequence[ProfileRun]) -> str:
-    """Commit the lock files of `profiles` in the folder `locks`; the commit, "" without a change.
+    """Commit the lock files of `profiles` in the folder `locks`; returns the commit or "".
 
-    Other changes of the checkout, staged ones too, stay as they are.  Raises HostError when it is
-    no checkout or a person is in the middle of something, WorkError when git fails; the lock files
-    are as they were then, and not staged.
+    Other changes of the checkout, even staged ones, stay as they are.  Raises HostError if the
+    folder is no checkout or a git operation is in progress, WorkError if git fails; the lock files
+    are then unchanged, and not staged.
     """
     checkout = find_checkout(locks)
     check_idle(checkout)
@@ -63,9 +63,9 @@ def commit_locks(locks: Path, profiles: Sequence[ProfileRun]) -> str:
     changed = dict(parse_status(said.stdout))
     if ignored := find_ignored(checkout, paths):
         raise HostError(
-            "git is told to ignore it",
+            "is ignored by git",
             where=os.fspath(locks / ignored),
-            hint="take it out of .gitignore: a lock is an input of the build",
+            hint="remove it from .gitignore: a lock is an input of the build",
         )
     prefix = checkout.git("rev-parse", "--show-prefix").stdout.strip()
     mine = [name for name in paths if f"{prefix}{name}" in changed]
@@ -74,9 +74,9 @@ def commit_locks(locks: Path, profiles: Sequence[ProfileRun]) -> str:
     staged = [name for name in mine if changed[f"{prefix}{name}"][0] not in " ?"]
     if staged:
         raise HostError(
-            "somebody has staged another state of it",
+            "has staged changes that differ from the file",
             where=os.fspath(locks / staged[0]),
-            hint="commit it, or git restore --staged it; the next night commits what has changed",
+            hint="commit them or run git restore --staged; the next nightly run commits the file",
         )
     about = [profile for profile in profiles if f"{profile.profile}.lock" in mine]
     return commit_files(checkout, mine, render_message(about))
@@ -90,43 +90,43 @@ def find_checkout(locks: Path) -> Checkout:
         raise HostError(
             "is not in a git checkout",
             where=os.fspath(locks),
-            hint="git init there and commit what is there, or leave out --commit",
+            hint="run git init there and commit the files, or leave out --commit",
         )
     return checkout
 
 
 def check_idle(checkout: Checkout) -> None:
-    """Raise HostError when a person is in the middle of something."""
+    """Raise HostError if a git operation is in progress."""
     folder = Path(checkout.git("rev-parse", "--absolute-git-dir").stdout.strip())
     for name, what in UNDER_WAY.items():
         if (folder / name).exists():
             raise HostError(
-                f"{what} is under way in this checkout",
+                f"{what} is in progress in this checkout",
                 where=os.fspath(folder),
-                hint="end it; the next night commits what has changed",
+                hint="finish it; the next nightly run commits the changed locks",
             )
 
 
 def find_ignored(checkout: Checkout, paths: Sequence[str]) -> str:
-    """The first of these files that git ignores, "" for none; what is tracked never is."""
+    """The first of these files that git ignores, "" for none; git never ignores tracked files."""
     said = checkout.git("check-ignore", "--", *paths, check=False)
     return said.stdout.partition("\n")[0]
 
 
 def parse_status(said: str) -> Iterator[tuple[str, str]]:
-    """Path and its two letters (git-status(1), porcelain format 1) of every entry."""
+    """The path and the two letters of every entry (git-status(1), porcelain format 1)."""
     entries = iter(said.split("\0"))
     for entry in entries:
         if not entry:
             continue
         letters, path = entry[:2], entry[3:]
         if "R" in letters or "C" in letters:
-            next(entries, None)  # where it came from
+            next(entries, None)  # its old name
         yield path, letters
 
 
 def commit_files(checkout: Checkout, names: Sequence[str], message: str) -> str:
-    """Commit these files as they are on disk, and nothing that is staged beside them."""
+    """Commit these files as they are on disk, without other staged files."""
     new = checkout.git("ls-files", "--others", "-z", "--", *names).stdout.split("\0")
     fresh = [name for name in new if name]
     if fresh:
@@ -142,7 +142,7 @@ def commit_files(checkout: Checkout, names: Sequence[str], message: str) -> str:
 
 
 def author(checkout: Checkout) -> tuple[str, ...]:
-    """Options that say who commits, where git's own configuration does not."""
+    """Options that name the author, unless git's configuration does."""
     said = checkout.git("config", "user.email", check=False)
     if said.status == 0 and said.stdout.strip():
         return ()
@@ -153,7 +153,7 @@ def author(checkout: Checkout) -> tuple[str, ...]:
 
 
 def render_message(profiles: Sequence[ProfileRun]) -> str:
-    """A subject, and what changed by profile; packages from security pockets come first."""
+    """A subject, and the changes by profile; security updates come first."""
     names = ", ".join(profile.profile for profile in profiles)
     security = len({c.name for profile in profiles for c in profile.changes if c.security})
     subject = f"locks: Refresh {names}"
@@ -166,7 +166,7 @@ def render_message(profiles: Sequence[ProfileRun]) -> str:
 
 
 def render_changes(profile: ProfileRun) -> str:
-    """One profile: its image, and a line a package."""
+    """One profile: its image, and one line per package."""
     lines = [f"  {render_change(change)}" for change in profile.changes]
     if len(lines) > MOST:
         lines = [*lines[:MOST], f"  and {len(lines) - MOST} more"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every profile of a night shares, and how far each of them is."""
+"""What all profiles of a nightly run share, and the progress of each profile."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from time import monotonic
 
 from imagebuilder.fleet.rollout.message import TellRollout, tell_nobody
 from imagebuilder.nightly.faults import fault_of
-from imagebuilder.nightly.history import NIGHTS
+from imagebuilder.nightly.history import RUNS_FOLDER
 from imagebuilder.nightly.retry import is_full
 from imagebuilder.nightly.types import Ending, NightlyOptions, NightlyStage, ProfileRun
 from imagebuilder.nightly.upstream import Upstream
@@ -21,15 +21,15 @@ from imagebuilder.store.repository import Store
 from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.ui import Ui
 
-# What boots a release and leaves its report in the tree.
+# Boots a release and saves its report in the tree.
 Boot = Callable[[Tree, ReleaseName, Ui], Report]
 
 
 @dataclass(frozen=True)
 class Nightly:
-    """A night's surroundings; `id` is its name, and `wait` lets so many seconds pass.
+    """The context of a nightly run; `id` is its name, and `wait` waits for some seconds.
 
-    `tell` is told of roll-outs.
+    `tell` is called for each status of a roll-out.
     """
 
     options: NightlyOptions
@@ -47,19 +47,19 @@ class Nightly:
         return Store(self.settings.state / "store")
 
     def beside(self, profile: str, what: str) -> Path:
-        """A file beside the night's record for what a person may want to see of a profile."""
-        return (self.options.folder / NIGHTS / f"{self.id}.{profile}.{what}").absolute()
+        """A file of a profile beside the run's record, for people to read."""
+        return (self.options.folder / RUNS_FOLDER / f"{self.id}.{profile}.{what}").absolute()
 
 
 class Attempt:
-    """A profile on its way: `known` is what there is to tell of it, wherever it ends.
+    """A profile in progress: `known` is its result so far.
 
-    `again` is whether it may come further in a while.
+    `retry` is whether another attempt in the same run may get further.
     """
 
     def __init__(self, profile: str, ui: Ui) -> None:
         self.known = ProfileRun(profile, Ending.FAILED, NightlyStage.LOCK)
-        self.again = False
+        self.retry = False
         self._ui = ui
 
     @property
@@ -68,26 +68,26 @@ class Attempt:
 
     @contextmanager
     def at(self, stage: NightlyStage) -> Iterator[None]:
-        """What is done here is that stage; its time is added up."""
+        """Run a stage and add up its time."""
         self.known = replace(self.known, stage=stage)
         start = monotonic()
         try:
             yield
         finally:
-            self.spend(stage, monotonic() - start)
+            self.add_seconds(stage, monotonic() - start)
 
-    def spend(self, stage: NightlyStage, seconds: float) -> None:
-        spent = {**self.known.seconds}
-        spent[stage] = round(spent.get(stage, 0.0) + seconds, 3)
-        self.known = replace(self.known, seconds=spent)
+    def add_seconds(self, stage: NightlyStage, seconds: float) -> None:
+        seconds_by_stage = {**self.known.seconds}
+        seconds_by_stage[stage] = round(seconds_by_stage.get(stage, 0.0) + seconds, 3)
+        self.known = replace(self.known, seconds=seconds_by_stage)
 
     def warn(self, text: str) -> None:
-        """Say what did not go as it should, and write it down."""
+        """Print a warning and record it."""
         self._ui.warn(f"{self.profile}: {text}")
         self.known = replace(self.known, warnings=(*self.known.warnings, text))
 
     def explain(self, text: str) -> None:
-        """Say why, and write it down."""
+        """Print a reason and record it."""
         self._ui.note(f"{self.profile}: {text}")
         self.known = replace(self.known, reasons=(*self.known.reasons, text))
 
@@ -95,5 +95,5 @@ class Attempt:
         self.known = replace(self.known, ending=ending)
 
     def fail(self, error: BaseException, log: str) -> None:
-        self.again = self.again or is_full(error)
+        self.retry = self.retry or is_full(error)
         self.known = replace(self.known, ending=Ending.FAILED, fault=fault_of(error), log=log)

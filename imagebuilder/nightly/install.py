@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`nightly --install`: a systemd timer that starts a night, as this command line would."""
+"""`nightly --install`: a systemd timer that starts a run with the options of this command line."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from imagebuilder.ui import Ui
 COMMAND = "nightly"
 NAME = "imagebuilder-nightly"
 CALENDAR = "*-*-* 02:30"
-# What else of the caller's world a night needs.  SUDO_USER says whose home `~` is.
+# Variables of the caller that a run needs too.  SUDO_USER says whose home `~` is.
 CARRIED = (
     "IMAGEBUILDER_MIRROR", "SUDO_USER",
     "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
     "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
 )  # fmt: skip
-READ_ONLY = ("/usr", "/boot", "/efi", "/etc")  # what ProtectSystem=full makes so
+READ_ONLY = ("/usr", "/boot", "/efi", "/etc")  # under ProtectSystem=full
 PRIVATE = ("/tmp", "/var/tmp")  # what PrivateTmp=yes hides
 
 
 @dataclass(frozen=True)
 class TimerOptions:
-    """What the timer's nights are.
+    """Options of the timer.
 
-    `words` are those of the command line that each night has (profiles and options, `--install`
-    left out), so that what is only in the site file may change there.  `calendar` is when
+    `words` is the command line of each run (profiles and options without `--install`); what only
+    the site file says may still change there.  `calendar` is the time of the runs
     (systemd.time(7)), `credentials` are files with secrets that only root may read.
     """
 
@@ -60,8 +60,8 @@ def install_nightly(
 ) -> str:
     """Write the service and the timer below `root`; returns what was done and what to type.
 
-    Nothing is started.  What is there already and says the same is left alone.  Raises InputError
-    for a time that is none, WorkError where nothing can be written.
+    Starts nothing, and leaves identical files alone.  Raises InputError for an invalid time,
+    WorkError if the files cannot be written.
     """
     check_calendar(options.calendar)
     lines = place_units(root, make_units(options, settings, tree, ui))
@@ -80,18 +80,18 @@ def install_nightly(
 
 
 def check_calendar(calendar: str) -> None:
-    """Raise InputError unless systemd takes it; where there is no systemd, nobody knows."""
+    """Raise InputError if systemd rejects the time; without systemd it is not checked."""
     if not calendar.isprintable() or not calendar.strip():
-        raise InputError("is no time", where=repr(calendar), hint=f"such as '{CALENDAR}'")
+        raise InputError("is not a time", where=repr(calendar), hint=f"for example '{CALENDAR}'")
     if not is_installed("systemd-analyze"):
         return
     done = run(["systemd-analyze", "calendar", "--", calendar], check=False)
     if done.status != 0:
         said = done.stderr.strip().splitlines()
         raise InputError(
-            f"is no time that systemd knows: {said[-1] if said else 'no reason given'}",
+            f"is not a time for systemd: {said[-1] if said else 'it gave no reason'}",
             where=repr(calendar),
-            hint=f"systemd.time(7): '{CALENDAR}', 'Mon..Fri 03:00'",
+            hint=f"see systemd.time(7); for example '{CALENDAR}' or 'Mon..Fri 03:00'",
         )
 
 
@@ -114,7 +114,7 @@ def make_units(
         UnitFile(
             UNITS / f"{NAME}.service",
             service,
-            "a nightly run, whenever it is started",
+            "a nightly run",
             starts=False,
         ),
         UnitFile(UNITS / f"{NAME}.timer", timer, f"starts it: {options.calendar}"),
@@ -122,7 +122,7 @@ def make_units(
 
 
 def credential_line(credential: Credential) -> str:
-    """A file as LoadCredential= has it (systemd.exec(5))."""
+    """A file in the form of LoadCredential= (systemd.exec(5))."""
     return f"{credential.name}:{os.fspath(credential.path).replace('%', '%%')}"
 
 
@@ -131,7 +131,7 @@ def is_below(paths: Sequence[Path], places: Sequence[str]) -> bool:
 
 
 def find_environment(settings: Settings, tree: Tree, ui: Ui) -> Iterator[tuple[str, str]]:
-    """Name and value of each variable that a night is given; what has a password in it is not."""
+    """Name and value of each variable for the runs, except those with a password."""
     yield "PATH", f"{Path(sys.executable).parent}:{SBIN}"
     yield "IMAGEBUILDER_PROJECT", os.fspath(settings.project)
     yield "IMAGEBUILDER_STATE", os.fspath(settings.state)
@@ -146,8 +146,8 @@ def find_carried(env: Mapping[str, str], ui: Ui) -> Iterator[tuple[str, str]]:
         value = env.get(name, "")
         if has_secret(value):
             ui.warn(
-                f"{name} has a user name or password in it and is not written into the unit, which "
-                "everybody can read: put it where only root can (mirrors: of the site file)"
+                f"{name} contains a user name or password and was not written into the unit, which "
+                "every user can read: set it with mirrors: in the site file"
             )
         elif value:
             yield name, value
@@ -161,8 +161,8 @@ def has_secret(value: str) -> bool:
 
 
 def uninstall_nightly(root: Path) -> str:
-    """Stop and remove the units of install_nightly(); returns what was done."""
+    """Stop and remove the units of install_nightly(); returns a summary."""
     found = find_units(root, COMMAND)
     if not found:
-        return "no units of imagebuilder are installed"
+        return "imagebuilder has no units installed"
     return "\n".join(remove_units(root, found, live=is_live(root)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A night in words: its headline, the text of a mail, and what programs are given."""
+"""Describe a nightly run: its headline, the text of a mail, and JSON for programs."""
 
 from __future__ import annotations
 
@@ -14,80 +14,80 @@ from imagebuilder.notify.types import one_line
 from imagebuilder.ui import format_count, format_duration, format_size, format_time
 from imagebuilder.untrusted import clean_lines
 
-NAMED = 3  # profiles that failed are named in a headline, and how many more there are
-LISTED = 40  # packages are listed in a message
+NAMED = 3  # failed profiles that a headline names; it counts the others
+LISTED = 40  # packages that a message lists
 
 
-def headline(night: NightlyRun) -> str:
-    """The night in a line: `1 of 9 profiles failed (rx7600xt at test)`."""
-    failed = [done for done in night.profiles if done.failed]
-    total = max(len(night.planned), len(night.profiles))
+def headline(run: NightlyRun) -> str:
+    """The run in one line: `1 of 9 profiles failed (rx7600xt at test)`."""
+    failed = [done for done in run.profiles if done.failed]
+    total = max(len(run.planned), len(run.profiles))
     if failed:
         named = [f"{done.profile} at {done.stage}" for done in failed[:NAMED]]
         more = [f"{len(failed) - NAMED} more"] if len(failed) > NAMED else []
         text = (
             f"{len(failed)} of {format_count(total, 'profile')} failed ({', '.join(named + more)})"
         )
-        return one_line(text if night.finished else f"{text}, {len(night.profiles)} done")
-    if not night.finished:
-        return f"{len(night.profiles)} of {format_count(total, 'profile')} done"
-    endings = Counter(done.ending for done in night.profiles)
+        return one_line(text if run.finished else f"{text}, {len(run.profiles)} done")
+    if not run.finished:
+        return f"{len(run.profiles)} of {format_count(total, 'profile')} done"
+    endings = Counter(done.ending for done in run.profiles)
     if list(endings) == [Ending.UNCHANGED]:
         return f"{format_count(total, 'profile')} unchanged"
     told = [f"{endings[ending]} {ending}" for ending in reversed(Ending) if endings[ending]]
     return f"{format_count(total, 'profile')}: {', '.join(told)}" if told else "no profiles"
 
 
-def night_of(night: NightlyRun) -> str:
-    """When it began: `2026-11-22 02:41 UTC`."""
-    return format_time(night.started)
+def start_of(run: NightlyRun) -> str:
+    """The start of a run: `2026-11-22 02:41 UTC`."""
+    return format_time(run.started)
 
 
-def security_changes(night: NightlyRun) -> dict[str, tuple[PackageChange, ...]]:
+def security_changes(run: NightlyRun) -> dict[str, tuple[PackageChange, ...]]:
     found = {
         done.profile: tuple(change for change in done.changes if change.security)
-        for done in night.profiles
+        for done in run.profiles
     }
     return {profile: changes for profile, changes in found.items() if changes}
 
 
-def render_message(night: NightlyRun, page: Path) -> str:
-    """The night as plain text; `page` is the whole report."""
+def render_message(run: NightlyRun, page: Path) -> str:
+    """The run as plain text; `page` is the full report."""
     lines = [
-        f"{headline(night)}",
-        f"night of {night_of(night)} on {one_line(night.host)}, {format_duration(night.seconds)}",
+        f"{headline(run)}",
+        f"nightly run of {start_of(run)} on {one_line(run.host)}, {format_duration(run.seconds)}",
         "",
-        *(line for done in night.profiles if done.failed for line in failed_lines(done)),
-        *(line for done in night.profiles if not done.failed for line in done_lines(done)),
-        *(f"{name}: not done" for name in not_done(night)),
-        *security_lines(night),
-        *(f"warning: {one_line(text)}" for text in night.warnings),
+        *(line for done in run.profiles if done.failed for line in failed_lines(done)),
+        *(line for done in run.profiles if not done.failed for line in done_lines(done)),
+        *(f"{name}: not done" for name in not_done(run)),
+        *security_lines(run),
+        *(f"warning: {one_line(text)}" for text in run.warnings),
         "",
-        f"The whole report: {page}",
+        f"Full report: {page}",
     ]
     return "\n".join(lines) + "\n"
 
 
-def not_done(night: NightlyRun) -> list[str]:
-    """The profiles whose turn did not come."""
-    done = {one.profile for one in night.profiles}
-    return [name for name in night.planned if name not in done]
+def not_done(run: NightlyRun) -> list[str]:
+    """The planned profiles that were not done."""
+    done = {one.profile for one in run.profiles}
+    return [name for name in run.planned if name not in done]
 
 
 def failed_lines(done: ProfileRun) -> Iterator[str]:
-    """A profile that failed: where, what and what next."""
+    """A failed profile: where, what and what next."""
     yield f"{one_line(done.profile)}: FAILED at {done.stage}"
     if done.fault:
         yield from (f"  {line}" for line in clean_lines(str(done.fault)).splitlines())
     if done.log:
         yield f"  log: {one_line(done.log)}"
-    yield f"  stable is {done.stable or 'nothing'}, as before"
+    yield f"  stable is still {done.stable}" if done.stable else "  nothing is stable"
     yield from (f"  warning: {one_line(text)}" for text in done.warnings)
     yield ""
 
 
 def done_lines(done: ProfileRun) -> Iterator[str]:
-    """A profile that did not."""
+    """A profile that did not fail."""
     what = [str(done.ending), done.version if done.ending is not Ending.UNCHANGED else ""]
     if done.changes:
         what.append(f"{format_count(len(done.changes), 'package')} changed")
@@ -97,9 +97,9 @@ def done_lines(done: ProfileRun) -> Iterator[str]:
     yield from (f"  warning: {one_line(text)}" for text in done.warnings)
 
 
-def security_lines(night: NightlyRun) -> Iterator[str]:
-    """What came from security pockets, each package once."""
-    every = {str(c): c for changes in security_changes(night).values() for c in changes}
+def security_lines(run: NightlyRun) -> Iterator[str]:
+    """The packages from security pockets, each once."""
+    every = {str(c): c for changes in security_changes(run).values() for c in changes}
     if not every:
         return
     yield from ("", f"From security pockets ({len(every)}):")
@@ -110,23 +110,23 @@ def security_lines(night: NightlyRun) -> Iterator[str]:
         yield f"  and {len(every) - LISTED} more"
 
 
-def night_json(night: NightlyRun, page: Path) -> dict[str, Json]:
-    """For programs: a stable contract."""
+def run_json(run: NightlyRun, page: Path) -> dict[str, Json]:
+    """JSON for programs, a stable contract."""
     return {
-        "id": night.id,
-        "failed": night.failed,
-        "finished": night.finished,
-        "host": night.host,
-        "started": night.started,
-        "seconds": round(night.seconds, 3),
+        "id": run.id,
+        "failed": run.failed,
+        "finished": run.finished,
+        "host": run.host,
+        "started": run.started,
+        "seconds": round(run.seconds, 3),
         "report": str(page),
-        "profiles": [profile_json(done) for done in night.profiles],
-        "warnings": list(night.warnings),
+        "profiles": [profile_json(done) for done in run.profiles],
+        "warnings": list(run.warnings),
     }
 
 
 def profile_json(done: ProfileRun) -> Json:
-    """A profile; its changes as numbers."""
+    """One profile, with the numbers of its changes."""
     return {
         "profile": done.profile,
         "ending": str(done.ending),

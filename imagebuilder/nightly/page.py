@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nights as HTML pages that need nothing else: one of each night, one of a month, the history.
+"""Nightly runs as self-contained HTML pages: one for each run, one for each month, the history.
 
-What they show was said by programs and machines, so nothing of it is trusted: the templates escape
-every value, control characters are gone, and the pages' own policy forbids scripts.
+They show output of programs and machines, so nothing is trusted: the templates escape every value,
+control characters are removed, and the pages' content security policy forbids scripts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import imagebuilder.report
 from imagebuilder.errors import Fault
 from imagebuilder.lock.changes import PackageChange
 from imagebuilder.nightly.history import (
-    NIGHTS,
+    RUNS_FOLDER,
     Cell,
     CellKind,
     ProfileHistory,
@@ -27,15 +27,15 @@ from imagebuilder.nightly.history import (
     find_records,
     profiles_of,
 )
-from imagebuilder.nightly.message import headline, night_of
+from imagebuilder.nightly.message import headline, start_of
 from imagebuilder.nightly.types import Ending, NightlyRun, NightlyStage, ProfileRun
 from imagebuilder.report.page import LogEnd, Tile, show_log
 from imagebuilder.templates import templates
 from imagebuilder.ui import format_count, format_duration, format_size
 from imagebuilder.untrusted import clean_lines
 
-LINES = 200  # of a log are shown, the last ones
-HEIGHT = 24  # of a row of bars, in its own units
+LINES = 200  # of the end of a log are shown
+HEIGHT = 24  # of a row of bars, in SVG units
 STEP = 4  # from one bar to the next
 
 
@@ -57,9 +57,9 @@ LOOKS: Mapping[CellKind, EndingStyle] = {
     CellKind.ABSENT: EndingStyle("–", "absent"),  # noqa: RUF001
 }
 MEANINGS: Mapping[CellKind, str] = {
-    CellKind.UNCHANGED: "nothing new, and the newest image is released and tested",
+    CellKind.UNCHANGED: "nothing new; the newest image is released and tested",
     CellKind.FRESH: "a new release passed its boot test",
-    CellKind.PROMOTED: "it is stable now",
+    CellKind.PROMOTED: "the new release is now stable",
     CellKind.FAILED: "stable is unchanged",
     CellKind.CUT_OFF: "the run ended before this profile was finished",
 }
@@ -67,7 +67,7 @@ MEANINGS: Mapping[CellKind, str] = {
 
 @dataclass(frozen=True)
 class StageSpan:
-    """A stage of a profile; `left` and `width` of its bar are percent of all of them."""
+    """A stage of a profile; `left` and `width` of its bar are percentages of all stages."""
 
     stage: NightlyStage
     seconds: float
@@ -90,7 +90,7 @@ class Card:
 
 @dataclass(frozen=True)
 class Bars:
-    """A row of bars as SVG paths, oldest night first, and what it says in words."""
+    """A row of bars as SVG paths, oldest run first, and its label."""
 
     label: str
     width: int
@@ -107,19 +107,24 @@ class Row:
 
 @cache
 def environment() -> Environment:
-    """Where the templates come from; those of a boot test's report lend their style."""
+    """The template environment; the style sheets of boot test reports are shared."""
     made = templates(Path(__file__).parent, *map(Path, imagebuilder.report.__path__), html=True)
     add_words(made)
     return made
 
 
 def add_words(made: Environment) -> None:
-    """Give templates what parts.html.j2 needs."""
+    """Add the filters and globals that parts.html.j2 needs."""
     made.filters |= {
-        "night": night_of,
+        "began": start_of,
         "security": count_security,
     }
-    made.globals |= {"looks": LOOKS, "meanings": MEANINGS, "nights_folder": NIGHTS, "page": page_of}
+    made.globals |= {
+        "looks": LOOKS,
+        "meanings": MEANINGS,
+        "runs_folder": RUNS_FOLDER,
+        "page": page_of,
+    }
 
 
 def page_of(id: str) -> str:  # noqa: A002
@@ -127,7 +132,7 @@ def page_of(id: str) -> str:  # noqa: A002
 
 
 def boot_page_of(id: str, number: int) -> str:  # noqa: A002
-    """The file of the page of a boot test, of a night's profile by its place."""
+    """The file name of the page of a boot test, by the place of its profile in the run."""
     return f"{id}.boot-{number}.html"
 
 
@@ -135,107 +140,105 @@ def month_page_of(month: str) -> str:
     return f"month-{month}.html"
 
 
-def render_night_page(
-    night: NightlyRun, *, runs: bool, logs: Mapping[int, str], boots: Mapping[int, str]
+def render_run_page(
+    run: NightlyRun, *, running: bool, logs: Mapping[int, str], boots: Mapping[int, str]
 ) -> str:
-    """The page of a night; `logs` and files of `boots` are by the place of a profile in it."""
+    """The page of a run; `logs` and the files `boots` are by the place of a profile in it."""
     cards = [
-        show_card(find_cell(night, done.profile, runs=runs), done, logs, boots)
-        for done in night.profiles
+        show_card(find_cell(run, done.profile, running=running), done, logs, boots)
+        for done in run.profiles
     ]
     return (
         environment()
-        .get_template("night.html.j2")
+        .get_template("run.html.j2")
         .render(
-            night=night,
-            title=night_of(night),
-            state=state(night, runs=runs),
-            tone=tone(night, runs=runs),
-            runs=runs,
-            cells=[find_cell(night, name, runs=runs) for name in profiles_of([night])],
+            run=run,
+            title=start_of(run),
+            state=state(run, running=running),
+            tone=tone(run, running=running),
+            running=running,
+            cells=[find_cell(run, name, running=running) for name in profiles_of([run])],
             cards=cards,
-            tiles=[*tiles(night), Tile("freed", format_size(night.pruned.freed))],
+            tiles=[*tiles(run), Tile("freed", format_size(run.pruned.freed))],
         )
     )
 
 
 def render_index(
-    nights: Sequence[NightlyRun], *, faults: Sequence[Fault], months: Sequence[str], runs: bool
+    runs: Sequence[NightlyRun], *, faults: Sequence[Fault], months: Sequence[str], running: bool
 ) -> str:
-    """The history: `nights` newest first, which may be under way; links to the pages of `months`.
+    """The history: `runs` newest first, which may be in progress; links to the pages of `months`.
 
-    `faults` are those of nights that cannot be read.
+    `faults` are those of unreadable runs.
     """
-    newest = nights[0]
-    records = find_records(nights, runs=runs)
+    newest = runs[0]
+    records = find_records(runs, running=running)
     return (
         environment()
         .get_template("index.html.j2")
         .render(
-            night=newest,
-            nights=nights,
-            state=state(newest, runs=runs),
-            tone=tone(newest, runs=runs),
+            run=newest,
             runs=runs,
+            state=state(newest, running=running),
+            tone=tone(newest, running=running),
+            running=running,
             rows=[show_row(record) for record in records],
             records=records,
             faults=faults,
             months={month: month_page_of(month) for month in months},
-            tiles=[*tiles(newest), Tile("runs without a failure", str(quiet_nights(nights)))],
+            tiles=[*tiles(newest), Tile("runs without a failure", str(quiet_runs(runs)))],
         )
     )
 
 
-def render_month(month: str, nights: Sequence[NightlyRun]) -> str:
-    """The nights of a month, newest first; none of them is under way."""
-    records = find_records(nights, runs=False)
+def render_month(month: str, runs: Sequence[NightlyRun]) -> str:
+    """The runs of a month, newest first; all of them are over."""
+    records = find_records(runs, running=False)
     return (
-        environment()
-        .get_template("month.html.j2")
-        .render(month=month, nights=nights, records=records)
+        environment().get_template("month.html.j2").render(month=month, runs=runs, records=records)
     )
 
 
-def state(night: NightlyRun, *, runs: bool) -> str:
-    words = headline(night).partition(" (")[0]
-    if night.finished:
+def state(run: NightlyRun, *, running: bool) -> str:
+    words = headline(run).partition(" (")[0]
+    if run.finished:
         return words
-    done = f"{len(night.profiles)} of {format_count(len(profiles_of([night])), 'profile')}"
-    failed = sum(one.failed for one in night.profiles)
+    done = f"{len(run.profiles)} of {format_count(len(profiles_of([run])), 'profile')}"
+    failed = sum(one.failed for one in run.profiles)
     more = f", {failed} failed" if failed else ""
-    return f"running: {done} done{more}" if runs else f"cut off after {done}{more}"
+    return f"running: {done} done{more}" if running else f"cut off after {done}{more}"
 
 
-def tone(night: NightlyRun, *, runs: bool) -> str:
-    if any(done.failed for done in night.profiles):
+def tone(run: NightlyRun, *, running: bool) -> str:
+    if any(done.failed for done in run.profiles):
         return "failed"
-    if not night.finished:
-        return "calm" if runs else "degraded"
+    if not run.finished:
+        return "calm" if running else "degraded"
     return "passed"
 
 
-def tiles(night: NightlyRun) -> list[Tile]:
-    well = sum(not done.failed for done in night.profiles)
+def tiles(run: NightlyRun) -> list[Tile]:
+    well = sum(not done.failed for done in run.profiles)
     return [
-        Tile("profiles went well", f"{well} of {len(profiles_of([night]))}"),
-        Tile("became stable", str(sum(d.ending is Ending.PROMOTED for d in night.profiles))),
-        Tile("security updates", str(count_security(night))),
-        Tile("published", format_size(sum(done.published for done in night.profiles))),
-        Tile("took", format_duration(night.seconds)),
+        Tile("profiles succeeded", f"{well} of {len(profiles_of([run]))}"),
+        Tile("became stable", str(sum(d.ending is Ending.PROMOTED for d in run.profiles))),
+        Tile("security updates", str(count_security(run))),
+        Tile("published", format_size(sum(done.published for done in run.profiles))),
+        Tile("took", format_duration(run.seconds)),
     ]
 
 
-def quiet_nights(nights: Sequence[NightlyRun]) -> int:
-    """How many nights in a row had no failure; one that is under way does not count yet."""
-    over = [night for number, night in enumerate(nights) if night.finished or number]
-    return next((n for n, night in enumerate(over) if night.failed), len(over))
+def quiet_runs(runs: Sequence[NightlyRun]) -> int:
+    """The number of consecutive runs without a failure; a run in progress does not count yet."""
+    over = [run for number, run in enumerate(runs) if run.finished or number]
+    return next((n for n, run in enumerate(over) if run.failed), len(over))
 
 
 def show_card(
     cell: Cell, done: ProfileRun, logs: Mapping[int, str], boots: Mapping[int, str]
 ) -> Card:
     log = logs.get(cell.number)
-    beside = Path(done.log).name.startswith(f"{cell.night.id}.")
+    beside = Path(done.log).name.startswith(f"{cell.run.id}.")
     changes = sorted(done.changes, key=lambda change: change.name)
     return Card(
         cell=cell,
@@ -276,7 +279,7 @@ def show_row(record: ProfileHistory) -> Row:
 
 
 def show_bars(cells: Sequence[Cell], values: Sequence[float], label: str) -> Bars:
-    """Values of cells, newest first, as bars from the oldest to the newest."""
+    """Bars from the oldest to the newest; `cells` and `values` newest first."""
     most = max(values) or 1.0
     paths = {True: "", False: ""}
     for place, (cell, value) in enumerate(zip(reversed(cells), reversed(values), strict=True)):

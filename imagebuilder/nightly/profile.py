@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One profile's night: lock -> plan -> build -> prove -> publish -> boot test -> promote.
+"""One profile in a run: lock -> plan -> build -> prove -> publish -> boot test -> promote.
 
-    choose the lock ----+-- a new one --> go with it -- fails --+
-                        |                                       v
-                        +-- the file's, archives are away --> go with the lock file, if that
-                                                              leads to anything new
+    choose the lock ----+-- a new lock --> use it -- fails --+
+                        |                                    v
+                        +-- archives unreachable --> use the lock file, if that leads to
+                                                     anything new
 
-A stage whose work is there already is passed by: that is how a night goes on where the one before
-ended.  The lock file follows when the image of a new lock has booted, and not before; a lock that
-was refused lies beside the report.
+A stage that is already done is skipped: so a run resumes what the previous one could not finish.
+The lock file is updated only after the image of a new lock has booted; a refused lock is kept
+beside the report.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from imagebuilder.locks import file_lock
 from imagebuilder.nightly.choose import LockChoice, choose_lock
 from imagebuilder.nightly.context import Attempt, Nightly
 from imagebuilder.nightly.faults import TROUBLES, fault_of, in_a_line
-from imagebuilder.nightly.space import check_room, measure_tree
+from imagebuilder.nightly.space import check_space, measure_tree
 from imagebuilder.nightly.types import Ending, NightlyStage
 from imagebuilder.nodes.references import find_version
 from imagebuilder.pipeline import find_newest, plan_against
@@ -55,15 +55,15 @@ MOST_REASONS = 8
 
 
 def run_profile(attempt: Attempt, nightly: Nightly) -> None:
-    """Bring a profile as far as it comes; `walk` knows what came of it.
+    """Process a profile as far as possible; `attempt` records the result.
 
-    Raises what ended it, of TROUBLES.
+    Raises the error that ended it, one of TROUBLES.
     """
     with attempt.at(NightlyStage.LOCK):
         recipe = load_recipe(attempt.profile, nightly.settings)
         with archives(attempt):
             chosen = choose_lock(recipe, nightly.settings, nightly.upstream, nightly.ui)
-        attempt.again = chosen.error is not None
+        attempt.retry = chosen.error is not None
         attempt.known = replace(attempt.known, changes=chosen.changes)
     if chosen.error is not None:
         run_with_old_lock(attempt, nightly, recipe, chosen)
@@ -80,7 +80,7 @@ def run_profile(attempt: Attempt, nightly: Nightly) -> None:
             raise
         why = in_a_line(fault_of(error))
         attempt.warn(
-            f"the new lock failed in stage {attempt.known.stage}, the old one is used: {why}"
+            f"the new lock failed in stage {attempt.known.stage}; using the old one: {why}"
         )
         attempt.known = replace(attempt.known, changes=(), reasons=())
         attempt.end(release_with(attempt, nightly, recipe, chosen.fallback, chosen))
@@ -88,21 +88,21 @@ def run_profile(attempt: Attempt, nightly: Nightly) -> None:
 
 @contextmanager
 def archives(attempt: Attempt) -> Iterator[None]:
-    """What goes wrong in here may go well later: an archive is away, or in the middle of a change.
+    """Mark an error in here for a retry: an archive may be unreachable, or being updated.
 
-    Which errors those are nobody can tell: a package that is cut short is one today.
+    Every error may be one of these, even a truncated package.
     """
     try:
         yield
     except TROUBLES:
-        attempt.again = True
+        attempt.retry = True
         raise
 
 
 def run_with_old_lock(
     attempt: Attempt, nightly: Nightly, recipe: Recipe, chosen: LockChoice
 ) -> None:
-    """Go with the lock there is, if it leads to anything new; else raise why there is no other."""
+    """Use the existing lock if it leads to anything new; otherwise raise the error."""
     assert chosen.error is not None
     if is_done(nightly, plan_with(nightly, recipe, chosen.lock)):
         raise chosen.error
@@ -112,9 +112,9 @@ def run_with_old_lock(
 
 
 def is_the_locks(stage: NightlyStage, error: Exception) -> bool:
-    """Whether what went wrong may go well with another lock: not a full tree, a test without QEMU.
+    """Whether another lock may avoid the error, unlike a full tree or a missing QEMU.
 
-    A mirror that went away while packages came is the lock's: what is in the pool needs none.
+    An unreachable mirror counts: the packages of an older lock may be in the pool already.
     """
     return stage in (NightlyStage.BUILD, NightlyStage.PROVE) or (
         stage is NightlyStage.TEST and isinstance(error, WorkError)
@@ -126,9 +126,9 @@ def plan_with(nightly: Nightly, recipe: Recipe, lock: Lock) -> Plan:
 
 
 def is_done(nightly: Nightly, plan: Plan) -> bool:
-    """Whether the image of a plan is released and tested, and as stable as it is to be.
+    """Whether the image of a plan is released, tested and, if wanted, stable.
 
-    Raises DamagedError when the release is not what was published.
+    Raises DamagedError if the release differs from what was published.
     """
     tree, release = nightly.tree, ReleaseName(plan.profile, plan.version)
     if not tree.release(release).is_dir():
@@ -143,7 +143,7 @@ def is_done(nightly: Nightly, plan: Plan) -> bool:
 def release_with(
     attempt: Attempt, nightly: Nightly, recipe: Recipe, lock: Lock, chosen: LockChoice
 ) -> Ending:
-    """From a lock to the channels.  Raises what ends it."""
+    """From a lock to the channels.  Raises the error that ends it."""
     with attempt.at(NightlyStage.PLAN):
         plan = plan_with(nightly, recipe, lock)
         release = ReleaseName(plan.profile, plan.version)
@@ -154,7 +154,7 @@ def release_with(
         elif reasons := reasons_of(plan):
             attempt.known = replace(attempt.known, reasons=reasons)
         else:
-            attempt.explain("the image exists; the steps after it were not finished")
+            attempt.explain("the image exists; resuming the steps after it")
     if done:
         accept(attempt, nightly, lock, chosen)
         return Ending.UNCHANGED
@@ -166,7 +166,7 @@ def release_with(
 
 
 def reasons_of(plan: Plan) -> tuple[str, ...]:
-    """Why there is something to build, the first few in words."""
+    """Why something must be built: the first few reasons."""
     built = [p for p in plan.steps if p.action is Action.BUILD]
     reasons = tuple(dict.fromkeys(f"{p.step.title}: {p.reason}" for p in built))
     more = len(reasons) - MOST_REASONS
@@ -174,11 +174,11 @@ def reasons_of(plan: Plan) -> tuple[str, ...]:
 
 
 def image_of(attempt: Attempt, nightly: Nightly, recipe: Recipe, lock: Lock, plan: Plan) -> Store:
-    """The repository with the proved image of a plan: made, or found in the store or the tree."""
+    """The repository with the proved image of a plan: builds it unless the store or tree has it."""
     repo = Store(nightly.tree.repo)
     release = ReleaseName(plan.profile, plan.version)
     if not plan.ready and nightly.tree.release(release).is_dir():
-        source = repo  # its image has left the store, and need not be made for this
+        source = repo  # the store has dropped the image; no need to build it
     elif plan.ready and not plan.to_build:
         source = nightly.store
     else:
@@ -198,7 +198,7 @@ def build_image(
     attempt: Attempt, nightly: Nightly, recipe: Recipe, lock: Lock, plan: Plan
 ) -> Store:
     state = nightly.settings.state
-    check_room(nightly, recipe, lock, plan)
+    check_space(nightly, recipe, lock, plan)
     make_state(state)
     store = make_store(state / "store")
     with archives(attempt), file_lock(state / "locks" / "gc", shared=True):
@@ -216,15 +216,15 @@ def build_image(
     _, proof = building.build(
         recipe, lock, plan, nightly.settings, store, nightly.ui, mirrors=nightly.upstream.mirrors
     )
-    # The proof is made within the build: its time belongs to the next stage.
+    # The build includes the proof, whose time belongs to the next stage.
     proving = sum(answer.seconds for answer in proof.answers)
-    attempt.spend(NightlyStage.PROVE, proving)
-    attempt.spend(NightlyStage.BUILD, -proving)
+    attempt.add_seconds(NightlyStage.PROVE, proving)
+    attempt.add_seconds(NightlyStage.BUILD, -proving)
     return store
 
 
 def publish_image(attempt: Attempt, nightly: Nightly, source: Store, release: ReleaseName) -> None:
-    """Make the release, if it is not there, and let `candidate` lead to it."""
+    """Make the release if it does not exist, and point `candidate` to it."""
     with attempt.at(NightlyStage.PUBLISH):
         before = measure_tree(nightly.tree)
         image = source.image(str(release))
@@ -234,30 +234,30 @@ def publish_image(attempt: Attempt, nightly: Nightly, source: Store, release: Re
 
 
 def test_release(attempt: Attempt, nightly: Nightly, release: ReleaseName) -> None:
-    """See to it that a boot test of these bytes has passed.  Raises WorkError when none does."""
+    """Run a boot test unless one of these bytes has passed.  Raises WorkError if it fails."""
     with attempt.at(NightlyStage.TEST):
         standing = standing_of(nightly, release)
         if standing.state is State.FAILED:
-            attempt.explain(f"it failed before and is being tested again: {standing.why}")
+            attempt.explain(f"testing it again because it failed before: {standing.why}")
         if standing.state is not State.PASSED:
             standing = boot_release(attempt, nightly, release, once=standing.state is State.FAILED)
         attempt.known = replace(attempt.known, report=standing.report)
-        release_standing(nightly.tree, release)  # `releases` need not ask again
+        release_standing(nightly.tree, release)  # cache it for `releases`
         if standing.state is not State.PASSED:
             raise WorkError(
                 f"the boot test did not pass: {standing.why}",
                 where=str(release),
-                hint=f"imagebuilder report {release} shows it",
+                hint=f"run imagebuilder report {release} to see why",
             )
 
 
 def boot_release(
     attempt: Attempt, nightly: Nightly, release: ReleaseName, *, once: bool
 ) -> Standing:
-    """Boot it, and again where that fails unless `once`; how it stands then.
+    """Boot it, and once more after a failure unless `once`; returns its standing.
 
-    Emulated machines are slow, and one that missed its time is not yet a bad image.  What failed in
-    an earlier night as well is booted once a night.
+    Emulated machines are slow, so a timeout does not prove that an image is bad.  What failed in an
+    earlier run too is booted once per run.
     """
     nightly.boot(nightly.tree, release, nightly.ui)
     standing = standing_of(nightly, release)
@@ -269,18 +269,17 @@ def boot_release(
 
 
 def is_certain(standing: Standing) -> bool:
-    """Whether another boot would tell the same: the checks of the tree need no machine."""
+    """Whether another boot would give the same result: the checks of the tree need no machine."""
     return standing.verdict is not None and standing.verdict.stage is BootStage.STATIC
 
 
 def standing_of(nightly: Nightly, release: ReleaseName) -> Standing:
-    """What the reports of a release say of its bytes."""
     reports = find_reports(nightly.tree, release)
     return judge(nightly.tree, release, reports)
 
 
 def promote_release(attempt: Attempt, nightly: Nightly, release: ReleaseName) -> Ending:
-    """Make it stable where that was asked for, and nobody has taken it back."""
+    """Make it stable if that is wanted and nobody has rolled it back."""
     if not nightly.options.promote or tell_hold(attempt, nightly, release):
         return Ending.FRESH
     with attempt.at(NightlyStage.PROMOTE):
@@ -290,7 +289,7 @@ def promote_release(attempt: Attempt, nightly: Nightly, release: ReleaseName) ->
 
 
 def tell_hold(attempt: Attempt, nightly: Nightly, release: ReleaseName) -> bool:
-    """Whether somebody took this release back from `stable`, which a night respects."""
+    """Whether a person rolled this release back, which a run respects."""
     hold = find_hold(nightly.tree, release) if nightly.options.promote else ""
     if hold:
         attempt.explain(hold)
@@ -298,7 +297,7 @@ def tell_hold(attempt: Attempt, nightly: Nightly, release: ReleaseName) -> bool:
 
 
 def accept(attempt: Attempt, nightly: Nightly, lock: Lock, chosen: LockChoice) -> None:
-    """Let the lock file follow: the image of this lock has booted."""
+    """Update the lock file: the image of this lock has booted."""
     if lock == chosen.file:
         return
     path = nightly.settings.lock_file(attempt.profile)
@@ -306,11 +305,11 @@ def accept(attempt: Attempt, nightly: Nightly, lock: Lock, chosen: LockChoice) -
         attempt.warn("the lock file was changed in the meantime; keeping that version")
         return
     make_lock_file(lock, path)
-    nightly.beside(attempt.profile, "lock").unlink(missing_ok=True)  # refused in an earlier round
+    nightly.beside(attempt.profile, "lock").unlink(missing_ok=True)  # refused in an earlier attempt
 
 
 def refuse(attempt: Attempt, nightly: Nightly, lock: Lock) -> None:
-    """Keep a lock that led to nothing beside the report, for a look."""
+    """Keep a lock that failed beside the report, for people to inspect."""
     try:
         nightly.beside(attempt.profile, "lock").write_text(render_lock(lock))
     except OSError as error:
@@ -318,10 +317,10 @@ def refuse(attempt: Attempt, nightly: Nightly, lock: Lock) -> None:
 
 
 def find_hold(tree: Tree, release: ReleaseName) -> str:
-    """Why a night does not make a release stable again; "" where nothing is in the way.
+    """Why a run must not make a release stable again; "" if it may.
 
-    Nights promote; only people roll back, or set `stable` directly.  What they did so to the last
-    move away from this release stands until they, or a newer image, move it again.
+    Nightly runs promote; only people roll back, or set `stable` directly.  If a person moved
+    `stable` away from this release, that decision holds until a person or a newer image moves it.
     """
     now = find_version(tree, release.profile, STABLE)
     if now == release.version:
@@ -332,6 +331,6 @@ def find_hold(tree: Tree, release: ReleaseName) -> str:
         return ""
     by = f"{away[-1].by or 'somebody'} ({away[-1].time[:16].replace('T', ' ')})"
     return (
-        f"stable stays {now}: {by} took it back from {release.version}; "
-        f"imagebuilder promote {release} ends that"
+        f"stable stays {now}: {by} rolled back {release.version}; "
+        f"run imagebuilder promote {release} to allow it again"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which profiles a night is about."""
+"""Choose the profiles of a nightly run."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from imagebuilder.settings import Settings
 
 
 def choose_profiles(
-    asked: Sequence[str], settings: Settings
+    requested: Sequence[str], settings: Settings
 ) -> tuple[tuple[str, ...], tuple[Fault, ...]]:
-    """The profiles of a night in order, and why others of the project are not among them.
+    """The profiles of a run in order, and why other profiles of the project are left out.
 
-    Those asked for; else every recipe of its own, and every other profile that has a lock, such as
-    `generic.ubuntu-noble`.  Raises InputError for a name that means nothing, or when there is none.
+    By default every recipe, and every other profile that has a lock, such as
+    `generic.ubuntu-noble`.  Raises InputError for an unknown name, or if there is no profile.
     """
     faults: list[Fault] = []
-    if asked:
-        for profile in asked:
+    if requested:
+        for profile in requested:
             load_variant(profile, settings, faults)
         if faults:
             raise InputError.of(faults)
-        return tuple(dict.fromkeys(asked)), ()
+        return tuple(dict.fromkeys(requested)), ()
     every = settings.find_recipes().items()
     recipes = [name for name, path in every if path.parent == settings.recipes]
     locked = sorted(path.stem for path in settings.locks.glob("[!.]*.lock"))
@@ -35,9 +35,9 @@ def choose_profiles(
             continue
         if load_variant(profile, settings, []) is None:
             where = os.fspath(settings.lock_file(profile))
-            faults.append(Fault(where, "is the lock of no profile", "remove it"))
+            faults.append(Fault(where, "does not belong to any profile", "remove it"))
         else:
             others.append(profile)
     if not (recipes or others):
-        raise InputError("there is no recipe", where=os.fspath(settings.recipes))
+        raise InputError("contains no recipe", where=os.fspath(settings.recipes))
     return (*recipes, *others), tuple(faults)

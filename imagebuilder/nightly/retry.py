@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may go well in a while is tried again in the same night: an archive that was away or in the
-middle of an update, a disk that was full.
+"""Retry in the same run what may succeed later: an archive that was unreachable or being updated, a
+disk that was full.
 
-What will not go better by itself (a recipe, a package that does not build, an image that does not
-boot, a tool that is not installed) waits for a person.
+Other errors (a recipe, a package that does not build, an image that does not boot, a missing tool)
+need a person.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from imagebuilder.files import is_disk_full
 from imagebuilder.nightly.faults import in_a_line
 from imagebuilder.nightly.types import Ending, NightlyStage, ProfileRun
 
-# Seconds between the rounds of a night: most mirrors are back after minutes, an update of one takes
-# a quarter of an hour, and an hour after the timer the night shall be over where nothing helps.
+# Seconds between the attempts of a run: most mirrors are back after minutes, an update of one takes
+# a quarter of an hour, and if nothing helps the run should end an hour after the timer.
 WAITS_S = (300.0, 900.0, 1800.0)
 SETTLED = (Ending.FRESH, Ending.PROMOTED)
 
 
 def find_waits(patience: float) -> Iterator[float]:
-    """The seconds to wait before each further round, `patience` in all at most."""
+    """The seconds to wait before each further attempt, at most `patience` in total."""
     for wait in WAITS_S:
         if patience <= 0:
             return
@@ -32,22 +32,22 @@ def find_waits(patience: float) -> Iterator[float]:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether a disk was full: pruning, or somebody else, may make room."""
+    """Whether a disk was full: pruning may free space."""
     return isinstance(error, FullError) or (isinstance(error, OSError) and is_disk_full(error))
 
 
 def merged(first: ProfileRun, later: ProfileRun) -> ProfileRun:
-    """What is to be told of a profile that was tried a second time: the better of its endings.
+    """The result of a profile after another attempt: the better of its endings.
 
-    A round that failed takes nothing back of what an earlier one released, and one that found
-    nothing newer is no news.
+    A failed attempt does not undo what an earlier one released, and an attempt that found nothing
+    newer changes nothing.
     """
     told = later
     if first.ending in SETTLED and later.ending not in SETTLED:
         told = replace(first, warnings=())
     warnings = list(first.warnings)
     if first.failed and not later.failed and first.fault:
-        warnings.append(f"tried again, after {in_a_line(first.fault)}")
+        warnings.append(f"tried again after: {in_a_line(first.fault)}")
     return replace(
         told,
         seconds={

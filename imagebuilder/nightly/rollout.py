@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Roll out what passed, inside a maintenance window; goes on with what a window ended before.
+"""Roll out what passed within a maintenance window; resume what the end of a window interrupted.
 
-A roll-out that stopped needs a person: it is reported every night, and its release is not tried
-again.  What a person runs, paused or aborted is left alone.
+A roll-out that stopped needs a person: every run reports it, and no run tries its release again.  A
+roll-out that a person runs, paused or aborted is left alone.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from imagebuilder.window import parse_window
 
 
 def roll_out(attempt: Attempt, nightly: Nightly) -> None:
-    """A profile's turn, after it was built and tested.  Raises what ends it, of TROUBLES."""
+    """Roll out a profile that was built and tested.  Raises the error that ends it, of TROUBLES."""
     wanted = nightly.options.rollout
     assert wanted is not None
     last = find_rollout(nightly.tree, attempt.profile)
@@ -41,11 +41,11 @@ def roll_out(attempt: Attempt, nightly: Nightly) -> None:
 
 
 def go_on(attempt: Attempt, nightly: Nightly, wanted: NightlyRollout, last: Rollout) -> None:
-    """Resume what an earlier night began."""
+    """Resume what an earlier run began."""
     if not last.window:
         attempt.warn(
             f"the roll-out of {last.release} by {last.by} is {last.status.value} and not finished; "
-            f"imagebuilder rollout resume {last.profile} goes on"
+            f"run imagebuilder rollout resume {last.profile} to continue it"
         )
     elif is_time(attempt, wanted, last.release):
         with attempt.at(NightlyStage.ROLLOUT):
@@ -57,7 +57,7 @@ def go_on(attempt: Attempt, nightly: Nightly, wanted: NightlyRollout, last: Roll
 
 
 def begin(attempt: Attempt, nightly: Nightly, wanted: NightlyRollout, last: Rollout | None) -> None:
-    """Roll the candidate out, unless it is stable or somebody has decided against it."""
+    """Roll the candidate out, unless it is stable or a person has rolled it back."""
     tree, profile = nightly.tree, attempt.profile
     release = ReleaseName(profile, find_version(tree, profile, CANDIDATE))
     stable = find_version(tree, profile, STABLE)
@@ -70,7 +70,7 @@ def begin(attempt: Attempt, nightly: Nightly, wanted: NightlyRollout, last: Roll
     elif is_time(attempt, wanted, release):
         with attempt.at(NightlyStage.ROLLOUT):
             if not stable or not find_followers(load_nodes(tree), profile, stable, last):
-                attempt.explain("no node follows stable of it yet: it is promoted at once")
+                attempt.explain("promoting it at once: no node follows its stable yet")
                 nightly.ui.note(promote(tree, str(release), nightly.ui).render())
                 attempt.end(Ending.PROMOTED)
                 return
@@ -83,7 +83,7 @@ def begin(attempt: Attempt, nightly: Nightly, wanted: NightlyRollout, last: Roll
 
 
 def is_time(attempt: Attempt, wanted: NightlyRollout, release: ReleaseName) -> bool:
-    """Whether the window is open; if not, that is said."""
+    """Whether the window is open; explains if it is not."""
     is_open = parse_window(wanted.window).contains(datetime.now(UTC))
     if not is_open:
         attempt.explain(f"{release} waits for the maintenance window, {wanted.window}")
@@ -91,15 +91,15 @@ def is_time(attempt: Attempt, wanted: NightlyRollout, release: ReleaseName) -> b
 
 
 def tell(attempt: Attempt, rollout: Rollout) -> None:
-    """Have the report say how a roll-out ended.  Raises WorkError when it stopped."""
+    """Report how a roll-out ended.  Raises WorkError if it stopped."""
     have = sum(node.stage is RolloutStage.DONE for node in rollout.nodes)
     what = f"the roll-out of {rollout.release} is {rollout.status.value}"
     if rollout.why:
         what += f": {rollout.why}"
     if rollout.status is RolloutStatus.STOPPED:
         hint = (
-            f"imagebuilder rollout resume {rollout.profile} tries the failed nodes again, rollout "
-            f"abort {rollout.profile} takes the others back; nights do not try this release again"
+            f"run imagebuilder rollout resume {rollout.profile} to retry the failed nodes, or "
+            f"rollout abort {rollout.profile} to roll the others back; nightly runs do not retry it"
         )
         if attempt.known.failed:
             attempt.warn(f"{what}; {hint}")

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of nights: what each found, and pages for people, each file complete or absent.
+"""The folder of nightly runs: their records, and pages for people, each file complete or absent.
 
-    FOLDER/index.html               the history, newest night first
-    FOLDER/latest.json              the night that was saved last, as nights/ID.json has it
+    FOLDER/index.html               the history, newest run first
+    FOLDER/latest.json              a copy of the nights/ID.json that was saved last
     FOLDER/month-2026-11.html       a month
-    FOLDER/nights/ID.json           what as_json.py writes; the record, and all else follows from it
+    FOLDER/nights/ID.json           the record of a run, from which everything else is made
     FOLDER/nights/ID.html           its page
     FOLDER/nights/ID.boot-N.html    the boot test of its profile number N
 
-A night is saved when it begins, after each profile and at its end.  One that is not finished and
-not the one being saved was cut off: its page says so from the beginning of the next.
+A run is saved when it begins, after each profile and at its end.  A run that is neither finished
+nor being saved was cut off: its page says so once the next run has begun.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from pathlib import Path
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.files import make_folder, place_file
 from imagebuilder.nightly.history import (
-    NIGHTS,
+    RUNS_FOLDER,
     SUFFIX,
     find_ids,
     is_id,
     month_of,
-    read_nights,
+    read_runs,
 )
 from imagebuilder.nightly.page import (
     boot_page_of,
@@ -34,7 +34,7 @@ from imagebuilder.nightly.page import (
     page_of,
     render_index,
     render_month,
-    render_night_page,
+    render_run_page,
 )
 from imagebuilder.nightly.types import NIGHTLY_RUN, NightlyRun
 from imagebuilder.report.page import render_page
@@ -42,97 +42,96 @@ from imagebuilder.report.save import find_report, read_end, read_logs, report_fo
 from imagebuilder.tree import Tree
 
 INDEX, LATEST = "index.html", "latest.json"
-SHOWN = 60  # nights are in the history; months have the others
-KEPT = 400  # nights are kept
+SHOWN = 60  # runs in the history; months show the others
+KEPT = 400  # runs
 
 
-def save_night(night: NightlyRun, folder: Path, tree: Tree | None = None) -> Path:
-    """Write the night, its page and the history; returns its page.
+def save_run(run: NightlyRun, folder: Path, tree: Tree | None = None) -> Path:
+    """Write the run, its page and the history; returns its page.
 
-    With `tree`, the pages of its boot tests are kept too.  One night is saved at a time: the caller
-    holds the lock of nights.  Raises InputError for an id that is none, HostError when it cannot be
-    written.
+    With `tree`, the pages of its boot tests are kept too.  The caller holds the lock of
+    single_run().  Raises InputError for an invalid id, HostError if a file cannot be written.
     """
-    if not is_id(night.id):
-        raise InputError("cannot name a night", where=repr(night.id))
+    if not is_id(run.id):
+        raise InputError("is not a valid id of a run", where=repr(run.id))
     try:
-        return save_all(night, folder, tree)
+        return save_all(run, folder, tree)
     except OSError as error:
         where = os.fspath(error.filename or folder)
         raise HostError(f"cannot be written: {error.strerror}", where=where) from error
 
 
-def save_all(night: NightlyRun, folder: Path, tree: Tree | None) -> Path:
-    """The same.  Raises OSError."""
-    make_folder(folder / NIGHTS)
-    record = folder / NIGHTS / f"{night.id}{SUFFIX}"
+def save_all(run: NightlyRun, folder: Path, tree: Tree | None) -> Path:
+    """Write the same files.  Raises OSError."""
+    make_folder(folder / RUNS_FOLDER)
+    record = folder / RUNS_FOLDER / f"{run.id}{SUFFIX}"
     begins = not record.exists()
     if begins:
         sweep(folder)
-    # 1. The record, from which everything else can be made again.
-    text = NIGHTLY_RUN.render(night)
+    # 1. The record, from which everything else can be rebuilt.
+    text = NIGHTLY_RUN.render(run)
     place(record, text)
     place(folder / LATEST, text)
-    # 2. Its page, with the boot tests that it leads to.
+    # 2. Its page, with the boot tests that it links to.
     if tree:
-        save_boot_tests(night, folder, tree)
-    page = save_page(night, folder, runs=not night.finished)
+        save_boot_tests(run, folder, tree)
+    page = save_page(run, folder, running=not run.finished)
     # 3. The history.
-    ids = [each for each in find_ids(folder) if each != night.id]
-    found = read_nights(folder, ids[1 - SHOWN :])
-    nights = (night, *reversed(found.nights))
+    ids = [each for each in find_ids(folder) if each != run.id]
+    found = read_runs(folder, ids[1 - SHOWN :])
+    runs = (run, *reversed(found.runs))
     if begins:
-        save_cut_off(nights[1:], folder)
+        save_cut_off(runs[1:], folder)
     months = sorted({month_of(each) for each in ids[: 1 - SHOWN]}, reverse=True)
-    save_months(night, ids, folder, months)
-    runs = not night.finished
+    save_months(run, ids, folder, months)
+    running = not run.finished
     place(
         folder / INDEX,
-        render_index(nights, faults=found.faults, months=months, runs=runs),
+        render_index(runs, faults=found.faults, months=months, running=running),
     )
     return page
 
 
 def place(path: Path, text: str) -> None:
-    """Put a file in its place, for all to read, and wait until it is on the disk."""
+    """Write a file that every user may read, and sync it."""
     place_file(path, text.encode(errors="replace"))
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed commands left, and the nights that are too old."""
-    for path in (*folder.glob(".*.new"), *(folder / NIGHTS).glob(".*.new")):
+    """Remove what killed commands left, and old runs."""
+    for path in (*folder.glob(".*.new"), *(folder / RUNS_FOLDER).glob(".*.new")):
         path.unlink()
     ids = find_ids(folder)
     gone = ids[: 1 - KEPT]
     for each in gone:
-        for path in (folder / NIGHTS).glob(f"{each}.*"):
+        for path in (folder / RUNS_FOLDER).glob(f"{each}.*"):
             path.unlink()
         (folder / month_page_of(month_of(each))).unlink(missing_ok=True)
 
 
-def save_page(night: NightlyRun, folder: Path, *, runs: bool) -> Path:
-    logs = {number: text for number, text in read_logs_of(night)}
+def save_page(run: NightlyRun, folder: Path, *, running: bool) -> Path:
+    logs = {number: text for number, text in read_logs_of(run)}
     boots = {
         number: name
-        for number in range(len(night.profiles))
-        if (folder / NIGHTS / (name := boot_page_of(night.id, number))).is_file()
+        for number in range(len(run.profiles))
+        if (folder / RUNS_FOLDER / (name := boot_page_of(run.id, number))).is_file()
     }
-    page = folder / NIGHTS / page_of(night.id)
-    place(page, render_night_page(night, runs=runs, logs=logs, boots=boots))
+    page = folder / RUNS_FOLDER / page_of(run.id)
+    place(page, render_run_page(run, running=running, logs=logs, boots=boots))
     return page
 
 
-def read_logs_of(night: NightlyRun) -> Iterator[tuple[int, str]]:
-    """The ends of the logs that are still there, by the place of their profile."""
-    for number, done in enumerate(night.profiles):
+def read_logs_of(run: NightlyRun) -> Iterator[tuple[int, str]]:
+    """The ends of the existing logs, by the place of their profile."""
+    for number, done in enumerate(run.profiles):
         if done.log and Path(done.log).is_file() and (text := read_end(Path(done.log))):
             yield number, text
 
 
-def save_boot_tests(night: NightlyRun, folder: Path, tree: Tree) -> None:
-    """The pages of the boot tests that are not there yet; those that cannot be read have none."""
-    for number, done in enumerate(night.profiles):
-        path = folder / NIGHTS / boot_page_of(night.id, number)
+def save_boot_tests(run: NightlyRun, folder: Path, tree: Tree) -> None:
+    """Write missing pages of the boot tests; unreadable reports get none."""
+    for number, done in enumerate(run.profiles):
+        path = folder / RUNS_FOLDER / boot_page_of(run.id, number)
         if not done.report or not done.version or path.exists():
             continue
         try:
@@ -142,25 +141,25 @@ def save_boot_tests(night: NightlyRun, folder: Path, tree: Tree) -> None:
         place(path, render_page(report, read_logs(report_folder(tree, report))))
 
 
-def save_cut_off(nights: Sequence[NightlyRun], folder: Path) -> None:
-    """The pages of nights that are not finished and are over, and their months."""
-    cut = [night for night in nights if not night.finished]
-    for night in cut:
-        save_page(night, folder, runs=False)
-    for month in {month_of(night.id) for night in cut}:
+def save_cut_off(runs: Sequence[NightlyRun], folder: Path) -> None:
+    """Write the pages of runs that were cut off, and their months."""
+    cut = [run for run in runs if not run.finished]
+    for run in cut:
+        save_page(run, folder, running=False)
+    for month in {month_of(run.id) for run in cut}:
         (folder / month_page_of(month)).unlink(missing_ok=True)
 
 
-def save_months(night: NightlyRun, ids: Sequence[str], folder: Path, months: Sequence[str]) -> None:
-    """The pages of `months` that are not there, and that of the night's own once it is over."""
-    own = month_of(night.id)
+def save_months(run: NightlyRun, ids: Sequence[str], folder: Path, months: Sequence[str]) -> None:
+    """Write missing pages of `months`, and that of the run's own month once it is over."""
+    own_month = month_of(run.id)
     wanted = [month for month in months if not (folder / month_page_of(month)).is_file()]
-    if night.finished and own not in wanted:
-        wanted.append(own)
+    if run.finished and own_month not in wanted:
+        wanted.append(own_month)
     for month in wanted:
-        found = read_nights(folder, [each for each in ids if month_of(each) == month])
-        nights = [*reversed(found.nights)]
-        if month == own and night.finished:
-            nights.insert(0, night)
-        if nights:
-            place(folder / month_page_of(month), render_month(month, nights))
+        found = read_runs(folder, [each for each in ids if month_of(each) == month])
+        runs = [*reversed(found.runs)]
+        if month == own_month and run.finished:
+            runs.insert(0, run)
+        if runs:
+            place(folder / month_page_of(month), render_month(month, runs))

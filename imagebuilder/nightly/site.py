@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the site file says of nights: its `nightly`, and the paths in it."""
+"""Options of nightly runs in the site file: its key `nightly`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from imagebuilder.recipe.model_nightly import NightlyModel
 from imagebuilder.recipe.read import load_site
 from imagebuilder.settings import Settings, find_home
 
-REPORT = "nightly"  # below the state, where nobody says
+REPORT = "nightly"  # default folder, below the state
 
 
 def load_nightly(settings: Settings, env: Mapping[str, str]) -> NightlyModel:
-    """The `nightly` of the site file, its defaults without one.  Raises InputError."""
+    """The `nightly` of the site file, or the defaults.  Raises InputError."""
     faults: list[Fault] = []
     site = load_site(settings, find_home(env), faults)
     if faults:
@@ -32,24 +32,23 @@ def load_nightly(settings: Settings, env: Mapping[str, str]) -> NightlyModel:
 def find_rollout_wish(
     site: NightlyModel, *, promote: bool | None, rollout: bool | None
 ) -> tuple[bool, NightlyRollout | None]:
-    """Whether to promote, and how to roll out, of options that may not be given.
+    """Whether to promote and how to roll out; options that are None take the site's value.
 
-    Raises InputError, and HostError for a scheduler's program that is not installed: both before
-    hours of building.
+    Raises InputError, and HostError if a scheduler's program is missing, before hours of building.
     """
     promotes = site.promote if promote is None else promote
     if not (site.rollout is not None if rollout is None else rollout):
         return promotes, None
     if promotes:
         raise InputError(
-            "--promote and --rollout exclude one another: a roll-out moves stable at its end",
+            "--promote and --rollout exclude each other: a roll-out promotes at its end",
             hint="add --no-promote or --no-rollout, or remove one of the two from the site file",
         )
     said = site.rollout
     if said is None:
         raise InputError(
             "--rollout needs a maintenance window",
-            hint="nightly: {rollout: {window: 'Sun 02:00-05:00'}} in the site file",
+            hint="set nightly: {rollout: {window: 'Sun 02:00-05:00'}} in the site file",
         )
     parse_share(said.batch, 1)
     choose_drainer(said.drain)
@@ -59,5 +58,5 @@ def find_rollout_wish(
 
 
 def find_report_folder(site: NightlyModel, settings: Settings, env: Mapping[str, str]) -> Path:
-    """Where the report and the history are when no option says."""
+    """The default folder of the report and the history."""
     return in_home(site.report, env) if site.report else settings.state / REPORT

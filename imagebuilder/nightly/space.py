@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Disk space of a night: what a build needs, what a tree holds, and what goes afterwards."""
+"""Disk space of a nightly run: what a build needs, what a tree holds, and what to remove."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui, format_count, format_size
 
 
-def check_room(nightly: Nightly, recipe: Recipe, lock: Lock, plan: Plan) -> None:
-    """Raise FullError when the image of a plan fits neither the store nor the tree.
+def check_space(nightly: Nightly, recipe: Recipe, lock: Lock, plan: Plan) -> None:
+    """Raise FullError unless the image of a plan fits into the store and the tree.
 
-    On one file system a release is links, and costs its kernel and initrd; on two it may cost all
-    that is built.
+    On one file system a release is links, and takes the space of its kernel and initrd; on two it
+    may take the space of all that is built.
     """
     state, tree = nightly.settings.state, nightly.tree.path
-    room = build_space(state, recipe, lock, plan)
+    needed = build_space(state, recipe, lock, plan)
     together = state.stat().st_dev == tree.stat().st_dev
     hint = what_frees(nightly)
-    check_free(state, room.total + (SPARE if together else 0), "to build it", hint)
+    check_free(state, needed.total + (SPARE if together else 0), "to build it", hint)
     if not together:
-        check_free(tree, room.built + SPARE, "to publish it", hint)
+        check_free(tree, needed.built + SPARE, "to publish it", hint)
 
 
 def what_frees(nightly: Nightly) -> str:
-    """What a person can remove, found by trying."""
+    """What a person can remove, found with dry runs."""
     keep = nightly.options.keep
     try:
         old = collect_releases(
@@ -49,7 +49,7 @@ def what_frees(nightly: Nightly) -> str:
         ).releases
         gone = collect_garbage(nightly.settings, nightly.ui, keep=keep, dry_run=True)
     except TROUBLES:
-        return "imagebuilder gc and imagebuilder gc --releases remove what nobody needs"
+        return "remove what is not needed with imagebuilder gc and imagebuilder gc --releases"
     words = []
     if old:
         words.append(
@@ -67,7 +67,7 @@ def what_frees(nightly: Nightly) -> str:
             f"({format_size(gone.package_bytes)})"
         )
     if not words:
-        return f"everything is needed with --keep {keep}: keep fewer, or add a disk"
+        return f"--keep {keep} needs everything: keep fewer versions, or add a disk"
     return "; ".join(words)
 
 
@@ -88,7 +88,7 @@ def measure_tree(tree: Tree) -> int:
 
 
 def files_below(folder: Path) -> Iterator[os.DirEntry[str]]:
-    """Every file below a folder; none where it is not there, or goes away."""
+    """Every file below a folder; skips what does not exist or disappears."""
     try:
         entries = list(os.scandir(folder))
     except (FileNotFoundError, NotADirectoryError):
@@ -103,11 +103,11 @@ def files_below(folder: Path) -> Iterator[os.DirEntry[str]]:
 def prune(
     settings: Settings, tree: Tree, ui: Ui, *, keep: int, refused: Sequence[Path] = ()
 ) -> Pruned:
-    """Remove old releases, images, layers and packages; what went, and what it freed.
+    """Remove old releases, images, layers and packages; returns what it removed and freed.
 
-    Releases stay that are among the newest `keep` of their profile, in a channel, pinned, kept, or
-    in use; packages of the lock files `refused` stay for another try.  Raises as
-    collect_releases() and collect_garbage().
+    Keeps the newest `keep` releases of each profile, and those in a channel, pinned, kept or in
+    use; keeps packages of the lock files `refused` for another attempt.  Raises what
+    collect_releases() and collect_garbage() raise.
     """
     places = (settings.state, tree.path)
     before = free_bytes(places)
@@ -123,7 +123,7 @@ def prune(
 
 
 def free_bytes(places: Sequence[Path]) -> int:
-    """The free bytes of the file systems of these places, each counted once."""
+    """The free bytes of the file systems of these places, each file system counted once."""
     devices = {place.stat().st_dev: place for place in places}
     found = (os.statvfs(place) for place in devices.values())
     return sum(stat.f_bfree * stat.f_frsize for stat in found)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A night for people: a line a profile, and below what a person has to look at."""
+"""A nightly run for people: one line per profile, and below what needs attention."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ HEADERS = ("profile", "ending", "from", "to", "packages", "published", "time")
 SHADES = {Ending.FAILED: RED, Ending.UNCHANGED: "", Ending.FRESH: GREEN, Ending.PROMOTED: GREEN}
 
 
-def render_lines(night: NightlyRun, page: Path, *, colour: bool) -> str:
-    """The whole night; `page` is where the report is."""
-    lines = table([row_of(profile) for profile in night.profiles], HEADERS).splitlines()
+def render_lines(run: NightlyRun, page: Path, *, colour: bool) -> str:
+    """The whole run; `page` is the file of the report."""
+    lines = table([row_of(profile) for profile in run.profiles], HEADERS).splitlines()
     shown = [lines[0], *(
         paint(line, SHADES[profile.ending] if colour else "")
-        for line, profile in zip(lines[1:], night.profiles, strict=True)
-    )] if lines else ["there was no profile"]  # fmt: skip
-    return "\n".join([*shown, *remarks(night), f"report: {page}"])
+        for line, profile in zip(lines[1:], run.profiles, strict=True)
+    )] if lines else ["no profiles"]  # fmt: skip
+    return "\n".join([*shown, *remarks(run), f"report: {page}"])
 
 
 def row_of(profile: ProfileRun) -> tuple[str, ...]:
@@ -45,21 +45,21 @@ def render_count(changes: Sequence[PackageChange]) -> str:
     return f"{len(changes)}, {security} security" if security else str(len(changes) or "-")
 
 
-def remarks(night: NightlyRun) -> Iterator[str]:
-    """What a person has to look at, and what was done to the disk and the checkout."""
-    for profile in night.profiles:
+def remarks(run: NightlyRun) -> Iterator[str]:
+    """What needs attention, and what changed on the disk and in the checkout."""
+    for profile in run.profiles:
         if profile.fault:
             yield f"{profile.profile}: {in_a_line(profile.fault)}"
             yield from (f"  hint: {line}" for line in profile.fault.hint.splitlines()[:1])
-    if night.profiles and all(p.ending is Ending.UNCHANGED for p in night.profiles):
-        yield f"nothing changed upstream or in the recipes: {format_duration(night.seconds)}"
-    if gone := [*night.pruned.releases, *night.pruned.images]:
-        yield f"removed {counted(night)}, {format_size(night.pruned.freed)} freed"
+    if run.profiles and all(p.ending is Ending.UNCHANGED for p in run.profiles):
+        yield f"nothing changed upstream or in the recipes: {format_duration(run.seconds)}"
+    if gone := [*run.pruned.releases, *run.pruned.images]:
+        yield f"removed {counted(run)}, freed {format_size(run.pruned.freed)}"
         yield from (f"  {name}" for name in dict.fromkeys(gone))
-    if night.committed:
-        yield f"locks committed: {night.committed}"
+    if run.committed:
+        yield f"committed the locks: {run.committed}"
 
 
-def counted(night: NightlyRun) -> str:
-    amounts = ((len(night.pruned.releases), "release"), (len(night.pruned.images), "image"))
+def counted(run: NightlyRun) -> str:
+    amounts = ((len(run.pruned.releases), "release"), (len(run.pruned.images), "image"))
     return " and ".join(format_count(n, noun) for n, noun in amounts if n)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a night is asked for and what came of it: plain values, kept as JSON for the history."""
+"""The options and the result of a nightly run: plain values, stored as JSON for the history."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from imagebuilder.lock.changes import PackageChange
 
 
 class NightlyStage(StrEnum):
-    """What a profile goes through, in this order."""
+    """The stages of a profile, in order."""
 
     LOCK = "lock"
     PLAN = "plan"
@@ -30,12 +30,11 @@ class NightlyStage(StrEnum):
 
 
 class Ending(StrEnum):
-    """How a profile's night ended.
+    """How a profile ended in a run.
 
     UNCHANGED: nothing new upstream or in the recipe, and the newest image is released and tested.
-    FRESH: a release that passed its boot test; `stable` was not to be moved.
-    PROMOTED: the same, and it is stable now, also after a roll-out.  FAILED: `stable` is what it
-    was.
+    FRESH: a new release passed its boot test; `stable` was not to be moved.  PROMOTED: the same,
+    and it is now stable, perhaps after a roll-out.  FAILED: `stable` is unchanged.
     """
 
     UNCHANGED = "unchanged"
@@ -46,15 +45,15 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True)
 class ProfileRun:
-    """One profile's night.
+    """One profile in a run.
 
-    `stage` is the last one that was begun, the one that failed when `ending` is FAILED, and `fault`
-    what was wrong then.  `warnings` are what did not go as it should and yet did not end it, such
-    as a lock that was not refreshed.  `seconds` are by stage.  `version` is the image of the night,
-    `previous` what was candidate before it; `candidate` and `stable` are where those channels point
-    at the end ("" for nowhere).  `published` are bytes that came into the netboot tree, `size`
-    those of the root.  `proof` is the proof's headline, `report` the id of the boot test's.  `log`
-    is a file of the night's folder with all that is known of a failure.
+    `stage` is the last one that was begun; if `ending` is FAILED, it is the one that failed, and
+    `fault` says why.  `warnings` are problems that did not end it, such as a lock that could not be
+    refreshed.  `seconds` are by stage.  `version` is the image of this run, `previous` the
+    candidate before it; `candidate` and `stable` are where those channels point at the end ("" for
+    nowhere).  `published` are bytes added to the netboot tree, `size` those of the root.  `proof`
+    is the proof's headline, `report` the id of the boot test's report.  `log` is a file in the
+    run's folder with the details of a failure.
     """
 
     profile: str
@@ -82,7 +81,7 @@ class ProfileRun:
 
 @dataclass(frozen=True)
 class Pruned:
-    """What the night removed afterwards: names, and the bytes the disk has more."""
+    """What the run removed afterwards: names, and the bytes it freed."""
 
     images: tuple[str, ...] = ()
     releases: tuple[str, ...] = ()
@@ -91,11 +90,11 @@ class Pruned:
 
 @dataclass(frozen=True)
 class NightlyRun:
-    """A night.  `id` is `YYYYMMDDTHHMMSSZ-PID`; `started` ISO 8601 in UTC; `seconds` its length.
+    """A nightly run.  `id` is `YYYYMMDDTHHMMSSZ-PID`; `started` ISO 8601 in UTC.
 
-    `finished` is False in the record of a night that never came to its end (kill -9, power);
-    `planned` are the profiles that it is to do, in order, and `profiles` those that are done.
-    `committed` is the git commit of the locks, "" for none; `warnings` concern no single profile.
+    `finished` is False in the record of a run that was cut off (kill -9, power failure); `planned`
+    are the profiles to process, in order, and `profiles` the processed ones.  `committed` is the
+    git commit of the locks, "" for none; `warnings` concern no single profile.
     """
 
     id: str
@@ -113,7 +112,7 @@ class NightlyRun:
 
     @property
     def failed(self) -> bool:
-        """Whether anything of it needs a person."""
+        """Whether any part of it needs a person."""
         return not self.finished or any(profile.failed for profile in self.profiles)
 
 
@@ -121,7 +120,7 @@ class NightlyRun:
 NIGHTLY_RUN = JsonFile(
     NightlyRun,
     1,
-    "nothing needs it but the history: remove it, or leave it out",
+    "only the history needs it: remove it, or ignore it",
     derived=("failed",),
 )
 
@@ -138,13 +137,13 @@ class NightlyRollout:
 
 @dataclass(frozen=True)
 class NightlyOptions:
-    """What the person asked for.
+    """Options of a nightly run.
 
-    `profiles` in order; `folder` keeps the report and the history of nights; `promote` moves
-    `stable`; `keep` images and releases of each profile stay besides those that are pinned, kept,
-    in a channel or in use; `commit` commits the locks.  For `patience` seconds in all, a night
-    waits and tries again what an archive or a full disk was in the way of.  With `rollout`, what
-    passed is rolled out instead of promoted.
+    `profiles` in order; `folder` is for the report and the history; `promote` moves `stable`; the
+    newest `keep` images and releases of each profile are kept, as are those pinned, kept, in a
+    channel or in use; `commit` commits the locks.  For `patience` seconds in total, a run waits and
+    retries what an archive or a full disk prevented.  With `rollout`, what passed is rolled out
+    instead of promoted.
     """
 
     profiles: tuple[str, ...]

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sources of a night: what each says of itself is asked for once, whatever profile wants it.
+"""The sources of a run: the Release files of each are read once, for all profiles.
 
-It is fetched and verified without any list of packages: a tenth of a second where
-nothing changed.
+They are fetched and verified without lists of packages, in a tenth of a second if nothing changed.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from imagebuilder.ui import Ui
 
 @dataclass(frozen=True)
 class Upstream:
-    """What archives said tonight, by source and architecture; an error stands for all night."""
+    """The Release files of this run, by source and architecture; errors are kept too."""
 
     mirrors: Mapping[str, str]
     cache: Path
@@ -32,7 +31,7 @@ class Upstream:
     )
 
     def sources(self, recipe: Recipe) -> tuple[LockedSource, ...]:
-        """What every source of `recipe` says of itself.  Raises as Family.read_sources()."""
+        """The Release files of the sources of `recipe`.  Raises as Family.read_sources()."""
         return tuple(
             said for source in recipe.sources for said in self.said_by(source, recipe.base)
         )
@@ -58,6 +57,6 @@ class Upstream:
 
     @property
     def newest(self) -> int:
-        """The date of the newest Release file that came, seconds since 1970; 0 for none."""
+        """The date of the newest Release file of this run, seconds since 1970; 0 for none."""
         came = [said for said in self.said.values() if not isinstance(said, ImagebuilderError)]
         return max((source.date for said in came for source in said), default=0)

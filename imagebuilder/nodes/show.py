@@ -43,7 +43,7 @@ class Shown:
     fallback: str = ""
 
     def as_json(self) -> dict[str, Json]:
-        """For programs: a stable contract."""
+        """JSON for programs, a stable contract."""
         return {
             **self.node.as_json(),
             "boots": self.version,

@@ -72,7 +72,7 @@ class Node:
         )
 
     def as_json(self) -> dict[str, Json]:
-        """For programs: a stable contract."""
+        """JSON for programs, a stable contract."""
         return {
             "name": self.name,
             "macs": list(self.macs),

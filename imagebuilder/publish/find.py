@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tree has: its releases by name, and where its channels point."""
+"""Find the releases of a tree by name, and where its channels point."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from imagebuilder.ui import Ui
 
 
 def open_tree(path: Path) -> Tree:
-    """The tree that is there; an older one is closed to others.
+    """The existing tree; one of an older version is closed to other users.
 
-    Raises what find_tree() raises, and HostError where only root may look.
+    Raises what find_tree() raises, and HostError if only root may read it.
     """
     tree = find_tree(path)
     with contextlib.suppress(OSError):
@@ -32,30 +32,30 @@ def open_tree(path: Path) -> Tree:
 
 
 def find_tree(path: Path) -> Tree:
-    """The tree that is there, for what everybody may read.
+    """The existing tree, for what every user may read.
 
-    Raises InputError when nothing was ever published, HostError for a link in a folder's place.
+    Raises InputError if nothing was ever published, HostError for a link in place of a folder.
     """
     tree = Tree(path.absolute())
     check_folders(tree)
     if not (tree.http / "releases").is_dir():
         raise InputError(
-            "there is no netboot tree",
+            "the netboot tree does not exist",
             where=os.fspath(tree.path),
-            hint="imagebuilder publish PROFILE makes it; --tree names another place",
+            hint="run imagebuilder publish PROFILE to make it, or name another with --tree",
         )
     return tree
 
 
 def folders(path: Path) -> list[str]:
-    """The names of the folders in a folder, sorted; none when it is not there."""
+    """The names of the folders in a folder, sorted; none if it does not exist."""
     if not path.is_dir():
         return []
     return sorted(p.name for p in path.iterdir() if p.is_dir() and not p.name.startswith("."))
 
 
 def find_releases(tree: Tree, profile: str = "") -> list[ReleaseName]:
-    """Every release, of one profile or of all, in the order in which they were published."""
+    """Every release of one profile or of all, in the order of publication."""
     top = tree.http / "releases"
     profiles = [name for name in folders(top) if profile in ("", name)]
     found = [ReleaseName(name, version) for name in profiles for version in folders(top / name)]
@@ -67,8 +67,8 @@ def find_profile(tree: Tree, profile: str) -> list[ReleaseName]:
     if profile and (there := find_releases(tree, profile)):
         return there
     raise InputError(
-        f"no release of profile {profile} in {tree.path}",
-        hint=f"imagebuilder publish {profile} makes one; imagebuilder releases lists them",
+        f"profile {profile} has no release in {tree.path}",
+        hint=f"run imagebuilder publish {profile} to make one; imagebuilder releases lists all",
     )
 
 
@@ -81,22 +81,22 @@ def find_release(tree: Tree, name: str) -> ReleaseName:
     there = [release.version for release in find_profile(tree, profile)]
     if not version:
         raise InputError(
-            "which version?",
+            "names no version",
             where=name,
-            hint=f"write {profile}@VERSION; there are: {', '.join(there)}",
+            hint=f"write {profile}@VERSION; available: {', '.join(there)}",
         )
     fitting = [v for v in there if v == version] or [v for v in there if version in v]
     if len(fitting) != 1:
         what = "more than one release" if fitting else "no release"
         raise InputError(
-            f"{what} of {profile} fits {version!r}",
-            hint=f"there are: {', '.join(fitting or there)}",
+            f"{what} of {profile} matches {version!r}",
+            hint=f"available: {', '.join(fitting or there)}",
         )
     return ReleaseName(profile, fitting[0])
 
 
 def check_channels(tree: Tree, profile: str = "") -> None:
-    """Raise WorkError for channels, of a profile or all, that lead to no release of their own."""
+    """Raise WorkError for channels, of one profile or of all, that point to no release of it."""
     if faults := find_channel_faults(tree, profile):
         raise WorkError.of(faults)
 
@@ -107,18 +107,17 @@ def find_channels(tree: Tree, release: ReleaseName) -> tuple[str, ...]:
 
 @contextmanager
 def changing(tree: Tree, ui: Ui, *, removing: bool = False) -> Iterator[None]:
-    """While something is added or pointed to nothing is removed, and the other way round.
+    """Keep releases from being removed while others are added or used, and the other way round.
 
-    The menu follows when a profile comes or goes.
+    Writes the boot menu again if a profile was added or removed.
     """
 
     def waiting() -> None:
-        other = "a command that uses releases" if removing else "a command that removes releases"
-        ui.note(f"{other} is running: waiting for it")
+        ui.note(f"waiting for a command that {'uses' if removing else 'removes'} releases")
 
     check_writable(tree.path)
     with file_lock(tree.lock("gc"), shared=not removing, waiting=waiting):
         yield
-        # Not the state before: a command that was killed may have left the menu behind.
+        # Compared with the file: a killed command may have left an old menu.
         if find_offers(tree) != read_offers(tree):
             refresh_menu(tree, ui)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The journal of a tree: one JSON line for every publish, promotion, rollback and removal.
 
-An event is written, and on the disk, before it happens: what was killed in between is an event
-without effect, never an effect that nobody recorded.  The tree is the truth, the journal tells how
-it came to be; events() leaves out what had no effect on a channel, which the `previous` of the
-next event (or the channel itself) shows.
+An event is written to the disk before it happens, so a killed command leaves an event without an
+effect, never an effect without an event.  The tree is the truth; the journal says how it came to
+be.  find_moves() leaves out moves without an effect: the `previous` of the next event, or the
+channel itself, shows them.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.untrusted import fit
 
 PUBLISH, UNPUBLISH, KEEP, UNKEEP = "publish", "unpublish", "keep", "unkeep"
-# What moves a channel: `set` puts a version on top of its history, `rollback` goes back in it.
+# These move a channel: `set` adds a version to its history, `rollback` goes back in it.
 PROMOTE, ROLLBACK, SET = "promote", "rollback", "set"
 MOVES = (PROMOTE, ROLLBACK, SET)
 TAIL = 64 * 1024
-ASKER = "IMAGEBUILDER_ASKER"  # `imagebuilder act` tells its commands for whom they are
+ASKER = "IMAGEBUILDER_ASKER"  # set by `imagebuilder act`: the person behind a command
 
 
 @dataclass(frozen=True)
 class Event:
-    """One line; `channel` and `previous` (its version before) are empty where there is none.
+    """One line; `channel` and `previous` (the channel's version before) may be empty.
 
-    What became stable has the id of the boot test's `report` that let it, or the `reason` that
-    somebody gave to do without.  What was published has the sha256 of its SHA256SUMS as `sums`.
+    A move to stable has the id of the boot test's `report` that allowed it, or the `reason` to
+    proceed without.  A publication has the sha256 of SHA256SUMS as `sums`.
     """
 
     event: str
@@ -56,18 +56,18 @@ class Event:
         return ReleaseName(self.profile, self.version)
 
 
-EVENT = JsonFile(Event, 1, "nothing needs a line that cannot be read", unnumbered=True)
+EVENT = JsonFile(Event, 1, "an unreadable line does no harm", unnumbered=True)
 
 
 def append(tree: Tree, event: Event) -> None:
-    """Write an event down, with the time and the person, durably.  Raises HostError."""
+    """Record an event durably, with the time and the person.  Raises HostError."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     stamped = replace(event, time=now, by=find_person(os.environ))
     append_line(tree.journal, json.dumps(EVENT.encode(stamped)).encode() + b"\n")
 
 
 def append_line(journal: Path, line: bytes) -> None:
-    """Write a line into a journal, durably.  Raises HostError and OSError."""
+    """Add a line to a journal durably.  Raises HostError and OSError."""
     descriptor = os.open(journal, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     try:
         size = os.fstat(descriptor).st_size
@@ -83,7 +83,7 @@ def append_line(journal: Path, line: bytes) -> None:
 
 
 def find_person(env: Mapping[str, str]) -> str:
-    """Who asked for this: whoever the web page acts for, the caller of sudo, or who we run as."""
+    """Who asked for this: the user of the web page, the caller of sudo, or our own user."""
     if asker := env.get(ASKER):
         return f"{fit(asker)} (web)"
     if caller := env.get("SUDO_USER"):
@@ -95,7 +95,7 @@ def find_person(env: Mapping[str, str]) -> str:
 
 
 def read_tail(journal: Path, most: int = 0) -> tuple[Event, ...]:
-    """The events of the last `most` bytes, or of the whole journal; damaged lines are left out."""
+    """The events in the last `most` bytes of a journal, or in all of it; skips damaged lines."""
     try:
         lines = read_end(journal, most).split(b"\n")
     except FileNotFoundError:
@@ -113,7 +113,7 @@ def read_end(path: Path, most: int = 0) -> bytes:
 
 
 def parse_event(line: bytes) -> Event | None:
-    """The event of a line; None for what is none, such as a line cut short."""
+    """The event of a line; None for a damaged line."""
     try:
         return EVENT.decode(parse_json(line, "journal"), "journal")
     except InputError:
@@ -125,15 +125,15 @@ def find_moves(events: Sequence[Event], profile: str, channel: str, now: str) ->
     moves = [e for e in events if e.profile == profile and e.channel == channel]
     moves = [e for e in moves if e.event in MOVES]
     befores = [*(e.previous for e in moves[1:]), now]
-    # One that was killed before it happened left the channel where it was.
+    # A command that was killed before its move left the channel unchanged.
     return [m for m, after in zip(moves, befores, strict=False) if after != m.previous]
 
 
 def find_history(events: tuple[Event, ...], profile: str, channel: str, now: str) -> list[str]:
-    """The versions a channel had that a rollback can go back to, oldest first; the last is `now`.
+    """The versions a rollback of a channel can go back to, oldest first; the last is `now`.
 
-    A rollback goes back in the history and does not add to it, so the second one goes further.
-    Given the tail of a journal, the result is the tail of the history.
+    A rollback goes back in the history and adds nothing to it, so a second one goes further.
+    The tail of a journal gives the tail of the history.
     """
     moves = find_moves(events, profile, channel, now)
     history = [moves[0].previous] if moves and moves[0].previous else []

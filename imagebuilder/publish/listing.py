@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a tree holds, for people: releases with their channels, sizes, age and users."""
+"""List the releases of a tree with their channels, sizes, ages and users."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from imagebuilder.ui import Ui, format_size
 class ListedRelease:
     """One release; `published` in seconds since 1970, sizes in bytes.
 
-    `size` is the root's, `files` what a web server may send of it, `formats` what its root is
-    packed in as well, `standing` what its boot tests say, `forced` the move that made it stable
-    untested, `nodes` who runs it.
+    `size` is that of the root, `files` that of what a web server sends, `formats` the formats its
+    root is also packed in, `standing` the result of its boot tests, `forced` the move that made it
+    stable without one, `nodes` the nodes that run it.
     """
 
     release: ReleaseName
@@ -46,12 +46,12 @@ class ListedRelease:
 
     @property
     def is_forced(self) -> bool:
-        """Whether a channel got it without a boot test, and none has passed since."""
+        """Whether it became stable without a boot test, and none has passed since."""
         return self.forced is not None and self.standing.state is not State.PASSED
 
     @property
     def tested(self) -> str:
-        """For people: what its boot tests say, and whether somebody did without."""
+        """The result of its boot tests for people, and whether it was promoted without one."""
         word = TESTED[self.standing.state]
         if self.standing.machine not in ("", platform.node()):  # it came with the release
             word += f", {self.standing.machine} {self.standing.time[:16].replace('T', ' ')}"
@@ -60,7 +60,6 @@ class ListedRelease:
         return f"{'no' if word == '-' else word}, forced"
 
     def row(self) -> tuple[str, ...]:
-        """As a line of a table."""
         return (
             str(self.release),
             ", ".join(self.channels) or "-",
@@ -73,7 +72,6 @@ class ListedRelease:
         )
 
     def as_json(self) -> dict[str, Json]:
-        """As a value for programs."""
         return {
             "profile": self.release.profile,
             "version": self.release.version,
@@ -104,7 +102,7 @@ HEADERS = ("release", "channels", "published", "root", "http", "tested", "kept",
 
 
 def list_releases(tree: Tree, profile: str = "", usage: Usage | None = None) -> list[ListedRelease]:
-    """Every release of a profile or of all, oldest first, and who uses it (`usage`, or as now)."""
+    """Every release of one profile or of all, oldest first, with its users in `usage` or now."""
     usage = usage or find_usage(tree)
     forced = find_forced(tree)
     return [
@@ -114,19 +112,19 @@ def list_releases(tree: Tree, profile: str = "", usage: Usage | None = None) -> 
 
 
 def find_forced(tree: Tree) -> dict[ReleaseName, Event]:
-    """The releases that became stable untested the last time they did, with that move."""
+    """The releases whose last move to stable had no boot test, with that move."""
     events = read_tail(tree.journal)
     found: dict[ReleaseName, Event] = {}
     for profile in dict.fromkeys(event.profile for event in events):
         now = find_version(tree, profile, STABLE)
         for move in find_moves(events, profile, STABLE, now):
-            if move.report or move.reason:  # of a way back neither was asked
+            if move.report or move.reason:  # a rollback needs neither
                 found[ReleaseName(profile, move.version)] = move
     return {release: move for release, move in found.items() if move.reason}
 
 
 def tell_forced(listed: Sequence[ListedRelease], ui: Ui) -> None:
-    """Warn of every release that is stable untested: a person may have forgotten it."""
+    """Warn about every release that is stable without a boot test: it is easily forgotten."""
     for release in listed:
         if STABLE in release.channels and release.is_forced and release.forced:
             move = release.forced
@@ -137,7 +135,7 @@ def tell_forced(listed: Sequence[ListedRelease], ui: Ui) -> None:
 def describe(
     tree: Tree, release: ReleaseName, nodes: tuple[str, ...], forced: Event | None
 ) -> ListedRelease:
-    """One release.  A damaged manifest has a root of 0 bytes here; promote says what is wrong."""
+    """One release.  With a damaged manifest its root has 0 bytes; promote reports the damage."""
     folder = tree.release(release)
     image = find_image(folder)
     return ListedRelease(
@@ -155,9 +153,9 @@ def describe(
 
 
 def verify_releases(tree: Tree, ui: Ui, profile: str = "") -> int:
-    """Read every byte of every release and its root; returns how many are whole.
+    """Read every byte of every release and its root; returns the number of releases.
 
-    Raises DamagedError with every file that is not what was published.
+    Raises DamagedError that names every file that differs from what was published.
     """
     faults: list[Fault] = []
     releases = find_releases(tree, profile)
@@ -172,7 +170,7 @@ def verify_releases(tree: Tree, ui: Ui, profile: str = "") -> int:
 
 
 def find_damages(tree: Tree, release: ReleaseName) -> tuple[Fault, ...]:
-    """What is wrong with a release; every byte of it is read."""
+    """What is wrong with a release.  Reads every byte of it."""
     try:
         check_release(tree, release, full=True)
     except DamagedError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publish an image: make its release, or complete the one there is, then move its channel."""
+"""Publish an image: make its release or complete the existing one, then move its channel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from imagebuilder.publish.find import changing
 from imagebuilder.publish.journal import SET
 from imagebuilder.publish.release.content import check_release
 from imagebuilder.publish.release.make import check_same, complete_release, make_release
-from imagebuilder.publish.release.packed import mend_share, needed_formats
+from imagebuilder.publish.release.packed import needed_formats, restore_share
 from imagebuilder.publish.release.repo import drop_unneeded
 from imagebuilder.publish.release.roots import restore_root
 from imagebuilder.publish.release.stage import check_cmdline
@@ -34,7 +34,7 @@ from imagebuilder.ui import Ui
 class Published:
     """A release and its channel; `made` is whether it is new, `packed` its new packed files.
 
-    `assumed` are devices that nothing is known of, with the reason that the recipe gives.
+    `assumed` are devices that the proof knows nothing about, with the recipe's reason.
     """
 
     release: ReleaseName
@@ -45,7 +45,6 @@ class Published:
     assumed: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Json]:
-        """As a value for programs."""
         return {
             "profile": self.release.profile,
             "version": self.release.version,
@@ -60,8 +59,7 @@ class Published:
         }
 
     def render(self) -> str:
-        """As sentences."""
-        added = f"{', '.join(self.packed)} added" if self.packed else "is published already"
+        added = f"added {', '.join(self.packed)}" if self.packed else "already published"
         assumed = "".join(f"\nassumed, not proved: {device}" for device in self.assumed)
         said = "published" if self.made else added
         return f"{self.release}: {said}\n{self.moved.render()}{assumed}"
@@ -77,20 +75,20 @@ def publish(
     formats: Sequence[Format] = (),
     untested: str = "",
 ) -> Published:
-    """Publish the image `ref` of the repository `source` and let `channel` point to it.
+    """Publish the image `ref` of the repository `source` and point `channel` to it.
 
     `source` is a builder's store or any bare repository with the image's commit and its root's,
-    the tree's own `repo` included.  The root is packed in `formats`, and as the image or a node of
-    the profile boots it.  For the channel stable it needs what promote() asks for, before anything
-    is made.  Raises HostError when the tree cannot take it, DamagedError when the release exists
-    and is not whole, InputError when another image has its name.
+    including the tree's own `repo`.  The root is packed in `formats`, and in those that the image
+    or a node of the profile boots.  For the channel stable, what promote() needs is checked before
+    anything is made.  Raises HostError if the tree has no space, DamagedError if the release exists
+    and is damaged, InputError if another image has its name.
     """
     check_channel(channel)
     check_reason(untested)
     release = ref.release
 
     def waiting() -> None:
-        ui.note(f"{release} is being published: waiting for it")
+        ui.note(f"waiting for another command that publishes {release}")
 
     try:
         with space_needed(tree.path), changing(tree, ui):
@@ -103,7 +101,7 @@ def publish(
                 packing = needed_formats(tree, image, formats)
                 made = not tree.release(release).is_dir()
                 if not made:
-                    mend_share(tree, release, ui)
+                    restore_share(tree, release, ui)
                     check_release(tree, release, root=False)
                     check_same(tree, image)
                     restore_root(source, image, tree, ui)
@@ -130,9 +128,9 @@ def publish(
 
 
 def drop_leftovers(tree: Tree) -> None:
-    """Give back what a failure left in the repository, unless somebody else is at work.
+    """Remove what a failure left in the repository, unless another command is running.
 
-    What cannot be given back now is for gc; the failure itself is what the person must see.
+    gc removes what cannot be removed now; the person must see the original failure.
     """
     if not Store(tree.repo).is_there() or is_locked(tree.lock("gc")):
         return

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Release -> nothing: by name, or the old ones; never one that somebody may boot or runs on.
+"""Remove releases, by name or the old ones; never one that a node runs or may boot.
 
 The folder that makes a release exist goes first, by a rename, then its root and its reports, then
-refs and objects.  Who is killed in between leaves a root or reports without a release, which gc
-removes.
+refs and objects.  A killed command leaves a root or reports without a release, which gc removes.
 """
 
 from __future__ import annotations
@@ -37,20 +36,19 @@ from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.tree import STABLE, ReleaseName, Tree
 from imagebuilder.ui import Ui
 
-# A node that was just given a release needs this long to load its kernel and report.
+# A node that got a release needs this long to load its kernel and report.
 BOOT_MINUTES = 10
 
 
 @dataclass(frozen=True)
 class CollectedReleases:
-    """What gc removed or would: releases, what is left of others; and why the others stay."""
+    """What gc removed or would remove: releases and leftovers; and why the others stay."""
 
     releases: tuple[ReleaseName, ...]
     left: tuple[ReleaseName, ...]
     kept: tuple[tuple[ReleaseName, str], ...]
 
     def as_json(self) -> dict[str, Json]:
-        """As a value for programs."""
         return {
             "releases": [str(release) for release in self.releases],
             "unfinished": [str(release) for release in self.left],
@@ -58,12 +56,11 @@ class CollectedReleases:
         }
 
     def render(self, *, dry_run: bool) -> str:
-        """As sentences."""
         verb = "would remove" if dry_run else "removed"
         lines = [f"{verb} {release}" for release in self.releases]
-        lines += [f"{verb} what is left of {release}" for release in self.left]
-        lines += [f"keeps {release}: {why}" for release, why in self.kept]
-        return "\n".join(lines or ["there is nothing to remove"])
+        lines += [f"{verb} the leftovers of {release}" for release in self.left]
+        lines += [f"kept {release}: {why}" for release, why in self.kept]
+        return "\n".join(lines or ["nothing to remove"])
 
 
 @dataclass(frozen=True)
@@ -76,11 +73,11 @@ class Reason:
 
 @dataclass(frozen=True)
 class Caution:
-    """How sure to be that nobody uses a release.
+    """When a release counts as unused.
 
-    A node runs a release for `days` after its last sign; one that was given a release may take
-    `boot_minutes` to report it; NFS clients that never reported may run any, unless `strangers`
-    says that they are not ours.
+    A node counts as a user for `days` after its last sign.  A node that got a release may take
+    `boot_minutes` to report it.  NFS clients that never reported may run any release, unless
+    `strangers` says that they are no nodes.
     """
 
     days: int = DAYS
@@ -91,7 +88,7 @@ class Caution:
 def unpublish(tree: Tree, name: str, ui: Ui, caution: Caution) -> ReleaseName:
     """Remove the release `profile@version`.
 
-    Raises InputError when a channel points to it, it is kept or being tested, a node is pinned to
+    Raises InputError if a channel points to it, it is kept or being tested, or a node is pinned to
     it or runs it.
     """
     with changing(tree, ui, removing=True):
@@ -99,7 +96,7 @@ def unpublish(tree: Tree, name: str, ui: Ui, caution: Caution) -> ReleaseName:
         usage = find_usage(tree, days=caution.days, whole=True)
         why = find_reasons(tree, caution, usage).get(release)
         if why is not None:
-            raise InputError(f"stays: {why.what}", where=str(release), hint=why.hint)
+            raise InputError(f"cannot be removed: {why.what}", where=str(release), hint=why.hint)
         with ui.step(f"remove {release}"):
             remove_releases(tree, [release], [])
     return release
@@ -110,13 +107,13 @@ def collect_releases(
 ) -> CollectedReleases:
     """Remove all but the newest `keep` releases of each profile and those with a reason to stay.
 
-    Raises InputError when nodes.yaml, which may pin releases, cannot be understood.
+    Raises InputError if nodes.yaml, which may pin releases, is invalid.
     """
     with changing(tree, ui, removing=True):
         there = find_releases(tree)
         usage = find_usage(tree, days=caution.days, whole=not dry_run)
         for doubt in usage.doubts:
-            ui.warn(f"keeps every release: {doubt}")
+            ui.warn(f"keeping every release: {doubt}")
         reasons = {**find_returns(tree, there), **find_reasons(tree, caution, usage)}
         old = beyond(there, keep)
         going = [release for release in old if release not in reasons]
@@ -132,8 +129,8 @@ def collect_releases(
 def beyond(releases: Sequence[ReleaseName], keep: int) -> list[ReleaseName]:
     """Those that are not among the newest `keep` of their profile; `releases` oldest first."""
     profiles = dict.fromkeys(release.profile for release in releases)
-    own = ([r for r in releases if r.profile == profile] for profile in profiles)
-    return [release for several in own for release in several[:-keep]]
+    groups = ([r for r in releases if r.profile == profile] for profile in profiles)
+    return [release for group in groups for release in group[:-keep]]
 
 
 def find_returns(tree: Tree, there: Sequence[ReleaseName]) -> dict[ReleaseName, Reason]:
@@ -145,8 +142,8 @@ def find_returns(tree: Tree, there: Sequence[ReleaseName]) -> dict[ReleaseName, 
 
 
 def find_reasons(tree: Tree, caution: Caution, usage: Usage) -> dict[ReleaseName, Reason]:
-    """Every release that must stay, with the first reason that holds."""
-    check_channels(tree)  # what a damaged one should lead to is not known
+    """Every release that must stay, with the first reason that applies."""
+    check_channels(tree)  # nobody knows which release a damaged one needs
     clients = () if caution.strangers else usage.clients
     pinned = {ReleaseName(node.profile, node.version): node.name for node in load_nodes(tree).nodes}
     recent = left_lately(tree, caution.boot_minutes)
@@ -171,21 +168,19 @@ def find_reasons(tree: Tree, caution: Caution, usage: Usage) -> dict[ReleaseName
 def in_channel(tree: Tree, release: ReleaseName) -> Reason | None:
     if not (channels := find_channels(tree, release)):
         return None
-    hint = f"imagebuilder publish, promote or rollback {release.profile} moves the channel"
+    hint = f"move the channel with imagebuilder publish, promote or rollback {release.profile}"
     return Reason(f"it is {' and '.join(channels)}", hint)
 
 
 def run_by(users: Sequence[str], caution: Caution) -> Reason | None:
     if not users:
         return None
-    hint = (
-        f"boot another release there; a node counts until {caution.days} days after its last sign"
-    )
+    hint = f"boot another release there; a node counts for {caution.days} days after its last sign"
     return Reason(f"in use by {list_names(users)}", hint)
 
 
 def claimed_by(users: Sequence[str], caution: Caution, tree: Tree) -> Reason | None:
-    """Machines say that they run it and did not prove who they are."""
+    """Unknown machines report that they run it."""
     if not users:
         return None
     hint = (
@@ -196,37 +191,34 @@ def claimed_by(users: Sequence[str], caution: Caution, tree: Tree) -> Reason | N
 
 
 def pinned_by(node: str) -> Reason | None:
-    """nodes.yaml names it."""
     if not node:
         return None
-    return Reason(f"node {node} is pinned to it", f"imagebuilder nodes set {node} gives it another")
+    return Reason(f"node {node} is pinned to it", f"change that with imagebuilder nodes set {node}")
 
 
 def kept_by_hand(tree: Tree, release: ReleaseName) -> Reason | None:
-    """Somebody said so."""
     if not tree.kept(release).exists():
         return None
-    return Reason("it is kept", f"imagebuilder keep {release} --off ends that")
+    return Reason("it is kept", f"run imagebuilder keep {release} --off")
 
 
 def tested_now(tree: Tree, release: ReleaseName) -> Reason | None:
-    """A machine boots it."""
     if not is_under_test(tree, release):
         return None
-    return Reason("it is being tested", "wait until imagebuilder test has ended")
+    return Reason("it is being tested", "wait until imagebuilder test has finished")
 
 
 def just_left(caution: Caution) -> Reason:
-    """A channel led there a moment ago."""
-    hint = f"wait {caution.boot_minutes:g} minutes: by then whoever runs it has said so"
+    """A channel pointed to it a moment ago."""
+    hint = f"wait {caution.boot_minutes:g} minutes: by then a node that runs it has reported it"
     return Reason("a node may just be booting it", hint)
 
 
 def unknown_clients(strangers: Sequence[str]) -> Reason | None:
-    """Somebody is connected to the NFS server who never reported what it runs."""
+    """NFS clients are connected that never reported their release."""
     if not strangers:
         return None
-    hint = "--ignore-unknown-clients if they use other exports; else wait until they are gone"
+    hint = "use --ignore-unknown-clients if they use other exports, or wait until they are gone"
     return Reason(f"NFS clients that never reported may use it: {', '.join(strangers)}", hint)
 
 
@@ -242,7 +234,7 @@ def left_lately(tree: Tree, minutes: float) -> set[ReleaseName]:
 
 
 def find_parts(tree: Tree) -> list[ReleaseName]:
-    """Everything that has a root or reports, with or without a release."""
+    """Every name that has a root or reports, even without a release."""
     tops = (tree.roots, tree.path / "reports")
     found = {ReleaseName(p, v) for top in tops for p in folders(top) for v in folders(top / p)}
     return sorted({*found, *find_shared(tree)})
@@ -251,7 +243,7 @@ def find_parts(tree: Tree) -> list[ReleaseName]:
 def remove_releases(
     tree: Tree, releases: Sequence[ReleaseName], left: Sequence[ReleaseName]
 ) -> None:
-    """Remove releases with all they have, and what is left of others; prune the repository."""
+    """Remove releases with all their files, and leftovers of others; prune the repository."""
     with workplace(tree.path, new_id("remove")) as work:
         for number, release in enumerate([*releases, *left]):
             if release in releases:
@@ -261,7 +253,7 @@ def remove_releases(
                 (f"{number}.root", tree.root(release)),
                 (f"{number}.reports", tree.reports(release)),
             ):
-                take_away(path, work / name)
+                set_aside(path, work / name)
             for path in (
                 tree.shared_squashfs(release),
                 tree.verified(release),
@@ -274,14 +266,14 @@ def remove_releases(
         drop_unneeded(tree)
 
 
-def take_away(path: Path, to: Path) -> None:
-    """Move a folder out of sight, for good, if it is there."""
+def set_aside(path: Path, to: Path) -> None:
+    """Move a folder into the work folder, if it exists."""
     if path.is_dir():
         move_away(path, to)
 
 
 def keep_release(tree: Tree, name: str, ui: Ui, *, off: bool = False) -> ReleaseName:
-    """Mark a release so that gc leaves it, or take the mark away."""
+    """Mark a release so that gc keeps it, or remove the mark."""
     with changing(tree, ui), file_lock(tree.lock("kept")):
         release = find_release(tree, name)
         mark = tree.kept(release)

@@ -11,7 +11,7 @@ from imagebuilder.errors import FullError
 from imagebuilder.files import filling
 
 WHAT = "the disk is full; nothing was changed"
-HINT = "imagebuilder gc --releases removes old releases; --tree names another place"
+HINT = "remove old releases with imagebuilder gc --releases, or name another tree with --tree"
 
 
 def space_needed(path: Path) -> AbstractContextManager[None]:

@@ -176,7 +176,7 @@ def describe_report(report: Report) -> dict[str, Json]:
 def list_nightly(site: WebSite, request: Request) -> Json:
     del request
     snapshot = site.snapshot
-    shown = [NIGHTLY_RUN.encode(run) for run in reversed(snapshot.nightly.nights)]
+    shown = [NIGHTLY_RUN.encode(run) for run in reversed(snapshot.nightly.runs)]
     faults: list[Json] = [str(fault) for fault in snapshot.nightly.faults]
     return {"at": snapshot.at.isoformat(), "nightly": shown, "faults": faults}
 

@@ -20,7 +20,7 @@ from imagebuilder.fleet.rollout.show import (
 )
 from imagebuilder.fleet.rollout.types import LiveRollout, Rollout, RolloutStage
 from imagebuilder.nightly.history import ID, find_ids, find_records, month_of
-from imagebuilder.nightly.page import month_page_of, quiet_nights, state, tiles, tone
+from imagebuilder.nightly.page import month_page_of, quiet_runs, state, tiles, tone
 from imagebuilder.report.page import Tile
 from imagebuilder.web.api import AbsentError
 from imagebuilder.web.render import show_page
@@ -106,7 +106,7 @@ def nightly_page(site: WebSite, request: Request) -> bytes:
     """The last nightly runs by profile; each leads to the page that `nightly` wrote."""
     del request
     snapshot = site.snapshot
-    runs = [*reversed(snapshot.nightly.nights)][:SHOWN]
+    runs = [*reversed(snapshot.nightly.runs)][:SHOWN]
     unfinished = bool(runs) and not runs[0].finished
     ids = find_ids(site.reports)[:-SHOWN]
     return show_page(
@@ -115,12 +115,12 @@ def nightly_page(site: WebSite, request: Request) -> bytes:
         "nightly.html.j2",
         here="/nightly",
         runs=runs,
-        records=find_records(runs, runs=unfinished),
-        state=state(runs[0], runs=unfinished) if runs else "",
-        tone=tone(runs[0], runs=unfinished) if runs else "",
+        records=find_records(runs, running=unfinished),
+        state=state(runs[0], running=unfinished) if runs else "",
+        tone=tone(runs[0], running=unfinished) if runs else "",
         tiles=[
             *(tiles(runs[0]) if runs else ()),
-            Tile("runs without a failure", str(quiet_nights(runs))),
+            Tile("runs without a failure", str(quiet_runs(runs))),
         ],
         faults=snapshot.nightly.faults,
         months={month: month_page_of(month) for month in sorted({*map(month_of, ids)})[::-1]},

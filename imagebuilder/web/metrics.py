@@ -129,7 +129,7 @@ class FleetCollector(Collector):
     def collect_nightly(self) -> Iterator[GaugeMetricFamily]:
         began = gauge("nightly_timestamp_seconds", "When the last nightly run began")
         failed = gauge("nightly_failed", "Whether the last finished nightly run failed")
-        done = [run for run in self.snapshot.nightly.nights if run.finished]
+        done = [run for run in self.snapshot.nightly.runs if run.finished]
         if done:
             began.add_metric([], datetime.fromisoformat(done[-1].started).timestamp())
             failed.add_metric([], float(done[-1].failed))

@@ -120,7 +120,7 @@ class WebSite:
     def assets(self) -> Mapping[str, Asset]:
         """By the name that pages know: `web.css`, `live.js`."""
         report = Path(imagebuilder.report.__path__[0])
-        styles = (report / "page.css", nightly_folder() / "nights.css", HERE / "web.css")
+        styles = (report / "page.css", nightly_folder() / "runs.css", HERE / "web.css")
         return {
             "web.css": asset("web.css", "text/css", b"".join(map(Path.read_bytes, styles))),
             "live.js": asset("live.js", "text/javascript", (HERE / "live.js").read_bytes()),

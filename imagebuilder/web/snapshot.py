@@ -23,7 +23,7 @@ from imagebuilder.fleet.rollout.journal import find_live_rollouts, is_running
 from imagebuilder.fleet.rollout.types import LiveRollout
 from imagebuilder.fleet.state import Condition, Observation, summarise
 from imagebuilder.fleet.status import addresses_of, find_states, last_seen
-from imagebuilder.nightly.history import FoundNights, find_ids, read_nights
+from imagebuilder.nightly.history import FoundRuns, find_ids, read_runs
 from imagebuilder.nodes.evidence.usage import read_usage
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.publish.listing import ListedRelease
@@ -127,7 +127,7 @@ class WebSnapshot:
     details: Mapping[ReleaseName, ReleaseDetail]
     machines: tuple[Stranger, ...]
     rollouts: tuple[LiveRollout, ...]
-    nightly: FoundNights
+    nightly: FoundRuns
     faults: tuple[Fault, ...]
     networks: tuple[Network, ...]
 
@@ -207,7 +207,7 @@ class SnapshotMaker:
             details=self.find_details([each.release for each in releases]),
             machines=self.find_machines(nodes),
             rollouts=rollouts,
-            nightly=read_nights(self.reports, find_ids(self.reports)[-RUNS_SHOWN:]),
+            nightly=read_runs(self.reports, find_ids(self.reports)[-RUNS_SHOWN:]),
             faults=(*faults, *more),
             networks=self.find_networks(),
         )

@@ -23,7 +23,7 @@ from imagebuilder.image.diff import diff_images
 from imagebuilder.image.types import Image, decode_image, encode_image, find_image
 from imagebuilder.live.entries import load_live
 from imagebuilder.lock.file import load_lock, render_lock
-from imagebuilder.nightly.history import load_night
+from imagebuilder.nightly.history import load_run
 from imagebuilder.nodes.config import read_config
 from imagebuilder.nodes.evidence.records import read_evidence
 from imagebuilder.nodes.evidence.tickets import read_leases, read_tickets
@@ -178,7 +178,7 @@ def begin_report(place: Path) -> Load:
 def begin_night(place: Path) -> Load:
     """The record of a night, and its page."""
     path = place / "nights" / f"{json.loads(seeds.night_text())['id']}.json"
-    return writing(path, lambda: load_night(path))
+    return writing(path, lambda: load_run(path))
 
 
 def begin_verified(place: Path) -> Load:

@@ -67,7 +67,7 @@ PUBLISHING = {
         ("publish", f"{PROFILE}@{VERSIONS[3]}", "--format", "squashfs", "--format", "erofs"),
     ),
     "promote": Case("stocked", ("promote", PROFILE, "--untested", UNTESTED)),
-    "rollback": Case("stocked", ("rollback", PROFILE), "no release was stable"),
+    "rollback": Case("stocked", ("rollback", PROFILE), "no release that was stable"),
     "keep": Case("stocked", ("keep", f"{PROFILE}@{VERSIONS[1]}")),
     "unpublish": Case(
         "packed",

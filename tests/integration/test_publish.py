@@ -148,7 +148,7 @@ def test_publishing_twice_changes_nothing_and_says_so(
     before, said = inodes(folder), tree.journal.read_text()
     again = put(store, images[0], tree)
     assert (again.made, again.packed) == (False, ())
-    assert "is published already" in again.render()
+    assert "already published" in again.render()
     assert "candidate is" in again.render()
     assert inodes(folder) == before
     assert tree.journal.read_text() == said
@@ -291,7 +291,7 @@ def test_a_store_with_a_damaged_kernel_is_not_published(
         if path.is_file() and path.read_bytes().startswith(b"vmlinuz 1"):
             with path.open("r+b") as stream:
                 stream.write(b"tampered")
-    with pytest.raises(WorkError, match="the repository it comes from is damaged"):
+    with pytest.raises(WorkError, match="its source repository is damaged"):
         put(store, images[0], tree)
     assert not tree.release(ReleaseName(PROFILE, images[0].version)).exists()
     assert list((tree.path / "work").iterdir()) == []

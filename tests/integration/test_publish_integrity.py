@@ -228,5 +228,5 @@ def test_what_the_store_has_damaged_too_is_not_restored(
     for path in store.path.glob("objects/*/*.file"):
         if not path.is_symlink() and path.read_bytes()[1:] == content[1:]:
             path.write_bytes(b"damaged")
-    with pytest.raises(WorkError, match="the image comes from has it damaged too"):
+    with pytest.raises(WorkError, match="also damaged in the image's source repository"):
         put(store, images[0], tree)

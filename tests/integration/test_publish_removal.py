@@ -67,7 +67,7 @@ def test_promote_and_rollback_go_back_further_each_time(
     unpublish(tree, f"{PROFILE}@{versions[1]}", quiet(), BOLD)
     assert rollback(tree, PROFILE, quiet()).version == versions[2]
     assert rollback(tree, PROFILE, quiet()).version == versions[0]
-    with pytest.raises(InputError, match="no release was stable before"):
+    with pytest.raises(InputError, match="no release that was stable before"):
         rollback(tree, PROFILE, quiet())
     assert rollback(tree, PROFILE, quiet(), to="00000004").version == versions[3]
     assert rollback(tree, PROFILE, quiet()).version == versions[0]

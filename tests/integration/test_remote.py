@@ -310,7 +310,7 @@ def test_a_boot_test_of_the_same_bytes_comes_with_the_release(
     again = publish_to(far.remote, builder, two.new, Ui(said), channel="candidate", tested=here)
     assert again.reports == (passed.id,)
     assert f"sent boot test {passed.id}" in again.render()
-    assert "boot test '20261121T100003Z' was not taken: " in said.getvalue()
+    assert "rejected boot test '20261121T100003Z':  " in said.getvalue()
     assert "vmlinuz is another one" in said.getvalue()
     assert find_reports(there, ReleaseName("small", "2")) == (passed,)
     (listed,) = list_releases(there)
@@ -385,7 +385,7 @@ def test_a_tampered_object_is_refused(far: Far, builder: Store, two: Two) -> Non
     path = builder.path / "objects" / library[:2] / f"{library[2:]}.file"
     with path.open("r+b") as stream:
         stream.write(b"evil")
-    with pytest.raises(WorkError, match="did not arrive as it was sent; nothing was published"):
+    with pytest.raises(WorkError, match="was damaged in transit; nothing was published"):
         send(far.remote, builder, two.new)
     assert far.state() == before
     assert far.left() == []
@@ -498,7 +498,7 @@ def test_a_machine_that_cannot_be_reached(far: Far, builder: Store, tiny: ImageR
         nobody = replace(far.remote, port=taken.getsockname()[1])
         with pytest.raises(HostError, match=r"ssh failed: .*Connection refused") as caught:
             send(nobody, builder, tiny)
-    assert "check name, address and port" in str(caught.value)
+    assert "check the name, the address and the port" in str(caught.value)
 
 
 def test_a_key_that_is_not_let_in(far: Far, builder: Store, tiny: ImageRef) -> None:
@@ -529,7 +529,7 @@ def test_a_host_key_nobody_has_seen(far: Far, builder: Store, tiny: ImageRef) ->
             "schema 99 and 1",
         ),
         (f"""printf '{{\n "schema": 1, "version": "{__version__}"}}'""", "protocol None and 4"),
-        ("echo hello", "does not answer as imagebuilder does"),
+        ("echo hello", "did not give an answer of imagebuilder"),
         ("echo 'sudo: a password is required' >&2; exit 1", "sudo: a password is required"),
     ],
 )

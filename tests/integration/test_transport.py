@@ -18,7 +18,13 @@ from imagebuilder.errors import InputError, WorkError
 from imagebuilder.image.types import read_image
 from imagebuilder.publish.release.content import check_release
 from imagebuilder.publish.transport.local import LocalTree
-from imagebuilder.publish.transport.protocol import PREFIX, Activated, Order, There, Transport
+from imagebuilder.publish.transport.protocol import (
+    PREFIX,
+    Activated,
+    Order,
+    PlaceContents,
+    Transport,
+)
 from imagebuilder.publish.transport.reports import KeptReports
 from imagebuilder.publish.transport.send import Sent, find_objects, publish_to
 from imagebuilder.report.save import find_reports
@@ -83,11 +89,11 @@ class Mirror:
     def check(self) -> None:
         self.top.mkdir(exist_ok=True)
 
-    def list(self, image: ImageRef) -> There:
+    def list(self, image: ImageRef) -> PlaceContents:
         del image
         found = (self.top / "refs").glob("*/*/*")
         refs = {str(p.relative_to(self.top / "refs")): p.read_text() for p in found}
-        return There(refs, 1 << 40, None)
+        return PlaceContents(refs, 1 << 40, None)
 
     def have(self) -> frozenset[str]:
         found = (self.top / "objects").glob("??/*")
@@ -169,7 +175,7 @@ def test_a_damaged_object_is_refused_and_nothing_changes(builder: Builder, tmp_p
     damaged = next(n for n in sorted(new - old) if n.endswith(".file"))
     with (builder.store.path / "objects" / damaged).open("r+b") as stream:
         stream.write(b"evil")
-    with pytest.raises(WorkError, match="did not arrive as it was sent; nothing was published"):
+    with pytest.raises(WorkError, match="was damaged in transit; nothing was published"):
         builder.send(place, 1)
     assert content(place.tree.http) | content(place.tree.roots) == before
     assert list((place.tree.path / "work").iterdir()) == []

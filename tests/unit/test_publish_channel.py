@@ -75,10 +75,14 @@ def make_release(tree: Tree, version: str, profile: str = "demo") -> None:
 
 
 def test_promote_takes_what_is_named_and_rollback_goes_back(tree: Tree) -> None:
-    assert force(tree, "demo@20260101-aa").render().endswith(f"the first one; untested: {UNTESTED}")
+    assert (
+        force(tree, "demo@20260101-aa")
+        .render()
+        .endswith(f"its first release; untested: {UNTESTED}")
+    )
     moved = force(tree, "demo@ab")
     assert moved == Moved("demo", "stable", "20260102-ab", "20260101-aa", Passage(reason=UNTESTED))
-    assert promote(tree, "demo@ab", quiet()).render() == "demo: stable is 20260102-ab already"
+    assert promote(tree, "demo@ab", quiet()).render() == "demo: stable is already 20260102-ab"
     link = tree.channel("demo", "stable")
     assert os.fspath(link.readlink()) == "../../http/releases/demo/20260102-ab"
     assert (link / "vmlinuz").read_text() == "vmlinuz 20260102-ab"
@@ -88,12 +92,12 @@ def test_promote_takes_what_is_named_and_rollback_goes_back(tree: Tree) -> None:
 
 WRONG = {
     "demo": "demo has no candidate",
-    "demo@2026": "more than one release of demo fits '2026'",
-    "demo@zz": "no release of demo fits 'zz'",
-    "nope": "no release of profile nope",
-    "": "no release of profile",
-    "../releases/demo@aa": "no release of profile ../releases/demo",
-    "..": "no release of profile ..",
+    "demo@2026": "more than one release of demo matches '2026'",
+    "demo@zz": "no release of demo matches 'zz'",
+    "nope": "profile nope has no release in ",
+    "": "profile  has no release in ",
+    "../releases/demo@aa": "profile ../releases/demo has no release in ",
+    "..": "profile .. has no release in ",
 }
 
 
@@ -106,12 +110,12 @@ def test_names_that_lead_nowhere(tree: Tree, name: str, what: str) -> None:
 
 
 def test_a_rollback_without_a_past(tree: Tree) -> None:
-    with pytest.raises(InputError, match="there is no stable release"):
+    with pytest.raises(InputError, match="the profile has no stable release"):
         rollback(tree, "demo", quiet())
     force(tree, "demo@ab")
-    with pytest.raises(InputError, match="no release was stable before 20260102-ab"):
+    with pytest.raises(InputError, match="no release that was stable before 20260102-ab"):
         rollback(tree, "demo", quiet())
-    with pytest.raises(InputError, match="names a version"):
+    with pytest.raises(InputError, match="is a version, not a profile"):
         rollback(tree, "demo@ab", quiet())
 
 
@@ -129,14 +133,14 @@ def test_folders_that_begin_with_a_dot_are_no_releases(tree: Tree) -> None:
 
 
 def test_a_tree_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no netboot tree"):
+    with pytest.raises(InputError, match="the netboot tree does not exist"):
         open_tree(tmp_path / "nope")
 
 
 def test_a_tree_that_was_cut_off_while_made_is_none_until_it_is_completed(tmp_path: Path) -> None:
     for name in FOLDERS[:-1]:
         make_folder(tmp_path / name)
-        with pytest.raises(InputError, match="there is no netboot tree"):
+        with pytest.raises(InputError, match="the netboot tree does not exist"):
             open_tree(tmp_path)
     assert open_tree(make_tree(tmp_path).path).path == tmp_path
     assert all((tmp_path / name).is_dir() for name in FOLDERS)
@@ -185,9 +189,7 @@ def test_what_reads_back_differently_is_told(tree: Tree) -> None:
     folder = tree.release(ReleaseName("demo", "20260101-aa"))
     check_staged(folder, read_sums(folder))
     (folder / "initrd.img").write_text("x")
-    with pytest.raises(
-        WorkError, match=r"initrd\.img: differs from the image after reading it back"
-    ):
+    with pytest.raises(WorkError, match=r"initrd\.img: differs from the image when read back"):
         check_staged(folder, read_sums(folder))
 
 
@@ -273,7 +275,7 @@ def test_every_label_of_the_script_exists() -> None:
 
 @pytest.mark.parametrize("word", ["a=${net0/mac}", "&&", "||"])
 def test_words_that_ipxe_would_change_are_refused(word: str) -> None:
-    with pytest.raises(InputError, match="iPXE would not pass the word"):
+    with pytest.raises(InputError, match="iPXE would change the word"):
         check_cmdline(replace(IMAGE, boot=ImageBoot("nfs", (word,))))
 
 

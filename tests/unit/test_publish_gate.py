@@ -141,52 +141,52 @@ REFUSED: dict[str, tuple[Callable[[Tree], object], str, str]] = {
     "never tested": (
         lambda tree: tree,
         "it has no boot test report",
-        "imagebuilder test rx;",
+        "run imagebuilder test rx;",
     ),
     "failed": (
         lambda tree: plant(tree, make_report(tree, NEW, 1, verdict=NO_ROOT)),
         "uefi+nfs failed in stage root: mount.nfs4: access denied (report 20261121T100001Z)",
-        "imagebuilder report rx shows it; once it is fixed, imagebuilder test rx;",
+        "run imagebuilder report rx to see why; once it is fixed, run imagebuilder test rx;",
     ),
     "passed, and failed later": (
         failed_again,
         "uefi+nfs failed in stage root: mount.nfs4: access denied (report 20261121T100002Z)",
-        "imagebuilder report rx shows it",
+        "run imagebuilder report rx to see why;",
     ),
     "another way failed": (
         two_ways,
         "uefi+http failed in stage root",
-        "imagebuilder report rx shows it",
+        "run imagebuilder report rx to see why;",
     ),
     "another initrd": (
         lambda tree: plant(tree, make_report(tree, NEW, 1, other={"initrd.img": "x"})),
         "the newest report, 20261121T100001Z, is about other bytes: initrd.img is another one",
-        "imagebuilder test rx;",
+        "run imagebuilder test rx;",
     ),
     "another root": (
         lambda tree: plant(tree, make_report(tree, NEW, 1, other={"root": "x"})),
         "is about other bytes: root is another one",
-        "imagebuilder test rx;",
+        "run imagebuilder test rx;",
     ),
     "only some checks": (
         lambda tree: plant(tree, make_report(tree, NEW, 1, selection="ssh")),
         "ran only what fits -k 'ssh'",
-        "imagebuilder test rx;",
+        "run imagebuilder test rx;",
     ),
     "only the other kind of root": (
         lambda tree: plant(tree, make_report(tree, NEW, 1, root="http")),
         "it was tested with its root over http, nodes have theirs over nfs",
-        "imagebuilder test rx --root nfs;",
+        "run imagebuilder test rx --root nfs;",
     ),
     "a report that is damaged": (
         lambda tree: damage(plant(tree, make_report(tree, NEW, 1)) / "report.json"),
         "it has no boot test report",
-        "imagebuilder test rx;",
+        "run imagebuilder test rx;",
     ),
     "a report of another release": (
         lambda tree: plant(tree, make_report(tree, OLD, 1)),
         "it has no boot test report",
-        "imagebuilder test rx;",
+        "run imagebuilder test rx;",
     ),
 }
 
@@ -202,7 +202,7 @@ def test_what_has_not_booted_is_refused_with_the_command_to_type(
     assert fault.where == NEW
     assert fault.what.startswith("cannot become stable: ")
     assert fault.hint.startswith(hint)
-    assert fault.hint.endswith("; in an emergency the same again with --untested REASON")
+    assert fault.hint.endswith("; in an emergency repeat the command with --untested REASON")
     assert caught.value.exit_code == 1
     assert stable(tree) == ""
     assert not tree.journal.exists()
@@ -218,12 +218,12 @@ def test_what_is_not_proved_is_refused_though_it_has_booted(tree: Tree, person: 
     name = "rx@20260103-cc"
     make_release(tree, name, proof=UNPROVED)
     plant(tree, make_report(tree, name, 1))
-    with pytest.raises(WorkError, match="is not proved: no code for gfx1151") as caught:
+    with pytest.raises(WorkError, match="failed its proof: no code for gfx1151") as caught:
         person.promote(name)
-    assert f"imagebuilder prove {name} shows why" in caught.value.faults[0].hint
+    assert f"run imagebuilder prove {name} to see why" in caught.value.faults[0].hint
     assert stable(tree) == ""
     assert person.promote(name, untested=REASON).as_json()["untested"] == REASON
-    assert "although it is not proved" in person.said
+    assert "although its proof failed" in person.said
 
 
 def test_a_report_that_cannot_be_read_is_named(tree: Tree, person: Person) -> None:
@@ -238,7 +238,7 @@ def test_what_has_booted_is_promoted_and_the_report_is_recorded(tree: Tree, pers
     plant(tree, make_report(tree, NEW, 1))
     moved = person.promote()
     assert moved.render() == (
-        "rx: stable is now 20260102-bb, the first one; boot test 20261121T100001Z has passed"
+        "rx: stable is now 20260102-bb, its first release; boot test 20261121T100001Z has passed"
     )
     assert moved.as_json()["report"] == "20261121T100001Z"
     event = json.loads(tree.journal.read_text())
@@ -252,7 +252,7 @@ def test_nodes_with_their_root_over_http_need_a_test_over_http(tree: Tree, perso
     with pytest.raises(WorkError, match="root over nfs, nodes have theirs over http") as caught:
         person.promote("rx@cc")
     assert caught.value.faults[0].hint.startswith(
-        "imagebuilder test rx@20260103-cc --root http;"
+        "run imagebuilder test rx@20260103-cc --root http;"
     ), "no candidate: by its full name"
     plant(tree, make_report(tree, "rx@20260103-cc", 2, root="http", other={"root": "x"}))
     assert person.promote("rx@cc").passage.report == "20261121T100002Z"
@@ -265,7 +265,7 @@ def test_a_reason_that_is_not_needed_is_not_recorded(tree: Tree, person: Person)
     assert last_event(tree).reason == ""
     before = tree.journal.read_text()
     person.promote(untested=REASON)
-    assert "--untested was not needed: it is stable already" in person.said
+    assert "--untested was not needed: the release is already stable" in person.said
     assert tree.journal.read_text() == before
 
 
@@ -283,7 +283,7 @@ def test_a_reason_is_words_on_one_line(tree: Tree, person: Person, reason: str) 
 def test_what_is_stable_already_is_not_asked(tree: Tree, person: Person) -> None:
     person.promote(untested=REASON)
     plant(tree, make_report(tree, NEW, 1, verdict=NO_ROOT))
-    assert person.promote().render() == "rx: stable is 20260102-bb already"
+    assert person.promote().render() == "rx: stable is already 20260102-bb"
     assert person.rollback("bb").previous == "20260102-bb"
 
 
@@ -439,7 +439,7 @@ def test_reports_go_with_their_release_and_without_one(tree: Tree, person: Perso
     assert not tree.reports(ReleaseName("rx", "20260101-aa")).exists()
     collected = collect_releases(tree, person.ui, BOLD, keep=5, dry_run=True)
     assert list(map(str, collected.left)) == ["other@gone", "rx@gone"]
-    assert "would remove what is left of rx@gone" in collected.render(dry_run=True)
+    assert "would remove the leftovers of rx@gone" in collected.render(dry_run=True)
     assert tree.reports(ReleaseName("rx", "gone")).exists()
     collect_releases(tree, person.ui, BOLD, keep=5, dry_run=False)
     left = {path.name for path in (tree.path / "reports").glob("*/*")}
@@ -452,16 +452,16 @@ def test_what_is_tested_stays_and_others_go(tree: Tree, person: Person) -> None:
     os.utime(tree.release(ReleaseName("rx", "20251231-zz")), (1, 1))
     old = ReleaseName("rx", "20260101-aa")
     with under_test(tree, old, person.ui), under_test(tree, old, person.ui):
-        with pytest.raises(InputError, match="stays: it is being tested") as caught:
+        with pytest.raises(InputError, match="cannot be removed: it is being tested") as caught:
             unpublish(tree, OLD, person.ui, BOLD)
-        assert caught.value.faults[0].hint == "wait until imagebuilder test has ended"
+        assert caught.value.faults[0].hint == "wait until imagebuilder test has finished"
         collected = collect_releases(tree, person.ui, BOLD, keep=1, dry_run=False)
         assert list(map(str, collected.releases)) == ["rx@20251231-zz"]
         assert collected.kept == ((old, "it is being tested"),)
     assert not is_under_test(tree, old)
     unpublish(tree, OLD, person.ui, BOLD)
     with (
-        pytest.raises(InputError, match="no release of rx fits"),
+        pytest.raises(InputError, match="no release of rx matches"),
         under_test(tree, old, person.ui),
     ):
         raise AssertionError

@@ -80,13 +80,13 @@ def test_the_other_shell_sees_quoted_words() -> None:
         (255, "root@nuc: Permission denied (publickey).", HostError, "ssh-copy-id"),
         (255, "Host key verification failed.", HostError, "connect once by hand"),
         (255, "ssh: connect to host nuc port 22: No route to host", HostError, "No route to host"),
-        (255, "", HostError, "it said nothing"),
+        (255, "", HostError, "it printed nothing"),
         (127, "sh: 1: imagebuilder: not found", HostError, "--remote-command"),
         (2, "No such command 'receive'.", HostError, "/opt/imagebuilder/bin/pip install"),
         (1, "error: a: damaged", WorkError, "nuc: a: damaged"),
         (2, "error: wrong\n  hint: do it", InputError, "nuc: wrong\n  hint: do it"),
         (3, "step: done\nerror: full\nmore\n  hint: gc", HostError, "full\nmore\n  hint: gc"),
-        (1, "sudo: a password is required", WorkError, "required\n  hint: nobody can type"),
+        (1, "sudo: a password is required", WorkError, "required\n  hint: sudo cannot ask"),
         (-9, "", WorkError, "killed by signal 9"),
     ],
 )
@@ -107,7 +107,7 @@ def test_every_fault_comes_back() -> None:
 def test_an_answer_after_a_greeting() -> None:
     done = Completed(0, 'Welcome {user}\n{\n "version": "1"\n}\n', "")
     assert parse_answer(NUC, done) == {"version": "1"}
-    with pytest.raises(HostError, match="does not answer"):
+    with pytest.raises(HostError, match="did not give an answer of imagebuilder"):
         parse_answer(NUC, Completed(0, "Welcome\n", ""))
 
 

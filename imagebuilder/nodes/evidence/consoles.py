@@ -63,7 +63,7 @@ class ConsoleBoot:
         return [f"--- {self.title} ---", *self.lines()]
 
     def as_json(self) -> dict[str, Json]:
-        """For programs: a stable contract."""
+        """JSON for programs, a stable contract."""
         return {"boot": self.start.isoformat(), "lines": [*self.lines()]}
 
 

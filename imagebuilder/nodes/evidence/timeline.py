@@ -50,7 +50,7 @@ class ReportedBoot:
     steps: tuple[BootStep, ...] = ()
 
     def as_json(self) -> dict[str, Json]:
-        """For programs: a stable contract."""
+        """JSON for programs, a stable contract."""
         return {
             "begun": self.begun,
             "address": self.address,

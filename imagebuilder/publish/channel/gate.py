@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate before a channel: the image is proved and, for `stable`, a boot test of these very bytes
-has passed; or somebody says why not.
+"""The gate before a channel: the image must be proved and, for `stable`, a boot test of exactly
+these bytes must have passed, or a person gives the reason to proceed without.
 
     reports + digests of the release -> standing -> Passage: the report's id, or the reason
                                                  -> WorkError: what is missing, what to type
 
-What was stable before may be again without one: a rollback must work at any time.
+A release that was stable before needs no new boot test: a rollback must work at any time.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from imagebuilder.ui import Ui
 
 # Long enough to say something, short enough for one line of the journal.
 REASON = range(10, 301)
-MACHINE = "qemu-system-x86_64"  # without it this host serves, and tests nothing
+MACHINE = "qemu-system-x86_64"  # without it this host can serve but not test
 EXAMPLE = "--untested 'the boot server has no KVM, tried on node7 by hand'"
 
 
 @dataclass(frozen=True)
 class Passage:
-    """Why a release may become stable: `report` of `machine` passed, or the `reason` to do without.
+    """Why a release may become stable: `report` of `machine` passed, or `reason` to do without.
 
-    Both are empty where nobody asks: it is stable, or was.
+    Both are empty if no test is needed: the release is stable, or was before.
     """
 
     report: str = ""
@@ -46,18 +46,18 @@ class Passage:
     machine: str = ""
 
     def __str__(self) -> str:
-        """What to add to the sentence that says what is stable now."""
+        """The end of a sentence that says what is stable now."""
         if self.reason:
             return f"; untested: {self.reason}"
         where = f" on {self.machine}" if self.machine else ""
         return f"; boot test {self.report} has passed{where}" if self.report else ""
 
 
-NOT_ASKED = Passage()
+NOT_NEEDED = Passage()
 
 
 def check_reason(reason: str) -> None:
-    """Raise InputError unless this can stand in the journal for ever; empty is no reason given."""
+    """Raise InputError for a reason that the journal cannot keep; an empty string is no reason."""
     if not reason:
         return
     if len(reason.strip()) not in REASON or not reason.isprintable():
@@ -69,9 +69,9 @@ def check_reason(reason: str) -> None:
 
 
 def find_unproved(image: Image | None) -> str:
-    """What the proof of an image found wrong, in a line; "" for nothing.
+    """What the proof of an image found wrong, in one line; "" if nothing.
 
-    An image from before images were proved has none, and nothing is held against it.
+    An image that is older than the proof has none; it passes.
     """
     proof = image.proof if image else None
     faults = proof.faults if proof else ()
@@ -88,35 +88,35 @@ def pass_gate(
     untested: str = "",
     image: Image | None = None,
 ) -> Passage:
-    """What lets a channel have a release.  Raises WorkError when nothing does.
+    """Why a channel may have a release.  Raises WorkError if it may not.
 
-    A proof that failed keeps it from every channel; only stable asks for a boot test.  `image`
-    is that of a release which is not in the tree yet.  The caller has called check_reason(), and
-    check_release() if the release is there.
+    A failed proof blocks every channel; only stable needs a boot test.  `image` is the image of a
+    release that is not in the tree yet.  The caller has called check_reason(), and check_release()
+    if the release exists.
     """
     if find_version(tree, release.profile, channel) == release.version:
-        tell_unneeded(untested, f"it is {channel} already", ui)
-        return NOT_ASKED
+        note_unneeded(untested, f"the release is already {channel}", ui)
+        return NOT_NEEDED
     unproved = find_unproved(image or find_image(tree.release(release)))
     if unproved and not untested:
         raise WorkError(
-            f"is not proved: {unproved}",
+            f"failed its proof: {unproved}",
             where=str(release),
-            hint=f"imagebuilder prove {release} shows why; in an emergency the same again with "
-            "--untested REASON",
+            hint=f"run imagebuilder prove {release} to see why; in an emergency repeat the command "
+            "with --untested REASON",
         )
     if unproved:
-        ui.warn(f"{release} may become {channel} although it is not proved: {unproved}")
+        ui.warn(f"{release} may become {channel} although its proof failed: {unproved}")
         return Passage(reason=untested)
     if channel != STABLE:
-        tell_unneeded(untested, f"{channel} needs no boot test", ui)
-        return NOT_ASKED
+        note_unneeded(untested, f"{channel} needs no boot test", ui)
+        return NOT_NEEDED
     found = read_reports(tree.reports(release))
     for fault in found.faults:
-        ui.warn(f"{fault.where}: {fault.what}; it does not count")
+        ui.warn(f"{fault.where}: {fault.what}; ignoring this report")
     standing = judge(tree, release, found.reports)
     if standing.state is State.PASSED:
-        tell_unneeded(untested, f"boot test {standing.report} has passed", ui)
+        note_unneeded(untested, f"boot test {standing.report} has passed", ui)
         return Passage(report=standing.report, machine=standing.machine)
     if untested:
         ui.warn(f"{release} may become stable although {standing.why}")
@@ -128,8 +128,8 @@ def pass_gate(
     )
 
 
-def tell_unneeded(untested: str, why: str, ui: Ui) -> None:
-    """Say that a reason that was given is not written down."""
+def note_unneeded(untested: str, why: str, ui: Ui) -> None:
+    """Say that the given reason is not recorded, because none was needed."""
     if untested:
         ui.note(f"--untested was not needed: {why}")
 
@@ -138,17 +138,17 @@ def next_step(tree: Tree, release: ReleaseName, standing: Standing) -> str:
     """The command to type for a release that may not become stable."""
     name = str(release)
     if find_version(tree, release.profile, CANDIDATE) == release.version:
-        name = release.profile  # what commands take a profile for
-    test = f"imagebuilder test {name}"
+        name = release.profile  # commands take it for the candidate
+    test = f"run imagebuilder test {name}"
     if standing.state is State.OTHER_ROOT:
         test += f" --root {root_kind(tree, release)}"
     if not is_installed(MACHINE):
-        test += " on the builder; then publish it from there again, which brings the report"
+        test += " on the builder, then publish it again from there, which also sends the report"
     elif not tree.release(release).is_dir():
         test = f"publish it as {CANDIDATE} first, then {test} and imagebuilder promote {name}"
     if standing.state is State.FAILED:
-        test = f"imagebuilder report {name} shows it; once it is fixed, {test}"
-    return f"{test}; in an emergency the same again with --untested REASON"
+        test = f"run imagebuilder report {name} to see why; once it is fixed, {test}"
+    return f"{test}; in an emergency repeat the command with --untested REASON"
 
 
 def was_stable(events: Sequence[Event], release: ReleaseName, now: str) -> bool:
@@ -159,9 +159,9 @@ def was_stable(events: Sequence[Event], release: ReleaseName, now: str) -> bool:
 
 @contextmanager
 def under_test(tree: Tree, release: ReleaseName, ui: Ui) -> Iterator[None]:
-    """While a release is tested nothing removes it; others may come and go, and be tested.
+    """Keep a release from being removed while it is tested; other releases may change.
 
-    Raises InputError when it is not there.
+    Raises InputError if the release does not exist.
     """
     with ExitStack() as stack:
         with changing(tree, ui):
@@ -175,5 +175,5 @@ def is_under_test(tree: Tree, release: ReleaseName) -> bool:
 
 
 def lock_of_tests(tree: Tree, release: ReleaseName) -> Path:
-    """The lock that running tests of a release share."""
+    """The lock that all running tests of a release share."""
     return tree.lock(f"testing-{release}")

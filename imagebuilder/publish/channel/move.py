@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Channels: the one thing of a tree that changes.  A move is the renaming of one symlink."""
+"""Channels: the only part of a tree that changes.  A move renames one symlink."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from imagebuilder.files import make_folder, point_link
 from imagebuilder.locks import file_lock
 from imagebuilder.nodes.references import find_version, read_channel
 from imagebuilder.publish.channel.gate import (
-    NOT_ASKED,
+    NOT_NEEDED,
     Passage,
     check_reason,
+    note_unneeded,
     pass_gate,
-    tell_unneeded,
     was_stable,
 )
 from imagebuilder.publish.find import changing, find_profile, find_release, find_releases
@@ -32,7 +32,7 @@ from imagebuilder.publish.journal import (
     read_tail,
 )
 from imagebuilder.publish.release.content import check_release
-from imagebuilder.publish.release.packed import mend_share
+from imagebuilder.publish.release.packed import restore_share
 from imagebuilder.publish.space import space_needed
 from imagebuilder.tree import CANDIDATE, CHANNELS, STABLE, ReleaseName, Tree
 from imagebuilder.ui import Ui
@@ -42,19 +42,18 @@ DAMAGED = "?"  # no version has this name
 
 @dataclass(frozen=True)
 class Moved:
-    """A channel now points to `version`; `previous` is where it did (empty: nowhere).
+    """A channel now points to `version`; `previous` is where it pointed before (empty: nowhere).
 
-    `passage` is why it may be stable.
+    `passage` is why the release may be stable.
     """
 
     profile: str
     channel: str
     version: str
     previous: str
-    passage: Passage = NOT_ASKED
+    passage: Passage = NOT_NEEDED
 
     def as_json(self) -> dict[str, Json]:
-        """As a value for programs."""
         return {
             "profile": self.profile,
             "channel": self.channel,
@@ -65,33 +64,32 @@ class Moved:
         }
 
     def render(self) -> str:
-        """As a sentence."""
         name = f"{self.profile}: {self.channel}"
         if self.version == self.previous:
-            return f"{name} is {self.version} already"
-        was = f"was {self.previous}" if self.previous else "the first one"
+            return f"{name} is already {self.version}"
+        was = f"was {self.previous}" if self.previous else "its first release"
         return f"{name} is now {self.version}, {was}{self.passage}"
 
 
 def check_channel(channel: str) -> None:
-    """Raise InputError unless there is such a channel."""
+    """Raise InputError for an unknown channel."""
     if channel not in CHANNELS:
-        raise InputError(f"no channel {channel!r}", hint=f"there are: {', '.join(CHANNELS)}")
+        raise InputError(f"unknown channel {channel!r}", hint=f"use one of: {', '.join(CHANNELS)}")
 
 
 @contextmanager
 def moving(tree: Tree, profile: str) -> Iterator[None]:
-    """One move of a profile's channels at a time."""
+    """Allow one move of a profile's channels at a time."""
     with file_lock(tree.lock(f"channel-{profile}")):
         yield
 
 
 def point(
-    tree: Tree, release: ReleaseName, channel: str, event: str, passage: Passage = NOT_ASKED
+    tree: Tree, release: ReleaseName, channel: str, event: str, passage: Passage = NOT_NEEDED
 ) -> Moved:
-    """Let a channel point to a release; the caller holds moving() and knows that it is whole.
+    """Point a channel to a release; the caller is inside moving() and has checked the release.
 
-    For stable it has a `passage`.
+    A move to stable has a `passage`.
     """
     pointer = read_channel(tree, release.profile, channel)
     link = tree.channel(release.profile, channel)
@@ -110,11 +108,10 @@ def point(
 
 
 def promote(tree: Tree, name: str, ui: Ui, *, untested: str = "") -> Moved:
-    """Make `profile@version`, or what is candidate of `profile`, stable.
+    """Make `profile@version`, or the candidate of `profile`, stable.
 
-    `untested` is the reason to do so without a boot test that passed.  Raises InputError when
-    there is no such release, DamagedError when it is not whole, WorkError when no boot test of it
-    has passed.
+    `untested` is the reason to do so without a passed boot test.  Raises InputError if the release
+    does not exist, DamagedError if it is damaged, WorkError if none of its boot tests passed.
     """
     check_reason(untested)
     profile, _, version = name.partition("@")
@@ -126,31 +123,31 @@ def promote(tree: Tree, name: str, ui: Ui, *, untested: str = "") -> Moved:
         if not version:
             raise InputError(
                 f"{profile} has no candidate",
-                hint=f"imagebuilder promote {profile}@VERSION names one; imagebuilder releases "
-                f"{profile} lists them",
+                hint=f"run imagebuilder promote {profile}@VERSION; imagebuilder releases {profile} "
+                "lists the versions",
             )
         release = find_release(tree, f"{profile}@{version}")
-        mend_share(tree, release, ui)
+        restore_share(tree, release, ui)
         check_release(tree, release)
         passage = pass_gate(tree, release, ui, untested=untested)
         return point(tree, release, STABLE, PROMOTE, passage)
 
 
 def rollback(tree: Tree, profile: str, ui: Ui, *, to: str = "", untested: str = "") -> Moved:
-    """Let stable of `profile` point to what it pointed to before, or to the version `to`.
+    """Move stable of `profile` back to the previous release, or to the version `to`.
 
-    A second rollback goes further back.  Raises InputError when there is nothing to go back to,
-    and for a version that never was stable what promote() does.
+    A second rollback goes further back.  Raises InputError if there is no earlier release, and
+    what promote() raises for a version that never was stable.
     """
     check_reason(untested)
     if "@" in profile:
-        raise InputError("names a version", where=profile, hint="write --to VERSION")
+        raise InputError("is a version, not a profile", where=profile, hint="use --to VERSION")
     find_profile(tree, profile)
     with space_needed(tree.path), changing(tree, ui), moving(tree, profile):
         pointer = read_channel(tree, profile, STABLE)
         if pointer.fault and not to:
             raise WorkError.of([pointer.fault])
-        # Where a damaged one leads is no version, and not nowhere: its last move took place.
+        # A damaged channel has no version, but it is not empty either: its last move took place.
         now = DAMAGED if pointer.fault else pointer.version
         if to:
             release = find_release(tree, f"{profile}@{to}")
@@ -158,36 +155,36 @@ def rollback(tree: Tree, profile: str, ui: Ui, *, to: str = "", untested: str = 
         elif earlier := find_previous(tree, profile, STABLE):
             release, event = ReleaseName(profile, earlier), ROLLBACK
         else:
-            raise nowhere_to_go(tree, profile, now)
-        mend_share(tree, release, ui)
+            raise no_earlier_release(tree, profile, now)
+        restore_share(tree, release, ui)
         check_release(tree, release)
-        passage = NOT_ASKED
+        passage = NOT_NEEDED
         if not to or was_stable(read_tail(tree.journal), release, now):
-            tell_unneeded(untested, "it was stable before", ui)
+            note_unneeded(untested, "it was stable before", ui)
         else:
             passage = pass_gate(tree, release, ui, untested=untested)
         return point(tree, release, STABLE, event, passage)
 
 
-def nowhere_to_go(tree: Tree, profile: str, now: str) -> InputError:
-    """The error for a channel without a past."""
+def no_earlier_release(tree: Tree, profile: str, now: str) -> InputError:
+    """The error for a channel that has no earlier release."""
     others = [r.version for r in find_releases(tree, profile) if r.version != now]
     return InputError(
-        f"no release was stable before {now} and still exists"
+        f"no release that was stable before {now} still exists"
         if now
-        else "there is no stable release",
+        else "the profile has no stable release",
         where=profile,
-        hint=f"--to VERSION names one; there are: {', '.join(others)}"
+        hint=f"name one with --to VERSION; available: {', '.join(others)}"
         if others
-        else f"imagebuilder publish {profile} makes another release",
+        else f"run imagebuilder publish {profile} to make another release",
     )
 
 
 def find_previous(tree: Tree, profile: str, channel: str) -> str:
-    """The version a rollback goes to: the last one before that still exists; empty for none."""
+    """The version a rollback goes to: the last earlier one that still exists; empty if none."""
     now = find_version(tree, profile, channel)
     there = {release.version for release in find_releases(tree, profile)} - {now}
-    for most in (TAIL, 0):  # its end tells nearly always
+    for most in (TAIL, 0):  # the end of the journal is nearly always enough
         history = find_history(read_tail(tree.journal, most), profile, channel, now)
         if found := [version for version in history[:-1] if version in there]:
             return found[-1]

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the boot tests of a release say of the bytes that are there now.
+"""What the boot tests of a release say about the bytes that are published now.
 
     reports/PROFILE/VERSION/*/report.json  +  SHA256SUMS, the root's commit  ->  Standing
 
-Reports are long and a list of releases asks for all of them, so what they came to is written down
-beside them, with what was looked at; only where that differs they are read again.
+Reports are long and a list of releases needs all of them, so the result is cached beside them with
+the state of the files it was read from.  They are read again only if that state has changed.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ MEMO_FORMAT = 2
 
 
 def root_kind(tree: Tree, release: ReleaseName) -> str:
-    """The kind of root that nodes get of a release by default."""
+    """The kind of root that nodes of a release boot by default."""
     image = find_image(tree.release(release))
-    return image.boot.root if image else "nfs"  # of a damaged release, which goes nowhere anyway
+    return image.boot.root if image else "nfs"  # a damaged release is refused elsewhere
 
 
 def judge(tree: Tree, release: ReleaseName, reports: Sequence[Report]) -> Standing:
-    """What these reports, oldest first, say of the bytes of a release."""
+    """What these reports, oldest first, say about the bytes of a release."""
     digests = release_digests(tree, release)
     return find_standing(reports, digests, root_kind(tree, release))
 
 
 def release_standing(tree: Tree, release: ReleaseName) -> Standing:
-    """The standing of a release, quickly; its verdict is left out."""
+    """The standing of a release without its verdict, from the cache if possible."""
     top = tree.reports(release)
     if not (names := folders(top)):
         return judge(tree, release, ())
@@ -61,7 +61,7 @@ def release_standing(tree: Tree, release: ReleaseName) -> Standing:
 
 
 def read_memo(path: Path, seen: str) -> Standing | None:
-    """What was written down for exactly this; None when it was something else, or is damaged."""
+    """The cached standing for exactly this state; None if it is for another one, or damaged."""
     try:
         value = read_object(path)
         if value.get("seen") != seen:
@@ -76,7 +76,7 @@ def read_memo(path: Path, seen: str) -> Standing | None:
 
 
 def write_memo(path: Path, seen: str, standing: Standing) -> None:
-    """Write a standing down; it only saves time, so a failure is none of ours."""
+    """Cache a standing.  A failure is ignored: the cache only saves time."""
     memo: dict[str, Json] = {
         "seen": seen,
         "state": str(standing.state),

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a release's files must be: SHA256SUMS, and a quick way to see that nothing changed.
+"""Check the files of a release against SHA256SUMS, quickly if they have not changed.
 
-Reading a gigabyte for every promotion would take seconds.  So size, inode and change time of each
-file are written down when its content was verified; only where they differ it is read again.  This
-notices what happens to files, not a liar with root: nothing here is signed.
+Reading a gigabyte for every promotion would take seconds.  So the size, inode and change time of
+each file are recorded when its content is verified; a file is read again only if they differ.  This
+finds accidents, not an attacker with root: nothing here is signed.
 
-SHA256SUMS alone proves little: a line that is missing takes its file out of every check.  So the
-folder, manifest.json, the journal and the ref of the root bind it.
+SHA256SUMS alone proves little: a missing line excludes its file from every check.  So it must agree
+with the folder, manifest.json, the journal and the ref of the root.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ SUMS = "SHA256SUMS"
 ROOTS = "root"  # refs of the tree's repository below which the roots' commits are
 SQUASHFS = name_of(Format.SQUASHFS)
 BOOTED = ("vmlinuz", "initrd.img", "boot.ipxe", *map(name_of, Format))
-MOST = 20  # paths of one root that are named
+MOST = 20  # paths of one root that an error names
 Identity = list[int]
 
 
 class DamagedError(WorkError):
-    """A release is not what was published."""
+    """A release differs from what was published."""
 
     def __init__(self, faults: list[Fault]) -> None:
         ImagebuilderError.__init__(self, faults[0].what, where=faults[0].where, hint=faults[0].hint)
@@ -49,15 +49,15 @@ def render_sums(sums: Mapping[str, str]) -> str:
 
 
 def read_sums(folder: Path) -> dict[str, str]:
-    """The sha256 of every file of a release, as written when it was made.  Raises OSError."""
+    """The recorded sha256 of every file of a release.  Raises OSError."""
     lines = read_text(folder / SUMS).splitlines()
     return {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
 
 
 def release_digests(tree: Tree, release: ReleaseName) -> dict[str, str]:
-    """What nodes boot of a release: sha256 of its files as written when it was made, by name.
+    """The recorded sha256 of what nodes boot of a release, by file name.
 
-    `root` is the OSTree commit of its root.  What a damaged release lacks is not in it.
+    `root` is the OSTree commit of its root.  Leaves out what a damaged release lacks.
     """
     try:
         sums = read_sums(tree.release(release))
@@ -83,20 +83,20 @@ def check_staged(folder: Path, sums: Mapping[str, str]) -> None:
         drop_from_memory(folder / name)
         if digest_of_file(folder / name) != digest:
             raise WorkError(
-                "differs from the image after reading it back",
+                "differs from the image when read back",
                 where=os.fspath(folder / name),
-                hint="imagebuilder fsck verifies the store; if it is whole, look at this disk and "
-                "the memory (dmesg, smartctl)",
+                hint="run imagebuilder fsck; if the store is intact, check this disk and the "
+                "memory (dmesg, smartctl)",
             )
 
 
 def check_release(
     tree: Tree, release: ReleaseName, *, full: bool = False, root: bool = True
 ) -> None:
-    """Raise DamagedError that names every file of a release that is not what was published.
+    """Raise DamagedError that names every file of a release that differs from what was published.
 
-    Files that look as they did when last verified are not read again unless `full`; every byte of
-    the root is, unless not `root`.
+    Files that are unchanged since they were verified are read again only if `full`.  Every byte of
+    the root is read if `root`.
     """
     faults = find_file_faults(tree, release, full=full)
     if root:
@@ -106,7 +106,7 @@ def check_release(
 
 
 def find_file_faults(tree: Tree, release: ReleaseName, *, full: bool) -> list[Fault]:
-    """What is wrong with the files of a release, its root excepted."""
+    """What is wrong with the files of a release, except its root."""
     folder = tree.release(release)
     try:
         sums = read_sums(folder)
@@ -138,11 +138,11 @@ def find_file_faults(tree: Tree, release: ReleaseName, *, full: bool) -> list[Fa
 
 
 def find_root_faults(tree: Tree, release: ReleaseName) -> Iterator[Fault]:
-    """Every path of a root that is not as its commit has it; every byte is read."""
+    """Every path of a root that differs from its commit.  Reads every byte."""
     root, commit = tree.root(release), read_commit_of(tree, release)
     hint = (
-        f"imagebuilder publish {release} restores it; until then imagebuilder rollback "
-        f"{release.profile} if nodes boot it"
+        f"run imagebuilder publish {release} to restore it; if nodes boot it, first run "
+        f"imagebuilder rollback {release.profile}"
     )
     if not commit or not root.is_dir() or root.is_symlink():
         what = "is missing, or is not a folder" if commit else "has no commit in the repository"
@@ -157,7 +157,7 @@ def find_root_faults(tree: Tree, release: ReleaseName) -> Iterator[Fault]:
 
 
 def is_shared(tree: Tree, release: ReleaseName) -> bool:
-    """Whether nodes find root.squashfs of a release over NFS: that very file, not a copy of it."""
+    """Whether the file that nodes find over NFS is root.squashfs of the release, not a copy."""
     try:
         shared = tree.shared_squashfs(release)
         return shared.samefile(tree.release(release) / SQUASHFS)
@@ -170,7 +170,7 @@ def unshared(tree: Tree, release: ReleaseName) -> Fault:
     return Fault(
         os.fspath(tree.shared_squashfs(release)),
         f"is not {SQUASHFS} of {release} under a second name",
-        f"imagebuilder publish {release} makes it so; nodes with the root nfs-squashfs boot it",
+        f"run imagebuilder publish {release} to restore it for nodes with the root nfs-squashfs",
     )
 
 
@@ -179,8 +179,8 @@ def damaged(path: Path, what: str, release: ReleaseName) -> Fault:
     return Fault(
         os.fspath(path),
         what,
-        f"imagebuilder rollback {release.profile} if nodes boot it; then imagebuilder unpublish "
-        f"{release} and publish it again",
+        f"if nodes boot it, run imagebuilder rollback {release.profile}; then run imagebuilder "
+        f"unpublish {release} and publish it again",
     )
 
 
@@ -193,7 +193,7 @@ def find_damage(path: Path, digest: str) -> str:
 
 
 def identify(path: Path) -> Identity | None:
-    """What changes with a file: size, inode, times in ns; None when it is not there."""
+    """What changes with a file: size, inode, times in ns; None if it does not exist."""
     try:
         found = path.stat()
     except OSError:
@@ -202,20 +202,20 @@ def identify(path: Path) -> Identity | None:
 
 
 def read_identities(tree: Tree, release: ReleaseName) -> dict[str, Identity]:
-    """What was recorded; nothing when it is missing or damaged."""
+    """What was recorded; empty if the record is missing or damaged."""
     value = find_object(tree.verified(release))
     return cast("dict[str, Identity]", value or {})
 
 
 def record_verified(tree: Tree, release: ReleaseName) -> None:
-    """Remember what the files of a release that was just verified look like."""
+    """Record the identities of the files of a release that was just verified."""
     folder = tree.release(release)
     found = {name: identity for name in read_sums(folder) if (identity := identify(folder / name))}
     record_identities(tree, release, found)
 
 
 def record_identities(tree: Tree, release: ReleaseName, found: Mapping[str, Identity]) -> None:
-    """Remember what verified files look like; it only saves time, so a failure is none of ours."""
+    """Record the identities of verified files.  Ignores failures: the record only saves time."""
     path = tree.verified(release)
     try:
         make_folder(path.parent)
@@ -225,7 +225,7 @@ def record_identities(tree: Tree, release: ReleaseName, found: Mapping[str, Iden
 
 
 def find_unlisted(folder: Path, sums: Mapping[str, str]) -> Iterator[Path]:
-    """What lies in the folder of a release and is not in its SHA256SUMS."""
+    """The files in the folder of a release that its SHA256SUMS does not list."""
     for path in sorted(folder.iterdir()):
         if path.name not in sums and path.name != SUMS:
             yield path
@@ -234,7 +234,7 @@ def find_unlisted(folder: Path, sums: Mapping[str, str]) -> Iterator[Path]:
 def find_unbound(
     tree: Tree, release: ReleaseName, sums: Mapping[str, str]
 ) -> Iterator[tuple[Path, str]]:
-    """What contradicts `sums`, with where; its manifest.json matches its own sum."""
+    """What contradicts `sums`, and where; the caller has checked manifest.json against its sum."""
     folder = tree.release(release)
     image = find_image(folder)
     if image is None:

@@ -6,8 +6,8 @@
     roots/PROFILE/VERSION   renamed in first, then VERSION.squashfs beside it, if there is one
     http/releases/...       then this, which makes the release exist
 
-A command that is killed leaves a folder in work/, which the next one sweeps, or a root without its
-release, which publishing again replaces and gc removes.
+A killed command leaves a folder in work/, which the next command sweeps, or a root without its
+release, which the next publish replaces and gc removes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ SPARE = 200_000_000  # bytes for kernel, initrd and the tree's own metadata
 def make_release(
     source: Store, ref: ImageRef, image: Image, tree: Tree, ui: Ui, *, packing: Sequence[Format]
 ) -> tuple[str, ...]:
-    """Stage, sync, verify and move in a release that is not there; the caller has its lock.
+    """Stage, sync, verify and move in a new release; the caller has its lock.
 
     Returns the names of its packed roots.
     """
@@ -85,9 +85,9 @@ def make_release(
 def complete_release(
     image: Image, tree: Tree, ui: Ui, *, packing: Sequence[Format]
 ) -> tuple[str, ...]:
-    """Add the packed roots that a release which was just checked lacks; their names.
+    """Add the packed roots that a checked release lacks; returns their names.
 
-    No file of it is touched: a folder of links to them and the new ones takes its place.
+    No file of it is changed: a folder with links to them and the new files replaces its folder.
     """
     release = image.release
     place = tree.release(release)
@@ -114,17 +114,17 @@ def complete_release(
 
 
 def published(release: ReleaseName, staged: Path) -> Event:
-    """What the journal says of a release whose files are in `staged`."""
+    """The journal's event for a release whose files are in `staged`."""
     sums = digest_of_file(staged / SUMS)
     return Event(PUBLISH, release.profile, release.version, sums=sums)
 
 
 def move_release_in(tree: Tree, release: ReleaseName, work: Path) -> None:
-    """Root first, then the folder that makes the release exist; nothing if one fails."""
+    """Move in the root, then the folder that makes the release exist; both or neither."""
     place = tree.release(release)
     root = tree.root(release)
     if root.exists():
-        move_away(root, work / "unfinished")  # somebody was killed between the two
+        move_away(root, work / "unfinished")  # a command was killed between the two
     append(tree, published(release, work / "http"))
     move_in(work / "root", root)
     try:
@@ -139,9 +139,9 @@ def move_release_in(tree: Tree, release: ReleaseName, work: Path) -> None:
 
 
 def check_space(image: Image, tree: Tree) -> None:
-    """Refuse to begin what cannot end: a first root of a profile.
+    """Refuse the first root of a profile if it cannot fit.
 
-    What a later one shares with its predecessors only the pull finds out.
+    How much a later root shares with its predecessors is known only after the pull.
     """
     if has_root_of(tree, image.profile):
         return
@@ -154,5 +154,5 @@ def check_same(tree: Tree, image: Image) -> None:
         raise InputError(
             "another image is published under this name",
             where=image.name,
-            hint="imagebuilder diff compares images; unpublish the release, or build a new version",
+            hint="compare them with imagebuilder diff; unpublish one, or build a new version",
         )

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The root of a release as one file: which formats it needs, packing, and the name it has for NFS.
+"""The root of a release as one file: which formats it needs, packing, and its name for NFS.
 
     http/releases/PROFILE/VERSION/root.squashfs, root.erofs
     roots/PROFILE/VERSION.squashfs      a hard link to root.squashfs
 
-Only roots/ is exported.  The link appears before the release has root.squashfs and goes after it;
-one that somebody who was killed left is replaced by the next publish, or removed by gc.
+Only roots/ is exported.  The link is made before the release has root.squashfs and removed after
+it; the next publish replaces a link that a killed command left, or gc removes it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from imagebuilder.tree import SHARED, ReleaseName, Tree
 from imagebuilder.ui import Ui
 
 
-def needed_formats(tree: Tree, image: Image, asked: Iterable[Format]) -> tuple[Format, ...]:
-    """The formats to pack a root in: those `asked` for, the image's own and its nodes'.
+def needed_formats(tree: Tree, image: Image, requested: Iterable[Format]) -> tuple[Format, ...]:
+    """The formats to pack a root in: those requested, the image's own and its nodes'.
 
-    Raises HostError when a program for one is missing.
+    Raises HostError if a program for one is missing.
     """
     nodes = known_nodes(tree).nodes
     kinds = {image.boot.root, *(n.root for n in nodes if n.profile == image.profile)}
-    wanted = {*asked, *(FORMAT_OF[kind] for kind in kinds if kind in FORMAT_OF)}
+    wanted = {*requested, *(FORMAT_OF[kind] for kind in kinds if kind in FORMAT_OF)}
     needed = tuple(packed for packed in Format if packed in wanted)
     for packed in needed:
         check_packer(packed)
@@ -55,13 +55,13 @@ def pack(
 
 
 def share(tree: Tree, release: ReleaseName, source: Path, work: Path) -> None:
-    """Give the squashfs `source` its name below roots/, in the place of whatever has it."""
+    """Give the squashfs `source` its name below roots/, replacing whatever has it."""
     place = tree.shared_squashfs(release)
     link_in(source, place, work / place.name)
 
 
-def mend_share(tree: Tree, release: ReleaseName, ui: Ui) -> None:
-    """Share root.squashfs of a release that has one, if it is not: lost, or from an old version."""
+def restore_share(tree: Tree, release: ReleaseName, ui: Ui) -> None:
+    """Share root.squashfs of a release again if its link is lost, or was never made."""
     source = tree.release(release) / SQUASHFS
     if not source.is_file() or is_shared(tree, release):
         return
@@ -70,7 +70,7 @@ def mend_share(tree: Tree, release: ReleaseName, ui: Ui) -> None:
 
 
 def find_shared(tree: Tree) -> list[ReleaseName]:
-    """What has a squashfs below roots/, with or without a release that has one."""
+    """The releases that have a squashfs below roots/, even if the release is gone."""
     return [
         ReleaseName(profile, path.name.removesuffix(SHARED))
         for profile in folders(tree.roots)

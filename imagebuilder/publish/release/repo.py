@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tree's own repository: what is published comes here first, and is checked out from here.
+"""The tree's own repository: releases are pulled into it and checked out from it.
 
     refs/heads/image/PROFILE/VERSION    the image's files
     refs/heads/root/PROFILE/VERSION     its root
 
-Objects are copied from the builder's store, each once: a release takes the space of what is new in
-it.  On btrfs and XFS the copies share their blocks with the store until one of them is changed.
+Each object is copied from the builder's store once: a release takes only the space of what is new
+in it.  On btrfs and XFS the copies share their blocks with the store until one of them changes.
 The checkout is hard links into this repository.
 """
 
@@ -39,19 +39,19 @@ class Commits:
 
 
 def open_repo(tree: Tree) -> Store:
-    """The tree's repository, made when it is not there."""
+    """The tree's repository; makes it if it does not exist."""
     return make_store(tree.repo, ELSEWHERE)
 
 
 def has_root_of(tree: Tree, profile: str) -> bool:
-    """Whether there is a root that a new one of the profile can share files with."""
+    """Whether the profile has a root that a new one can share files with."""
     return (tree.repo / "refs" / "heads" / ROOTS / profile).is_dir()
 
 
 def bring(source: Store, tree: Tree, release: ReleaseName, commits: Commits, work: Path) -> None:
-    """Copy what the tree's repository lacks of both commits and name them there.
+    """Copy what the tree's repository lacks of both commits, and write their refs.
 
-    Raises WorkError when `source` is damaged: every object that is copied is verified.
+    Verifies every copied object.  Raises WorkError if `source` is damaged.
     """
     repo = open_repo(tree)
     if source.path.resolve() != repo.path.resolve():
@@ -62,19 +62,19 @@ def bring(source: Store, tree: Tree, release: ReleaseName, commits: Commits, wor
                 pull_verified(scratch, repo, commit)
         except WorkError as error:
             raise WorkError(
-                f"{release} cannot be published: the repository it comes from is damaged\n"
+                f"could not publish {release}: its source repository is damaged\n"
                 f"{error.faults[0].what}",
                 where=os.fspath(source.path),
-                hint="imagebuilder fsck names what is damaged; build the image again",
+                hint="run imagebuilder fsck to see what is damaged, and build the image again",
             ) from error
     for kind, commit in ((IMAGES, commits.image), (ROOTS, commits.root)):
         repo.bind(f"{kind}/{release.profile}/{release.version}", commit)
 
 
 def make_scratch(repo: Store, path: Path) -> Store:
-    """A repository for objects on their way into `repo`."""
+    """A temporary repository for objects that `repo` will take."""
     scratch = make_store(path, ELSEWHERE)
-    # What is not in it is looked for there (ostree.repo-config(5)).
+    # ostree looks there for objects that this one lacks (ostree.repo-config(5)).
     scratch.ostree("config", "set", "core.parent", os.fspath(repo.path))
     return scratch
 
@@ -89,7 +89,7 @@ def find_new(source: Store, repo: Store, commits: Commits) -> list[str]:
 def copy_objects(source: Store, names: Sequence[str], scratch: Store) -> None:
     """Copy objects into `scratch`; blocks are shared where possible.
 
-    Copies, not hard links: whoever writes into a published file changes no file of the builder's.
+    They are copies, not hard links: a write to a published file must not change the store.
     """
     for start in range(0, len(names), AT_ONCE):
         run(
@@ -101,14 +101,14 @@ def copy_objects(source: Store, names: Sequence[str], scratch: Store) -> None:
 
 
 def pull_verified(source: Store, target: Store, commit: str) -> None:
-    """Bring one commit over.  --untrusted computes the checksum of every object."""
+    """Pull one commit.  --untrusted computes the checksum of every object."""
     target.ostree("pull-local", "--untrusted", source.path.absolute(), commit)
 
 
 def check_out(source: Store, commit: str, target: Path) -> None:
     """Check `commit` out as hard links.
 
-    Empty files are copied: they are all one object, and ext4 gives an inode 65,000 names.
+    Empty files are copied: they are all one object, and ext4 allows 65,000 links to an inode.
     """
     source.ostree("checkout", "--require-hardlinks", "--force-copy-zerosized", commit, target)
 
@@ -116,13 +116,13 @@ def check_out(source: Store, commit: str, target: Path) -> None:
 def bring_root(
     source: Store, tree: Tree, release: ReleaseName, commits: Commits, work: Path
 ) -> None:
-    """Have both commits in the tree's repository and the root at `work`/root."""
+    """Pull both commits into the tree's repository and check the root out at `work`/root."""
     bring(source, tree, release, commits, work)
     check_out(Store(tree.repo), commits.root, work / "root")
 
 
 def drop_unneeded(tree: Tree) -> str:
-    """Remove refs without a release and the objects nothing needs; what ostree says it freed.
+    """Remove refs without a release and unneeded objects; returns what ostree says it freed.
 
     The caller holds the tree's gc lock exclusively.
     """

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The published root of a release, restored from its commit.
 
-A node may have the root mounted, so what is whole stays, and what is damaged is replaced name by
-name.
+A node may have the root mounted, so only damaged paths are replaced, one by one.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from imagebuilder.store.objects import (
 from imagebuilder.store.repository import Store
 from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.tree import Tree
-from imagebuilder.ui import Ui
+from imagebuilder.ui import Ui, format_count
 
 
 def restore_root(source: Store, image: Image, tree: Tree, ui: Ui) -> None:
-    """Make a root as its commit again, with the objects of `source`.
+    """Restore a root from its commit, with the objects of `source`.
 
-    Raises WorkError when `source` is damaged too.
+    Raises WorkError if `source` is damaged too.
     """
     root = tree.root(image.release)
     some = is_folder(root)
@@ -44,14 +43,14 @@ def restore_root(source: Store, image: Image, tree: Tree, ui: Ui) -> None:
         workplace(tree.path, new_id(f"restore-{image.profile}")) as work,
     ):
         number = restore_tree(source, tree, image.root.commit, root, work)
-        step.remark(f"{number} paths" if some else "all of it")
+        step.remark(format_count(number, "path") if some else "all of it")
 
 
 def restore_tree(source: Store, tree: Tree, commit: str, root: Path, work: Path) -> int:
-    """Make `root` as `commit` again, which the tree's repository and `source` have.
+    """Restore `root` from `commit`, which the tree's repository and `source` have.
 
-    `work` is an empty folder on the tree's file system.  Returns how many paths were restored.
-    Raises WorkError when `source` is damaged too.
+    `work` is an empty folder on the tree's file system.  Returns the number of restored paths.
+    Raises WorkError if `source` is damaged too.
     """
     repo = Store(tree.repo)
     if not is_folder(root):
@@ -70,14 +69,14 @@ def restore_tree(source: Store, tree: Tree, commit: str, root: Path, work: Path)
 
 
 def is_folder(root: Path) -> bool:
-    """Whether there is a folder, and not a link to one."""
+    """Whether this is a folder, and not a link to one."""
     return root.is_dir() and not root.is_symlink()
 
 
 def restore(
     source: Store, repo: Store, commit: str, root: Path, change: DamagedPath, work: Path
 ) -> None:
-    """Make one path as it was; `work` is an empty folder on the same file system."""
+    """Restore one path; `work` is an empty folder on the same file system."""
     path = root / change.path
     wanted = find_entry(source.path, commit, change.path)
     if change.how is How.META and isinstance(wanted, tuple):
@@ -104,9 +103,9 @@ def place_object(source: Store, checksum: str, place: Path, staged: Path) -> Non
     copy_file(source.path / "objects" / object_path(checksum, "file"), staged)
     if file_sum(os.fspath(staged), Hasher()) != checksum:
         raise WorkError(
-            "cannot be restored: the repository that the image comes from has it damaged too",
+            "could not be restored: it is also damaged in the image's source repository",
             where=os.fspath(place),
-            hint="imagebuilder fsck names what is damaged there; build the image again",
+            hint="run imagebuilder fsck there to see what is damaged, and build the image again",
         )
     name_staged(staged, place)
 
@@ -134,7 +133,7 @@ def name_staged(staged: Path, place: Path) -> None:
 
 
 def find_entry(repo: Path, commit: str, path: str) -> str | tuple[str, str] | None:
-    """What a commit has at a path: a file's checksum, or both of a folder; None for nothing."""
+    """What a commit has at a path: the checksum of a file, both of a folder, or None."""
     tree, meta = read_commit(repo, commit)
     entry: str | tuple[str, str] | None = (tree, meta)
     for name in () if path == "." else path.split("/"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a release, put together in a folder that nobody sees yet."""
+"""Stage the files of a release in a folder that is not published yet."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def check_cmdline(image: Image) -> None:
     for word in image.boot.cmdline:
         if "${" in word or word in ("&&", "||"):
             raise InputError(
-                f"iPXE would not pass the word {word} of the kernel's command line on",
+                f"iPXE would change the word {word} of the kernel's command line",
                 where=image.name,
                 hint="leave ${...}, && and || out of the recipe's cmdline",
             )
@@ -51,12 +51,12 @@ def render_script(image: Image) -> str:
 def stage_files(
     source: Path, image: Image, staged: Path, twins: Mapping[str, Path]
 ) -> dict[str, str]:
-    """Put the image's files from `source` into `staged`, for all to read.
+    """Put the image's files from `source` into `staged`, readable for every user.
 
-    Returns what their sha256 must be.  They are copies and not links of the store's: they need
-    modes that a web server can read, and what befalls a release must not befall the store.
-    `twins` are files of other releases with the same bytes: kernel and initrd change less often
-    than roots, and are shared as roots are.
+    Returns the sha256 they must have.  They are copies, not links to the store: a web server must
+    be able to read them, and damage to a release must not damage the store.  `twins` are files of
+    other releases with the same bytes: kernel and initrd change less often than roots, and are
+    shared in the same way.
     """
     make_readable(staged)
     for name in FILES:
@@ -68,13 +68,13 @@ def stage_files(
     names = (*FILES, SCRIPT)
     for name in names:
         (staged / name).chmod(0o644)
-    # The manifest has those of kernel and initrd: they are read once, back from the disk.
+    # Those of kernel and initrd are in the manifest: check_staged() reads these files only once.
     others = {name: digest_of_file(staged / name) for name in names if name not in image.sums}
     return others | image.sums
 
 
 def find_twins(tree: Tree, image: Image) -> dict[str, Path]:
-    """Files of other releases that are kernel and initrd of this one, read to be sure of it."""
+    """Files of other releases with the bytes of this kernel and initrd.  Reads them to be sure."""
     found: dict[str, Path] = {}
     for release in reversed(find_releases(tree)):
         folder = tree.release(release)
@@ -96,7 +96,7 @@ def write_sums(staged: Path, sums: Mapping[str, str]) -> None:
 
 
 def link_files(release: Path, staged: Path) -> None:
-    """A second folder with the same files and the same time."""
+    """Make a second folder with links to the same files."""
     make_readable(staged)
     for path in release.iterdir():
         os.link(path, staged / path.name)

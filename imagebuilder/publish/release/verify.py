@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare a folder with the tree of an OSTree commit: names, content, modes, owners, attributes.
+"""Compare a folder with an OSTree commit: names, content, modes, owners, attributes.
 
     commit -> dirtree and dirmeta of each folder -> checksum of each file
 
-The name of an object is the sha256 of its content, so every object that is read is verified first:
-a change is found even if the repository has it too, as it does where the folder is made of hard
-links.  The checksum of a file covers its owner, mode, attributes and content.
+The name of an object is the sha256 of its content, so every object is verified before use.  A
+change is found even if the repository has it too, as it does if the folder consists of hard links.
+The checksum of a file covers its owner, mode, attributes and content.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from imagebuilder.store.objects import (
 
 BATCH = 128  # files that a thread takes at a time
 CHUNK = 1 << 18
-# A named pipe or a device is never opened, a link never followed.
+# Never waits for a named pipe or a device, never follows a link.
 OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class How(StrEnum):
-    """What is wrong with a path: the rest of a sentence that begins with it."""
+    """What is wrong with a path: a sentence that begins with the path."""
 
     ADDED = "was added"
     MISSING = "is missing"
-    KIND = "is another kind of file"
-    CHANGED = "has other content, or another mode, owner or attribute"
-    META = "has another mode, owner or attribute"
+    KIND = "is a different kind of file"
+    CHANGED = "has different content, mode, owner or attributes"
+    META = "has a different mode, owner or attributes"
     UNREADABLE = "cannot be read"
-    OBJECT = "is not known: its record in the repository is damaged"
+    OBJECT = "could not be checked: its object in the repository is damaged"
 
 
 @dataclass(frozen=True)
 class DamagedPath:
-    """A path below the top that is not as the commit has it; the top itself is "."."""
+    """A path below the top that differs from the commit; the top itself is "."."""
 
     path: str
     how: How
@@ -61,7 +61,7 @@ class DamagedPath:
 def find_changes(repo: Path, commit: str, top: Path) -> list[DamagedPath]:
     """Everything below `top` that differs from `commit` of the repository `repo`, sorted by path.
 
-    Reads every byte, with a thread for each processor.  Times are not compared.
+    Reads every byte, with a thread for each processor.  Does not compare times.
     """
     try:
         tree, meta = read_commit(repo, commit)
@@ -81,7 +81,7 @@ Wanted = tuple[str, str]  # the path of a regular file or link below the top, an
 
 
 def batches(wanted: Iterator[Wanted]) -> Iterator[list[Wanted]]:
-    """The same in lists, so that threads seldom wait for each other."""
+    """Group the items in lists, so that threads rarely wait for each other."""
     batch: list[Wanted] = []
     for each in wanted:
         batch.append(each)
@@ -94,7 +94,7 @@ def batches(wanted: Iterator[Wanted]) -> Iterator[list[Wanted]]:
 def walk(
     repo: Path, top: Path, tree: str, meta: str, changes: list[DamagedPath]
 ) -> Iterator[Wanted]:
-    """The files that both sides have; what only one has, and other folders, go to `changes`."""
+    """The files that both sides have; adds other differences to `changes`."""
     todo = [("", tree, meta)]
     while todo:
         path, tree, meta = todo.pop()
@@ -124,7 +124,7 @@ def walk(
 def differing_names(
     path: str, wanted: Folder, there: dict[str, os.DirEntry[str]]
 ) -> Iterator[DamagedPath]:
-    """Names of one folder that only one side has, or that are folders on one side only."""
+    """Names in one folder that only one side has, or that are folders on one side only."""
     for name in sorted({*wanted.files, *wanted.folders} - there.keys()):
         yield DamagedPath(below(path, name), How.MISSING)
     for name, entry in there.items():

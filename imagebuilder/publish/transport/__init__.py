@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Releases for other places: over ssh, or into a tree on this machine."""
+"""Publish releases to other places: over ssh, or into a tree on this machine."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tree on this machine: a disk that is carried to another one, or the far end of ssh.
+"""A tree on this machine: on a portable disk, or the receiving end of ssh.
 
-Objects are put into a scratch repository beside the tree's own, and enter that only when every
-checksum fits; then publish() makes the release, as if the image were made here.
+Objects go into a temporary repository beside the tree's own, which takes them only if every
+checksum matches; then publish() makes the release, as if the image were built here.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from imagebuilder.publish.channel.gate import check_reason, pass_gate
 from imagebuilder.publish.find import changing
 from imagebuilder.publish.publish import drop_leftovers, publish
 from imagebuilder.publish.release.repo import copy_objects, make_scratch, open_repo, pull_verified
-from imagebuilder.publish.transport.protocol import PREFIX, Activated, Order, There
+from imagebuilder.publish.transport.protocol import PREFIX, Activated, Order, PlaceContents
 from imagebuilder.publish.transport.reports import KeptReports, list_ids, take_reports
 from imagebuilder.publish.transport.stream import unpack_objects
 from imagebuilder.rights import check_root
@@ -35,7 +35,7 @@ from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.tree import Tree, make_tree
 from imagebuilder.ui import Ui
 
-# Raised when what `receive` reads, writes or is called with changes.
+# Increase this if the input, output or arguments of `receive` change.
 PROTOCOL = 4
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 CALLED = "imagebuilder publish --to calls this; --have says what the tree has"
@@ -44,7 +44,7 @@ COMMIT = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class LocalArrival:
-    """An image on its way from `scratch` into the repository of a tree."""
+    """An image that is received in `scratch` for the repository of a tree."""
 
     tree: Tree
     image: ImageRef
@@ -60,12 +60,12 @@ class LocalArrival:
         return sum((source.path / "objects" / name).lstat().st_size for name in objects)
 
     def unpack(self, stream: IO[bytes]) -> None:
-        """Take the objects from a stream.  Raises WorkError when it is none."""
+        """Take the objects from a stream.  Raises WorkError if the stream is invalid."""
         with self.ui.step(f"receive {self.image.name}"):
             unpack_objects(stream, self.scratch.path / "objects")
 
     def verify(self) -> None:
-        """Bring the image and its root into the tree's repository, every object checked."""
+        """Pull the image and its root into the tree's repository and verify every object."""
         try:
             with self.ui.step("verify"):
                 pull_verified(self.scratch, self.repo, self.image.commit)
@@ -73,7 +73,7 @@ class LocalArrival:
                 pull_verified(self.scratch, self.repo, root)
         except WorkError as error:
             raise WorkError(
-                f"{self.image.name} did not arrive as it was sent; nothing was published\n"
+                f"{self.image.name} was damaged in transit; nothing was published\n"
                 f"{error.faults[0].what}",
                 hint="publish again; if that does not help, run imagebuilder fsck on the sender",
             ) from error
@@ -90,7 +90,7 @@ class LocalArrival:
 
 @dataclass(frozen=True)
 class LocalTree:
-    """A tree on this machine, made when something arrives."""
+    """A tree on this machine, made when the first image arrives."""
 
     tree: Tree
 
@@ -103,15 +103,15 @@ class LocalTree:
         return os.fspath(self.tree.path)
 
     def check(self) -> None:
-        """Raise HostError unless objects can be taken in here: root, and the tools."""
+        """Raise HostError unless this is root and the tools are installed."""
         check_root("receiving a release, whose files keep their owners,")
         check_tools("ostree", "tar", "zstd")
 
-    def list(self, image: ImageRef | None) -> There:
+    def list(self, image: ImageRef | None) -> PlaceContents:
         """Refs and their commits, free bytes; of `image` its reports."""
         tree = self.tree
         there = next(p for p in (tree.path, *tree.path.parents) if p.is_dir())
-        return There(
+        return PlaceContents(
             refs=Store(tree.repo).refs("") if tree.repo.is_dir() else {},
             free=shutil.disk_usage(there).free,
             reports=list_ids(tree, image.release) if image else None,
@@ -124,7 +124,7 @@ class LocalTree:
 
     @contextmanager
     def arrival(self, image: ImageRef, order: Order, ui: Ui) -> Iterator[LocalArrival]:
-        """A scratch repository for an image; what may not become stable is refused at once."""
+        """A temporary repository for an image.  Raises WorkError if it may not become stable."""
         check_reason(order.untested)
         tree = make_tree(self.tree.path)
         if not order.untested:
@@ -139,12 +139,12 @@ class LocalTree:
             raise
 
     def add_reports(self, image: ImageRef, lines: bytes, ui: Ui) -> KeptReports:
-        """Keep boot tests that are about the bytes that are here."""
+        """Keep boot tests of the bytes that are published here."""
         return take_reports(self.tree, image.name, BytesIO(lines), ui)
 
 
 def describe(place: LocalTree, name: str, *, objects: bool) -> Mapping[str, Json]:
-    """What a sender asks of the far end: versions and list(); with `objects` also have()."""
+    """The answer to a sender's question: versions and list(); with `objects` also have()."""
     ref = image_named(name, "") if name else None
     answer: dict[str, Json] = {
         "protocol": PROTOCOL,
@@ -157,7 +157,7 @@ def describe(place: LocalTree, name: str, *, objects: bool) -> Mapping[str, Json
 
 
 def image_named(name: str, commit: str) -> ImageRef:
-    """`profile@version` and its commit, "" for none, as a box.  Raises InputError."""
+    """Parse `profile@version` and its commit (may be ""). Raises InputError."""
     profile, _, version = name.partition("@")
     if not (NAME.fullmatch(profile) and NAME.fullmatch(version)):
         raise InputError("is not PROFILE@VERSION", where=repr(name), hint=CALLED)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a place that releases are published to must do, whatever leads there.
+"""What a place that releases are published to must provide.
 
     list      which releases it has, by the commits of their images and roots
-    have      which objects it has, where no commit of both sides tells
+    have      which objects it has, if the sides have no commit in common
     send      the objects that it lacks  \
     verify    each of them                } one transaction: all of it happens, or nothing
     activate  the release, by a channel  /
 
-send.py does this in that order.  A place where one program does the last three things may do all of
-them in send(), as ssh does: verify() and activate() then tell how it ended.
+send.py calls them in this order.  If one program does the last three steps, send() may do them all,
+as it does over ssh: verify() and activate() then return the outcome.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from imagebuilder.rootkind import Format
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.ui import Ui
 
-PREFIX = 16  # hexadecimal digits that tell one object from another
+PREFIX = 16  # hexadecimal digits that identify an object
 
 
 @dataclass(frozen=True)
 class Order:
-    """What a place is to do with an image: the channel, packed formats, and why it is untested."""
+    """What a place must do with an image: the channel, packed formats, and why it is untested."""
 
     channel: str
     formats: tuple[Format, ...] = ()
@@ -37,11 +37,11 @@ class Order:
 
 
 @dataclass(frozen=True)
-class There:
-    """What a place has: refs with their commits, which are whole, and free bytes.
+class PlaceContents:
+    """What a place has: refs with their complete commits, and free bytes.
 
-    A ref is KIND/PROFILE/VERSION.  `reports` are the boot tests it has of the image's release, None
-    if it lacks the release.
+    A ref is KIND/PROFILE/VERSION.  `reports` are the boot tests of the image's release, None if the
+    place does not have the release.
     """
 
     refs: Mapping[str, str]
@@ -51,7 +51,7 @@ class There:
 
 @dataclass(frozen=True)
 class Activated:
-    """What a place says of a release: for programs, and in sentences."""
+    """What a place says about a release: for programs, and in sentences."""
 
     published: Opaque
     said: str
@@ -70,11 +70,11 @@ class Arrival(Protocol):
         """Raise WorkError unless every object of the image is there and is what its name says."""
 
     def activate(self) -> Activated:
-        """Make the release and point the channel to it; raises what publish() does."""
+        """Make the release and point the channel to it.  Raises what publish() raises."""
 
 
 class Transport(Protocol):
-    """A place.  `name` is for people, `where` says its tree too."""
+    """A place.  `name` is for people; `where` also names its tree."""
 
     @property
     def name(self) -> str: ...
@@ -85,14 +85,14 @@ class Transport(Protocol):
     def check(self) -> None:
         """Raise HostError when nothing can be sent from here."""
 
-    def list(self, image: ImageRef) -> There:
+    def list(self, image: ImageRef) -> PlaceContents:
         """What the place has.  Raises HostError when it cannot be reached or is not fit."""
 
     def have(self) -> frozenset[str]:
         """The starts (PREFIX digits) of the names of all its objects."""
 
     def arrival(self, image: ImageRef, order: Order, ui: Ui) -> AbstractContextManager[Arrival]:
-        """The transaction; what may not become stable is refused before anything is sent."""
+        """The transaction.  Raises WorkError at once if the image may not become stable."""
 
     def add_reports(self, image: ImageRef, lines: bytes, ui: Ui) -> KeptReports:
-        """Give it boot tests of a release that it has; it keeps those about its own bytes."""
+        """Send boot tests of a release that the place has; it keeps those of its own bytes."""

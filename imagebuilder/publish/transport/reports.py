@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Boot tests that travel with a release: `publish --to` brings those of the sender's own tree.
+"""Boot tests that are sent with a release: `publish --to` sends those of the sender's own tree.
 
     reports/PROFILE/VERSION/*  ->  one JSON object a line, over ssh  ->  reports of the other tree
 
-A report says which bytes were booted.  The receiver compares them with the bytes that it has, and
-keeps a report only if they are the same.  So no report opens the gate for another release, whoever
-wrote it; what it says of these bytes is believed, because only root can publish here.
+A report says which bytes were booted.  The receiver compares them with its own bytes, and keeps a
+report only if they are the same.  So no report opens the gate for another release, whoever wrote
+it.  What it says about these bytes is trusted, because only root can publish here.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from imagebuilder.ui import Ui
 
 ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
 LOG_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z+._-]{0,63}\.log")
-# What a report says of these very bytes; the rest says nothing about them.
+# The states that are about exactly these bytes.
 TELLING = (State.PASSED, State.FAILED, State.OTHER_ROOT)
 
 
 @dataclass(frozen=True)
 class Carried:
-    """A report on its way: the report as JSON, and its logs by file name."""
+    """A report in transit: the report as JSON, and its logs by file name."""
 
     report: dict[str, object]
     logs: dict[str, str]
@@ -55,14 +55,14 @@ class KeptReports:
 
 
 def list_ids(tree: Tree, release: ReleaseName) -> tuple[str, ...] | None:
-    """The reports that a tree has of a release; None if it does not have the release."""
+    """The ids of a tree's reports of a release; None if it does not have the release."""
     if not tree.release(release).is_dir():
         return None
     return tuple(names(tree.reports(release)))
 
 
 def find_carried(tree: Tree, release: ReleaseName, known: Collection[str]) -> list[Report]:
-    """The complete reports of a tree about a release, without those that the other side has."""
+    """A tree's complete reports of a release that the other side lacks."""
     found = find_reports(tree, release)
     return [report for report in found if report.complete and report.id not in known]
 
@@ -79,7 +79,7 @@ def pack_reports(tree: Tree, reports: Sequence[Report]) -> bytes:
 def take_reports(tree: Tree, name: str, stream: IO[bytes], ui: Ui) -> KeptReports:
     """Keep the reports in `stream` that are about the bytes of `profile@version` in this tree.
 
-    Raises InputError when there is no release of that name, or for lines that are no reports.
+    Raises InputError if the release does not exist, or for lines that are no reports.
     """
     kept: list[str] = []
     refused: list[str] = []
@@ -89,16 +89,16 @@ def take_reports(tree: Tree, name: str, stream: IO[bytes], ui: Ui) -> KeptReport
             carried = decode_box(Carried, parse_object(line, "report"), "report")
             report = REPORT.decode(carried.report, "report")
             if why := find_objection(tree, release, report, carried.logs):
-                refused.append(f"boot test {report.id!r} was not taken: {why}")
+                refused.append(f"rejected boot test {report.id!r}: {why}")
             elif keep(tree, report, carried.logs):
                 kept.append(report.id)
     return KeptReports(tuple(kept), tuple(refused))
 
 
 def find_objection(tree: Tree, release: ReleaseName, report: Report, logs: Collection[str]) -> str:
-    """Why a report must not be kept as one of this release; empty if nothing is wrong with it."""
+    """Why a report must not be kept for this release; empty if it may."""
     if not ID.fullmatch(report.id) or not all(map(LOG_NAME.fullmatch, logs)):
-        return "it or a log of it has a name that imagebuilder test does not give"
+        return "imagebuilder test gives neither reports nor logs such a name"
     if (report.profile, report.version) != (release.profile, release.version):
         return f"it is about {report.name!r}"
     standing = judge(tree, release, [report])

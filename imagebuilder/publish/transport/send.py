@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publish to another place: only what it lacks is sent, and the boot tests of the release."""
+"""Publish to another place: send what it lacks, and the boot tests of the release."""
 
 from __future__ import annotations
 
@@ -14,7 +14,13 @@ from imagebuilder.locks import file_lock
 from imagebuilder.publish.channel.gate import check_reason
 from imagebuilder.publish.channel.move import check_channel
 from imagebuilder.publish.channel.standing import release_standing
-from imagebuilder.publish.transport.protocol import PREFIX, Activated, Order, There, Transport
+from imagebuilder.publish.transport.protocol import (
+    PREFIX,
+    Activated,
+    Order,
+    PlaceContents,
+    Transport,
+)
 from imagebuilder.publish.transport.reports import find_carried, pack_reports
 from imagebuilder.report.standing import State
 from imagebuilder.rootkind import Format
@@ -23,13 +29,13 @@ from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.tree import CANDIDATE, STABLE, Tree
 from imagebuilder.ui import Ui, format_size
 
-# How many commits of both sides are looked at: more hardly ever save another object.
+# How many common commits are compared: more hardly ever save another object.
 MOST_BASES = 4
 
 
 @dataclass(frozen=True)
 class Sent:
-    """What the place says of the release, and bytes: sent, and of the whole image.
+    """What the place says about the release, the bytes sent, and those of the whole image.
 
     `reports` are the boot tests that were sent with it.
     """
@@ -40,12 +46,10 @@ class Sent:
     reports: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Json]:
-        """As a value for programs."""
         sizes: dict[str, Json] = {"sent": self.sent, "whole": self.whole}
         return {**self.release.published, **sizes, "reports": list(self.reports)}
 
     def render(self) -> str:
-        """As sentences."""
         sizes = f"sent {format_size(self.sent)} of {format_size(self.whole)}"
         tests = f"\nsent boot test {', '.join(self.reports)}" if self.reports else ""
         return f"{self.release.said}\n{sizes}{tests}"
@@ -64,10 +68,10 @@ def publish_to(
 ) -> Sent:
     """Publish `image` of `store` to another place, with its boot tests in the tree `tested`.
 
-    Raises HostError when it cannot be reached or is not fit, and what publish() raises there: for
-    the channel stable the boot tests count that the other tree has, or now gets.  A release that is
-    new there and passed here is published as candidate first: a test counts for the bytes there.
-    Whatever happens on the way, the other tree has the old state or the new one.
+    Raises HostError if the place cannot be reached or is not fit, and what publish() raises there.
+    For stable, the boot tests that the other tree has or now gets count.  A release that is new
+    there and passed here is published as candidate first: a test counts only for the bytes there.
+    Whatever happens, the other tree has the old state or the new one.
     """
     check_channel(channel)
     check_reason(untested)
@@ -76,7 +80,7 @@ def publish_to(
     with file_lock(store.path.parent / "locks" / "gc", shared=True):
         with ui.step(f"compare with {place.name}"):
             there = place.list(image)
-        # A release that is there may become stable by a report that comes now.
+        # A report that is sent now may let an existing release become stable.
         before = there.reports is not None
         if channel == STABLE and not (before or untested) and has_passed(tested, image):
             first, second = (
@@ -104,9 +108,9 @@ def has_passed(tested: Tree | None, image: ImageRef) -> bool:
 
 
 def send_reports(
-    place: Transport, tested: Tree | None, image: ImageRef, there: There, ui: Ui
+    place: Transport, tested: Tree | None, image: ImageRef, there: PlaceContents, ui: Ui
 ) -> tuple[str, ...]:
-    """Send the boot tests that the place lacks; the ids of those that it kept."""
+    """Send the boot tests that the place lacks; returns the ids of those that it kept."""
     if tested is None:
         return ()
     found = find_carried(tested, image.release, there.reports or ())
@@ -120,11 +124,11 @@ def send_reports(
 
 
 def compare(
-    place: Transport, store: Store, image: ImageRef, there: There, ui: Ui
+    place: Transport, store: Store, image: ImageRef, there: PlaceContents, ui: Ui
 ) -> tuple[Mapping[str, int], Sequence[str]]:
     """The objects of an image with their sizes, and those that the place lacks.
 
-    Raises HostError when it has no space for them.
+    Raises HostError if the place has no space for them.
     """
     with ui.step(f"list what {place.name} lacks"):
         objects = find_objects(store, [image.commit, read_image(store, image).root.commit])
@@ -133,7 +137,7 @@ def compare(
     needed = sum(sizes[name] for name in lacking)
     if needed > there.free:
         raise HostError(
-            f"not enough space: {format_size(needed)} are needed, {format_size(there.free)} free",
+            f"not enough space: needs {format_size(needed)}, has {format_size(there.free)} free",
             where=place.where,
             hint="run imagebuilder gc --releases there",
         )
@@ -152,12 +156,12 @@ def find_objects(store: Store, commits: Iterable[str]) -> frozenset[str]:
 
 
 def find_lacking(
-    place: Transport, store: Store, image: ImageRef, objects: frozenset[str], there: There
+    place: Transport, store: Store, image: ImageRef, objects: frozenset[str], there: PlaceContents
 ) -> tuple[str, ...]:
     """Those of `objects` that the place lacks, sorted.
 
-    What the commits of both sides consist of is there.  Without such a commit, because this store
-    has pruned what was published before, the names of all objects there are asked for.
+    The place has all objects of the commits that both sides have.  Without such a commit, because
+    this store has pruned what was published before, the place lists all its objects.
     """
     bases = [
         commit

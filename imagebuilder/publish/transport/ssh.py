@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Publish into the tree of another machine over ssh: only what it lacks crosses the wire.
+"""Publish into the tree of another machine over ssh: sends only what it lacks.
 
 here                                         there (`imagebuilder receive`, see local.py)
 receive --have              ->               which commits its repository has, and which reports
 objects of the image, less those of the commits that both have
-tar of bare objects | zstd  ->  ssh  ->      a scratch repository in work/
+tar of bare objects | zstd  ->  ssh  ->      a temporary repository in work/
                                              ostree pull-local --untrusted: checksums
                                              publish(), as if the image were made there
                             <-               the release as JSON
-reports that it lacks       ->  receive --reports: those about the very bytes that are there
+reports that it lacks       ->  receive --reports: those of exactly the bytes that are there
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from imagebuilder.errors import Fault, HostError, ImagebuilderError, InputError,
 from imagebuilder.image.types import MANIFEST
 from imagebuilder.process import Completed, check_tools, run
 from imagebuilder.publish.transport.local import PROTOCOL, LocalTree
-from imagebuilder.publish.transport.protocol import Activated, Order, There, Transport
+from imagebuilder.publish.transport.protocol import Activated, Order, PlaceContents, Transport
 from imagebuilder.publish.transport.reports import KeptReports
 from imagebuilder.publish.transport.stream import stream_objects
 from imagebuilder.store.repository import ImageRef, Store
@@ -47,22 +47,22 @@ INSTALL = (
 )
 SSH_OPTIONS = ("-o", "BatchMode=yes", "-o", "ConnectTimeout=20", "-o", "ServerAliveInterval=15")
 SSH_FAILED = 255  # ssh(1), EXIT STATUS
-# What ssh says (part of it), and what to do.
+# Part of an error of ssh, and what to do about it.
 SSH_HINTS = {
-    "Permission denied": "ssh cannot ask for a password here: authorize the key of the user who "
-    "runs this with ssh-copy-id, or under sudo --preserve-env=SSH_AUTH_SOCK",
+    "Permission denied": "ssh cannot ask for a password here: authorize your key with ssh-copy-id; "
+    "under sudo, use --preserve-env=SSH_AUTH_SOCK to keep your agent",
     "Host key verification failed": "connect once by hand with ssh and compare the host's key",
-    "": "check name, address and port, and try it by hand with ssh",
+    "": "check the name, the address and the port, and try to connect by hand with ssh",
 }
 SUDO_HINT = (
-    "nobody can type a password there: log in as root (ssh://root@HOST/...), or let this user run "
-    "imagebuilder through sudo without one (NOPASSWD in sudoers(5))"
+    "sudo cannot ask for a password there: log in as root (ssh://root@HOST/...), or let this user "
+    "run imagebuilder through sudo without a password (NOPASSWD in sudoers(5))"
 )
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A tree on another machine: `host` as ssh takes it, `port` 0 for ssh's own choice.
+    """A tree on another machine: `host` as ssh takes it, `port` 0 for ssh's default.
 
     `command` is what runs imagebuilder there.
     """
@@ -90,8 +90,8 @@ class Remote:
         """Raise HostError when a tool is missing here."""
         check_tools("ssh", "tar", "zstd")
 
-    def list(self, image: ImageRef) -> There:
-        """Ask the other side what it has.  Raises HostError when it is not fit."""
+    def list(self, image: ImageRef) -> PlaceContents:
+        """Ask the other side what it has.  Raises HostError if it runs another version."""
         answer = ask(self, "--have", image.name)
         for name, ours in (
             ("version", __version__),
@@ -106,47 +106,47 @@ class Remote:
                     where=self.host,
                     hint=f"to install {__version__} there: {INSTALL}",
                 )
-        return decode_box(There, answer, self.host, hint=OTHER)
+        return decode_box(PlaceContents, answer, self.host, hint=OTHER)
 
     def have(self) -> frozenset[str]:
-        """Ask for the start of the name of every object."""
+        """Ask the other side for the start of the name of every object."""
         listed = ask(self, "--have", "--objects").get("objects")
         return frozenset(map(str, listed)) if isinstance(listed, list) else frozenset()
 
     @contextmanager
     def arrival(self, image: ImageRef, order: Order, ui: Ui) -> Iterator[SshArrival]:
-        """One process over there, which ends with its stdin: it does all or nothing."""
+        """One process over there, which ends with its stdin and does all or nothing."""
         words = ["--channel", order.channel, *(f"--format={packed}" for packed in order.formats)]
         if order.untested:
             words.append(f"--untested={order.untested}")
         yield SshArrival(self, self.ssh(image.name, image.commit, *words), ui)
 
     def add_reports(self, image: ImageRef, lines: bytes, ui: Ui) -> KeptReports:
-        """Send boot tests; the other side tells which it kept."""
+        """Send boot tests; the other side says which ones it kept."""
         del ui
         answer = ask(self, "--reports", image.name, stdin=lines)
         return decode_box(KeptReports, answer, self.host, hint=OTHER)
 
 
 class SshArrival:
-    """What `receive` over there takes in, verifies and publishes in one go."""
+    """An image that `receive` over there takes, verifies and publishes in one transaction."""
 
     def __init__(self, remote: Remote, argv: Sequence[str], ui: Ui) -> None:
         self.remote, self.argv, self.ui = remote, argv, ui
         self.answer: Mapping[str, Json] = {}
 
     def send(self, source: Store, objects: Sequence[str]) -> int:
-        """Stream the objects, and hear how `receive` ended; raises what that ended with."""
+        """Stream the objects and read the answer of `receive`.  Raises the error it ended with."""
         folder = source.path / "objects"
         sent, done = stream_objects(folder, objects, self.argv, ssh_environment(), self.ui)
         self.answer = parse_answer(self.remote, done)
         return sent
 
     def verify(self) -> None:
-        """`receive` has: it answers nothing else."""
+        """Nothing to do: `receive` has verified the objects before it answered."""
 
     def activate(self) -> Activated:
-        """What `receive` said of the release."""
+        """What `receive` answered about the release."""
         return decode_box(Activated, self.answer, self.remote.host, hint=OTHER)
 
 
@@ -169,7 +169,7 @@ def parse_remote(url: str, command: str = "") -> Remote:
         re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.:%-]*", word) for word in (host, user or "u")
     )
     if parts.scheme != "ssh" or not plain or parts.password or parts.query or parts.fragment:
-        raise InputError("is not a place to publish to", where=url, hint=URL_FORM)
+        raise InputError("is not a valid place to publish to", where=url, hint=URL_FORM)
     if not tree.startswith("/") or tree.rstrip("/") == "" or "\n" in tree:
         raise InputError("does not name a folder for the tree", where=url, hint=URL_FORM)
     try:
@@ -186,12 +186,12 @@ def ask(remote: Remote, *words: str, stdin: bytes | None = None) -> Mapping[str,
 
 
 def ssh_environment() -> dict[str, str]:
-    """What ssh sees besides: the person's agent."""
+    """Variables that ssh also gets: the person's agent."""
     return {name: os.environ[name] for name in ("SSH_AUTH_SOCK",) if name in os.environ}
 
 
 def parse_answer(remote: Remote, done: Completed) -> Mapping[str, Json]:
-    """The JSON of an answer; what a login script of the host printed before it does not count.
+    """The JSON of an answer, without what a login script of the host printed before it.
 
     Raises the error the other side ended with.
     """
@@ -201,16 +201,16 @@ def parse_answer(remote: Remote, done: Completed) -> Mapping[str, Json]:
         return parse_object(done.stdout[done.stdout.index("{\n") :], remote.host)
     except (ValueError, InputError) as error:
         raise HostError(
-            "does not answer as imagebuilder does",
+            "did not give an answer of imagebuilder",
             where=remote.host,
-            hint=f"what does `{shlex.join(remote.ssh('--have'))}` print?",
+            hint=f"see what `{shlex.join(remote.ssh('--have'))}` prints",
         ) from error
 
 
 def remote_failure(remote: Remote, done: Completed) -> ImagebuilderError:
-    """The error for what ended badly over there, or on the way."""
+    """The error for a failure of the other side, or of the connection."""
     lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-    last = lines[-1] if lines else "it said nothing"
+    last = lines[-1] if lines else "it printed nothing"
     if done.status == SSH_FAILED:
         hint = next(hint for part, hint in SSH_HINTS.items() if part in done.stderr)
         return HostError(f"ssh failed: {last}", where=remote.host, hint=hint)
@@ -222,13 +222,15 @@ def remote_failure(remote: Remote, done: Completed) -> ImagebuilderError:
             f"cannot run `{program} receive`: {last}",
             where=remote.host,
             hint=f"install imagebuilder {__version__} there: {INSTALL}; if it is installed "
-            "elsewhere: --remote-command /the/path/of/imagebuilder",
+            "elsewhere, use --remote-command /the/path/of/imagebuilder",
         )
-    return told_failure(remote, done.status, lines, last)
+    return reported_failure(remote, done.status, lines, last)
 
 
-def told_failure(remote: Remote, status: int, lines: Sequence[str], last: str) -> ImagebuilderError:
-    """The error that imagebuilder over there ended with: its own words and kind."""
+def reported_failure(
+    remote: Remote, status: int, lines: Sequence[str], last: str
+) -> ImagebuilderError:
+    """The error that imagebuilder over there ended with, with its text and kind."""
     kinds: dict[int, type[ImagebuilderError]] = {2: InputError, 3: HostError}
     kind = kinds.get(status, WorkError)
     texts = ("\n" + "\n".join(lines)).split("\nerror: ")[1:]
@@ -240,6 +242,6 @@ def told_failure(remote: Remote, status: int, lines: Sequence[str], last: str) -
 
 
 def read_fault(remote: Remote, text: str) -> Fault:
-    """A fault as the other side printed it: what, and after `hint:` what next."""
+    """Parse a fault that the other side printed: what, and after `hint:` what next."""
     what, _, hint = text.partition("\nhint: ")
     return Fault(remote.host, what.rstrip(), hint.partition("\n")[0])

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects on the wire: a zstd tar of a bare repository's files, packed here, unpacked there.
+"""Stream objects: a zstd tar of a bare repository's files, packed here and unpacked there.
 
-Owner, mode and extended attributes are what an object's checksum covers, so they travel.
+The checksum of an object covers its owner, mode and extended attributes, so they are sent too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ OBJECT = re.compile(r"[0-9a-f]{2}/[0-9a-f]{62}\.(file|dirtree|dirmeta|commit)")
 
 
 class Piped:
-    """A program in a thread, which closes our ends of its pipes when it ended.
+    """A program in a thread, which closes our ends of its pipes when it ends.
 
     `error` is what it failed with.
     """
@@ -39,7 +39,7 @@ class Piped:
         self.error: ImagebuilderError | None = None
 
     def run(self) -> None:
-        """Run it; nothing more comes out of the pipe afterwards."""
+        """Run the program and close its pipes."""
         try:
             run(self.argv, stdin=self.stdin)
         except ImagebuilderError as error:
@@ -51,12 +51,12 @@ class Piped:
 
 
 def pipe_path(end: int) -> str:
-    """A name under which a program we start can open an end of a pipe of ours (proc(5))."""
+    """A path where a program we start can open an end of our pipe (proc(5))."""
     return f"/proc/{os.getpid()}/fd/{end}"
 
 
 def pack(folder: Path, names: Sequence[str], out: int) -> tuple[Piped, Piped]:
-    """What writes the stream of these objects into the pipe `out`: tar, then zstd."""
+    """The programs that write the stream of these objects into the pipe `out`: tar, then zstd."""
     listed = "".join(f"{name}\n" for name in names).encode()
     packed, packing = os.pipe()
     tar = ["tar", "--create", *TAR_OPTIONS, "--no-recursion", f"--directory={folder}",
@@ -68,9 +68,9 @@ def pack(folder: Path, names: Sequence[str], out: int) -> tuple[Piped, Piped]:
 
 
 class PipeCounter:
-    """Carries bytes from one pipe to another in a thread and counts them.
+    """Copies bytes from one pipe to another in a thread and counts them.
 
-    `broken` means that nobody reads the other end any more.
+    `broken` means that the reader has closed the other end.
     """
 
     def __init__(self, source: int, sink: int, bar: Bar) -> None:
@@ -79,7 +79,7 @@ class PipeCounter:
         self.broken = False
 
     def run(self) -> None:
-        """Carry until either end closes, then close both: who packs is told by SIGPIPE."""
+        """Copy until either end closes, then close both: the packer gets SIGPIPE."""
         with os.fdopen(self.source, "rb", 0) as source, os.fdopen(self.sink, "wb", 0) as sink:
             while chunk := source.read(CHUNK):
                 view = memoryview(chunk)
@@ -98,18 +98,18 @@ def stream_objects(
 ) -> tuple[int, Completed]:
     """Pack `names` of the objects in `folder` into the stdin of `argv`.
 
-    Returns how many bytes that were, and how `argv` ended.  Raises what packing failed with.
+    Returns the number of bytes sent, and how `argv` ended.  Raises what packing failed with.
     """
     packed, packing = os.pipe()
-    wire, sending = os.pipe()
+    received, sending = os.pipe()
     with ui.bar(0, f"send {format_count(len(names), 'object')}") as bar:
         packers, counter = pack(folder, names, packing), PipeCounter(packed, sending, bar)
         threads = [threading.Thread(target=part.run) for part in (*packers, counter)]
         with ExitStack() as stack:
             for thread in threads:
                 stack.callback(thread.join)
-            # Closed first: whoever still writes then ends.
-            stdin = stack.enter_context(os.fdopen(wire, "rb", 0))
+            # Closed first, which ends whoever still writes.
+            stdin = stack.enter_context(os.fdopen(received, "rb", 0))
             for thread in threads:
                 thread.start()
             done = run(argv, env=env, stdin=stdin, check=False)
@@ -122,7 +122,7 @@ def stream_objects(
 def unpack_objects(stream: IO[bytes], folder: Path) -> None:
     """Unpack a stream into the objects/ of a scratch repository.
 
-    Raises WorkError when it was cut off or holds anything else, HostError when the disk is full.
+    Raises WorkError if it was cut off or holds anything else, HostError if the disk is full.
     """
     try:
         run(
@@ -135,7 +135,7 @@ def unpack_objects(stream: IO[bytes], folder: Path) -> None:
     except WorkError as error:
         raise WorkError(
             f"the objects arrived incomplete; nothing was published\n{error.faults[0].what}",
-            hint="publish again: the connection broke, or the sender was stopped",
+            hint="the connection broke or the sender was stopped; publish again",
         ) from error
     for path in folder.rglob("*"):
         name = os.fspath(path.relative_to(folder))

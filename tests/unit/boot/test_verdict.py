@@ -87,7 +87,7 @@ def test_what_the_machine_says_goes_before_what_made_us_give_up() -> None:
         ),
         (
             "nfs4:10.77.0.1:/x:vers=4.2: mount.nfs4: Protocol not supported for 10.77.0.1:/x on /y",
-            "the server does not speak that version of NFS",
+            "the server does not support that version of NFS",
         ),
         (
             "imagebuilder: BOOT FAILED in stage root: http://10.77.0.1/x/root.erofs: no whole "

@@ -265,8 +265,8 @@ def test_one_that_is_cut_short_is_refused_to_others_and_names_who(world: Rollout
 
 
 WRONG = {
-    "nope": "no release of profile nope",
-    "demo@9": "no release of demo fits '9'",
+    "nope": "profile nope has no release in ",
+    "demo@9": "no release of demo matches '9'",
     f"demo@{OLD}": "is stable already",
 }
 

@@ -132,7 +132,7 @@ def test_what_reaches_mirrors_is_carried_and_no_password(
     assert 'Environment="SUDO_USER=me"' in service
     assert "IMAGEBUILDER_OTHER" not in "".join(service)
     assert "s3cret" not in "".join(service) + warned
-    assert "warning: IMAGEBUILDER_MIRROR has a user name or password" in warned
+    assert "warning: IMAGEBUILDER_MIRROR contains a user name or password" in warned
 
 
 def test_the_webhook_is_a_credential(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_the_webhook_is_a_credential(tmp_path: Path) -> None:
 @pytest.mark.root
 @pytest.mark.parametrize("calendar", ["half past two", "*-*-* 25:00", "-1"])
 def test_a_time_that_is_none_is_refused(tmp_path: Path, calendar: str) -> None:
-    with pytest.raises(InputError, match="is no time") as caught:
+    with pytest.raises(InputError, match="is not a time") as caught:
         install(tmp_path, TimerOptions(calendar=calendar))
     assert CALENDAR in caught.value.faults[0].hint
     assert list(tmp_path.iterdir()) == []
@@ -161,7 +161,7 @@ def test_a_time_that_is_none_is_refused(tmp_path: Path, calendar: str) -> None:
 
 @pytest.mark.parametrize("calendar", ["", " ", "daily\nExecStart=/bin/sh"])
 def test_a_time_is_one_line(tmp_path: Path, calendar: str) -> None:
-    with pytest.raises(InputError, match="is no time"):
+    with pytest.raises(InputError, match="is not a time"):
         install(tmp_path, TimerOptions(calendar=calendar))
 
 
@@ -179,7 +179,7 @@ def test_again_it_changes_nothing_and_other_options_do(tmp_path: Path) -> None:
 
 
 def test_what_was_installed_can_be_removed_and_nothing_else(tmp_path: Path) -> None:
-    assert "no units of imagebuilder" in uninstall_nightly(tmp_path)
+    assert "imagebuilder has no units installed" in uninstall_nightly(tmp_path)
     install(tmp_path)
     served = tmp_path / UNITS / "imagebuilder-nginx.service"
     served.write_text("# Made by imagebuilder serve --install; changes are lost.\n")

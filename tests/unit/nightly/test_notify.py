@@ -13,8 +13,8 @@ import pytest
 
 from imagebuilder.errors import InputError
 from imagebuilder.nightly.message import headline
-from imagebuilder.nightly.notify import find_kind, tell_night
-from imagebuilder.nightly.save import save_night
+from imagebuilder.nightly.notify import find_kind, notify_run
+from imagebuilder.nightly.save import save_run
 from imagebuilder.nightly.site import find_report_folder, load_nightly
 from imagebuilder.nightly.types import Ending, NightlyRun, NightlyStage
 from imagebuilder.notify.receivers import find_receivers, load_notify, make_mail
@@ -49,10 +49,10 @@ def test_kinds(tmp_path: Path, one: NightlyRun, kind: str) -> None:
 
 
 def test_a_night_that_was_cut_off_is_told_of_by_the_next(tmp_path: Path) -> None:
-    save_night(night(unchanged(), finished=False), tmp_path)
+    save_run(night(unchanged(), finished=False), tmp_path)
     quiet = night(unchanged(), started=FIRST + timedelta(days=1))
     assert find_kind(quiet, tmp_path) == "nightly-failed"
-    save_night(quiet, tmp_path)
+    save_run(quiet, tmp_path)
     again = night(unchanged(), started=FIRST + timedelta(days=2))
     assert find_kind(again, tmp_path) == "nightly-unchanged"
 
@@ -82,8 +82,8 @@ def program(folder: Path, *kinds: str) -> NotifyModel:
 def test_a_receiver_gets_the_night(tmp_path: Path) -> None:
     site = program(tmp_path, "nightly-failed")
     with notifying(find_receivers(site, {}), pytest.fail) as notifier:
-        tell_night(FAILED, tmp_path, notifier)
-        tell_night(night(unchanged()), tmp_path, notifier)
+        notify_run(FAILED, tmp_path, notifier)
+        notify_run(night(unchanged()), tmp_path, notifier)
     (line,) = (tmp_path / "got").read_text().splitlines()
     body = json.loads(line)
     assert body["text"] == "imagebuilder: 1 of 2 profiles failed (rx7600xt at test)"
@@ -106,7 +106,7 @@ def catch(one: NightlyRun, folder: Path) -> Message:
             if message := make(Anybody()):
                 caught.append(message)
 
-    tell_night(one, folder, Catcher())  # type: ignore[arg-type]
+    notify_run(one, folder, Catcher())  # type: ignore[arg-type]
     return caught[0]
 
 

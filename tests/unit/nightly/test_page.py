@@ -14,7 +14,7 @@ import pytest
 from imagebuilder.errors import Fault
 from imagebuilder.lock.changes import PackageChange
 from imagebuilder.nightly.history import find_records
-from imagebuilder.nightly.page import render_index, render_month, render_night_page
+from imagebuilder.nightly.page import render_index, render_month, render_run_page
 from imagebuilder.nightly.types import Ending, NightlyRun, NightlyStage
 from tests.unit.nightly.samples import (
     FIRST,
@@ -65,12 +65,12 @@ class Outline(HTMLParser):
 
 def index(nights: Sequence[NightlyRun], *, runs: bool = False) -> str:
     """The history of nights, newest first."""
-    return render_index(nights, faults=(), months=(), runs=runs)
+    return render_index(nights, faults=(), months=(), running=runs)
 
 
 def page(one: NightlyRun, *, runs: bool = False, logs: Mapping[int, str] | None = None) -> str:
     """The page of a night."""
-    return render_night_page(one, runs=runs, logs=logs or {}, boots={})
+    return render_run_page(one, running=runs, logs=logs or {}, boots={})
 
 
 def without_legend(text: str) -> str:
@@ -157,7 +157,7 @@ def test_a_night_that_runs_and_one_that_was_cut_off() -> None:
     history = index([newer, one], runs=True)
     assert without_legend(history).count("</i> cut off") == 3, "the older night"
     assert without_legend(history).count("</i> waiting") == 6, "in both tables"
-    assert "if no imagebuilder runs now, it was cut off" in Outline(history).text
+    assert "if imagebuilder is not running now, it was cut off" in Outline(history).text
 
 
 def test_a_failure_is_told_with_where_what_hint_and_the_end_of_its_log() -> None:
@@ -177,7 +177,7 @@ def test_a_failure_is_told_with_where_what_hint_and_the_end_of_its_log() -> None
     assert "Log: /logs/1/build.log" in named, "where it was, once it is gone"
     said = Outline(index([one])).text
     assert "10-link failed" in said
-    assert "Stable is 20261101-aa , as before" in said
+    assert "Stable is still 20261101-aa" in said
 
 
 def test_security_changes_come_first_and_are_marked() -> None:
@@ -203,7 +203,7 @@ def test_a_boot_test_is_linked_where_it_is_kept() -> None:
     done = replace(unchanged("generic"), ending=Ending.FRESH, report="20261024T0-1")
     one = night(done)
     assert ".boot-0.html" not in page(one)
-    kept = render_night_page(one, runs=False, logs={}, boots={0: f"{one.id}.boot-0.html"})
+    kept = render_run_page(one, running=False, logs={}, boots={0: f"{one.id}.boot-0.html"})
     assert f'<a href="{one.id}.boot-0.html">report 20261024T0-1</a>' in kept
 
 
@@ -253,7 +253,7 @@ def test_streaks_and_freshness(
     fresh: int | None,
 ) -> None:
     nights = days(letters)
-    found = {r.profile: r for r in find_records(nights[::-1], runs=runs)}["generic"]
+    found = {r.profile: r for r in find_records(nights[::-1], running=runs)}["generic"]
     assert (found.streak, found.well, found.behind) == (streak, well, behind)
     assert found.fresh == (None if fresh is None else nights[fresh])
 
@@ -263,7 +263,7 @@ def test_streaks_and_freshness(
 )
 def test_when_stable_moved(stables: str, moved: int | None) -> None:
     nights = days("uuux", stables=stables)
-    (found,) = find_records(nights[::-1], runs=False)
+    (found,) = find_records(nights[::-1], running=False)
     assert found.stable == stables[-1]
     assert found.moved == (None if moved is None else nights[moved])
 

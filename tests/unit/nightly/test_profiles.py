@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which profiles a night is about."""
+"""Choose the profiles of a nightly run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def settings(tmp_path: Path) -> Settings:
 def test_without_names_it_is_every_recipe_and_every_lock(settings: Settings) -> None:
     chosen, left_out = choose_profiles((), settings)
     assert chosen == ("a", "b", "a.tiny")
-    assert [fault.what for fault in left_out] == ["is the lock of no profile"]
+    assert [fault.what for fault in left_out] == ["does not belong to any profile"]
 
 
 def test_names_keep_their_order_and_count_once(settings: Settings) -> None:

@@ -53,7 +53,7 @@ def test_full_disks(error: Exception, full: bool) -> None:  # noqa: FBT001  # a 
 def test_what_went_well_the_second_time_is_told_with_the_first() -> None:
     told = merged(AWAY, NEW)
     assert (told.ending, told.version, told.previous) == (Ending.PROMOTED, "3", "1")
-    assert told.warnings == ("tried again, after debian: mirror is not reachable",)
+    assert told.warnings == ("tried again after: debian: mirror is not reachable",)
     assert told.seconds[NightlyStage.LOCK] == 2.0
 
 

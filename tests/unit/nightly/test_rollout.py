@@ -97,7 +97,7 @@ def night(world: RolloutWorld, *, window: str = ALWAYS, failed: bool = False) ->
     record.add(ProfileRun("demo", ending, NightlyStage.TEST, version=NEW, candidate=NEW))
     roll_out_within("demo", record, nightly)
     record.finish()
-    return record.night
+    return record.run
 
 
 def begun(world: RolloutWorld, canary: str = "") -> Rollout:
@@ -244,7 +244,7 @@ def test_a_release_that_was_taken_back_is_not_rolled_out_again(world: RolloutWor
     assert not night(world).failed
     rollback(world.tree, "demo", Ui(io.StringIO()))
     (told,) = night(world).profiles
-    assert f"took it back from {NEW}" in told.reasons[0]
+    assert f"rolled back {NEW}" in told.reasons[0]
     assert stable(world) == OLD
 
 
@@ -326,7 +326,7 @@ def test_what_was_asked_for_is_checked_before_anything_is_built() -> None:
     assert wanted
     assert (wanted.window, wanted.batch, wanted.terms.timeout) == ("Sun 02:00-05:00", "2", 60)
     assert find_rollout_wish(site, promote=True, rollout=False) == (True, None)
-    with pytest.raises(InputError, match="exclude one another"):
+    with pytest.raises(InputError, match="exclude each other"):
         find_rollout_wish(site, promote=True, rollout=None)
     with pytest.raises(InputError, match="needs a maintenance window"):
         find_rollout_wish(model(), promote=None, rollout=True)

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from imagebuilder.errors import HostError, InputError
-from imagebuilder.nightly.history import find_ids, read_nights
-from imagebuilder.nightly.save import KEPT, save_night
+from imagebuilder.nightly.history import find_ids, read_runs
+from imagebuilder.nightly.save import KEPT, save_run
 from imagebuilder.nightly.types import NIGHTLY_RUN, Ending, NightlyRun, NightlyStage
 from imagebuilder.report.save import begin_report, save_report
 from imagebuilder.tree import make_tree
@@ -28,7 +28,7 @@ DAY = timedelta(days=1)
 
 def saved_nights(folder: Path) -> list[NightlyRun]:
     """Every night of a folder that can be read, oldest first."""
-    return list(read_nights(folder, find_ids(folder)).nights)
+    return list(read_runs(folder, find_ids(folder)).runs)
 
 
 # --- as JSON
@@ -87,12 +87,12 @@ def test_a_night_is_there_from_its_beginning_to_its_end(tmp_path: Path) -> None:
     one = night(unchanged("a"), failed("b", NightlyStage.LOCK), unchanged("c"))
     for done in range(4):
         now = replace(one, finished=False, profiles=one.profiles[:done])
-        page = save_night(now, tmp_path)
+        page = save_run(now, tmp_path)
         assert saved_nights(tmp_path) == [now]
         for text in (page.read_text(), (tmp_path / "index.html").read_text()):
             assert f"running: {done} of 3 profiles done" in text
             assert text.count("</i> waiting") >= 3 - done
-    page = save_night(one, tmp_path)
+    page = save_run(one, tmp_path)
     assert page == tmp_path / "nights" / f"{one.id}.html"
     found = texts(tmp_path)
     assert sorted(found) == [
@@ -107,11 +107,11 @@ def test_a_night_is_there_from_its_beginning_to_its_end(tmp_path: Path) -> None:
 
 def test_the_next_night_says_that_one_was_cut_off(tmp_path: Path) -> None:
     cut = night(unchanged("a"), finished=False, planned=2)
-    page = save_night(cut, tmp_path)
+    page = save_run(cut, tmp_path)
     assert "running" in page.read_text()
     (tmp_path / f".{page.name}.new").write_text("half")
     (tmp_path / "nights" / f".{page.name}.new").write_text("half")
-    save_night(replace(night(unchanged("a"), started=FIRST + DAY), finished=False), tmp_path)
+    save_run(replace(night(unchanged("a"), started=FIRST + DAY), finished=False), tmp_path)
     assert "cut off after 1 of 3 profiles" in page.read_text()
     history = (tmp_path / "index.html").read_text().partition('<p class="legend">')[0]
     assert history.count("</i> cut off") == 2
@@ -120,16 +120,16 @@ def test_the_next_night_says_that_one_was_cut_off(tmp_path: Path) -> None:
 
 def test_a_damaged_night_is_named_and_hides_no_other(tmp_path: Path) -> None:
     first, second, third = (night(unchanged(), started=FIRST + n * DAY) for n in range(3))
-    save_night(first, tmp_path)
-    save_night(second, tmp_path)
+    save_run(first, tmp_path)
+    save_run(second, tmp_path)
     record = tmp_path / "nights" / f"{first.id}.json"
     record.write_text(record.read_text()[:99])
     (tmp_path / "nights" / "20261020T000000Z-1.json").write_text("[" * 100_000)
     (tmp_path / "nights" / "notes.json").write_text("mine")
     (tmp_path / "nights" / "20261021T000000Z-1.json").mkdir()
-    save_night(third, tmp_path)
+    save_run(third, tmp_path)
     assert saved_nights(tmp_path) == [second, third]
-    found = read_nights(tmp_path, find_ids(tmp_path))
+    found = read_runs(tmp_path, find_ids(tmp_path))
     assert [Path(fault.where).stem for fault in found.faults] == [
         "20261020T000000Z-1", "20261021T000000Z-1", first.id,
     ]  # fmt: skip
@@ -140,17 +140,17 @@ def test_a_damaged_night_is_named_and_hides_no_other(tmp_path: Path) -> None:
 
 def test_a_record_in_another_ones_place_is_named(tmp_path: Path) -> None:
     one = night(unchanged())
-    save_night(one, tmp_path)
+    save_run(one, tmp_path)
     other = tmp_path / "nights" / "20200101T000000Z-1.json"
     other.write_text((tmp_path / "latest.json").read_text())
-    assert "is the night" in read_nights(tmp_path, find_ids(tmp_path)).faults[0].what
+    assert "is the run" in read_runs(tmp_path, find_ids(tmp_path)).faults[0].what
 
 
 def test_a_record_that_changed_is_read_again(tmp_path: Path) -> None:
     one = night(unchanged())
-    save_night(one, tmp_path)
+    save_run(one, tmp_path)
     assert saved_nights(tmp_path) == [one]
-    save_night(replace(one, host="another"), tmp_path)
+    save_run(replace(one, host="another"), tmp_path)
     assert saved_nights(tmp_path)[0].host == "another"
 
 
@@ -160,7 +160,7 @@ def test_the_history_shows_sixty_nights_and_months_have_the_others(tmp_path: Pat
     for one in nights[:-1]:  # as so many nights would have left them, without their pages
         text = json.dumps(NIGHTLY_RUN.encode(one))
         (tmp_path / "nights" / f"{one.id}.json").write_text(text)
-    save_night(nights[-1], tmp_path)
+    save_run(nights[-1], tmp_path)
     text = (tmp_path / "index.html").read_text()
     assert text.count('<th scope="row"><a href="nights/') == 60
     assert nights[39].id not in text
@@ -176,11 +176,11 @@ def test_the_history_shows_sixty_nights_and_months_have_the_others(tmp_path: Pat
 
 def test_a_clock_that_jumped_hides_no_night(tmp_path: Path) -> None:
     ahead = night(unchanged(), started=FIRST + 4000 * DAY)
-    save_night(ahead, tmp_path)
+    save_run(ahead, tmp_path)
     now = night(failed("generic", NightlyStage.LOCK), started=FIRST)
-    save_night(now, tmp_path)
+    save_run(now, tmp_path)
     text = (tmp_path / "index.html").read_text()
-    assert "<h1>Night of 2026-10-24</h1>" in text
+    assert "<h1>Nightly run of 2026-10-24</h1>" in text
     assert text.index(f"nights/{now.id}.html") < text.index(f"nights/{ahead.id}.html")
     assert json.loads((tmp_path / "latest.json").read_text())["id"] == now.id
 
@@ -191,7 +191,7 @@ def test_nights_are_kept_for_a_year(tmp_path: Path) -> None:
         one = night(unchanged(), started=FIRST + number * DAY)
         for name in (f"{one.id}.json", f"{one.id}.html", f"{one.id}.generic.log"):
             (tmp_path / "nights" / name).touch()
-    save_night(night(unchanged(), started=FIRST + (KEPT + 1) * DAY), tmp_path)
+    save_run(night(unchanged(), started=FIRST + (KEPT + 1) * DAY), tmp_path)
     ids = find_ids(tmp_path)
     assert len(ids) == KEPT
     gone = {f"{FIRST:%Y%m%d}", f"{FIRST + DAY:%Y%m%d}"}
@@ -208,7 +208,7 @@ def test_the_boot_test_of_a_release_is_kept_with_the_night(tmp_path: Path) -> No
     )
     lost = replace(done, profile="gone")
     one = night(unchanged("first"), done, lost)
-    page = save_night(one, tmp_path / "nightly", tree)
+    page = save_run(one, tmp_path / "nightly", tree)
     boot = page.with_name(f"{one.id}.boot-1.html")
     assert f'href="{boot.name}"' in page.read_text()
     assert "uefi" in boot.read_text()
@@ -222,16 +222,16 @@ def test_a_log_beside_the_record_is_shown_and_linked(tmp_path: Path) -> None:
     log.parent.mkdir()
     log.write_text("<b>what it said</b>\n")
     one = replace(one, profiles=(replace(one.profiles[0], log=os.fspath(log)),))
-    text = save_night(one, tmp_path).read_text()
+    text = save_run(one, tmp_path).read_text()
     assert "&lt;b&gt;what it said&lt;/b&gt;" in text
     assert f'href="{log.name}"' in text
     folder = replace(one.profiles[0], log=os.fspath(tmp_path))
-    assert "Log: " in save_night(replace(one, profiles=(folder,)), tmp_path).read_text()
+    assert "Log: " in save_run(replace(one, profiles=(folder,)), tmp_path).read_text()
 
 
 def test_what_cannot_be_saved_is_said(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot name a night"):
-        save_night(replace(night(unchanged()), id="../escape"), tmp_path)
+    with pytest.raises(InputError, match="is not a valid id of a run"):
+        save_run(replace(night(unchanged()), id="../escape"), tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(HostError, match="cannot be written"):
-        save_night(night(unchanged()), tmp_path / "file")
+        save_run(night(unchanged()), tmp_path / "file")

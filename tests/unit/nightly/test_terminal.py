@@ -42,10 +42,10 @@ def test_a_line_a_profile_and_what_needs_a_person() -> None:
         "l40s FAILED in test nothing 3 - - 0.0 s",
         "l40s: l40s@3: did not boot",
         "hint: look at the console",
-        "removed 2 releases and 1 image, 5.0 MB freed",
+        "removed 2 releases and 1 image, freed 5.0 MB",
         "rx@0",
         "rx@00",
-        "locks committed: abc",
+        "committed the locks: abc",
         "report: /nights/index.html",
     ]
 

@@ -36,7 +36,7 @@ def test_without_its_packages_it_says_what_to_install(world: FleetWorld, package
         (["--listen", "0.0.0.0"], 2, "is every address"),
         (["--listen", "here"], 2, "is not ADDRESS:PORT"),
         (["--listen", "192.0.2.77"], 3, "cannot listen"),
-        (["--tree", "/nonexistent"], 2, "there is no netboot tree"),
+        (["--tree", "/nonexistent"], 2, "the netboot tree does not exist"),
         (["--ask", "-1"], 2, "--ask"),
     ],
 )

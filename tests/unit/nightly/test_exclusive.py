@@ -10,7 +10,7 @@ import pytest
 
 from imagebuilder.errors import HostError
 from imagebuilder.locks import file_lock
-from imagebuilder.nightly.sole import single_run, sweep_leftovers
+from imagebuilder.nightly.exclusive import single_run, sweep_leftovers
 from imagebuilder.settings import Settings
 from imagebuilder.tree import make_tree
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One night at a time, and what a killed one left."""
+"""One nightly run at a time, and what a killed one left."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ UNFINISHED = re.compile(r"\..+\.lock\.(\d+)-\d+")
 
 @contextmanager
 def single_run(state: Path, name: str) -> Iterator[None]:
-    """Be the only night on this builder; `name` tells others who it is.
+    """Be the only nightly run on this builder; `name` identifies it to others.
 
-    The kernel ends it with the process.  Raises HostError that names the one under way.
+    The kernel releases the lock with the process.  Raises HostError that names the other run.
     """
     path = state / "locks" / "nightly"
 
@@ -42,7 +42,7 @@ def single_run(state: Path, name: str) -> Iterator[None]:
 
 
 def sweep_leftovers(settings: Settings, tree: Tree) -> None:
-    """Remove what killed commands left, so that its space counts.  Raises WorkError and OSError."""
+    """Remove what killed commands left, to free space.  Raises WorkError and OSError."""
     for top in (settings.state, tree.path):
         with file_lock(top / "locks" / "work"):
             sweep(top / "work")
