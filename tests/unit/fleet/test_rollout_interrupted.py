@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.fleet.rollout.journal import find_live_rollouts
+from imagebuilder.locks import file_lock
 from imagebuilder.process import Completed, run
 from imagebuilder.recipe.cards import shipped_cards
 from imagebuilder.recipe.model_notify import NotifyModel
@@ -115,6 +116,19 @@ def test_the_next_command_tells_once_and_the_web_server_is_silent_then(watched: 
     assert watched.type("none").status == 2
     assert watched.told == [TEXT]
     assert watched.type("none").status == 2
+    watched.serve()
+    assert watched.told == [TEXT]
+
+
+def test_the_next_nightly_run_tells_once(watched: Watched) -> None:
+    """Before it does anything else: here another one is in progress."""
+    watched.kill()
+    argv = [*PROGRAM, "--state", str(watched.state), "nightly", "minimal"]
+    env = {**watched.env, "IMAGEBUILDER_SUDO": "never"}
+    with file_lock(watched.state / "locks/nightly"):
+        for _ in range(2):
+            assert run(argv, env=env, cwd=CHECKOUT, check=False).status == 3
+            assert watched.told == [TEXT]
     watched.serve()
     assert watched.told == [TEXT]
 
