@@ -128,7 +128,7 @@ def status(
 def pause(
     context: typer.Context, profile: ProfileArgument, tree: TreeOption = DEFAULT_TREE
 ) -> None:
-    """Begin no further node; those in between are finished.
+    """Start no further node; nodes in progress are finished.
 
     Example: imagebuilder rollout pause rx7600xt
     """
