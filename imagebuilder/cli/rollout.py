@@ -128,7 +128,7 @@ def status(
 def pause(
     context: typer.Context, profile: ProfileArgument, tree: TreeOption = DEFAULT_TREE
 ) -> None:
-    """Begin no further node; those in between are finished.
+    """Start no further node; nodes in progress are finished.
 
     Example: imagebuilder rollout pause rx7600xt
     """
@@ -170,31 +170,17 @@ def abort(
 
 
 def wish(context: typer.Context, tree: Tree, profile: str, word: str) -> None:
-    """Have the process that runs a roll-out pause or abort it; without one, do it here."""
-    from imagebuilder.fleet.rollout.journal import (
-        is_running,
-        make_wish,
-        obey,
-        rolling_out,
-        runner,
-    )
-    from imagebuilder.fleet.rollout.start import check_wish
-    from imagebuilder.fleet.rollout.types import LiveRollout, RolloutStatus
+    """Have a roll-out paused or aborted, and print how it is if that was done here."""
+    from imagebuilder.fleet.rollout.command import obey_wish, send_wish
+    from imagebuilder.fleet.rollout.types import RolloutStatus
 
     shared: Context = context.obj
-    check_wish(tree, profile, word)
-    make_wish(tree, profile, word)
-    if is_running(tree, profile):
-        shared.ui.note(f"asked {runner(tree, profile)}, who runs it, to {word} it")
+    if send_wish(tree, profile, word, shared.ui):
         return
-    with notifying_of(shared, tree) as tell, rolling_out(tree, profile):
-        rollout = obey(tree, check_wish(tree, profile, word))
-        if rollout.status is RolloutStatus.PAUSED:
-            shared.ui.note(f"roll-out of {rollout.release}: paused")
-            if not (live := LiveRollout(rollout, runs=False)).interrupted:
-                tell(live)
-            return
-        finish(go(context, tree, rollout, tell), json=False, wanted=RolloutStatus.ABORTED)
+    with notifying_of(shared, tree) as tell:
+        done = obey_wish(tree, profile, word, os.environ, shared.ui, tell=tell)
+        if done.status is not RolloutStatus.PAUSED:
+            finish(done, json=False, wanted=RolloutStatus.ABORTED)
 
 
 @contextmanager
@@ -221,15 +207,6 @@ def reported_by_web(shared: Context, tree: Tree) -> frozenset[str]:
     from imagebuilder.web.notify_record import find_interruptions
 
     return find_interruptions(shared.settings.state, tree) | find_interruptions(STATE, tree)
-
-
-def go(context: typer.Context, tree: Tree, rollout: Rollout, tell: TellRollout) -> Rollout:
-    from imagebuilder.fleet.drain import choose_drainer
-    from imagebuilder.fleet.rollout.run import RolloutRun
-
-    shared: Context = context.obj
-    drainer = choose_drainer(rollout.terms.drain)
-    return RolloutRun(tree, shared.ui, drainer, os.environ, tell=tell).go(rollout)
 
 
 def finish(rollout: Rollout, *, json: bool, wanted: str = "done") -> None:

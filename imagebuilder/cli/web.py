@@ -85,7 +85,7 @@ def web(
 ) -> None:
     """Show nodes, releases and roll-outs on web pages, as JSON, events and metrics, until Ctrl-C.
 
-    Everybody who can reach the address may look. Acting takes a token (imagebuilder token).
+    Everybody who can reach the address may read. Acting requires a token (imagebuilder token).
 
     Example: imagebuilder web --listen 10.0.0.5
     """

@@ -66,7 +66,7 @@ class FleetShot:
 def draw(tree: Tree, shot: FleetShot | None, every: float, width: int, height: int) -> Group:
     """The whole screen, of at most `height` lines."""
     if shot is None:
-        return Group(Text("looking at the nodes…"))
+        return Group(Text("asking the nodes…"))
     top: list[RenderableType] = [draw_counts(shot.views), *draw_rollouts(shot)]
     bottom = Text(
         f"{shot.at:%H:%M:%S} UTC, every {every:g} s, {tree.path}; Ctrl-C ends it", style="dim"

@@ -148,7 +148,7 @@ def parse_request(raw: bytes, tokens: Path) -> ActRequest:
     except ImagebuilderError as error:
         raise RefusedError(HTTPStatus.SERVICE_UNAVAILABLE, str(error)) from error
     if token is None:
-        print(f"a token that nobody has, from {fit(envelope.address)}", file=sys.stderr)
+        print(f"unknown token, from {fit(envelope.address)}", file=sys.stderr)
         raise RefusedError(HTTPStatus.UNAUTHORIZED, "there is no such token")
     try:
         order = parse_order(envelope.order) if envelope.order is not None else None

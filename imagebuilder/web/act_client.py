@@ -92,7 +92,7 @@ class ActClient:
         try:
             answer = self.send(json.dumps(request).encode() + b"\n")
         except (OSError, ImagebuilderError) as error:
-            words = f"actions cannot be asked for: {error}"
+            words = f"actions are not available: {error}"
             return ActAnswer(HTTPStatus.SERVICE_UNAVAILABLE, words)
         finally:
             self.turns.release()

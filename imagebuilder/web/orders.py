@@ -109,7 +109,7 @@ class VerbKind:
     asks: str = ""
 
 
-FORCED = "The power of nodes that do not do it is cut."
+FORCED = "The power of nodes that do not respond over ssh is cut."
 KINDS: Mapping[ActVerb, VerbKind] = {
     ActVerb.UP: VerbKind(
         Role.POWER, "nodes", (), ("up",),
@@ -140,15 +140,15 @@ KINDS: Mapping[ActVerb, VerbKind] = {
     ),
     ActVerb.PAUSE: VerbKind(
         Role.RELEASE, "profile", (), ("rollout", "pause"),
-        "Begins no further node in the roll-out of {}; those in between are finished.", "Pause",
+        "Starts no further node in the roll-out of {}; nodes in progress are finished.", "Pause",
     ),
     ActVerb.RESUME: VerbKind(
         Role.RELEASE, "profile", (), ("rollout", "resume"),
-        "Goes on with the roll-out of {}.", "Resume",
+        "Continues the roll-out of {}.", "Resume",
     ),
     ActVerb.ABORT: VerbKind(
         Role.RELEASE, "profile", (), ("rollout", "abort"),
-        "Gives the roll-out of {} up: every node it touched is rebooted into the old release.",
+        "Aborts the roll-out of {}: every node it touched is rebooted into the old release.",
         "Abort",
     ),
 }  # fmt: skip

@@ -130,4 +130,4 @@ def save(path: Path, tokens: tuple[Token, ...]) -> None:
 
 
 def digest_of(secret: str) -> str:
-    return hashlib.sha256(secret.encode(errors="surrogatepass")).hexdigest()
+    return hashlib.sha256(secret.encode()).hexdigest()

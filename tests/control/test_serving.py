@@ -168,7 +168,7 @@ def test_a_wrong_token_is_refused(serving: Serving) -> None:
     assert web.ask("/api/v1/actions", "--json", '{"verb": "up", "nodes": ["n1"]}')[0] == 401
     assert nuc.type(stable).stdout == before
     said = nuc.type(f"sudo journalctl -q -o cat -u '{ACT}*'").stdout
-    assert "a token that nobody has, from 10.77.0.1" in said
+    assert "unknown token, from 10.77.0.1" in said
 
 
 def test_an_action_goes_on_whatever_becomes_of_the_page(serving: Serving) -> None:

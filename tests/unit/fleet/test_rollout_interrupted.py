@@ -8,16 +8,27 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from imagebuilder.fleet.rollout.journal import find_live_rollouts
+from imagebuilder.errors import WorkError
+from imagebuilder.fleet.rollout.journal import (
+    find_live,
+    find_live_rollouts,
+    rolling_out,
+    save_rollout,
+)
+from imagebuilder.fleet.rollout.types import Rollout, RolloutStatus
+from imagebuilder.locks import file_lock
 from imagebuilder.process import Completed, run
 from imagebuilder.recipe.cards import shipped_cards
 from imagebuilder.recipe.model_notify import NotifyModel
+from imagebuilder.tree import make_tree
 from imagebuilder.web.notify import FleetReporter
 from imagebuilder.web.notify_record import FOLDER
 from imagebuilder.web.snapshot import SnapshotMaker
@@ -119,6 +130,19 @@ def test_the_next_command_tells_once_and_the_web_server_is_silent_then(watched: 
     assert watched.told == [TEXT]
 
 
+def test_the_next_nightly_run_tells_once(watched: Watched) -> None:
+    """Before it does anything else: here another one is in progress."""
+    watched.kill()
+    argv = [*PROGRAM, "--state", str(watched.state), "nightly", "minimal"]
+    env = {**watched.env, "IMAGEBUILDER_SUDO": "never"}
+    with file_lock(watched.state / "locks/nightly"):
+        for _ in range(2):
+            assert run(argv, env=env, cwd=CHECKOUT, check=False).status == 3
+            assert watched.told == [TEXT]
+    watched.serve()
+    assert watched.told == [TEXT]
+
+
 def test_status_says_so(watched: Watched) -> None:
     watched.kill()
     status = watched.type("status", "demo")
@@ -167,3 +191,34 @@ def test_what_is_paused_or_over_is_not_interrupted(watched: Watched) -> None:
     watched.serve()
     assert watched.told == []
     assert not find_live_rollouts(watched.world.tree)[0].interrupted
+
+
+def test_one_that_ends_while_it_is_read_is_not_interrupted(tmp_path: Path) -> None:
+    """Its journal was read before its end, and its lock after it."""
+    tree = make_tree(tmp_path / "tree")
+    running = Rollout("demo", "1", "2", "ada", "2026-11-23T02:00:00+00:00", ())
+    done = replace(running, status=RolloutStatus.DONE)
+    save_rollout(tree, done)
+    live = find_live(tree, running)
+    assert (live.rollout, live.interrupted) == (done, False)
+
+
+def test_who_checks_whether_it_runs_keeps_nobody_from_running_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("imagebuilder.fleet.rollout.journal.MOMENT", 2.0)
+    tree = make_tree(tmp_path / "tree")
+    begun, never = threading.Event(), threading.Event()
+
+    def check() -> None:
+        with file_lock(tree.lock("rollout-demo")):
+            begun.set()
+            never.wait(0.2)
+
+    thread = threading.Thread(target=check)
+    thread.start()
+    begun.wait()
+    with rolling_out(tree, "demo"):
+        thread.join()
+        with pytest.raises(WorkError, match="in progress"), rolling_out(tree, "demo"):
+            pass

@@ -11,9 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.fleet.rollout.journal import PAUSE, make_wish
+from imagebuilder.fleet.rollout.journal import PAUSE, find_live, is_reported, make_wish, rolling_out
 from imagebuilder.fleet.rollout.machine import aborted
-from imagebuilder.fleet.rollout.message import describe, make_message, telling
+from imagebuilder.fleet.rollout.message import (
+    describe,
+    make_message,
+    report_interruption,
+    tell_nobody,
+    telling,
+)
 from imagebuilder.fleet.rollout.types import (
     LiveRollout,
     Rollout,
@@ -79,6 +85,35 @@ def test_one_that_a_person_pauses(world: RolloutWorld) -> None:
     make_wish(world.tree, "demo", PAUSE)
     (paused,) = go(world, rollout)
     assert paused["kinds"] == ["rollout-paused"]
+
+
+def test_one_that_ends_by_an_error_is_told_of_before_anybody_else_can_find_out(
+    world: RolloutWorld,
+) -> None:
+    rollout = world.start(order())
+    site = NotifyModel.model_validate({"to": {"r": {"exec": ["true"]}}})
+
+    def fail(_: float) -> None:
+        raise KeyboardInterrupt
+
+    with notifying(find_receivers(site, {}), pytest.fail) as notifier:
+        run = world.run()
+        run.tell, run.wait = telling(notifier), fail
+        with rolling_out(world.tree, "demo"):
+            with pytest.raises(KeyboardInterrupt):
+                run.go(rollout)
+            live = replace(find_live(world.tree, rollout), runs=False)
+            assert is_reported(world.tree, live)
+    assert notifier.lanes["r"].sent == 2, "that it began, and that it was interrupted"
+
+
+def test_where_nobody_is_told_nobody_is_noted(world: RolloutWorld) -> None:
+    """Somebody else may know whom to tell."""
+    live = find_live(world.tree, world.start(order()))
+    report_interruption(world.tree, live, tell_nobody)
+    assert not is_reported(world.tree, live)
+    report_interruption(world.tree, live, lambda _: True)
+    assert is_reported(world.tree, live)
 
 
 def test_a_receiver_that_hangs_does_not_delay_it(world: RolloutWorld) -> None:

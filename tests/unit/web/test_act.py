@@ -297,7 +297,7 @@ def find_acting(tree: Tree) -> int:
 def test_no_program_is_no_traceback(tree: Tree, tokens: Path, tmp_path: Path) -> None:
     answer = ActClient(tree, tokens, tmp_path / "none").ask("x", "a", None)
     assert answer.status == 503
-    assert "actions cannot be asked for" in answer.error
+    assert "actions are not available" in answer.error
 
 
 def test_a_lockout_is_bounded_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:

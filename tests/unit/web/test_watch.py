@@ -13,7 +13,7 @@ from datetime import timedelta
 
 from starlette.testclient import TestClient
 
-from imagebuilder.fleet.rollout.journal import find_rollouts, save_rollout
+from imagebuilder.fleet.rollout.journal import find_rollouts, rolling_out, save_rollout
 from imagebuilder.fleet.rollout.types import RolloutStatus
 from imagebuilder.tree import ReleaseName
 from imagebuilder.web.site import WebSite
@@ -110,7 +110,7 @@ def test_a_roll_out_that_is_killed_is_an_event_and_its_page_says_so(
         assert process.stdout
         assert process.stdout.readline() == b"runs\n"
         save_rollout(world.tree, running)
-        until(lambda: page("</i> running</span>", "; it runs now"))
+        until(lambda: page("</i> running</span>", "; running now"))
         assert not client.get("/api/v1/rollouts/rx7600xt").json()["interrupted"]
         reader.events.clear()
         process.kill()
@@ -119,6 +119,14 @@ def test_a_roll_out_that_is_killed_is_an_event_and_its_page_says_so(
     hint = "imagebuilder rollout resume rx7600xt continues it, rollout abort rx7600xt takes"
     assert page("interrupted while running", hint)
     assert client.get("/api/v1/rollouts/rx7600xt").json()["interrupted"]
+
+
+def test_whether_a_roll_out_runs_is_checked_all_the_time(world: FleetWorld, site: WebSite) -> None:
+    world.plant_history()
+    before = site.watcher.maker.stamp()
+    with rolling_out(world.tree, "rx7600xt"):
+        assert site.watcher.maker.stamp() != before
+    assert site.watcher.maker.stamp() == before
 
 
 def test_a_change_becomes_an_event(world: FleetWorld, site: WebSite) -> None:
