@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The `host` of checks: testinfra on commands that we run in a sandbox or over ssh."""
+"""The `host` of checks: testinfra with commands that run in a sandbox or over ssh."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from testinfra.host import Host
 from imagebuilder.checks.reach import BOOT, MOST_SECONDS, Reach
 from imagebuilder.process import run
 
-LOST = 255  # what ssh(1) ends with when the connection, not the command, has failed
+LOST = 255  # the status of ssh(1) if the connection failed, not the command
 TIMED_OUT = 124  # timeout(1)
 MOST = 300  # characters of a command or an answer in a message
 
 
-class LostConnection(Exception):  # noqa: N818  # what has happened, not that it is one
-    """The node cannot be asked any more."""
+class LostConnection(Exception):  # noqa: N818  # says what happened
+    """The node can no longer be reached."""
 
 
 class CommandBackend(BaseBackend):
-    """Runs every command through a Reach; what programs say is UTF-8."""
+    """Runs every command through a Reach; output is UTF-8."""
 
     NAME = "imagebuilder"
 
@@ -38,13 +38,13 @@ class CommandBackend(BaseBackend):
             limit = MOST_SECONDS[self.reach.kind]
             raise TimeoutError(f"did not end within {limit} s: {shortened(script)}")
         if self.reach.kind == BOOT and done.status == LOST:
-            raise LostConnection(last_line(done.stderr) or "ssh ended without a word")
+            raise LostConnection(last_line(done.stderr) or "ssh ended without a message")
         status = done.status if done.status >= 0 else 128 - done.status
         return self.result(status, self.encode(script), done.stdout, done.stderr)
 
 
 class CheckedHost(Host):
-    """testinfra's Host, whose errors say what a command said and not how that is stored."""
+    """testinfra's Host with errors that show a command's output instead of its representation."""
 
     def run_expect(
         self, expected: list[int], command: str, *args: str, **kwargs: object
@@ -57,13 +57,12 @@ class CheckedHost(Host):
         return done
 
     def check_output(self, command: str, *args: str, **kwargs: object) -> str:
-        """What a command said, without the last newline.  Raises AssertionError if it failed."""
+        """A command's output without the last newline.  Raises AssertionError if it failed."""
         __tracebackhide__ = True
         return self.run_expect([0], command, *args, **kwargs).stdout.rstrip("\r\n")
 
 
 def make_host(reach: Reach) -> Host:
-    """The Host that a check asks."""
     backend = CommandBackend(reach)
     host = CheckedHost(backend)
     backend.set_host(host)
@@ -71,10 +70,10 @@ def make_host(reach: Reach) -> Host:
 
 
 def complaint(done: CommandResult) -> str:
-    """Which command failed and what it said, in two lines."""
-    said = last_line(done.stderr) or last_line(done.stdout) or "it said nothing"
+    """The failed command and its last line of output, in two lines."""
+    output = last_line(done.stderr) or last_line(done.stdout) or "it printed nothing"
     command = shortened(done.command.decode(errors="replace"))
-    return f"exit status {done.rc} of: {command}\n{shortened(said)}"
+    return f"exit status {done.rc} of: {command}\n{shortened(output)}"
 
 
 def last_line(text: str) -> str:

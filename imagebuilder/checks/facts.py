@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What checks may know: the image they look at, and the node that booted it."""
+"""What checks know: the image, and the node that booted it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from imagebuilder.image.types import Image
 
 @dataclass(frozen=True)
 class NodeFacts:
-    """What the gate expects of the node it booted.
+    """What the gate expects of the node that it booted.
 
     `machine_id` and `host_key` (the public key, as `ssh-ed25519 AAAA...`) are those it keeps for
     the node.  `firmware` is uefi or bios, `root` the kind of root.  `server` is an address.
-    `source` is what findmnt(8) shows as the source of the export that the root is on, "" for one in
-    memory.
+    `source` is what findmnt(8) shows as the source of the root's export, "" for a root in memory.
     `seconds` are from power-on to the first ssh.
     """
 
@@ -34,9 +33,9 @@ class NodeFacts:
 class Facts:
     """An image and where it is.
 
-    `release` is the path of the root in the tree, "" for an image of the store.
-    `vmlinuz` and `initrd` are paths on this host, "" when they are not at hand.
-    `node` is there for boot checks only.
+    `release` is the path of the root in the tree, "" for an image in the store.
+    `vmlinuz` and `initrd` are paths on this host, "" if not available.
+    `node` is only set for boot checks.
     """
 
     image: Image

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which check files an image has: the common set, then those of its overlays."""
+"""Find the check files of an image: the common ones, then those of its overlays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class CheckFile:
 
     @property
     def name(self) -> str:
-        """As reports name it: `ssh/test_ssh.py`."""
+        """Its name in reports: `ssh/test_ssh.py`."""
         return f"{self.group}/{self.path.name}"
 
 
@@ -38,8 +38,8 @@ def find_checks(folders: Mapping[str, Path], overlays: Sequence[str]) -> tuple[C
         if overlay not in folders:
             raise InputError(
                 f"the image has an overlay {overlay}, which this project does not contain",
-                hint="its checks are beside the overlay: run this where the recipes of the image "
-                "are (--project)",
+                hint="run this in the project with the image's overlays (--project): their checks "
+                "are beside them",
             )
         found.extend(files_of(overlay, folders[overlay] / "checks", "*.py"))
     return tuple(found)

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What makes pytest run checks: the fixtures `host`, `facts` and `tree`, and the results as JSON.
+"""The pytest plugin for checks: the fixtures `host`, `facts` and `tree`, and the results as JSON.
 
-run.py starts pytest with this plugin and no other, and reads what is written here line by line:
+run.py starts pytest with this plugin and no other, and reads its output line by line:
 
-    #check {"group": ..., "name": ..., ...}   a check is over (report.types.Check)
+    #check {"group": ..., "name": ..., ...}   a check has ended (report.types.Check)
     #fault {"where": ..., "what": ...}        a check file is wrong
-    #lost  {"what": ..., "during": ...}       the node cannot be asked any more
+    #lost  {"what": ..., "during": ...}       the node can no longer be reached
 
-A check may ask `host` (testinfra), compare with `facts` (facts.Facts) and walk `tree`, the root as
-it lies on this host, whose symlinks must not be followed from here.
+A check may query `host` (testinfra), compare with `facts` (facts.Facts) and read `tree`, the root
+on this host, whose symlinks must not be followed from here.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ KINDS = {
     BOOT: "a check of a running node, over ssh",
 }
 MOST_LINES, MOST_COLUMNS = 12, 400
-HINT = "mark it @pytest.mark.static or @pytest.mark.boot, with where it can be true"
+HINT = "mark it @pytest.mark.static or @pytest.mark.boot, depending on where it can run"
 
 
 @dataclass(frozen=True)
 class Work:
-    """What run.py asks for: `groups` by path of the check file."""
+    """The job from run.py: `groups` are by path of the check file."""
 
     kind: str
     groups: Mapping[Path, str]
@@ -64,19 +64,17 @@ def load_work(path: Path) -> Work:
 
 
 def tell(word: str, value: Mapping[str, object]) -> None:
-    """A line for run.py; output of checks is captured in sys.stdout, not here."""
+    """Print a line for run.py; the output of checks goes to sys.stdout instead."""
     assert sys.__stdout__ is not None
     sys.__stdout__.write(f"\n{word}{json.dumps(value)}\n")
     sys.__stdout__.flush()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The one option: the file with the work."""
     parser.addoption("--work", metavar="FILE", help="what to check, written by imagebuilder")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Read the work and register its two markers."""
     config.stash[WORK] = load_work(Path(config.getoption("--work")))
     for name, meaning in KINDS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
@@ -91,29 +89,29 @@ def host(pytestconfig: pytest.Config) -> Host:
 
 @pytest.fixture(scope="session")
 def facts(pytestconfig: pytest.Config) -> Facts:
-    """What the image declares, and for boot checks what is expected of the node."""
+    """The image, and for boot checks what is expected of the node."""
     return pytestconfig.stash[WORK].facts
 
 
 @pytest.fixture(scope="session")
 def tree(pytestconfig: pytest.Config) -> Path:
-    """The root on this host, for static checks that walk it; nothing may write there."""
+    """The root on this host, for static checks, which must not write to it."""
     return pytestconfig.stash[WORK].tree
 
 
 class Teller:
-    """Selects the checks of one kind and tells what becomes of each."""
+    """Selects the checks of one kind and reports their results."""
 
     def __init__(self, work: Work) -> None:
         self.work = work
         self.broken: set[Path] = set()
-        self.spent: dict[str, float] = {}
+        self.seconds: dict[str, float] = {}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        """Every file has checks, every check one kind; those of the other kind are left out."""
+        """Each file must have checks and each check one kind; the other kind is left out."""
         faults = 0
         for path in self.work.groups.keys() - {item.path for item in items} - self.broken:
             tell(FAULT, {"where": os.fspath(path), "what": "has no checks", "hint": HINT})
@@ -133,25 +131,25 @@ class Teller:
     def pytest_exception_interact(
         self, node: pytest.Item | pytest.Collector, call: pytest.CallInfo[Any]
     ) -> None:
-        """A file that cannot be read."""
+        """Report a file that cannot be imported."""
         if isinstance(node, pytest.Collector) and call.excinfo:
             self.broken.add(node.path)
             error = call.excinfo.value
             what = f"cannot be imported: {describe(error.__cause__ or error)}"
-            hint = "try: python -m py_compile, and is every library of it installed"
+            hint = "run python -m py_compile on it, and install every library that it imports"
             tell(FAULT, {"where": os.fspath(node.path), "what": what, "hint": hint})
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Keep the words for a failure, and end when there is nobody to ask."""
+        """Keep the message of a failure, and stop if the node can no longer be reached."""
         report = yield
         error = call.excinfo.value if call.excinfo else None
         if isinstance(error, LostConnection):
             tell(LOST, {"what": str(error), "during": item.name})
             pytest.exit("the connection is lost", returncode=pytest.ExitCode.INTERRUPTED)
-        self.spent[item.nodeid] = self.spent.get(item.nodeid, 0.0) + report.duration
+        self.seconds[item.nodeid] = self.seconds.get(item.nodeid, 0.0) + report.duration
         if report.failed and error is not None:
             item.stash.setdefault(MESSAGE, {})["failed"] = describe(error, place_of(call, item))
         elif report.skipped:
@@ -162,29 +160,29 @@ class Teller:
         return report
 
     def tell_end(self, item: pytest.Item) -> None:
-        """The check is over: it failed if any part of it did."""
+        """Report the result of a check: it failed if any part of it did."""
         messages = item.stash.get(MESSAGE, {})
         outcome = next((o for o in ("failed", "skipped") if o in messages), "passed")
-        told = {
+        result = {
             "group": self.work.groups.get(item.path, ""),
             "name": item.name,
             "kind": self.work.kind,
             "outcome": outcome,
-            "seconds": round(self.spent.pop(item.nodeid), 3),
+            "seconds": round(self.seconds.pop(item.nodeid), 3),
             "message": messages.get(outcome, ""),
         }
-        tell(CHECK, told)
+        tell(CHECK, result)
 
 
 def place_of(call: pytest.CallInfo[None], item: pytest.Item) -> str:
-    """The line of the check file where it failed: `test_ssh.py:41`."""
+    """The line of the check file that failed: `test_ssh.py:41`."""
     assert call.excinfo is not None
     lines = [e.lineno + 1 for e in call.excinfo.traceback if Path(e.path) == item.path]
     return f"{item.path.name}:{lines[-1]}" if lines else item.path.name
 
 
 def describe(error: BaseException, place: str = "") -> str:
-    """An error in few lines, the fact first; what pytest.fail() was given is said as it is."""
+    """An error in a few lines, the fact first; the message of pytest.fail() is not changed."""
     said = str(error).strip()
     if isinstance(error, pytest.fail.Exception):
         place = ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a check runs a command there, and the words that the plugin of pytest tells run.py in."""
+"""How a check runs a command in a root or on a node, and the prefixes of the plugin's lines."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from imagebuilder.process import Word, dies_with_us
 
 STATIC, BOOT = "static", "boot"
 CHECK, FAULT, LOST = "#check ", "#fault ", "#lost "
-MOST_SECONDS = {STATIC: 180, BOOT: 300}  # of one command; an emulated node is slow
-# Keeps the status of a lost connection for ssh: a command that ends with it has 254.
+MOST_SECONDS = {STATIC: 180, BOOT: 300}  # per command; an emulated node is slow
+# Reserves the status of a lost connection for ssh: a command with that status gets 254.
 OVER_SSH = '(eval "$1"); status=$?; [ "$status" -ne 255 ] || status=254; exit "$status"'
 
 
 @dataclass(frozen=True)
 class Reach:
-    """How to run a command there: the words before the script, and the environment inside.
+    """How to run a command: the words before the script, and its environment.
 
-    `environment` is None for ssh, where the node decides.
+    `environment` is None for ssh, where the node sets it.
     """
 
     kind: str

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run checks: pytest as a process of its own, on a root in a sandbox or on a node over ssh."""
+"""Run checks with pytest in a separate process, on a root in a sandbox or on a node over ssh."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from imagebuilder.ui import format_count
 
 # pytest(1) exit codes: all passed, some failed, interrupted, wrong options, nothing selected.
 PASSED, FAILED, USAGE, NOTHING = 0, 1, 4, 5
-# Parts of pytest that checks do not need; each takes some time at every start.
+# Plugins of pytest that checks do not need; each takes time at every start.
 LEFT_OUT = (
     "cacheprovider", "doctest", "faulthandler", "junitxml", "pastebin", "threadexception",
     "unraisableexception",
@@ -43,11 +43,11 @@ def run_static(
     epoch: int,
     selection: str = "",
 ) -> tuple[Check, ...]:
-    """Run the static checks on the tree at `root`, which nothing writes to.
+    """Run the static checks on the tree at `root` without changing it.
 
-    The common ones run beside those of overlays, in one sandbox.  `work` is a folder for us alone,
-    which the caller removes.  `selection` is pytest's -k.  Raises InputError for a check file that
-    is wrong, NothingSelectedError for a selection of nothing, WorkError when checks cannot run.
+    The common ones run in parallel with those of overlays, in one sandbox.  `work` is a folder for
+    this run, which the caller removes.  `selection` is pytest's -k.  Raises InputError for a wrong
+    check file, NothingSelectedError for an empty selection, WorkError if checks cannot run.
     """
     place = make_place(work, STATIC)
     (place / "root").symlink_to(root.absolute())
@@ -67,9 +67,9 @@ def run_static(
                 for part in parts
             ]  # fmt: skip
             try:
-                return judge([run.result() for run in runs], STATIC, selection)
+                return checks_of([run.result() for run in runs], STATIC, selection)
             except KeyboardInterrupt:
-                end_children()  # else leaving the pool waits for the last check
+                end_children()  # otherwise leaving the pool waits for the last check
                 raise
 
 
@@ -81,65 +81,65 @@ def run_boot(
     *,
     selection: str = "",
 ) -> tuple[Check, ...]:
-    """Run the boot checks on the node that `login`, an ssh command without a script, leads to.
+    """Run the boot checks on the node of `login`, an ssh command without a script.
 
-    Raises what run_static() does, and WorkError when the node cannot be asked any more.
+    Raises as run_static(), and WorkError if the node can no longer be reached.
     """
     place = make_place(work, BOOT)
     reach = Reach(BOOT, tuple(os.fspath(word) for word in login))
-    ended = run_pytest(reach, files, facts, place, tree=place, selection=selection)
-    return judge([ended], BOOT, selection)
+    result = run_pytest(reach, files, facts, place, tree=place, selection=selection)
+    return checks_of([result], BOOT, selection)
 
 
 def make_place(work: Path, kind: str) -> Path:
-    """A fresh folder for one run, of which there may be several in one `work`."""
+    """A new folder below `work` for one run."""
     work.mkdir(parents=True, exist_ok=True)
     return Path(mkdtemp(prefix=f"checks-{kind}-", dir=work.absolute()))
 
 
 def binds_for(facts: Facts) -> tuple[Bind, ...]:
-    """The kernel and the initrd, which lie beside the root, for checks to read inside."""
+    """Binds for the kernel and the initrd, which are not in the root."""
     pair = (facts.vmlinuz, facts.initrd)
     return tuple(Bind(Path(path), INSIDE / Path(path).name) for path in pair if path)
 
 
 class NothingSelectedError(InputError):
-    """The selection leaves no check of this kind, perhaps because it is meant for the other."""
+    """The selection leaves no check of this kind; it may have checks of the other."""
 
 
-TOLD = "what pytest tells"
+OUTPUT = "the output of pytest"
 FORGED = f"a check must not print lines that begin with {CHECK!r}, {FAULT!r} or {LOST!r}"
 
 
 @dataclass
-class Heard:
-    """What a run of pytest told, and how it ended."""
+class PytestRun:
+    """The results of a run of pytest, and how it ended."""
 
     log: Path
     checks: list[Check] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     lost: str = ""
     status: int = PASSED
-    said: str = ""
+    output: str = ""
 
-    def hear(self, line: str) -> None:
-        """Take a line in; what is not for us is in the log.
+    def read_line(self, line: str) -> None:
+        """Take a result from a line; the log has all others.
 
-        Raises InputError when a check printed a line that only looks like one of ours.
+        Raises InputError if a check printed a line that only looks like a result.
         """
         if line.startswith(CHECK):
-            check = decode_box(Check, self.told(line, CHECK), TOLD, hint=FORGED)
-            # A message quotes files of the image, and one of them may have a secret.
+            check = decode_box(Check, self.object_in(line, CHECK), OUTPUT, hint=FORGED)
+            # A message quotes files of the image, and one of them may contain a secret.
             self.checks.append(replace(check, message=hidden(check.message)))
         elif line.startswith(FAULT):
-            self.faults.append(decode_box(Fault, self.told(line, FAULT), TOLD, hint=FORGED))
+            self.faults.append(decode_box(Fault, self.object_in(line, FAULT), OUTPUT, hint=FORGED))
         elif line.startswith(LOST):
-            told = self.told(line, LOST)
-            self.lost = f"{told['what']} (during {told['during']})"
+            lost = self.object_in(line, LOST)
+            self.lost = f"{lost['what']} (during {lost['during']})"
 
-    def told(self, line: str, word: str) -> dict[str, Json]:
-        """The object after a word.  Raises InputError, and for a key it lacks."""
-        return parse_object(line.removeprefix(word), TOLD, hint=FORGED, whole=True)
+    def object_in(self, line: str, prefix: str) -> dict[str, Json]:
+        """The object after a prefix; a missing key also raises InputError."""
+        return parse_object(line.removeprefix(prefix), OUTPUT, hint=FORGED, whole=True)
 
 
 def run_pytest(
@@ -150,7 +150,7 @@ def run_pytest(
     *,
     tree: Path,
     selection: str,
-) -> Heard:
+) -> PytestRun:
     work = {
         "kind": reach.kind,
         "groups": {os.fspath(file.path): file.group for file in files},
@@ -160,42 +160,40 @@ def run_pytest(
         "tree": os.fspath(tree),
     }
     (place / "work.json").write_text(json.dumps(work))
-    heard = Heard(place / "pytest.log")
+    result = PytestRun(place / "pytest.log")
     words = pytest_words(place, files, selection)
     done = run(
-        words, env=environment(), cwd=place, log=heard.log, on_line=heard.hear, check=False
-    )  # fmt: skip
-    heard.status, heard.said = done.status, done.stdout
-    return heard
+        words, env=environment(), cwd=place, log=result.log, on_line=result.read_line, check=False
+    )
+    result.status, result.output = done.status, done.stdout
+    return result
 
 
-def judge(runs: Sequence[Heard], kind: str, selection: str) -> tuple[Check, ...]:
-    """The checks of all runs, if each ended well.  Raises what run_static() does."""
-    for heard in runs:
-        if heard.lost:
+def checks_of(runs: Sequence[PytestRun], kind: str, selection: str) -> tuple[Check, ...]:
+    """The checks of all runs.  Raises as run_static() unless each run is complete."""
+    for each in runs:
+        if each.lost:
             raise WorkError(
-                f"the node cannot be asked any more: {heard.lost}",
-                hint="its console tells whether it still runs",
+                f"the node can no longer be reached: {each.lost}",
+                hint="its console shows whether it is still running",
             )
-    if faults := [fault for heard in runs for fault in heard.faults]:
+    if faults := [fault for each in runs for fault in each.faults]:
         raise InputError.of(faults)
-    for heard in runs:
-        if heard.status == USAGE:
-            lines = heard.log.read_text().splitlines()
-            said = [line for line in lines if line.startswith("ERROR: ")]
-            what = said[-1].removeprefix("ERROR: ") if said else "pytest does not take these words"
+    for each in runs:
+        if each.status == USAGE:
+            lines = each.log.read_text().splitlines()
+            errors = [line for line in lines if line.startswith("ERROR: ")]
+            what = errors[-1].removeprefix("ERROR: ") if errors else "pytest rejects its options"
             raise InputError(what, hint="-k takes words with and, or, not: pytest --help")
-        if heard.status not in (PASSED, FAILED, NOTHING):
-            raise WorkError(
-                f"checks did not run to their end\n{heard.said}", hint=f"see {heard.log}"
-            )
-    if all(heard.status == NOTHING for heard in runs):
+        if each.status not in (PASSED, FAILED, NOTHING):
+            raise WorkError(f"checks were interrupted\n{each.output}", hint=f"see {each.log}")
+    if all(each.status == NOTHING for each in runs):
         raise nothing_to_run(kind, selection)
-    return tuple(check for heard in runs for check in heard.checks)
+    return tuple(check for each in runs for check in each.checks)
 
 
 def tell_checks(checks: Sequence[Check]) -> str:
-    """How many ran and failed, in words."""
+    """`12 checks, 1 failed`."""
     failed = sum(check.outcome is Outcome.FAILED for check in checks)
     return format_count(len(checks), "check") + (f", {failed} failed" if failed else "")
 
@@ -204,13 +202,13 @@ def nothing_to_run(kind: str, selection: str) -> InputError:
     if selection:
         return NothingSelectedError(
             f"-k {selection} selects no {kind} check",
-            hint="a word is a part of a check's name, of its file's, or its overlay's name",
+            hint="a word matches part of the name of a check, of its file, or of its overlay",
         )
-    return InputError(f"there is no {kind} check to run")
+    return InputError(f"the image has no {kind} checks")
 
 
 def pytest_words(place: Path, files: Sequence[CheckFile], selection: str) -> list[str]:
-    """pytest with our plugin and nothing of the person's: no ini, conftest, plugin or cache."""
+    """pytest with our plugin and nothing of the user's: no ini, conftest, plugin or cache."""
     selecting = ["-k", selection] if selection else []
     return [
         sys.executable, "-P", "-m", "pytest", "-q", "--color=no", "--tb=short", "--show-capture=no",
@@ -223,7 +221,7 @@ def pytest_words(place: Path, files: Sequence[CheckFile], selection: str) -> lis
 
 
 def environment() -> dict[str, str]:
-    """What pytest finds besides the allow-listed environment."""
+    """Variables for pytest besides the allow-listed environment."""
     return {
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything in a tree as it lies on this host; no symlink is followed."""
+"""Traverse a tree on this host without following symlinks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from imagebuilder.files import entries_below
 
 @dataclass(frozen=True)
 class Found:
-    """Something in a tree: its path in there, absolute, and what lstat(2) says of it."""
+    """An entry of a tree: its absolute path in it, and its lstat(2)."""
 
     path: str
     info: os.stat_result
@@ -33,7 +33,7 @@ class Found:
 
 
 def walk(tree: Path, below: str = "/") -> Iterator[Found]:
-    """All that is below the folder `below` of `tree`, in order, folders before what they hold."""
+    """Every entry below the folder `below` of `tree`, in order, folders before their content."""
     folder = Path(f"{tree}{below}")
     if folder.is_symlink() or not folder.is_dir():
         return
@@ -44,7 +44,7 @@ def walk(tree: Path, below: str = "/") -> Iterator[Found]:
 
 
 def read_file(tree: Path, path: str, most: int) -> bytes:
-    """The first `most` bytes of a file that walk() found; nothing if it cannot be read."""
+    """The first `most` bytes of a file that walk() found; empty if it cannot be read."""
     try:
         descriptor = os.open(f"{tree}{path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

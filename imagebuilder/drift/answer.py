@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tree + names -> Answer: reports are taken in, then every node and profile is compared."""
+"""Answer for nodes and profiles of a tree whether a reboot would change them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from imagebuilder.ui import Ui
 
 @dataclass(frozen=True)
 class DriftAnswer:
-    """The answers for nodes and profiles; `strangers` are machines that no node entry knows."""
+    """The answers for nodes and profiles; `strangers` are machines without an entry for a node."""
 
     nodes: tuple[NodeDrift, ...]
     profiles: tuple[ProfileDrift, ...]
@@ -37,7 +37,6 @@ class DriftAnswer:
         return any(node.reboot is Reboot.YES for node in self.nodes)
 
     def as_json(self) -> dict[str, Json]:
-        """For programs: a stable contract."""
         return {
             "changes": self.changes,
             "nodes": [node.as_json() for node in self.nodes],
@@ -47,10 +46,10 @@ class DriftAnswer:
 
 
 def answer(tree: Tree, settings: Settings, names: Sequence[str], ui: Ui) -> DriftAnswer:
-    """The answer for everything that `names` name, or for all.
+    """The answer for the nodes and profiles in `names`, or for all.
 
-    Raises InputError for a name that is unknown and a nodes.yaml with faults, HostError when we may
-    not look.
+    Raises InputError for an unknown name and a nodes.yaml with faults, HostError without permission
+    to read.
     """
     nodes = load_nodes(tree)
     note_reports(tree, nodes)
@@ -59,11 +58,11 @@ def answer(tree: Tree, settings: Settings, names: Sequence[str], ui: Ui) -> Drif
     for doubt in evidence.doubts:
         ui.warn(str(doubt))
     by_mac = nodes_by_mac(nodes)
-    told = {seen.mac for seen in (*evidence.nodes, *evidence.strangers)} - {*by_mac}
-    strangers = () if names else tuple(sorted(told))
+    unlisted = {seen.mac for seen in (*evidence.nodes, *evidence.strangers)} - {*by_mac}
+    strangers = () if names else tuple(sorted(unlisted))
     if strangers:
         ui.note(
-            f"not in nodes.yaml, so a person or the menu decides what they boot: "
+            f"not in nodes.yaml, so the menu or its user chooses what they boot: "
             f"{list_names(strangers)}"
         )
     return DriftAnswer(
@@ -82,7 +81,7 @@ class DriftChoice:
 
 
 def choose(tree: Tree, settings: Settings, nodes: Nodes, names: Sequence[str]) -> DriftChoice:
-    """What `names` are: nodes, or profiles, each with its nodes; no names are all that there is.
+    """The nodes and profiles in `names`, a profile with its nodes; everything without names.
 
     Raises InputError for every name that is neither.
     """
@@ -95,7 +94,7 @@ def choose(tree: Tree, settings: Settings, nodes: Nodes, names: Sequence[str]) -
     known = {*profiles, *(node.name for node in nodes.nodes)}
     if wrong := [name for name in dict.fromkeys(names) if name not in known]:
         raise InputError.of(
-            Fault("", f"no node and no profile named {quote(name)}", hint_for(name, known))
+            Fault("", f"no node or profile named {quote(name)}", hint_for(name, known))
             for name in wrong
         )
     return DriftChoice(

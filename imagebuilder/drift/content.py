@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a release or an image consists of, whatever its name: read from where it is kept."""
+"""The content of a release or an image, independent of its name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SUM = "ContentChecksum:"
 
 
 def release_content(tree: Tree, release: ReleaseName) -> BootContent | None:
-    """What nodes boot of a release; None when it is not there, or damaged."""
+    """The content of a release; None if it is missing or damaged."""
     digests = release_digests(tree, release)
     image = find_image(tree.release(release))
     if image is None or not (image.sums | {"root": image.root.commit}).items() <= digests.items():
@@ -25,7 +25,7 @@ def release_content(tree: Tree, release: ReleaseName) -> BootContent | None:
 
 
 def image_content(store: Store, ref: ImageRef) -> BootContent | None:
-    """What nodes would boot of an image if it was published; None when it is damaged."""
+    """The content of an image; None if it is damaged."""
     try:
         image = read_image(store, ref)
     except (InputError, WorkError):
@@ -34,7 +34,7 @@ def image_content(store: Store, ref: ImageRef) -> BootContent | None:
 
 
 def find_content(repo: Store, image: Image) -> BootContent | None:
-    """An image with the checksum of its root; None when `repo` does not have that."""
+    """An image with the checksum of its root; None if `repo` does not have the root."""
     try:
         return BootContent(image, find_tree_sum(repo, image.root.commit))
     except WorkError:
@@ -45,9 +45,9 @@ def find_content(repo: Store, image: Image) -> BootContent | None:
 def find_tree_sum(repo: Store, commit: str) -> str:
     """The checksum of a commit's tree: names, contents, modes, owners, attributes, no date.
 
-    The same root that is built for another epoch has another commit and the same tree.  Empty when
-    ostree does not tell.  Raises WorkError when there is no such commit.  A commit never changes,
-    so each is looked at once.
+    The same root built with another epoch has a different commit but the same tree.  Empty if
+    ostree does not print it.  Raises WorkError if the commit does not exist.  A commit never
+    changes, so each is read once.
     """
     lines = repo.ostree("show", commit).splitlines()
     return next((line.removeprefix(SUM).strip() for line in lines if line.startswith(SUM)), "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nodes run against what they would fetch now: each NIC's script, its files, its release."""
+"""Compare what nodes run with what they would boot now: their scripts, files and releases."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ APPLY = "serve or nodes set updates it"
 
 
 def drift_of_nodes(tree: Tree, nodes: Nodes, chosen: Sequence[Node]) -> list[NodeDrift]:
-    """The answer for each of the `chosen` nodes.  Raises HostError when we may not look."""
+    """The answer for each of the `chosen` nodes.  Raises HostError without permission to read."""
 
     @cache
     def content_of(release: ReleaseName) -> BootContent | None:
@@ -53,7 +53,8 @@ def drift_of_node(tree: Tree, nodes: Nodes, node: Node, content_of: Contents) ->
         parts = all_parts(DriftState.UNKNOWN, f"nothing is served for {mac} yet: {APPLY}")
     elif following is None:
         where = served.version or served.channel
-        parts = all_parts(DriftState.CHANGES, f"there is no {served.profile}/{where} to boot")
+        what = f"{served.profile}/{where}, which it would boot, does not exist"
+        parts = all_parts(DriftState.CHANGES, what)
     else:
         new = next_boot(tree, following, served, content_of)
         parts = compare_boots(last_boot(tree, seen, content_of), new)
@@ -63,32 +64,32 @@ def drift_of_node(tree: Tree, nodes: Nodes, node: Node, content_of: Contents) ->
 
 
 def last_boot(tree: Tree, seen: Seen, content_of: Contents) -> NodeBoot:
-    ungiven = LOST if seen.given else UNTOLD
-    return NodeBoot(seen.release, content_of(seen.release), read_config(tree, seen.given), ungiven)
+    reason = LOST if seen.given else UNTOLD
+    return NodeBoot(seen.release, content_of(seen.release), read_config(tree, seen.given), reason)
 
 
 def next_boot(
     tree: Tree, release: ReleaseName, served: BootTarget, content_of: Contents
 ) -> NodeBoot:
     """What it would boot now: `release`, by the script that is `served`."""
-    given = read_config(tree, served.given)
-    return NodeBoot(release, content_of(release), given, f"{OLD_SCRIPT}: {APPLY}")
+    config = read_config(tree, served.given)
+    return NodeBoot(release, content_of(release), config, f"{OLD_SCRIPT}: {APPLY}")
 
 
 def all_parts(state: DriftState, why: str) -> dict[str, DriftPart]:
-    """The same answer, for the same reason, for every part."""
+    """The same answer and reason for every part."""
     return dict.fromkeys(PARTS, DriftPart(state, (why,)))
 
 
 def find_next(tree: Tree, served: BootTarget) -> ReleaseName | None:
-    """The release that a script leads to; None when there is none."""
+    """The release that a script boots; None if it does not exist."""
     version = served.version or find_version(tree, served.profile, served.channel)
-    there = version and tree.release(ReleaseName(served.profile, version)).is_dir()
-    return ReleaseName(served.profile, version) if there else None
+    exists = version and tree.release(ReleaseName(served.profile, version)).is_dir()
+    return ReleaseName(served.profile, version) if exists else None
 
 
 def find_notes(tree: Tree, nodes: Nodes, node: Node, mac: str, seen: Seen | None) -> Iterator[str]:
-    """What a person should know beside the answer."""
+    """Notes for a person in addition to the answer."""
     if seen and seen.stage == "failed":
         yield f"its last boot of {seen.release} failed"
     if not is_applied(tree, nodes, node, mac):
@@ -96,8 +97,8 @@ def find_notes(tree: Tree, nodes: Nodes, node: Node, mac: str, seen: Seen | None
 
 
 def find_lack(tree: Tree, boot: NodeBoot) -> Iterator[str]:
-    """The packed root that a boot is to get and its release does not have."""
-    kind = kind_of(boot, boot.given) if boot.given else ""
+    """A note if the release lacks the packed root that the boot needs."""
+    kind = kind_of(boot, boot.config) if boot.config else ""
     if kind not in FORMAT_OF:
         return
     packed = tree.release(boot.release) / packed_file(kind)
@@ -109,14 +110,14 @@ def find_lack(tree: Tree, boot: NodeBoot) -> Iterator[str]:
 
 
 def is_applied(tree: Tree, nodes: Nodes, node: Node, mac: str) -> bool:
-    """Whether what is served for a NIC is what nodes.yaml and the node's folder say now."""
+    """Whether a NIC is served what nodes.yaml and the node's folder contain now."""
     try:
         identity = read_identity(tree.kept_node(node.name))
         entries = node_entries(node, nodes.nodes, identity, tree.path)
         words = node_words(node, identity.machine_id)
-        given = describe_config(node, words, entries)
+        config = describe_config(node, words, entries)
         booting = fallen_back(node, find_fallbacks(tree, [node]))
-        script = render_node_script(booting, mac, identity.machine_id, given.name)
+        script = render_node_script(booting, mac, identity.machine_id, config.name)
         return read_text(tree.served_node(mac) / "boot.ipxe") == script
     except (OSError, ImagebuilderError):
         return False

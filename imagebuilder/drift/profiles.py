@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a reboot gives the nodes of a profile, against what was published, built or typed since.
+"""Compare what the nodes of a profile get with what was published, built or edited since.
 
-Nothing here makes a reboot change anything: a reboot boots what `stable` points to.
+None of this changes what a reboot does: nodes boot what `stable` points to.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DAMAGED = "it cannot be read"
 
 @dataclass(frozen=True)
 class RecipeState:
-    """What the recipe and its lock build now: a version, why it is no image yet, or a problem."""
+    """What the recipe and its lock build now: a version, why it is not built yet, or a problem."""
 
     builds: str = ""
     reasons: tuple[str, ...] = ()
@@ -57,33 +57,33 @@ def drift_of_profile(tree: Tree, settings: Settings, profile: str) -> ProfileDri
 
 
 def tell(base: BootContent | None, other: BootContent | None) -> tuple[str, ...]:
-    """In what `other` differs from `base`, which may not be there."""
+    """How `other` differs from `base`, if these exist."""
     if other is None:
         return (DAMAGED,)
-    return differences(base, other) if base else ("there is no stable release to compare with",)
+    return differences(base, other) if base else ("no stable release to compare with",)
 
 
 def newest_image(store: Store, profile: str) -> ImageRef | None:
-    own = [image for image in store.images() if image.profile == profile]
-    return max(own, key=store.made_at, default=None)
+    images = [image for image in store.images() if image.profile == profile]
+    return max(images, key=store.made_at, default=None)
 
 
 def find_recipe(tree: Tree, profile: str, settings: Settings) -> RecipeState:
-    """What a build with the lock as it is would make.  Nothing is built or fetched."""
+    """What a build with the current lock would make, without building or fetching anything."""
     try:
         plan = plan_of(load_recipe(profile, settings), settings)
     except ImagebuilderError as error:
         return RecipeState(
             problem="; ".join(f"{f.where}: {f.what}".lstrip(": ") for f in error.faults)
         )
-    there = plan.ready or tree.release(ReleaseName(profile, plan.version)).is_dir()
-    return RecipeState(f"{profile}@{plan.version}", () if there else reasons_of(plan))
+    exists = plan.ready or tree.release(ReleaseName(profile, plan.version)).is_dir()
+    return RecipeState(f"{profile}@{plan.version}", () if exists else reasons_of(plan))
 
 
 def reasons_of(plan: Plan) -> tuple[str, ...]:
-    """Why a plan leads to an image that is not there: its steps' own changes, else their reasons.
+    """Why a plan needs to build an image: the changes of its steps, or else their reasons.
 
-    A step that is built only because one below it is has no change of its own.
+    A step that is only built because one below it changed has no changes of its own.
     """
     found = [f"{s.step.title}: {change}" for s in plan.to_build for change in s.changes]
     first = next((f"{s.step.title}: {s.reason}" for s in plan.to_build), "the image was removed")

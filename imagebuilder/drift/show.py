@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The answers for people: a line for each node, then why; then each profile in sentences."""
+"""The answers for people: a table of nodes, the reasons, then each profile in sentences."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def render_drift(nodes: Sequence[NodeDrift], profiles: Sequence[ProfileDrift]) -
     blocks: list[str] = []
     if nodes:
         blocks.append(table([row(node) for node in nodes], HEADERS))
-    blocks += ["\n".join(told) for node in nodes if (told := list(render_node(node)))]
+    blocks += ["\n".join(lines) for node in nodes if (lines := list(render_node(node)))]
     blocks += ["\n".join(render_profile(profile)) for profile in profiles]
     return "\n\n".join(blocks) or "no nodes and nothing published"
 
@@ -31,7 +31,7 @@ def row(node: NodeDrift) -> tuple[str, ...]:
 
 
 def render_node(node: NodeDrift) -> Iterator[str]:
-    """Why, part by part; a reason that holds for all parts is told once."""
+    """The reasons part by part; one that applies to all parts appears once."""
     reasons = {name: part.why for name, part in node.parts.items() if part.state != DriftState.SAME}
     if not reasons and not node.notes:
         return
@@ -47,30 +47,31 @@ def render_node(node: NodeDrift) -> Iterator[str]:
 
 
 def render_profile(profile: ProfileDrift) -> Iterator[str]:
-    yield f"{profile.profile}: nodes get {profile.stable or 'nothing, there is no stable release'}"
+    stable = profile.stable or "nothing, because there is no stable release"
+    yield f"{profile.profile}: nodes get {stable}"
     if profile.candidate:
         yield from render_other("candidate", profile.candidate)
     if profile.image and profile.image.name != profile.stable:
-        where = "" if profile.published else ", built and not published"
+        where = "" if profile.published else ", built but not published"
         same_as_candidate = profile.candidate and profile.candidate.name == profile.image.name
         if not same_as_candidate:
             yield from render_other(f"newest image{where},", profile.image)
     if profile.problem:
         yield f"  could not determine what the recipe builds now: {profile.problem}"
     elif profile.reasons:
-        yield f"  the recipe builds another image, {profile.builds}:"
+        yield f"  the recipe builds a different image, {profile.builds}:"
         yield from (f"    {reason}" for reason in profile.reasons[:MOST])
         if len(profile.reasons) > MOST:
             yield f"    {len(profile.reasons) - MOST} more; imagebuilder plan {profile.profile}"
     elif profile.builds == profile.stable:
         yield "  the recipe builds the same image"
     else:
-        yield f"  the recipe builds {profile.builds}, which is there"
+        yield f"  the recipe builds {profile.builds}, which exists"
 
 
 def render_other(what: str, other: Other) -> Iterator[str]:
     if not other.differs:
-        yield f"  {what} {other.name}: the same by content"
+        yield f"  {what} {other.name}: same content"
         return
     yield f"  {what} {other.name}:"
     yield from (f"    {each}" for each in other.differs)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `diff` compares: an image of the store or a release of the tree, by what a person typed."""
+"""The sides of `diff`: an image in the store or a release in the tree, by name."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Side:
 
 
 def find_side(name: str, settings: Settings, path: Path) -> Side:
-    """What `name` is: PROFILE/CHANNEL is a release of the tree at `path`; PROFILE is the newest
-    image of the store, or what nodes get where the store has none; PROFILE@VERSION is an image,
+    """The side called `name`: PROFILE/CHANNEL is a release in the tree at `path`; PROFILE is the
+    newest image in the store, or what nodes get if the store has none; PROFILE@VERSION is an image
     or a release.
 
-    Raises InputError when there is neither, or a release is damaged.
+    Raises InputError if neither exists, or a release is damaged.
     """
     store, tree = Store(settings.state / "store"), Tree(path.absolute())
     profile, slash, channel = name.partition("/")
@@ -53,38 +53,38 @@ def find_side(name: str, settings: Settings, path: Path) -> Side:
 
 
 def of_channel(tree: Tree, profile: str, channel: str, name: str) -> ReleaseName:
-    """The release a channel points to.  Raises InputError."""
+    """The release that a channel points to.  Raises InputError."""
     version = find_version(tree, profile, channel) if channel in CHANNELS else ""
     if not version:
-        there = [f"{profile}/{each}" for each in CHANNELS if find_version(tree, profile, each)]
+        known = [f"{profile}/{each}" for each in CHANNELS if find_version(tree, profile, each)]
         raise InputError(
-            f"no such channel in {tree.path}",
+            f"{tree.path} has no channel of this name",
             where=name,
-            hint=f"there is: {', '.join(there)}" if there else "--tree names another tree",
+            hint=f"known: {', '.join(known)}" if known else "choose another tree with --tree",
         )
     return ReleaseName(profile, version)
 
 
 def release_side(tree: Tree, release: ReleaseName) -> Side:
-    """A release as a side.  Raises InputError when it is damaged."""
+    """A release as a side.  Raises InputError if it is damaged."""
     image = find_image(tree.release(release))
     if image is None or image.root.commit != read_commit_of(tree, release):
         raise InputError(
-            "is not whole",
+            "is damaged",
             where=str(release),
-            hint="imagebuilder releases --verify says what is wrong with it",
+            hint="imagebuilder releases --verify shows what is wrong with it",
         )
     return Side(image, Store(tree.repo))
 
 
 def compare_files(old: Side, new: Side, found: ImageDiff, glob: str) -> FileDiff:
-    """The files that differ; those of packages that `found` has are told in a line."""
+    """The files that differ; those of packages in `found` are summarised."""
     names = (name for name, _, _ in found.packages)
     before, after = map(read_side, (old, new))
     return diff_files(before, after, names, glob=glob)
 
 
 def read_side(side: Side) -> CommittedRoot:
-    """The root of a side.  Raises InputError when no family knows it, WorkError."""
+    """The root of a side.  Raises InputError if no family supports it, WorkError."""
     family = family_of_distribution(side.image.distribution)
     return read_root(side.repo, side.image.root.commit, family)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What drift is about: what a boot consists of, and what of it a reboot would change."""
+"""Types of drift: the content of a boot, and what a reboot would change of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PARTS = ("kernel", "root", "cmdline", "files")
 
 
 class DriftState(StrEnum):
-    """Whether a part of what a node booted is what it would boot now."""
+    """Whether a part of what a node booted equals what it would boot now."""
 
     SAME = "same"
     CHANGES = "changes"
@@ -31,9 +31,9 @@ class Reboot(StrEnum):
 
 @dataclass(frozen=True)
 class BootContent:
-    """What a release or an image is, whatever it is called.
+    """The content of a release or an image, independent of its name.
 
-    `root` is the checksum of the tree, which is the same for equal trees of other commits.
+    `root` is the checksum of the tree, which is equal for equal trees in different commits.
     """
 
     image: Image
@@ -42,20 +42,20 @@ class BootContent:
 
 @dataclass(frozen=True)
 class NodeBoot:
-    """A boot: a release and what was given with it; None for what nobody knows (any more).
+    """A boot: a release and the node's own configuration; None for what is not known (any longer).
 
-    `ungiven` is why nobody knows what was given.
+    `no_config` is why the configuration is not known.
     """
 
     release: ReleaseName
     content: BootContent | None
-    given: NodeConfig | None
-    ungiven: str = ""
+    config: NodeConfig | None
+    no_config: str = ""
 
 
 @dataclass(frozen=True)
 class DriftPart:
-    """One part of the comparison; `why` are reasons, for `same` none."""
+    """One part of the comparison; `why` has the reasons, none for `same`."""
 
     state: DriftState
     why: tuple[str, ...] = ()
@@ -68,9 +68,9 @@ SAME = DriftPart(DriftState.SAME)
 class NodeDrift:
     """The answer for one node.
 
-    `running` is what it booted last, None when it never reported; `next` is what it would boot now,
-    None when that is nothing.  `parts` has every one of PARTS.  `notes` are what a person should
-    know beside the answer.
+    `running` is what it booted last, None if it never reported; `next` is what it would boot now,
+    None if nothing.  `parts` has all of PARTS.  `notes` are for a person, in addition to the
+    answer.
     """
 
     node: str
@@ -82,7 +82,7 @@ class NodeDrift:
 
     @property
     def reboot(self) -> Reboot:
-        """One change is enough for yes; what is unknown leaves no `no`."""
+        """Yes if any part changes; no only if all parts are known."""
         states = {part.state for part in self.parts.values()}
         if DriftState.CHANGES in states:
             return Reboot.YES
@@ -106,7 +106,7 @@ class NodeDrift:
 
 @dataclass(frozen=True)
 class Other:
-    """Something beside `stable`: its name, and in what its content differs (nothing: the same)."""
+    """A release or image besides `stable`: its name, and how its content differs (empty: equal)."""
 
     name: str
     differs: tuple[str, ...]
@@ -117,11 +117,11 @@ class Other:
 
 @dataclass(frozen=True)
 class ProfileDrift:
-    """The answer for a profile: what nodes get, and what else there is.
+    """The answer for a profile: what nodes get, and what else exists.
 
-    `stable` is empty when there is none.  `image` is the newest one of the store, `published`
-    whether the tree has it.  `builds` is what the recipe with its lock builds now; `reasons` are
-    why that is no image yet, and `problem` why nobody can tell.
+    `stable` is empty if there is none.  `image` is the newest one in the store, `published` whether
+    the tree has it.  `builds` is what the recipe with its lock builds now; `reasons` are why that
+    is not built yet, and `problem` why it is not known.
     """
 
     profile: str

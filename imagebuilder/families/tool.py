@@ -26,18 +26,24 @@ class Tool:
     least: int = 0
 
 
-def find_tool(tool: Tool) -> Path:
-    """The program in our own Python environment, or else on the host.  Raises HostError."""
-    beside_python = Path(sys.executable).with_name(tool.program)
+def find_program(name: str) -> Path | None:
+    """A program in our own Python environment, or else on the host."""
+    beside_python = Path(sys.executable).with_name(name)
     if beside_python.exists():
         return beside_python
-    program = shutil.which(tool.program, path=base_environment()["PATH"])
+    found = shutil.which(name, path=base_environment()["PATH"])
+    return Path(found) if found else None
+
+
+def find_tool(tool: Tool) -> Path:
+    """The program in our own Python environment, or else on the host.  Raises HostError."""
+    program = find_program(tool.program)
     if program is None:
         raise HostError(
             f"the base has `engine: {tool.engine}`, but {tool.program} is not installed",
             hint=tool.install,
         )
-    return Path(program)
+    return program
 
 
 def check_tool(tool: Tool) -> str:

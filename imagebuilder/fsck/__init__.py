@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verify what lasts: the store, the package pool, the netboot tree; and repair what is damaged."""
+"""Verify the store, the package pool and the netboot tree, and repair what is damaged."""

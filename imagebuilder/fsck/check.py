@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`fsck`: store and pool, and the tree when it is asked for."""
+"""`fsck` of store and pool, and of the tree if requested."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from imagebuilder.ui import Ui
 
 
 def check_all(settings: Settings, ui: Ui, place: Path, *, with_tree: bool, repair: bool) -> Checked:
-    """Verify, and with `repair` put in order, the store and the pool, or with the tree at `place`.
+    """Verify (with `repair` also repair) the store and the pool, and `with_tree` that at `place`.
 
     A host that only serves has no store.  Raises InputError without anything to verify, HostError
-    where root is needed.
+    if it needs root.
     """
     if repair:
         check_root("repairing")
     parts: list[Checked] = []
-    there = Store(settings.state / "store")
+    store = Store(settings.state / "store")
     tree = open_tree(place) if with_tree else Tree(place.absolute())
-    if not with_tree or there.path.is_dir():
+    if not with_tree or store.path.is_dir():
         parts += check_state(settings, ui, tree, repair=repair)
     if with_tree:
         with ExitStack() as stack:
             stack.enter_context(file_lock(tree.lock("gc"), shared=not repair))
             with ui.step("verify the tree"):
-                parts.append(check_tree(tree, repair=repair, donors=(there.path,)))
+                parts.append(check_tree(tree, repair=repair, donors=(store.path,)))
     return together(parts)
 
 

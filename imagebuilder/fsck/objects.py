@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verify every object of a repository in parallel, and find the files that a damaged one is."""
+"""Verify every object of a repository in parallel, and find the files of damaged ones."""
 
 from __future__ import annotations
 
@@ -29,12 +29,10 @@ OTHER, MISSING = "does not match its digest", "is missing"
 
 
 def place_of(repo: Path, name: Name) -> Path:
-    """Where an object lies."""
     return repo / "objects" / object_path(*name)
 
 
 def list_objects(repo: Path) -> list[Name]:
-    """Every object that a repository has."""
     found: list[Name] = []
     for folder in list(os.scandir(repo / "objects")):
         if len(folder.name) != 2 or not folder.is_dir(follow_symlinks=False):
@@ -47,7 +45,7 @@ def list_objects(repo: Path) -> list[Name]:
 
 
 def find_damaged(repo: Path, names: Sequence[Name]) -> dict[Name, str]:
-    """Those of `names` that are not what they are called, and how; reads every byte."""
+    """The damaged or missing objects, and how; reads every byte."""
     batches = [names[start : start + BATCH] for start in range(0, len(names), BATCH)]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = pool.map(lambda batch: check_objects(repo, batch), batches)
@@ -63,7 +61,7 @@ def check_objects(repo: Path, names: Iterable[Name]) -> dict[Name, str]:
 
 
 def find_fault(repo: Path, name: Name, hasher: Hasher) -> str:
-    """What is wrong with an object; nothing when it is whole."""
+    """What is wrong with an object; "" if it is valid."""
     checksum, kind = name
     try:
         if kind == FILE:
@@ -80,7 +78,7 @@ def find_fault(repo: Path, name: Name, hasher: Hasher) -> str:
 
 
 def reachable(repo: Path, commits: Iterable[str]) -> set[Name]:
-    """Every object that `commits` need, as far as those that are there tell."""
+    """Every object that `commits` need, as far as existing objects show."""
     found: set[Name] = {(commit, COMMIT) for commit in commits}
     todo: list[str] = []
 
@@ -107,14 +105,14 @@ def reachable(repo: Path, commits: Iterable[str]) -> set[Name]:
 
 
 class Finder:
-    """Finds the paths under which commits have some objects; each folder is read once."""
+    """Finds the paths of objects in commits; reads each folder once."""
 
     def __init__(self, repo: Path, wanted: Mapping[Name, str]) -> None:
         self.repo, self.wanted = repo, wanted
         self.known: dict[str, tuple[tuple[str, Name], ...]] = {}
 
     def find(self, commit: str) -> Iterator[tuple[str, Name]]:
-        """Paths below the top of a commit, which itself is ""."""
+        """Paths below the top of a commit; "" is the commit itself."""
         if (commit, COMMIT) in self.wanted:
             yield "", (commit, COMMIT)
             return
@@ -147,9 +145,9 @@ class Finder:
 
 
 def take_from(donor: Path, repo: Path, name: Name) -> bool:
-    """Put the object of another repository in the place of a damaged one, if it is whole there.
+    """Replace a damaged object with a copy from another repository, if it is valid there.
 
-    A second name of the same file is as damaged as the first.
+    False for a hard link to the same file, which is damaged too.
     """
     source, place = place_of(donor, name), place_of(repo, name)
     if find_fault(donor, name, Hasher()):
@@ -171,6 +169,6 @@ def take_from(donor: Path, repo: Path, name: Name) -> bool:
 
 
 def drop_objects(repo: Path, names: Iterable[Name]) -> None:
-    """Remove damaged objects: while they are there, the same content is not stored again."""
+    """Remove damaged objects, which would keep the same content from being stored again."""
     for name in names:
         remove(place_of(repo, name))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verify the package pool: every file against the digest in its name; fetch again what is wrong."""
+"""Verify the package pool: every file against the digest in its name; refetch wrong files."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from imagebuilder.ui import PoolProgress, Ui
 
 OTHER = "does not match its digest"
 KEPT = (CONTROL, NAMES)
-Names = dict[str, str]  # what a person calls a file of the pool, by sha256
+Names = dict[str, str]  # names of files in messages, by sha256
 
 
 def check_pool(settings: Settings, ui: Ui, *, repair: bool) -> Checked:
@@ -48,7 +48,7 @@ def check_pool(settings: Settings, ui: Ui, *, repair: bool) -> Checked:
         for path, sha256 in wrong
     ]
     if repair and wrong:
-        fetched = fetch_again(settings, ui, locks, {sha256 for _, sha256 in wrong})
+        fetched = refetch(settings, ui, locks, {sha256 for _, sha256 in wrong})
         damage = [
             repaired(each, path, sha256, fetched, names)
             for each, (path, sha256) in zip(damage, wrong, strict=True)
@@ -57,7 +57,7 @@ def check_pool(settings: Settings, ui: Ui, *, repair: bool) -> Checked:
 
 
 def find_locks(settings: Settings) -> list[Lock]:
-    """The locks that can be read; what is wrong with the others is told by those who need them."""
+    """The readable locks; commands that need the others report what is wrong with them."""
     found = []
     for path in sorted(settings.locks.glob("*.lock")):
         try:
@@ -68,7 +68,7 @@ def find_locks(settings: Settings) -> list[Lock]:
 
 
 def pool_files(state: Path) -> Iterator[tuple[Path, str]]:
-    """Every file of the pool and the sha256 that its name says."""
+    """Every file of the pool and the sha256 in its name."""
     for path in (path for name in POOLS for path in sorted((state / name).glob("[!.]*"))):
         yield path, path.name.partition(".")[0]
     for path in sorted((state / "wheels").glob("[!.]*/*")):
@@ -76,7 +76,7 @@ def pool_files(state: Path) -> Iterator[tuple[Path, str]]:
 
 
 def is_whole(path: Path, sha256: str) -> bool:
-    """Whether a file of the pool is what its name says."""
+    """Whether a file of the pool matches its name."""
     if path.suffix in KEPT:
         return find_kept(path) is not None
     return is_right(path, sha256)
@@ -90,11 +90,11 @@ def names_of(lock: Lock) -> Names:
     }
 
 
-def fetch_again(settings: Settings, ui: Ui, locks: list[Lock], wrong: set[str]) -> dict[str, str]:
-    """Fetch the files of this sha256 that a lock names; why it failed, "" when it did not."""
-    said: dict[str, str] = {}
+def refetch(settings: Settings, ui: Ui, locks: list[Lock], wrong: set[str]) -> dict[str, str]:
+    """Fetch the files with these sha256 that a lock names; returns why each failed, or ""."""
+    results: dict[str, str] = {}
     for lock in locks:
-        wanted = (wrong & names_of(lock).keys()) - {s for s, why in said.items() if not why}
+        wanted = (wrong & names_of(lock).keys()) - {s for s, why in results.items() if not why}
         if not wanted:
             continue
         try:
@@ -111,10 +111,10 @@ def fetch_again(settings: Settings, ui: Ui, locks: list[Lock], wrong: set[str]) 
                 only=frozenset(wanted),
                 doubted=frozenset(wanted),
             )
-            said |= dict.fromkeys(wanted, "")
+            results |= dict.fromkeys(wanted, "")
         except ImagebuilderError as error:
-            said |= dict.fromkeys(wanted, f"it could not be fetched: {error.faults[0].what}")
-    return said
+            results |= dict.fromkeys(wanted, f"could not fetch it: {error.faults[0].what}")
+    return results
 
 
 def repaired(

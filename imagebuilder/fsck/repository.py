@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verify a repository: its objects, and whose files the damaged ones are."""
+"""Verify a repository: its objects, and which files of which commits are damaged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from imagebuilder.fsck.types import REPAIR, Damage
 from imagebuilder.ui import format_count
 
 MOST_PATHS = 4
-Holder = tuple[str, str]  # what a person calls it, and its commit
+Holder = tuple[str, str]  # a name for messages, and a commit
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Objects:
 
 
 def check_repository(repo: Path, commits: Sequence[str]) -> Objects:
-    """Read every object, and look whether those that `commits` need are there."""
+    """Read every object, and check that all objects of `commits` exist."""
     names = list_objects(repo)
     wrong = find_damaged(repo, names)
     missing = reachable(repo, commits) - set(names)
@@ -75,7 +75,7 @@ def tell(paths: Mapping[str, Sequence[str]], name: Name) -> list[str]:
 
 
 def take_all(repo: Path, damage: dict[Name, Damage], donors: Sequence[Path]) -> dict[Name, Damage]:
-    """Take damaged objects from another repository that has them whole; all, with what was done."""
+    """Replace damaged objects with valid ones from another repository; returns all damage."""
     done = dict(damage)
     for name, each in damage.items():
         for donor in donors:

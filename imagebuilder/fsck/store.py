@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verify the store: objects, layers and images; drop what only a new build can make again."""
+"""Verify the store: objects, layers and images; drop what only a build can restore."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN = 12  # characters of a digest
 
 @dataclass(frozen=True)
 class Examined:
-    """An image of the store; `image` is None where its manifest cannot be read."""
+    """An image in the store; `image` is None if its manifest cannot be read."""
 
     ref: ImageRef
     image: Image | None
@@ -32,15 +32,15 @@ class Examined:
 
     @property
     def layers(self) -> tuple[ImageLayer, ...]:
-        """Its layers in order, as far as it says."""
+        """Its layers in order; empty if its manifest cannot be read."""
         return self.image.layers if self.image else ()
 
 
 def check_store(store: Store, state: Path, *, repair: bool, donors: Sequence[Path]) -> Checked:
     """Verify every object, layer and image.  The caller holds the lock of gc.
 
-    With `repair` damaged objects are taken from `donors`, other repositories; layers and images for
-    which that does not help are dropped, with all that was built on them.
+    With `repair`, damaged objects are replaced from `donors`, other repositories; layers and images
+    that remain damaged are dropped, with everything built on them.
     """
     refs, layers = store.images(), store.layers()
     commits = [*layers.values(), *(ref.commit for ref in refs)]
@@ -66,7 +66,6 @@ def check_store(store: Store, state: Path, *, repair: bool, donors: Sequence[Pat
 
 
 def examine(store: Store, ref: ImageRef) -> Examined:
-    """An image, as far as it can be read."""
     try:
         return Examined(ref, read_image(store, ref))
     except ImagebuilderError:
@@ -81,7 +80,7 @@ def layer_label(digest: str, titles: Mapping[str, str]) -> str:
 def holders(
     images: Sequence[Examined], layers: Mapping[str, str], titles: Mapping[str, str]
 ) -> list[Holder]:
-    """Every commit of the store, with what a person calls it."""
+    """Every commit of the store, with a name for messages."""
     found = [(layer_label(digest, titles), commit) for digest, commit in layers.items()]
     for image in images:
         found.append((image.label, image.ref.commit))
@@ -93,14 +92,14 @@ def holders(
 def check_links(
     state: Path, layers: Mapping[str, str], images: Sequence[Examined], titles: Mapping[str, str]
 ) -> tuple[dict[str, Damage], tuple[str, ...]]:
-    """Layers that do not lead to the commit they were made with; those of which nothing says it.
+    """Layers that do not lead to their original commit, and layers whose commit is not recorded.
 
-    Two things say it: the layer's record, and the manifest of each image whose root it is.
+    It is in the layer's record, and in the manifest of each image whose root it is.
     """
-    said: dict[str, set[str]] = {}
+    roots: dict[str, set[str]] = {}
     for image in images:
         if image.image and (root := image.image.root).layer in layers:
-            said.setdefault(root.layer, set()).add(root.commit)
+            roots.setdefault(root.layer, set()).add(root.commit)
     wrong: dict[str, Damage] = {}
     unknown: list[str] = []
     for digest, commit in layers.items():
@@ -108,7 +107,7 @@ def check_links(
             record = find_record(state, digest)
         except ImagebuilderError:
             record = None
-        expected = {*said.get(digest, ()), *([record.commit] if record and record.commit else [])}
+        expected = {*roots.get(digest, ()), *([record.commit] if record and record.commit else [])}
         label = layer_label(digest, titles)
         if not expected:
             unknown.append(label)
@@ -123,7 +122,7 @@ def check_links(
 
 
 def check_layers(images: Sequence[Examined], layers: Mapping[str, str]) -> dict[str, Damage]:
-    """Layers that images name and the store has not."""
+    """Layers of images that the store does not have."""
     gone: dict[str, Damage] = {}
     for image in images:
         for layer in image.layers:
@@ -135,7 +134,7 @@ def check_layers(images: Sequence[Examined], layers: Mapping[str, str]) -> dict[
 
 @dataclass(frozen=True)
 class Doomed:
-    """A store whose damage cannot be repaired: what has it, and what was built on that, goes."""
+    """Drops the damaged layers and images of a store, and everything built on them."""
 
     store: Store
     state: Path
@@ -144,7 +143,7 @@ class Doomed:
     wrong: Mapping[Name, str]
 
     def drop(self, links: set[str], titles: Mapping[str, str]) -> Iterator[str]:
-        """Drop them and the damaged objects; what a person calls each."""
+        """Drop them and the damaged objects; yields the name of each."""
         bad = {*self.wrong}
         spoilt = {digest for digest, commit in self.layers.items() if self._has(commit, bad)}
         wanted = [i for i in self.images if self._has(i.ref.commit, bad)]
@@ -165,7 +164,7 @@ class Doomed:
     def _with_dependents(
         self, doomed: set[str], images: list[Examined]
     ) -> tuple[set[str], list[Examined]]:
-        """The same with the layers that images have above one of them, and those images."""
+        """The same, with the layers above one of them in an image, and these images."""
         gone = list(images)
         while True:
             before = len(doomed), len(gone)

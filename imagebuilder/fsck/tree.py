@@ -24,35 +24,35 @@ REPAIR = "imagebuilder fsck --tree --repair"
 
 
 def check_tree(tree: Tree, *, repair: bool, donors: Sequence[Path]) -> Checked:
-    """Verify all that is published.  The caller holds the tree's lock of gc.
+    """Verify everything published.  The caller holds the tree's lock of gc.
 
-    With `repair` objects are taken from `donors`, other repositories, then roots and files from the
-    tree's own.
+    With `repair`, objects are replaced from `donors`, other repositories, then roots and files from
+    the tree's own.
     """
     repo = Store(tree.repo)
     refs = {kind: repo.refs(kind) for kind in (IMAGES, ROOTS)}
-    held = [
+    labelled = [
         (f"release {name.replace('/', '@')}", commit)
         for kind in refs
         for name, commit in refs[kind].items()
     ]
-    objects = check_repository(repo.path, [commit for _, commit in held])
-    damage = describe(repo.path, objects.wrong, held, REPAIR)
+    objects = check_repository(repo.path, [commit for _, commit in labelled])
+    damage = describe(repo.path, objects.wrong, labelled, REPAIR)
     if repair:
         damage = take_all(repo.path, damage, donors)
-    mendable = repair and not left(damage)
+    repairable = repair and not left(damage)
     found = list(damage.values())
     releases = find_releases(tree)
     for release in releases:
-        found += check_root(tree, release, repair=mendable)
-        found += check_files(tree, release, repair=mendable)
+        found += check_root(tree, release, repair=repairable)
+        found += check_files(tree, release, repair=repairable)
     found += check_channels(tree)
     counts = {"releases": len(releases), "tree-objects": objects.count}
     return Checked(counts, tuple(found))
 
 
 def check_root(tree: Tree, release: ReleaseName, *, repair: bool) -> Iterator[Damage]:
-    """What of a root is not as its commit has it."""
+    """Differences of a root from its commit."""
     name, root = f"{release.profile}/{release.version}", tree.root(release)
     commit = Store(tree.repo).refs(ROOTS).get(name)
     what = f"release {release}"
@@ -76,7 +76,7 @@ def check_root(tree: Tree, release: ReleaseName, *, repair: bool) -> Iterator[Da
 
 
 def check_files(tree: Tree, release: ReleaseName, *, repair: bool) -> Iterator[Damage]:
-    """What of the files of a release is not what was published."""
+    """Files of a release that are not as published."""
     faults = find_file_faults(tree, release, full=True)
     done = restore_files(tree, release, {Path(f.where) for f in faults}) if repair else set()
     for fault in faults:
@@ -86,7 +86,7 @@ def check_files(tree: Tree, release: ReleaseName, *, repair: bool) -> Iterator[D
 
 
 def restore_files(tree: Tree, release: ReleaseName, wrong: set[Path]) -> set[Path]:
-    """Put those files in their places again that the image has; which could be."""
+    """Restore files from the image; returns the restored ones."""
     folder = tree.release(release)
     commit = Store(tree.repo).refs(IMAGES).get(f"{release.profile}/{release.version}")
     done: set[Path] = set()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a verification found."""
+"""The results of a verification."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ REPAIR = "imagebuilder fsck --repair"
 
 @dataclass(frozen=True)
 class Damage:
-    """One thing that is not what it was: its name, how, where it lies, and what uses it.
+    """A damaged thing: its name, how it is damaged, where it is, and what uses it.
 
-    `repaired` says what was done about it, "" when nothing was; `hint` what a person can do.
+    `repaired` is what was done about it, "" if nothing; `hint` what a person can do.
     """
 
     what: str
@@ -27,18 +27,15 @@ class Damage:
     repaired: str = ""
 
     def fixed(self, how: str) -> Damage:
-        """The same, repaired."""
         return replace(self, repaired=how)
 
     def render(self) -> str:
-        """As lines for people."""
         lines = [f"{self.what} {self.how}: {self.where}", *(f"    {line}" for line in self.used)]
         if self.repaired:
             return "\n".join([*lines, f"  repaired: {self.repaired}"])
         return "\n".join([*lines, f"  hint: {self.hint}"] if self.hint else lines)
 
     def as_json(self) -> dict[str, Json]:
-        """As a value for programs."""
         return {
             "what": self.what,
             "how": self.how,
@@ -50,10 +47,10 @@ class Damage:
 
 @dataclass(frozen=True)
 class Checked:
-    """What was verified, by kind and number, and what was found.
+    """The number of verified things by kind, and the damage.
 
-    `unknown` are layers of older versions, for which nothing says what commit they lead to;
-    `dropped` are layers and images that were removed so that the next build makes them again.
+    `unknown` are layers of older versions whose commit is not recorded; `dropped` are layers and
+    images that were removed so that the next build rebuilds them.
     """
 
     counts: dict[str, int]
@@ -67,7 +64,6 @@ class Checked:
         return all(each.repaired for each in self.damage)
 
     def as_json(self) -> dict[str, Json]:
-        """As a value for programs."""
         return {
             "ok": self.whole,
             **self.counts,
@@ -77,14 +73,13 @@ class Checked:
         }
 
     def render(self) -> str:
-        """As text for people."""
         lines = [each.render() for each in self.damage]
         if self.dropped:
-            lines.append("dropped; the next build builds them again:")
+            lines.append("dropped; the next build rebuilds them:")
             lines += [f"    {name}" for name in self.dropped]
         if self.unknown:
             many = format_count(len(self.unknown), "layer")
-            lines.append(f"{many} of an older version: no record says which commit belongs to it")
+            lines.append(f"{many} of an older version: no record has the commit")
         left = sum(not each.repaired for each in self.damage)
         things = {name.removesuffix("s").replace("-", " "): n for name, n in self.counts.items()}
         verified = ", ".join(format_count(number, thing) for thing, number in things.items())
@@ -96,7 +91,6 @@ class Checked:
 
 
 def together(parts: Sequence[Checked]) -> Checked:
-    """Several results as one."""
     return Checked(
         {name: number for part in parts for name, number in part.counts.items()},
         tuple(each for part in parts for each in part.damage),

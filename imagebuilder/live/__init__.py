@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Live systems of distributions, booted over the network into memory: one folder each."""
+"""Live systems of distributions, booted over the network into memory: a folder for each."""

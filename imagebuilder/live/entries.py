@@ -7,8 +7,8 @@
       user-data meta-data vendor-data   for cloud-init, or hook for live-config
       boot.ipxe live.json SHA256SUMS
 
-A live system is complete or absent: it is staged in work/ and renamed in, and never changed.  The
-menu is made again afterwards.
+A live system is complete or absent: it is staged in work/, renamed into place, and never changed.
+The menu is rebuilt afterwards.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ from imagebuilder.ui import Ui, format_size
 TEMPLATES = SHARE / "pxe"
 ENTRY, SUMS = "live.json", "SHA256SUMS"
 GIB = 1024**3
-SPARE = 64 * 1024**2  # bytes a tree's disk keeps free
+SPARE = 64 * 1024**2  # bytes to keep free on the tree's disk
 
 
 @dataclass(frozen=True)
 class Live:
     """A live system in the tree; sizes in bytes, `added` as ISO 8601 UTC.
 
-    `memory` is what a node needs; `seed` is the digest of what it is told.
+    `memory` is what a node needs; `seed` is the digest of its configuration files.
     """
 
     name: str
@@ -67,14 +67,13 @@ class Live:
         return asdict(self)
 
     def row(self) -> tuple[str, ...]:
-        """For the table of `live list`."""
         does = "installs unattended" if self.autoinstall else "runs in memory"
         return (self.name, self.title, format_size(self.iso_size), memory_text(self.memory), does)
 
 
 @dataclass(frozen=True)
 class Added:
-    """What add_live() left; not `new` when the tree had exactly this."""
+    """The result of add_live(); not `new` if the tree already had exactly this."""
 
     live: Live
     folder: Path
@@ -92,9 +91,9 @@ def add_live(
 ) -> Added:
     """Put the ISO at `path` into the tree as live system `name` (its file's name if empty).
 
-    `autoinstall` is a whole user-data that installs; without it `keys` may log in and nothing is
-    installed.  Raises InputError when the ISO is not one, the name is taken by another, or
-    (the live system being there) nodes.yaml is wrong.
+    `autoinstall` is a complete user-data that installs; without it `keys` may log in and nothing is
+    installed.  Raises InputError if the file is not a live ISO, another live system has the name,
+    or (after adding it) nodes.yaml has faults.
     """
     name = check_name(name or path.name.removesuffix(".iso"), path)
     iso = read_iso(path)
@@ -123,83 +122,84 @@ def add_live(
 
 
 def list_lives(tree: Tree) -> tuple[Live, ...]:
-    """Every live system of the tree, by name.  Raises InputError when one cannot be read."""
+    """Every live system of the tree, by name.  Raises InputError if one cannot be read."""
     return tuple(load_live(entry) for entry in sorted((tree.http / "live").glob(f"*/{ENTRY}")))
 
 
 def remove_live(tree: Tree, name: str, ui: Ui) -> None:
-    """Remove a live system: gone at once, then deleted.  Raises InputError."""
+    """Remove a live system: rename it away, then delete it.  Raises InputError."""
     folder = tree.http / "live" / check_name(name)
     with file_lock(tree.lock("live")):
         if not folder.is_dir():
             listed = ", ".join(live.name for live in list_lives(tree)) or "none"
-            raise InputError(f"no live system {name}", hint=f"there are: {listed}")
+            raise InputError(f"no live system named {name}", hint=f"known: {listed}")
         with workplace(tree.path, new_id("live")) as place:
             move_away(folder, place / name)
     refresh_menu(tree, ui)
 
 
 def check_name(name: str, path: Path | None = None) -> str:
-    """`name`, fit for URLs and folders.  Raises InputError."""
+    """`name`, if it can be part of URLs and paths.  Raises InputError."""
     if not NAME.pattern.fullmatch(name):
         raise InputError(
             f"{quote(name)} is not {NAME.what}",
             where=os.fspath(path) if path else "",
-            hint="give it another one with --name" if path else "",
+            hint="choose another name with --name" if path else "",
         )
     return name
 
 
 def load_live(entry: Path) -> Live:
-    """What live.json says.  Raises InputError."""
+    """The live system of a live.json.  Raises InputError."""
     hint = f"imagebuilder live remove {entry.parent.name}, then add it again"
     return decode_box(Live, read_object(entry, hint=hint), os.fspath(entry), hint=hint)
 
 
 def same_live(folder: Path, wanted: Live) -> Live:
-    """What is there, if it is what is wanted.  Raises InputError."""
-    there = load_live(folder / ENTRY)
-    if there.iso_sha256 == wanted.iso_sha256 and there.seed == wanted.seed:
-        return there
-    what = "another ISO" if there.iso_sha256 != wanted.iso_sha256 else "other keys or autoinstall"
+    """The existing live system, if it equals the wanted one.  Raises InputError."""
+    live = load_live(folder / ENTRY)
+    if live.iso_sha256 == wanted.iso_sha256 and live.seed == wanted.seed:
+        return live
+    what = "another ISO" if live.iso_sha256 != wanted.iso_sha256 else "other keys or autoinstall"
     raise InputError(
-        f"{wanted.name} exists already, with {what} ({there.iso}, added {there.added})",
+        f"{wanted.name} already exists, with {what} ({live.iso}, added {live.added})",
         where=os.fspath(folder),
-        hint=f"name this one with --name, or imagebuilder live remove {wanted.name} first",
+        hint=f"choose another name with --name, or run imagebuilder live remove {wanted.name} "
+        "first",
     )
 
 
 def needed_memory(iso: LiveIso) -> int:
     """Bytes of memory a node needs.
 
-    casper writes the ISO into the initrd's root, a tmpfs, which takes at most half of the memory;
-    live-boot writes the squashfs into a ramfs without a bound, and what runs needs about as much
-    again.  Besides: 1 GiB.
+    casper writes the ISO into the initrd's root, a tmpfs, which uses at most half of the memory;
+    live-boot writes the squashfs into a ramfs without a limit, and running it needs about as much
+    again.  Plus 1 GiB.
     """
     return 2 * iso.size + GIB
 
 
 def memory_text(size: int) -> str:
-    """Memory for people: whole GiB, rounded up, as memory is sold."""
+    """Memory for people: whole GiB, rounded up."""
     return f"{-(-size // GIB)} GiB"
 
 
 def seed_files(iso: LiveIso, name: str, keys: Sequence[str], autoinstall: str) -> dict[str, str]:
-    """The files that tell the live system what to do, by name.  Raises InputError."""
+    """The files that configure the live system, by name.  Raises InputError."""
     if iso.kind == CASPER:
         user_data = autoinstall or render_user_data(keys)
         return {"user-data": user_data, "meta-data": render_meta_data(name), "vendor-data": ""}
     if autoinstall:
         raise InputError(
-            "is Debian's live system, which knows no autoinstall",
+            "is Debian's live system, which does not support autoinstall",
             where=os.fspath(iso.path),
-            hint="leave --autoinstall out, or take Ubuntu's live server ISO",
+            hint="omit --autoinstall, or use Ubuntu's live server ISO",
         )
     return {"hook": render_hook(keys)}
 
 
 def stage(iso: LiveIso, live: Live, seed: dict[str, str], place: Path, *, linked: bool) -> None:
-    """Make the folder of a live system at `place`, complete and on disk."""
+    """Make the folder of a live system at `place`, complete and synced to disk."""
     place.mkdir(mode=0o755)
     files = [(iso.kernel, place / "vmlinuz"), (iso.initrd, place / "initrd")]
     if iso.squashfs:
@@ -220,12 +220,12 @@ def stage(iso: LiveIso, live: Live, seed: dict[str, str], place: Path, *, linked
 
 
 def is_public(path: Path) -> bool:
-    """Whether a web server may read the file itself, wherever it is linked to."""
+    """Whether a web server may read the file itself through a hard link."""
     return bool(path.stat().st_mode & 0o004)
 
 
 def place_iso(path: Path, target: Path, *, linked: bool) -> None:
-    """The ISO at `target`: a hard link on the same file system, shared blocks or a copy else."""
+    """Put the ISO at `target`: a hard link if possible, else shared blocks or a copy."""
     if linked:
         try:
             target.hardlink_to(path.resolve())
@@ -238,11 +238,11 @@ def place_iso(path: Path, target: Path, *, linked: bool) -> None:
 
 
 def check_space(place: Path, iso: LiveIso, *, linked: bool) -> None:
-    """Raise FullError when what is to be copied does not fit."""
+    """Raise FullError if the files to copy do not fit."""
     same = linked and iso.path.stat().st_dev == place.stat().st_dev
     # The parts taken out of the ISO are at most as large as the ISO.
     wanted = SPARE + (0 if same else iso.size)
-    hint = "free some, or put the ISO on the file system of the tree: it is linked there"
+    hint = "free some space, or move the ISO to the file system of the tree, where it is linked"
     check_free(place, wanted, "to copy it", hint)
 
 

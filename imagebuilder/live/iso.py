@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A distribution's live ISO: what kind it is and the files in it, read without mounting it."""
+"""A distribution's live ISO: its kind and files, read without mounting it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CASPER, DEBIAN_LIVE = "casper", "debian-live"
 # ECMA-119: the primary volume descriptor is sector 16; 8.4 names the offsets in it.
 SECTOR = 2048
 DESCRIPTOR = 16 * SECTOR
-GET_ISO = "download the ISO again and compare its sha256 with the one the distribution publishes"
+GET_ISO = "download the ISO again and compare its sha256 with the distribution's published one"
 WANTED = (
     "Ubuntu's live ISOs have casper/vmlinuz and casper/initrd, Debian's have live/vmlinuz, "
     "live/initrd.img and live/filesystem.squashfs"
@@ -27,9 +27,9 @@ WANTED = (
 
 @dataclass(frozen=True)
 class LiveIso:
-    """A live ISO: its volume name, kind, and the paths in it of what boots.
+    """A live ISO: its volume name, kind, and the paths of its boot files.
 
-    `squashfs` is empty when the whole ISO is fetched instead.
+    `squashfs` is empty if the whole ISO is fetched instead.
     """
 
     path: Path
@@ -42,7 +42,7 @@ class LiveIso:
 
 
 def read_iso(path: Path) -> LiveIso:
-    """Look into the ISO at `path`.  Raises InputError when it is none that can be booted."""
+    """Read the ISO at `path`.  Raises InputError if it is not a supported live ISO."""
     check_tools("xorriso")
     title, size = read_descriptor(path)
     listed = list_files(path)
@@ -52,14 +52,14 @@ def read_iso(path: Path) -> LiveIso:
     tops = sorted({PurePosixPath(name).parts[1] for name in listed if name != "/"})
     shown = ", ".join(tops[:12]) or "nothing"
     raise InputError(
-        f"has no live system that is known here: there is {shown} in it",
+        f"contains no supported live system, only {shown}",
         where=os.fspath(path),
         hint=WANTED,
     )
 
 
 def read_descriptor(path: Path) -> tuple[str, int]:
-    """Volume name and length in bytes of the file.  Raises InputError: no ISO, or cut off."""
+    """Volume name and length in bytes.  Raises InputError if it is not an ISO or truncated."""
     where = os.fspath(path)
     try:
         if not path.is_file():
@@ -94,7 +94,7 @@ def list_files(path: Path) -> tuple[str, ...]:
 
 
 def extract(iso: LiveIso, files: Sequence[tuple[str, Path]]) -> None:
-    """Write files of the ISO, each to a path of the host.  Raises InputError when it is damaged."""
+    """Write files of the ISO to paths on the host.  Raises InputError if it is damaged."""
     words = [word for name, target in files for word in ("-extract", name, os.fspath(target))]
     try:
         run([*xorriso(iso.path), "-osirrox", "on", *words])
@@ -104,13 +104,13 @@ def extract(iso: LiveIso, files: Sequence[tuple[str, Path]]) -> None:
 
 
 def xorriso(path: Path) -> list[str]:
-    """The start of a command that reads the ISO at `path`, without the person's start-up files."""
+    """The start of a command that reads the ISO at `path`, without the user's start-up files."""
     return ["xorriso", "-no_rc", "-report_about", "WARNING", "-indev", f"stdio:{path.absolute()}"]
 
 
-def last_complaint(said: str) -> str:
-    """The last line of a program, without the names of its parts in front."""
-    lines = [line for line in said.splitlines() if " : " in line]
+def last_complaint(output: str) -> str:
+    """The last message of xorriso, without its prefix."""
+    lines = [line for line in output.splitlines() if " : " in line]
     return lines[-1].rpartition(" : ")[2] if lines else "xorriso failed"
 
 
@@ -135,5 +135,5 @@ def find_debian_live(path: Path, size: int, title: str, listed: Sequence[str]) -
 
 
 def first(listed: Sequence[str], names: Sequence[str]) -> str:
-    """The first of `names` that is in the ISO, or nothing."""
+    """The first of `names` that is in the ISO, or ""."""
     return next((name for name in names if name in listed), "")

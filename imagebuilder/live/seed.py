@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a live system is told when it starts: whose ssh keys get in, and what to install if at all.
+"""The configuration of a live system: ssh keys that may log in, and what to install, if anything.
 
 Ubuntu's runs cloud-init, which reads user-data, meta-data and vendor-data from a folder named on
 the kernel line (the NoCloud source).  Debian's runs live-config, which runs a script named there.
@@ -19,9 +19,8 @@ from imagebuilder.recipe.read import load_site
 from imagebuilder.settings import Settings
 
 HEADER = "#cloud-config"
-NO_KEYS = "name a public key with --ssh-key, put one into ssh-keys of {site}, or run ssh-keygen"
-# systemd-run, because live-config runs before basic.target: to wait for ssh there is to wait for
-# oneself.
+NO_KEYS = "pass a public key with --ssh-key, add one to ssh-keys in {site}, or run ssh-keygen"
+# systemd-run, because live-config runs before basic.target: waiting for ssh there would deadlock.
 HOOK = """\
 #!/bin/sh
 # live-config runs this (its word hooks=): let the operator's keys in over ssh.
@@ -40,9 +39,9 @@ systemd-run --no-block sh -c '
 
 
 def load_operator_keys(settings: Settings, key_file: Path | None, home: Path) -> tuple[str, ...]:
-    """The ssh keys of `key_file`, else of the site file, else the person's own.
+    """The ssh keys of `key_file`, else of the site file, else the user's own.
 
-    Raises InputError when there are none, or one is not a public key.
+    Raises InputError if there are none, or one is not a public key.
     """
     faults: list[Fault] = []
     if key_file is not None:
@@ -62,17 +61,17 @@ def load_operator_keys(settings: Settings, key_file: Path | None, home: Path) ->
 
 
 def render_user_data(keys: Sequence[str]) -> str:
-    """The cloud-config that lets `keys` in, and nothing else: no installation.
+    """The cloud-config that only lets `keys` log in, without an installation.
 
-    They go to the default user, whose name differs between versions of the ISO and whose login
-    shell is the installer, and to root, where a person gets a shell (cloud-init, module `ssh`).
+    They apply to the default user, whose name differs between versions of the ISO and whose login
+    shell is the installer, and to root, which has a normal shell (cloud-init, module `ssh`).
     """
     listed = "".join(f"  - {json.dumps(key, ensure_ascii=False)}\n" for key in keys)
     return f"{HEADER}\ndisable_root: false\nssh_authorized_keys:\n{listed}"
 
 
 def load_autoinstall(path: Path) -> str:
-    """The user-data of an unattended installation, as it stands in `path`, checked.
+    """The checked user-data of an unattended installation in `path`.
 
     Raises InputError with line and column.
     """
@@ -89,7 +88,7 @@ def load_autoinstall(path: Path) -> str:
         raise InputError(
             f"the first line must be {HEADER}",
             where=f"{shown}:1:1",
-            hint="cloud-init takes nothing else for configuration; put `autoinstall:` below it",
+            hint="cloud-init ignores files without it; put `autoinstall:` below it",
         )
     found = document.value.get("autoinstall")
     if not isinstance(found, dict):
@@ -104,7 +103,7 @@ def load_autoinstall(path: Path) -> str:
 
 
 def render_meta_data(name: str) -> str:
-    """The meta-data: cloud-init wants an identity."""
+    """The meta-data: cloud-init needs an instance id."""
     return f"instance-id: live-{name}\n"
 
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The only way from Ansible's sandbox into the root's: a socket that takes commands.
 
-Ansible's side has no right over the other sandbox; whoever asks gets a command run in it, no more.
-A connection is one command: a line of JSON (its words), its stdin to the end, and back one JSON
-object with what it left.
+Ansible's side has no rights over the other sandbox; it can only run commands in it.  A connection
+is one command: a line of JSON (its words), then its stdin; the answer is a JSON object.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ NAME = "commands"
 
 @contextmanager
 def socket_address(folder: Path) -> Iterator[str]:
-    """The address of the socket in `folder`, short enough for unix(7) however deep that is."""
+    """The address of the socket in `folder`, short enough for unix(7) even for a deep folder."""
     number = os.open(folder, os.O_PATH | os.O_DIRECTORY)
     try:
         yield f"/proc/self/fd/{number}/{NAME}"
@@ -60,7 +59,7 @@ def serve(listening: socket.socket, sandbox: Wrapper) -> None:
             connection, _ = listening.accept()
         except OSError:
             return
-        with connection, suppress(OSError, ValueError):  # who asks badly, or goes, gets no answer
+        with connection, suppress(OSError, ValueError):  # an invalid command gets no answer
             answer(connection, sandbox)
 
 
@@ -75,7 +74,7 @@ def answer(connection: socket.socket, sandbox: Wrapper) -> None:
 
 
 def ask(folder: Path, argv: Sequence[Word], stdin: bytes | IO[bytes] | None = None) -> Completed:
-    """What a command left that ran at the other side.  Raises OSError."""
+    """Run a command on the other side.  Raises OSError."""
     with closing(socket.socket(socket.AF_UNIX)) as connection:
         with socket_address(folder) as address:
             connection.connect(address)
@@ -86,7 +85,7 @@ def ask(folder: Path, argv: Sequence[Word], stdin: bytes | IO[bytes] | None = No
             connection.sendfile(stdin)
         connection.shutdown(socket.SHUT_WR)
         with connection.makefile("rb") as stream:
-            said = stream.read()
-    if not said:
+            result = stream.read()
+    if not result:
         raise OSError("the sandbox of the root has ended")
-    return Completed(**json.loads(said))
+    return Completed(**json.loads(result))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything a playbook's run finds on the builder: settings, inventory, vars, and its command."""
+"""Ansible's files on the builder for one playbook: settings, inventory, vars, its command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from imagebuilder.sandbox import Bind, Sandbox, folders_of
 from imagebuilder.workspace import Workspace
 
 HERE = Path(__file__).parent
-# What a build pins over everything that a playbook or its vars say (extra vars win).
+# Vars that override everything in a playbook and its vars (extra vars win).
 PINNED: Mapping[str, Json] = {
     "ansible_connection": "imagebuilder_sandbox",
     "ansible_become_method": "imagebuilder_runuser",
@@ -32,7 +32,7 @@ PINNED: Mapping[str, Json] = {
     "ansible_system_tmpdirs": ["/tmp"],
     "ansible_async_dir": "/tmp/.ansible_async",
 }
-# Settings of the project's own ansible.cfg that say what its files mean; none that leads elsewhere.
+# Settings in the project's ansible.cfg about the meaning of its files; none about connections.
 HONOURED = (
     "hash_behaviour", "jinja2_native", "jinja2_extensions", "inject_facts_as_vars", "gathering",
     "any_errors_fatal", "force_handlers", "private_role_vars", "error_on_undefined_vars",
@@ -46,7 +46,7 @@ SHEBANG = "#!/usr/bin/python3 -IS\n"
 
 @dataclass(frozen=True)
 class Controller:
-    """Ansible's side: where things are on the builder, and the command that runs there."""
+    """Ansible's side: its folder on the builder, and the command that runs there."""
 
     top: Path
     argv: tuple[str, ...]
@@ -54,19 +54,19 @@ class Controller:
 
     @property
     def told(self) -> Path:
-        """What the callback told, as JSON lines."""
+        """The file with the callback's JSON lines."""
         return self.top / "told"
 
     @property
     def skipped(self) -> Path:
-        """What was left to the node, as JSON lines."""
+        """The file with what was left to the node, as JSON lines."""
         return self.top / "skipped"
 
 
 def make_controller(
     workspace: Workspace, playbook: Playbook, host: str, kernel: str, program: Path
 ) -> Controller:
-    """What runs one playbook; `kernel` is the package that the image's kernel comes by."""
+    """The controller of one playbook; `kernel` is the package of the image's kernel."""
     top = workspace.work / f"{workspace.upper}.ansible"
     release = find_release(workspace, kernel)
     reach: Mapping[str, Json] = {"host": host, "kernel": release, "epoch": workspace.epoch}
@@ -87,14 +87,14 @@ def lay_out(
     *,
     callback: str,
 ) -> Controller:
-    """What Ansible itself finds: settings, inventory, vars; `reach` is for our plugins."""
+    """Write Ansible's files: settings, inventory, vars; `reach` is for our plugins."""
     for name in ("home", "tmp", "library"):
         (top / name).mkdir(parents=True)
     argv = (
         os.fspath(program), "--inventory", os.fspath(top / "inventory.yml"),
         "--extra-vars", f"@{top}/vars.json", *limit(playbook, host), playbook.name,
     )  # fmt: skip
-    # Only our own package, whatever else lies beside it: Ansible may have another environment.
+    # Only our own package, because Ansible may run in another environment.
     (top / "library/imagebuilder").symlink_to(Path(imagebuilder.__file__).parent)
     (top / "ansible.cfg").write_text(render_settings(top, playbook.project, callback))
     (top / "inventory.yml").write_text(json.dumps(inventory_of(host, playbook.groups)))
@@ -108,7 +108,7 @@ def lay_out(
 def controller_sandbox(
     controller: Controller, playbook: Playbook, epoch: int, *, network: bool
 ) -> Sandbox:
-    """Where Ansible itself runs: it sees the project and programs of the builder, and no root."""
+    """The sandbox of Ansible, which sees the project and the builder's programs, but no root."""
     return Sandbox(
         work=controller.top,
         lower=("empty",),
@@ -123,7 +123,7 @@ def controller_sandbox(
 
 
 def limit(playbook: Playbook, host: str) -> list[str]:
-    """With groups that the recipe names, plays for other hosts, the builder too, are left out."""
+    """If the recipe names groups, plays for other hosts, including the builder, are left out."""
     return ["--limit", host] if playbook.limited else []
 
 
@@ -131,12 +131,12 @@ def find_release(workspace: Workspace, kernel: str) -> str:
     """The release of the image's kernel, "" for a root without one."""
     try:
         return workspace.family.kernel_release(workspace, kernel)
-    except ImagebuilderError:  # no kernel package, or nothing to ask
+    except ImagebuilderError:  # no kernel package, or no package manager in the root
         return ""
 
 
 def make_inside(folder: Path, host: str, release: str, files: Mapping[str, str]) -> None:
-    """What the root sees at /run/imagebuilder/ansible; `files` are its package manager's."""
+    """Write the files of /run/imagebuilder/ansible; `files` are for the package manager."""
     (folder / "shim").write_text(SHEBANG + (HERE / "inside/shim.py").read_text())
     (folder / "shim").chmod(0o755)
     (folder / "prepare.py").write_text((HERE / "inside/prepare.py").read_text())
@@ -147,7 +147,6 @@ def make_inside(folder: Path, host: str, release: str, files: Mapping[str, str])
 
 
 def inventory_of(host: str, groups: tuple[str, ...]) -> Json:
-    """One host, in every group."""
     return {
         "all": {
             "hosts": {host: {"imagebuilder_host": host}},
@@ -165,7 +164,7 @@ def link_vars(top: Path, project: Path) -> None:
 
 
 def render_settings(top: Path, project: Path, callback: str) -> str:
-    """ansible.cfg: ours, and what the project's own says of its files."""
+    """ansible.cfg: our settings, and the project's own about its files."""
     plugins = HERE / "plugins"
     ours = {
         "connection_plugins": plugins / "connection",
@@ -184,14 +183,14 @@ def render_settings(top: Path, project: Path, callback: str) -> str:
         "interpreter_python": "/usr/bin/python3",
         "pipelining": True,
     }
-    told = {"roles_path": project / "roles", "collections_path": project / "collections"}
-    settings = {**told, **dict(own_settings(project)), **ours}
+    defaults = {"roles_path": project / "roles", "collections_path": project / "collections"}
+    settings = {**defaults, **dict(project_settings(project)), **ours}
     lines = "".join(f"{name} = {value}\n" for name, value in settings.items())
     return f"[defaults]\n{lines}[inventory]\nenable_plugins = ansible.builtin.yaml\n"
 
 
-def own_settings(project: Path) -> Iterator[tuple[str, str]]:
-    """What the project's ansible.cfg says and a build honours; paths made absolute."""
+def project_settings(project: Path) -> Iterator[tuple[str, str]]:
+    """The settings in the project's ansible.cfg that a build honours, with absolute paths."""
     parser = configparser.ConfigParser(interpolation=None, strict=False)
     try:
         parser.read(project / "ansible.cfg")
@@ -207,7 +206,7 @@ def own_settings(project: Path) -> Iterator[tuple[str, str]]:
 
 
 def environment(top: Path, path: Path) -> Mapping[str, str]:
-    """What Ansible finds besides the fixed environment of a sandbox; `path` has its programs."""
+    """Ansible's variables besides the fixed ones of a sandbox; `path` is its programs' folder."""
     return {
         "PATH": f"{path}:{SBIN}",
         "HOME": os.fspath(top / "home"),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts of the image and not of the builder: what modules found, filtered.
+"""Filter facts so that they are those of the image and not of the builder.
 
-Ansible's `setup` module asks the running kernel, /proc and /sys, which are the builder's even in a
-sandbox.  Only names that are known to come from the root's own files pass; some have the one value
-that is true of an image; the rest does not exist, so that a playbook that needs it says so.
+Ansible's `setup` module reads the running kernel, /proc and /sys, which are the builder's even in a
+sandbox.  Only facts that come from the root's own files pass; some get a fixed value that is right
+for an image; all others are removed, so that a playbook that needs them fails.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from imagebuilder.digest import Json
 
 PREFIX = "ansible_"
-# Other programs' facts that `setup` adds when they are installed: all of the running machine.
+# Facts of other installed programs that `setup` adds: all are about the running machine.
 FOREIGN = ("facter_", "ohai_")
 KEPT = frozenset((
     "architecture", "machine", "system", "userspace_architecture", "userspace_bits",
@@ -26,7 +26,7 @@ KEPT = frozenset((
     "user_dir", "user_gecos", "user_gid", "user_id", "user_shell", "user_uid",
     "effective_group_id", "effective_user_id", "real_group_id", "real_user_id",
 ))  # fmt: skip
-# As `setup` says them on a machine that has no network and no disk, on real hardware.
+# The values of `setup` on real hardware without a network and disks.
 PINNED: Mapping[str, Json] = {
     "all_ipv4_addresses": [], "all_ipv6_addresses": [], "default_ipv4": {}, "default_ipv6": {},
     "interfaces": ["lo"], "locally_reachable_ips": {"ipv4": [], "ipv6": []},
@@ -40,7 +40,7 @@ PINNED: Mapping[str, Json] = {
 }  # fmt: skip
 
 
-# How names of facts begin that are dropped, and those of their parts: for a hint, nothing else.
+# Prefixes of removed facts and of their parts, only for a hint.
 OF_MACHINES = re.compile(
     r"(ansible_)?(processor|mem|swap|product_|bios_|board_|chassis_|system_vendor|form_factor|"
     r"uptime|loadavg|cmdline|proc_cmdline|dns|apparmor|kernel_version|ssh_host_key|machine_id|"
@@ -71,12 +71,12 @@ def date_time(epoch: int) -> Mapping[str, Json]:
 
 
 def image_facts(found: Mapping[str, Json], pins: Mapping[str, Json]) -> dict[str, Json]:
-    """What is left of the facts that a module found; sorted, as `setup` has no order of its own."""
+    """The remaining facts of a module; sorted, because the order of `setup` varies."""
     return dict(sorted(filtered(found, pins)))
 
 
 def filtered(found: Mapping[str, Json], pins: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
-    """The facts that stay, those of other modules (`packages`, `services`) as they are."""
+    """The facts that stay; those of other modules (`packages`, `services`) are unchanged."""
     for name, value in found.items():
         fact = name.removeprefix(PREFIX)
         if fact == name:

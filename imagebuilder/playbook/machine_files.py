@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What programs expect of a running machine and no image may have, made for one playbook."""
+"""Files that programs expect on a running machine but no image may have, for one playbook."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 from imagebuilder.process import run
 from imagebuilder.sandbox_lasting import Inside
 
-# Of this program: no node has it.
+# A fixed id of this program, which no node has.
 MACHINE_ID = "f1d2d2f924e986ac86fdf7b36c94bcdf"
 HOST_KEY = "/etc/ssh/ssh_host_ed25519_key"
-# What is searched: settings, not data.
+# Larger files are not searched: they are data, not settings.
 MOST_BYTES = 1_000_000
 # 1. What tmpfiles.d(5) and RuntimeDirectory= make below /run when a node boots.
 # 2. A host key, without which sshd(8) does not even check its settings; run_clean() removes it.
@@ -31,13 +31,13 @@ true
 
 
 def make_machine_files(inside: Inside) -> tuple[str, ...]:
-    """Make it in the root; the words that must not be in the layer."""
-    said = run(["sh", "-c", MAKE], sandbox=inside).stdout.split()
-    return (MACHINE_ID, *said)
+    """Make them in the root; returns the words that must not get into the layer."""
+    host_keys = run(["sh", "-c", MAKE], sandbox=inside).stdout.split()
+    return (MACHINE_ID, *host_keys)
 
 
 def find_machine_words(tree: Path, paths: Sequence[Path], words: Sequence[str]) -> str:
-    """The first of the files in which a playbook has written one of the words; "" for none."""
+    """The first file that contains one of the words; "" if none."""
     for path in paths:
         place = f"/{path.relative_to(tree)}"
         small = path.is_file() and not path.is_symlink() and path.stat().st_size <= MOST_BYTES

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packages that playbooks ask for and the lock does not have: tell them, or add them."""
+"""Report or add the packages that playbooks request and the lock does not have."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from imagebuilder.ui import Ui, format_count
 def find_requests(
     recipe: Recipe, lock: Lock, settings: Settings, ui: Ui
 ) -> tuple[PackageRequests, ...]:
-    """What the recipe's playbooks ask for; tells the tasks that only the build can decide.
+    """The packages that the recipe's playbooks request; reports tasks that only a build can decide.
 
-    A playbook that cannot be looked at is said and left to the build.
+    A playbook that cannot be analysed is reported and left to the build.
     """
     if not any(overlay.playbooks for overlay in recipe.overlays):
         return ()
@@ -34,28 +34,28 @@ def find_requests(
         try:
             requests = tuple(find_package_requests(recipe, lock, settings.cache))
         except ImagebuilderError as error:
-            ui.warn(f"the packages of the playbooks are not known before the build: {error}")
+            ui.warn(f"could not determine the packages of the playbooks: {error}")
             return ()
-        count = len({asked.package for request in requests for asked in request.asked})
-        step.remark(f"{format_count(count, 'package')} asked for")
+        count = len({each.package for request in requests for each in request.packages})
+        step.remark(f"{format_count(count, 'package')} requested")
     for request in requests:
         for where, why in request.unknown:
-            ui.note(f"{shown_place(where, settings)}: the build decides about this task: {why}")
+            ui.note(f"{shown_place(where, settings)}: only the build can decide this task: {why}")
     return requests
 
 
 def tell_missing(
     recipe: Recipe, lock: Lock, requests: Sequence[PackageRequests], settings: Settings, ui: Ui
 ) -> None:
-    """Say every package that is missing, each with its task, and what to do."""
+    """Report every missing package with its task, and what to do."""
     for request in requests:
         missing = request.missing(lock)
         if not missing:
             continue
         many = format_count(len(missing), "package")
-        ui.warn(f"{request.playbook.name} asks for {many} that the lock does not have:")
-        for asked in missing:
-            ui.note(f"  {asked.package} ({shown_place(asked.where, settings)})")
+        ui.warn(f"{request.playbook.name} requests {many} that the lock does not have:")
+        for each in missing:
+            ui.note(f"  {each.package} ({shown_place(each.where, settings)})")
         file = request.overlay.path / OVERLAY_FILE
         if problem := problem_of(request, settings):
             ui.note(f"{problem}: {todo(missing)}")
@@ -67,23 +67,23 @@ def tell_missing(
 def add_missing(
     lock: Lock, requests: Sequence[PackageRequests], settings: Settings, ui: Ui
 ) -> bool:
-    """Write the missing packages into the overlays; whether any was.  Raises InputError."""
+    """Add the missing packages to the overlays; False if none was missing.  Raises InputError."""
     waiting = [(request, missing) for request in requests if (missing := request.missing(lock))]
     for request, missing in waiting:
         if problem := problem_of(request, settings):
             raise InputError(f"could not add packages: {problem}", hint=todo(missing))
     for request, missing in waiting:
         file = request.overlay.path / OVERLAY_FILE
-        names = list(dict.fromkeys(asked.package for asked in missing))
+        names = list(dict.fromkeys(each.package for each in missing))
         add_packages(file, shown_path(file, settings), names)
         ui.note(f"added to {shown_path(file, settings)}: {', '.join(names)}")
     return bool(waiting)
 
 
 def problem_of(request: PackageRequests, settings: Settings) -> str:
-    """Why the packages cannot be written into the overlay; "" if they can.
+    """Why the packages cannot be added to the overlay; "" if they can.
 
-    An overlay that takes its playbook from a variable serves other recipes too.
+    Other recipes may use an overlay that takes its playbook from a variable.
     """
     file = request.overlay.path / OVERLAY_FILE
     shown = shown_path(file, settings)
@@ -96,7 +96,7 @@ def problem_of(request: PackageRequests, settings: Settings) -> str:
 
 
 def playbooks_in(file: Path, shown: str) -> Iterator[str]:
-    """The playbooks as the overlay's file writes them."""
+    """The playbooks as written in the overlay's file."""
     entries = load_document(file, shown).value.get("ansible")
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict):
@@ -104,9 +104,9 @@ def playbooks_in(file: Path, shown: str) -> Iterator[str]:
 
 
 def todo(missing: Sequence[PackageRequest]) -> str:
-    """What a person does where nothing can be written."""
-    names = ", ".join(dict.fromkeys(asked.package for asked in missing))
-    return f"list them under `packages:` of an overlay of your own in the recipe: [{names}]"
+    """The hint for packages that cannot be added automatically."""
+    names = ", ".join(dict.fromkeys(each.package for each in missing))
+    return f"list them under `packages:` of your own overlay in the recipe: [{names}]"
 
 
 def shown_place(where: str, settings: Settings) -> str:

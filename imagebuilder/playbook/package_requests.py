@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which packages a playbook asks for, found without a root: Ansible decides, nothing is run.
+"""Find the packages that a playbook requests without a root and without running its tasks.
 
-ansible-playbook runs in a sandbox without a network.  A callback plugin of ours answers each task
-in place of a node and writes down the packages (plugins/callback/imagebuilder_ask.py).
+ansible-playbook runs in a sandbox without a network.  Our callback plugin answers each task instead
+of a node and records the packages (plugins/callback/imagebuilder_ask.py).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from imagebuilder.files import scratch
 from imagebuilder.lock.types import Lock
 from imagebuilder.playbook.controller import controller_sandbox, lay_out
 from imagebuilder.playbook.facts import pins_of
-from imagebuilder.playbook.step import find_ansible, read_told
+from imagebuilder.playbook.step import find_ansible, read_rows
 from imagebuilder.process import MOST, Word, run
 from imagebuilder.recipe.types import Base, Overlay, Playbook, Recipe
 from imagebuilder.sandbox_view import for_anybody
@@ -30,7 +30,7 @@ MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 
 @dataclass(frozen=True)
 class PackageRequest:
-    """A package, and the task that asks for it first."""
+    """A package, and the first task that requests it."""
 
     package: str
     where: str
@@ -38,22 +38,22 @@ class PackageRequest:
 
 @dataclass(frozen=True)
 class PackageRequests:
-    """What one playbook asks for; `unknown` are tasks nobody can decide before the build."""
+    """The requests of one playbook; `unknown` are tasks that only the build can decide."""
 
     overlay: Overlay
     playbook: Playbook
-    asked: tuple[PackageRequest, ...]
+    packages: tuple[PackageRequest, ...]
     unknown: tuple[tuple[str, str], ...]
 
     def missing(self, lock: Lock) -> tuple[PackageRequest, ...]:
         """The packages that `lock` does not have."""
         have = {package.name for package in lock.packages}
         have |= {name for layer in lock.layers for name in layer.requested}  # virtual ones
-        return tuple(asked for asked in self.asked if asked.package not in have)
+        return tuple(each for each in self.packages if each.package not in have)
 
 
 def find_package_requests(recipe: Recipe, lock: Lock, cache: Path) -> Iterator[PackageRequests]:
-    """What each playbook of `recipe` asks for.  Raises HostError, WorkError."""
+    """The packages that each playbook of `recipe` requests.  Raises HostError, WorkError."""
     for overlay in recipe.overlays:
         for playbook in overlay.playbooks:
             cache.mkdir(parents=True, exist_ok=True)
@@ -64,27 +64,27 @@ def find_package_requests(recipe: Recipe, lock: Lock, cache: Path) -> Iterator[P
 def ask_playbook(
     recipe: Recipe, lock: Lock, overlay: Overlay, playbook: Playbook, top: Path
 ) -> PackageRequests:
-    """What one playbook asks for; `top` is a folder of its own.  Raises HostError, WorkError."""
+    """The requests of one playbook; `top` is its own folder.  Raises HostError, WorkError."""
     program = find_ansible()
     facts = facts_of(recipe.base, recipe.profile, lock)
-    # The connection is for no host: nothing can be run.
+    # The connection has no host, so nothing can run.
     reach: dict[str, Json] = {"host": "", "kernel": "", "epoch": lock.epoch, "facts": facts}
     controller = lay_out(top, playbook, recipe.profile, program, reach, callback="imagebuilder_ask")
     sandbox = controller_sandbox(controller, playbook, lock.epoch, network=False)
     argv: list[Word] = ["env", f"--chdir={playbook.project}", *controller.argv]
     done = run(argv, sandbox=for_anybody(sandbox), check=False)
-    rows = read_told(controller.told)
+    rows = read_rows(controller.told)
     if not any(row["event"] == "stats" for row in rows):
-        said = (done.stderr.strip() or done.stdout.strip())[-MOST:]
+        output = (done.stderr.strip() or done.stdout.strip())[-MOST:]
         raise WorkError(
-            f"could not find out which packages {playbook.name} asks for\n    {said}",
+            f"could not determine which packages {playbook.name} requests\n    {output}",
             where=os.fspath(playbook.project),
-            hint="correct the playbook; a build runs it, too",
+            hint="correct the playbook; a build runs it too",
         )
     return PackageRequests(
         overlay,
         playbook,
-        asked=tuple(first_of(rows)),
+        packages=tuple(first_of(rows)),
         unknown=tuple(
             dict.fromkeys((r["where"], r["why"]) for r in rows if r["event"] == "unknown")
         ),
@@ -92,7 +92,7 @@ def ask_playbook(
 
 
 def first_of(rows: Iterable[Mapping[str, str]]) -> Iterator[PackageRequest]:
-    """Each package once, where it is asked for first."""
+    """Each package with its first request."""
     seen: set[str] = set()
     for row in rows:
         if row["event"] == "package" and row["package"] not in seen:
@@ -101,7 +101,7 @@ def first_of(rows: Iterable[Mapping[str, str]]) -> Iterator[PackageRequest]:
 
 
 def facts_of(base: Base, host: str, lock: Lock) -> dict[str, Json]:
-    """The facts of the image, as far as its recipe and its lock decide them."""
+    """The facts of the image that its recipe and its lock determine."""
     setup = family_of(base).ansible
     kernels = [found[1] for p in lock.packages if (found := setup.kernel.fullmatch(p.name))]
     version = setup.versions.get(base.suite)

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Static checks of the files in an image, which need no accelerator: one package a question."""
+"""Static checks of the files in an image, without an accelerator: one package per question."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words of the kernel's command line, as questions read them."""
+"""The words of the kernel's command line."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ CMDLINE = "/proc/cmdline"
 
 @dataclass(frozen=True)
 class KernelWord:
-    """A word: what is before `=`, and what behind it, "" where there is none.
+    """A word: the text before and after `=`, "" if missing.
 
-    `key` is spelled with `_`: the kernel and systemd take `-` for the same, but in sysctl.*.
+    `key` is spelled with `_`, which the kernel and systemd treat like `-` except in sysctl.*.
     """
 
     text: str
@@ -24,7 +24,7 @@ class KernelWord:
 
     @property
     def on(self) -> bool:
-        """Whether it is true as kstrtobool() and systemd read it; so is one without a value."""
+        """Whether it is true for kstrtobool() and systemd; a word without a value is."""
         return self.value.lower() not in ("0", "n", "no", "f", "false", "off")
 
     @property

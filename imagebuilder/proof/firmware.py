@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Question 2: the firmware that the drivers may ask for, for each device of the profile, is there.
+"""Question 2: the image has the firmware that the drivers may ask for on the profile's devices.
 
-Two sources are held against each other: what the card is known to need (hardware/*.yaml) and
-what the driver in this very image can ask for (`firmware=` in its .modinfo).  A file counts when
-both name it: a driver that does not know a file will not ask for it.
+Compares two sources: what the card is known to need (hardware/*.yaml) and what the driver in this
+image can ask for (`firmware=` in its .modinfo).  Only files that both name count: a driver that
+does not know a file will not ask for it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from imagebuilder.ui import format_count
 SAY = Say(Question.FIRMWARE)
 FOLDER = "/usr/lib/firmware"
 PATH = "firmware_class.path"
-# The kernel takes a plain file before a compressed one, if it is configured for such.
+# The kernel prefers a plain file to a compressed one; it needs these options for the latter.
 PACKED = {".zst": "CONFIG_FW_LOADER_COMPRESS_ZSTD", ".xz": "CONFIG_FW_LOADER_COMPRESS_XZ"}
 
 
 @dataclass(frozen=True)
 class FirmwareFiles:
-    """The firmware of a root as the kernel `release` looks for it: drivers/base/firmware_loader."""
+    """The firmware of a root as the kernel `release` finds it: drivers/base/firmware_loader."""
 
     root: Root
     release: str
@@ -44,7 +44,7 @@ class FirmwareFiles:
 
     @property
     def places(self) -> tuple[str, ...]:
-        """Where the kernel looks, in its order."""
+        """The folders that the kernel searches, in its order."""
         updates = f"{FOLDER}/updates"
         return (
             *self.first,
@@ -55,7 +55,7 @@ class FirmwareFiles:
         )
 
     def find(self, name: str) -> str | None:
-        """The file that the kernel loads for `name`; None when there is none with content."""
+        """The file that the kernel loads for `name`; None if none has content."""
         for place in self.places:
             for ending in ("", *PACKED):
                 path = f"{place}/{name}{ending}"
@@ -76,7 +76,7 @@ class FirmwareFiles:
         return sorted(found)
 
     def shadows(self, path: str) -> bool:
-        """Whether a file is taken in the place of another one of the same name."""
+        """Whether a file is used instead of another one of the same name."""
         place = next(p for p in self.places if path.startswith(f"{p}/"))
         name = path.removeprefix(f"{place}/")
         for ending in PACKED:
@@ -86,7 +86,7 @@ class FirmwareFiles:
         )
 
     def unreadable(self, paths: Sequence[str]) -> tuple[Evidence, str] | None:
-        """What the kernel is not configured for, and the option, when a file is compressed so."""
+        """A missing option of the kernel's configuration, and a file that needs it, if any."""
         for config in (f"/usr/lib/modules/{self.release}/config", f"/boot/config-{self.release}"):
             lines = set(self.root.text(config).splitlines())
             for ending, option in PACKED.items():
@@ -98,9 +98,9 @@ class FirmwareFiles:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a device's driver may ask for: names, each with the module that lists it ("" when no
-    module does); `unmet` are globs of the chip's that no file matches, `unlisted` those that no
-    line of the modules does.
+    """What a device's driver may ask for: names, each with the module that lists it ("" if none
+    does); `unmet` are globs of the chip that no file matches, `unlisted` those that no module
+    lists.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -109,12 +109,12 @@ class Wanted:
 
 
 def prove_firmware(subject: Subject) -> Iterator[Finding]:
-    """Every finding about firmware; none for a profile without devices that asks for none."""
+    """Every finding about firmware; none for a profile without devices and `proof: firmware:`."""
     if not subject.hardware and not subject.expectations.firmware:
         return
-    given = kernel_words(subject.cmdline)
-    words = [word.value.rstrip("/") for word in given if word.key == PATH]
-    files = FirmwareFiles(subject.root, subject.kernel, tuple(words[-1:]))
+    words = kernel_words(subject.cmdline)
+    folders = [word.value.rstrip("/") for word in words if word.key == PATH]
+    files = FirmwareFiles(subject.root, subject.kernel, tuple(folders[-1:]))
     drivers = drivers_of(subject)
     for device in subject.hardware:
         chip = chip_of(device)
@@ -130,8 +130,9 @@ def unknown(device: Hardware) -> Finding:
     hint = "describe it in hardware/NAME.yaml of the project, so that its firmware is checked"
     if device.assumption:
         return SAY.warning(f"assumed, not proved: {device.assumption}", hint=hint)
-    what = f"which firmware {device.pci} ({device.name}) needs is not known"
-    return SAY.fault(what, hint=f"{hint}; or say in the recipe why it will work: `assume:`")
+    what = f"it is not known which firmware {device.pci} ({device.name}) needs"
+    hint += "; or give the reason why it will work in the recipe: `assume:`"
+    return SAY.fault(what, hint=hint)
 
 
 def prove_chip(
@@ -148,61 +149,61 @@ def prove_chip(
         yield SAY.fault(
             f"{name} lists no firmware{parts} for {whose}: this driver is older than the chip",
             *(Evidence(m.path, ".modinfo", "firmware", "none of its chip's") for m in listing),
-            hint=f"take a newer kernel or driver, one that lists {some(wanted.unlisted)}, or "
-            "correct hardware/*.yaml",
+            hint=f"use a newer kernel or driver that lists {some(wanted.unlisted)}, or correct "
+            "hardware/*.yaml",
         )
         return
     missing = {n: by for n, by in wanted.names.items() if files.find(n) is None}
-    made_do = {n: other for n in missing if (other := stand_in(n, chip, wanted, files))}
-    spared = {n: why for n in missing if n not in made_do and (why := spare(n, chip))}
-    absent = [n for n in missing if n not in made_do and n not in spared]
+    substituted = {n: other for n in missing if (other := find_substitute(n, chip, wanted, files))}
+    spared = {n: why for n in missing if n not in substituted and (why := spare(n, chip))}
+    absent = [n for n in missing if n not in substituted and n not in spared]
     if absent or wanted.unmet:
         names = [*absent, *wanted.unmet]
-        what = f"{name} may ask for {some(names)} on {whose}, not in the image"
-        evidence = [asked(n, wanted.names.get(n, "")) for n in names]
+        what = f"{name} may ask for {some(names)} on {whose}, which is not in the image"
+        evidence = [evidence_of(n, wanted.names.get(n, "")) for n in names]
         yield SAY.fault(what, *evidence, hint=where_from(subject.family, chip, files))
-    for wants, other in made_do.items():
+    for wants, other in substituted.items():
         if wants.endswith(tuple(chip.stand_ins)):
-            what = f"{name} asks for {wants} on {whose} and makes do with the older {other}"
-            hint = f"take a newer {subject.family.package_with(f'{FOLDER}/{wants}')}"
-            yield SAY.warning(what, asked(wants, wanted.names[wants]), hint=hint)
+            what = f"{name} asks for {wants} on {whose} but accepts the older {other}"
+            hint = f"use a newer {subject.family.package_with(f'{FOLDER}/{wants}')}"
+            yield SAY.warning(what, evidence_of(wants, wanted.names[wants]), hint=hint)
     found = [path for n in wanted.names if (path := files.find(n))]
     yield from prove_content(found, files)
     shadowing = [path for path in found if files.shadows(path) and path not in subject.shipped]
     if shadowing:
-        what = f"{some(shadowing)} goes before the file of the package, and belongs to no package"
+        what = f"{some(shadowing)} overrides the package's file, but belongs to no package"
         hint = "remove it, or install it with a package"
         yield SAY.fault(what, *(Evidence(path) for path in shadowing), hint=hint)
     if unpackable := files.unreadable(found):
         where, path = unpackable
         what = f"the kernel cannot unpack {path}"
-        hint = "take a kernel that is configured for it, or firmware that is not compressed"
+        hint = "use a kernel that is configured for it, or uncompressed firmware"
         yield SAY.fault(what, where, hint=hint)
     elif found and not absent and not wanted.unmet:
-        what = f"all firmware that {name} may ask for on {whose} is there: "
+        what = f"all firmware that {name} may ask for on {whose} is present: "
         what += format_count(len(found), "file")
         yield SAY.fact(what, *(Evidence(path) for path in found))
         for file, why in spared.items():
-            what = f"{file} is not in the image, and {whose} works without: {why}"
-            yield SAY.fact(what, asked(file, wanted.names[file]))
+            what = f"{file} is not in the image, but {whose} works without it: {why}"
+            yield SAY.fact(what, evidence_of(file, wanted.names[file]))
 
 
 def prove_content(paths: Sequence[str], files: FirmwareFiles) -> Iterator[Finding]:
-    """Faults of files that the kernel finds and cannot use."""
+    """Faults of files that the kernel finds but cannot use."""
     for path in paths:
         if why := unusable(files.root, path):
-            hint = "install its package again, and let nothing change the file afterwards"
+            hint = "reinstall its package, and do not change the file afterwards"
             yield SAY.fault(f"{path} {why}", Evidence(path), hint=hint)
 
 
 def wanted_by(chip: Chip, modules: Sequence[Module], files: FirmwareFiles) -> Wanted:
-    """What the modules may ask for on this chip; without a list of theirs, what is known of it."""
+    """What the modules may ask for on this chip; if they list nothing, what the chip needs."""
     listed = {n: m.path for m in modules for n in m.info.get("firmware", ())}
     if listed:
         of_glob = {glob: fnmatch.filter(sorted(listed), glob) for glob in chip.firmware}
         names = {name: listed[name] for found in of_glob.values() for name in found}
         return Wanted(names, unlisted=tuple(glob for glob, found in of_glob.items() if not found))
-    # NVIDIA's driver asks for what lies under its own version, listed or not.
+    # NVIDIA's driver asks for the files of its own version, even if it does not list them.
     version = next((v for module in modules if (v := module.first("version"))), "*")
     globs = [re.sub(r"^nvidia/\*/", f"nvidia/{version}/", glob) for glob in chip.firmware]
     found = {glob: files.glob(glob) for glob in globs}
@@ -211,13 +212,13 @@ def wanted_by(chip: Chip, modules: Sequence[Module], files: FirmwareFiles) -> Wa
 
 
 def spare(name: str, chip: Chip) -> str:
-    """Why the driver does without a file; "" when it does not."""
+    """Why the driver can do without a file; "" if it cannot."""
     reasons = (why for glob, why in chip.optional.items() if fnmatch.fnmatchcase(name, glob))
     return next(reasons, "")
 
 
-def stand_in(name: str, chip: Chip, wanted: Wanted, files: FirmwareFiles) -> str:
-    """The file that is there and that the driver takes as well in place of `name`, "" for none."""
+def find_substitute(name: str, chip: Chip, wanted: Wanted, files: FirmwareFiles) -> str:
+    """The existing file that the driver accepts instead of `name`, "" if none."""
     for pair in chip.stand_ins.items():
         for ending, other in (pair, pair[::-1]):
             if name.endswith(ending):
@@ -227,8 +228,8 @@ def stand_in(name: str, chip: Chip, wanted: Wanted, files: FirmwareFiles) -> str
     return ""
 
 
-def asked(name: str, module: str) -> Evidence:
-    """Where a module lists a file; without a module, where the file would be."""
+def evidence_of(name: str, module: str) -> Evidence:
+    """Where a module lists a file, or without a module, where the file would be."""
     if module:
         return Evidence(module, ".modinfo", "firmware", name)
     return Evidence(f"{FOLDER}/{name}")
@@ -237,22 +238,22 @@ def asked(name: str, module: str) -> Evidence:
 def where_from(family: Family, chip: Chip, files: FirmwareFiles) -> str:
     top = chip.firmware[0].partition("/")[0]
     package = family.package_with(f"{FOLDER}/{chip.firmware[0]}") or "the package that has them"
-    hint = f"install {package}, and let nothing prune them"
+    hint = f"install {package}, and do not prune them"
     others = [name.split("/")[1] for name in files.glob(chip.firmware[0])]
     if top == "nvidia" and others:
-        hint += f"; there is that of {some(dict.fromkeys(others))}"
+        hint += f"; the image has that of {some(dict.fromkeys(others))}"
     return hint
 
 
 def prove_globs(globs: Sequence[str], files: FirmwareFiles) -> Iterator[Finding]:
-    """Findings about what overlays ask for: each glob matches."""
+    """Findings about the globs of overlays: each must match."""
     for glob in globs:
         found = files.glob(glob)
         if found:
             paths = [path for name in found if (path := files.find(name))]
-            what = f"{glob} is there: {format_count(len(found), 'file')}"
+            what = f"{glob} is present: {format_count(len(found), 'file')}"
             yield SAY.fact(what, *(Evidence(path) for path in paths))
         else:
-            hint = "install the package that has it, or let fewer of it be pruned"
+            hint = "install the package that has it, or prune less of it"
             what = f"no firmware matches {glob}"
             yield SAY.fault(what, Evidence(f"{FOLDER}/{glob}"), hint=hint)

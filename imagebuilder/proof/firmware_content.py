@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the kernel can load a firmware file: its compression, and what it is at all."""
+"""Check that the kernel can load a firmware file: its compression and its content."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from imagebuilder.root import Root
 # decoder knows none and CRC32 (Documentation/staging/xz.rst).
 XZ, CHECK_AT, CHECKS = b"\xfd7zXZ\x00", 7, {0: "none", 1: "CRC32", 4: "CRC64", 10: "SHA-256"}
 KNOWN = (0, 1)
-# What a server or a version control system gives in the place of a file.
+# What a server or a version control system may deliver instead of a file.
 TEXTS: tuple[tuple[bytes, str], ...] = (
     (b"<!doctype html", "is a page of HTML"),
     (b"<html", "is a page of HTML"),
@@ -24,7 +24,7 @@ TEXTS: tuple[tuple[bytes, str], ...] = (
 
 
 def unusable(root: Root, path: str) -> str:
-    """Why the kernel or the device cannot use the file, "" when nothing says so."""
+    """Why the kernel or the device cannot use the file, "" if nothing is wrong."""
     content = root.read(path) or b""
     ending = next((end for end in UNPACKERS if path.endswith(end)), "")
     if ending:
@@ -33,16 +33,16 @@ def unusable(root: Root, path: str) -> str:
         except (lzma.LZMAError, zstandard.ZstdError, EOFError, ValueError) as error:
             return f"cannot be unpacked: {error}"
     if not content.strip(b"\0"):
-        return "has no content but zeros"
+        return "contains only zeros"
     begin = content[:64].lstrip().lower()
     return next((why for text, why in TEXTS if begin.startswith(text)), "")
 
 
 def unpack_xz(content: bytes) -> bytes:
-    """Raises ValueError for a check that the kernel does not know, LZMAError for damage."""
+    """Raises ValueError for a check that the kernel does not support, LZMAError for damage."""
     if content.startswith(XZ) and content[CHECK_AT] & 0xF not in KNOWN:
         kind = CHECKS.get(content[CHECK_AT] & 0xF, "unknown")
-        raise ValueError(f"its check is {kind}, the kernel knows CRC32 (xz --check=crc32)")
+        raise ValueError(f"its check is {kind}, the kernel supports only CRC32 (xz --check=crc32)")
     return lzma.decompress(content)
 
 

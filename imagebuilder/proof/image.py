@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The proof of an image of the store, made anew; and what each profile's newest image has."""
+"""Prove an image in the store, and list the proofs of each profile's newest image."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from imagebuilder.ui import Ui
 
 
 def prove_image(settings: Settings, name: str, ui: Ui) -> Proof:
-    """Ask every question of an image of the store, as this version of the program does.
+    """Prove an image in the store with this version of the program.
 
     Raises InputError, HostError, WorkError.
     """
@@ -53,9 +53,9 @@ def prove_image(settings: Settings, name: str, ui: Ui) -> Proof:
 
 @dataclass(frozen=True)
 class ProvedImage:
-    """A profile, the version of its newest image ("": none), and what that was proved to be.
+    """A profile, the version of its newest image ("": none), and the proof of that image.
 
-    `proof` is None where there is no image, and for one from before images were proved.
+    `proof` is None without an image, and for an image older than proofs.
     """
 
     profile: str
@@ -63,7 +63,6 @@ class ProvedImage:
     proof: Proof | None
 
     def as_json(self) -> dict[str, Json]:
-        """As a value for programs."""
         results = {a.question: a.result for a in self.proof.answers} if self.proof else {}
         return {
             "profile": self.profile,
@@ -79,8 +78,8 @@ def list_proofs(settings: Settings) -> list[ProvedImage]:
     images = store.images()
     listed: list[ProvedImage] = []
     for profile in find_profiles(settings):
-        own = [image for image in images if image.profile == profile.name]
-        newest = max(own, key=store.made_at, default=None)
+        of_profile = [image for image in images if image.profile == profile.name]
+        newest = max(of_profile, key=store.made_at, default=None)
         proof = read_image(store, newest).proof if newest else None
         listed.append(ProvedImage(profile.name, newest.version if newest else "", proof))
     return listed

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings of one question, in short."""
+"""Short constructors for the findings of one question."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ class Say:
     question: Question
 
     def fault(self, what: str, *evidence: Evidence, hint: str) -> Finding:
-        """Something that keeps the accelerator from working, and what to change."""
+        """A problem that keeps the accelerator from working, and what to change."""
         return Finding(self.question, Level.FAULT, what, evidence, hint)
 
     def warning(self, what: str, *evidence: Evidence, hint: str) -> Finding:
-        """Something that works worse than a person would expect."""
+        """A problem with which the accelerator works worse than expected."""
         return Finding(self.question, Level.WARNING, what, evidence, hint)
 
     def fact(self, what: str, *evidence: Evidence) -> Finding:
-        """Something that is as it must be, or that a person should know."""
+        """A condition that holds, or that a person should know."""
         return Finding(self.question, Level.FACT, what, evidence)
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the image's own systemd makes of its units: which start at boot, and each as it is merged.
+"""The units of an image as its own systemd merges them, and which of them start at boot.
 
 `systemd-analyze verify` loads units as the first process does, with every drop-in folder and every
-generator, and with SYSTEMD_LOG_LEVEL=debug prints each unit it was given (unit_dump() of
-src/core/unit-serialize.c) and each job of the initial transaction.  SYSTEMD_PROC_CMDLINE gives it
-the command line of the image in the place of the builder's.
+generator, and with SYSTEMD_LOG_LEVEL=debug prints each of its arguments (unit_dump() of
+src/core/unit-serialize.c) and each job of the initial transaction.  SYSTEMD_PROC_CMDLINE replaces
+the builder's command line with the image's.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VERIFY = (
 WARNING = 4
 HEAD = re.compile(r"\s*(?:→|->) Unit (?P<name>\S+):$")
 COMMANDS = re.compile(r"\s*(?:→|->) (?P<key>Exec\w+):$")
-SAID = re.compile(
+MESSAGE = re.compile(
     r"<(?P<priority>\d+)>(?:(?P<file>/[^:]+)(?::\d+)?: |(?P<unit>[^\s:]+\.[a-z]+): )?(?P<what>.*)"
 )
 JOB = re.compile(r"Installed new job (?P<unit>\S+)/start as \d+")
@@ -67,7 +67,7 @@ class LoadedUnit:
 
 @dataclass(frozen=True)
 class Complaint:
-    """A warning or an error: the file or unit it is about, "" for none, and the message."""
+    """A warning or an error: its file or unit, or "", and the message."""
 
     where: str
     what: str
@@ -78,7 +78,7 @@ class Startup:
     """What starts at boot.
 
     `jobs` are the units that default.target pulls in, `dropped` those that were left out to break
-    an ordering cycle, each with the cycle.  `units` are those that were asked about, by name.
+    an ordering cycle, each with the cycle.  `units` are the checked ones by name.
     """
 
     jobs: frozenset[str]
@@ -88,7 +88,7 @@ class Startup:
 
 
 def read_startup(subject: Subject) -> Startup | None:
-    """What systemd says, no units where it cannot; None for a root without systemd."""
+    """What systemd reports, without units if it failed; None for a root without systemd."""
     if not subject.root.is_file(SYSTEMD):
         return None
     names = dict.fromkeys((DEFAULT, *(s.unit for s in subject.expectations.services)))
@@ -104,7 +104,7 @@ def read_startup(subject: Subject) -> Startup | None:
 
 
 def enabled(subject: Subject) -> Iterator[str]:
-    """The services that a unit of the image wants by a link, and those an administrator added."""
+    """The services that a unit wants by a link, and those in the administrator's folders."""
     for folder in FOLDERS:
         for name in subject.root.names(folder):
             if name.endswith((".wants", ".requires", ".upholds")):
@@ -115,7 +115,6 @@ def enabled(subject: Subject) -> Iterator[str]:
 
 
 def parse_units(text: str) -> Iterator[LoadedUnit]:
-    """The units of a dump."""
     name, lines = "", list[str]()
     for line in (*text.splitlines(), "-> Unit end:"):
         if head := HEAD.match(line):
@@ -157,19 +156,19 @@ def command_words(text: str) -> tuple[str, ...]:
 
 
 def parse_log(text: str) -> tuple[frozenset[str], dict[str, str], tuple[Complaint, ...]]:
-    """The jobs of default.target, which is asked first; what was dropped; complaints, each once."""
+    """The jobs of default.target (the first argument); what was dropped; complaints, each once."""
     jobs: set[str] = set()
     dropped: dict[str, str] = {}
     complaints: dict[Complaint, None] = {}
-    asked, cycle = 0, ""
+    started, cycle = 0, ""
     for line in text.splitlines():
-        asked += bool(BEGINS.search(line))
-        if (job := JOB.search(line)) and asked == 1:
+        started += bool(BEGINS.search(line))
+        if (job := JOB.search(line)) and started == 1:
             jobs.add(job["unit"])
-        said = SAID.fullmatch(line)
-        if said is None or int(said["priority"]) % 8 > WARNING:
+        message = MESSAGE.fullmatch(line)
+        if message is None or int(message["priority"]) % 8 > WARNING:
             continue
-        what, where = said["what"], said["file"] or said["unit"]
+        what, where = message["what"], message["file"] or message["unit"]
         if lost := DROPPED.search(what):
             dropped.setdefault(lost["unit"], cycle or what)
             cycle = ""

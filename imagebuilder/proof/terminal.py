@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A proof for people: a line a question, below it what was found, worst first."""
+"""A proof for people: a line per question with its findings, worst first."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHADES = {
     Result.FAILED: RED,
     Result.NOT_ASKED: "",
 }
-# One word a cell of the matrix.
+# The word in a cell of the matrix.
 MARKS = {
     Result.PROVED: "proved",
     Result.WARNED: "warned",
@@ -27,7 +27,7 @@ MOST_EVIDENCE = 6
 
 
 def render_proof(proof: Proof, *, colour: bool, evidence: bool = False) -> str:
-    """The whole proof; with `evidence` also that of the facts, and all of it."""
+    """The whole proof; with `evidence` all evidence, including that of facts."""
     lines = [f"{proof.image}: {headline(proof)}", ""]
     for answer in proof.answers:
         lines.extend(answer_lines(answer, colour=colour, evidence=evidence))
@@ -36,11 +36,11 @@ def render_proof(proof: Proof, *, colour: bool, evidence: bool = False) -> str:
 
 def headline(proof: Proof) -> str:
     warnings = sum(f.level is Level.WARNING for a in proof.answers for f in a.findings)
-    asked = sum(answer.result is not Result.NOT_ASKED for answer in proof.answers)
+    checks = sum(answer.result is not Result.NOT_ASKED for answer in proof.answers)
     if proof.faults:
         return f"NOT PROVED: {format_count(len(proof.faults), 'fault')}"
     more = f", {format_count(warnings, 'warning')}" if warnings else ""
-    return f"proved, {format_count(asked, 'question')} asked{more}"
+    return f"proved, {format_count(checks, 'check')}{more}"
 
 
 def answer_lines(answer: Answer, *, colour: bool, evidence: bool) -> Iterator[str]:
@@ -55,7 +55,7 @@ def answer_lines(answer: Answer, *, colour: bool, evidence: bool) -> Iterator[st
 
 
 def finding_lines(finding: Finding, *, colour: bool, evidence: bool) -> Iterator[str]:
-    """A finding; evidence and hint below it."""
+    """A finding with its evidence and hint."""
     shade = {Level.FAULT: RED, Level.WARNING: YELLOW}.get(finding.level, "") if colour else ""
     word = "" if finding.level is Level.FACT else f"{finding.level}: "
     yield f"  {paint(word, shade)}{finding.what}"
@@ -70,13 +70,13 @@ def finding_lines(finding: Finding, *, colour: bool, evidence: bool) -> Iterator
 
 
 def evidence_text(evidence: Evidence) -> str:
-    """`path section symbol: what is there`."""
+    """`path section symbol: text`."""
     place = " ".join(part for part in (evidence.path, evidence.section, evidence.symbol) if part)
     return f"{place}: {evidence.said}" if evidence.said else place
 
 
 def matrix_row(profile: str, version: str, proof: Proof | None) -> tuple[str, ...]:
-    """A profile in the matrix: its image's version and a mark a question."""
+    """A row of the matrix: a profile, its image's version and a mark per question."""
     if proof is None:
         return (profile, version or "not built", *("" for _ in Question))
     results = {answer.question: answer.result for answer in proof.answers}

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m imagebuilder.slim ROOT ORDER FACTS`: slim the root as the JSON file ORDER asks.
+"""`python -m imagebuilder.slim ROOT ORDER FACTS`: slim the root according to the JSON file ORDER.
 
-Each removal is a line on stdout, and their sum; sizes by kind go to the file FACTS.  A fault is a
-line that begins with FAULT, and exit status 1; of one that is found too late something may be gone.
+Prints a line per removal, and their sum; sizes by kind go to the file FACTS.  A fault is a line
+that begins with FAULT, with exit status 1; some files may already be removed then.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from imagebuilder.ui import format_size
 
 
 def main() -> int:
-    """Read the order, slim, tell."""
     order = TypeAdapter(SlimOrder).validate_json(Path(sys.argv[2]).read_bytes())
     changes: list[SlimChange] = []
     try:
@@ -40,7 +39,7 @@ def main() -> int:
 
 
 def slim(root: Root, order: SlimOrder) -> Iterator[Told]:
-    """All kinds in order; libraries last, when nothing else changes who links them."""
+    """All kinds in order; libraries last, because the others change what links to them."""
     yield from slim_code(root, order)
     yield from slim_firmware(root, order)
     yield from slim_modules(root, order)
@@ -48,7 +47,7 @@ def slim(root: Root, order: SlimOrder) -> Iterator[Told]:
 
 
 def facts_of(changes: Sequence[SlimChange]) -> Mapping[str, int]:
-    """Bytes that went by kind, and files; see REPLACED as well."""
+    """Removed bytes and files by kind, and REPLACED."""
     found = {REPLACED: sum(each.before for each in changes)} if changes else {}
     for kind in Kind:
         of_kind = [each for each in changes if each.kind is kind]

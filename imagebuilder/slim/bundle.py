@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bundles of code objects as clang's offload bundler makes them, and what of one stays.
+"""Bundles of code objects by clang's offload bundler, and how to slim one.
 
     __CLANG_OFFLOAD_BUNDLE__   24 bytes
     number of entries          u64, little-endian as all below
@@ -20,16 +20,16 @@ from dataclasses import dataclass
 MAGIC = b"__CLANG_OFFLOAD_BUNDLE__"
 COMPRESSED = b"CCOB"
 PAGE = 4096
-MOST_ENTRIES = 1000  # more is no bundle
+MOST_ENTRIES = 1000  # a bundle has fewer
 MOST_ID = 1000
 
-# A target in an id or in a file's name: one card's, or one for a family (LLVM's AMDGPU guide).
+# A target in an id or a file's name: a card's, or a generic one (LLVM's AMDGPU guide).
 TARGET = re.compile(r"gfx[0-9]+(?:-[0-9]+)*-generic|gfx[0-9]+[0-9a-f]{2}(?![0-9a-z])")
 
 
 @dataclass(frozen=True)
 class BundleEntry:
-    """A code object: where it lies in its bundle."""
+    """A code object and its position in the bundle."""
 
     offset: int
     size: int
@@ -43,9 +43,9 @@ class BundleEntry:
 
 
 def serves(target: str, wanted: Sequence[str]) -> bool:
-    """Whether code for `target` runs on one of `wanted`: it is one, or of a family it may be of.
+    """Whether code for `target` may run on one of `wanted`.
 
-    Families are judged by their generation alone: too much stays rather than too little.
+    Generic targets are compared by generation only, which keeps too much rather than too little.
     """
     if target in wanted:
         return True
@@ -58,7 +58,7 @@ def serves(target: str, wanted: Sequence[str]) -> bool:
 def read_bundle(data: memoryview) -> tuple[BundleEntry, ...]:
     """The entries of the bundle that `data` begins with.  Raises ValueError."""
     if data[: len(MAGIC)] != MAGIC:
-        raise ValueError("no bundle of code objects")
+        raise ValueError("not a bundle of code objects")
     try:
         (count,) = struct.unpack_from("<Q", data, len(MAGIC))
         if count > MOST_ENTRIES:
@@ -80,7 +80,7 @@ def read_bundle(data: memoryview) -> tuple[BundleEntry, ...]:
 
 @dataclass(frozen=True)
 class MovedEntry:
-    """An entry that stays: as it was, and its new offset."""
+    """An entry that stays, and its new offset."""
 
     entry: BundleEntry
     offset: int
@@ -88,7 +88,7 @@ class MovedEntry:
 
 @dataclass(frozen=True)
 class Slimmed:
-    """A bundle of what stays: its header, its entries in their old order, and its length."""
+    """A slimmed bundle: its header, its entries in their old order, and its length."""
 
     header: bytes
     entries: tuple[MovedEntry, ...]
@@ -96,7 +96,7 @@ class Slimmed:
 
 
 def slim_bundle(entries: Sequence[BundleEntry], wanted: Sequence[str]) -> Slimmed:
-    """The same bundle with the code for `wanted` (and what is no device code) only."""
+    """The bundle with only the code for `wanted` and entries without device code."""
     stay = [e for e in entries if not e.target or serves(e.target, wanted)]
     length = len(MAGIC) + 8 + sum(24 + len(e.id) for e in stay)
     end = align(length, PAGE)
@@ -114,7 +114,7 @@ def slim_bundle(entries: Sequence[BundleEntry], wanted: Sequence[str]) -> Slimme
 
 
 def pieces(old: memoryview, slimmed: Slimmed) -> Iterator[tuple[int, bytes | memoryview]]:
-    """What a slimmed bundle is made of: offsets in it and content; between them is nothing."""
+    """The pieces of a slimmed bundle: offset and content; the gaps are zeros."""
     yield 0, slimmed.header
     for moved in slimmed.entries:
         entry = moved.entry

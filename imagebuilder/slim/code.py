@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Device code for other targets: out of the fat binaries, and the files that are named by it."""
+"""Remove device code for other targets from fat binaries, and files named after such targets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from imagebuilder.slim.types import (
 
 @dataclass(frozen=True)
 class Carrier:
-    """A file with device code: the targets, and whether they are in its name."""
+    """A file with device code: its targets, and whether its name contains them."""
 
     name: str
     targets: frozenset[str]
@@ -37,8 +37,8 @@ class Carrier:
 
 
 def slim_code(root: Root, order: SlimOrder) -> Iterator[Told]:
-    """Slim the files of the globs.  Raises SlimError, before anything is changed, for a glob that
-    matches no file and for a target that none has code for.
+    """Slim the files of the globs.  Raises SlimError before any change, for a glob that matches no
+    file and for a target without code.
     """
     wanted = [target for target in order.code if target.startswith("gfx")]
     if not wanted:
@@ -53,16 +53,16 @@ def slim_code(root: Root, order: SlimOrder) -> Iterator[Told]:
             yield Kept(name, str(error))
     missing = [target for target in wanted if not has_code(carriers, target)]
     if missing and not unknown:
-        there = sorted({target for each in carriers for target in each.targets})
+        present = sorted({target for each in carriers for target in each.targets})
         raise SlimError(
             f"the files of `slim: code-in:` have no code for {missing[0]}, "
-            f"but for {', '.join(there) or 'no target at all'}",
-            "what they are a part of cannot run on that target",
+            f"only for {', '.join(present) or 'no target at all'}",
+            "their software cannot run on that target",
         )
-    # Code for it may be in what is not understood; where that is so, nothing goes for its sake.
+    # A file of unknown format may have code for it; then nothing is removed.
     for carrier in carriers:
         if missing:
-            yield Kept(carrier.name, f"none of these files is known to have code for {missing[0]}")
+            yield Kept(carrier.name, f"no code for {missing[0]} was found in these files")
         else:
             yield from slim_carrier(root, carrier, wanted)
 
@@ -81,17 +81,17 @@ def find_files(root: Root, globs: Sequence[str]) -> list[str]:
         if not found:
             raise SlimError(
                 f"nothing matches {glob}",
-                "drop it from `slim: code-in:` of its overlay, or correct it: a package has moved "
-                "its files",
+                "remove it from `slim: code-in:` of its overlay, or correct it: a package may have "
+                "moved its files",
             )
         files |= dict.fromkeys(found)
     return list(files)
 
 
 def find_carrier(root: Root, name: str) -> Iterator[Carrier]:
-    """What the file carries, if it carries code: by its name, else by its fat binary.
+    """The targets of a file with code: those in its name, or else those of its fat binary.
 
-    In a path the last part with a target counts.  Raises LeaveAloneError.
+    The last part of a path that has a target counts.  Raises LeaveAloneError.
     """
     for part in reversed(name.split("/")):
         if targets := TARGET.findall(part):
@@ -103,20 +103,20 @@ def find_carrier(root: Root, name: str) -> Iterator[Carrier]:
 
 
 def slim_carrier(root: Root, carrier: Carrier, wanted: Sequence[str]) -> Iterator[Told]:
-    """Remove the file, or what is for others in it; nothing when all of it is for us."""
-    ours = {target for target in carrier.targets if serves(target, wanted)}
-    if ours == carrier.targets:
+    """Remove the file, or its code for other targets."""
+    needed = {target for target in carrier.targets if serves(target, wanted)}
+    if needed == carrier.targets:
         return
-    if not ours and not carrier.named:
+    if not needed and not carrier.named:
         yield Kept(carrier.name, f"all of its code is for {', '.join(sorted(carrier.targets))}")
     elif not carrier.named:
-        yield from slim_library(root, carrier.name, wanted, ", ".join(sorted(ours)))
-    elif not ours:
+        yield from slim_library(root, carrier.name, wanted, ", ".join(sorted(needed)))
+    elif not needed:
         yield remove(root, carrier.name, Kind.CODE)
 
 
 def slim_library(root: Root, name: str, wanted: Sequence[str], stays: str) -> Iterator[Told]:
-    """Put a slimmed library in the place of `name`.  Raises SlimError when it is not the same."""
+    """Replace a library with a slimmed one.  Raises SlimError if anything else would change."""
     place = place_of(root, name)
     made = place.with_name(f".{place.name}.slim")
     before = place.stat().st_size
@@ -124,7 +124,7 @@ def slim_library(root: Root, name: str, wanted: Sequence[str], stays: str) -> It
     was = read_checked(old)
     layout = old and was and plan_layout(old, was, wanted)
     if not old or not was or not layout:
-        yield Kept(name, "nothing to be gained")
+        yield Kept(name, "it would not get smaller")
         return
     try:
         with made.open("wb") as out:
@@ -138,19 +138,21 @@ def slim_library(root: Root, name: str, wanted: Sequence[str], stays: str) -> It
 
 
 def check_same(name: str, old: Elf, new: Elf | None, was: Fatbin, wanted: Sequence[str]) -> None:
-    """Raise SlimError unless `new` is `old` but for what went."""
+    """Raise SlimError unless `new` equals `old` except for the removed code."""
     now = read_checked(new)
     if new is None or now is None:
-        raise SlimError(f"{name} would be no library any more", REPORT)
+        raise SlimError(f"{name} would no longer be a library", REPORT)
     for what in differences(old, new, (was, now), wanted):
         raise SlimError(f"{name} would be damaged: {what}", REPORT)
 
 
-REPORT = "this is a bug in imagebuilder; without the file in `slim: code-in:` it stays as it is"
+REPORT = (
+    "this is a bug in imagebuilder; exclude the file from `slim: code-in:` to keep it unchanged"
+)
 
 
 def take_place(made: Path, place: Path) -> None:
-    """Give `made` owner, mode and attributes of `place`, and its name."""
+    """Give `made` the owner, mode, attributes and name of `place`."""
     info = place.stat()
     os.chown(made, info.st_uid, info.st_gid)
     shutil.copystat(place, made)
@@ -158,7 +160,7 @@ def take_place(made: Path, place: Path) -> None:
 
 
 def read_checked(elf: Elf | None) -> Fatbin | None:
-    """The fat binary of a file that may be no library at all."""
+    """The fat binary of a file; None if it is not a library or has none."""
     return None if elf is None else read_fatbin(elf)
 
 
@@ -167,9 +169,9 @@ def targets_of(fatbin: Fatbin) -> frozenset[str]:
 
 
 def find_library(place: Path) -> Elf | None:
-    """The 64-bit ELF file with sections at `place`, mapped; None when it is none.
+    """The 64-bit ELF file with sections at `place`, mapped; None for any other file.
 
-    Raises LeaveAloneError when it is damaged.
+    Raises LeaveAloneError if it is damaged.
     """
     try:
         elf = read_elf(map_file(place))

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write a library anew with fewer code objects: a file that is smaller, in memory as it was.
+"""Rewrite a library with fewer code objects: the file gets smaller, the memory layout stays.
 
-    file    | all before | bundles of what stays | program headers | all behind |
-    memory  | all before | bundles of what stays | program headers |  (nothing) | all behind |
+    file    | all before | remaining bundles | program headers | all behind |
+    memory  | all before | remaining bundles | program headers |  (nothing) | all behind |
 
-No address changes but those of the bundles, which move together at the beginning of their section
-and are pointed at by relocations whose addends are corrected.  The segment that held them becomes
-two, the first of which ends early; for that the table of program headers needs a row more, for
-which there is room where code objects were.  What lies behind moves in the file by a multiple of
-the page size (elf(5): p_offset and p_vaddr are congruent modulo p_align).
+Only the addresses of bundles change: they move together at the beginning of their section, and the
+addends of the relocations that point to them are corrected.  Their segment becomes two, the first
+of which ends early; so the table of program headers needs another row, and moves to where code
+objects were.  What lies behind moves in the file by a multiple of the page size (elf(5): p_offset
+and p_vaddr are congruent modulo p_align).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SEGMENT_SIZE, SECTION_SIZE = 56, 64
 
 @dataclass(frozen=True)
 class Move:
-    """A bundle that stays in part: as it was, as it is, and where that begins in the section."""
+    """A bundle before and after slimming, and its new offset in the section."""
 
     bundle: Bundle
     slimmed: Slimmed
@@ -38,8 +38,8 @@ class Move:
 class Layout:
     """Where everything is in the new file.
 
-    The section's content ends at `end`, the program headers begin at `table`; `behind` is where in
-    the old file began what now begins `saved` bytes earlier.
+    The section has `size` bytes, the program headers begin at `table`; `behind` is the offset in
+    the old file of the part that now begins `saved` bytes earlier.
     """
 
     moves: tuple[Move, ...]
@@ -51,35 +51,35 @@ class Layout:
 
 
 def plan_layout(elf: Elf, fatbin: Fatbin, wanted: Sequence[str]) -> Layout | None:
-    """How the file looks with the code for `wanted` only; None when nothing is saved.
+    """The layout with only the code for `wanted`; None if nothing is saved.
 
-    Raises LeaveAloneError when the file is built in a way that leaves no room.
+    Raises LeaveAloneError if the file's segments are unusual.
     """
     section = fatbin.section
     moves = tuple(plan_moves(fatbin, wanted))
     size = moves[-1].start + moves[-1].slimmed.size
     table = align(section.offset + size, 8)
-    number, held = holder(elf, section)
+    number, segment = segment_of(elf, section)
     end = table + (len(elf.segments) + 1) * SEGMENT_SIZE
     behind = section.end
     page = max(PAGE, *(s.align for s in elf.segments if s.type == LOAD))
     # The first offset behind the table that is congruent to the old one.
     saved = (behind - end) // page * page
-    in_memory = align(held.vaddr + end - held.offset, page)
+    in_memory = align(segment.vaddr + end - segment.offset, page)
     if saved <= 0 or in_memory > (section.addr + section.size) // page * page:
         return None
-    first = held._replace(filesz=end - held.offset, memsz=end - held.offset)
-    cut = behind - held.offset
-    second = held._replace(
+    first = segment._replace(filesz=end - segment.offset, memsz=end - segment.offset)
+    cut = behind - segment.offset
+    second = segment._replace(
         offset=behind,
-        vaddr=held.vaddr + cut,
-        paddr=held.paddr + cut,
-        filesz=held.filesz - cut,
-        memsz=held.memsz - cut,
+        vaddr=segment.vaddr + cut,
+        paddr=segment.paddr + cut,
+        filesz=segment.filesz - cut,
+        memsz=segment.memsz - cut,
     )
     both = (first, second) if second.filesz else (first,)
     rows = [*elf.segments[:number], *both, *elf.segments[number + 1 :]]
-    place = held.vaddr + table - held.offset
+    place = segment.vaddr + table - segment.offset
     moved = tuple(move_segment(row, behind, saved, table, place, len(rows)) for row in rows)
     return Layout(moves, moved, size, table, behind, saved)
 
@@ -93,7 +93,7 @@ def plan_moves(fatbin: Fatbin, wanted: Sequence[str]) -> Iterator[Move]:
         start = align(start + slimmed.size, PAGE)
 
 
-def holder(elf: Elf, section: Section) -> tuple[int, Segment]:
+def segment_of(elf: Elf, section: Section) -> tuple[int, Segment]:
     """The segment that loads the section, and nothing that is not in the file (.bss)."""
     for number, segment in enumerate(elf.segments):
         if segment.type != LOAD or not segment.offset <= section.offset < segment.offset + max(
@@ -108,13 +108,13 @@ def holder(elf: Elf, section: Section) -> tuple[int, Segment]:
         if not fits:
             break
         return number, segment
-    raise LeaveAloneError("its segments are not as linkers make them")
+    raise LeaveAloneError("its segments are unusual for a linker")
 
 
 def move_segment(
     row: Segment, behind: int, saved: int, table: int, place: int, count: int
 ) -> Segment:
-    """A program header as it is in the new file; the one of the table itself names its new place.
+    """A program header of the new file; that of the table itself has its new place.
 
     `table` and `place` are its offset and address, `count` its rows.
     """
@@ -131,7 +131,7 @@ def write_compact(elf: Elf, fatbin: Fatbin, layout: Layout, out: IO[bytes]) -> N
     code = elf.content(section)
     for move in layout.moves:
         bundle = move.bundle
-        data = code[bundle.start : bundle.start + bundle.room]
+        data = code[bundle.start : bundle.start + bundle.size]
         for offset, content in pieces(data, move.slimmed):
             pad_to(out, section.offset + move.start + offset)
             out.write(content)
@@ -155,7 +155,7 @@ def patches(elf: Elf, fatbin: Fatbin, layout: Layout) -> Iterator[tuple[int, byt
         return offset - layout.saved if offset >= layout.behind else offset
 
     header, section = elf.header, fatbin.section
-    # 1. The header, and the old table, which is no one's now.
+    # 1. The header, and the old table, which is no longer used.
     yield header.phoff, bytes(header.phnum * SEGMENT_SIZE)
     words = list(struct.unpack_from(EHDR, elf.data))
     words[5], words[6], words[10] = layout.table, moved(header.shoff), len(layout.segments)

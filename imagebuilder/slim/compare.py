@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is a slimmed library the old one but for the code objects that went?  Asked of the file itself,
-which is read anew, before it takes the old one's place.
+"""Check that a slimmed library differs from the old one only in the removed code objects.
+
+Reads the new file back before it replaces the old one.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from imagebuilder.slim.fatbin import FATBIN, Fatbin
 def differences(
     old: Elf, new: Elf, fatbins: tuple[Fatbin, Fatbin], wanted: Sequence[str]
 ) -> Iterator[str]:
-    """What is not as it must be, one sentence each."""
+    """Every unexpected difference, one sentence each."""
     was, now = fatbins
     if [code_of(old, was, n, wanted) for n in range(len(was.pointers))] != [
         code_of(new, now, n, ()) for n in range(len(now.pointers))
     ]:
-        yield "the code objects that stay are not those that were"
+        yield "the remaining code objects changed"
     for one, two in zip(old.sections, new.sections, strict=True):
         same = (one.name, one.type, one.flags, one.addr) == (
             two.name,
@@ -30,9 +31,9 @@ def differences(
             two.addr,
         )
         if not same or (one.name != FATBIN and one.size != two.size):
-            yield f"section {one.name} is described otherwise"
+            yield f"the header of section {one.name} changed"
         elif one.name != FATBIN and masked(old, one, was) != masked(new, two, now):
-            yield f"section {one.name} has another content"
+            yield f"the content of section {one.name} changed"
     yield from unloaded(new)
 
 
@@ -53,10 +54,10 @@ def masked(elf: Elf, section: Section, fatbin: Fatbin) -> memoryview | bytearray
 
 
 def code_of(elf: Elf, fatbin: Fatbin, number: int, wanted: Sequence[str]) -> list[object]:
-    """The id and content of the code objects that a wrapper leads to; of those for `wanted`."""
+    """The id and content of the code objects for `wanted` that a wrapper leads to."""
     start = fatbin.pointers[number].start
     bundle = next(b for b in fatbin.bundles if b.start == start)
-    code = elf.content(fatbin.section)[start : start + bundle.room]
+    code = elf.content(fatbin.section)[start : start + bundle.size]
     return [
         (entry.id, code[entry.offset : entry.offset + entry.size])
         for entry in bundle.entries
@@ -65,7 +66,7 @@ def code_of(elf: Elf, fatbin: Fatbin, number: int, wanted: Sequence[str]) -> lis
 
 
 def unloaded(elf: Elf) -> Iterator[str]:
-    """The segments must be in order, apart in memory, and load every section to its address."""
+    """Faults unless the segments are in order, disjoint, and load every section to its address."""
     loads = [s for s in elf.segments if s.type == LOAD]
     for one, two in pairwise(loads):
         if one.vaddr + one.memsz > two.vaddr // two.align * two.align:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fat binaries of HIP: which bundles of code objects a library carries, and who points at them.
+"""HIP fat binaries: the bundles of code objects in a library, and the pointers to them.
 
 clang gives each translation unit a wrapper in `.hipFatBinSegment`, which the program hands to the
 runtime, and a bundle in `.hip_fatbin` (clang's lib/CodeGen/CGCUDANV.cpp; ROCm's
@@ -38,13 +38,13 @@ POINTER = 8  # its offset in a wrapper
 
 
 class LeaveAloneError(Exception):
-    """The file is nothing that can be slimmed without doubt; the text says why."""
+    """The file cannot be slimmed safely; the text says why."""
 
 
 @dataclass(frozen=True)
 class Bundle:
     start: int
-    room: int
+    size: int
     entries: tuple[BundleEntry, ...]
 
 
@@ -61,7 +61,7 @@ class Pointer:
 
 @dataclass(frozen=True)
 class Fatbin:
-    """All that `.hip_fatbin` of a library is."""
+    """The parsed `.hip_fatbin` of a library."""
 
     section: Section
     bundles: tuple[Bundle, ...]
@@ -69,16 +69,16 @@ class Fatbin:
 
 
 def read_fatbin(elf: Elf) -> Fatbin | None:
-    """The fat binary of a library; None when it has none.
+    """The fat binary of a library; None if it has none.
 
-    Raises LeaveAloneError when something in it is not accounted for.
+    Raises LeaveAloneError if something in it is not understood.
     """
     section, wrappers = elf.find(FATBIN), elf.find(WRAPPERS)
     if section is None or wrappers is None or not section.size:
         return None
     relative = RELATIVE.get(elf.header.machine)
     if elf.header.type != DYN or relative is None or any(s.type == RELR for s in elf.sections):
-        raise LeaveAloneError("its code is not found by plain relative relocations")
+        raise LeaveAloneError("it does not refer to its code by plain relative relocations")
     if any(s.number > section.number and s.name == FATBIN for s in elf.sections):
         raise LeaveAloneError(f"it has more than one {FATBIN}")
     pointers = tuple(find_pointers(elf, section, wrappers, relative))
@@ -89,27 +89,27 @@ def read_fatbin(elf: Elf) -> Fatbin | None:
 def find_pointers(
     elf: Elf, section: Section, wrappers: Section, relative: int
 ) -> Iterator[Pointer]:
-    """The pointer of each wrapper.  Raises LeaveAloneError for anything else that points there."""
+    """The pointer of each wrapper.  Raises LeaveAloneError if anything else points there."""
     found = {r.address: r for r in relocations(elf, relative) if r.into(section)}
     data = elf.content(wrappers)
     if len(data) % WRAPPER.size:
-        raise LeaveAloneError(f"{WRAPPERS} is no list of wrappers")
+        raise LeaveAloneError(f"{WRAPPERS} is not a list of wrappers")
     for number, (magic, version, _, _) in enumerate(WRAPPER.iter_unpack(data)):
         offset = number * WRAPPER.size + POINTER
         relocation = found.pop(wrappers.addr + offset, None)
         if (magic, version) != (WRAPPER_MAGIC, 1) or relocation is None:
-            raise LeaveAloneError(f"wrapper {number} in {WRAPPERS} points at no bundle")
-        # Some linkers write the addend into the place, too; ld.so does not read it there.
-        (there,) = struct.unpack_from("<Q", data, offset)
-        second = (wrappers.offset + offset,) if there == relocation.addend else ()
+            raise LeaveAloneError(f"wrapper {number} in {WRAPPERS} does not point to a bundle")
+        # Some linkers also write the addend to the place itself, where ld.so does not read it.
+        (written,) = struct.unpack_from("<Q", data, offset)
+        second = (wrappers.offset + offset,) if written == relocation.addend else ()
         yield Pointer(relocation.addend - section.addr, (relocation.place, *second))
     if found:
-        raise LeaveAloneError("something that is no wrapper points at its code")
+        raise LeaveAloneError("something other than a wrapper points to its code")
 
 
 @dataclass(frozen=True)
 class Relocation:
-    """A relative relocation: what it writes to, what it writes, and where in the file that is."""
+    """A relative relocation: its target address, its addend, and the addend's file offset."""
 
     address: int
     addend: int
@@ -132,7 +132,7 @@ def relocations(elf: Elf, relative: int) -> Iterator[Relocation]:
 
 
 def refuse_symbols(elf: Elf, section: Section) -> None:
-    """Raise LeaveAloneError when a symbol that others may use lies in the fat binary."""
+    """Raise LeaveAloneError if an exported symbol is in the fat binary."""
     for table in elf.sections:
         if table.type == DYNSYM:
             data = elf.content(table)
@@ -142,7 +142,7 @@ def refuse_symbols(elf: Elf, section: Section) -> None:
 
 
 def find_bundles(elf: Elf, section: Section, pointers: tuple[Pointer, ...]) -> Iterator[Bundle]:
-    """The bundles that are pointed at, in order; together they are the whole section."""
+    """The bundles that pointers refer to, in order; together they are the whole section."""
     data = elf.content(section)
     starts = sorted({pointer.start for pointer in pointers})
     if not starts or starts[0]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Firmware of devices that the recipe does not list."""
+"""Remove firmware of devices that the recipe does not list."""
 
 from __future__ import annotations
 
@@ -27,47 +27,47 @@ COMPRESSED = re.compile(r"\.(xz|zst)$")
 
 
 def slim_firmware(root: Root, order: SlimOrder) -> Iterator[Told]:
-    """Leave in each folder what the devices ask for, and the symlinks that lead to it.
+    """Keep in each folder what the devices ask for, and the symlinks to it.
 
-    Raises SlimError, before anything is changed, where that would be nothing.
+    Raises SlimError before any change if nothing would be kept.
     """
     going: list[str] = []
     for folder in order.firmware:
         top = root.resolve(f"{FIRMWARE}/{folder}")
-        there = list(entries_below(root, top)) if top else []
-        if not there:
+        present = list(entries_below(root, top)) if top else []
+        if not present:
             raise SlimError(
-                f"there is no firmware in {FIRMWARE}/{folder}",
-                "drop it from `slim: firmware:` of its overlay, or correct it",
+                f"{FIRMWARE}/{folder} contains no firmware",
+                "remove it from `slim: firmware:` of its overlay, or correct it",
             )
-        stays = find_wanted(root, there, order.wanted)
+        stays = find_wanted(root, present, order.wanted)
         if not stays:
             raise SlimError(
                 f"no device of the recipe asks for firmware of {FIRMWARE}/{folder}",
-                "list the devices under `hardware:` of the recipe, or drop the folder from "
+                "list the devices under `hardware:` of the recipe, or remove the folder from "
                 "`slim: firmware:`",
             )
-        going.extend(name for name in there if name not in stays)
+        going.extend(name for name in present if name not in stays)
     for name in going:
         yield remove(root, name, Kind.FIRMWARE)
     for folder in order.firmware:
         remove_empty(root, f"{FIRMWARE}/{folder}")
 
 
-def find_wanted(root: Root, there: Sequence[str], globs: Sequence[str]) -> set[str]:
-    """Those of `there` that a glob names, what they lead to, and the symlinks that lead to any."""
-    stays = {step for name in there if is_wanted(root, name, globs) for step in way(root, name)}
-    return stays | {name for name in there if root.resolve(name) in stays}
+def find_wanted(root: Root, names: Sequence[str], globs: Sequence[str]) -> set[str]:
+    """The names that a glob matches, their targets, and all symlinks to any of these."""
+    stays = {step for n in names if is_wanted(root, n, globs) for step in link_chain(root, n)}
+    return stays | {name for name in names if root.resolve(name) in stays}
 
 
 def is_wanted(root: Root, name: str, globs: Sequence[str]) -> bool:
-    """Whether a glob names the file; compressed ones are not written as such."""
+    """Whether a glob matches the file, without the suffix of its compression."""
     top = root.resolve(FIRMWARE) or FIRMWARE
     bare = COMPRESSED.sub("", name.removeprefix(f"{top}/"))
     return any(fnmatch.fnmatchcase(bare, glob) for glob in globs)
 
 
-def way(root: Root, name: str) -> Iterator[str]:
+def link_chain(root: Root, name: str) -> Iterator[str]:
     """`name`, and each symlink and the file that it leads to."""
     for _ in range(MOST_LINKS):
         yield name

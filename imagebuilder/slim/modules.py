@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel modules that no node of the profile needs; depmod(8) is to follow."""
+"""Remove kernel modules that no node of the profile needs; depmod(8) must run afterwards."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ MODULE = re.compile(r"\.ko(\.(xz|zst|gz))?$")
 
 
 def slim_modules(root: Root, order: SlimOrder) -> Iterator[Told]:
-    """Remove the modules of the globs, but for those that others need.
+    """Remove the modules of the globs, except those that other modules need.
 
-    A glob that matches nothing is told: kernels differ in what they have.
+    A glob that matches nothing is only reported, because kernels have different modules.
     """
     if not order.modules:
         return
     top = root.resolve(f"/usr/lib/modules/{order.kernel}")
     if top is None:
-        raise SlimError(f"there are no modules of the kernel {order.kernel}")
+        raise SlimError(f"the root has no modules of the kernel {order.kernel}")
     named: dict[str, None] = {}
     for glob in order.modules:
         found = list(modules_of(root, f"{top}/{glob}"))
@@ -43,7 +43,7 @@ def slim_modules(root: Root, order: SlimOrder) -> Iterator[Told]:
     if unlisted:
         raise SlimError(
             f"{unlisted[0]} is not in modules.dep of {order.kernel}",
-            f"run depmod {order.kernel} where the module is added",
+            f"run depmod {order.kernel} after adding the module",
         )
     needed = {
         below: name
@@ -62,7 +62,7 @@ def slim_modules(root: Root, order: SlimOrder) -> Iterator[Told]:
 
 
 def modules_of(root: Root, glob: str) -> Iterator[str]:
-    """The modules that a glob names, or that lie below what it names."""
+    """The modules that a glob matches, or that are below a matching folder."""
     for name in root.glob(glob):
         for each in entries_below(root, name) if root.is_dir(name) else [name]:
             if MODULE.search(each):
@@ -70,6 +70,6 @@ def modules_of(root: Root, glob: str) -> Iterator[str]:
 
 
 def read_depends(text: str) -> Mapping[str, tuple[str, ...]]:
-    """modules.dep(5): each module with all it needs, directly or not."""
+    """modules.dep(5): each module with all modules that it needs, directly or indirectly."""
     rows = (line.partition(":") for line in text.splitlines())
     return {name: tuple(lower.split()) for name, _, lower in rows}

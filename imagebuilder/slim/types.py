@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is asked of slimming, and what it says it did."""
+"""The order for slimming a root, and its results."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from imagebuilder.files import entries_below as all_below
 from imagebuilder.root import Root
 from imagebuilder.ui import format_size
 
-# How the program tells what is wrong: a line that begins so, JSON behind it.
+# The prefix of a fault's line; JSON follows.
 FAULT = "slim fault: "
 
-# The fact that counts the bytes, in the layers below, of all that went or was written anew.
+# The fact with the bytes, in the layers below, of all removed and rewritten files.
 REPLACED = "replaced-bytes"
 
 
 class SlimError(Exception):
-    """Slimming would break the root, or does nothing: what is wrong, and what to do about it."""
+    """Slimming would break the root, or do nothing: what is wrong, and what to do."""
 
     def __init__(self, what: str, hint: str = "") -> None:
         super().__init__(what)
@@ -39,11 +39,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class SlimOrder:
-    """What goes and what stays.
+    """What to remove and what to keep.
 
-    Of device code that of `code` stays in the files of the globs `code_in`; of the folders
-    `firmware` what matches the globs `wanted`, all below /usr/lib/firmware; `modules` are globs
-    below the folder of `kernel`; `unlinked` globs of libraries.
+    The files of the globs `code_in` keep device code for `code`; the folders `firmware` keep what
+    matches the globs `wanted`, all below /usr/lib/firmware; `modules` are globs below the folder of
+    `kernel`; `unlinked` globs of libraries.
     """
 
     code: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class SlimOrder:
 
 @dataclass(frozen=True)
 class SlimChange:
-    """A file that is gone or smaller: sizes in bytes, and in words what stays of it."""
+    """A file that was removed or slimmed: sizes in bytes, and what stays of it in words."""
 
     kind: Kind
     path: str
@@ -74,7 +74,7 @@ class SlimChange:
 
 @dataclass(frozen=True)
 class Kept:
-    """What was named and yet stays as it is, and why."""
+    """A file that a glob matches but that is unchanged, and why."""
 
     path: str
     why: str
@@ -85,7 +85,7 @@ class Kept:
 
 @dataclass(frozen=True)
 class Unmatched:
-    """A glob that names nothing, where that is no fault: not every root has all of it."""
+    """A glob that matches nothing, which is no fault because roots differ."""
 
     glob: str
 
@@ -97,7 +97,7 @@ Told = SlimChange | Kept | Unmatched
 
 
 def place_of(root: Root, name: str) -> Path:
-    """The path on the host of `name` itself, a symlink not followed; its folder is there."""
+    """The path on the host of `name` itself, without following a symlink."""
     folder = root.host(posixpath.dirname(name))
     if folder is None:
         raise FileNotFoundError(name)
@@ -105,7 +105,6 @@ def place_of(root: Root, name: str) -> Path:
 
 
 def remove(root: Root, name: str, kind: Kind) -> SlimChange:
-    """Remove a file or symlink."""
     place = place_of(root, name)
     size = place.lstat().st_size
     place.unlink()
@@ -113,7 +112,7 @@ def remove(root: Root, name: str, kind: Kind) -> SlimChange:
 
 
 def remove_empty(root: Root, folder: str) -> None:
-    """Remove the folders below `folder` in which nothing is left, and itself; nothing is told."""
+    """Remove empty folders below `folder`, and itself if empty, without reporting them."""
     top = root.host(folder)
     if top is None:
         return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared libraries that came along and that nothing in the root links."""
+"""Remove shared libraries that nothing in the root links to."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ from imagebuilder.elf import Elf, map_file, needs_of, read_elf
 from imagebuilder.root import Root
 from imagebuilder.slim.types import Kept, Kind, SlimOrder, Told, Unmatched, place_of, remove
 
-# The names of libraries in texts of a program, which it may give to dlopen(3), and in files that
-# tell loaders of Vulkan, OpenCL and the like what to open.  The end is looked for first: from the
-# front, long texts of letters (bitcode, tables) take time by the square.
+# Names of libraries in the texts of a program, which may pass them to dlopen(3), and in files for
+# loaders such as those of Vulkan and OpenCL.  The search starts with the ending: from the front,
+# long texts of letters (bitcode, tables) take quadratic time.
 ENDING = re.compile(rb"\.so(?:\.[0-9]+)*")
 STEM = re.compile(rb"[A-Za-z0-9_+-]+\Z")
 MOST_STEM = 128
 TEXTS = (".rodata", ".rodata.str1.1", ".rodata.str1.8", ".data.rel.ro", ".data")
 SETTINGS = (".json", ".icd", ".conf")
 MOST_SETTINGS = 64 * 1024
-MOST_TEXT = 64 * 1024 * 1024  # of a section that is read for names; more is tables
+MOST_TEXT = 64 * 1024 * 1024  # bytes of a section that is searched; larger ones are tables
 
 
 @dataclass(frozen=True)
 class Library:
-    """An ELF file: the names it goes by, and those it asks for or may ask for.
+    """An ELF file: its names, and the names of libraries that it loads or may load.
 
-    A file that tells a loader what to open goes by no name.
+    A file with settings of a loader has no names.
     """
 
     path: str
     names: frozenset[str]
-    asks: frozenset[str]
+    loads: frozenset[str]
 
 
 def slim_unlinked(root: Root, order: SlimOrder) -> Iterator[Told]:
-    """Remove the libraries of the globs that no other file needs, directly or through another.
+    """Remove the libraries of the globs that no other file needs, directly or indirectly.
 
-    Needed is what DT_NEEDED names, and what a program or a file of settings has as a text: it may
-    be opened by that name.
+    A library is needed if a DT_NEEDED names it, or the text of a program or a settings file, which
+    may open it by name.
     """
     if not order.unlinked:
         return
@@ -51,13 +51,13 @@ def slim_unlinked(root: Root, order: SlimOrder) -> Iterator[Told]:
             yield Unmatched(glob)
     libraries = list(read_libraries(root))
     links = find_links(root, named)
-    asked = {name: one.path for one in libraries if one.path not in named for name in one.asks}
+    needed = {name: one.path for one in libraries if one.path not in named for name in one.loads}
     candidates = [one for one in libraries if one.path in named]
-    while found := [one for one in candidates if any(n in asked for n in names_of(one, links))]:
+    while found := [one for one in candidates if any(n in needed for n in names_of(one, links))]:
         for one in found:
-            asker = next(asked[n] for n in sorted(names_of(one, links)) if n in asked)
-            yield Kept(one.path, f"{asker} needs it")
-            asked |= {name: one.path for name in one.asks if name not in asked}
+            user = next(needed[n] for n in sorted(names_of(one, links)) if n in needed)
+            yield Kept(one.path, f"{user} needs it")
+            needed |= {name: one.path for name in one.loads if name not in needed}
         candidates = [one for one in candidates if one not in found]
     for one in candidates:
         for link in links.get(one.path, ()):
@@ -66,7 +66,7 @@ def slim_unlinked(root: Root, order: SlimOrder) -> Iterator[Told]:
 
 
 def names_of(one: Library, links: dict[str, list[str]]) -> frozenset[str]:
-    """All names a library may be asked for by: its own, and those of the symlinks to it."""
+    """All names that may load a library: its own, and those of the symlinks to it."""
     return one.names | {posixpath.basename(link) for link in links.get(one.path, ())}
 
 
@@ -82,7 +82,7 @@ def find_links(root: Root, named: set[str]) -> dict[str, list[str]]:
 
 
 def read_libraries(root: Root) -> Iterator[Library]:
-    """Every ELF file of the root, and what else names libraries."""
+    """Every ELF file of the root, and every settings file that may name libraries."""
     for path in root.walk("/"):
         place = place_of(root, path)
         if path.endswith(SETTINGS) and place.stat().st_size <= MOST_SETTINGS:
@@ -96,14 +96,14 @@ def read_libraries(root: Root) -> Iterator[Library]:
 
 
 def read_library(path: str, elf: Elf) -> Library:
-    """What a file is called and asks for.  Raises ValueError when it is damaged."""
+    """The names and the needed libraries of a file.  Raises ValueError if it is damaged."""
     needs = needs_of(elf)
     names = {posixpath.basename(path), *((needs.soname,) if needs and needs.soname else ())}
-    asks = set(needs.needed if needs else ())
+    loads = set(needs.needed if needs else ())
     for section in elf.sections:
         if section.name in TEXTS and section.size <= MOST_TEXT:
-            asks.update(library_names(bytes(elf.content(section))))
-    return Library(path, frozenset(names), frozenset(asks) - names)
+            loads.update(library_names(bytes(elf.content(section))))
+    return Library(path, frozenset(names), frozenset(loads) - names)
 
 
 def library_names(data: bytes) -> Iterator[str]:

@@ -149,7 +149,7 @@ NAMED: Mapping[str, tuple[str, ...]] = {
     "test_there_is_one_kernel": (OTHER,),
     "test_modules_are_listed": (
         "updates/dkms/strange.ko is not in modules.dep",
-        "vxlan.ko.xz is in modules.dep, but not there",
+        "vxlan.ko.xz is in modules.dep, but missing",
     ),
     "test_every_module_is_for_the_kernel": ("updates/dkms/strange.ko is for 9.9.9", "dkms"),
     "test_kernel_is_the_one_of_the_modules": ("vmlinuz is 888",),

@@ -113,7 +113,7 @@ def test_the_same_again_is_nothing_and_another_is_refused(
     assert not again.new
     assert again.live == first.live
     other = make_iso(tmp_path / "other.iso", {**CASPER, "casper/vmlinuz": b"other"})
-    with pytest.raises(InputError, match="u exists already, with another ISO"):
+    with pytest.raises(InputError, match="u already exists, with another ISO"):
         add_live(tree, other, ui, name="u", keys=KEYS)
     with pytest.raises(InputError, match="with other keys or autoinstall"):
         add_live(tree, iso, ui, keys=("ssh-ed25519 BBBB you",))
@@ -128,7 +128,7 @@ def test_remove(tmp_path: Path, tree: Tree, ui: Ui) -> None:
     remove_live(tree, "u", ui)
     assert contents(tree) == []
     assert iso.is_file(), "the person's own file stays"
-    with pytest.raises(InputError, match="no live system u"):
+    with pytest.raises(InputError, match="no live system named u"):
         remove_live(tree, "u", ui)
 
 

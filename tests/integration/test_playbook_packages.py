@@ -64,11 +64,11 @@ def test_every_way_to_ask_for_a_package(tmp_path: Path) -> None:
     (project / "site.yml").write_text(SITE)
     (project / "more.yml").write_text("- {name: M, ansible.builtin.package: {name: included}}\n")
     found = requests_of(project, tmp_path / "top")
-    assert [asked.package for asked in found.asked] == [
+    assert [each.package for each in found.packages] == [
         "tool-a", "tool-b", "python3-apt", "loop-a-3", "loop-b-3", "only-13", "included",
         "by-command", "python3-debian", "by-handler",
     ]  # fmt: skip
-    assert found.asked[6].where == f"{project}/more.yml:1"
+    assert found.packages[6].where == f"{project}/more.yml:1"
     unknown = {where.rpartition(":")[2]: why for where, why in found.unknown}
     lines = SITE.splitlines()
     told = {lines[int(number) - 1].strip(): why for number, why in unknown.items()}
@@ -85,7 +85,7 @@ def test_every_way_to_ask_for_a_package(tmp_path: Path) -> None:
 def test_the_roles_that_people_have(tmp_path: Path) -> None:
     found = requests_of(CHECKOUT / "tests/fixtures/playbooks", tmp_path / "top")
     assert found.unknown == ()
-    assert {asked.package for asked in found.asked} == {
+    assert {each.package for each in found.packages} == {
         "podman", "crun", "python3-apt", "nfs-common", "nfs4-acl-tools", "nftables", "sudo",
         "prometheus-node-exporter", "tuned", "fail2ban", "unattended-upgrades", "munge", "slurmd",
     }  # fmt: skip

@@ -371,7 +371,7 @@ sys.exit(boot.main())
 
 @dataclass(frozen=True)
 class FakeNode:
-    """A folder with small programs in the place of systemd's, and a server that answers."""
+    """A folder with small programs instead of systemd's, and a server that answers."""
 
     work: Path
     port: int

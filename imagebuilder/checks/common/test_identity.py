@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nothing in an image names one machine.  Secrets are for the proof to find."""
+"""Nothing in an image identifies a machine.  The proof finds secrets."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from imagebuilder.checks.walk import walk
 
-# What a node makes for itself, or is given; see "Safely Building Images" of systemd.
+# Files that each node creates or gets; see "Safely Building Images" of systemd.
 IDENTITY = (
     "/etc/hostname", "/etc/machine-info", "/var/lib/dbus/machine-id",
     "/var/lib/systemd/random-seed", "/var/lib/systemd/credential.secret",
@@ -21,22 +21,22 @@ LEASES = ("/var/lib/dhcp", "/var/lib/dhcpcd", "/var/lib/NetworkManager")
 @pytest.mark.static
 def test_machine_id_is_empty(tree: Path) -> None:
     file = tree / "etc/machine-id"
-    said = file.read_text().strip() if file.is_file() and not file.is_symlink() else "missing"
-    if said:
+    value = file.read_text().strip() if file.is_file() and not file.is_symlink() else "missing"
+    if value:
         pytest.fail(
-            f"/etc/machine-id is {said}: it must be an empty file, or all nodes are one machine"
+            f"/etc/machine-id is {value}: it must be an empty file, or all nodes share one id"
         )
 
 
 @pytest.mark.static
 def test_nothing_names_one_machine(tree: Path) -> None:
-    there = [path for path in IDENTITY if is_own_file(tree, path)]
-    there += [file.path for place in LEASES for file in walk(tree, place) if "lease" in file.path]
-    if there:
-        pytest.fail(f"{', '.join(there)}: a node gets or makes its own, an image has none")
+    found = [path for path in IDENTITY if is_file_of_image(tree, path)]
+    found += [file.path for place in LEASES for file in walk(tree, place) if "lease" in file.path]
+    if found:
+        pytest.fail(f"{', '.join(found)}: each node has its own, so an image must not contain it")
 
 
-def is_own_file(tree: Path, path: str) -> bool:
-    """Whether there is a file in the image itself; a link to the node's own does not count."""
+def is_file_of_image(tree: Path, path: str) -> bool:
+    """Whether the file is in the image itself; a link to the node's own does not count."""
     place = Path(f"{tree}{path}")
     return place.is_file() and not place.is_symlink()

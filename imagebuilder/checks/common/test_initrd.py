@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The initrd is a root of its own: it can be unpacked, its programs run, and it loads what the NIC
-and the root need.
-"""
+"""The initrd can be unpacked, its programs run, and it loads drivers of the NIC and the root."""
 
 from __future__ import annotations
 
@@ -23,16 +21,16 @@ from imagebuilder.secret import find_secrets
 OURS = "imagebuilder"
 OUR_MODULE = "usr/lib/dracut/modules.d/99imagebuilder"
 PLACE = "/tmp/initrd"
-# Of NICs that nodes boot from, where the kernel has them; as overlays/netboot puts them in.
+# Drivers of NICs that nodes boot from, if the kernel has them; as in overlays/netboot.
 NIC_DRIVERS = (
     "atlantic", "bnxt_en", "e1000", "e1000e", "i40e", "ice", "igb", "igc", "ixgbe", "mlx4_en",
     "mlx5_core", "r8152", "r8169", "tg3", "virtio_net",
 )  # fmt: skip
 ROOT_DRIVERS = ("erofs", "loop", "nfs", "nfsv3", "nfsv4", "overlay", "squashfs")
-# Lines that imagebuilder.secret looks at.
+# Lines that imagebuilder.secret checks.
 HINTS = "pass|pwd|psk|secret|token|key|auth|cred|://"
 DRIVERS = " ".join((*NIC_DRIVERS, *ROOT_DRIVERS))
-# Without passwords; names are no settings.
+# Files without passwords, where names are not settings.
 ACCOUNTS = ("etc/passwd", "etc/group", "etc/nsswitch.conf")
 PROGRAMS = ("busybox", "losetup", "modprobe", "mount", "mount.nfs", "mount.nfs4", "udevadm")
 MICROCODE = {"amd64-microcode": "AuthenticAMD.bin", "intel-microcode": "GenuineIntel.bin"}
@@ -80,7 +78,7 @@ say end
 
 @dataclass(frozen=True)
 class Initrd:
-    """What is in an initrd: the paths without a leading slash, and what TELL says by section."""
+    """An initrd's paths without a leading slash, and the output of TELL by section."""
 
     paths: frozenset[str]
     sections: Mapping[str, tuple[str, ...]]
@@ -127,7 +125,7 @@ def unpacked(host: Host, facts: Facts) -> Initrd:
 
 @pytest.fixture(scope="session")
 def initrd(unpacked: Initrd) -> Initrd:
-    """The initrd, if all of it could be unpacked: else another check says so."""
+    """The initrd, if it could be unpacked completely; otherwise another check fails."""
     if unpacked.complaints or not unpacked.paths:
         pytest.skip("the initrd cannot be read")
     return unpacked
@@ -135,14 +133,14 @@ def initrd(unpacked: Initrd) -> Initrd:
 
 @pytest.fixture(scope="session")
 def whole(initrd: Initrd, facts: Facts) -> Initrd:
-    """The initrd, if something starts it and it is for the kernel: else other checks say so."""
+    """The initrd, if it has an init and is for the kernel; otherwise other checks fail."""
     if "init" not in initrd.paths or initrd.kernels() != {facts.image.kernel.release}:
-        pytest.skip("the initrd is not whole")
+        pytest.skip("the initrd is incomplete")
     return initrd
 
 
 def builtin(tree: Path, facts: Facts) -> set[str]:
-    """The drivers that are a part of the kernel itself."""
+    """The drivers that are built into the kernel."""
     path = tree / "usr/lib/modules" / facts.image.kernel.release / "modules.builtin"
     return {driver_of(line) for line in path.read_text().split()} if path.is_file() else set()
 
@@ -161,8 +159,8 @@ def test_what_follows_the_initrd_is_found(facts: Facts) -> None:
     size = Path(facts.initrd).stat().st_size
     if size % ALIGNED:
         pytest.fail(
-            f"the initrd has {size} bytes, no multiple of {ALIGNED}: the kernel would not find the "
-            f"node's own files behind it\n{REBUILD}"
+            f"the initrd has {size} bytes, not a multiple of {ALIGNED}: the kernel would not find "
+            f"the node's own files behind it\n{REBUILD}"
         )
 
 
@@ -172,7 +170,7 @@ def test_initrd_is_for_the_kernel(initrd: Initrd, facts: Facts) -> None:
     if found != {facts.image.kernel.release}:
         said = ", ".join(sorted(found)) or "no kernel"
         boots = facts.image.kernel.release
-        pytest.fail(f"the initrd has modules of {said}, the image boots {boots}\n{REBUILD}")
+        pytest.fail(f"the initrd has modules of {said}, but the image boots {boots}\n{REBUILD}")
 
 
 @pytest.mark.static
@@ -191,7 +189,7 @@ def test_initrd_has_the_network_root(initrd: Initrd) -> None:
         said = ", ".join(initrd.modules) or "none"
         pytest.fail(
             f"dracut's module {OURS} is not in the initrd (it has: {said})\n"
-            "the overlay netboot brings it: list it before the overlay that says `initrd: true`"
+            "the overlay netboot contains it: list it before the overlay with `initrd: true`"
         )
 
 
@@ -203,8 +201,8 @@ def test_initrd_has_the_drivers(tree: Path, facts: Facts, initrd: Initrd) -> Non
     missing = sorted(wanted - initrd.drivers() - builtin(tree, facts))
     if missing:
         pytest.fail(
-            f"not in the initrd: {', '.join(missing)}\nnodes that need them do not get their root: "
-            "dracut's module kernel-network-modules in the overlay netboot lists drivers"
+            f"not in the initrd: {', '.join(missing)}\nnodes that need them cannot load their "
+            "root: dracut's module kernel-network-modules in the overlay netboot lists drivers"
         )
 
 
@@ -230,7 +228,7 @@ def test_initrd_has_the_microcode(facts: Facts, initrd: Initrd) -> None:
     missing = [file for name, file in MICROCODE.items() if name in packages and file not in there]
     if missing:
         pytest.fail(
-            f"{', '.join(missing)} not in the initrd, although the package of the microcode is "
+            f"{', '.join(missing)} is not in the initrd, although the package of the microcode is "
             'installed\nset early_microcode="yes" in a file of /usr/lib/dracut/dracut.conf.d'
         )
 
@@ -242,13 +240,13 @@ def test_initrd_loads_what_the_root_would(whole: Initrd) -> None:
         for name in ("root", "initrd")
     )
     instead = [line for line in whole["initrd"] if line.startswith("install ")]
-    # kmod tells what the index names, there or not.
+    # kmod prints what the index names, even if it does not exist.
     missing = sorted(wanted - (loaded & whole.drivers()))
     if instead:
         pytest.fail(
-            f"modprobe in the initrd runs `{instead[0].removeprefix('install ').strip()}` in the "
-            f"place of loading a driver; not loaded: {', '.join(missing) or 'nothing else'}\n"
-            "remove that line of modprobe.d, then build the initrd again"
+            f"modprobe in the initrd runs `{instead[0].removeprefix('install ').strip()}` instead "
+            f"of loading a driver; not loaded: {', '.join(missing) or 'nothing else'}\n"
+            "remove that line of modprobe.d, then rebuild the initrd"
         )
     if missing:
         pytest.fail(
@@ -265,7 +263,7 @@ def test_initrd_programs_have_their_libraries(whole: Initrd) -> None:
         programs = ", ".join(f"/{words[0]}" for words in lacking[:3])
         pytest.fail(
             f"{', '.join(libraries)} is not in the initrd; {programs} cannot start\n"
-            "build the initrd again; inst_multiple of a dracut module brings a program's libraries"
+            "rebuild the initrd; inst_multiple of a dracut module adds a program's libraries"
         )
 
 
@@ -275,8 +273,8 @@ def test_initrd_has_its_programs(whole: Initrd) -> None:
     missing = [name for name in PROGRAMS if name not in names]
     if missing:
         pytest.fail(
-            f"{', '.join(missing)} not in the initrd: a node cannot mount its root\n"
-            "add it to inst_multiple of the module 99imagebuilder, then build the initrd again"
+            f"{', '.join(missing)} is not in the initrd: a node cannot mount its root\n"
+            "add it to inst_multiple of the module 99imagebuilder, then rebuild the initrd"
         )
 
 
@@ -296,7 +294,7 @@ def test_initrd_scripts_are_executable(whole: Initrd) -> None:
     if found:
         pytest.fail(
             f"not executable in the initrd: {', '.join(found[:3])}\n"
-            "give the file of the dracut module mode 0755"
+            "set mode 0755 for the file of the dracut module"
         )
 
 

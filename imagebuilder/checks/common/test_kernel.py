@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel, its modules and the initrd of the image belong together."""
+"""The kernel, its modules and the initrd of the image match."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from imagebuilder.root import Root
 
 MODULE = re.compile(r"\.ko(\.(xz|zst|gz))?$")
 INDEXES = ("modules.dep", "modules.dep.bin", "modules.alias.bin", "modules.builtin")
-REBUILD = "build the image again; what changes the kernel must come before `initrd: true`"
+REBUILD = "rebuild the image; whatever changes the kernel must come before `initrd: true`"
 MOST = 3
 AT_ONCE = 400  # paths that fit into one command
 
@@ -48,8 +48,8 @@ def test_there_is_one_kernel(tree: Path, facts: Facts) -> None:
     found = sorted(p.name for p in folder.iterdir()) if folder.is_dir() else []
     if found != [facts.image.kernel.release]:
         pytest.fail(
-            f"modules of {', '.join(found) or 'no kernel'} in /usr/lib/modules, the image boots "
-            f"{facts.image.kernel.release}\n{REBUILD}"
+            f"modules of {', '.join(found) or 'no kernel'} in /usr/lib/modules, but the image "
+            f"boots {facts.image.kernel.release}\n{REBUILD}"
         )
 
 
@@ -59,14 +59,15 @@ def test_modules_are_listed(tree: Path, facts: Facts, modules: frozenset[str]) -
     missing = [name for name in INDEXES if not (folder / name).is_file()]
     if missing:
         pytest.fail(
-            f"{', '.join(missing)} missing in /usr/lib/modules/{facts.image.kernel.release}: depmod"
+            f"{', '.join(missing)} missing in /usr/lib/modules/{facts.image.kernel.release}: "
+            "run depmod"
         )
     listed = {line.partition(":")[0] for line in (folder / "modules.dep").read_text().splitlines()}
-    # depmod leaves out a module of the kernel's tree that one in updates/ takes the place of.
+    # depmod leaves out a module of the kernel's tree that one in updates/ replaces.
     chosen = {driver_of(name) for name in listed}
     unknown = sorted(name for name in modules - listed if driver_of(name) not in chosen)
     wrong = [f"{name} is not in modules.dep" for name in unknown]
-    wrong += [f"{name} is in modules.dep, but not there" for name in sorted(listed - modules)]
+    wrong += [f"{name} is in modules.dep, but missing" for name in sorted(listed - modules)]
     if wrong:
         many = f" and {len(wrong) - MOST} more" if len(wrong) > MOST else ""
         depmod = f"depmod {facts.image.kernel.release}"
@@ -79,17 +80,17 @@ def test_every_module_is_for_the_kernel(
 ) -> None:
     folder = f"/usr/lib/modules/{facts.image.kernel.release}"
     shipped = kernel_sums(tree, facts)
-    # To unpack thousands of modules, as modinfo(8) does, takes many times as long.
+    # Unpacking thousands of modules, as modinfo(8) does, takes many times as long.
     strange = sorted(
         name
         for name in modules
         if not (sums := shipped.get(f"{folder}/{name}")) or not sums.is_of(tree / folder[1:] / name)
     )
-    told = (row for part in parts(strange) for row in ask_modinfo(host, facts, part))
+    rows = (row for part in parts(strange) for row in ask_modinfo(host, facts, part))
     wrong = [
-        f"{name} is for {said or 'none'}"
-        for name, said in told
-        if said != facts.image.kernel.release
+        f"{name} is for {release or 'none'}"
+        for name, release in rows
+        if release != facts.image.kernel.release
     ]
     if wrong:
         many = f" and {len(wrong) - MOST} more" if len(wrong) > MOST else ""
@@ -109,17 +110,17 @@ def kernel_sums(tree: Path, facts: Facts) -> dict[str, Checksum]:
 
 
 def parts(names: Sequence[str]) -> Iterator[Sequence[str]]:
-    """The names in pieces that fit into a command."""
+    """The names in chunks that fit into a command."""
     for start in range(0, len(names), AT_ONCE):
         yield names[start : start + AT_ONCE]
 
 
 def ask_modinfo(host: Host, facts: Facts, names: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The kernel that each module says it is for; nothing for one that says none."""
+    """The kernel release that each module is for, "" if it has none."""
     words = " ".join(shlex.quote(name) for name in names)
-    asking = f'for m in {words}; do echo "$m $(modinfo -F vermagic "$m" 2> /dev/null)"; done'
-    said = host.run(f"cd /usr/lib/modules/{facts.image.kernel.release} && {asking}")
-    for line in said.stdout.splitlines():
+    loop = f'for m in {words}; do echo "$m $(modinfo -F vermagic "$m" 2> /dev/null)"; done'
+    done = host.run(f"cd /usr/lib/modules/{facts.image.kernel.release} && {loop}")
+    for line in done.stdout.splitlines():
         name, _, vermagic = line.partition(" ")
         yield name, vermagic.partition(" ")[0]
 
@@ -137,7 +138,7 @@ def test_kernel_is_the_one_of_the_modules(facts: Facts) -> None:
     release = head[start : start + 256].split(b"\0")[0].split(b" ")[0].decode(errors="replace")
     if release != facts.image.kernel.release:
         pytest.fail(
-            f"vmlinuz is {release}, the modules are for {facts.image.kernel.release}\n{REBUILD}"
+            f"vmlinuz is {release}, but the modules are for {facts.image.kernel.release}\n{REBUILD}"
         )
 
 
@@ -151,4 +152,4 @@ def test_kernel_and_initrd_are_those_of_the_manifest(facts: Facts) -> None:
         pytest.skip("kernel and initrd are not at hand")
     wrong = [Path(path).name for path, digest in pairs if digest_of_file(Path(path)) != digest]
     if wrong:
-        pytest.fail(f"{' and '.join(wrong)}: not the bytes that the manifest names")
+        pytest.fail(f"{' and '.join(wrong)}: the content does not match the manifest")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node that runs is the release it was given, itself and nobody else, and well."""
+"""A running node has its release and its identity, and works."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IMAGE = "/run/initramfs/imagebuilder/image"
 OVERLAY = "/run/initramfs/imagebuilder/overlay"
 MARK = "usr/.imagebuilder-check"
 NFS = ("nfs", "nfs4")
-# What systemd says when it leaves out a unit to break a cycle.
+# Messages of systemd when it leaves out a unit to break a cycle.
 CYCLE = "ordering cycle|deleted to break"
 # What is below / by kind of root: the file system, and the one that its file is on.
 BELOW = {
@@ -29,7 +29,7 @@ BELOW = {
     "http-erofs": (("erofs",), ("tmpfs",)),
 }
 # One command, because every command on an emulated node takes a good part of a second.  A line
-# `== NAME` begins what NAME is.  The clock is the last to be told.
+# `== NAME` begins a section.  The clock comes last.
 TELL = f"""\
 say() {{ echo "== $1"; }}
 say state; timeout 150 systemctl is-system-running --wait
@@ -85,7 +85,7 @@ LEAST_MEMORY = 0.03
 
 @dataclass(frozen=True)
 class Told:
-    """What a node told of itself, by name, and the time here when it told its own."""
+    """A node's state by section of TELL, and the time on this host when it printed its own."""
 
     lines: Mapping[str, tuple[str, ...]]
     now: float
@@ -94,13 +94,13 @@ class Told:
         return self.lines[name]
 
     def one(self, name: str) -> str:
-        """The first line; empty when there is none."""
+        """The first line; "" if there is none."""
         return self.lines[name][0] if self.lines[name] else ""
 
 
 @dataclass(frozen=True)
 class Listener:
-    """Somebody who listens: `22/tcp`, the address, the program."""
+    """A listening socket: `22/tcp`, the address, the program."""
 
     port: str
     address: str
@@ -109,19 +109,19 @@ class Listener:
 
 @pytest.fixture(scope="session")
 def told(host: Host) -> Told:
-    """What the node tells of itself, asked as root."""
+    """The state of the node, queried as root."""
     script = TELL.replace("{trouble}", TROUBLE)
     as_root = 'run=; [ "$(id -u)" = 0 ] || run="sudo -n"; $run sh -c %s'
     done = host.run(as_root, script)
     found = parse_told(done.stdout, time.time())
     if "clock" not in found.lines:
-        said = last_line(done.stderr) or "without a word"
-        pytest.fail(f"the node stopped telling what it is ({said}): log in as root, or with sudo")
+        error = last_line(done.stderr) or "no message"
+        pytest.fail(f"the node did not report its full state ({error}): log in as root or use sudo")
     return found
 
 
 def parse_told(text: str, now: float) -> Told:
-    """The answer to TELL."""
+    """The sections of TELL's output."""
     found: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in text.splitlines():
@@ -136,7 +136,7 @@ def parse_told(text: str, now: float) -> Told:
 def node(facts: Facts) -> NodeFacts:
     """What is expected of the node."""
     if facts.node is None:
-        pytest.skip("nothing is known of the node")
+        pytest.skip("nothing is known about the node")
     return facts.node
 
 
@@ -146,7 +146,7 @@ def test_every_unit_is_well(told: Told) -> None:
         lines = "\n".join(told["failed-log"])
         pytest.fail(f"failed: {', '.join(told['failed'])}\n{lines}")
     if told.one("state") != "running":
-        jobs = "; ".join(told["jobs"]) or "no job waits"
+        jobs = "; ".join(told["jobs"]) or "no job is waiting"
         pytest.fail(f"systemd is {told.one('state') or 'silent'}, not running: {jobs}")
 
 
@@ -169,7 +169,7 @@ def test_the_default_target_is_reached(told: Told) -> None:
 @pytest.mark.boot
 def test_names_can_be_asked_for(told: Told) -> None:
     if not told["servers"]:
-        pytest.fail("/etc/resolv.conf names no server: no host name is found")
+        pytest.fail("/etc/resolv.conf names no server: host names cannot be resolved")
 
 
 @pytest.mark.boot
@@ -195,7 +195,7 @@ def test_root_is_the_release(told: Told, node: NodeFacts, facts: Facts) -> None:
 
 
 def mount_of(told: Told, name: str) -> tuple[str, str, str]:
-    """The file system of a mount, its source and its options; empty words for none."""
+    """The file system of a mount, its source and its options; "" for each if not mounted."""
     kind, source, options = (*told.one(name).split(" ", 2), "", "", "")[:3]
     return kind, source, options
 
@@ -220,7 +220,7 @@ def test_overlay_has_space(told: Told) -> None:
     if used > MOST_USED * size:
         pytest.fail(
             f"{used / size:.0%} of {size / 1e6:.0f} MB for the node's writes are in use\n"
-            "what writes that much at boot (du -x /), or set overlay_size of netboot"
+            "find what writes that much at boot (du -x /), or set overlay_size of netboot"
         )
 
 
@@ -244,7 +244,7 @@ def test_node_is_itself(told: Told, node: NodeFacts) -> None:
 @pytest.mark.boot
 def test_only_declared_ports_listen(told: Told, facts: Facts) -> None:
     if facts.image.listens is None:
-        pytest.skip("the image is from before `listens:`, build it again")
+        pytest.skip("the image is older than `listens:`; rebuild it")
     found: dict[str, list[str]] = {}
     for one in find_listeners(told):
         if one.port not in facts.image.listens:
@@ -253,15 +253,14 @@ def test_only_declared_ports_listen(told: Told, facts: Facts) -> None:
         said = "; ".join(f"{what} on {' and '.join(where)}" for what, where in found.items())
         pytest.fail(
             f"listens: {said}; declared: {', '.join(facts.image.listens) or 'none'}\n"
-            "switch it off, or declare it under `listens:` in the overlay that wants it"
+            "disable it, or declare it under `listens:` in the overlay that needs it"
         )
 
 
 def find_listeners(told: Told) -> list[Listener]:
-    """Who listens for others.
+    """The sockets that listen for other machines, without loopback.
 
-    Loopback is nobody's business.  A UDP socket on a port that the kernel chose waits for an
-    answer: it is a client's.
+    A UDP socket on a port that the kernel chose is a client's, waiting for an answer.
     """
     low, high = (*map(int, told.one("ephemeral").split()), 0, 0)[:2]
     found: list[Listener] = []
@@ -282,8 +281,8 @@ def test_node_has_one_address(told: Told, node: NodeFacts) -> None:
     if found != [node.address]:
         pytest.fail(
             f"{told.one('nic') or 'its NIC'} has {', '.join(found) or 'no address'}, "
-            f"expected {node.address} alone\na second one is a second lease: the client identifier "
-            "of the root is not that of the initrd"
+            f"expected only {node.address}\na second one is a second lease: the client identifier "
+            "of the root differs from that of the initrd"
         )
     assert len(told["routes"]) <= 1, "; ".join(told["routes"])
 
@@ -303,7 +302,7 @@ def test_modules_are_loaded(told: Told) -> None:
 def test_groups_are_there(told: Told, facts: Facts) -> None:
     missing = sorted(set(facts.image.groups) - set(told["groups"]))
     if missing:
-        pytest.fail(f"{', '.join(missing)}: no such group; was /etc/group replaced?")
+        pytest.fail(f"missing groups: {', '.join(missing)}; was /etc/group replaced?")
 
 
 @pytest.mark.boot
@@ -333,7 +332,7 @@ def test_kernel_has_no_trouble(told: Told) -> None:
 def test_memory_is_left(told: Told) -> None:
     total, available = (int(line.split()[1]) for line in sorted(told["memory"], reverse=True))
     if available < LEAST_MEMORY * total:
-        pytest.fail(f"{available // 1024} of {total // 1024} MiB memory are left")
+        pytest.fail(f"only {available // 1024} of {total // 1024} MiB of memory are available")
 
 
 @pytest.mark.boot

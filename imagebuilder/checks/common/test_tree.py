@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The root is one that any node can have: what is in it can be served, and is what was declared."""
+"""The root can be served to any node, and contains what was declared."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ UNITS = ("etc/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/
 WANTS = (".wants", ".requires", ".upholds")
 CAPABILITIES = "security.capability"
 LISTS = ("system.posix_acl_access", "system.posix_acl_default")
-# File capabilities do not cross NFS.  What does without: ping(8), by net.ipv4.ping_group_range.
+# NFS does not carry file capabilities.  ping(8) works without, by net.ipv4.ping_group_range.
 DO_WITHOUT = {"/usr/bin/ping": "net.ipv4.ping_group_range"}
 MOST = 5
 
 
 def fail_with(found: Sequence[str], what: str) -> None:
-    """Fail if there is anything, with the first few."""
+    """Fail if anything was found, and show the first few."""
     if found:
         more = f" and {len(found) - MOST} more" if len(found) > MOST else ""
         pytest.fail(f"{what}: {', '.join(found[:MOST])}{more}")
@@ -32,7 +32,6 @@ def fail_with(found: Sequence[str], what: str) -> None:
 
 @pytest.fixture(scope="session")
 def everything(tree: Path) -> tuple[Found, ...]:
-    """All that is in the root."""
     return tuple(walk(tree))
 
 
@@ -41,13 +40,13 @@ def test_only_files_folders_and_links(everything: tuple[Found, ...]) -> None:
     found = [
         f.path for f in everything if not (f.is_file or f.is_link or stat.S_ISDIR(f.mode))
     ]  # fmt: skip
-    fail_with(found, "sockets, FIFOs and devices are made by what runs, not shipped")
+    fail_with(found, "sockets, FIFOs and devices must not be shipped; programs create them")
 
 
 @pytest.mark.static
 def test_usr_is_merged(tree: Path) -> None:
     found = [f"/{n}" for n in MERGED if (tree / n).is_dir() and not (tree / n).is_symlink()]
-    fail_with(found, "must be a link into /usr; an overlay puts its files below /usr")
+    fail_with(found, "must be a link into /usr; move the overlay's files below /usr")
 
 
 @pytest.mark.static
@@ -65,7 +64,7 @@ def test_every_owner_has_a_name(tree: Path, everything: tuple[Found, ...]) -> No
         for f in everything
         if f.info.st_uid not in users or f.info.st_gid not in groups
     ]
-    fail_with(found, "belongs to nobody the image knows")
+    fail_with(found, "the owner or group does not exist in the image")
 
 
 def ids(path: Path) -> set[int]:
@@ -83,7 +82,7 @@ def test_enabled_units_exist(tree: Path) -> None:
         if link.is_link and Path(link.path).parent.suffix in WANTS
         if not {Path(link.path).name, unit_of(link.path)} & there
     ]
-    fail_with(found, "enabled, but there is no such unit")
+    fail_with(found, "enabled, but the unit does not exist")
 
 
 @pytest.mark.static
@@ -101,7 +100,7 @@ def test_declared_units_are_enabled_or_masked(tree: Path, facts: Facts) -> None:
             found.append(f"{unit} is {'masked' if masked else 'not enabled'}")
         elif verb == "mask" and not masked:
             found.append(f"{unit} is not masked")
-    fail_with(found, "an overlay declares it otherwise")
+    fail_with(found, "not as an overlay declares it")
 
 
 def is_masked(tree: Path, unit: str) -> bool:
@@ -111,12 +110,12 @@ def is_masked(tree: Path, unit: str) -> bool:
 
 
 def listed(folder: Path) -> list[str]:
-    """The names in a folder; none when it is not there."""
+    """The names in a folder; empty if it does not exist."""
     return [path.name for path in folder.iterdir()] if folder.is_dir() else []
 
 
 def unit_of(path: str) -> str:
-    """The unit file of what is enabled: foo@.service for foo@bar.service."""
+    """The unit file of an enabled unit: foo@.service for foo@bar.service."""
     name, _, suffix = Path(path).name.rpartition(".")
     return f"{name.partition('@')[0]}@.{suffix}" if "@" in name else f"{name}.{suffix}"
 
@@ -131,7 +130,7 @@ def test_declared_groups_and_users_are_there(tree: Path, facts: Facts) -> None:
             found.append(f"the user {user.name}")
             continue
         if user.uid is not None and int(users[user.name][2]) != user.uid:
-            found.append(f"{user.name} with uid {user.uid}, it has {users[user.name][2]}")
+            found.append(f"{user.name} with uid {user.uid} (it has {users[user.name][2]})")
         found.extend(
             f"{user.name} in the group {name}"
             for name in user.groups
@@ -160,7 +159,7 @@ def test_nothing_needs_file_capabilities(
         if file.path in DO_WITHOUT or CAPABILITIES in attributes(tree, file)
         if DO_WITHOUT.get(file.path, "\0") not in text
     ]
-    fail_with(found, "has file capabilities, which do not cross NFS, and does not work without")
+    fail_with(found, "needs file capabilities, which NFS does not carry")
 
 
 def sysctl_files(tree: Path) -> list[Path]:
@@ -180,7 +179,7 @@ def test_nothing_has_access_control_lists(
         for file in everything
         if file.is_file and not attributes(tree, file).isdisjoint(LISTS)
     ]
-    fail_with(found, "access control lists do not cross NFS")
+    fail_with(found, "NFS does not carry access control lists")
 
 
 def attributes(tree: Path, file: Found) -> set[str]:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may open the device, and which services wait for it."""
+"""Who may open the accelerator's devices, and whether services can use them."""

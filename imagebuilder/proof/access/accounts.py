@@ -14,8 +14,8 @@ UNLIMITED = ("unlimited", "infinity", "-1")
 
 @dataclass(frozen=True)
 class Accounts:
-    """Who there is.  `users` has the primary group's id of each, `groups` the id of each, `members`
-    the accounts that /etc/group lists for each.
+    """The accounts: `users` to the id of the primary group, `groups` to their ids, and `members`:
+    the accounts that /etc/group lists for each group.
     """
 
     users: Mapping[str, str]
@@ -23,7 +23,7 @@ class Accounts:
     members: Mapping[str, frozenset[str]]
 
     def groups_of(self, user: str) -> frozenset[str]:
-        """The groups that initgroups(3) gives to an account, its primary one too."""
+        """The groups that initgroups(3) gives to an account, including its primary group."""
         primary = self.users.get(user, "")
         return frozenset(
             name
@@ -32,7 +32,7 @@ class Accounts:
         )
 
     def group(self, text: str) -> str:
-        """The name of a group that is given by name or id; "" when there is none."""
+        """The name of a group by name or id; "" if it does not exist."""
         if text in self.groups:
             return text
         return next((name for name, number in self.groups.items() if number == text), "")
@@ -46,7 +46,7 @@ def read_accounts(root: Root) -> Accounts:
 
 
 def fields(root: Root, path: str, many: int) -> Iterator[list[str]]:
-    """The lines of a table with so many fields (passwd(5), group(5))."""
+    """The lines of a table that have `many` fields (passwd(5), group(5))."""
     for line in root.text(path).splitlines():
         found = line.split(":")
         if len(found) == many:
@@ -64,7 +64,6 @@ class Limit:
 
     @property
     def unlimited(self) -> bool:
-        """Whether it sets no limit."""
         return self.value in UNLIMITED
 
 
@@ -86,10 +85,10 @@ def read_memlock(root: Root) -> list[Limit]:
 
 
 def memlock_of(user: str, accounts: Accounts, limits: list[Limit]) -> dict[str, Limit]:
-    """What holds for an account: the `soft` and the `hard` limit, each absent where none is set.
+    """The `soft` and the `hard` limit of an account, each absent if not set.
 
-    A line for the account goes before one for a group, and that before one for everybody; of equal
-    ones the last counts.
+    A line for the account overrides one for a group, and that one for everybody; of equal ones the
+    last counts.
     """
     groups = {f"@{name}" for name in accounts.groups_of(user)}
     found: dict[str, Limit] = {}

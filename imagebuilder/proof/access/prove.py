@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Question 6: those who are to use the accelerator may: groups, udev rules, limits, units.
+"""Question 6: accounts and services may use the accelerator: groups, udev rules, limits, units.
 
-Asked of the devices, accounts and services that overlays declare, and of the render group where
-the profile has a device whose nodes that group owns.
+Checks the devices, accounts and services that overlays declare, and the render group if the
+profile has a device whose nodes that group owns.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ MODPROBE = "/usr/bin/nvidia-modprobe"
 SETUID = 0o4000
 UDEVADM = "/usr/bin/udevadm"
 REFUSED = re.compile(r"^(/\S+?):\d+ (.*)$", re.MULTILINE)
-# The nodes of a chip's driver, where no overlay declares any.
+# The nodes of a chip's driver, for devices that no overlay declares.
 NODES = {
     "amdgpu": ("/dev/dri/renderD*",),
     "i915": ("/dev/dri/renderD*",),
@@ -47,7 +47,7 @@ NODES = {
 
 
 def prove_access(subject: Subject) -> Iterator[Finding]:
-    """Every finding about access; none where nothing is declared and no device is known."""
+    """Every finding about access; none if nothing is declared and no device is known."""
     accounts = read_accounts(subject.root)
     devices = tuple(as_owned(subject, each, accounts) for each in subject.expectations.devices)
     expected = replace(subject.expectations, devices=devices)
@@ -59,7 +59,7 @@ def prove_access(subject: Subject) -> Iterator[Finding]:
     for device in (*devices, *undeclared(subject)):
         yield from prove_device(subject, device, accounts)
     if any(device.path.startswith(NVIDIA) for device in devices):
-        yield made_by(subject)
+        yield prove_node_creation(subject)
     for user in subject.expectations.users:
         yield from prove_user(user, devices, accounts)
     if any(service.memlock for service in subject.expectations.services):
@@ -68,7 +68,7 @@ def prove_access(subject: Subject) -> Iterator[Finding]:
 
 
 def as_owned(subject: Subject, device: Device, accounts: Accounts) -> Device:
-    """The device with the group that the image's rules give it, if all who are to use it are in it.
+    """The device with the group from the image's rules, if all its users are in that group.
 
     AMD's installer gives its nodes to video, the distributions give them to render.
     """
@@ -91,14 +91,14 @@ def undeclared(subject: Subject) -> Iterator[Device]:
 
 
 def prove_device(subject: Subject, device: Device, accounts: Accounts) -> Iterator[Finding]:
-    """Findings about a device node: whose it is by the image, and whose it must be."""
+    """Findings about a device node: its owner in the image against the expected one."""
     node = node_of(subject.root, device.path, subject.cmdline, chips_of(subject))
     by = Evidence(node.path or "/usr/lib/udev/rules.d", said=f"{device.path}: {node.text}")
     if device.group and device.group not in accounts.groups:
         yield SAY.fault(
-            f"there is no group {device.group}, which is to own {device.path}",
+            f"the group {device.group}, which must own {device.path}, does not exist",
             Evidence("/etc/group"),
-            hint=f"declare it (overlay key groups:), or install udev, which has {device.group}",
+            hint=f"declare it (overlay key groups:), or install udev, which creates {device.group}",
         )
         return
     later = at_boot(subject.root, device.path)
@@ -108,11 +108,12 @@ def prove_device(subject: Subject, device: Device, accounts: Accounts) -> Iterat
         yield SAY.fault(what, Evidence(later.path), hint=hint)
         return
     if node.for_all:
-        yield SAY.fact(f"{device.path} may be used by everybody", by)
+        yield SAY.fact(f"everybody may use {device.path}", by)
         return
     if not device.group:
-        what = f"{device.path} is to be for everybody, but has {node.text}"
-        hint = "say which group owns it (proof: devices: group:), or let a udev rule give it 0666"
+        what = f"{device.path} must be usable by everybody, but has{node.text}"
+        hint = "set the group that owns it (proof: devices: group:), or ship a udev rule with "
+        hint += 'MODE="0666"'
         yield SAY.fault(what, by, hint=hint)
         return
     if accounts.group(node.group) == device.group and node.for_group:
@@ -137,24 +138,24 @@ def chips_of(subject: Subject) -> list[Chip]:
 
 
 def prove_rules(subject: Subject) -> Iterator[Finding]:
-    """Faults of udev rules that take the card from its driver, and of lines that udev refuses."""
+    """Faults of udev rules that take the card from its driver, and of lines that udev rejects."""
     known = facts_of("pci", "", chips_of(subject))
     for rule in read_rules(subject.root) if chips_of(subject) else ():
         if rule.takes_device and rule.holds(known):
             yield SAY.fault(
                 f"a udev rule takes the card from its driver: {rule.takes_device}",
                 Evidence(rule.path),
-                hint="remove the rule, or let it match another device",
+                hint="remove the rule, or make it match another device",
             )
     if subject.root.is_file(UDEVADM):
-        said = subject.ask([UDEVADM, "verify", "--no-summary", "--no-style"])
-        for path, what in REFUSED.findall(said.stdout + said.stderr):
-            hint = "correct it; udevadm verify in the image says what is wrong"
-            yield SAY.fault(f"udev refuses a line of {path}: {what}", Evidence(path), hint=hint)
+        done = subject.ask([UDEVADM, "verify", "--no-summary", "--no-style"])
+        for path, what in REFUSED.findall(done.stdout + done.stderr):
+            hint = "correct it; udevadm verify in the image shows the error"
+            yield SAY.fault(f"udev rejects a line of {path}: {what}", Evidence(path), hint=hint)
 
 
-def made_by(subject: Subject) -> Finding:
-    """The finding about NVIDIA's nodes, which no kernel driver makes: what in the image does."""
+def prove_node_creation(subject: Subject) -> Finding:
+    """The finding about what creates NVIDIA's nodes, because no kernel driver does."""
     root = subject.root
     for folder in ("/etc/udev/rules.d", "/usr/lib/udev/rules.d", *FOLDERS):
         for name in root.names(folder):
@@ -163,28 +164,31 @@ def made_by(subject: Subject) -> Finding:
                 continue
             for line in root.text(path).splitlines():
                 if makes_nodes(root, line):
-                    what = "the nodes of NVIDIA's driver are made at boot"
+                    what = "NVIDIA's device nodes are created at boot"
                     return SAY.fact(what, Evidence(path, said=line.strip()))
     host = root.host(MODPROBE)
     if host is not None and host.stat().st_mode & SETUID:
         where = Evidence(MODPROBE, said="set-user-ID root")
         units = (find_unit(root, service.unit) for service in subject.expectations.services)
-        held = [unit.name for unit in units if unit and unit.true("NoNewPrivileges")]
-        if held:
-            what = f"nothing makes NVIDIA's device nodes before {some(held)}, which cannot itself"
-            hint = "ship a udev rule or unit that runs nvidia-modprobe at boot: a service with "
-            return SAY.warning(what, where, hint=f"{hint}NoNewPrivileges=yes gains nothing from it")
-        return SAY.fact("the nodes of NVIDIA's driver are made by whoever uses it first", where)
-    there = "is not set-user-ID" if host is not None else "is not there"
+        confined = [unit.name for unit in units if unit and unit.true("NoNewPrivileges")]
+        if confined:
+            what = f"nothing creates NVIDIA's device nodes before {some(confined)}, which cannot "
+            what += "create them"
+            hint = "ship a udev rule or unit that runs nvidia-modprobe at boot: set-user-ID has no "
+            return SAY.warning(what, where, hint=f"{hint}effect with NoNewPrivileges=yes")
+        what = "the first program that uses NVIDIA's driver creates its device nodes"
+        return SAY.fact(what, where)
+    state = "is not set-user-ID" if host is not None else "is missing"
     return SAY.fault(
-        f"nothing makes NVIDIA's device nodes: no unit or udev rule does, nvidia-modprobe {there}",
+        "nothing creates NVIDIA's device nodes: no unit or udev rule does, and nvidia-modprobe "
+        f"{state}",
         Evidence(MODPROBE),
         hint="install nvidia-modprobe, or ship a udev rule or unit that runs it at boot",
     )
 
 
 def makes_nodes(root: Root, line: str) -> bool:
-    """Whether a line of a rule or unit runs what makes the nodes, itself or in a program of ours.
+    """Whether a line of a rule or unit runs what creates the nodes, directly or in a script.
 
     A rule that only mentions them, such as one about power, does not.
     """
@@ -199,10 +203,10 @@ def makes_nodes(root: Root, line: str) -> bool:
 
 
 def prove_user(user: str, devices: Iterable[Device], accounts: Accounts) -> Iterator[Finding]:
-    """Findings about an account: it is there, and in the group of each device."""
+    """Findings about an account: it exists and is in the group of each device."""
     if user not in accounts.users:
-        what = f"there is no account {user}, which must use the accelerator"
-        hint = "declare it (overlay key users:), or take it from the overlay's proof:"
+        what = f"the account {user}, which must use the accelerator, does not exist"
+        hint = "declare it (overlay key users:), or remove it from the overlay's proof:"
         yield SAY.fault(what, Evidence("/etc/passwd"), hint=hint)
         return
     groups = dict.fromkeys(device.group for device in devices if device.group)
@@ -219,8 +223,8 @@ def prove_user(user: str, devices: Iterable[Device], accounts: Accounts) -> Iter
 
 
 def prove_limits(subject: Subject, accounts: Accounts) -> Iterator[Finding]:
-    """Findings about memlock of the accounts; asked when a service locks memory, as then whoever
-    runs the same program by hand does.
+    """Findings about memlock of the accounts; checked if a service locks memory, because an account
+    that runs the same program by hand then does too.
     """
     limits = read_memlock(subject.root)
     for user in subject.expectations.users:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the services that use the accelerator may: account, groups, device policy, memory."""
+"""Whether services may use the accelerator: account, groups, device policy, memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from imagebuilder.recipe.expectations import Device, Service
 from imagebuilder.root import Root
 
 SAY = Say(Question.ACCESS)
-# Devices that are of use only together: how their paths begin.
+# Devices that are only useful together, by the prefixes of their paths.
 FAMILIES = (("/dev/dri/", "/dev/kfd"), ("/dev/accel/",), ("/dev/nvidia",))
 # What a backend opens.
 OPENS = {
@@ -32,7 +32,7 @@ OPENS = {
     "sycl": ("/dev/dri/",),
     "cuda": ("/dev/nvidia",),
 }
-# Which nodes a glob for all of NVIDIA's means.
+# The nodes that a glob for all of NVIDIA's stands for.
 ALL_NVIDIA = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm")
 EXECUTABLE = 0o111
 
@@ -50,19 +50,19 @@ def prove_services(subject: Subject, accounts: Accounts) -> Iterator[Finding]:
 
 
 def missing(root: Root, service: Service) -> Finding:
-    """The fault of a service without a unit, or with one that is masked."""
+    """The fault of a service whose unit is missing or masked."""
     path = find_file(root, service.unit)
     if path:
         what = f"{service.unit} is masked or a broken link"
-        hint = "unmask it (overlay key units:), or take the service from the overlay's proof:"
+        hint = "unmask it (overlay key units:), or remove the service from the overlay's proof:"
         return SAY.fault(what, Evidence(path), hint=hint)
-    what = f"there is no {service.unit}, which must use the accelerator"
+    what = f"{service.unit}, which must use the accelerator, does not exist"
     hint = "install the package that has it, or ship it in the overlay's files/etc/systemd/system"
     return SAY.fault(what, Evidence(FOLDERS[0]), hint=hint)
 
 
 def prove_programs(root: Root, unit: Unit) -> Iterator[Finding]:
-    """Findings about what the unit starts: there, and executable."""
+    """Findings about the programs that the unit starts: they exist and are executable."""
     if not unit.every("ExecStart"):
         what = f"{unit.name} starts nothing: it has no ExecStart="
         yield SAY.fault(
@@ -74,12 +74,12 @@ def prove_programs(root: Root, unit: Unit) -> Iterator[Finding]:
             continue
         if why := cannot_run(root, program):
             what = f"{unit.name} starts {program}, {why}"
-            hint = "install what has it, or give the file of the overlay mode 0755"
+            hint = "install the package that has it, or set mode 0755 for the overlay's file"
             yield SAY.fault(what, *files(unit), Evidence(program), hint=hint)
 
 
 def cannot_run(root: Root, program: str) -> str:
-    """Why a program of a unit cannot be run, "" when it can."""
+    """Why a program of a unit cannot be run, "" if it can."""
     places = [program] if program.startswith("/") else [f"{b}/{program}" for b in BINARIES]
     found = next((place for place in places if root.is_file(place)), None)
     host = root.host(found) if found else None
@@ -124,7 +124,7 @@ def prove_use(subject: Subject, unit: Unit, accounts: Accounts) -> Iterator[Find
         return
     needed = needed_by(subject, unit)
     if unit.true("PrivateDevices") and needed:
-        what = f"{unit.name} has PrivateDevices=yes and sees no {some(d.path for d in needed)}"
+        what = f"{unit.name} has PrivateDevices=yes and cannot see {some(d.path for d in needed)}"
         hint = "PrivateDevices=no, and DevicePolicy=closed with DeviceAllow= for the accelerator"
         yield SAY.fault(what, *files(unit), hint=hint)
         return
@@ -132,7 +132,7 @@ def prove_use(subject: Subject, unit: Unit, accounts: Accounts) -> Iterator[Find
     shut = [d for d in needed if not all(unit.allows(node) for node in nodes(d))]
     barred = [d for d in needed if d.group and not reaches(subject, d, user, groups)]
     if shut:
-        what = f"{unit.name} is kept from {some(d.path for d in shut)} by its device policy"
+        what = f"the device policy of {unit.name} does not allow {some(d.path for d in shut)}"
         said = f"DeviceAllow={' '.join(unit.every('DeviceAllow'))}"
         hint = "DeviceAllow= of that device, such as char-drm rw, char-kfd rw, char-nvidia* rw"
         where = [Evidence(path, "Service", said=said) for path in unit.paths[-1:]]
@@ -151,14 +151,13 @@ def prove_use(subject: Subject, unit: Unit, accounts: Accounts) -> Iterator[Find
 
 
 def files(unit: Unit) -> tuple[Evidence, ...]:
-    """Where the unit is read from."""
     return tuple(Evidence(path, "Service") for path in unit.paths)
 
 
 def groups_of(unit: Unit, user: str, accounts: Accounts, *, dynamic: bool) -> frozenset[str]:
-    own = frozenset() if dynamic else accounts.groups_of(user)
+    of_user = frozenset() if dynamic else accounts.groups_of(user)
     named = (accounts.group(g) for g in (unit.last("Group"), *unit.words("SupplementaryGroups")))
-    return own | frozenset(name for name in named if name)
+    return of_user | frozenset(name for name in named if name)
 
 
 def reaches(subject: Subject, device: Device, user: str, groups: frozenset[str]) -> bool:
@@ -169,10 +168,10 @@ def reaches(subject: Subject, device: Device, user: str, groups: frozenset[str])
 
 
 def needed_by(subject: Subject, unit: Unit) -> list[Device]:
-    """Which of the declared devices a service needs.
+    """The declared devices that a service needs.
 
-    Those that the backends of its engine open.  Of a service that is no engine's: those of the
-    families that its device policy lets in, all of them when it lets none in.
+    Those that the backends of its engine open.  For a service without an engine: those of the
+    families that its device policy allows, or all if it allows none.
     """
     devices = subject.expectations.devices
     engines = [each for each in subject.expectations.engines if each.unit == unit.name]

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What udev rules and tmpfiles.d(5) write to sysfs at boot that takes something from the card: its
-driver, or its clocks.
-"""
+"""Writes to sysfs at boot, by udev rules and tmpfiles.d(5), that unbind or slow down the card."""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ UNBIND = re.compile(r"/drivers/(?P<driver>[\w-]+)/unbind$")
 
 @dataclass(frozen=True)
 class SlowWrite:
-    """A write that makes a card slow: the last part of the attribute, values, and why."""
+    """A write that slows down a card: the name of the attribute, a pattern of values, and why."""
 
     attribute: str
     value: str
@@ -57,14 +55,14 @@ class SysfsWrite:
 
 
 def prove_writes(root: Root, chips: Iterable[Chip]) -> Iterator[Finding]:
-    """Faults of drivers that are unbound; warnings of what makes a card slow."""
+    """Faults of writes that unbind a driver; warnings of writes that slow down a card."""
     listed = list(chips)
     drivers = {module.replace("-", "_") for chip in listed for module in chip.modules}
     for write in (*writes_of_tmpfiles(root), *writes_of_rules(root, listed)):
         found = UNBIND.search(write.path)
         if found and found["driver"].replace("-", "_") in drivers:
-            what = f"{write.where.path} takes a device from {found['driver']} at every boot"
-            hint = "remove that line, or name a device that is not for this image"
+            what = f"{write.where.path} unbinds a device from {found['driver']} at every boot"
+            hint = "remove that line, or name a device that this image is not for"
             yield SAY.fault(what, write.where, hint=hint)
         for row in SLOW:
             name = posixpath.basename(write.path)
@@ -82,7 +80,7 @@ def writes_of_tmpfiles(root: Root) -> Iterator[SysfsWrite]:
 
 
 def writes_of_rules(root: Root, chips: list[Chip]) -> Iterator[SysfsWrite]:
-    """What rules write that hold for a card, or for the device of its driver."""
+    """The writes of rules that apply to a card or to the device of its driver."""
     facts = [facts_of("pci", "", chips), facts_of(*DRM, chips)]
     for rule in read_rules(root):
         if all(rule.holds(known) is False for known in facts):

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who may use a device node, by the udev rules of a root and by the options of NVIDIA's driver.
 
-Rules are followed for a device of which its subsystem and its name are known, and of its card the
-driver, vendor and device: what a rule asks besides (ENV, KERNELS ...) may or may not hold, so such
-a rule decides nothing here.
+Known of a device are its subsystem and name, and the driver, vendor and device id of its card.
+Rules that match anything else (ENV, KERNELS ...) may or may not apply, so they are ignored here.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from imagebuilder.proof.kernel.settings import config_lines
 from imagebuilder.recipe.chip import Chip
 from imagebuilder.root import Root
 
-# A file of an earlier folder hides one of the same name in a later (udev(7)).
+# A file in an earlier folder overrides one of the same name in a later one (udev(7)).
 FOLDERS = (
     "/etc/udev/rules.d",
     "/run/udev/rules.d",
@@ -34,7 +33,7 @@ TMPFILES = (
 )
 PART = re.compile(r'(\w+)(\{[^}]*\})?\s*(==|!=|\+=|-=|:=|=)\s*[ei]?"((?:[^"\\]|\\.)*)"')
 ROOT_ONLY = 0o600
-# The group may use it, where a rule names one and no mode (udev(7)).
+# The group may also use it if a rule sets a group but no mode (udev(7)).
 GROUPS_TOO = 0o660
 EVERYBODY = 0o666
 SUBSYSTEMS = (
@@ -44,15 +43,15 @@ SUBSYSTEMS = (
     ("/dev/infiniband/uverbs", "infiniband_verbs"),
 )
 NVIDIA = "/dev/nvidia"
-# `nvidia-modprobe -c` makes the nodes as these say; without them, for everybody.
+# Options for the nodes that `nvidia-modprobe -c` creates; by default everybody may use them.
 NVREG = re.compile(r"\bNVreg_DeviceFile(GID|Mode)=(\w+)")
 
 
 @dataclass(frozen=True)
 class DeviceAccess:
-    """The group and the mode that a device node gets, and the file that says so ("": none does).
+    """The group and the mode of a device node, and the file that sets them ("": none does).
 
-    `group` is a name or an id as it is written; "root" where nothing gives another.
+    `group` is a name or an id as written; "root" by default.
     """
 
     group: str = "root"
@@ -83,11 +82,11 @@ class UdevRule:
     parts: tuple[tuple[str, str, str, str], ...]
 
     def value(self, key: str) -> str:
-        """What the rule assigns to a key, "" for nothing."""
+        """The value that the rule assigns to a key, "" if none."""
         return next((v for k, _, op, v in self.parts if k == key and op in ("=", ":=", "+=")), "")
 
     def holds(self, known: Facts) -> bool | None:
-        """Whether the rule is about this device, as it is added; None when that is not known."""
+        """Whether the rule applies to this device when it is added; None if unknown."""
         sure = True
         for key, attribute, operator, pattern in self.parts:
             if operator not in ("==", "!="):
@@ -101,7 +100,7 @@ class UdevRule:
 
     @property
     def takes_device(self) -> str:
-        """What it does that takes a device away from its driver, "" for nothing."""
+        """The assignment that takes a device from its driver, "" if none."""
         for key, attribute, operator, value in self.parts:
             if operator in ("==", "!="):
                 continue
@@ -117,7 +116,7 @@ Facts = Mapping[tuple[str, str], tuple[str, ...]]
 
 
 def facts_of(subsystem: str, name: str, chips: Iterable[Chip] = ()) -> Facts:
-    """What is known of a device of one of these chips, as it is added."""
+    """The known values of a device of one of these chips when it is added."""
     listed = list(chips)
     vendors = tuple(f"0x{chip.pci.partition(':')[0]}" for chip in listed)
     devices = tuple(f"0x{chip.pci.partition(':')[2]}" for chip in listed)
@@ -145,7 +144,7 @@ def matches(value: str, pattern: str) -> bool:
 def node_of(
     root: Root, path: str, cmdline: Iterable[str] = (), chips: Iterable[Chip] = ()
 ) -> DeviceAccess:
-    """Who may use the device `path` (or glob), as far as it can be known without the device."""
+    """Who may use the device `path` (or glob), as far as known without the device."""
     if path.startswith(NVIDIA):
         return nvidia_node(root, cmdline)
     known = facts_of(*kernel_names(path), chips)
@@ -173,18 +172,18 @@ def node_of(
 
 
 def kernel_names(path: str) -> tuple[str, str]:
-    """The subsystem of a device ("" when not known) and a name that the kernel may give it."""
+    """The subsystem of a device ("" if unknown) and a name that the kernel may give it."""
     subsystem = next((name for begin, name in SUBSYSTEMS if path.startswith(begin)), "")
     number = "128" if "renderD" in path else "0"
     return subsystem, path.rpartition("/")[2].replace("*", number)
 
 
 def nvidia_node(root: Root, cmdline: Iterable[str]) -> DeviceAccess:
-    """NVIDIA's nodes: no rule makes them, the driver's options say whose they are."""
+    """NVIDIA's nodes: no rule creates them, and the driver's options set their owner."""
     node = DeviceAccess("root", EVERYBODY)
     lines = [(path, line) for path, line in config_lines(root) if line.startswith("options nvidia")]
-    given = (word for word in kernel_words(cmdline) if word.key.startswith("nvidia."))
-    lines += [(CMDLINE, word.text) for word in given]
+    words = (word for word in kernel_words(cmdline) if word.key.startswith("nvidia."))
+    lines += [(CMDLINE, word.text) for word in words]
     for path, line in lines:
         for what, value in NVREG.findall(line):
             if what == "GID":
@@ -197,7 +196,7 @@ def nvidia_node(root: Root, cmdline: Iterable[str]) -> DeviceAccess:
 
 
 def at_boot(root: Root, path: str) -> DeviceAccess | None:
-    """What systemd-tmpfiles makes of a node (tmpfiles.d(5)): None where no line names it."""
+    """The access that tmpfiles.d(5) sets for a node; None if no line names it."""
     found = None
     for place in config_files(root, TMPFILES, ".conf"):
         for line in root.text(place).splitlines():
@@ -215,7 +214,7 @@ def at_boot(root: Root, path: str) -> DeviceAccess | None:
 
 
 def config_files(root: Root, folders: Iterable[str], ending: str) -> list[str]:
-    """The files in effect by name; one of an earlier folder hides its namesakes."""
+    """The effective files by name; one in an earlier folder overrides its namesakes."""
     chosen: dict[str, str] = {}
     for folder in folders:
         for name in root.names(folder):
@@ -227,7 +226,7 @@ def config_files(root: Root, folders: Iterable[str], ending: str) -> list[str]:
 def read_rules(root: Root) -> Iterator[UdevRule]:
     """Every rule in effect, in udev's order: by the names of the files, wherever they are."""
     for path in config_files(root, FOLDERS, ".rules"):
-        # One that is masked leads to /dev/null, which is no regular file: no text.
+        # A masked one links to /dev/null, which is not a regular file and has no text.
         for line in root.text(path).replace("\\\n", " ").splitlines():
             if line.strip() and not line.lstrip().startswith("#"):
                 parts = ((k, a.strip("{}"), op, v) for k, a, op, v in PART.findall(line))

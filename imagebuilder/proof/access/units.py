@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from imagebuilder.root import Root
 
-# A file of an earlier folder hides one of the same name in a later.
+# A file in an earlier folder overrides one of the same name in a later one.
 FOLDERS = (
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -21,7 +21,7 @@ TRUE = ("yes", "true", "on", "1")
 # Before the program of Exec*= (systemd.service(5), "special executable prefixes").
 PREFIXES = "@-:+!|"
 BINARIES = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin")
-# What /proc/devices calls the drivers of device nodes: how a node begins, how the name may be.
+# Names of drivers in /proc/devices, by the prefix of their nodes.
 DRIVERS = (
     ("/dev/dri/", ("drm",)),
     ("/dev/kfd", ("kfd",)),
@@ -34,9 +34,9 @@ DRIVERS = (
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit: the files it is read from, and what each key of [Service] was set to, in order.
+    """A unit: its files, and the values of each key of [Service] in order.
 
-    An empty assignment has taken back what was before it, for the keys that are lists.
+    An empty assignment removes the values before it, for the keys that are lists.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Unit:
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """The programs that must be there for it to start, without prefixes."""
+        """The programs that it needs to start, without prefixes."""
         found = []
         for key in ("ExecStartPre", "ExecStart"):
             for line in self.every(key):
@@ -76,7 +76,7 @@ class Unit:
 
 
 def allowed(entry: str, device: str) -> bool:
-    """Whether one DeviceAllow= entry is about a device, and for reading and writing."""
+    """Whether a DeviceAllow= entry allows reading and writing a device."""
     words = entry.split()
     what, how = words[0], (words[1] if len(words) > 1 else "rwm")
     if not {"r", "w"} <= set(how):
@@ -88,9 +88,9 @@ def allowed(entry: str, device: str) -> bool:
 
 
 def find_unit(root: Root, name: str) -> Unit | None:
-    """A unit with its drop-ins; None when it has no file, or is masked.
+    """A unit with its drop-ins; None if it has no file or is masked.
 
-    Raises nothing: lines that systemd would not understand are passed over, as it does.
+    Like systemd, ignores invalid lines.
     """
     path = find_file(root, name)
     if path is None or root.read(path) is None:
@@ -116,16 +116,16 @@ def find_file(root: Root, name: str) -> str | None:
 
 
 def template(name: str) -> str:
-    """`vllm-node@0.service` -> `vllm-node@.service`; other names as they are."""
+    """`vllm-node@0.service` -> `vllm-node@.service`; other names are unchanged."""
     return re.sub(r"@.+(\.\w+)$", r"@\1", name)
 
 
 def drop_ins(root: Root, name: str) -> list[str]:
-    """The drop-ins of a unit, in the order they are read: by file name, wherever they are."""
+    """The drop-ins of a unit in the order they are read: by file name, in any folder."""
     stem, _, kind = name.rpartition(".")
     dashes = [f"{stem[: n + 1]}.{kind}" for n, letter in enumerate(stem) if letter == "-"]
     chosen: dict[str, str] = {}
-    # The closer a folder's name is to the unit's, the earlier it is looked in.
+    # The closer a folder's name is to the unit's, the higher its priority.
     for owner in dict.fromkeys((name, template(name), *reversed(dashes), kind)):
         for folder in FOLDERS:
             for each in root.names(f"{folder}/{owner}.d"):
@@ -147,7 +147,7 @@ def service_lines(text: str) -> Iterator[tuple[str, str]]:
 
 
 def default_memlock(root: Root) -> str:
-    """DefaultLimitMEMLOCK= of systemd-system.conf(5), "" where it is not set."""
+    """DefaultLimitMEMLOCK= of systemd-system.conf(5), "" if not set."""
     paths = ["/etc/systemd/system.conf"]
     if not root.is_file(paths[0]):
         paths = ["/usr/lib/systemd/system.conf"]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For which chips compiled code was built."""
+"""The chips that compiled code was built for."""

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code of NVIDIA's: cubins and PTX in the fat binaries of a library, and cubins by file.
+"""NVIDIA's code: cubins and PTX in the fat binaries of a library, and cubins in files.
 
-    .nv_fatbin       containers, one after the other: what the runtime loads
-    __nv_relfatbin   the same before device linking: its cubins are inputs that are used up
+    .nv_fatbin       containers, one after the other, which the runtime loads
+    __nv_relfatbin   the same before device linking: its cubins are only inputs of the linker
     container        magic 0xBA55ED50, version 1, length of this head (16), length of all entries
     entry            head of 64 bytes and more, then the content, padded to 8 bytes
 
-NVIDIA documents no such format; this is what cuobjdump of CUDA 12.8 lists of libcurand,
-libcusparseLt and bitsandbytes (counted against each other, with the ELF flags of 1,600 cubins).
-Which code runs where: CUDA C++ Programming Guide, "Application Compatibility", and "Feature
+NVIDIA does not document this format; it was derived from what cuobjdump of CUDA 12.8 lists of
+libcurand, libcusparseLt and bitsandbytes (compared with the ELF flags of 1,600 cubins).  For which
+code runs where, see CUDA C++ Programming Guide, "Application Compatibility", and "Feature
 availability" for the suffixes a and f.
 """
 
@@ -30,13 +30,13 @@ ENTRY = struct.Struct("<HHIQIIHHIIIQQQ")
 PTX, CUBIN = 1, 2
 # Flags of an entry that make it `sm_90a` or `sm_120f`.
 SPECIFIC, FAMILY = 1 << 20, 1 << 21
-# Systems on chip whose code no other GPU runs, nor they others' (Jetson; same guide).
+# Systems on chip that only run their own code, which no other GPU runs (Jetson; same guide).
 ALONE = (53, 62, 72, 87, 101, 110)
 NAME = re.compile(r"sm_(\d+)([af]?)")
 
 
 def serves(code: CodeObject, target: str) -> Form | None:
-    """How a GPU that is `target` comes to run this code, if at all.
+    """How a GPU with this target runs the code; None if it cannot.
 
     A cubin runs on its own generation from its own revision on; PTX is compiled for any later one.
     """
@@ -55,7 +55,7 @@ def serves(code: CodeObject, target: str) -> Form | None:
 
 
 def read_cuda(file: Elf) -> list[CodeObject]:
-    """All code for NVIDIA GPUs in an ELF file, or the one that it is itself."""
+    """All code for NVIDIA GPUs in an ELF file, which may itself be a cubin."""
     if file.header.machine == CUDA:
         return [CodeObject(cubin_target(file.data[:64]), Form.NATIVE, len(file.data), "")]
     found: list[CodeObject] = []
@@ -99,7 +99,7 @@ def read_section(file: Elf, section: Section) -> Iterator[CodeObject]:
 def read_entries(
     file: Elf, section: str, number: int, place: int, end: int
 ) -> Iterator[CodeObject]:
-    """The cubins and the PTX of one container; intermediate code for a linker is neither."""
+    """The cubins and the PTX of one container, without intermediate code for a linker."""
     while place + ENTRY.size <= end:
         kind, _, head, padded, packed, _, _, _, arch, _, _, flags, _, _ = ENTRY.unpack_from(
             file.data, place
@@ -115,14 +115,14 @@ def read_entries(
             form = Form.UNLINKED
         suffix = "a" if flags & SPECIFIC else "f" if flags & FAMILY else ""
         target = f"sm_{arch}{suffix}"
-        problem = "" if any(content) else "is zeros"
+        problem = "" if any(content) else "contains only zeros"
         if not problem and kind == CUBIN and len(content) == 64 and content.startswith(MAGIC):
             problem = problem_of(content, arch)
         yield CodeObject(target, form, padded, section, number, problem)
 
 
 def problem_of(head: bytes, arch: int) -> str:
-    """Why a cubin that is not compressed is not for the architecture it is under, else ""."""
+    """Why an uncompressed cubin does not match the architecture of its entry, else ""."""
     (machine,) = struct.unpack_from("<H", head, 18)
     if machine != CUDA:
         return f"is for e_machine {machine}, not for an NVIDIA GPU"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code objects of HIP: bundles in `.hip_fatbin`, compressed or not, and code objects by file.
+"""HIP code objects: bundles in `.hip_fatbin`, compressed or not, and code objects in files.
 
 A library has one bundle per source file, and for each a wrapper in `.hipFatBinSegment` ("HIPF",
 version, pointer to the bundle; hipcc's HIPFatBinaryWrapper) that is registered when it is loaded.
@@ -32,7 +32,7 @@ HOLE = bytes(1 << 16)
 # r_type: R_X86_64_RELATIVE, R_AARCH64_RELATIVE.
 RELATIVE = (8, 1027)
 MOST_ENTRIES, MOST_ID = 1024, 512
-# So much of a compressed bundle is read: its names, and the head of its first code object.
+# The part of a compressed bundle that is read: its names, and the head of its first code object.
 PREFIX = 1 << 20
 EF_AMDGPU_MACH = 0xFF
 # EF_AMDGPU_MACH_AMDGCN_* (LLVM's ELF.h, AMDGPUUsage).
@@ -49,7 +49,7 @@ MACHS = {
     0x5F: "gfx9-4-generic", 0x52: "gfx10-1-generic", 0x53: "gfx10-3-generic",
     0x54: "gfx11-generic", 0x59: "gfx12-generic",
 }  # fmt: skip
-# What a generic target runs on (AMDGPUUsage, "Generic processors").
+# The targets that a generic target runs on (AMDGPUUsage, "Generic processors").
 FAMILIES = {
     "gfx9-generic": "gfx900 gfx902 gfx904 gfx906 gfx909 gfx90c",
     "gfx9-4-generic": "gfx940 gfx941 gfx942 gfx950",
@@ -58,7 +58,7 @@ FAMILIES = {
     "gfx11-generic": "gfx1100 gfx1101 gfx1102 gfx1103 gfx1150 gfx1151 gfx1152 gfx1153",
     "gfx12-generic": "gfx1200 gfx1201",
 }
-# What files that are nothing but code are called.
+# Suffixes of files that contain only code.
 KERNELS = (".co", ".hsaco")
 # TensileLibrary_..._gfx90a-xnack-.hsaco, Kernels.so-000-gfx1102.hsaco
 IN_NAME = re.compile(r"gfx(?:[0-9]+(?:-[0-9]+)?-generic|[0-9]+[0-9a-f]{2}(?![0-9a-z]))")
@@ -70,9 +70,9 @@ def serves(code: CodeObject, target: str) -> bool:
 
 
 def read_hip(file: Elf, wanted: str = "") -> list[CodeObject]:
-    """All code objects for AMD GPUs in an ELF file, or the one that it is itself.
+    """All code objects for AMD GPUs in an ELF file, which may itself be one.
 
-    Those that run on `wanted` are looked at from end to end, of others the head only.
+    Those that run on `wanted` are checked completely, of others only the head.
     """
     if file.header.machine == AMDGPU:
         flags = struct.unpack_from("<I", file.data, 48)[0]
@@ -89,14 +89,12 @@ def read_hip(file: Elf, wanted: str = "") -> list[CodeObject]:
 def bundles_of(file: Elf, section: Section) -> list[int]:
     """The addresses of the bundles in a section, in order."""
     end = section.addr + section.size
-    pointed = {
-        place for place in pointers(file) if section.addr <= place < end
-    }  # the rest is of another section
+    pointed = {place for place in pointers(file) if section.addr <= place < end}
     return sorted(pointed) or list(scan(file, section))
 
 
 def pointers(file: Elf) -> Iterator[int]:
-    """Where the wrappers point to."""
+    """The addresses that the wrappers point to."""
     wrappers = file.named(WRAPPERS)
     if not wrappers:
         return
@@ -116,7 +114,7 @@ def pointers(file: Elf) -> Iterator[int]:
 
 
 def scan(file: Elf, section: Section) -> Iterator[int]:
-    """The bundles in a section without wrappers (an object file): what begins as one does."""
+    """The bundles in a section without wrappers (an object file), by their magic bytes."""
     for address, offset, size in file.pieces(section):
         place, end = offset, offset + size
         while place < end:
@@ -130,7 +128,7 @@ def scan(file: Elf, section: Section) -> Iterator[int]:
 def read_bundle(
     at: Reader, start: int, section: str = "", number: int = 0, *, wanted: str = ""
 ) -> list[CodeObject]:
-    """The code objects of the bundle at `start`; that of the host, which is empty, is none."""
+    """The code objects of the bundle at `start`, without the empty one of the host."""
     if at(start, len(COMPRESSED)) == COMPRESSED:
         unpacked = unpack_start(at, start)
         if isinstance(unpacked, str):
@@ -158,12 +156,12 @@ def reader(content: bytes | mmap) -> Reader:
 def entries(
     at: Reader, start: int, section: str, number: int, *, part: int | None = None
 ) -> Iterator[tuple[CodeObject, int]]:
-    """The table of a bundle: each code object and where it is.  Of a bundle that is only known in
-    `part` (bytes), what is behind is taken at its word.
+    """The table of a bundle: each code object and its position.  If only `part` bytes of a bundle
+    are known, code objects behind them are not checked.
     """
     head = at(start, 32)
     if not head.startswith(BUNDLE):
-        what = "is not in the file" if not head else "begins like no bundle"
+        what = "is not in the file" if not head else "does not start like a bundle"
         yield CodeObject("", Form.NATIVE, 0, section, number, what), start
         return
     (count,) = struct.unpack_from("<Q", head, 24)
@@ -185,9 +183,9 @@ def entries(
 
 
 def hollow(code: bytes) -> str:
-    """Why a code object (an ELF file that begins well) lacks instructions, "" if it does not.
+    """Why a code object (an ELF file with a valid head) lacks instructions, "" if it does not.
 
-    64 KiB of zeros are none: what pads code of AMD's is s_code_end.
+    64 KiB of zeros are not code: AMD's compiler pads code with s_code_end.
     """
     if len(code) < 64:
         return "has no program headers"
@@ -197,19 +195,19 @@ def hollow(code: bytes) -> str:
             return "has no program headers"
         sort, flags, offset, _, _, size, _, _ = PROGRAM.unpack_from(code, start)
         if sort == LOAD and flags & EXECUTE and code.find(HOLE, offset, offset + size) >= 0:
-            return "is zeros in part"
+            return "is partly zeros"
     return ""
 
 
 def problem_of(at: Reader, start: int, size: int, target: str) -> str:
-    """Why what is at `start` cannot be a code object for `target`, else ""."""
+    """Why the bytes at `start` cannot be a code object for `target`, else ""."""
     head = at(start, min(size, 52))
     if not head or not at(start + size - 1, 1):
         return "is not in the file"
     if not any(head):
-        return "is zeros"
+        return "contains only zeros"
     if len(head) < 52 or not head.startswith(MAGIC):
-        return "is no ELF file"
+        return "is not an ELF file"
     machine, flags = struct.unpack_from("<H", head, 18)[0], struct.unpack_from("<I", head, 48)[0]
     if machine != AMDGPU:
         return f"is for e_machine {machine}, not for an AMD GPU"
@@ -224,13 +222,13 @@ def unpack_start(at: Reader, start: int) -> bytes | str:
     layouts = {1: "<IQ", 2: "<IIQ", 3: "<QQQ"}
     version, method = struct.unpack("<HH", at(start + 4, 4) or bytes(4))
     if version not in layouts:
-        return f"is of version {version} of the compressed format, which is not known"
+        return f"has an unknown version ({version}) of the compressed format"
     layout = struct.Struct(layouts[version])
     fields = at(start + 8, layout.size)
     if not fields:
         return "is not in the file"
     begin = start + 8 + layout.size
-    # Version 1 does not say how long it is: take what there is, a page at a time at least.
+    # Version 1 does not contain its length: read as much as there is.
     length = layout.unpack(fields)[0] - 8 - layout.size if version > 1 else PREFIX
     packed = at(begin, min(length, PREFIX)) or longest(at, begin, length)
     if version > 1 and not at(begin + length - 1, 1):
@@ -244,7 +242,7 @@ def unpack_start(at: Reader, start: int) -> bytes | str:
 
 
 def longest(at: Reader, begin: int, most: int) -> bytes:
-    """As much as there is at a place, up to `most` bytes."""
+    """As many bytes as there are at a place, up to `most`."""
     low, high = 0, most
     while low < high:
         middle = (low + high + 1) // 2

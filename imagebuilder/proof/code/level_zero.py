@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Code for Intel's GPUs: SPIR-V, which the driver compiles, and native code made ahead of time.
+"""Code for Intel's GPUs: SPIR-V, which the driver compiles, and native code compiled ahead of time.
 
 SYCL libraries have both in sections that are named by target (clang's offload wrapper, seen in
 bitsandbytes): `sycl-spir64` is SPIR-V, `sycl-spir64_gen` what ocloc made, an ar(5) archive with an
@@ -22,7 +22,7 @@ SPIRV = (b"\x03\x02\x23\x07", b"\x07\x23\x02\x03")
 ZSTD = b"\x28\xb5\x2f\xfd"
 ARCHIVE = b"!<arch>\n"
 MOST = 1 << 28
-# IP versions by the name ocloc has for a family (compute-runtime, platforms.h).
+# IP versions by ocloc's name of a family (compute-runtime, platforms.h).
 FAMILIES = {
     "dg2": ("12.55.", "12.56.", "12.57."),
     "mtl": ("12.70.", "12.71."),
@@ -38,7 +38,7 @@ FAMILIES = {
 
 
 def serves(code: CodeObject, target: str) -> Form | None:
-    """How a GPU that is `target` comes to run this code, if at all."""
+    """How a GPU with this target runs the code; None if it cannot."""
     if code.form is Form.FORWARD:
         return Form.FORWARD
     family = FAMILIES.get(target, ())
@@ -46,7 +46,7 @@ def serves(code: CodeObject, target: str) -> Form | None:
 
 
 def read_level_zero(file: Elf) -> list[CodeObject]:
-    """All code for Intel's GPUs in an ELF file, or the one that it is itself."""
+    """All code for Intel's GPUs in an ELF file, which may itself be code."""
     if file.header.machine == INTELGT:
         return [CodeObject("an Intel GPU", Form.NATIVE, len(file.data), "")]
     found: list[CodeObject] = []
@@ -59,7 +59,7 @@ def read_level_zero(file: Elf) -> list[CodeObject]:
 
 
 def read_module(content: bytes, section: str = "", number: int = 0) -> list[CodeObject]:
-    """The code in one module: SPIR-V, an archive of ocloc's, or nothing that we know."""
+    """The code in one module: SPIR-V, an archive by ocloc, or nothing known."""
     if content.startswith(ZSTD):
         try:
             content = zstandard.ZstdDecompressor().stream_reader(BytesIO(content)).read(MOST)
@@ -75,7 +75,7 @@ def read_module(content: bytes, section: str = "", number: int = 0) -> list[Code
 
 
 def members(archive: bytes) -> Iterator[tuple[str, Form, int]]:
-    """The devices in an archive of ocloc's: IP version, form, bytes (ar(5): heads of 60 bytes)."""
+    """The devices in an archive by ocloc: IP version, form, bytes (ar(5): heads of 60 bytes)."""
     place = len(ARCHIVE)
     while place + 60 <= len(archive):
         head = archive[place : place + 60]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which GPU targets the shipped binaries carry code for, against the target they must serve."""
+"""Check that the shipped binaries have code for the GPU targets that they must support."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ DEBIAN = ("/usr/lib/*-linux-gnu/nvidia/*",)
 
 @dataclass(frozen=True)
 class Maker:
-    """How code of one vendor's is read, and what is said of it.
+    """How the code of one vendor is read and described.
 
     `forward` is what the driver compiles, with the libraries `compilers` (globs) that it opens by
-    name, so that no NEEDED has them, and that are to `install`; `elsewhere` is what to do where
-    there is no code.
+    name, so that no NEEDED lists them; `install` is the hint for a missing one, `elsewhere` the
+    hint for missing code.
     """
 
     read: Callable[[Elf, str], list[CodeObject]]
@@ -62,7 +62,7 @@ HIP = Maker(
     "code object",
     "bundle",
     "",
-    "take a build that has it, such as the vendor's ROCm, or compute by Vulkan, which compiles"
+    "use a build that has it, such as the vendor's ROCm, or compute with Vulkan, which compiles"
     " its shaders for every card",
 )
 NVIDIA = Maker(
@@ -71,7 +71,7 @@ NVIDIA = Maker(
     "cubin",
     "fat binary",
     "PTX",
-    "build it with a CUDA that knows the target (sm_120: 12.8 or newer), or take a variant whose"
+    "build it with a CUDA that supports the target (sm_120: 12.8 or newer), or use a variant whose"
     " wheels have it",
     tuple(f"{folder}/libnvidia-ptxjitcompiler.so.*" for folder in (*LIBRARIES, *DEBIAN)),
     "install the compiler of the NVIDIA driver (libnvidia-ptxjitcompiler1)",
@@ -82,7 +82,7 @@ INTEL = Maker(
     "module",
     "module",
     "SPIR-V",
-    "take a build with SPIR-V, which the driver compiles for every card",
+    "use a build with SPIR-V, which the driver compiles for every card",
     tuple(f"{folder}/libigc.so.*" for folder in LIBRARIES),
     "install Intel's graphics compiler (libigc2 or intel-igc-core)",
 )
@@ -90,7 +90,7 @@ INTEL = Maker(
 
 @dataclass(frozen=True)
 class CodeFile:
-    """A file and the device code in it; `whole`: it is nothing but device code."""
+    """A file and the device code in it; `whole`: it contains only device code."""
 
     path: str
     objects: tuple[CodeObject, ...]
@@ -102,7 +102,7 @@ class CodeFile:
 
     @property
     def targets(self) -> str:
-        """The targets of all sound code in it; those of PTX as `compute_90`."""
+        """The targets of all valid code in it; those of PTX as `compute_90`."""
         sound = [o for o in self.objects if o.target and not o.problem]
         ptx = {o.target.replace("sm_", "compute_") for o in sound if o.form is Form.FORWARD}
         native = {o.target for o in sound if o.form is not Form.FORWARD}
@@ -110,7 +110,7 @@ class CodeFile:
 
 
 def prove_code(subject: Subject) -> Iterator[Finding]:
-    """Each expected binary carries code that the target runs, or can compile."""
+    """Each expected binary has code that the target runs, or that the driver can compile."""
     for expected in subject.expectations.code:
         yield from prove_expected(subject.root, expected)
 
@@ -147,7 +147,7 @@ def prove_expected(root: Root, expected: Code) -> Iterator[Finding]:
 
 
 def is_data(paths: list[str]) -> bool:
-    """Whether these are solutions for kernels (.dat) and no code."""
+    """Whether these are only solutions for kernels (.dat) and not code."""
     return all(path.endswith(".dat") for path in paths)
 
 
@@ -165,7 +165,8 @@ def read_content(root: Root, path: str, target: str, maker: Maker) -> CodeFile:
                     objects = tuple(hip.read_bundle(at, 0, wanted=target))
                     return CodeFile(path, objects, whole=True)
         if path.endswith(hip.KERNELS):
-            cut = CodeObject("", Form.NATIVE, 0, "", problem="is no whole ELF file and no bundle")
+            problem = "is neither a complete ELF file nor a bundle"
+            cut = CodeObject("", Form.NATIVE, 0, "", problem=problem)
             return CodeFile(path, (cut,), whole=True)
     if maker is INTEL:
         return CodeFile(path, tuple(level_zero.read_module(place.read_bytes())), whole=True)
@@ -173,7 +174,7 @@ def read_content(root: Root, path: str, target: str, maker: Maker) -> CodeFile:
 
 
 def no_file(root: Root, glob: str, target: str, maker: Maker) -> Finding:
-    """What was to carry code is not there; if it is there for other targets, for which."""
+    """The fault of missing files, with the targets of other files in the folder."""
     folder = posixpath.dirname(glob)
     others = {
         name
@@ -188,14 +189,14 @@ def no_file(root: Root, glob: str, target: str, maker: Maker) -> Finding:
             maker.elsewhere,
         )
     return fault(
-        f"no code for {target}: no file is {glob}",
+        f"no code for {target}: no file matches {glob}",
         (Evidence(glob, said="matches no file"),),
-        "install the package that has it, or keep it from `prune:` and `slim:`",
+        "install the package that has it, or exclude it from `prune:` and `slim:`",
     )
 
 
 def no_code(glob: str, target: str, maker: Maker) -> Finding:
-    """Files without any code for any GPU of this vendor."""
+    """The fault of files without code for any GPU of this vendor."""
     return fault(
         f"no code for {target}: nothing in {glob} carries a {maker.code}",
         (Evidence(glob, said=f"no {maker.code}"),),
@@ -208,7 +209,7 @@ def fault(what: str, evidence: tuple[Evidence, ...], hint: str) -> Finding:
 
 
 def prove_library(content: CodeFile, expected: Code, maker: Maker) -> Finding:
-    """A library or program: code of all its parts in one file."""
+    """The finding about a library or program: all its code is in one file."""
     target, name = expected.target, content.name
     served = [(o, form) for o in content.objects if (form := maker.serves(o, target))]
     broken = [o for o, _ in served if o.problem] + [o for o in content.objects if not o.target]
@@ -222,7 +223,7 @@ def prove_library(content: CodeFile, expected: Code, maker: Maker) -> Finding:
                 Evidence(content.path, o.section, f"{maker.container} {o.container}", o.problem)
                 for o in broken[:MOST_EVIDENCE]
             ),
-            "install its package again; if `slim:` went over it, that removed too much",
+            "reinstall its package; if `slim:` processed it, that removed too much",
         )
     evidence = (Evidence(content.path, sections, said=content.targets),)
     if not served:
@@ -240,21 +241,21 @@ def prove_library(content: CodeFile, expected: Code, maker: Maker) -> Finding:
 
 
 def amount(native: list[CodeObject], content: CodeFile, maker: Maker) -> str:
-    """`140 code objects, 138 MiB`, and in how many bundles if not in all."""
-    said = format_count(len(native), maker.code)
+    """`140 code objects, 138 MiB`, with the number of bundles if it is not in all."""
+    text = format_count(len(native), maker.code)
     size = sum(o.size for o in native)
-    said += f", {size // MIB} MiB" if size >= MIB else f", {size // 1024} KiB"
+    text += f", {size // MIB} MiB" if size >= MIB else f", {size // 1024} KiB"
     have = {(o.section, o.container) for o in native}
     every = {(o.section, o.container) for o in content.objects if o.form is Form.NATIVE}
     if len(have) < len(every):
-        said += f", in {len(have)} of {format_count(len(every), maker.container)}"
-    return said
+        text += f", in {len(have)} of {format_count(len(every), maker.container)}"
+    return text
 
 
 def forward_only(
     content: CodeFile, expected: Code, maker: Maker, evidence: tuple[Evidence, ...]
 ) -> Finding:
-    """There is no code for the target, but what its driver makes some of."""
+    """The finding about a file that only has code for the driver to compile."""
     what = f"{maker.forward} only: {content.name} has no native code for {expected.target}"
     if expected.accept != "forward":
         return fault(what, evidence, maker.elsewhere)
@@ -272,7 +273,7 @@ def forward_only(
 
 
 def prove_kernel_files(contents: list[CodeFile], expected: Code, maker: Maker) -> Iterator[Finding]:
-    """Files that are one code object each, such as rocBLAS's: those of the target as one."""
+    """Findings about files with one code object each, such as rocBLAS's, taken together."""
     target = expected.target
     good, size = [], 0
     for content in contents:
@@ -281,9 +282,9 @@ def prove_kernel_files(contents: list[CodeFile], expected: Code, maker: Maker) -
         if problem or (not served and target in hip.IN_NAME.findall(content.name)):
             said = problem or f"is for {content.targets}"
             yield fault(
-                f"{content.name} is no code for {target}: it {said}",
+                f"{content.name} is not code for {target}: it {said}",
                 (Evidence(content.path, said=said),),
-                "install its package again",
+                "reinstall its package",
             )
         elif served:
             good.append(content)
@@ -317,10 +318,10 @@ def prove_tensile(root: Root, files: list[str], target: str) -> Iterator[Finding
                     Evidence(f"{kernels.folder}/{name}", said=f"named by {kernels.index}")
                     for name in kernels.missing[:MOST_EVIDENCE]
                 ),
-                "keep them from `prune:` and `slim:`: who multiplies matrices of that type fails",
+                "exclude them from `prune:` and `slim:`: multiplying matrices of that type fails",
             )
         else:
-            said = f"all {len(kernels.named)} libraries that {kernels.index} names are there"
+            said = f"all {len(kernels.named)} libraries that {kernels.index} names are present"
             evidence = (Evidence(index, said=f"{len(kernels.named)} names"),)
             yield Finding(Question.CODE, Level.FACT, said, evidence)
 
@@ -328,7 +329,7 @@ def prove_tensile(root: Root, files: list[str], target: str) -> Iterator[Finding
 def prove_compiler(
     root: Root, contents: list[CodeFile], target: str, maker: Maker
 ) -> Iterator[Finding]:
-    """What is compiled for the target at first use needs the compiler that the driver opens."""
+    """Code that is compiled at first use needs the compiler that the driver opens."""
     ways = [{maker.serves(o, target) for o in content.objects} for content in contents]
     if not any(Form.FORWARD in forms and Form.NATIVE not in forms for forms in ways):
         return

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels by file: what Tensile made for rocBLAS and hipBLASLt, one folder for all targets.
+"""Kernels in files, made by Tensile for rocBLAS and hipBLASLt, one folder for all targets.
 
-    TensileLibrary_lazy_gfx1102.dat                 names the others, opened when they are needed
+    TensileLibrary_lazy_gfx1102.dat                 names the others, opened on demand
     TensileLibrary_Type_HH_..._gfx1102.{dat,co}     solutions and their kernels
     TensileLibrary_Type_HH_..._fallback.dat         solutions for every target
     TensileLibrary_Type_HH_..._fallback_gfx1102.hsaco  and their kernels for this one
 
-A kernel file that is gone is missed when somebody multiplies matrices of that type, not before.
+A missing kernel file is only noticed when a program multiplies matrices of that type.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ STR8, FIXSTR = 0xD9, 0xA0
 
 @dataclass(frozen=True)
 class Kernels:
-    """A folder of kernels for one target: the libraries that its list names, and what lacks."""
+    """A folder of kernels for one target: the libraries in its index, and missing files."""
 
     folder: str
     index: str
@@ -35,7 +35,7 @@ class Kernels:
 
 
 def find_kernels(root: Root, files: Sequence[str], target: str) -> Iterator[Kernels]:
-    """The Tensile folders among the folders of `files`, but those whose kernels are in one."""
+    """The Tensile folders among the folders of `files`, except those with all kernels in a file."""
     for folder in dict.fromkeys(posixpath.dirname(file) for file in files):
         names = frozenset(root.names(folder))
         whole = {f"TensileLibrary_{target}.dat", "TensileLibrary.dat"} & names
@@ -51,8 +51,7 @@ def find_kernels(root: Root, files: Sequence[str], target: str) -> Iterator[Kern
 def names_in(content: bytes) -> list[str]:
     """The libraries that an index names, each once.
 
-    It is MessagePack, of which only the strings with the one beginning are of interest: they are
-    found by it and read by their length.
+    It is MessagePack; only the strings with this prefix matter, and they are read by their length.
     """
     found: dict[str, None] = {}
     for match in re.finditer(re.escape(BEGINS), content):
@@ -69,12 +68,12 @@ def names_in(content: bytes) -> list[str]:
 
 
 def lacks(name: str, names: frozenset[str], target: str) -> str:
-    """What the library `name` lacks of its files, "" when it is whole."""
+    """The file that the library `name` lacks, "" if it is complete."""
     if f"{name}.dat" not in names:
         return f"{name}.dat"
     if {f"{name}.co", f"{name}.hsaco"} & names:
         return ""
-    # Also with features: gfx90a-xnack-.
+    # The target may have features: gfx90a-xnack-.
     begins = f"{name}_{target}"
     if any(one.startswith(begins) and one.endswith((".hsaco", ".co")) for one in names):
         return ""

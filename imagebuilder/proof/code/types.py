@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is told of a file with device code, whoever's GPU it is for."""
+"""Device code in files, for the GPUs of any vendor."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-# `size` bytes at a place, of whatever is read: nothing where it does not hold them all.
+# `size` bytes at a position; empty if not all of them exist.
 Reader = Callable[[int, int], bytes]
 
 
 class Form(StrEnum):
-    """Whether a GPU runs it as it is, the driver compiles it first, or it is only an input of a
-    linker that has run already.
-    """
+    """A GPU runs it as it is, the driver compiles it first, or it was only an input of a linker."""
 
     NATIVE = "native"
     FORWARD = "forward"
@@ -27,8 +25,7 @@ class CodeObject:
     """Code for a target in a file.
 
     `target` is as the vendor writes it, with features or suffix (`gfx90a:xnack-`, `sm_90a`);
-    `container` numbers the bundle or fat binary it is in.  `problem` is why it cannot be what it
-    says it is, else "".
+    `container` is the number of its bundle or fat binary.  `problem` is why it is invalid, else "".
     """
 
     target: str
@@ -40,7 +37,7 @@ class CodeObject:
 
 
 def in_order(targets: set[str] | frozenset[str]) -> list[str]:
-    """Targets as people list them: `gfx803 gfx900 gfx90a gfx1030`, `sm_80 sm_120`."""
+    """Targets in numeric order: `gfx803 gfx900 gfx90a gfx1030`, `sm_80 sm_120`."""
 
     def key(target: str) -> tuple[str, int, str]:
         found = re.match(r"([a-z_]*)(\d*)(.*)", target)

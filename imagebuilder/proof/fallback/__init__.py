@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Question 7, silent fallback: what an engine computes on with its device, and without."""
+"""Question 7, silent fallback: what an engine computes on with and without its device."""
 
 from __future__ import annotations
 

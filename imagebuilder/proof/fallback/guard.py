@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What keeps a service from starting where its accelerator is missing: a unit's own look for it.
+"""The guards of a service: commands of its unit that fail if the accelerator is missing.
 
-`ExecCondition=` and `ExecStartPre=` run before the service, and one that fails keeps it from
-starting (systemd.service(5)).  Here each is really run, in a sandbox that has no device.
+`ExecCondition=` and `ExecStartPre=` run before the service, and it does not start if one fails
+(systemd.service(5)).  Here each of them runs in a sandbox without a device.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from imagebuilder.proof.access.units import PREFIXES, Unit
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 
-# They look at files such as the model, not at devices.
+# Programs that check files such as the model, but not devices.
 PLAIN = frozenset(("test", "[", "true", "mkdir", "sleep", "rm", "ln", "install", "chown"))
 GUARDS = ("ExecCondition", "ExecStartPre")
 VARIABLE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
 SECONDS = 120
-# As timeout(1) and sh(1) end: too long, not executable, not found.
+# Statuses of timeout(1) and sh(1): too slow, not executable, not found.
 BROKEN = (124, 126, 127)
 
 
 @dataclass(frozen=True)
-class Look:
-    """A guard that was run without a device: its key, the command, its status and last words."""
+class GuardRun:
+    """A run of a guard without a device: its key, command, status and last line of output."""
 
     key: str
     command: str
@@ -37,17 +37,17 @@ class Look:
 
     @property
     def refuses(self) -> bool:
-        """Whether it kept the service from starting, having run."""
+        """Whether it ran and kept the service from starting."""
         return self.status != 0 and not self.broken
 
     @property
     def broken(self) -> bool:
-        """Whether it could not run, or came to no end."""
+        """Whether it could not run, or did not end."""
         return self.status in BROKEN
 
 
-def looks(subject: Subject, unit: Unit) -> Iterator[Look]:
-    """Every guard of the unit that may look for a device, as it ends without one."""
+def run_guards(subject: Subject, unit: Unit) -> Iterator[GuardRun]:
+    """Run every guard of the unit that may check for a device, without one."""
     variables = environment(subject.root, unit)
     for key in GUARDS:
         for line in unit.every(key):
@@ -56,20 +56,20 @@ def looks(subject: Subject, unit: Unit) -> Iterator[Look]:
             words = command_words(bare, variables)
             if not words or ignored or posixpath.basename(words[0]) in PLAIN:
                 continue
-            given = [f"{name}={value}" for name, value in variables.items()]
-            done = subject.ask(["env", *given, *words], seconds=SECONDS)
-            spoken = (done.stderr or done.stdout).strip().splitlines() or [""]
-            yield Look(key, shlex.join(words), done.status, spoken[-1].strip())
+            assignments = [f"{name}={value}" for name, value in variables.items()]
+            done = subject.ask(["env", *assignments, *words], seconds=SECONDS)
+            output = (done.stderr or done.stdout).strip().splitlines() or [""]
+            yield GuardRun(key, shlex.join(words), done.status, output[-1].strip())
 
 
 def command_words(text: str, variables: Mapping[str, str]) -> list[str]:
-    """A command line of a unit as words; of a template it is that of instance 0."""
+    """The words of a unit's command line; for a template those of instance 0."""
     filled = text.replace("%i", "0").replace("%I", "0").replace("%%", "%")
     return split(VARIABLE.sub(lambda match: variables.get(match[1], ""), filled))
 
 
 def environment(root: Root, unit: Unit) -> dict[str, str]:
-    """The variables that the unit sets, and after them those of its files."""
+    """The variables that the unit sets, then those of its files."""
     words = [word for value in unit.every("Environment") for word in split(value)]
     for name in unit.every("EnvironmentFile"):
         lines = root.text(name.lstrip("-")).splitlines()
@@ -78,7 +78,7 @@ def environment(root: Root, unit: Unit) -> dict[str, str]:
 
 
 def split(text: str) -> list[str]:
-    """The words of a text with quotes; none when a quote is not closed."""
+    """The words of a text with quotes; none if a quote is not closed."""
     try:
         return shlex.split(text)
     except ValueError:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine in a Python environment: it is built for one platform, and looks for that at start.
+"""An engine in a Python environment: it is built for one platform, and checks for it at start.
 
-A program of its overlay says what it chooses where there is no device.  A build for the processor
-chooses that, and never looks for anything else.
+A program of its overlay reports what it chooses without a device.  A build for the processor
+chooses the processor, and never checks for anything else.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ TORCH = {"cuda": "cuda", "hip": "hip", "sycl": "xpu"}
 
 
 def prove_platform(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -> Iterator[Finding]:
-    """Faults, or nothing: what an environment without the engine means is the question python's."""
+    """Faults only; the question `python` reports an environment without the engine."""
     if not kind.model.platform:
         return
     title, module = kind.title, kind.model.platform.module
@@ -30,7 +30,7 @@ def prove_platform(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -
     if said.failure or said.torch is None or found is None:
         why = said.failure or f"it does not import {module} and torch"
         yield SAY.fault(
-            f"what {title} would compute on cannot be known: {why}",
+            f"cannot determine what {title} would compute on: {why}",
             where,
             hint="see the check of Python",
         )
@@ -48,17 +48,17 @@ def prove_platform(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -
     if not engine.backends:
         if found.device != "cpu":
             yield SAY.fault(
-                f"{title} is to compute on the processor, and is not built for it",
+                f"{title} must compute on the processor, but is not built for it",
                 chosen,
                 hint=f"choose the build for the processor with {kind.choice}",
             )
         return
     if found.device == "cpu":
         yield SAY.fault(
-            f"{title} is built for the processor: it would compute there, device or not, and "
+            f"{title} is built for the processor: it would compute there even with a device, and "
             "nobody would notice",
             chosen,
-            hint=f"take the requirements of a variant for {engine.backends[0]}",
+            hint=f"use the requirements of a variant for {engine.backends[0]}",
         )
         return
     for backend in engine.backends:
@@ -67,7 +67,7 @@ def prove_platform(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -
                 f"{title} cannot use {backend}: its torch {said.torch.version} is made for "
                 "something else",
                 chosen,
-                hint=f"take torch and {module} from requirements for {backend}",
+                hint=f"use torch and {module} from requirements for {backend}",
             )
 
 

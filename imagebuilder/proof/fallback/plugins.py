@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An engine that loads a file for each backend when it starts, and lists the devices they find.
 
-A file that is missing, or whose libraries are, is passed over without a word (as by ggml's
-ggml_backend_load_best): so the processor comes to stand in.
+It silently skips a missing file, or one whose libraries are missing (such as ggml's
+ggml_backend_load_best), and then falls back to the processor.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SOFTWARE = ("llvmpipe", "swiftshader", "lavapipe", "softpipe")
 
 
 def prove_plugins(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -> Iterator[Finding]:
-    """The file of each wanted backend is there and loads; without a device none is listed."""
+    """The file of each wanted backend exists and loads; without a device none is listed."""
     plugins, devices = kind.model.plugins, kind.model.devices
     faulty = False
     yield from prove_folder(subject, kind)
@@ -40,9 +40,9 @@ def prove_plugins(subject: Subject, engine: ExpectedEngine, kind: EngineKind) ->
 
 
 def prove_folder(subject: Subject, kind: EngineKind) -> Iterator[Finding]:
-    """Warnings of files that a package ships beside its backends, and that were taken away.
+    """Warnings of files that a package ships beside its backends, and that were removed.
 
-    An engine chooses among them, as ggml does among builds for the processor, and says nothing.
+    An engine silently chooses among them, as ggml does among builds for the processor.
     """
     found = {path for glob in kind.files_of("*") for path in subject.root.glob(glob)}
     folders = {posixpath.dirname(path) for path in found}
@@ -53,10 +53,10 @@ def prove_folder(subject: Subject, kind: EngineKind) -> Iterator[Finding]:
     )
     if gone:
         yield SAY.warning(
-            f"{kind.title} lacks {some(gone)}, which the package of its backends ships: it takes "
-            "a slower one, or none, and does not say so",
+            f"{kind.title} lacks {some(gone)}, which the package of its backends ships: it uses "
+            "a slower one, or none, without a message",
             *(Evidence(path) for path in gone),
-            hint="let nothing remove them (prune: of the recipe, scripts of overlays)",
+            hint="do not remove them (prune: of the recipe, scripts of overlays)",
         )
 
 
@@ -69,7 +69,7 @@ def prove_plugin(subject: Subject, kind: EngineKind, backend: str) -> Iterator[F
         yield SAY.fault(
             f"{kind.title} has no backend {backend}, and would ignore that silently",
             Evidence(folder.rstrip("/"), said=f"no *{rest}"),
-            hint=f"install {kind.package_of(backend)}, or take {backend} out of {kind.choice}",
+            hint=f"install {kind.package_of(backend)}, or remove {backend} from {kind.choice}",
         )
         return
     done = subject.ask(["ldd", "-r", found[0]])
@@ -79,14 +79,14 @@ def prove_plugin(subject: Subject, kind: EngineKind, backend: str) -> Iterator[F
     if lacks or done.status:
         what = ", ".join(dict.fromkeys(lacks)) or (done.stderr.strip().splitlines() or ["?"])[-1]
         yield SAY.fault(
-            f"the backend {backend} does not load, and {kind.title} would pass it over in silence",
+            f"the backend {backend} does not load, and {kind.title} would skip it silently",
             Evidence(found[0], section=".dynamic", said=f"lacks {what}"),
             hint="a package of the profile must provide it; see the check of libraries",
         )
 
 
 def prove_no_device(subject: Subject, title: str, devices: DevicesModel) -> Iterator[Finding]:
-    """The engine runs, and finds no device where there is none."""
+    """The engine runs, and lists no device if there is none."""
     program = devices.command[0]
     done = subject.ask(devices.command)
     if done.status:
@@ -104,8 +104,8 @@ def prove_no_device(subject: Subject, title: str, devices: DevicesModel) -> Iter
             continue
         software = any(word in what.lower() for word in SOFTWARE)
         yield SAY.fault(
-            f"{title} takes {'the processor in disguise' if software else name} for a device "
-            "where there is none",
+            f"{title} lists {'the processor' if software else name} as a device although there "
+            "is none",
             Evidence(program, symbol=name, said=what),
-            hint="software Vulkan goes with `prune: [/usr/share/vulkan/icd.d/lvp_icd.json]`",
+            hint="remove software Vulkan with `prune: [/usr/share/vulkan/icd.d/lvp_icd.json]`",
         )

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What computes when the device is there, and what when it is not?
+"""What an engine computes on with the device, and without it.
 
-An engine that finds no accelerator goes on with the processor, at a hundredth of the speed, and
-looks healthy.  So each must be able to use what the profile is for, and where the device is missing
-its service must fail to start.
+An engine that finds no accelerator continues on the processor, at a hundredth of the speed, and
+looks healthy.  So each must be able to use the profile's device, and its service must fail to
+start if the device is missing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from imagebuilder.image.proof import Evidence, Finding, Level
 from imagebuilder.proof.access.units import find_unit
 from imagebuilder.proof.fallback import SAY
-from imagebuilder.proof.fallback.guard import Look, looks
+from imagebuilder.proof.fallback.guard import GuardRun, run_guards
 from imagebuilder.proof.fallback.platform import prove_platform
 from imagebuilder.proof.fallback.plugins import prove_plugins
 from imagebuilder.proof.subject import Subject
@@ -22,13 +22,12 @@ from imagebuilder.recipe.expectations import ExpectedEngine
 
 
 def prove_fallback(subject: Subject) -> Iterator[Finding]:
-    """What is found of every engine of the profile."""
     engines = subject.expectations.engines
     if subject.targets and engines and not any(e.backends or e.allow_cpu for e in engines):
         names = " and ".join(dict.fromkeys(engine.engine for engine in engines))
         choices = (find_engine(subject.engines, engine.engine).choice for engine in engines)
         yield SAY.fault(
-            f"the profile is for {' and '.join(subject.targets)}, and {names} can only use the "
+            f"the profile is for {' and '.join(subject.targets)}, but {names} can only use the "
             "processor",
             *(Evidence(engine.path or engine.unit, said="no backend") for engine in engines),
             hint=f"choose a backend for the card: {' or '.join(dict.fromkeys(choices))}",
@@ -39,14 +38,14 @@ def prove_fallback(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_engine(subject: Subject, engine: ExpectedEngine) -> Iterator[Finding]:
-    """What the engine can use, and what its service does without the device."""
+    """Findings about what the engine can use, and what its service does without the device."""
     kind = find_engine(subject.engines, engine.engine)
     able = [*prove_plugins(subject, engine, kind), *prove_platform(subject, engine, kind)]
     yield from able
     if not engine.backends:
         if not any(finding.level is Level.FAULT for finding in able):
             yield SAY.fact(
-                f"{engine.engine}: the processor is what is wanted",
+                f"{engine.engine}: meant to run on the processor",
                 Evidence(engine.path or engine.unit),
             )
         return
@@ -64,44 +63,44 @@ def prove_engine(subject: Subject, engine: ExpectedEngine) -> Iterator[Finding]:
 
 
 def prove_guard(subject: Subject, engine: ExpectedEngine) -> Iterator[Finding]:
-    """A fault, or the fact of what the service does without the device."""
+    """A fault, or a fact: what the service does without the device."""
     if not engine.unit:
         return
     unit = find_unit(subject.root, engine.unit)
     if unit is None:
         yield SAY.fault(
-            f"there is no {engine.unit}",
+            f"{engine.unit} does not exist",
             Evidence(f"/etc/systemd/system/{engine.unit}"),
-            hint="the overlay that expects it is to bring it below files/",
+            hint="ship it below files/ of the overlay that expects it",
         )
         return
     path = unit.paths[0]
     if engine.allow_cpu:
         yield SAY.fact("the processor, as the recipe allows", Evidence(path))
         return
-    tried = list(looks(subject, unit))
-    for look in tried:
-        if look.broken:
+    runs = list(run_guards(subject, unit))
+    for run in runs:
+        if run.broken:
             yield SAY.fault(
-                f"{engine.unit} never starts: what looks for the device does not run",
-                shown(path, look),
+                f"{engine.unit} never starts: the check for the device does not run",
+                shown(path, run),
                 hint="it must be in the image, executable, and find what it calls",
             )
             return
-    refusing = next((look for look in tried if look.refuses), None)
+    refusing = next((run for run in runs if run.refuses), None)
     if refusing:
         yield SAY.fact(f"{engine.unit} refuses to start", shown(path, refusing))
         return
-    what = "passes without one" if tried else "is not looked for"
+    what = "starts without the device" if runs else "does not check for the device"
     yield SAY.fault(
-        f"{engine.engine} would compute on the processor and nobody would notice: the device of "
+        f"{engine.engine} would compute on the processor and nobody would notice: "
         f"{engine.unit} {what}",
-        *(shown(path, look) for look in tried),
-        *([] if tried else [Evidence(path, section="[Service]", said="no ExecStartPre=")]),
+        *(shown(path, run) for run in runs),
+        *([] if runs else [Evidence(path, section="[Service]", said="no ExecStartPre=")]),
         hint="give the unit an ExecStartPre= that fails without the device",
     )
 
 
-def shown(path: str, look: Look) -> Evidence:
-    said = f"{look.command}: exit status {look.status}" + (f", {look.said}" if look.said else "")
-    return Evidence(path, section="[Service]", symbol=look.key, said=said)
+def shown(path: str, run: GuardRun) -> Evidence:
+    said = f"{run.command}: exit status {run.status}" + (f", {run.said}" if run.said else "")
+    return Evidence(path, section="[Service]", symbol=run.key, said=said)

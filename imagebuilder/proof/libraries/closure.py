@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every NEEDED of every program and library is in the image.
 
-What a missing library costs depends on who wants it.  A program in PATH, or what an overlay
-declared, cannot run: a fault.  A plugin that nothing declared and nothing links is another matter:
-if an installed package had the library, somebody removed it, which is a warning; else its package
-left it to whoever wants the plugin (tc's of ATM, numba's of TBB), which is a fact.
+The level depends on what needs a missing library.  A program in PATH, or a file that an overlay
+declared, cannot run: a fault.  For a plugin that nothing declares or links, it is a warning if an
+installed package shipped the library, because somebody removed it; otherwise the package made the
+plugin optional (tc's for ATM, numba's for TBB), which is a fact.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ MOST_EVIDENCE = 8
 PROGRAMS = (
     "/usr/bin/", "/usr/sbin/", "/bin/", "/sbin/", "/usr/local/bin/", "/usr/local/sbin/",
 )  # fmt: skip
-# ELF files that no processor of the image is to run: GPUs', and BPF programs.
+# ELF files for GPUs, and BPF programs, which the image's processor does not run.
 DEVICES = (AMDGPU, CUDA, INTELGT, 247)
 LOADER_32 = ("/lib/ld-linux.so.2", "/usr/lib/ld-linux.so.2")
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A library that is nowhere, and a file that needs it."""
+    """A missing library, and a file that needs it."""
 
     library: str
     of: str
@@ -38,7 +38,7 @@ class Gap:
 
 @dataclass
 class Closure:
-    """All files of a root and how they lead to each other."""
+    """All files of a root and the libraries that each loads."""
 
     files: Files
     search: Search
@@ -72,7 +72,7 @@ class Closure:
 def prove_closure(
     closure: Closure, declared: Mapping[str, str], shipped: Mapping[str, ShippedFile]
 ) -> Iterator[Finding]:
-    """`declared` are paths (resolved), and why each must load; `shipped` is what packages had."""
+    """`declared` are resolved paths, and why each must load; `shipped` are files of packages."""
     programs = {
         path: f"{path} is a program"
         for path, needs in closure.files.native.items()
@@ -85,7 +85,7 @@ def prove_closure(
         by_library.setdefault(gap.library, []).append(gap)
     optional = []
     for library, gaps in by_library.items():
-        # Who must run first: one library is told of once.
+        # Report each library once, for the most important file that needs it.
         gaps.sort(key=lambda gap: (gap.of not in declared, gap.of not in reached))
         if gaps[0].of in reached:
             yield missing(closure, gaps, Level.FAULT, reached, owners.get(library, ""))
@@ -107,18 +107,18 @@ def prove_closure(
         yield Finding(
             Question.LIBRARIES,
             Level.FACT,
-            f"all libraries that {many:,} programs and libraries need are there",
+            f"all libraries that {many:,} programs and libraries need are present",
             (Evidence("/", ".dynamic", "NEEDED", f"{closure.edges} entries"),),
         )
 
 
 def in_python(path: str) -> bool:
-    """Whether a file is of a Python package, whose libraries no package of the system has."""
+    """Whether a file belongs to a Python package, which may bring its own libraries."""
     return any(part in PYTHON for part in path.split("/"))
 
 
 def owners_of(shipped: Mapping[str, ShippedFile], libraries: set[str]) -> dict[str, str]:
-    """The installed packages that these libraries are of."""
+    """The installed packages that ship these libraries."""
     return {
         posixpath.basename(path): file.package
         for path, file in shipped.items()
@@ -127,14 +127,13 @@ def owners_of(shipped: Mapping[str, ShippedFile], libraries: set[str]) -> dict[s
 
 
 def evidence_of(gap: Gap) -> Evidence:
-    """Where the need is written."""
     return Evidence(gap.of, ".dynamic", "NEEDED", gap.library)
 
 
 def missing(
     closure: Closure, gaps: list[Gap], level: Level, reached: Mapping[str, str], owner: str
 ) -> Finding:
-    """A library that is nowhere; `owner` is the installed package that had it, else ""."""
+    """The finding about a missing library; `owner` is the installed package with it, or ""."""
     library, first = gaps[0].library, gaps[0].of
     who = posixpath.basename(first) + (f" and {len(gaps) - 1} more" if len(gaps) > 1 else "")
     needs = "need" if len(gaps) > 1 else "needs"
@@ -149,12 +148,12 @@ def missing(
         what += f"; {elsewhere[0][0]} is for {elsewhere[0][1]}"
     elif beyond := [p for (_, name), p in closure.search.mates.items() if name == library]:
         what += f"; {beyond[0]} is not where ld.so looks"
-        evidence.append(Evidence(beyond[0], said="in no search path of who needs it"))
+        evidence.append(Evidence(beyond[0], said="in no search path of the files that need it"))
     why = reached.get(first, "")
     if why and not why.startswith(first):
         what += f" ({why})"
     if owner:
-        hint = f"{owner} is installed and has it: keep it from `prune:` and `slim:`"
+        hint = f"{owner} is installed and has it: exclude it from `prune:` and `slim:`"
         return Finding(Question.LIBRARIES, level, what, tuple(evidence), hint)
     brings = closure.family.package_with(library)
     hint = f"install {brings}" if brings else f"install the package that has {library}"
@@ -178,5 +177,5 @@ def prove_machines(files: Files, declared: Iterable[str]) -> Iterator[Finding]:
                 level,
                 f"{posixpath.basename(paths[0])}{more} cannot run: for {first}, not for {machine}",
                 tuple(Evidence(p, said=f"e_machine {foreign[p].machine}") for p in paths[:8]),
-                f"take the package or the wheel for {machine}",
+                f"install the package or the wheel for {machine}",
             )

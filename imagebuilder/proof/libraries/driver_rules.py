@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVIDIA's rules: the parts of its driver are of one version, and that serves the CUDA in use.
+"""NVIDIA's rules: all parts of its driver have one version, which supports the CUDA in use.
 
 The kernel module refuses libraries and GSP firmware of another version than its own ("API
 mismatch").  CUDA: Toolkit Release Notes 13.2, table "CUDA Toolkit and Corresponding Driver
@@ -56,7 +56,7 @@ class DriverPart:
 
 
 def prove_driver(subject: Subject) -> Iterator[Finding]:
-    """Nothing where the profile has neither a card of NVIDIA's nor software for one."""
+    """Every finding about the driver; none without an NVIDIA card or software for one."""
     wanted = cuda_wanted(subject)
     if not wanted and not any(one.pci.startswith(VENDOR) for one in subject.hardware):
         return
@@ -76,7 +76,7 @@ def prove_driver(subject: Subject) -> Iterator[Finding]:
         yield fault(
             f"mixed driver versions: {said}",
             evidence,
-            "pin driver, libraries and firmware to one version: the module refuses any other",
+            "pin driver, libraries and firmware to one version: the module rejects any other",
         )
     lowest = min(versions, key=parse)
     user = [part for part in parts if part.what.startswith("libcuda")]
@@ -90,12 +90,12 @@ def prove_driver(subject: Subject) -> Iterator[Finding]:
         yield prove_cuda(cuda, lowest, max(targets, default=0), evidence)
     if len(versions) == 1:
         kinds = ", ".join(dict.fromkeys(part.what for part in parts))
-        said = f"all parts of the driver are {lowest}: {kinds}"
+        said = f"all parts of the driver have version {lowest}: {kinds}"
         yield Finding(Question.LIBRARIES, Level.FACT, said, evidence)
 
 
 def capability(target: str) -> int:
-    """`sm_120a` -> 120; 0 for what is none."""
+    """`sm_120a` -> 120; 0 for other texts."""
     found = re.fullmatch(r"sm_(\d+)[af]?", target)
     return int(found[1]) if found else 0
 
@@ -110,7 +110,7 @@ def parse(version: str) -> Version:
 
 
 def cuda_wanted(subject: Subject) -> tuple[str, ...]:
-    """The versions of CUDA that overlays name and Python environments have."""
+    """The versions of CUDA that overlays declare or Python environments contain."""
     found = list(subject.expectations.cuda)
     for wheels in subject.wheels.values():
         found += [
@@ -133,7 +133,7 @@ def libraries_of(root: Root) -> Iterator[DriverPart]:
 
 
 def firmware_of(root: Root) -> Iterator[DriverPart]:
-    """The GSP firmware of NVIDIA's driver: a folder a version.  (nouveau's are named by chip.)"""
+    """The GSP firmware of NVIDIA's driver: a folder per version (nouveau's are named by chip)."""
     for name in root.names(FIRMWARE):
         if NUMBERS.fullmatch(name):
             yield DriverPart("GSP firmware", f"{FIRMWARE}/{name}", name)
@@ -153,7 +153,7 @@ def first_of_each(parts: Iterable[DriverPart]) -> list[DriverPart]:
 
 
 def no_driver(wanted: tuple[str, ...]) -> Finding:
-    """Software for CUDA and nothing to run it."""
+    """The fault of software for CUDA without a driver."""
     return fault(
         f"no NVIDIA driver: CUDA {' '.join(wanted)} needs libcuda.so.1",
         (Evidence("/usr/lib/x86_64-linux-gnu/libcuda.so.*", said="matches no file"),),
@@ -164,14 +164,14 @@ def no_driver(wanted: tuple[str, ...]) -> Finding:
 def prove_blackwell(
     target: int, version: str, modules: list[Module], evidence: tuple[Evidence, ...]
 ) -> Iterator[Finding]:
-    """What cards of the Blackwell generation ask of the driver."""
+    """Faults of a driver that does not support cards of the Blackwell generation."""
     if target < BLACKWELL:
         return
     if parse(version) < parse(BLACKWELL_BRANCH):
         yield fault(
-            f"driver {version} does not know sm_{target}: it needs branch 570 or newer",
+            f"driver {version} does not support sm_{target}, which needs branch 570 or newer",
             evidence,
-            "take the driver from NVIDIA's repository (nvidia-cuda-12.8, vendor variant)",
+            "use the driver from NVIDIA's repository (nvidia-cuda-12.8, vendor variant)",
         )
     for module in modules:
         licence = module.first("license")
@@ -186,11 +186,11 @@ def prove_blackwell(
 def prove_before_turing(
     target: int, version: str, modules: list[Module], evidence: tuple[Evidence, ...]
 ) -> Iterator[Finding]:
-    """What cards without a GSP ask of the driver."""
+    """Faults of a driver that does not support cards without a GSP."""
     if target >= TURING:
         return
     if parse(version)[0] > LAST_BEFORE_TURING:
-        what = f"driver {version} has no sm_{target} any more: branch 580 is the last that has"
+        what = f"driver {version} does not support sm_{target}: branch 580 is the last that does"
         yield fault(what, evidence, "use a driver of branch 580")
     for module in modules:
         if module.first("license") == OPEN:
@@ -204,38 +204,38 @@ def prove_before_turing(
 def prove_minimum(
     subject: Subject, version: str, evidence: tuple[Evidence, ...]
 ) -> Iterator[Finding]:
-    """Faults about cards that are younger than the driver, which serves their generation."""
+    """Faults of cards that are newer than the driver, even if it supports their generation."""
     for device in subject.hardware:
         chip = chip_of(device)
         least = chip.minimum.get("driver", "") if chip else ""
         if chip and chip.pci.startswith(VENDOR) and not least:
-            what = f"the first driver that knows {chip.pci} ({device.name}) is not known"
-            hint = f"look the card up in the README of driver {version}"
+            what = f"it is not known which driver first supports {chip.pci} ({device.name})"
+            hint = f"look up the card in the README of driver {version}"
             yield Finding(Question.LIBRARIES, Level.WARNING, what, evidence, hint)
-        told = parse(version) < parse(BLACKWELL_BRANCH) and capability(device.target) >= BLACKWELL
-        if chip and least and parse(version) < parse(least) and not told:
-            what = f"driver {version} does not know {chip.pci} ({device.name})"
+        known = parse(version) < parse(BLACKWELL_BRANCH) and capability(device.target) >= BLACKWELL
+        if chip and least and parse(version) < parse(least) and not known:
+            what = f"driver {version} does not support {chip.pci} ({device.name})"
             yield fault(what, evidence, f"use driver {least} or newer")
 
 
 def prove_cuda(cuda: str, version: str, target: int, evidence: tuple[Evidence, ...]) -> Finding:
     needs = NEEDS.get(cuda) or newest_before(cuda)
     if parse(version) >= parse(needs):
-        said = f"driver {version} serves CUDA {cuda}, which needs {needs}"
+        said = f"driver {version} supports CUDA {cuda}, which needs {needs}"
         return Finding(Question.LIBRARIES, Level.FACT, said, evidence)
     least = MINOR.get(cuda.partition(".")[0], needs)
-    take = f"take driver {needs} or newer, or software made with an older CUDA"
+    hint = f"use driver {needs} or newer, or software built with an older CUDA"
     if parse(version) < parse(least) or target >= BLACKWELL:
         return fault(
-            f"driver {version} does not serve CUDA {cuda}: it needs {needs}", evidence, take
+            f"driver {version} does not support CUDA {cuda}, which needs {needs}", evidence, hint
         )
     return Finding(
         Question.LIBRARIES,
         Level.WARNING,
-        f"driver {version} serves CUDA {cuda} with limits (minor version compatibility): "
-        f"it compiles no PTX of that version; without limits from {needs}",
+        f"driver {version} supports CUDA {cuda} with limits (minor version compatibility): "
+        f"it cannot compile PTX of that version; {needs} or newer has no limits",
         evidence,
-        take,
+        hint,
     )
 
 

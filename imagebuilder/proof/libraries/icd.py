@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that tell Vulkan and OpenCL which drivers there are (installable client drivers).
+"""The files that announce drivers to Vulkan and OpenCL (installable client drivers).
 
 Vulkan: JSON with ICD.library_path, absolute, relative to the file, or a name for dlopen(3)
 (Vulkan-Loader, LoaderDriverInterface).  OpenCL: one line with a path or a name (cl_khr_icd).
@@ -23,7 +23,7 @@ from imagebuilder.root import Root
 VULKAN = ("/etc/vulkan/icd.d", "/usr/local/share/vulkan/icd.d", "/usr/share/vulkan/icd.d")
 SETTINGS = "/etc/vulkan/loader_settings.d/vk_loader_settings.json"
 OPENCL = "/etc/OpenCL/vendors"
-# By PCI vendor: what its Vulkan drivers are called, and the package that has the first.
+# By PCI vendor: the names of its Vulkan drivers, and the package with the first one.
 DRIVERS = {
     "1002": (("libvulkan_radeon", "amdvlk"), "mesa-vulkan-drivers"),
     "8086": (("libvulkan_intel",), "mesa-vulkan-drivers"),
@@ -34,9 +34,9 @@ SOFTWARE = ("libvulkan_lvp", "libvk_swiftshader")
 
 @dataclass(frozen=True)
 class Icd:
-    """A driver that is announced: by which file, with which words, and the library it leads to.
+    """An announced driver: the file, its text (`said`), and the library it leads to.
 
-    `library` is "" when there is none; `problem` why the file cannot be understood, else "".
+    `library` is "" if missing; `problem` is why the file is invalid, else "".
     """
 
     kind: str
@@ -47,7 +47,6 @@ class Icd:
 
     @property
     def name(self) -> str:
-        """The name of the library as it is written."""
         return posixpath.basename(self.said)
 
 
@@ -67,7 +66,7 @@ def find_icds(root: Root, search: Search) -> list[Icd]:
 
 
 def chosen_drivers(root: Root) -> list[str] | None:
-    """The ICD files that settings of the Vulkan loader take alone; None where they take all.
+    """The ICD files that settings of the Vulkan loader use exclusively; None if it uses all.
 
     Vulkan-Loader, loader settings file, `additional_drivers_use_exclusively`.
     """
@@ -106,7 +105,7 @@ def find_library(search: Search, path: str, said: str) -> str:
 def prove_icds(
     icds: Iterable[Icd], vendors: frozenset[str], *, wants_vulkan: bool
 ) -> Iterator[Finding]:
-    """Every driver announced is there, and one is the card's own where Vulkan is to compute.
+    """Every announced driver exists, and the card has one if an engine computes with Vulkan.
 
     `vendors` are the PCI vendors of the profile's devices.
     """
@@ -117,11 +116,11 @@ def prove_icds(
             yield dangling(icd, vendors)
     for vendor in sorted(vendors & DRIVERS.keys()) if wants_vulkan else ():
         names, package = DRIVERS[vendor]
-        own = [i for i in vulkan if i.name.startswith(names) or any(n in i.name for n in names)]
-        if any(icd.library for icd in own):
+        of_card = [icd for icd in vulkan if any(name in icd.name for name in names)]
+        if any(icd.library for icd in of_card):
             continue
-        if not own:
-            there = " ".join(icd.name for icd in vulkan) or "none at all"
+        if not of_card:
+            present = " ".join(icd.name for icd in vulkan) or "none at all"
             software = all(icd.name.startswith(SOFTWARE) for icd in vulkan)
             only = ", only one that computes on the processor" if vulkan and software else ""
             yield Finding(
@@ -129,28 +128,28 @@ def prove_icds(
                 Level.FAULT,
                 f"missing ICD: no Vulkan driver for PCI vendor {vendor}{only}",
                 tuple(Evidence(icd.path, said=icd.said) for icd in vulkan)
-                or (Evidence(VULKAN[-1], said=there),),
-                f"install {package}, or keep its file in {VULKAN[-1]} from `prune:`",
+                or (Evidence(VULKAN[-1], said=present),),
+                f"install {package}, or exclude its file in {VULKAN[-1]} from `prune:`",
             )
     good = [icd for icd in listed if icd.library]
     if good and vendors:
         yield Finding(
             Question.LIBRARIES,
             Level.FACT,
-            f"Vulkan and OpenCL drivers are there: {' '.join(sorted({icd.name for icd in good}))}",
+            f"present Vulkan and OpenCL drivers: {' '.join(sorted({icd.name for icd in good}))}",
             tuple(Evidence(icd.path, said=icd.library) for icd in good),
         )
 
 
 def dangling(icd: Icd, vendors: frozenset[str]) -> Finding:
-    """An ICD file that leads nowhere: a fault where a device of the profile is waiting for it."""
+    """An ICD file that leads nowhere: a fault if a device of the profile needs it."""
     what = icd.problem or f"points at {icd.said or 'nothing'}, which does not exist"
-    own = {n for vendor in vendors for n in DRIVERS.get(vendor, ((), ""))[0]}
-    awaited = bool(vendors) and (icd.kind == "OpenCL" or any(n in icd.name for n in own))
+    names = {n for vendor in vendors for n in DRIVERS.get(vendor, ((), ""))[0]}
+    needed = bool(vendors) and (icd.kind == "OpenCL" or any(n in icd.name for n in names))
     return Finding(
         Question.LIBRARIES,
-        Level.FAULT if awaited else Level.WARNING,
+        Level.FAULT if needed else Level.WARNING,
         f"{icd.kind} ICD {posixpath.basename(icd.path)} {what}",
         (Evidence(icd.path, said=icd.said),),
-        "install the driver's library, or remove the file as well",
+        "install the driver's library, or remove the file too",
     )

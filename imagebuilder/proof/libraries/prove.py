@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Libraries: every NEEDED is there, the driver fits, what is announced to Vulkan and OpenCL is
-there, and what an overlay declared loads.
+"""Libraries: every NEEDED and every announced Vulkan and OpenCL driver exists, the driver fits, and
+what overlays declare loads.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from imagebuilder.proof.libraries.search import PYTHON, Search, read_files
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.engines import find_engine
 
-# sh: each library's name, what the loader says of it, and how it ended.  Libraries are mapped and
-# their versions compared (ld.so(8), --list); no code of theirs runs.
+# sh: each library's name, the loader's output for it, and its status.  The loader maps libraries
+# and compares their versions (ld.so(8), --list), but does not run their code.
 LOAD = (
     'loader=$1; shift; for library; do echo "library $library"; '
     '"$loader" --list "$library" 2>&1; echo "status $?"; done'
@@ -42,7 +42,7 @@ def prove_libraries(subject: Subject) -> Iterator[Finding]:
     told = [finding.what for finding in gaps if finding.level is Level.FAULT]
     yield from prove_there(subject, told)
     loads = [path for path in subject.expectations.libraries if subject.root.is_file(path)]
-    # An ICD matters where there is a device for it; the software ones load or nobody misses them.
+    # An ICD only matters if the profile has a device for it.
     loads += [icd.library for icd in icds if icd.library and vendors]
     loaders = Counter(needs.interpreter for needs in files.native.values() if needs.interpreter)
     loader = loaders.most_common(1)[0][0] if loaders else ""
@@ -52,9 +52,9 @@ def prove_libraries(subject: Subject) -> Iterator[Finding]:
 
 
 def declared_in(subject: Subject, icds: Iterable[Icd]) -> Iterator[tuple[str, str]]:
-    """The files (symlinks resolved) that must load, and who says so."""
+    """The files (symlinks resolved) that must load, and why."""
     root, expectations = subject.root, subject.expectations
-    given: list[tuple[str, str]] = [
+    patterns: list[tuple[str, str]] = [
         *((path, "an overlay declares it") for path in expectations.libraries),
         *(
             (glob, f"it computes on {one.target}")
@@ -68,7 +68,7 @@ def declared_in(subject: Subject, icds: Iterable[Icd]) -> Iterator[tuple[str, st
             for glob in find_engine(subject.engines, engine.engine).files_of(backend)
         ),
     ]
-    for pattern, why in given:
+    for pattern, why in patterns:
         for path in root.glob(pattern):
             found = root.resolve(path)
             if found is not None:
@@ -86,25 +86,25 @@ def declared_in(subject: Subject, icds: Iterable[Icd]) -> Iterator[tuple[str, st
 
 
 def is_main(path: str, folder: str) -> bool:
-    """Whether a file of a package is loaded by its import: its first folder, and its lib/."""
+    """Whether importing a package loads a file: those in its top folder and its lib/."""
     inside = posixpath.dirname(path[len(folder) + 1 :]).split("/")
     return len(inside) == 1 or inside[1:] == ["lib"]
 
 
 def prove_sources(subject: Subject) -> Iterator[Finding]:
-    """What is not the vendor's own is told: names and versions are all that was seen of it."""
+    """Warnings of packages that are not the vendor's: only their names and versions are known."""
     for name, why in subject.image.replaced.items():
         yield Finding(
             Question.LIBRARIES,
             Level.WARNING,
             f"packages of {name} are not from the vendor: {why}",
             (Evidence("manifest.json", section="sources", symbol=name, said=why),),
-            f"take {name} out of sources: in the site file for an image that nodes are to have",
+            f"remove {name} from sources: in the site file before building an image for nodes",
         )
 
 
 def prove_there(subject: Subject, told: Sequence[str]) -> Iterator[Finding]:
-    """The libraries that overlays declare exist; what was `told` already is not said again."""
+    """The libraries that overlays declare exist; faults already in `told` are not repeated."""
     for path in subject.expectations.libraries:
         missing = f"{posixpath.basename(path)} is not in the image"
         if not subject.root.is_file(path) and not any(said.startswith(missing) for said in told):
@@ -114,28 +114,29 @@ def prove_there(subject: Subject, told: Sequence[str]) -> Iterator[Finding]:
             yield Finding(
                 Question.LIBRARIES,
                 Level.FAULT,
-                f"{missing}, an overlay declares it" + (f"; there is {like[0]}" if like else ""),
-                (Evidence(path, said=" ".join(like) or "is not there"),),
-                "install the package that has it, or keep it from `prune:` and `slim:`",
+                f"{missing}, but an overlay declares it"
+                + (f"; the image has {like[0]}" if like else ""),
+                (Evidence(path, said=" ".join(like) or "is missing"),),
+                "install the package that has it, or exclude it from `prune:` and `slim:`",
             )
 
 
 def prove_loads(
     subject: Subject, loader: str, libraries: list[str], known: frozenset[str]
 ) -> Iterator[Finding]:
-    """The image's own loader maps each of these libraries with all that they need.
+    """The image's own loader maps each of these libraries with everything they need.
 
-    What is `known` to be missing was told already.
+    Libraries `known` to be missing were already reported.
     """
-    said = subject.ask(["sh", "-c", LOAD, "sh", loader, *libraries], seconds=MOST_SECONDS)
-    answers = parse_loads(said.stdout)
+    done = subject.ask(["sh", "-c", LOAD, "sh", loader, *libraries], seconds=MOST_SECONDS)
+    answers = parse_loads(done.stdout)
     if not answers:
         yield Finding(
             Question.LIBRARIES,
             Level.WARNING,
-            f"the image's loader could not be asked whether {len(libraries)} libraries load",
-            (Evidence(loader, said=(said.stderr or said.stdout).strip()[-200:]),),
-            "look at the log of the sandbox; the image needs `sh`",
+            f"could not run the image's loader to check whether {len(libraries)} libraries load",
+            (Evidence(loader, said=(done.stderr or done.stdout).strip()[-200:]),),
+            "see the log of the sandbox; the image needs `sh`",
         )
         return
     wrong = {library: lines for library, lines in answers.items() if lines}
@@ -147,7 +148,7 @@ def prove_loads(
             Level.FAULT,
             f"{posixpath.basename(library)} does not load: {lines[0]}",
             tuple(Evidence(library, said=line) for line in lines[:8]),
-            "install what it asks for in the version it asks for; libraries of two distributions"
+            "install what it needs in the version that it needs; libraries of two distributions"
             " do not mix",
         )
     good = [library for library in answers if library not in wrong]
@@ -160,11 +161,11 @@ def prove_loads(
         )
 
 
-def parse_loads(said: str) -> Mapping[str, list[str]]:
-    """What is wrong with each library, from what LOAD printed: lines of the loader's."""
+def parse_loads(output: str) -> Mapping[str, list[str]]:
+    """The loader's complaints about each library, from the output of LOAD."""
     found: dict[str, list[str]] = {}
     lines: list[str] = []
-    for line in said.splitlines():
+    for line in output.splitlines():
         if line.startswith("library "):
             lines = found.setdefault(line.removeprefix("library "), [])
         elif line.startswith("status "):
@@ -176,7 +177,7 @@ def parse_loads(said: str) -> Mapping[str, list[str]]:
 
 
 def is_complaint(line: str) -> bool:
-    """Whether a line of the loader's says that something lacks."""
+    """Whether a line of the loader says that something is missing."""
     return (
         "=> not found" in line
         or ("version `" in line and "not found" in line)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where ld.so(8) of an image finds libraries, without running it: search paths, folders, names."""
+"""Find libraries as ld.so(8) of an image does, without running it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from imagebuilder.elf import AARCH64, X86_64, Needs, read_needs
 from imagebuilder.root import Root
 
-# Nothing that ld.so loads is below these; modules and firmware are other questions' (and are ELF
-# files now and then).
+# ld.so loads nothing below these; other questions check modules and firmware (some are ELF files).
 ELSEWHERE = (
     "/boot/", "/dev/", "/proc/", "/sys/", "/run/", "/tmp/", "/usr/lib/modules/",
     "/usr/lib/firmware/", "/usr/lib/debug/", "/usr/share/doc/", "/usr/include/",
 )  # fmt: skip
-# Endings that no program or library has; not opening them is half of the time.
+# Suffixes that no program or library has; skipping these files saves half of the time.
 NO_ELF = frozenset(
     (
         ".py", ".pyc", ".pyi", ".h", ".hpp", ".cuh", ".c", ".txt", ".md", ".json", ".html", ".js",
@@ -32,8 +31,8 @@ MOST_INCLUDES = 100
 
 @dataclass(frozen=True)
 class Files:
-    """All programs and libraries of a root by path (symlinks resolved), for the machine that most
-    of its programs are for; `foreign` are those for another.
+    """All programs and libraries of a root by path (symlinks resolved): `native` are those for the
+    machine of most programs, `foreign` those for another.
     """
 
     root: Root
@@ -43,7 +42,7 @@ class Files:
 
 
 def read_files(root: Root) -> Files:
-    """Look at every file.  Raises OSError."""
+    """Read every file.  Raises OSError."""
     found: dict[str, Needs] = {}
     for path in root.walk("/"):
         if path.startswith(ELSEWHERE) or posixpath.splitext(path)[1] in NO_ELF:
@@ -61,7 +60,7 @@ def read_files(root: Root) -> Files:
 
 
 def scope_of(path: str) -> str:
-    """The part of a root whose files load each other: a Python environment, /opt/NAME, the rest."""
+    """The part of a root whose files load each other: a Python environment, /opt/NAME, or ""."""
     parts = path.split("/")
     for number, part in enumerate(parts):
         if part in PYTHON:
@@ -71,7 +70,7 @@ def scope_of(path: str) -> str:
 
 @dataclass
 class Search:
-    """Finds libraries as ld.so does, and remembers what it found."""
+    """Finds libraries as ld.so does, with a cache."""
 
     files: Files
     folders: tuple[str, ...] = ()
@@ -93,20 +92,20 @@ class Search:
                 self.mates.setdefault((scope_of(path), name), path)
 
     def find(self, name: str, of: str, needs: Needs) -> str:
-        """The file that `name`, needed by the file `of`, leads to; "" when there is none.
+        """The file for `name`, needed by the file `of`; "" if there is none.
 
-        A library that is not where ld.so looks, but beside those it belongs to, counts as found:
-        who loads the one has loaded the other (torch, systemd, Samba do so).
+        A library in the same scope counts as found even if ld.so would not find it: its loader has
+        already loaded the other one (as in torch, systemd and Samba).
         """
         if "/" in name:
             return self.usable(posixpath.dirname(name), posixpath.basename(name))
-        own = needs.runpath or needs.rpath
-        for folder in (expanded(one, of, self.files.machine) for one in own):
+        paths = needs.runpath or needs.rpath
+        for folder in (expanded(one, of, self.files.machine) for one in paths):
             if found := self.in_folder(folder, name):
                 return found
         for folder in self.folders:
             found = self.in_folder(folder, name)
-            # What ld.so.conf adds it knows from its cache alone (ldconfig(8)).
+            # It knows folders of ld.so.conf only from its cache (ldconfig(8)).
             if found and (folder in self.default or f"{folder}/{name}".encode() in self.cache):
                 return found
         mate = self.mates.get((scope_of(of), name), "")
@@ -126,8 +125,8 @@ class Search:
         return next((found for found in capable if found), "")
 
     def usable(self, folder: str, name: str) -> str:
-        """The library for this machine that a name in a folder leads to, else "" as ld.so skips
-        those for others.
+        """The library for this machine that a name in a folder leads to; "" for another machine's,
+        which ld.so skips.
         """
         if name not in self.names(folder):
             return ""

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may become root: every way that the root opens, and whether somebody answers for it."""
+"""Who may become root: every way in the image, and which overlay or package accounts for it."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accounts that are root, or as good as root: passwd(5), shadow(5), group(5)."""
+"""Accounts that are root or equivalent to root: passwd(5), shadow(5), group(5)."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def rows(root: Root, path: str, fewest: int) -> Iterator[tuple[int, list[str]]]:
 
 
 def find_accounts(root: Root, declared: Mapping[str, frozenset[str]]) -> Iterator[Privilege]:
-    """Ways that the tables of accounts open.
+    """Ways to become root by the tables of accounts.
 
-    `declared` are the groups that overlays put each of their users in.
+    `declared` are the groups that overlays declare for each of their users.
     """
     for line, (name, password, uid, *_) in rows(root, PASSWD, 7):
         if uid == "0" and name != "root":

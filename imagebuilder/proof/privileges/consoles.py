@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shells on a console that nobody has to log in for, and sockets that nobody declares."""
+"""Shells on a console without a log-in."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def find_consoles(subject: Subject) -> Iterator[Privilege]:
         text = root.text(path)
         if AUTOLOGIN.search(text):
             line = line_at(text, AUTOLOGIN)
-            gains = f"{path} logs somebody in on a console without a password"
+            gains = f"{path} logs a user in on a console without a password"
             yield Privilege(Opening.CONSOLES, path, path, gains, line=line)
         if ON_A_TERMINAL.search(text) and SHELL.search(text):
             gains = f"{path} is a shell of root on a console, without a password"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Devices that hold everything, disks and memory, opened to everybody by a rule of udev."""
+"""Disks and memory that a udev rule opens to everybody."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from imagebuilder.proof.access.udev import UdevRule, facts_of, read_rules
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.root import Root
 
-# The subsystem of a device, a name that the kernel gives it, and what whoever reads it has.
+# The subsystem of a device, a name that the kernel gives it, and what reading it exposes.
 DEVICES = (
     ("block", "sda", "disks"),
     ("block", "nvme0n1", "disks"),
@@ -24,7 +24,7 @@ OTHERS = 0o006
 
 
 def find_devices(root: Root) -> Iterator[Privilege]:
-    """Rules that let everybody read or write a disk or memory; what else they ask may hold."""
+    """Rules that may let everybody read or write a disk or memory."""
     for rule in read_rules(root):
         mode = rule.value("MODE")
         if not re.fullmatch("[0-7]{3,4}", mode) or not int(mode, 8) & OTHERS:
@@ -37,7 +37,7 @@ def find_devices(root: Root) -> Iterator[Privilege]:
 
 
 def opens(rule: UdevRule, subsystem: str, name: str) -> bool:
-    """Whether a rule is for such a device, by its subsystem or its name."""
-    asked = {key for key, _, operator, _ in rule.parts if operator == "=="}
-    is_for = bool(asked & {"SUBSYSTEM", "KERNEL"})
-    return is_for and rule.holds(facts_of(subsystem, name)) is not False
+    """Whether a rule may apply to such a device, by its subsystem or its name."""
+    matched = {key for key, _, operator, _ in rule.parts if operator == "=="}
+    is_specific = bool(matched & {"SUBSYSTEM", "KERNEL"})
+    return is_specific and rule.holds(facts_of(subsystem, name)) is not False

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that give rights of root: setuid, capabilities, and what others than root may change."""
+"""Files that give root's rights: setuid, capabilities, and what other users may change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.root import Root
 
 CAPABILITIES = "security.capability"
-# What root runs, loads or believes: the folders of programs and libraries, and in /etc what
+# What root runs, loads or trusts: the folders of programs and libraries, and in /etc what
 # services, logins, the loader, the kernel and the package manager read.
 TRUSTED = (
     "/usr/", "/boot/", "/lib/", "/bin/", "/sbin/",
@@ -35,7 +35,7 @@ SHADOW = "shadow"
 def find_files(
     root: Root, there: dict[str, os.stat_result], groups: dict[int, str], run: frozenset[str]
 ) -> Iterator[Privilege]:
-    """Ways that modes, owners and attributes open; `run` are programs of services of root.
+    """Ways to become root by modes, owners and attributes; `run` are programs of root's services.
 
     `there` is everything in the root, `groups` the names of groups by id.
     """
@@ -43,20 +43,20 @@ def find_files(
         kind, mode = stat.S_IFMT(info.st_mode), stat.S_IMODE(info.st_mode)
         if kind == stat.S_IFREG and mode & (stat.S_ISUID | stat.S_ISGID) and mode & 0o111:
             who = "root" if mode & stat.S_ISUID and info.st_uid == 0 else "its owner"
-            gains = f"{path} acts as {who} for whoever starts it (mode {mode:04o})"
+            gains = f"{path} acts as {who} for any user who starts it (mode {mode:04o})"
             yield Privilege(Opening.SETUID, path, path, gains)
         if kind == stat.S_IFREG and mode & 0o111 and has_capabilities(root, path):
-            gains = f"{path} has rights of root for whoever starts it (file capabilities)"
+            gains = f"{path} has root's rights for any user who starts it (file capabilities)"
             yield Privilege(Opening.CAPABILITIES, path, path, gains)
         if kind != stat.S_IFLNK and (path in BELIEVED | run or path.startswith(TRUSTED)):
             yield from find_writers(path, info, groups)
         if path in HIDDEN and (mode & 0o007 or (mode & 0o040 and not is_shadows(info, groups))):
-            gains = f"others than root can read the hashes of passwords in {path} (mode {mode:04o})"
+            gains = f"users other than root can read password hashes in {path} (mode {mode:04o})"
             yield Privilege(Opening.NEVER, path, path, gains)
 
 
 def find_writers(path: str, info: os.stat_result, groups: dict[int, str]) -> Iterator[Privilege]:
-    """Whether others than root may change something that root runs or believes."""
+    """A way if users other than root may change something that root runs or trusts."""
     mode = stat.S_IMODE(info.st_mode)
     sticky = stat.S_ISDIR(info.st_mode) and mode & stat.S_ISVTX
     writers = [
@@ -69,7 +69,7 @@ def find_writers(path: str, info: os.stat_result, groups: dict[int, str]) -> Ite
         *(["everybody"] if mode & 0o002 and not sticky else []),
     ]
     if writers:
-        gains = f"{' and '.join(writers)} may change {path}, which root runs or believes"
+        gains = f"{' and '.join(writers)} may change {path}, which root runs or trusts"
         yield Privilege(Opening.WRITABLE, path, path, gains)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may log in over ssh, and with what: sshd's own answer for each account."""
+"""Who may log in over ssh, and how: sshd's own settings for each account."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from imagebuilder.root import Root
 SSHD = "/usr/sbin/sshd"
 CONFIG, FOLDER = "/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d"
 ADDRESS = re.compile(r"^\s*Match\b.*\bAddress\s+!?([0-9A-Fa-f.:]+)", re.MULTILINE | re.IGNORECASE)
-# Reserved for documentation (RFC 5737): an address that no rule is for.
+# Reserved for documentation (RFC 5737), so no rule matches it.
 SOMEWHERE = "203.0.113.1"
-# A key of its own, for sshd says nothing without one, and an image has none.
+# With a temporary key, because sshd needs a host key and an image has none.
 EFFECTIVE = """\
 mkdir -p /run/sshd
 ssh-keygen -q -t ed25519 -N '' -f /tmp/host-key >/dev/null </dev/null
@@ -36,7 +36,7 @@ KEY = re.compile(r"^[^#\n]*\b(ssh-|ecdsa-|sk-)\S+\s+AAAA", re.MULTILINE)
 
 @dataclass(frozen=True)
 class SshdSettings:
-    """What sshd does for an account: keywords in lower case, as sshd -T prints them."""
+    """The settings of sshd for an account, by keyword in lower case."""
 
     account: str
     values: Mapping[str, str]
@@ -53,7 +53,7 @@ def find_ways_in(root: Root, ask: Ask) -> Iterator[Privilege]:
         for settings in ask_sshd(root, ask, sorted(homes)):
             if "passwordauthentication" not in settings.values:
                 who = settings.account
-                gains = f"sshd does not say what it allows {who}, so nobody knows who may log in"
+                gains = f"sshd does not report its settings for {who}: who may log in is unknown"
                 yield Privilege(Opening.NEVER, who, CONFIG, gains)
                 continue
             yield from with_passwords(root, settings)
@@ -105,7 +105,7 @@ def with_passwords(root: Root, settings: SshdSettings) -> Iterator[Privilege]:
 
 
 def said_in(root: Root, key: str, value: str = "yes") -> tuple[str, int]:
-    """The file and line that set a key to a value; sshd's own file where none does."""
+    """The file and line that set a key to a value; sshd's main file if none does."""
     pattern = re.compile(rf"\s*{key}[\s=]+{value}\b", re.IGNORECASE)
     for path in (*root.glob(f"{FOLDER}/*.conf"), CONFIG):
         for number, line in enumerate(root.text(path).splitlines(), 1):
@@ -115,7 +115,7 @@ def said_in(root: Root, key: str, value: str = "yes") -> tuple[str, int]:
 
 
 def key_files(root: Root, settings: SshdSettings, home: str) -> Iterator[str]:
-    """The files in the root whose keys open an account."""
+    """The files in the root whose keys may log in to an account."""
     for key in ("authorizedkeyscommand", "trustedusercakeys"):
         value = settings.values.get(key, "none")
         if value != "none":

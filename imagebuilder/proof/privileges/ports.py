@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sockets that systemd opens to others, and that no overlay declares under `listens:`."""
+"""Sockets that systemd opens to the network and that no overlay lists under `listens:`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOOPBACK = ("127.", "[::1]")
 
 
 def find_ports(subject: Subject, startup: Startup | None) -> Iterator[Privilege]:
-    """None for an image from before overlays declared ports."""
+    """None for an image that is older than `listens:`."""
     if startup is None or subject.image.listens is None:
         return
     for name in sorted(startup.jobs & startup.units.keys()):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may become root?  What no overlay grants and no package brings is a fault."""
+"""Who may become root?  A way that no overlay grants and no package installs is a fault."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ PRELOAD = "/etc/ld.so.preload"
 PASSWD = "/etc/passwd"
 MOST_PATHS = 50
 ROOT = ("", "root", "0")
-# Tables of many authors: who made the file says nothing of a line.
+# Tables with many authors: the origin of the file does not tell that of a line.
 TABLES = (Opening.ROOT_ACCOUNTS, Opening.GROUPS, Opening.NEVER)
 say = Say(Question.PRIVILEGES)
 
 
 def prove_privileges(subject: Subject) -> Iterator[Finding]:
-    """None in a root without accounts."""
+    """Every finding about ways to become root; none for a root without accounts."""
     if not subject.root.is_file(PASSWD):
         return
     provenance = subject.provenance or Provenance({})
@@ -49,13 +49,12 @@ def prove_privileges(subject: Subject) -> Iterator[Finding]:
     if by_packages:
         many = format_count(len(by_packages), "way")
         yield say.fact(
-            f"{many} to act as root, as packages bring them",
+            f"{many} to act as root, all of them from packages",
             *(evidence(one) for one in by_packages[:MOST_PATHS]),
         )
 
 
 def find_privileges(subject: Subject) -> Iterator[Privilege]:
-    """Every way to become root."""
     root, startup = subject.root, read_startup(subject)
     there = dict(walk_root(root))
     run = programs_of(startup) | preloaded(root)
@@ -68,7 +67,7 @@ def find_privileges(subject: Subject) -> Iterator[Privilege]:
     yield from find_devices(root)
     yield from find_ports(subject, startup)
     for each in subject.family.find_unsigned(root):
-        gains = f"{each.what}: packages are installed without a good signature"
+        gains = f"{each.what}: packages are installed without a valid signature"
         yield Privilege(Opening.SOURCES, each.path, each.path, gains, line=each.line)
 
 
@@ -99,7 +98,7 @@ def parents_of(path: str) -> Iterator[str]:
 
 
 def granted_by(subject: Subject, one: Privilege) -> str:
-    """The overlay that declares a way, "" if none does."""
+    """The overlay that grants a way, "" if none does."""
     if one.opening is Opening.NEVER:
         return ""
     key = one.opening.replace("-", "_")

@@ -29,7 +29,7 @@ POLKIT = (
     "/usr/local/share/polkit-1/rules.d/*.rules",
 )
 PAM = ("/etc/pam.d/*", "/usr/lib/pam.d/*")
-# Lets in whoever asks: pam_permit(8) that suffices, pam_wheel(8) that trusts, pam_exec(8).
+# Lets anyone in: a sufficient pam_permit(8) or pam_exec(8), or a trusting pam_wheel(8).
 LETS_IN = re.compile(
     r"-?auth\s+(sufficient|\[[^\]]*success=(done|\d)[^\]]*\])\s+(\S*/)?"
     r"(pam_permit\.so|pam_exec\.so|pam_wheel\.so.*\btrust\b)"
@@ -39,7 +39,7 @@ LETS_IN = re.compile(
 AUTH = re.compile(r"-?auth\s+(?P<control>\[[^]]*\]|\w+)\s+(?P<module>\S+)")
 INCLUDES = re.compile(r"@include\s|-?auth\s+(include|substack)\s")
 PERMIT_ALL = "pam_permit.so"
-# They decide nothing about a password; those that look one up.
+# Modules that do not check a password; modules that do.
 FREE = frozenset((PERMIT_ALL, "pam_env.so", "pam_cap.so", "pam_group.so", "pam_faildelay.so"))
 ASKING = frozenset(("pam_unix.so", "pam_sss.so", "pam_ldap.so", "pam_krb5.so", "pam_winbind.so"))
 # Programs from which a shell is one key or one option away (gtfobins).
@@ -52,7 +52,7 @@ SHELLS_INSIDE = frozenset(
 
 @dataclass(frozen=True)
 class SudoersLine:
-    """A line, continuations joined and comments left out, with the file and its first number."""
+    """A line without comments, continuations joined, with its file and first line number."""
 
     path: str
     number: int
@@ -60,7 +60,6 @@ class SudoersLine:
 
 
 def find_rules(root: Root) -> Iterator[Privilege]:
-    """Every way that a rule opens."""
     if any(root.lies(program) for program in SUDO):
         yield from find_sudo(root)
     if root.lies("/usr/bin/doas"):
@@ -79,18 +78,18 @@ def find_rules(root: Root) -> Iterator[Privilege]:
             yield Privilege(Opening.SUDO, who or path, path, gains, minor=bool(who))
     for path in (path for pattern in PAM for path in root.glob(pattern)):
         if opens(root, path):
-            gains = f"{path} accepts any password: pam_permit.so decides where the others failed"
+            gains = f"{path} accepts any password: pam_permit.so decides after all others failed"
             yield Privilege(Opening.NEVER, path, path, gains)
     for line in lines_of(root, PAM):
         if match := LETS_IN.match(line.text):
-            gains = f"{match[4].split()[0]} lets in whoever asks, before a password"
+            gains = f"{match[4].split()[0]} lets anyone in without a password"
             yield Privilege(Opening.NEVER, line.path, line.path, gains, line=line.number)
 
 
 def opens(root: Root, path: str) -> bool:
-    """Whether a stack of PAM ends well where every module that asks for something says no.
+    """Whether a PAM stack succeeds although every module that checks something refuses.
 
-    Of a stack without a module that asks, such as that of runuser(1), nothing is said.
+    False for a stack without such a module, such as that of runuser(1).
     """
     asks, result, skip = False, None, 0
     for line in joined_lines(root, path):
@@ -120,7 +119,7 @@ def opens(root: Root, path: str) -> bool:
 
 
 def find_sudo(root: Root) -> Iterator[Privilege]:
-    """What sudoers files allow; root needs no rule."""
+    """The ways in sudoers files, without rules for root."""
     lines = list(read_sudoers(root, MAIN, set()))
     aliases: dict[str, tuple[str, ...]] = {}
     for line in lines:
@@ -138,7 +137,7 @@ def find_sudo(root: Root) -> Iterator[Privilege]:
 
 
 def allowed(line: SudoersLine, aliases: Mapping[str, tuple[str, ...]]) -> Iterator[Privilege]:
-    """What one rule allows to act as root."""
+    """The ways to act as root that one rule opens."""
     match = RULE.fullmatch(line.text)
     if match is None or line.text.startswith("Defaults"):
         return
@@ -162,14 +161,13 @@ def allowed(line: SudoersLine, aliases: Mapping[str, tuple[str, ...]]) -> Iterat
 
 
 def names_in(text: str) -> tuple[str, ...]:
-    """The names of a list."""
     return tuple(name for each in text.split(",") if (name := each.strip()))
 
 
 def read_sudoers(root: Root, path: str, seen: set[str]) -> Iterator[SudoersLine]:
     """The lines of a file and of those it includes, in order; each file once.
 
-    As sudo does, names with a dot or a tilde at the end are left out of a folder.
+    Like sudo, skips names in a folder that contain a dot or end in a tilde.
     """
     if path in seen or not root.is_file(path):
         return
@@ -185,13 +183,13 @@ def read_sudoers(root: Root, path: str, seen: set[str]) -> Iterator[SudoersLine]
 
 
 def lines_of(root: Root, patterns: tuple[str, ...]) -> Iterator[SudoersLine]:
-    """The lines without comments of every file that fits."""
+    """The lines without comments of every file that matches."""
     for path in (path for pattern in patterns for path in root.glob(pattern)):
         yield from joined_lines(root, path)
 
 
 def joined_lines(root: Root, path: str, *, comments: bool = False) -> Iterator[SudoersLine]:
-    """The lines of a file, those that a backslash continues joined; with or without comments."""
+    """The lines of a file, joined at backslashes, with or without comments."""
     kept, first = "", 0
     for number, text in enumerate(root.text(path).splitlines(), 1):
         first = first or number

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A way to become root, or to act for it."""
+"""A way to become root, or to act as root."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Opening(StrEnum):
-    """What kind of way; each is a key of `grants:` in an overlay, but for the last."""
+    """The kind of way; each is a key of `grants:` in an overlay, except the last."""
 
     SUDO = "sudo"
     KEYS = "keys"
@@ -25,9 +25,9 @@ class Opening(StrEnum):
 
 @dataclass(frozen=True)
 class Privilege:
-    """One way: `path` opens it, `gains` says what somebody gains, `name` is what to declare.
+    """One way: `path` opens it, `gains` describes it, `name` is what to declare under `grants:`.
 
-    A `minor` one needs a password or is for some commands.  `line` is in `path`, 0 for all of it.
+    A `minor` one needs a password or is for some commands only.  `line` is in `path`, 0 for all.
     """
 
     opening: Opening

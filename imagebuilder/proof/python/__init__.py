@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Python imports."""
+"""Whether the Python environments import what the profile needs."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs in an image, with the Python of one of its environments: what it imports, what torch is for.
+"""Runs in an image with the Python of an environment: reports its imports and its torch's targets.
 
 usage: python -I -c "$program" ENGINES MODULE...
 
@@ -42,8 +42,8 @@ def try_import(name: str) -> dict[str, object]:
     return {"version": str(getattr(module, "__version__", ""))}
 
 
-def look_at_torch() -> dict[str, object]:
-    """What torch is made for; both lists of targets can be read without a device."""
+def describe_torch() -> dict[str, object]:
+    """What torch is built for; both lists of targets can be read without a device."""
     torch = sys.modules["torch"]
     flags = ""
     for name in ("_cuda_getArchFlags", "_xpu_getArchFlags"):
@@ -54,7 +54,7 @@ def look_at_torch() -> dict[str, object]:
 
 
 def run_program(text: str) -> object:
-    """What a program prints; in this process, for importing its engine again takes long."""
+    """What a program prints; run in this process, because importing its engine takes long."""
     printed = io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):
@@ -65,13 +65,12 @@ def run_program(text: str) -> object:
 
 
 def main() -> None:
-    """Import everything, and print."""
     engines: dict[str, tuple[str, str]] = json.loads(sys.argv[1])
     modules = {name: try_import(name) for name in sys.argv[2:]}
     said: dict[str, object] = {"python": platform.python_version(), "modules": modules}
-    # Also when another module has brought it.
+    # Another module may have imported it.
     if "torch" in sys.modules and "error" not in modules.get("torch", {}):
-        said["torch"] = look_at_torch()
+        said["torch"] = describe_torch()
     said["platforms"] = {
         name: run_program(text)
         for name, (module, text) in engines.items()

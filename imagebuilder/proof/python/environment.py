@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Python environment of an image: what is installed in it, and what it says of itself."""
+"""A Python environment of an image: its distributions, and what it reports about itself."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Imported:
 
 @dataclass(frozen=True)
 class Torch:
-    """What torch is made for: versions of CUDA, HIP and XPU (or ""), targets it has code for."""
+    """What torch is built for: versions of CUDA, HIP and XPU (or ""), targets it has code for."""
 
     version: str
     cuda: str = ""
@@ -55,7 +55,7 @@ class EnginePlatform:
 
 @dataclass(frozen=True)
 class Environment:
-    """What an environment said of itself; `failure` is why it said nothing.
+    """What an environment reported about itself; `failure` is why it reported nothing.
 
     `platforms` are by the names of engines.
     """
@@ -76,20 +76,20 @@ class Distribution:
 
 
 def ask_environment(subject: Subject, path: str) -> Environment:
-    """Let the environment at `path` import what the profile expects of it, in one process, and its
-    engines choose.
+    """Import what the profile expects of the environment at `path`, and let its engines choose, in
+    one process.
 
-    The same words whoever asks, so that a sandbox that remembers needs to run them only once.
+    All questions use the same command, so that a sandbox that caches results runs it only once.
     """
     expected = [w for w in subject.expectations.python if w.path == path]
     modules = list(dict.fromkeys(name for works in expected for name in works.imports))
     named = {e.engine for e in subject.expectations.engines if e.path == path}
-    asked = {
+    engines = {
         name: [kind.model.platform.module, kind.program(kind.model.platform.program).read_text()]
         for name, kind in subject.engines.items()
         if name in named and kind.model.platform
     }
-    argv = [f"{path}/bin/python", "-I", "-c", PROGRAM.read_text(), json.dumps(asked), *modules]
+    argv = [f"{path}/bin/python", "-I", "-c", PROGRAM.read_text(), json.dumps(engines), *modules]
     return read_environment(subject.ask(argv, seconds=SECONDS))
 
 
@@ -105,11 +105,11 @@ def read_environment(done: Completed) -> Environment:
             del said["torch"]
         return decode_box(Environment, said, "its answer")
     except InputError as error:
-        return Environment(failure=f"it answers nonsense: {error.faults[0].what}")
+        return Environment(failure=f"its answer is invalid: {error.faults[0].what}")
 
 
 def site_packages(root: Root, path: str) -> str | None:
-    """Where an environment's distributions lie: `lib/python3.11/site-packages` below `path`."""
+    """The folder of an environment's distributions: `lib/python3.11/site-packages`, or None."""
     return next(iter(root.glob(f"{path}/lib/python3*/site-packages")), None)
 
 

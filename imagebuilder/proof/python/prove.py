@@ -24,19 +24,19 @@ from imagebuilder.recipe.expectations import PythonWorks
 
 SAY = Say(Question.PYTHON)
 WORDS = {"cpu": "the processor", "cuda": "CUDA", "rocm": "ROCm", "xpu": "XPU"}
-BUILD_AGAIN = "build the image again; where it stays so, something after the wheels changes them"
+REBUILD = "rebuild the image; if that does not help, a later step changes the wheels"
 ENTRY = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)[af]?")
 
 
 def prove_python(subject: Subject) -> Iterator[Finding]:
-    """What is found of every environment that the profile expects something of."""
+    """Findings about every environment that the profile declares."""
     for works in subject.expectations.python:
         site = site_packages(subject.root, works.path)
         if site is None:
             yield SAY.fault(
-                f"there is no Python environment {works.path}",
+                f"the Python environment {works.path} does not exist",
                 Evidence(works.path, said="has no lib/python3.*/site-packages"),
-                hint="the overlay that expects it is to have it under `python:`",
+                hint="add it under `python:` of the overlay that expects it",
             )
             continue
         # 1. From outside: the interpreter, and what was installed.
@@ -49,7 +49,7 @@ def prove_python(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_interpreter(subject: Subject, path: str, site: str) -> Iterator[Finding]:
-    """Faults only: the interpreter is there, and is the one that the wheels were chosen for."""
+    """Faults only: the interpreter exists and is the one that the wheels were chosen for."""
     python = f"{path}/bin/python"
     found = subject.root.resolve(python)
     wheels = posixpath.basename(posixpath.dirname(site))
@@ -59,65 +59,65 @@ def prove_interpreter(subject: Subject, path: str, site: str) -> Iterator[Findin
             f"the interpreter of {path} is not in the image",
             Evidence(python, said="leads nowhere"),
             Evidence(f"{path}/pyvenv.cfg", symbol="home", said=home[1] if home else "not said"),
-            hint="a package of the profile must bring the interpreter, such as python3",
+            hint="a package of the profile must install the interpreter, such as python3",
         )
     elif posixpath.basename(found).startswith("python3.") and posixpath.basename(found) != wheels:
         yield SAY.fault(
             f"{path} was made for {wheels}, but its interpreter is {posixpath.basename(found)}",
             Evidence(python, said=f"leads to {found}"),
             Evidence(site, said=f"wheels of {wheels}"),
-            hint="lock the profile again: another Python has come with its packages",
+            hint="lock the profile again: its packages now have another Python",
         )
 
 
 def prove_locked(
-    subject: Subject, path: str, there: Mapping[str, Distribution]
+    subject: Subject, path: str, present: Mapping[str, Distribution]
 ) -> Iterator[Finding]:
     locked = subject.wheels.get(path)
     if locked is None:
         yield SAY.warning(
             f"no lock names the wheels of {path}",
-            Evidence(path, said=f"{len(there)} distributions"),
-            hint="have an overlay bring it with `python:`; what a script installs is not locked",
+            Evidence(path, said=f"{len(present)} distributions"),
+            hint="add it to an overlay with `python:`; what a script installs is not locked",
         )
         return
     sound = True
     for name, version in locked.items():
-        found = there.get(name)
+        found = present.get(name)
         if found is None:
             sound = False
             yield SAY.fault(
                 f"{name} {version} is locked, but is not installed in {path}",
                 Evidence(path, said=f"no {name}-{version}.dist-info"),
-                hint=BUILD_AGAIN,
+                hint=REBUILD,
             )
         elif not same_version(found.version, version):
             sound = False
             yield SAY.fault(
-                f"{name} is installed as {found.version}, and locked as {version}",
+                f"{name} is installed as {found.version}, but locked as {version}",
                 Evidence(f"{found.path}/METADATA", symbol="Version", said=found.version),
-                hint=BUILD_AGAIN,
+                hint=REBUILD,
             )
         elif not found.record:
             sound = False
             yield SAY.fault(
                 f"{name} {version} in {path} is incomplete",
                 Evidence(found.path, said="has no METADATA and RECORD"),
-                hint=BUILD_AGAIN,
+                hint=REBUILD,
             )
-    if more := sorted(there.keys() - locked.keys()):
+    if more := sorted(present.keys() - locked.keys()):
         sound = False
         yield SAY.fault(
-            f"{path} has what no lock names: {some(more)}",
-            *(Evidence(there[name].path, said=there[name].version) for name in more[:3]),
-            hint="put it into the requirements of the overlay, with its digest",
+            f"{path} has distributions that no lock names: {some(more)}",
+            *(Evidence(present[name].path, said=present[name].version) for name in more[:3]),
+            hint="add them to the requirements of the overlay, with their digests",
         )
     if sound:
         yield SAY.fact(f"{len(locked)} distributions as locked", Evidence(path))
 
 
 def same_version(one: str, other: str) -> bool:
-    """Whether two versions are one (PEP 440)."""
+    """Whether two versions are equal (PEP 440)."""
     try:
         return Version(one) == Version(other)
     except InvalidVersion:
@@ -125,7 +125,7 @@ def same_version(one: str, other: str) -> bool:
 
 
 def prove_imports(works: PythonWorks, site: str, said: Environment) -> Iterator[Finding]:
-    """The modules import, and torch is made for the profile's accelerator."""
+    """The modules import, and torch is built for the profile's accelerator."""
     if said.failure:
         yield SAY.fault(
             f"the Python of {works.path} does not run: {said.failure}",
@@ -150,22 +150,22 @@ def prove_imports(works: PythonWorks, site: str, said: Environment) -> Iterator[
         yield from prove_torch(works, f"{site}/torch", said.torch)
     elif works.platform != "cpu" and not any(m.error for m in said.modules.values()):
         yield SAY.fault(
-            f"{works.path} is for {WORDS[works.platform]}, and nothing in it imports torch",
+            f"{works.path} is for {WORDS[works.platform]}, but nothing in it imports torch",
             Evidence(site),
-            hint="put torch into the `imports:` of that environment, and into its requirements",
+            hint="add torch to the `imports:` of that environment, and to its requirements",
         )
 
 
 def import_hint(error: str) -> str:
     if "cannot open shared object file" in error:
-        return "a package of the profile must bring that library; see the check of libraries"
+        return "a package of the profile must install that library; see the check of libraries"
     if error.startswith("ModuleNotFoundError"):
-        return "the requirements lack it: make them again with everything that their packages need"
+        return "the requirements lack it: recreate them with everything that their packages need"
     return "try it by hand in the image: imagebuilder shell PROFILE"
 
 
 def prove_torch(works: PythonWorks, place: str, torch: Torch) -> Iterator[Finding]:
-    """What torch is made for, against what the profile is for."""
+    """Findings about what torch is built for, against what the profile is for."""
     made = {"cuda": torch.cuda, "rocm": torch.hip, "xpu": torch.xpu}
     kinds = [kind for kind, version in made.items() if version]
     shown = " and ".join(f"{WORDS[kind]} {made[kind]}" for kind in kinds) or WORDS["cpu"]
@@ -173,24 +173,24 @@ def prove_torch(works: PythonWorks, place: str, torch: Torch) -> Iterator[Findin
     if works.platform == "cpu":
         if kinds:
             yield SAY.warning(
-                f"torch is made for {shown}, the profile computes on the processor",
+                f"torch is made for {shown}, but the profile computes on the processor",
                 where,
-                hint="take wheels for the processor: they are gigabytes smaller",
+                hint="use wheels for the processor: they are gigabytes smaller",
             )
         else:
             yield SAY.fact(f"torch {torch.version} is made for the processor", where)
         return
     if works.platform not in kinds:
         yield SAY.fault(
-            f"torch {torch.version} is made for {shown}, the profile is for "
+            f"torch {torch.version} is made for {shown}, but the profile is for "
             f"{WORDS[works.platform]} {works.cuda}".rstrip(),
             where,
-            hint=f"take torch from requirements for {WORDS[works.platform]}, and what needs it",
+            hint=f"use torch from requirements for {WORDS[works.platform]}, and what needs it",
         )
         return
     if works.cuda and torch.cuda != works.cuda:
         yield SAY.fault(
-            f"torch is made with CUDA {torch.cuda}, the profile is for CUDA {works.cuda}",
+            f"torch is made with CUDA {torch.cuda}, but the profile is for CUDA {works.cuda}",
             where,
             hint=f"pin the torch whose wheels need CUDA {works.cuda}, and what is built with it",
         )
@@ -212,21 +212,21 @@ def prove_target(works: PythonWorks, place: str, torch: Torch) -> Finding:
         return SAY.warning(
             f"torch has only PTX for {works.target}: {forward[-1]}",
             where,
-            hint="it works, and the driver compiles it at first use: minutes, at every boot of a "
-            "node that keeps no cache",
+            hint="it works, but the driver compiles it at first use, which takes minutes at every "
+            "boot of a node without a lasting cache",
         )
     return SAY.fault(
         f"torch has no code for {works.target}; it has {flags}",
         where,
-        hint=f"take a torch that is built with {works.target}",
+        hint=f"use a torch that is built with {works.target}",
     )
 
 
 def runs_natively(flag: str, target: str) -> bool:
-    """Whether code of one of torch's targets runs on a card as it is.
+    """Whether code for one of torch's targets runs on a card as it is.
 
-    Of CUDA's, code for a compute capability runs on those of the same major and a higher minor
-    number (CUDA C++ programming guide, binary compatibility).
+    For CUDA, code for a compute capability runs on those with the same major and an equal or higher
+    minor number (CUDA C++ programming guide, binary compatibility).
     """
     code, card = ENTRY.fullmatch(flag), ENTRY.fullmatch(target)
     if not code or not card:
@@ -241,7 +241,7 @@ def runs_natively(flag: str, target: str) -> bool:
 
 
 def runs_forward(flag: str, target: str) -> bool:
-    """Whether it is PTX that a driver can compile for the card."""
+    """Whether it is PTX that the driver can compile for the card."""
     code, card = ENTRY.fullmatch(flag), ENTRY.fullmatch(target)
     if not code or not card or code["kind"] != "compute" or flag.rstrip("af") != flag:
         return False

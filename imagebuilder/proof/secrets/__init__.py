@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may be secret in an image, which whoever can boot it can read."""
+"""Secrets in an image, which everybody who can boot it can read."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places of secrets that only their path tells, because they are binary, or any word is one.
+"""Secrets that can only be recognised by path, because they are binary or arbitrary words.
 
 From systemd's "Safely Building Images", virt-sysprep's operations, and what the tools on GPU nodes
-leave behind.  Text is for imagebuilder.secret to judge, wherever it lies.
+leave behind.  imagebuilder.secret recognises secrets in text at any path.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from dataclasses import dataclass
 from imagebuilder.families.registry import families
 
 HOME = r"(/root|/home/[^/]+|/etc/skel|/srv/[^/]+|/opt/[^/]+|/var/lib/[^/]+)"
-NODES_OWN = "let the node have it as its own file"
+AS_NODE_FILE = "provide it to the node as one of its own files"
 REMOVE = "remove it in the script or package that makes it"
-WITH_KEYS = "log in with keys; a node's own password is a node's own file"
+WITH_KEYS = "log in with keys; provide a node's own password as one of its own files"
 
 
 @dataclass(frozen=True)
 class SecretPlace:
-    """A kind of secret: files at `path` that hold `holds`, or that are not empty."""
+    """A kind of secret: files at `path` that match `holds`, or that are not empty."""
 
     name: str
     path: str
     holds: bytes = b""
-    todo: str = NODES_OWN
+    todo: str = AS_NODE_FILE
 
 
 KINDS = (
@@ -92,5 +92,5 @@ PATTERNS = tuple((kind, re.compile(kind.path)) for kind in KINDS)
 
 
 def fitting_kinds(path: str) -> list[SecretPlace]:
-    """The kinds whose place a path is."""
+    """The kinds of secrets that this path may contain."""
     return [kind for kind, pattern in PATTERNS if pattern.fullmatch(path)]

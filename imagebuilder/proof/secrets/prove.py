@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What may be secret?  Whoever can boot an image can read it."""
+"""Find secrets in an image: everybody who can boot it can read them."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.provenance.read import walk_root
 from imagebuilder.proof.provenance.types import Provenance, TraceKind
 from imagebuilder.proof.say import Say
-from imagebuilder.proof.secrets.places import NODES_OWN, fitting_kinds
+from imagebuilder.proof.secrets.places import AS_NODE_FILE, fitting_kinds
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.types import AllowedSecret
 from imagebuilder.secret import find_lines, find_secrets, may_be
 
-MOST_BYTES = 1_000_000  # a secret is small; what is larger is not read
-MOST_LINE = 10_000  # characters of a line that is looked at: what is longer is no setting
+MOST_BYTES = 1_000_000  # a secret is small; larger files are not read
+MOST_LINE = 10_000  # characters of a line that are checked: a setting is not longer
 MOST_PLACES = 5
 CMDLINE = "kernel command line"
-# Libraries test themselves with keys that everybody knows.
+# Libraries contain well-known keys for their own tests.
 PUBLIC = re.compile(r"/(site|dist)-packages/|/python[\d.]+/test/|/share/doc/|/node_modules/")
-# What depmod(8) and the kernel's build make: names of modules, symbols and options.
+# Files of depmod(8) and of the kernel's build: names of modules, symbols and options.
 INDEX = re.compile(
     r"/usr/lib/modules/[^/]+/(modules\..*|config|System\.map)|/boot/(config|System\.map)-.*"
 )
-# A file that holds a secret and nothing else says so by its name.
+# Names of files that contain nothing but a secret.
 BY_NAME = re.compile(
     r".*/[^/]*(?i:token|secret|passw(or)?d|psk|api[_-]?key|auth[_-]?key|credential)[^/]*"
 )
 PUBLIC_PART = re.compile(r".*\.(pub|crt|cer|pem|md|rst|html|py|sh|service|socket|conf|so)$")
-# Programs in languages where a name is no value, as it is in a shell.
+# Programs in languages where, unlike in a shell, a bare word is not a value.
 CODE = re.compile(r"\.(py|pyi|pl|pm|rb|js|mjs|ts|go|rs|c|h|cc|cpp|hpp|java|lua|php|R|jl)$")
 CODE_BEGIN = re.compile(r"#!.*\b(python|perl|ruby|node|lua|php)")
 LOGIN_PATHS = ("/etc/passwd", "/etc/passwd-", "/etc/pam.d/")
@@ -44,12 +44,12 @@ say = Say(Question.SECRETS)
 
 @dataclass(frozen=True)
 class SecretAt:
-    """A secret of a kind; `line` is in `path`, 0 for all of it."""
+    """A secret of a kind; `line` is in `path`, 0 for the whole file."""
 
     kind: str
     path: str
     line: int = 0
-    todo: str = NODES_OWN
+    todo: str = AS_NODE_FILE
 
     @property
     def where(self) -> str:
@@ -57,14 +57,14 @@ class SecretAt:
 
 
 def prove_secrets(subject: Subject) -> Iterator[Finding]:
-    """A fault for each kind, a fact for each that is meant; no value is ever quoted."""
+    """A fault for each kind, a fact for each allowed secret; never quotes a value."""
     provenance = subject.provenance or Provenance({})
     faults: dict[tuple[str, str], list[SecretAt]] = {}
-    meant: dict[AllowedSecret, list[SecretAt]] = {}
+    intended: dict[AllowedSecret, list[SecretAt]] = {}
     for found in (*find_in_root(subject, provenance), *find_in_words(subject.cmdline)):
         allowed = allowing(subject.image.allow_secret or (), found.path)
         if allowed:
-            meant.setdefault(allowed, []).append(found)
+            intended.setdefault(allowed, []).append(found)
         else:
             faults.setdefault((found.kind, found.todo), []).append(found)
     for (kind, todo), places in faults.items():
@@ -72,11 +72,11 @@ def prove_secrets(subject: Subject) -> Iterator[Finding]:
         what = f"{kind} in the image: {shown(places)}"
         found_at = (Evidence(p.where, said=provenance.who(p.path)) for p in places)
         yield say.fault(what, *list(found_at)[:MOST_PLACES], hint=hint)
-    for allowed, places in meant.items():
-        yield say.fact(f"{allowed.path} may hold a secret: {allowed.because}",
+    for allowed, places in intended.items():
+        yield say.fact(f"{allowed.path} may contain a secret: {allowed.because}",
                        *(Evidence(p.where, said=p.kind) for p in places[:MOST_PLACES]))  # fmt: skip
     if subject.provenance and not faults:
-        yield say.fact("no secret in files that are not exactly as a package ships them")
+        yield say.fact("no secret in files other than unchanged files of packages")
 
 
 def shown(places: Sequence[SecretAt]) -> str:
@@ -90,7 +90,7 @@ def allowing(allowed: Sequence[AllowedSecret], path: str) -> AllowedSecret | Non
 
 
 def find_in_root(subject: Subject, provenance: Provenance) -> Iterator[SecretAt]:
-    """Secrets in files; what is exactly as a package ships it is everybody's."""
+    """Secrets in files, except unchanged files of packages, which are public."""
     for path, info in walk_root(subject.root):
         if not stat.S_ISREG(info.st_mode) or not 0 < info.st_size <= MOST_BYTES:
             continue
@@ -102,14 +102,14 @@ def find_in_root(subject: Subject, provenance: Provenance) -> Iterator[SecretAt]
         content = read_plain(Path(f"{subject.root.path}{path}"))
         by_place = [kind for kind in kinds if re.search(kind.holds, content)]
         yield from (SecretAt(kind.name, path, todo=kind.todo) for kind in by_place)
-        # What packages' scripts make is databases, and perhaps a key.
-        own = not provenance.is_packaged(path) or b"PRIVATE KEY" in content
-        if not by_place and own:
+        # Scripts of packages make databases, and perhaps a key.
+        suspect = not provenance.is_packaged(path) or b"PRIVATE KEY" in content
+        if not by_place and suspect:
             yield from find_in_file(path, content)
 
 
 def find_in_file(path: str, content: bytes) -> Iterator[SecretAt]:
-    """Secrets in a text, each kind once a line; nothing is looked for in programs."""
+    """Secrets in a text, each kind once per line; binary files are skipped."""
     if b"\0" in content[:8192] or path.startswith(LOGIN_PATHS):
         return
     text = content.decode(errors="replace")
@@ -125,7 +125,7 @@ def find_in_file(path: str, content: bytes) -> Iterator[SecretAt]:
 
 
 def find_in_words(words: Sequence[str]) -> Iterator[SecretAt]:
-    """Secrets among the words of the kernel, which every user of a node sees."""
+    """Secrets in the kernel's command line, which every user of a node can read."""
     for word in words:
         for found in find_secrets(word):
             yield SecretAt(f"{found.kind} of {word.partition('=')[0]}", CMDLINE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the services of the profile really run with, as systemd merges their units."""
+"""What the profile's services run with, after systemd has merged their units."""
 
 from __future__ import annotations
 

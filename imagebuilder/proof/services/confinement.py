@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What keeps a service from its devices, from the network or from memory (systemd.exec(5))."""
+"""Settings that keep a service from its devices, the network or memory (systemd.exec(5))."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from imagebuilder.recipe.expectations import Device
 from imagebuilder.root import Root
 
 GIB = 1 << 30
-# What any program calls that opens a device, maps its memory and starts threads.
+# System calls of every program that opens a device, maps its memory and starts threads.
 CALLS = ("close", "futex", "ioctl", "mmap", "munmap", "openat", "read", "write")
 SERVER_CALLS = ("accept4", "bind", "listen", "socket")
 SERVER_FAMILIES = ("AF_INET", "AF_INET6")
 LOOPBACK = ("127.", "::1")
-# Least values, each with why less is too little.  Address space is reserved for all memory of the
-# host and of the cards (libhsakmt's fmm_init_process_apertures, CUDA's unified addressing).
+# Lowest values, each with why less is too little.  Drivers reserve address space for all memory of
+# the host and of the cards (libhsakmt's fmm_init_process_apertures, CUDA's unified addressing).
 LEAST = (
     ("LimitAS", 64 * GIB, "a driver reserves far more address space than it uses"),
     ("LimitDATA", GIB, "the engine alone needs more"),
@@ -34,7 +34,7 @@ LEAST = (
     ("MemoryMax", GIB, "the engine, its libraries and buffers alone need more"),
     ("MemoryHigh", GIB, "the engine, its libraries and buffers alone need more"),
 )
-# Time of processors that a unit may use in a second, as systemd prints it.
+# The processor time per second that a unit may use, as systemd prints it.
 QUOTA = "CPUQuotaPerSecSec"
 LOOSEN = "remove that line, or override it in a later drop-in of the unit"
 
@@ -66,7 +66,7 @@ def prove_confinement(root: Root, startup: Startup, service: Confined) -> Iterat
 
 
 def prove_nodes(root: Root, service: Confined) -> Iterator[Finding]:
-    """Faults of paths that the service does not see."""
+    """Faults of paths that the service cannot see."""
     unit = service.unit
     top = unit.one("RootDirectory", "/").removeprefix("-")
     program = next((words[0] for words in unit.commands.get("ExecStart", ()) if words), "")
@@ -91,7 +91,7 @@ def prove_nodes(root: Root, service: Confined) -> Iterator[Finding]:
 
 
 def hidden_by(unit: LoadedUnit, path: str) -> str:
-    """The setting that hides a device node (path or glob), "" for none."""
+    """The setting that hides a device node (path or glob), "" if none."""
     shown = [word.split(":")[0] for key in ("BindPaths", "BindReadOnlyPaths")
              for word in unit.words(key)]  # fmt: skip
     if covers(shown, path):
@@ -101,10 +101,10 @@ def hidden_by(unit: LoadedUnit, path: str) -> str:
 
 
 def prove_drivers(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
-    """Faults of what drivers in the process need: memory for code, and the kernel's tables."""
+    """Faults of settings that drivers in the process do not work with."""
     if unit.one("MemoryDenyWriteExecute") == "yes":
         what = f"{unit.name} has MemoryDenyWriteExecute=yes: the driver of the card compiles "
-        what += "kernels in memory, and may not execute them"
+        what += "kernels in memory, but may not execute them"
         yield SAY.fault(what, said_in(root, unit, "MemoryDenyWriteExecute"), hint=LOOSEN)
     if unit.one("ProcSubset") == "pid":
         what = f"{unit.name} has ProcSubset=pid: /proc/driver, /proc/devices, /proc/cpuinfo and "
@@ -113,7 +113,7 @@ def prove_drivers(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
 
 
 def covers(words: Iterable[str], path: str) -> bool:
-    """Whether one of the paths, with prefixes and options as in a unit, is `path` or above it."""
+    """Whether one of the paths (with prefixes and options as in a unit) is `path` or a parent."""
     for word in words:
         place = word.lstrip("-+").partition(":")[0].rstrip("/")
         if path == place or path.startswith(f"{place}/") or fnmatch.fnmatchcase(place, path):
@@ -122,7 +122,7 @@ def covers(words: Iterable[str], path: str) -> bool:
 
 
 def prove_calls(root: Root, service: Confined) -> Iterator[Finding]:
-    """Faults of system calls that the filter refuses."""
+    """Faults of needed system calls that the filter refuses."""
     unit = service.unit
     words = unit.words("SystemCallFilter")
     if not words:
@@ -137,10 +137,10 @@ def prove_calls(root: Root, service: Confined) -> Iterator[Finding]:
 
 
 def prove_network(root: Root, service: Confined) -> Iterator[Finding]:
-    """Faults of a service that nobody reaches."""
+    """Faults of a service that nobody can reach."""
     unit = service.unit
     if unit.one("PrivateNetwork") == "yes":
-        what = f"{unit.name} has PrivateNetwork=yes, so that nobody reaches it"
+        what = f"{unit.name} has PrivateNetwork=yes, so nobody can reach it"
         yield SAY.fault(what, said_in(root, unit, "PrivateNetwork"), hint=LOOSEN)
     families = address_families(root, unit)
     if families is not None and not families & set(SERVER_FAMILIES):
@@ -156,7 +156,10 @@ def prove_network(root: Root, service: Confined) -> Iterator[Finding]:
 
 
 def address_families(root: Root, unit: LoadedUnit) -> set[str] | None:
-    """The families that RestrictAddressFamilies= leaves, None without it: no dump has it."""
+    """The families that RestrictAddressFamilies= allows, None without it.
+
+    It is read from the files, because systemd's dump does not have it.
+    """
     families: set[str] | None = None
     for path in unit.paths:
         for key, value in service_lines(root.text(path)):

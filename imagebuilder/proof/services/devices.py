@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the environment of a service makes of its devices: hidden, disguised, other libraries."""
+"""Variables of a service that hide its devices, disguise them, or replace its libraries."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REMOVE = "remove that variable from the environment of the service"
 def prove_selection(
     unit: str, backends: Sequence[str], environment: Environment
 ) -> Iterator[Finding]:
-    """Findings about variables that hide devices from every backend that could use them."""
+    """Findings about variables that hide devices from a service."""
     for row in SELECTORS:
         variable = environment.get(row.variable)
         if variable is None or not row.backends & set(backends):
@@ -48,7 +48,7 @@ def prove_selection(
 def prove_hindrances(
     unit: str, backends: Sequence[str], environment: Environment
 ) -> Iterator[Finding]:
-    """Warnings about variables that make a runtime slow, left from a search for a fault."""
+    """Warnings about variables that slow down a runtime, such as leftovers from debugging."""
     for readers, row in HINDRANCES:
         variable = environment.get(row.variable)
         if variable and readers & set(backends) and fullmatch(row.value, variable.value.strip()):
@@ -59,9 +59,9 @@ def prove_hindrances(
 def prove_python_path(
     subject: Subject, unit: str, modules: Iterable[str], environment: Environment
 ) -> Iterator[Finding]:
-    """Findings about modules that come before those of the engine's environment.
+    """Findings about modules that override those of the engine's environment.
 
-    A look for the device that runs isolated (`python -I`) does not see them.
+    A check for the device that runs isolated (`python -I`) does not import them.
     """
     variable = environment.get(PYTHON)
     if variable is None or not variable.value.strip(":"):
@@ -76,22 +76,22 @@ def prove_python_path(
         if subject.root.lies(path)
     ]
     if found:
-        what = f"{said} makes {unit} import {found[0]}, not that of its environment"
+        what = f"{said} makes {unit} import {found[0]} instead of that of its environment"
         where = (variable.evidence(PYTHON), Evidence(found[0]))
         yield SAY.fault(what, *where, hint=REMOVE)
     else:
-        what = f"{said}: {unit} may import other modules than its look for the device"
+        what = f"{said}: {unit} may import other modules than its check for the device"
         yield SAY.warning(what, variable.evidence(PYTHON), hint=REMOVE)
 
 
 def prove_disguise(subject: Subject, unit: str, environment: Environment) -> Iterator[Finding]:
-    """Faults of what makes ROCm take the card for another, or its kernels from elsewhere."""
+    """Faults of variables that make ROCm treat the card as another, or load other kernels."""
     override = environment.get(OVERRIDE)
     targets = [target for target in subject.targets if target.startswith("gfx")]
     if override and targets and target_of(override.value) not in targets:
-        taken = target_of(override.value) or "no target"
+        target = target_of(override.value) or "a card without a target"
         yield SAY.fault(
-            f"{OVERRIDE}={override.value} makes ROCm in {unit} take the card for {taken}; the "
+            f"{OVERRIDE}={override.value} makes ROCm in {unit} treat the card as {target}, but the "
             f"profile is for {' and '.join(targets)}",
             override.evidence(OVERRIDE),
             hint=REMOVE,
@@ -109,7 +109,7 @@ def prove_disguise(subject: Subject, unit: str, environment: Environment) -> Ite
 
 
 def prove_driver_files(subject: Subject, unit: str, environment: Environment) -> Iterator[Finding]:
-    """Faults of Vulkan drivers that are named and not there, or that are the processor."""
+    """Faults of variables whose Vulkan drivers are all missing or use the processor."""
     for name in DRIVER_FILES:
         variable = environment.get(name)
         if variable is None:
@@ -118,7 +118,7 @@ def prove_driver_files(subject: Subject, unit: str, environment: Environment) ->
         usable = [p for p in paths if subject.root.lies(p) and not SOFTWARE.search(p)]
         if not usable:
             yield SAY.fault(
-                f"{name}={variable.value} leaves {unit} no Vulkan driver of a card",
+                f"{name}={variable.value} leaves {unit} without a Vulkan driver for a card",
                 variable.evidence(name),
                 hint=REMOVE,
             )
@@ -127,7 +127,7 @@ def prove_driver_files(subject: Subject, unit: str, environment: Environment) ->
 def prove_search(
     subject: Subject, unit: str, programs: Sequence[str], environment: Environment
 ) -> Iterator[Finding]:
-    """Faults of libraries that the environment puts in the place of those of the image."""
+    """Faults of libraries that the environment loads instead of the image's own."""
     preload = environment.get(PRELOAD)
     missing = [p for p in preload.value.replace(":", " ").split()
                if p.startswith("/") and not subject.root.is_file(p)] if preload else []  # fmt: skip
@@ -142,7 +142,7 @@ def prove_search(
     others = {n: path for n, path in changed.items() if n in plain and plain[n] != path}
     for name, path in others.items():
         yield SAY.fault(
-            f"{SEARCH}={variable.value} makes {unit} load {path}, not {plain[name]}",
+            f"{SEARCH}={variable.value} makes {unit} load {path} instead of {plain[name]}",
             variable.evidence(SEARCH),
             Evidence(path),
             hint=REMOVE,
@@ -152,7 +152,7 @@ def prove_search(
 def resolved(
     subject: Subject, programs: Sequence[str], environment: Mapping[str, str]
 ) -> dict[str, str]:
-    """The file that the loader takes for each library of some programs."""
-    given = [f"{name}={value}" for name, value in environment.items()]
-    said = subject.ask(["env", *given, "ldd", *programs]).stdout
-    return {found["name"]: found["path"] for found in RESOLVED.finditer(said)}
+    """The file that the loader finds for each library of some programs."""
+    assignments = [f"{name}={value}" for name, value in environment.items()]
+    output = subject.ask(["env", *assignments, "ldd", *programs]).stdout
+    return {found["name"]: found["path"] for found in RESOLVED.finditer(output)}

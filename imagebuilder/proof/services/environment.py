@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The environment that a service gets, and which file says so (exec_child() of systemd)."""
+"""The environment of a service, and the file that sets each variable (exec_child() of systemd)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from imagebuilder.root import Root
 CONFIG = ("systemd-analyze", "cat-config", "systemd/system.conf")
 SET = "systemd.setenv"
 VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
-# What systemd takes for a variable's name; a line with another is ignored (env_name_is_valid()).
+# Names of variables; systemd ignores lines with others (env_name_is_valid()).
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclass(frozen=True)
 class Variable:
-    """The value of a variable, and where it is set."""
+    """The value of a variable, and the file that sets it."""
 
     value: str
     path: str
@@ -36,14 +36,14 @@ Environment = Mapping[str, Variable]
 
 
 def environment_of(subject: Subject, unit: LoadedUnit) -> dict[str, Variable]:
-    """What systemd and the unit set; of two, the later counts.
+    """The variables that systemd and the unit set; later ones override earlier ones.
 
-    In systemd's order: the defaults of all services, what is passed on from the kernel's command
-    line, Environment=, the files.  UnsetEnvironment= takes from all.
+    In systemd's order: the defaults of all services, variables passed on from the kernel's command
+    line, Environment=, the files.  UnsetEnvironment= removes from all of these.
     """
     found = defaults(subject)
-    given = {word.key: word.value for word in kernel_words(subject.cmdline) if "=" in word.text}
-    found |= {n: Variable(given[n], CMDLINE) for n in unit.words("PassEnvironment") if n in given}
+    words = {word.key: word.value for word in kernel_words(subject.cmdline) if "=" in word.text}
+    found |= {n: Variable(words[n], CMDLINE) for n in unit.words("PassEnvironment") if n in words}
     for value in unit.every("Environment"):
         name, _, text = value.partition("=")
         found[name] = Variable(text, where(subject.root, unit.paths, name))
@@ -99,7 +99,7 @@ def lines_of(text: str) -> list[str]:
 
 
 def pairs_of(text: str, *, whole: bool = False) -> Iterator[tuple[str, str]]:
-    """NAME=VALUE words of a text with quotes; with `whole`, one whose value may have spaces."""
+    """NAME=VALUE words of a text with quotes; with `whole`, a single one that may have spaces."""
     if whole and "=" in text:
         name, _, value = text.partition("=")
         yield name.strip(), " ".join(unquoted(value.strip()))
@@ -124,7 +124,7 @@ def where(root: Root, paths: Iterable[str], name: str) -> str:
 
 
 def expanded(words: Iterable[str], environment: Environment) -> list[str]:
-    """A command line with its variables: `${X}` in a word, and `$X` as a word that is split."""
+    """A command line with variables expanded: `${X}` in a word, and `$X` split into words."""
     found: list[str] = []
     values = {name: variable.value for name, variable in environment.items()}
     for word in words:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The question `services`: what the promised services run with, and what that means for them.
+"""The question `services`: whether the declared services work with their merged units.
 
-Asked of the services and engines that overlays name, in units as systemd merges them.
+Checks the services and engines that overlays declare.
 """
 
 from __future__ import annotations
@@ -55,17 +55,18 @@ def prove_services(subject: Subject) -> Iterator[Finding]:
     engines = {engine.unit: engine for engine in expected.engines}
     for name in filter(None, names):
         unit = find_loaded(startup, name)
-        # Of one that is missing or masked, the question `access` says so.
+        # The question `access` reports a missing or masked one.
         if unit is None:
             continue
         found = list(prove_service(subject, startup, unit, engines.get(name)))
         yield from found
         if not found:
-            yield SAY.fact(f"{name} runs as its overlay says", *(Evidence(p) for p in unit.paths))
+            what = f"{name} runs as its overlay declares"
+            yield SAY.fact(what, *(Evidence(p) for p in unit.paths))
 
 
 def find_loaded(startup: Startup, name: str) -> LoadedUnit | None:
-    """The unit, or an instance of the template, if systemd could load it."""
+    """The unit, or an instance of the template; None if systemd could not load it."""
     begin, _, end = name.partition("@.")
     unit = startup.units.get(name) or next(
         (u for n, u in startup.units.items() if end and n.startswith(f"{begin}@")), None
@@ -109,7 +110,7 @@ def prove_service(
 
 
 def backends_of(subject: Subject, engine: ExpectedEngine | None) -> tuple[str, ...]:
-    """The backends of an engine; a service that is no engine's may use those of all."""
+    """The backends of an engine; a service without one may use those of all engines."""
     if engine:
         return engine.backends
     engines = subject.expectations.engines
@@ -119,7 +120,7 @@ def backends_of(subject: Subject, engine: ExpectedEngine | None) -> tuple[str, .
 def prove_engine(
     subject: Subject, line: CommandLine, kind: EngineKind, engine: ExpectedEngine
 ) -> Iterator[Finding]:
-    """What the engine is told by options and variables."""
+    """Findings about the options and variables of the engine."""
     if engine.backends and not engine.allow_cpu:
         yield from prove_processor(line, kind)
     yield from prove_address(subject, line, kind)

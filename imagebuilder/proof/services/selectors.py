@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variables by which a runtime hides devices from a program, or makes them something else.
+"""Variables that make a runtime hide devices from a program or treat them as others.
 
-Data: one row a variable, with the backends that read it, the values that hide every device, and
+Data: a row per variable, with the backends that read it, the values that hide every device, and
 where that is documented.
 """
 
@@ -10,8 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-# A list that begins with no device: of NVIDIA's and AMD's, only those before the first wrong index
-# are seen.
+# A list whose first entry is not a device: NVIDIA and AMD ignore everything after an invalid index.
 NONE_FIRST = r"\s*(-\d.*|none|None|NoDevFiles|[^\w\s-].*)"
 NUMBERS = r"\s*\d+(\s*,\s*\d+)*\s*"
 
@@ -20,8 +19,8 @@ NUMBERS = r"\s*\d+(\s*,\s*\d+)*\s*"
 class Selector:
     """A variable that chooses devices.
 
-    `hides` is a regular expression for the values that leave none; `fewer` one for those that may
-    leave none on a node with fewer devices than the author had.
+    `hides` is a regular expression for the values that hide all devices; `fewer` one for those that
+    may hide all on a node with fewer devices.
     """
 
     variable: str
@@ -73,9 +72,9 @@ SELECTORS: tuple[Selector, ...] = (
 
 @dataclass(frozen=True)
 class Hindrance:
-    """A variable that is for debugging, or that takes a way of working from a runtime.
+    """A variable for debugging, or one that disables a feature of a runtime.
 
-    `value` is a regular expression for the values that do so; `what` is what follows.
+    `value` is a regular expression for the values that do so; `what` is the consequence.
     """
 
     variable: str
@@ -112,15 +111,15 @@ HINDRANCES: tuple[tuple[frozenset[str], Hindrance], ...] = (
     (SYCL, Hindrance("SYCL_UR_TRACE", r"(?!0*$)-?\d+", "every call is logged", ONEAPI)),
     (ANY, Hindrance("LD_DEBUG", ".+", "the loader logs what it looks for", "ld.so(8)")),
 )  # fmt: skip
-# Lists of files by which a loader finds its drivers, in place of what the image has.
+# Lists of drivers that a loader uses instead of the image's.
 DRIVER_FILES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
 SOFTWARE = re.compile(r"lvp|lavapipe|swiftshader|llvmpipe", re.IGNORECASE)
-# It makes a Radeon pass for another: MAJOR.MINOR.STEPPING of a target, the stepping hexadecimal.
+# Overrides the target of a Radeon: MAJOR.MINOR.STEPPING, the stepping hexadecimal.
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 TENSILE = "ROCBLAS_TENSILE_LIBPATH"
 
 
 def target_of(version: str) -> str:
-    """`11.0.0` -> `gfx1100`; "" for what is no version."""
+    """`11.0.0` -> `gfx1100`; "" for an invalid version."""
     found = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)", version.strip())
     return f"gfx{found[1]}{int(found[2]):x}{int(found[3]):x}" if found else ""

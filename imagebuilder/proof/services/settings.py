@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an engine is given by options and variables, and where it listens."""
+"""The options and variables of an engine, and where it listens."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ LOOPBACK = ("127.", "localhost", "::1", "[::1]", "/", "unix:")
 
 
 @dataclass(frozen=True)
-class GivenSetting:
-    """The value of a setting, and where it is from: an option goes before a variable."""
+class SettingValue:
+    """The value of a setting, and its origin: an option overrides a variable."""
 
     value: str
     by: str
@@ -29,35 +29,35 @@ class GivenSetting:
 
 @dataclass(frozen=True)
 class CommandLine:
-    """What a service runs: its words with all variables, and the file of the unit."""
+    """The command line of a service with variables expanded, and the unit's file."""
 
     unit: str
     words: Sequence[str]
     environment: Environment
     path: str
 
-    def find(self, setting: SettingModel) -> GivenSetting | None:
-        """What a setting is, None where neither option nor variable says so."""
+    def find(self, setting: SettingModel) -> SettingValue | None:
+        """The value of a setting, None if neither an option nor a variable sets it."""
         found = None
         for number, word in enumerate(self.words):
             option, is_set, value = word.partition("=")
             if option in setting.options:
                 following = self.words[number + 1] if number + 1 < len(self.words) else ""
                 value = value if is_set else following
-                found = GivenSetting(
+                found = SettingValue(
                     value, f"{option} {value}", Evidence(self.path, said=f"{option} {value}")
                 )
         variable = self.environment.get(setting.variable)
         if found is None and variable:
             by = f"{setting.variable}={variable.value}"
-            found = GivenSetting(variable.value, by, variable.evidence(setting.variable))
+            found = SettingValue(variable.value, by, variable.evidence(setting.variable))
         return found
 
-    def value(self, settings: Sequence[SettingModel], means: str) -> GivenSetting | None:
+    def value(self, settings: Sequence[SettingModel], means: str) -> SettingValue | None:
         """The address or the port that the engine listens on."""
         for setting in settings:
             if setting.means == means:
-                default = GivenSetting(
+                default = SettingValue(
                     setting.default, f"the default {setting.default}", Evidence(self.path)
                 )
                 return self.find(setting) or default
@@ -65,20 +65,20 @@ class CommandLine:
 
 
 def prove_processor(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
-    """Findings about settings with which the engine computes on the processor, in whole or part."""
+    """Findings about settings that make the engine compute on the processor, fully or partly."""
     for setting in kind.model.settings:
-        given = line.find(setting) if setting.processor or setting.partly else None
-        if given and setting.partly and fullmatch(setting.partly, given.value.strip()):
-            what = f"{line.unit} has {given.by}: {kind.title} leaves a part of the work or of the "
-            what += "memory to the processor"
+        found = line.find(setting) if setting.processor or setting.partly else None
+        if found and setting.partly and fullmatch(setting.partly, found.value.strip()):
+            what = f"{line.unit} has {found.by}: {kind.title} leaves part of the work or of the "
+            what += "memory on the processor"
             hint = "remove it, if the model fits the card"
-            yield SAY.warning(what, given.evidence, hint=hint)
+            yield SAY.warning(what, found.evidence, hint=hint)
             continue
-        if given and setting.processor and fullmatch(setting.processor, given.value.strip()):
+        if found and setting.processor and fullmatch(setting.processor, found.value.strip()):
             yield SAY.fault(
-                f"{line.unit} has {given.by}: {kind.title} computes on the processor and nobody "
+                f"{line.unit} has {found.by}: {kind.title} computes on the processor and nobody "
                 "notices",
-                given.evidence,
+                found.evidence,
                 hint=f"remove it, or set it as the recipe does ({kind.choice})",
             )
 
@@ -94,9 +94,10 @@ def prove_address(subject: Subject, line: CommandLine, kind: EngineKind) -> Iter
     where = f"{line.unit} listens on {address.value}, port {port.value}"
     if declared and local:
         yield SAY.fault(
-            f"{where}: no other machine reaches it, though the profile declares {port.value}/tcp",
+            f"{where}: no other machine can reach it, although the profile declares "
+            f"{port.value}/tcp",
             address.evidence,
-            hint=f"let the recipe and {address.evidence.path} name one address",
+            hint=f"set the same address in the recipe and in {address.evidence.path}",
         )
     elif not declared and not local:
         ports = ", ".join(subject.image.listens) or "none"
@@ -114,10 +115,10 @@ def serves_others(subject: Subject, line: CommandLine, kind: EngineKind) -> bool
 
 
 def prove_accepted(subject: Subject, line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
-    """A fault when the engine's own parser refuses the options or the environment.
+    """A fault if the engine's own parser rejects the options or the environment.
 
-    It is told to list its devices after all other options.  What chooses a device is left out:
-    here is none to choose.
+    It runs with the option that lists devices after all others.  Options that choose a device are
+    left out, because there is none here.
     """
     command = kind.model.devices.command if kind.model.devices else []
     if not command or list(line.words[:1]) != command[:1]:
@@ -125,19 +126,19 @@ def prove_accepted(subject: Subject, line: CommandLine, kind: EngineKind) -> Ite
     choosing = [setting for setting in kind.model.settings if setting.processor]
     gone = {setting.variable for setting in choosing}
     variables = {n: v.value for n, v in line.environment.items() if n not in gone}
-    # Nor is what is made at boot, such as a key.
-    given = [f"{n}={v}" for n, v in variables.items() if not v.startswith(AT_BOOT)]
+    # Files that are created at boot, such as a key, do not exist either.
+    assignments = [f"{n}={v}" for n, v in variables.items() if not v.startswith(AT_BOOT)]
     options = {option for setting in choosing for option in setting.options}
     options |= {line.words[n - 1] for n, w in enumerate(line.words) if n and w.startswith(AT_BOOT)}
     words = [w for w in without(line.words, options) if w]
-    done = subject.ask(["env", *given, *words, *command[1:]])
+    done = subject.ask(["env", *assignments, *words, *command[1:]])
     if done.status:
-        said = (done.stderr or done.stdout).strip().splitlines() or [f"exit status {done.status}"]
-        error = next((x for x in said if "error" in x.lower()), said[-1]).strip()
+        output = (done.stderr or done.stdout).strip().splitlines() or [f"status {done.status}"]
+        error = next((x for x in output if "error" in x.lower()), output[-1]).strip()
         yield SAY.fault(
-            f"{kind.title} refuses what {line.unit} gives it: {error}",
+            f"{kind.title} rejects the options or variables of {line.unit}: {error}",
             Evidence(line.path, said=" ".join(line.words)),
-            hint="correct that option or variable; the engine's --help names all",
+            hint="correct that option or variable; the engine's --help lists all",
         )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a service starts on the nodes it is for, and who else starts its engine."""
+"""Whether a service starts on the profile's nodes, and what else starts its engine."""
 
 from __future__ import annotations
 
@@ -24,20 +24,19 @@ from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.recipe.engines import EngineKind
 
-# What of the tree is the same on every node, as against /run, /proc, /sys, /dev and a node's disk.
-# A node may have files of its own in /etc.
+# Folders that are the same on every node; a node may have files of its own in /etc.
 FIXED = ("/usr/", "/opt/")
 PATHS = ("PathExists", "PathIsDirectory", "FileNotEmpty", "FileIsExecutable", "PathExistsGlob")
 GUARDS = ("ExecCondition", "ExecStartPre")
-# Empty at boot, whatever the image has there.
+# Empty at boot, even if the image has files there.
 VOLATILE = ("/run/", "/var/run/")
-# What ProtectHome= takes from a service (systemd.exec(5)).
+# Folders that ProtectHome= hides from a service (systemd.exec(5)).
 HOMES = ("/home/", "/root/", "/run/user/")
 HIDDEN = ("yes", "true", "on", "1", "tmpfs")
-# Where what writes a file at boot would be told to.
+# Where configuration that creates a file at boot would be.
 UNITS = ("/etc/systemd", "/usr/lib/systemd/system", "/usr/local/lib/systemd")
 WRITERS = (*UNITS, "/etc", "/usr/local", "/usr/libexec", "/usr/lib/tmpfiles.d")
-# Of services that set none (systemd.exec(5)).
+# The default of services (systemd.exec(5)).
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin"
 
 
@@ -64,23 +63,23 @@ def never(subject: Subject, unit: LoadedUnit, key: str, why: str) -> Finding:
     return SAY.fault(
         f"{unit.name} never starts: {why}",
         said_in(subject.root, unit, key),
-        hint="remove that condition; what looks for the device is an ExecStartPre= that fails "
+        hint="remove that condition; check for the device with an ExecStartPre= that fails "
         "without it",
     )
 
 
 def unmet(subject: Subject, kind: str, value: str, *, negated: bool) -> str:
-    """Why no node meets a condition, "" where one may."""
+    """Why no node meets a condition, "" if one may."""
     shown = f"{kind}={'!' if negated else ''}{value}"
     if kind in PATHS and value.startswith("/dev/") and not negated:
         nodes = [device.path for device in subject.expectations.devices]
         vendors = ("/dev/nvidia", "/dev/kfd", "/dev/dri", "/dev/accel")
         if value.startswith(vendors) and not any(same(node, value) for node in nodes):
-            return f"the devices of the profile have no {value} (Condition{shown})"
+            return f"no device of the profile has {value} (Condition{shown})"
     if kind in PATHS and value.startswith((*FIXED, "/etc/")):
-        there = bool(subject.root.glob(value)) if "*" in value else subject.root.lies(value)
-        if there == negated and (there or value.startswith(FIXED)):
-            return f"{value} {'is' if there else 'is not'} in the image (Condition{shown})"
+        exists = bool(subject.root.glob(value)) if "*" in value else subject.root.lies(value)
+        if exists == negated and (exists or value.startswith(FIXED)):
+            return f"{value} {'is' if exists else 'is not'} in the image (Condition{shown})"
     if kind == "Virtualization":
         real = value.lower() in ("no", "false", "0", "off") or value.startswith("private-users")
         if real == negated:
@@ -91,36 +90,37 @@ def unmet(subject: Subject, kind: str, value: str, *, negated: bool) -> str:
 
 
 def prove_files(subject: Subject, unit: LoadedUnit, environment: Environment) -> Iterator[Finding]:
-    """Faults of files without which systemd does not start the unit, and that no node has."""
+    """Faults of missing files that systemd needs to start the unit."""
     for value in unit.every("EnvironmentFile"):
         path = value.partition(" (")[0]
-        is_there = subject.root.is_file(path) and not path.startswith(VOLATILE)
-        if not path.startswith("/") or "*" in path or is_there:
+        exists = subject.root.is_file(path) and not path.startswith(VOLATILE)
+        if not path.startswith("/") or "*" in path or exists:
             continue
         if path.startswith((*VOLATILE, *FIXED)) and not made(subject, unit, path):
             lies = subject.root.is_file(path)
-            where = "lies where nothing is left at boot" if lies else "is not in the image"
+            where = "is in a folder that is empty at boot" if lies else "is not in the image"
             yield SAY.fault(
                 f"{unit.name} never starts: it requires {path}, which {where}, and "
-                "nothing in the image makes it",
+                "nothing in the image creates it",
                 said_in(subject.root, unit, "EnvironmentFile"),
-                hint=f"bring what writes it, or let it be missing: EnvironmentFile=-{path}",
+                hint=f"ship what writes it, or make it optional: EnvironmentFile=-{path}",
             )
     for words in unit.commands.get("ExecCondition", ()):
-        asked = expanded(words, environment)
-        path = asked[-1] if len(asked) > 1 else ""
-        tests = posixpath.basename(asked[0]) == "test" and "!" not in asked and path[:1] == "/"
+        command = expanded(words, environment)
+        path = command[-1] if len(command) > 1 else ""
+        is_test = posixpath.basename(command[0]) == "test" and "!" not in command
+        tests = is_test and path.startswith("/")
         folder = posixpath.dirname(path)
         if tests and (key := hiding(unit, path)):
             yield SAY.fault(
-                f"{unit.name} never starts: it looks for {path}, which {key}= hides from it",
+                f"{unit.name} never starts: it checks for {path}, which {key}= hides from it",
                 said_in(subject.root, unit, key),
                 *(v.evidence(name) for name, v in environment.items() if v.value == path),
-                hint=f"put it elsewhere, such as below /models, or change {key}=",
+                hint=f"move it elsewhere, such as below /models, or change {key}=",
             )
-        elif tests and not subject.root.is_dir(folder) and not is_given(subject, path):
+        elif tests and not subject.root.is_dir(folder) and not appears_later(subject, path):
             yield SAY.fault(
-                f"{unit.name} never starts: it looks for {path}, and {folder} is neither in the "
+                f"{unit.name} never starts: it checks for {path}, and {folder} is neither in the "
                 "image nor on a disk that it mounts",
                 said_in(subject.root, unit, "ExecCondition"),
                 *(v.evidence(name) for name, v in environment.items() if v.value == path),
@@ -129,7 +129,7 @@ def prove_files(subject: Subject, unit: LoadedUnit, environment: Environment) ->
 
 
 def prove_lines(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:
-    """Faults of lines of its EnvironmentFile= that set a variable in a shell alone."""
+    """Faults of lines of its EnvironmentFile= that only set a variable in a shell."""
     for path in files_of(subject.root, unit):
         if ignored := ignored_lines(subject.root.text(path)):
             # Without the value, which may be a secret.
@@ -137,12 +137,12 @@ def prove_lines(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:
             yield SAY.fault(
                 f"systemd ignores {first!r} of {path}: {unit.name} does not get that variable",
                 Evidence(path, said=f"{first}="),
-                hint="NAME=VALUE, without export: EnvironmentFile= is no script of a shell",
+                hint="NAME=VALUE, without export: EnvironmentFile= is not a shell script",
             )
 
 
 def hiding(unit: LoadedUnit, path: str) -> str:
-    """The setting of a unit that makes a path unreachable for its programs, "" for none."""
+    """The setting of a unit that hides a path from its programs, "" if none."""
     bound = (*unit.words("BindPaths"), *unit.words("BindReadOnlyPaths"))
     shown = [word.lstrip("-").split(":") for word in bound]
     if any(path.startswith((parts[1:2] or parts)[0]) for parts in shown):
@@ -159,16 +159,16 @@ def hiding(unit: LoadedUnit, path: str) -> str:
 def made(subject: Subject, unit: LoadedUnit, path: str) -> bool:
     """Whether a file of the image, other than the unit's own, mentions the folder of a path."""
     folder = posixpath.dirname(path)
-    said = subject.ask(["grep", "-rlsF", "-e", folder, *WRITERS]).stdout.split()
+    mentions = subject.ask(["grep", "-rlsF", "-e", folder, *WRITERS]).stdout.split()
     name = folder.removeprefix("/run/")
     runtime = subject.ask(
         ["grep", "-rlsE", "-e", f"^RuntimeDirectory=(.* )?{re.escape(name)}( |$)", *UNITS]
     )
-    return bool(set(said) - set(unit.paths)) or bool(runtime.stdout.split())
+    return bool(set(mentions) - set(unit.paths)) or bool(runtime.stdout.split())
 
 
-def is_given(subject: Subject, path: str) -> bool:
-    """Whether a node has a path that the image lacks: at boot, or on a disk that is mounted."""
+def appears_later(subject: Subject, path: str) -> bool:
+    """Whether a node may have a path that the image lacks: made at boot, or on a mounted disk."""
     if path.startswith(("/run/", "/dev/", "/proc/", "/sys/", "/tmp/", "/etc/")):
         return True
     lines = [line.split() for line in subject.root.text("/etc/fstab").splitlines()]
@@ -180,7 +180,7 @@ def is_given(subject: Subject, path: str) -> bool:
 
 
 def prove_program(subject: Subject, line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
-    """Faults of a service that runs another program than the one that lists the devices."""
+    """Faults of a service that runs a program other than the one that lists the devices."""
     command = kind.model.devices.command if kind.model.devices else []
     if not command or not line.words:
         return
@@ -189,8 +189,8 @@ def prove_program(subject: Subject, line: CommandLine, kind: EngineKind) -> Iter
     others = [word for word in others if word != program and not same_file(subject, word, program)]
     hint = f"let the unit start {program}, and let nothing else have its name"
     if others:
-        what = f"{line.unit} starts {others[0]}, not {program}: what the look for the device and "
-        what += "the proof say is of another program"
+        what = f"{line.unit} starts {others[0]} instead of {program}: the check for the device and "
+        what += "the proof are about another program"
         yield SAY.fault(what, Evidence(line.path, said=" ".join(line.words)), hint=hint)
         return
     search = line.environment.get("PATH")
@@ -199,14 +199,14 @@ def prove_program(subject: Subject, line: CommandLine, kind: EngineKind) -> Iter
         if same_file(subject, path, program):
             return
         if subject.root.is_file(path):
-            what = f"{path} comes before {program} in PATH: a look for the device that asks by "
-            what += f"name asks another program than {line.unit} runs"
+            what = f"{path} comes before {program} in PATH: a check for the device by name uses "
+            what += f"another program than {line.unit} runs"
             yield SAY.fault(what, Evidence(path), hint=hint)
             return
 
 
 def same_file(subject: Subject, one: str, other: str) -> bool:
-    """Whether two paths lead to one file."""
+    """Whether two paths lead to the same file."""
     found = subject.root.resolve(one)
     return one == other or (found is not None and found == subject.root.resolve(other))
 
@@ -217,15 +217,15 @@ def known(subject: Subject, module: str) -> bool:
 
 
 def same(node: str, value: str) -> bool:
-    """Whether a device node (path or glob) is, or lies below, the path of a condition."""
+    """Whether a device node (path or glob) is at or below the path of a condition."""
     return fnmatch.fnmatchcase(value, node) or node == value or node.startswith(f"{value}/")
 
 
 def prove_others(
     subject: Subject, startup: Startup, unit: LoadedUnit, program: str
 ) -> Iterator[Finding]:
-    """Faults of other units that start the engine without the look for the device."""
-    guards = {words for key in GUARDS for words in unit.commands.get(key, ()) if looks(words)}
+    """Faults of other units that start the engine without the check for the device."""
+    guards = {w for key in GUARDS for w in unit.commands.get(key, ()) if may_check_device(w)}
     seen: set[str] = set()
     for other in startup.units.values():
         declared = {s.unit for s in subject.expectations.services}
@@ -233,23 +233,23 @@ def prove_others(
         if other.name == unit.name or other.name in declared | seen or not starts:
             continue
         seen.add(other.name)
-        own = {words for key in GUARDS for words in other.commands.get(key, ())}
+        others = {words for key in GUARDS for words in other.commands.get(key, ())}
         if not any(runs(words, program) for words in other.commands.get("ExecStart", ())):
             continue
-        if not guards & own:
+        if not guards & others:
             yield SAY.fault(
-                f"{other.name} also starts {posixpath.basename(program)}, without the look for "
+                f"{other.name} also starts {posixpath.basename(program)}, without the check for "
                 f"the device that {unit.name} has: it computes on the processor and nobody notices",
                 said_in(subject.root, other, "ExecStart"),
                 hint=f"disable it, or give it the ExecStartPre= of {unit.name}",
             )
 
 
-def looks(words: Sequence[str]) -> bool:
+def may_check_device(words: Sequence[str]) -> bool:
     return bool(words) and posixpath.basename(words[0]) not in PLAIN
 
 
 def runs(words: Sequence[str], program: str) -> bool:
-    """Whether a command line names a program, itself or in the text of a shell."""
+    """Whether a command line contains a program, directly or in the text of a shell."""
     name = posixpath.basename(program)
     return any(name in part.split("/") for word in words for part in word.split())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a node starts, is reached and can be worked on: units, network, names, accounts."""
+"""Whether a node starts, is reachable and usable: units, network, names, accounts."""
 
 from __future__ import annotations
 

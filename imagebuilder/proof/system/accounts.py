@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether those who are to log in may, as sshd, PAM and the tables of accounts say."""
+"""Whether users can log in, according to sshd, PAM and the tables of accounts."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ NOLOGIN = "/etc/nologin"
 
 
 def prove_accounts(subject: Subject) -> Iterator[Finding]:
-    """Faults of accounts with a shell, who log in by key: root, and those that overlays declare."""
+    """Faults of accounts with a shell that log in by key: root, and those that overlays declare."""
     declared = {user.name for user in subject.image.users}
     users = sorted(name for name in find_logins(subject.root) if name in declared | {"root"})
     yield from prove_shells(subject, users)
     yield from prove_ages(subject, users)
     if subject.root.lies(NOLOGIN):
-        what = f"{NOLOGIN} is in the image: nobody but root may ever log in"
+        what = f"{NOLOGIN} is in the image: only root may ever log in"
         yield SAY.fault(what, Evidence(NOLOGIN), hint="remove it; a node in need has /run/nologin")
     if subject.root.lies(SSHD):
         yield from prove_sshd(subject, users)
 
 
 def prove_shells(subject: Subject, users: list[str]) -> Iterator[Finding]:
-    """sshd refuses an account whose shell is not there (auth.c, allowed_user())."""
+    """sshd refuses an account whose shell does not exist (auth.c, allowed_user())."""
     for name, *_, shell in fields(subject.root, PASSWD, 7):
         host = subject.root.host(shell or "/bin/sh")
         if name in users and (
             host is None or not host.is_file() or not host.stat().st_mode & 0o111
         ):
             what = f"{name} cannot log in: the login shell {shell} is not in the image"
-            hint = "install its package, or take another shell (overlay key users: shell:)"
+            hint = "install its package, or use another shell (overlay key users: shell:)"
             yield SAY.fault(what, Evidence(PASSWD, symbol=name, said=shell), hint=hint)
 
 
 def prove_ages(subject: Subject, users: list[str]) -> Iterator[Finding]:
-    """pam_unix refuses an account that is out of date, whatever it logs in with (shadow(5))."""
+    """pam_unix refuses an expired account, even by key (shadow(5))."""
     today = subject.image.epoch // DAY
     for name, _, changed, _, most, _, inactive, ends, _ in fields(subject.root, SHADOW, 9):
         why = ""
@@ -61,7 +61,7 @@ def prove_ages(subject: Subject, users: list[str]) -> Iterator[Finding]:
 
 
 def prove_sshd(subject: Subject, users: list[str]) -> Iterator[Finding]:
-    """Without PAM sshd takes a password that begins with ! for a locked account (auth.c)."""
+    """Without PAM, sshd treats an account whose password begins with ! as locked (auth.c)."""
     locked = {f[0] for f in fields(subject.root, SHADOW, 9) if f[1].startswith("!")}
     homes = sorted(find_logins(subject.root))
     refused: dict[str, str] = {}
@@ -75,10 +75,10 @@ def prove_sshd(subject: Subject, users: list[str]) -> Iterator[Finding]:
             path, line = said_in(subject.root, "usepam", "no")
             what = f"sshd refuses {name}: without PAM (UsePAM no) its locked password (!) counts"
             where = Evidence(f"{path}:{line}" if line else path, said="UsePAM no")
-            yield SAY.fault(what, where, hint="remove that line; keys are asked for with PAM too")
+            yield SAY.fault(what, where, hint="remove that line; keys work with PAM too")
         if name in users and settings.values.get("pubkeyauthentication") == "no":
             path, line = said_in(subject.root, "pubkeyauthentication", "no")
-            what = f"sshd takes no key of {name}: PubkeyAuthentication no"
+            what = f"sshd accepts no key for {name}: PubkeyAuthentication no"
             where = Evidence(f"{path}:{line}" if line else CONFIG)
             yield SAY.fault(what, where, hint="remove that line")
     let_in = {one.account for one in answers if one.account in users} - set(refused)
@@ -91,7 +91,7 @@ def prove_sshd(subject: Subject, users: list[str]) -> Iterator[Finding]:
 
 
 def refusal(settings: SshdSettings, groups: set[str]) -> str:
-    """The list by which sshd refuses an account (auth.c, allowed_user()), "" for none."""
+    """The list by which sshd refuses an account (auth.c, allowed_user()), "" if none."""
     for what, names in (("Users", {settings.account}), ("Groups", groups)):
         for key, lets_in in ((f"Deny{what}", False), (f"Allow{what}", True)):
             patterns = settings.values.get(key.lower(), "").split()
@@ -101,16 +101,16 @@ def refusal(settings: SshdSettings, groups: set[str]) -> str:
 
 
 def is_listed(names: Iterable[str], patterns: list[str]) -> bool:
-    """Whether one of the names fits, whatever host a pattern asks for (USER@HOST)."""
+    """Whether one of the names matches, ignoring the host in a pattern (USER@HOST)."""
     plain = [pattern.partition("@")[0] for pattern in patterns if not pattern.startswith("!")]
     return any(fnmatch.fnmatchcase(name, pattern) for name in names for pattern in plain)
 
 
 def groups_of(subject: Subject, name: str) -> set[str]:
-    """The groups of an account: its own, and those that name it."""
-    own = {gid for user, _, _, gid, *_ in fields(subject.root, PASSWD, 7) if user == name}
+    """The groups of an account: its primary group, and those that list it."""
+    primary = {gid for user, _, _, gid, *_ in fields(subject.root, PASSWD, 7) if user == name}
     return {
         group
         for group, _, gid, members in fields(subject.root, GROUP, 4)
-        if gid in own or name in members.split(",")
+        if gid in primary or name in members.split(",")
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that every node needs: mounts, log-in, certificates, time zone, packages, settings."""
+"""Files that every node needs: mounts, PAM, certificates, time zone, packages, settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from imagebuilder.proof.system import SAY
 from imagebuilder.root import Root
 
 FSTAB, PAM, BUNDLE = "/etc/fstab", "/etc/pam.d", "/etc/ssl/certs/ca-certificates.crt"
-# Options for a file system that keeps no owners, and those that have them.
+# Options for file systems without owners, and the file systems that accept them.
 OWNERS = frozenset(("uid", "gid", "umask", "fmask", "dmask", "iocharset", "codepage"))
 HAVE_OWNERS = frozenset(
     ("vfat", "msdos", "exfat", "ntfs", "ntfs3", "ntfs-3g", "cifs", "smb3", "tmpfs", "ramfs", "9p",
@@ -35,9 +35,9 @@ MODULES = ("/usr/lib/*/security", "/usr/lib/security", "/usr/lib64/security")
 LOCAL = ("UUID=", "LABEL=", "PARTUUID=", "PARTLABEL=", "/dev/")
 OPTIONAL = {"nofail", "noauto", "x-systemd.automount"}
 SYSCTL = ("systemd-analyze", "cat-config", "sysctl.d")
-# Settings that take something from every node, with what.
+# Harmful settings, with their effect.
 SETTINGS = {
-    "kernel.modules_disabled": (r"[1-9]\d*", "no driver can be loaded any more"),
+    "kernel.modules_disabled": (r"[1-9]\d*", "drivers can no longer be loaded"),
     "net.ipv4.conf.all.arp_ignore": (r"8", "the node answers no ARP request"),
     "vm.max_map_count": (r"\d{1,4}", "a model cannot be mapped"),
     "fs.file-max": (r"\d{1,4}", "programs cannot open files"),
@@ -63,7 +63,7 @@ def prove_files(subject: Subject) -> Iterator[Finding]:
 
 
 def prove_mounts(root: Root) -> Iterator[Finding]:
-    """Faults of file systems without which a node does not start, on disks that it may not have."""
+    """Faults of required file systems on disks that a node may not have."""
     for line in root.text(FSTAB).splitlines():
         words = line.partition("#")[0].split()
         if len(words) < 4 or not words[0].startswith(LOCAL) or words[2] == "swap":
@@ -74,7 +74,7 @@ def prove_mounts(root: Root) -> Iterator[Finding]:
 
 
 def prove_options(root: Root) -> Iterator[Finding]:
-    """Faults of options that the file system of a mount does not have: mount(8) is refused."""
+    """Faults of options that a file system does not have: mount(8) fails."""
     mounts: list[tuple[str, str, str, str]] = []
     for line in root.text(FSTAB).splitlines():
         words = line.partition("#")[0].split()
@@ -91,12 +91,12 @@ def prove_options(root: Root) -> Iterator[Finding]:
         wrong = [o for o in text.split(",") if o.partition("=")[0] in OWNERS]
         if wrong and not set(kind.split(",")) & HAVE_OWNERS:
             what = f"{name} is not mounted: ext4, xfs and btrfs have no option {some(wrong)}"
-            hint = "remove it; an owner of files on such a disk is set there, with chown"
+            hint = "remove it; set the owner of files on such a disk with chown"
             yield SAY.fault(what, Evidence(path, said=text), hint=hint)
 
 
 def prove_log_in(root: Root) -> Iterator[Finding]:
-    """Faults of PAM: a module or a file that is named and not there refuses everybody."""
+    """Faults of PAM: a missing module or file makes it refuse everybody."""
     folders = [found for pattern in MODULES for found in root.glob(pattern)]
     for name in root.names(PAM):
         path = f"{PAM}/{name}"
@@ -109,23 +109,23 @@ def prove_log_in(root: Root) -> Iterator[Finding]:
                 continue
             wanted = found["module"]
             if found["control"] in (None, "include", "substack"):
-                there = root.is_file(f"{PAM}/{wanted}")
+                exists = root.is_file(f"{PAM}/{wanted}")
             elif wanted.startswith("/"):
-                there = root.is_file(wanted)
+                exists = root.is_file(wanted)
             else:
-                there = any(root.is_file(f"{folder}/{wanted}") for folder in folders)
-            if not there:
+                exists = any(root.is_file(f"{folder}/{wanted}") for folder in folders)
+            if not exists:
                 what = f"{path} needs {wanted}, which is not in the image: {name} refuses everybody"
                 hint = "install the package that has it, or remove the line"
                 yield SAY.fault(what, Evidence(path, said=line.strip()), hint=hint)
 
 
 def prove_extensions(root: Root) -> Iterator[Finding]:
-    """Faults of extensions whose files take the place of those of the image (systemd-sysext(8))."""
+    """Faults of extensions whose files hide those of the image (systemd-sysext(8))."""
     for folder, name in ((f, n) for f in EXTENSIONS for n in root.names(f)):
         top = f"{folder}/{name}"
         if root.is_file(top):
-            what = f"the extension {top} may be laid over /usr or /etc at boot"
+            what = f"the extension {top} may be merged over /usr or /etc at boot"
             yield SAY.warning(what, Evidence(top), hint="install its files with an overlay")
             continue
         inside = (path.removeprefix(top) for part in ("usr", "etc", "opt")
@@ -134,24 +134,24 @@ def prove_extensions(root: Root) -> Iterator[Finding]:
             path for path in inside if root.lies(path) and "/extension-release.d/" not in path
         ]
         if hidden:
-            what = f"the extension {name} is laid over the image at boot and hides {some(hidden)}"
-            hint = "remove it, or let an overlay place these files"
+            what = f"the extension {name} is merged over the image at boot and hides {some(hidden)}"
+            hint = "remove it, or ship these files in an overlay"
             yield SAY.fault(what, *(Evidence(f"{top}{path}") for path in hidden[:1]), hint=hint)
 
 
 def prove_certificates(root: Root) -> Iterator[Finding]:
     text = root.text(BUNDLE)
     if "BEGIN CERTIFICATE" not in text:
-        why = "is empty" if root.is_file(BUNDLE) else "is not there"
+        why = "is empty" if root.is_file(BUNDLE) else "is missing"
         yield SAY.fault(
             f"{BUNDLE} {why}: no certificate of a server can be verified",
             Evidence(BUNDLE),
-            hint="run update-ca-certificates after the last certificate is in",
+            hint="run update-ca-certificates after adding the last certificate",
         )
 
 
 def prove_packages(subject: Subject) -> Iterator[Finding]:
-    """A fault when the package database does not have what was installed."""
+    """A fault if the package database lacks installed packages."""
     listed = set(subject.ask(subject.family.list_packages).stdout.split())
     missing = sorted(name.partition(":")[0] for name in subject.packages)
     missing = [name for name in missing if name not in listed]
@@ -159,7 +159,7 @@ def prove_packages(subject: Subject) -> Iterator[Finding]:
         yield SAY.fault(
             f"the package database does not have {some(missing)}, which the lock installed",
             Evidence(subject.family.database),
-            hint="let no step write or remove it",
+            hint="make sure that no step changes or removes it",
         )
 
 

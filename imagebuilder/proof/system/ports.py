@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ports that two programs want: the second one fails to start."""
+"""Ports that two programs use: the second one fails to start."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from imagebuilder.proof.system import SAY
 from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.recipe.engines import find_engine
 
-# A word that says where to listen; that a proxy names the port of another program is no conflict.
+# Options that set where to listen; other mentions of a port, as by a proxy, are no conflict.
 PORT = "PORT"
 LISTENS = re.compile(
     rf"(\s-p|\s-l|--(http-)?port|--listen(-address)?|--bind|http\.server)[ =](\S*:)?{PORT}\s"
@@ -24,7 +24,7 @@ FILES = ("/etc/ssh/sshd_config", "/etc/ssh/sshd_config.d/*.conf")
 
 
 def prove_ports(subject: Subject, startup: Startup) -> Iterator[Finding]:
-    """Faults of units that start and want the port of an engine."""
+    """Faults of units that start and use the port of an engine."""
     for engine in subject.expectations.engines:
         unit = find_loaded(startup, engine.unit) if engine.unit else None
         if unit is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The question `system`: the node starts what it should, is reached, and can be worked on."""
+"""The question `system`: the node starts what it should, and is reachable and usable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from imagebuilder.proof.system.ports import prove_ports
 from imagebuilder.proof.system.start import prove_start
 from imagebuilder.proof.systemd import read_startup
 
-# They lay extensions over /usr, /opt and /etc.
+# They merge extensions over /usr, /opt and /etc.
 MERGING = frozenset(("systemd-sysext.service", "systemd-confext.service"))
 
 
@@ -26,9 +26,9 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
         return
     if not startup.units:
         yield SAY.warning(
-            "systemd-analyze of the image does not say what starts: units are not judged",
+            "the image's systemd-analyze does not report what starts: units were not checked",
             Evidence("/usr/bin/systemd-analyze"),
-            hint="run `systemd-analyze verify default.target` in the image, which says why",
+            hint="run `systemd-analyze verify default.target` in the image to see why",
         )
         return
     yield from prove_start(subject, startup)

@@ -15,17 +15,17 @@ from imagebuilder.proof.system import SAY
 from imagebuilder.proof.systemd import DEFAULT, LoadedUnit, Startup
 
 MASK = "systemd.mask"
-# kernel-command-line(7): what starts in the place of the default target.
+# kernel-command-line(7): what starts instead of the default target.
 RUNLEVELS = {
     **dict.fromkeys(("rescue", "single", "s", "S", "1"), "rescue.target"),
     **dict.fromkeys(("emergency", "-b"), "emergency.target"),
 }
-# What of systemd's complaints means that a line has no effect; others are advice.
+# Complaints of systemd about lines that have no effect; others are advice.
 REFUSED = re.compile(
     r"Unknown|Failed to (parse|resolve)|Invalid|[Mm]issing|not absolute|ignoring line"
 )
 WANTED = ("WantedBy", "RequiredBy", "UpheldBy")
-# Targets of every boot: who is wanted by one of them starts with it.
+# Targets of every boot: a unit that one of them wants starts with it.
 BOOT = frozenset(
     f"{name}.target"
     for name in (
@@ -35,21 +35,21 @@ BOOT = frozenset(
 )  # fmt: skip
 BINDING = ("Requires", "Requisite", "BindsTo")
 LASTING = frozenset(("-.mount", "tmp.mount", "var-tmp.mount", "run.mount"))
-# Without these nobody reaches a node.
+# Without these nobody can reach a node.
 REACHED_BY = frozenset(("ssh", "sshd", "systemd-networkd", "systemd-resolved"))
-# Units that systemd's own targets want, and what a node is without each.
+# Units that systemd's own targets want, and the effect of masking each.
 NEEDED = {
     "systemd-user-sessions.service": "/run/nologin stays, and nobody but root may log in",
     "systemd-udevd.service": "no driver is loaded for any device",
-    "systemd-udev-trigger.service": "no driver is loaded for devices that were there before udev",
+    "systemd-udev-trigger.service": "no driver is loaded for devices that existed before udev",
     "systemd-modules-load.service": "modules-load.d is not read",
     "systemd-sysctl.service": "sysctl.d is not read",
     "systemd-tmpfiles-setup.service": "folders in /run and /var are not made",
     "systemd-tmpfiles-setup-dev.service": "device nodes of tmpfiles.d are not made",
     "systemd-journald.service": "nothing is logged, and services that log may block",
     "systemd-logind.service": "sessions have no limits and no folder in /run/user",
-    "dbus.service": "programs of systemd cannot be asked for anything",
-    "dbus.socket": "programs of systemd cannot be asked for anything",
+    "dbus.service": "systemd's services cannot be reached over D-Bus",
+    "dbus.socket": "systemd's services cannot be reached over D-Bus",
 }
 INITS = ("init", "rdinit")
 DEBUG_SHELL = "systemd.debug_shell"
@@ -71,7 +71,7 @@ def prove_start(subject: Subject, startup: Startup) -> Iterator[Finding]:
         yield not_started(subject, startup, missing)
     else:
         names = some(sorted(subject.enabled))
-        yield SAY.fact(f"what overlays enable starts with {DEFAULT}: {names}")
+        yield SAY.fact(f"units that overlays enable start with {DEFAULT}: {names}")
     yield from prove_stopped(subject, startup)
     yield from prove_masked(subject)
     yield from prove_words(subject)
@@ -86,7 +86,7 @@ def prove_start(subject: Subject, startup: Startup) -> Iterator[Finding]:
 
 
 def prove_lines(subject: Subject, startup: Startup) -> Iterator[Finding]:
-    """Findings about lines that systemd passes over; of a package's own unit it is a warning."""
+    """Findings about lines that systemd ignores; only a warning for a package's own unit."""
     for complaint in startup.complaints:
         if not complaint.where.startswith(("/etc/", "/usr/", "/lib/")):
             continue
@@ -94,7 +94,7 @@ def prove_lines(subject: Subject, startup: Startup) -> Iterator[Finding]:
             continue
         say = SAY.warning if complaint.where in subject.shipped else SAY.fault
         yield say(
-            f"systemd does not accept a line of {complaint.where}: {complaint.what}",
+            f"systemd rejects a line of {complaint.where}: {complaint.what}",
             Evidence(complaint.where, said=complaint.what),
             hint="correct it; man systemd.directives lists every key and its section",
         )
@@ -103,7 +103,7 @@ def prove_lines(subject: Subject, startup: Startup) -> Iterator[Finding]:
 def prove_stopped(subject: Subject, startup: Startup) -> Iterator[Finding]:
     """Faults of enabled units that another one stops, or that a node without a disk does not start.
 
-    `Requires=` and what is like it wait for a mount; a disk is not on every node.
+    `Requires=` and similar keys wait for a mount, but not every node has the disk.
     """
     for name in subject.enabled:
         unit = startup.units.get(name)
@@ -123,14 +123,14 @@ def prove_stopped(subject: Subject, startup: Startup) -> Iterator[Finding]:
         mounts = [m for m in required if m.endswith(".mount") and m not in LASTING]
         if mounts and name.removesuffix(".service") in REACHED_BY:
             yield SAY.fault(
-                f"{name} does not start on a node without {mounts[0]}: nobody reaches that node",
+                f"{name} does not start on a node without {mounts[0]}: nobody can reach that node",
                 *(Evidence(path) for path in unit.paths[1:] or unit.paths),
-                hint="use After= and WantsMountsFor= in the place of what requires the mount",
+                hint="use After= and WantsMountsFor= instead of requiring the mount",
             )
 
 
 def prove_masked(subject: Subject) -> Iterator[Finding]:
-    """Faults of masked units of systemd that every node needs."""
+    """Faults of masked units that every node needs."""
     for name, why in NEEDED.items():
         for folder in FOLDERS:
             path = f"{folder}/{name}"
@@ -151,7 +151,7 @@ def masks(subject: Subject) -> list[KernelWord]:
 
 
 def starts_otherwise(startup: Startup, name: str) -> bool:
-    """Whether a unit starts under another name, or when something appears that wants it."""
+    """Whether a unit starts under another name, or on demand."""
     unit = startup.units.get(name)
     if unit is None or unit.state != "loaded":
         return False
@@ -160,7 +160,7 @@ def starts_otherwise(startup: Startup, name: str) -> bool:
 
 
 def not_started(subject: Subject, startup: Startup, missing: list[str]) -> Finding:
-    """The fault of enabled units that do not start, with the reason if it is known."""
+    """The fault of enabled units that do not start, with the reason if known."""
     masked = [word.text for word in masks(subject) if word.value in missing]
     default = startup.units.get(DEFAULT)
     if masked:
@@ -169,23 +169,23 @@ def not_started(subject: Subject, startup: Startup, missing: list[str]) -> Findi
     elif default and default.name not in ("multi-user.target", "graphical.target"):
         where = Evidence("/etc/systemd/system/default.target", said=default.name)
         why = f"the default target is {default.name}"
-        hint = "remove /etc/systemd/system/default.target, or let it lead to multi-user.target"
+        hint = "remove /etc/systemd/system/default.target, or make it a link to multi-user.target"
     else:
         unit = startup.units.get(missing[0])
         where = Evidence(place_of(startup, missing[0]), said=state_of(unit))
-        why, hint = state_of(unit), "enable it (overlay key units:), and let nothing mask it"
+        why, hint = state_of(unit), "enable it (overlay key units:), and do not mask it"
     verbs = ("is", "does") if len(missing) == 1 else ("are", "do")
     what = f"{some(missing)} {verbs[0]} enabled, but {verbs[1]} not start: {why}"
     return SAY.fault(what, where, hint=hint)
 
 
 def state_of(unit: LoadedUnit | None) -> str:
-    """Why a unit does not start, as far as systemd says."""
+    """Why a unit does not start, as far as systemd reports it."""
     if unit is None or unit.state == "not-found":
-        return "there is no such unit"
+        return "the unit does not exist"
     if unit.state == "loaded":
         return "no unit that starts at boot wants it"
-    return f"systemd has it as {unit.state}"
+    return f"systemd reports it as {unit.state}"
 
 
 def place_of(startup: Startup, unit: str) -> str:
@@ -194,12 +194,12 @@ def place_of(startup: Startup, unit: str) -> str:
 
 
 def prove_words(subject: Subject) -> Iterator[Finding]:
-    """Faults of words with which something else than the system starts."""
+    """Faults of words that start something other than the system."""
     remove = "remove that word (cmdline:)"
     for word in kernel_words(subject.cmdline):
         value = word.value
         if word.key in INITS and not value.endswith("/systemd") and value != "/sbin/init":
-            what = f"the node runs {value} in the place of systemd"
+            what = f"the node runs {value} instead of systemd"
             yield SAY.fault(what, word.evidence, hint=remove)
         target = RUNLEVELS.get(word.text, value if word.key == "systemd.unit" else "")
         if target in ("rescue.target", "emergency.target", "reboot.target", "poweroff.target"):

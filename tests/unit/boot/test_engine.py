@@ -171,7 +171,7 @@ def test_it_is_proved_to_refuse_without_its_card(project: Project, tmp_path: Pat
 def test_a_backend_that_it_would_do_without_is_found(project: Project, tmp_path: Path) -> None:
     [found] = prove(project.load(), tmp_path / "root", without=PLUGIN)
     assert faults([found]) == ["whisper.cpp has no backend vulkan, and would ignore that silently"]
-    assert found.hint == "install whisper-vulkan, or take vulkan out of whisper_backends"
+    assert found.hint == "install whisper-vulkan, or remove vulkan from whisper_backends"
     assert (found.evidence[0].path, found.evidence[0].said) == (
         "/usr/lib", "no */whisper/libggml-vulkan.so"
     )  # fmt: skip
@@ -182,11 +182,11 @@ def test_a_backend_that_it_would_do_without_is_found(project: Project, tmp_path:
     [
         (
             {"ldd -r": "libvulkan.so.1 => not found\n"},
-            "the backend vulkan does not load, and whisper.cpp would pass it over in silence",
+            "the backend vulkan does not load, and whisper.cpp would skip it silently",
         ),
         (
             {"/usr/bin/whisper-server --devices": "  Vulkan0: llvmpipe\n"},
-            "whisper.cpp takes the processor in disguise for a device where there is none",
+            "whisper.cpp lists the processor as a device although there is none",
         ),
         (
             {"/usr/bin/whisper-server --devices": Completed(1, "", "cannot")},
@@ -194,8 +194,8 @@ def test_a_backend_that_it_would_do_without_is_found(project: Project, tmp_path:
         ),
         (
             {f"env {GUARD}": "GPU0"},
-            "whisper.cpp would compute on the processor and nobody would notice: the device of "
-            "whisper-server.service passes without one",
+            "whisper.cpp would compute on the processor and nobody would notice: "
+            "whisper-server.service starts without the device",
         ),
     ],
 )

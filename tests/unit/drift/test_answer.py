@@ -200,7 +200,7 @@ def test_every_unknown_name_is_an_error(world: World) -> None:
     with pytest.raises(InputError) as caught:
         ask(world, "n2", "n1", "dmo")
     assert [fault.what for fault in caught.value.faults] == [
-        'no node and no profile named "n2"', 'no node and no profile named "dmo"',
+        'no node or profile named "n2"', 'no node or profile named "dmo"',
     ]  # fmt: skip
     assert caught.value.faults[1].hint == 'did you mean "demo"?'
 

@@ -39,9 +39,9 @@ def content(
     return BootContent(image, root)
 
 
-GIVEN = NodeConfig(("console=tty0", "debug"), "", {"/etc/hostname": "-0644 0:0 aa"})
-OLD = NodeBoot(ONE, CONTENT, GIVEN)
-NEW = NodeBoot(TWO, CONTENT, GIVEN)
+CONFIG = NodeConfig(("console=tty0", "debug"), "", {"/etc/hostname": "-0644 0:0 aa"})
+OLD = NodeBoot(ONE, CONTENT, CONFIG)
+NEW = NodeBoot(TWO, CONTENT, CONFIG)
 
 
 def why(old: NodeBoot, new: NodeBoot) -> dict[str, tuple[str, ...]]:
@@ -59,22 +59,22 @@ def test_each_part_changes_by_itself() -> None:
     assert why(OLD, replace(NEW, content=kernel)) == {"kernel": ("kernel 6.12.1 -> 6.12.2",)}
     rebuilt = content(pair=("k2", "i2"))
     assert why(OLD, replace(NEW, content=rebuilt)) == {
-        "kernel": ("another vmlinuz", "another initrd.img")
+        "kernel": ("a different vmlinuz", "a different initrd.img")
     }
     root = content("r2")
     assert why(OLD, replace(NEW, content=root)) == {
-        "root": ("root: the same packages, other files",)
+        "root": ("root: the same packages, but different files",)
     }
     words = content(words=("quiet", "ip=dhcp"))
     assert why(OLD, replace(NEW, content=words)) == {
         "cmdline": ("in another order: quiet ip=dhcp",)
     }
-    given = replace(GIVEN, words=("console=tty0", "panic=5"))
-    assert why(OLD, replace(NEW, given=given)) == {"cmdline": ("without debug", "with panic=5")}
-    assert why(OLD, replace(NEW, given=replace(GIVEN, root="http"))) == {
+    config = replace(CONFIG, words=("console=tty0", "panic=5"))
+    assert why(OLD, replace(NEW, config=config)) == {"cmdline": ("without debug", "with panic=5")}
+    assert why(OLD, replace(NEW, config=replace(CONFIG, root="http"))) == {
         "cmdline": ("root over nfs -> http",)
     }
-    assert why(OLD, replace(NEW, given=replace(GIVEN, root="nfs"))) == {}
+    assert why(OLD, replace(NEW, config=replace(CONFIG, root="nfs"))) == {}
 
 
 def test_packages_tell_how_a_root_differs() -> None:
@@ -96,7 +96,8 @@ def test_files_are_told_by_path_and_kind_of_change() -> None:
     old = {path: line for path, (line, _) in lines.items()} | {"/gone": "d0755 0:0"}
     new = {path: line for path, (_, line) in lines.items()} | {"/come": "d0755 0:0"}
     parts = why(
-        replace(OLD, given=replace(GIVEN, files=old)), replace(NEW, given=replace(GIVEN, files=new))
+        replace(OLD, config=replace(CONFIG, files=old)),
+        replace(NEW, config=replace(CONFIG, files=new)),
     )
     assert parts == {
         "files": (
@@ -107,7 +108,7 @@ def test_files_are_told_by_path_and_kind_of_change() -> None:
 
 
 def test_what_a_node_never_told_is_unknown_and_never_the_same() -> None:
-    old = replace(OLD, given=None, ungiven="booted before")
+    old = replace(OLD, config=None, no_config="booted before")
     assert why(old, NEW) == {"cmdline": ("booted before",), "files": ("booted before",)}
     # The release's part of the command line is known all the same.
     other = replace(NEW, content=content(words=()))
@@ -123,7 +124,7 @@ def test_a_release_that_is_gone_is_unknown_unless_it_is_the_same() -> None:
     parts = compare_boots(gone, NEW)
     states = [parts[name].state for name in PARTS]
     assert states == [DriftState.UNKNOWN, DriftState.UNKNOWN, DriftState.UNKNOWN, DriftState.SAME]
-    assert why(gone, replace(gone, given=GIVEN)) == {}
+    assert why(gone, replace(gone, config=CONFIG)) == {}
 
 
 def drift(old: NodeBoot, new: NodeBoot) -> NodeDrift:
@@ -133,7 +134,7 @@ def drift(old: NodeBoot, new: NodeBoot) -> NodeDrift:
 
 def test_one_change_is_enough_and_one_doubt_leaves_no_no() -> None:
     assert drift(OLD, NEW).reboot is Reboot.NO
-    doubt = replace(OLD, given=None)
+    doubt = replace(OLD, config=None)
     assert drift(doubt, NEW).reboot is Reboot.UNKNOWN
     assert drift(doubt, replace(NEW, content=content("r2"))).reboot is Reboot.YES
 

@@ -80,7 +80,7 @@ def with_given(change: Callable[[NodeConfig], NodeConfig]) -> Wrong:
     """Something of what nodes are given does not count."""
 
     def plain(boot: NodeBoot) -> NodeBoot:
-        return replace(boot, given=change(boot.given) if boot.given else None)
+        return replace(boot, config=change(boot.config) if boot.config else None)
 
     return lambda old, new: compare_boots(plain(old), plain(new))
 

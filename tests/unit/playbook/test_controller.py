@@ -20,7 +20,7 @@ from imagebuilder.playbook.controller import (
     make_inside,
     render_settings,
 )
-from imagebuilder.playbook.step import AnsibleStep, hints, told_error
+from imagebuilder.playbook.step import AnsibleStep, hints, reported_error
 from imagebuilder.recipe.types import Playbook
 from imagebuilder.workspace import Workspace
 
@@ -93,7 +93,7 @@ def test_a_failed_task_is_told_with_its_place(tmp_path: Path) -> None:
          "what": "'ansible_memtotal_mb' is undefined", "module": "debug"},
     ]  # fmt: skip
     controller.told.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    error = told_error(make_workspace(tmp_path), make_step(tmp_path), controller, [])
+    error = reported_error(make_workspace(tmp_path), make_step(tmp_path), controller, [])
     assert error is not None
     fault = error.faults[0]
     assert fault.where == "/x/site.yml:7"
@@ -113,7 +113,7 @@ def test_a_failed_task_is_told_with_its_place(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_what_ansible_refuses_has_its_place(tmp_path: Path, lines: list[str], where: str) -> None:
     controller = Controller(tmp_path, (), {})
-    error = told_error(make_workspace(tmp_path), make_step(tmp_path), controller, lines)
+    error = reported_error(make_workspace(tmp_path), make_step(tmp_path), controller, lines)
     assert error is not None
     assert error.faults[0].where == where
     assert "site.yml cannot run: " in error.faults[0].what
@@ -151,5 +151,5 @@ def test_without_ansible_the_host_is_not_fit(
     old.chmod(0o755)
     monkeypatch.setattr(ansible, "PROGRAM", old.name)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    with pytest.raises(HostError, match=r"2\.9\.27, at least 2\.14"):
+    with pytest.raises(HostError, match=r"2\.9\.27, but at least 2\.14"):
         ansible.check_ansible()

@@ -49,7 +49,7 @@ def settings_of(project: Path) -> Settings:
 def test_an_overlay_that_names_its_playbook_gets_the_packages(tmp_path: Path) -> None:
     request = make_requests(tmp_path / "overlays/own", "site.yml")
     said = told(request, tmp_path)
-    assert "site.yml asks for 1 package that the lock does not have:" in said
+    assert "site.yml requests 1 package that the lock does not have:" in said
     assert "  nginx (overlays/own/site.yml:7)\n" in said
     assert "imagebuilder lock p --add-packages adds them to overlays/own/overlay.yaml" in said
     ui = Ui.for_stream(io.StringIO(), {})
@@ -71,7 +71,7 @@ def test_what_is_not_the_projects_own_is_left_alone(
 ) -> None:
     request = make_requests(tmp_path / place, playbook)
     project = tmp_path / "project"
-    todo = "list them under `packages:` of an overlay of your own in the recipe: [nginx]"
+    todo = "list them under `packages:` of your own overlay in the recipe: [nginx]"
     said = told(request, project)
     assert why in said
     assert todo in said

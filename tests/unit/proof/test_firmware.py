@@ -86,7 +86,7 @@ def test_all_is_there(tmp_path: Path, ending: str) -> None:
     make(tmp_path, OF_RADEON, ending, amdgpu=(*OF_RADEON, *OF_OTHERS))
     found = prove(tmp_path, RADEON)
     assert (faults(found), warnings(found)) == ([], [])
-    what = "all firmware that amdgpu may ask for on 1002:7480 (Radeon RX 7600 XT) is there"
+    what = "all firmware that amdgpu may ask for on 1002:7480 (Radeon RX 7600 XT) is present"
     assert facts(found) == [f"{what}: 8 files"]
     assert f"{FOLDER}/amdgpu/sdma_6_0_2.bin{ending}" in [e.path for e in found[0].evidence]
 
@@ -127,7 +127,7 @@ def test_a_folder_of_the_command_line_comes_first(tmp_path: Path) -> None:
     make_tree(tmp_path, {f"/opt/old/{OF_RADEON[0]}": b"old"})
     asked = subject(tmp_path, hardware=[RADEON], cmdline=("firmware_class.path=/opt/old",))
     [fault] = faults(prove_firmware(asked))
-    assert fault.startswith(f"/opt/old/{OF_RADEON[0]} goes before the file of the package")
+    assert fault.startswith(f"/opt/old/{OF_RADEON[0]} overrides the package's file")
 
 
 def test_what_the_driver_does_not_list_is_not_wanted(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_an_older_file_stands_in_for_a_newer(tmp_path: Path) -> None:
     found = prove(tmp_path, NPU)
     assert faults(found) == []
     [warning] = warnings(found)
-    assert "makes do with the older amdnpu/17f0_11/npu.sbin" in warning
+    assert "accepts the older amdnpu/17f0_11/npu.sbin" in warning
     # The newer is enough by itself, and neither is too little.
     newer = make(tmp_path / "newer", names[:1], amdxdna=names)
     assert not [finding for finding in prove(newer, NPU) if finding.hint]
@@ -179,7 +179,7 @@ def test_the_firmware_of_nvidias_own_version(tmp_path: Path, listed: bool) -> No
     bad = make(tmp_path / "bad", ["nvidia/550.163.01/gsp_ga10x.bin"], nvidia=module)
     [fault] = [finding for finding in prove(bad, L40S) if finding.hint]
     assert ours in fault.what
-    assert "there is that of 550.163.01" in fault.hint
+    assert "the image has that of 550.163.01" in fault.hint
 
 
 def test_no_driver_at_all(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_chip_that_is_not_known(tmp_path: Path) -> None:
     make(tmp_path, OF_OTHERS, amdgpu=OF_OTHERS)
     other = Hardware("1002:ffff", "Radeon of 2040", "gfx1100")
     found = list(prove_firmware(subject(tmp_path, hardware=[other])))
-    assert faults(found) == ["which firmware 1002:ffff (Radeon of 2040) needs is not known"]
+    assert faults(found) == ["it is not known which firmware 1002:ffff (Radeon of 2040) needs"]
     known = replace(other, assume="a sample of the vendor's")
     assumed = list(prove_firmware(subject(tmp_path, hardware=[known])))
     assert faults(assumed) == []

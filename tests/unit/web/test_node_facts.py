@@ -132,6 +132,6 @@ def test_a_page_says_whether_a_reboot_would_change_the_node(
     served.write_text("chain --autofree ${http}/releases/rx7600xt/20991231T0/boot.ipxe ||\n")
     page = client.get("/nodes/node003?new").text
     assert "<b>Yes</b>, by what its last boot was given" in page
-    assert "<li>there is no rx7600xt/20991231T0 to boot</li>" in page
+    assert "<li>rx7600xt/20991231T0, which it would boot, does not exist</li>" in page
     found = client.get("/api/v1/nodes/node003").json()["drift"]
     assert (found["reboot"], found["boots"]) == ("yes", None)

@@ -38,12 +38,12 @@ DOCUMENTATION = """
 
 
 class BecomeModule(BecomeBase):  # type: ignore[misc]
-    """The words that become somebody."""
+    """The command that becomes another user."""
 
     name = "imagebuilder_runuser"
 
     def build_become_command(self, cmd: str, shell: Any) -> str:
-        """`cmd` as the user that the task wants; its HOME is that user's."""
+        """`cmd` as the user of the task, with that user's HOME."""
         super().build_become_command(cmd, shell)
         user = self.get_option("become_user") or "root"
         if not cmd or user == "root":

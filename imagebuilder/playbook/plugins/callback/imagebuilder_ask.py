@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers every task in place of a node, and writes down which packages the tasks ask for.
+"""Answers every task instead of a node, and records the packages that the tasks request.
 
 Loaded by ansible-playbook for `lock`, which has no root to run a task on.  Ansible itself decides
-includes, loops, variables and conditions; what a task would find on a node is unknown, so what
-depends on it is written down as unknown instead of guessed.
+includes, loops, variables and conditions; what a task would find on a node is unknown, so anything
+that depends on it is recorded as unknown.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ DOCUMENTATION = """
       - Answers every task, and writes a JSON object a line.
     author: imagebuilder
 """
-# What Ansible does by itself, without a look at the node.
-OWN = frozenset((
+# Actions of Ansible itself, which do not need the node.
+LOCAL = frozenset((
     "add_host", "assert", "debug", "fail", "group_by", "include_vars", "set_fact", "set_stats",
     "validate_argument_spec",
 ))  # fmt: skip
@@ -62,10 +62,10 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         real = action_loader.get
 
         def get(name: str, *words: Any, **named: Any) -> Any:
-            """The action, which asks us instead of the node."""
+            """The action, which calls us instead of the node."""
             handler = real(name, *words, **named)
             task = named.get("task")
-            if task is not None and kind_of(task) not in OWN and handler is not None:
+            if task is not None and kind_of(task) not in LOCAL and handler is not None:
                 handler.run = lambda **_: self.answer(task)
             return handler
 
@@ -77,7 +77,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
             sink.write(json.dumps(row, default=str) + "\n")
 
     def answer(self, task: Any) -> dict[str, Any]:
-        """What the task finds; runs where Ansible runs its actions."""
+        """The result of a task; runs where Ansible runs its actions."""
         kind, arguments = kind_of(task), dict(task.args)
         if kind in FACTS:
             return {"changed": False, "ansible_facts": dict(self.facts)}
@@ -85,20 +85,20 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
             self.tell("package", task, package=package)
         if kind in PACKAGES:
             if arguments.get("deb"):
-                why = f"{arguments['deb']} is a file of a package, which no lock has"
+                why = f"{arguments['deb']} is a package file, which a lock cannot contain"
                 self.tell("unknown", task, why=why)
             return {"changed": False}
         return {"changed": True}
 
     def v2_playbook_on_play_start(self, play: Any) -> None:
-        """A task that cannot be known must not end the play."""
+        """An unknown task must not end the play."""
         play.ignore_errors = True
 
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
-        """Whatever the task itself says of errors; and note what nobody knows after it."""
+        """Ignore errors of the task, and remember its registered variable as unknown."""
         task.ignore_errors = True
         kind = kind_of(task)
-        if task.register and kind not in OWN | FACTS | PACKAGES:
+        if task.register and kind not in LOCAL | FACTS | PACKAGES:
             self.unknown.add(str(task.register))
 
     v2_playbook_on_handler_task_start = v2_playbook_on_task_start
@@ -112,7 +112,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
     v2_runner_on_unreachable = v2_runner_on_failed
 
     def v2_runner_on_skipped(self, result: Any) -> None:
-        """A task that is left out because of something that nobody knows yet."""
+        """Record a task that is skipped because of something unknown."""
         task = getattr(result, "task", None) or result._task
         words = set(re.findall(r"\w+", json.dumps(task.when, default=str)))
         if matters(task) and (named := sorted(words & self.unknown)):
@@ -130,13 +130,13 @@ def kind_of(task: Any) -> str:
 
 
 def matters(task: Any) -> bool:
-    """Whether the task may ask for packages."""
+    """Whether the task may request packages."""
     kind = kind_of(task)
     return kind in PACKAGES | INCLUDES | {"set_fact", "include_vars"}
 
 
 def packages_of(kind: str, arguments: Mapping[str, Any]) -> Iterator[str]:
-    """The names of the packages that a task wants to have, each without its version."""
+    """The names of the packages that a task installs, without versions."""
     if kind in COMMANDS:
         text = arguments.get("_raw_params") or arguments.get("cmd") or ""
         text = text or " ".join(map(str, arguments.get("argv") or ()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tells the build what happened, a JSON object a line, beside Ansible's own words for people.
+"""Reports to the build what happened, a JSON object per line, in addition to Ansible's own output.
 
 Loaded by ansible-playbook.
 """
@@ -22,16 +22,16 @@ DOCUMENTATION = """
     author: imagebuilder
 """
 SAID_LINES = 4
-# Of a line that inside/shim.py wrote, by its kind.
-SKIPPED = "skipped, for only a running node can"
+# The prefix for a line of inside/shim.py, by its kind.
+SKIPPED = "skipped, because it needs a running node"
 WORDS = {
     "read": "answered by the builder's kernel",
-    "boot": "skipped, for initrd and boot loader are made beside the root",
+    "boot": "skipped, because initrd and boot loader are not part of the root",
 }
 
 
 class CallbackModule(CallbackBase):  # type: ignore[misc]
-    """Hears what Ansible runs."""
+    """Reports the results of tasks."""
 
     CALLBACK_VERSION = 2.0
     CALLBACK_TYPE = "notification"
@@ -49,7 +49,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
             sink.write(json.dumps({"event": event, **facts}, default=str) + "\n")
 
     def tell_failed(self, result: Any) -> None:
-        """A task that failed: where it is, and what it said."""
+        """Report a failed task: where it is, and its message."""
         task, found = task_of(result), result_of(result)
         self.tell(
             "failed",
@@ -61,7 +61,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
         )
 
     def show_skipped(self) -> None:
-        """Say what the last task wanted and an image cannot do."""
+        """Show what the last task requested that an image cannot do."""
         lines = self.skipped.read_text().splitlines()
         for line in lines[self.seen :]:
             row = json.loads(line)
@@ -90,7 +90,7 @@ class CallbackModule(CallbackBase):  # type: ignore[misc]
 
 
 def task_of(result: Any) -> Any:
-    """The task of a result; its name has changed in ansible-core 2.19."""
+    """The task of a result; ansible-core 2.19 renamed the attribute."""
     return getattr(result, "task", None) or result._task
 
 
@@ -101,7 +101,7 @@ def result_of(result: Any) -> dict[str, Any]:
 
 
 def reason_of(found: dict[str, Any]) -> str:
-    """Why a task failed: its message, the first failed item's for a loop, and its last words."""
+    """Why a task failed: its message (for a loop that of the first failed item), and its output."""
     for item in found.get("results") or ():
         if isinstance(item, dict) and (item.get("failed") or item.get("unreachable")):
             return f"item {item.get('item')}: {reason_of(item)}"

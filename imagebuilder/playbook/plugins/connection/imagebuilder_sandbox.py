@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ansible's way into the root: each command goes to the socket of its sandbox (command_socket.py).
+"""Ansible's connection to the root: commands go to the socket of its sandbox (command_socket.py).
 
-Loaded by ansible-playbook.  Another host than the image (`delegate_to:`, `add_host:`, localhost)
-is refused: a build reaches the builder and other machines by no task.
+Loaded by ansible-playbook.  Hosts other than the image (`delegate_to:`, `add_host:`, localhost) are
+refused: no task of a build may reach the builder or another machine.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ DOCUMENTATION = """
 
 
 class Connection(ConnectionBase):  # type: ignore[misc]
-    """One task's connection; the same sandbox for all."""
+    """The connection of a task; all tasks use the same sandbox."""
 
     transport = "imagebuilder_sandbox"
     has_pipelining = True
@@ -52,17 +52,17 @@ class Connection(ConnectionBase):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        told = Path(os.environ["IMAGEBUILDER_REACH"])
-        reach = json.loads(told.read_text())
-        self.controller = told.parent
+        path = Path(os.environ["IMAGEBUILDER_REACH"])
+        reach = json.loads(path.read_text())
+        self.controller = path.parent
         self.host: str = reach["host"]
         self.pins = pins_of(reach["host"], reach["kernel"], reach["epoch"])
 
     def _connect(self) -> Connection:
         if self.get_option("host") != self.host:
-            asked = self._play_context.remote_addr
+            host = self._play_context.remote_addr
             raise AnsibleConnectionFailure(
-                f"this task is for {asked}, not for the image: a build reaches no other machine"
+                f"this task is for {host}, not for the image: a build reaches no other machine"
             )
         self._connected = True
         return self
@@ -70,13 +70,13 @@ class Connection(ConnectionBase):  # type: ignore[misc]
     def exec_command(
         self, cmd: str, in_data: bytes | None = None, sudoable: bool = True
     ) -> tuple[int, bytes, bytes]:
-        """Run a command in the root; facts in what it says are made the image's."""
+        """Run a command in the root; facts in its output are replaced with the image's."""
         self._connect()
         done = self.enter(self.login(f"cd; {cmd}"), in_data)
-        said = done.stdout
-        if '"ansible_facts"' in said:
-            said = self.without_builder(said)
-        return done.status, said.encode(), done.stderr.encode()
+        output = done.stdout
+        if '"ansible_facts"' in output:
+            output = self.without_builder(output)
+        return done.status, output.encode(), done.stderr.encode()
 
     def enter(self, argv: list[str], stdin: bytes | IO[bytes] | None = None) -> Completed:
         """Run `argv` in the root's sandbox."""
@@ -86,7 +86,7 @@ class Connection(ConnectionBase):  # type: ignore[misc]
             raise AnsibleConnectionFailure(f"the root no longer exists: {error}") from error
 
     def login(self, cmd: str) -> list[str]:
-        """The words that run `cmd` as ssh would: as whom one logs in, in that home."""
+        """The command that runs `cmd` as ssh would: as the remote user, in its home."""
         user = self.get_option("remote_user") or "root"
         shell = ["/bin/sh", "-c", cmd]
         if self.become is not None or user == "root":  # become starts from root
@@ -94,16 +94,16 @@ class Connection(ConnectionBase):  # type: ignore[misc]
         known = self.enter(["/usr/bin/getent", "passwd", user]).status == 0
         return ["/usr/sbin/runuser", user, "-s", *shell] if known else shell
 
-    def without_builder(self, said: str) -> str:
-        """What a module said, with the facts of the image only.  Raises AnsibleError."""
-        start, end = said.find("{"), said.rfind("}")
+    def without_builder(self, output: str) -> str:
+        """The output of a module with only the image's facts.  Raises AnsibleError."""
+        start, end = output.find("{"), output.rfind("}")
         try:
-            told = json.loads(said[start : end + 1])
+            result = json.loads(output[start : end + 1])
         except ValueError as error:
             raise AnsibleError("a module's facts cannot be read") from error
-        if isinstance(told.get("ansible_facts"), dict):
-            told["ansible_facts"] = image_facts(told["ansible_facts"], self.pins)
-        return json.dumps(told)
+        if isinstance(result.get("ansible_facts"), dict):
+            result["ansible_facts"] = image_facts(result["ansible_facts"], self.pins)
+        return json.dumps(result)
 
     def put_file(self, in_path: str, out_path: str) -> None:
         """Copy a file of the playbook into the root."""
@@ -114,12 +114,12 @@ class Connection(ConnectionBase):  # type: ignore[misc]
             raise AnsibleError(f"{out_path} cannot be written: {done.stderr.strip()}")
 
     def fetch_file(self, in_path: str, out_path: str) -> None:
-        """Refused: what is fetched would be written on the builder."""
-        raise AnsibleError(f"{in_path} is not fetched: a build writes nothing on the builder")
+        """Refused, because the file would be written on the builder."""
+        raise AnsibleError(f"could not fetch {in_path}: a build must not write on the builder")
 
     def reset(self) -> None:
-        """After a reboot that was skipped: nothing to do."""
+        """Do nothing after a skipped reboot."""
 
     def close(self) -> None:
-        """The sandbox stays."""
+        """Keep the sandbox."""
         self._connected = False

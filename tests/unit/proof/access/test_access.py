@@ -114,21 +114,21 @@ def test_a_device_of_the_profile_is_asked_about(tmp_path: Path) -> None:
     assert facts(found) == ["/dev/dri/renderD* belongs to render, mode 0660"]
     make_tree(tmp_path, {"/etc/group": "root:x:0:\n"})
     found = list(prove_access(subject(tmp_path, hardware=radeon)))
-    assert faults(found) == ["there is no group render, which is to own /dev/dri/renderD*"]
+    assert faults(found) == ["the group render, which must own /dev/dri/renderD*, does not exist"]
 
 
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
         ({"/etc/group": "root:x:0:\nvideo:x:44:compute\ncompute:x:1000:\n"},
-         "there is no group render, which is to own /dev/kfd"),
+         "the group render, which must own /dev/kfd, does not exist"),
         ({"/etc/group": "root:x:0:\nrender:x:990:\ncompute:x:1000:\n"},
          "compute is not in render, whose devices it must use"),
         ({"/etc/group": "root:x:0:\nrender:x:990:\ncompute:x:1000:\n"},
          "llama-server.service runs as compute without render, which owns "
          "/dev/dri/renderD*, /dev/kfd"),
         ({"/etc/passwd": "root:x:0:0::/root:/bin/sh\n"},
-         "there is no account compute, which must use the accelerator"),
+         "the account compute, which must use the accelerator, does not exist"),
         ({"/etc/passwd": "root:x:0:0::/root:/bin/sh\n"},
          "llama-server.service runs as compute, an account that does not exist"),
         ({DEFAULT: ""}, "no udev rule of the image gives /dev/kfd to render"),
@@ -159,13 +159,13 @@ def test_a_device_of_the_profile_is_asked_about(tmp_path: Path) -> None:
         ({f"{UNIT}.d/50-x.conf": "[Service]\nLimitMEMLOCK=1G\n"},
          "llama-server.service may lock 1G of memory"),
         ({UNIT: SERVICE + "PrivateDevices=yes\n"},
-         "llama-server.service has PrivateDevices=yes and sees no /dev/dri/renderD*, /dev/kfd"),
+         "llama-server.service has PrivateDevices=yes and cannot see /dev/dri/renderD*, /dev/kfd"),
         ({UNIT: SERVICE.replace("DeviceAllow=char-kfd rw\n", "")},
-         "llama-server.service is kept from /dev/kfd by its device policy"),
+         "the device policy of llama-server.service does not allow /dev/kfd"),
         ({UNIT: SERVICE.replace("char-drm rw", "char-drm r")},
-         "llama-server.service is kept from /dev/dri/renderD* by its device policy"),
+         "the device policy of llama-server.service does not allow /dev/dri/renderD*"),
         ({f"{UNIT}.d/50-x.conf": "[Service]\nDeviceAllow=\n"},
-         "llama-server.service is kept from /dev/dri/renderD*, /dev/kfd by its device policy"),
+         "the device policy of llama-server.service does not allow /dev/dri/renderD*, /dev/kfd"),
         ({UNIT: SERVICE.replace("/usr/bin/llama-server", "/usr/bin/gone")},
          "llama-server.service starts /usr/bin/gone, which is not in the image"),
         ({"/usr/bin/llama-server": "#!/bin/sh\n"},
@@ -184,7 +184,7 @@ def test_a_planted_fault_is_found(tmp_path: Path, changed: dict[str, Content], s
 
 def test_a_unit_that_is_not_there(tmp_path: Path) -> None:
     found = prove(make(tmp_path), services=(Service("vllm.service"),))
-    assert faults(found) == ["there is no vllm.service, which must use the accelerator"]
+    assert faults(found) == ["vllm.service, which must use the accelerator, does not exist"]
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_which_devices_a_service_needs(tmp_path: Path) -> None:
     assert faults(prove(tmp_path, engines=(vulkan,))) == []
     # No engine's: kfd belongs to the family that is let in, the NPU does not.
     assert faults(prove(tmp_path, engines=())) == [
-        "llama-server.service is kept from /dev/kfd by its device policy"
+        "the device policy of llama-server.service does not allow /dev/kfd"
     ]
     nothing = drm.replace("DeviceAllow=char-drm rw\n", "")
     make_tree(tmp_path, {UNIT: nothing})
@@ -252,7 +252,7 @@ def test_nvidias_nodes_may_be_a_groups(tmp_path: Path, where: str) -> None:
     make(tmp_path, MAKES | ({NVREG: f"options nvidia {options}\n"} if where == "file" else {}))
     cmdline = [f"nvidia.{word}" for word in options.split()] if where == "cmdline" else []
     [fault] = faults(prove(tmp_path, tuple(cmdline), **ON_NVIDIA))
-    assert fault == "/dev/nvidia* is to be for everybody, but has group 44, mode 0660"
+    assert fault == "/dev/nvidia* must be usable by everybody, but hasgroup 44, mode 0660"
     group = Device("/dev/nvidia*", "video")
     found = prove(tmp_path, tuple(cmdline), **(ON_NVIDIA | {"devices": (group,)}))
     assert faults(found) == ["compute is not in video, whose devices it must use"]
@@ -260,7 +260,7 @@ def test_nvidias_nodes_may_be_a_groups(tmp_path: Path, where: str) -> None:
 
 def test_nothing_makes_nvidias_nodes(tmp_path: Path) -> None:
     [fault] = faults(prove(make(tmp_path), **ON_NVIDIA))
-    assert fault.endswith("no unit or udev rule does, nvidia-modprobe is not there")
+    assert fault.endswith("no unit or udev rule does, and nvidia-modprobe is missing")
     make_tree(tmp_path, {"/usr/bin/nvidia-modprobe": Program()})
     [fault] = faults(prove(tmp_path, **ON_NVIDIA))
     assert fault.endswith("nvidia-modprobe is not set-user-ID")
@@ -270,7 +270,7 @@ def test_nothing_makes_nvidias_nodes(tmp_path: Path) -> None:
     make_tree(tmp_path, {UNIT: SERVICE + "NoNewPrivileges=yes\n"})
     expected = ON_NVIDIA | {"services": (LLAMA,)}
     assert any(
-        "which cannot itself" in warning for warning in warnings(prove(tmp_path, **expected))
+        "which cannot create them" in warning for warning in warnings(prove(tmp_path, **expected))
     )
 
 

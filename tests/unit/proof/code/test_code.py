@@ -124,14 +124,14 @@ def test_zeroed_code_objects(tmp_path: Path) -> None:
     at = whole.rindex(code)
     zeroed = whole[:at] + bytes(len(code)) + whole[at + len(code) :]
     found = proved(tmp_path, {HIP: make_elf({".hip_fatbin": zeroed})})
-    assert "1 of 2 code objects, the first of which is zeros" in faults(found)[0]
+    assert "1 of 2 code objects, the first of which contains only zeros" in faults(found)[0]
     assert found[0].evidence[0].symbol == "bundle 1"
 
 
 def test_a_code_object_with_a_hole(tmp_path: Path) -> None:
     code = make_code_object("gfx1102", 400_000)
     hollow = code[:200_000] + bytes(140_000) + code[340_000:]
-    for content, said in ((code, []), (hollow, ["is zeros in part"])):
+    for content, said in ((code, []), (hollow, ["is partly zeros"])):
         whole = make_bundle({hip_id("gfx1102"): content})
         found = faults(proved(tmp_path, {HIP: library(whole)}))
         assert [fault.rpartition("which ")[2] for fault in found] == said
@@ -150,7 +150,7 @@ def test_a_library_for_the_processor(tmp_path: Path) -> None:
 
 def test_a_glob_without_a_file(tmp_path: Path) -> None:
     (fault,) = faults(proved(tmp_path, {}))
-    assert fault == f"no code for gfx1102: no file is {HIP}"
+    assert fault == f"no code for gfx1102: no file matches {HIP}"
 
 
 def test_wrappers_lead_to_the_bundles(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_all_kernels_are_there(tmp_path: Path) -> None:
     assert (faults(found), warnings(found)) == ([], [])
     assert facts(found) == [
         "3 kernel files for gfx1102, 0 MiB",
-        "all 2 libraries that TensileLibrary_lazy_gfx1102.dat names are there",
+        "all 2 libraries that TensileLibrary_lazy_gfx1102.dat names are present",
     ]
 
 
@@ -229,7 +229,7 @@ def test_kernels_for_other_targets_only(tmp_path: Path) -> None:
 def test_a_kernel_file_that_is_for_another_target(tmp_path: Path) -> None:
     files = kernels() | {f"{FOLDER}/{GEMM}_gfx1102.co": make_code_object("gfx1030")}
     (fault,) = faults(proved(tmp_path, files, BY_FILE))
-    assert fault == f"{GEMM}_gfx1102.co is no code for gfx1102: it is for gfx1030"
+    assert fault == f"{GEMM}_gfx1102.co is not code for gfx1102: it is for gfx1030"
 
 
 def test_kernel_files_that_are_bundles(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ def test_zeroed_and_lying_cubins(tmp_path: Path) -> None:
     whole = make_elf({".nv_fatbin": make_fatbin([Cubin("sm_90"), Cubin("sm_120")])})
     cubin = make_cubin("sm_120")
     zeroed = whole.replace(cubin, bytes(len(cubin)))
-    assert "is zeros" in faults(proved(tmp_path, {PATH: zeroed}, "sm_120"))[0]
+    assert "contains only zeros" in faults(proved(tmp_path, {PATH: zeroed}, "sm_120"))[0]
     lying = whole.replace(cubin, make_cubin("sm_100"))
     assert "is for sm_100 (e_flags)" in faults(proved(tmp_path, {PATH: lying}, "sm_120"))[0]
 

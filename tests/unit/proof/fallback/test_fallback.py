@@ -88,26 +88,26 @@ def test_the_processor_may_be_what_is_wanted(tmp_path: Path) -> None:
         expectations=Expectations(engines=(engine,)),
         ask=Sandbox(GOOD),
     )
-    assert facts(prove_fallback(subject)) == ["llama.cpp: the processor is what is wanted"]
+    assert facts(prove_fallback(subject)) == ["llama.cpp: meant to run on the processor"]
 
 
 def test_a_card_that_no_engine_uses_is_found(tmp_path: Path) -> None:
     assert faults(prove_llama(tmp_path, ExpectedEngine("llama.cpp"))) == [
-        "the profile is for gfx1102, and llama.cpp can only use the processor"
+        "the profile is for gfx1102, but llama.cpp can only use the processor"
     ]
 
 
 @pytest.mark.parametrize(
     ("unit", "what"),
     [
-        ("[Service]\nExecStart=/usr/bin/llama-server\n", "is not looked for"),
-        (GUARDED.replace("ExecStartPre=", "ExecStartPre=-"), "is not looked for"),
-        (GUARDED + "ExecStartPre=\n", "is not looked for"),
+        ("[Service]\nExecStart=/usr/bin/llama-server\n", "does not check for the device"),
+        (GUARDED.replace("ExecStartPre=", "ExecStartPre=-"), "does not check for the device"),
+        (GUARDED + "ExecStartPre=\n", "does not check for the device"),
         (
             GUARDED.replace("/usr/libexec/find-gpus ROCm $KIND", "/usr/bin/true"),
-            "is not looked for",
+            "does not check for the device",
         ),
-        (GUARDED.replace("ROCm $KIND", "CPU"), "passes without one"),
+        (GUARDED.replace("ROCm $KIND", "CPU"), "starts without the device"),
     ],
     ids=["no guard", "ignored", "taken back", "says yes to all", "looks for the processor"],
 )
@@ -116,7 +116,7 @@ def test_a_service_that_starts_without_the_device_is_found(
 ) -> None:
     passing = {"env KIND=Vulkan MODEL=/models/a b.gguf /usr/libexec/find-gpus CPU": "CPU0\n"}
     assert faults(prove_llama(tmp_path, unit=unit, answers=passing)) == [
-        "llama.cpp would compute on the processor and nobody would notice: the device of "
+        "llama.cpp would compute on the processor and nobody would notice: "
         f"llama-server.service {what}"
     ]
 
@@ -124,13 +124,13 @@ def test_a_service_that_starts_without_the_device_is_found(
 def test_a_drop_in_that_takes_the_guard_away_is_found(tmp_path: Path) -> None:
     files = {f"{UNIT}.d/mine.conf": "[Service]\nExecStartPre=\n"}
     [what] = faults(prove_llama(tmp_path, files=files))
-    assert what.endswith("the device of llama-server.service is not looked for")
+    assert what.endswith(": llama-server.service does not check for the device")
 
 
 def test_a_guard_that_does_not_run_is_found(tmp_path: Path) -> None:
     gone = {GUARD: Completed(127, "", "env: find-gpus: No such file or directory")}
     assert faults(prove_llama(tmp_path, answers=gone)) == [
-        "llama-server.service never starts: what looks for the device does not run"
+        "llama-server.service never starts: the check for the device does not run"
     ]
 
 
@@ -150,16 +150,14 @@ def test_a_missing_backend_is_found(tmp_path: Path) -> None:
 def test_a_backend_that_does_not_load_is_found(tmp_path: Path) -> None:
     lacks = f"ldd -r {PLUGINS}/libggml-hip.so"
     found = prove_llama(tmp_path, answers={lacks: "\tlibamdhip64.so.6 => not found\n"})
-    assert faults(found) == [
-        "the backend hip does not load, and llama.cpp would pass it over in silence"
-    ]
+    assert faults(found) == ["the backend hip does not load, and llama.cpp would skip it silently"]
     assert found[0].evidence[0].said == "lacks libamdhip64.so.6"
 
 
 def test_software_that_looks_like_a_card_is_found(tmp_path: Path) -> None:
     listed = "Available devices:\n  Vulkan0: llvmpipe (LLVM 19.1.7, 256 bits) (1 MiB, 1 MiB free)\n"
     assert faults(prove_llama(tmp_path, answers={"/usr/bin/llama-server": listed})) == [
-        "llama.cpp takes the processor in disguise for a device where there is none"
+        "llama.cpp lists the processor as a device although there is none"
     ]
 
 
@@ -175,7 +173,7 @@ def test_a_file_beside_the_backends_that_was_taken_away(tmp_path: Path) -> None:
 
 
 def test_a_missing_unit_is_found(tmp_path: Path) -> None:
-    assert faults(prove_llama(tmp_path, without=UNIT)) == ["there is no llama-server.service"]
+    assert faults(prove_llama(tmp_path, without=UNIT)) == ["llama-server.service does not exist"]
 
 
 def prove_vllm(path: Path, device: str, cuda: str, backends: tuple[str, ...]) -> list[Finding]:
@@ -207,7 +205,7 @@ def test_vllm_for_a_card_refuses_without_it(tmp_path: Path) -> None:
 
 
 def test_vllm_for_the_processor_is_told(tmp_path: Path) -> None:
-    assert facts(prove_vllm(tmp_path, "cpu", "", ())) == ["vllm: the processor is what is wanted"]
+    assert facts(prove_vllm(tmp_path, "cpu", "", ())) == ["vllm: meant to run on the processor"]
 
 
 @pytest.mark.parametrize(
@@ -216,7 +214,7 @@ def test_vllm_for_the_processor_is_told(tmp_path: Path) -> None:
         ("cpu", "", ("cuda",), "vLLM is built for the processor: it would compute there"),
         ("", "", ("cuda",), "vLLM cannot use cuda: its torch 2.10.0 is made for something else"),
         ("", "12.8", ("hip",), "vLLM cannot use hip: its torch 2.10.0 is made for something else"),
-        ("", "12.8", (), "vLLM is to compute on the processor, and is not built for it"),
+        ("", "12.8", (), "vLLM must compute on the processor, but is not built for it"),
     ],
 )
 def test_a_vllm_of_another_kind_is_found(

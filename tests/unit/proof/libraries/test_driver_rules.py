@@ -68,8 +68,9 @@ def test_a_driver_that_fits(tmp_path: Path) -> None:
     found = proved(tmp_path, driver("580.126.20"))
     assert (faults(found), warnings(found)) == ([], [])
     assert facts(found) == [
-        "driver 580.126.20 serves CUDA 12.8, which needs 570.26",
-        "all parts of the driver are 580.126.20: libcuda, libnvidia-ml, GSP firmware, nvidia.ko",
+        "driver 580.126.20 supports CUDA 12.8, which needs 570.26",
+        "all parts of the driver have version 580.126.20: libcuda, libnvidia-ml, GSP firmware, "
+        "nvidia.ko",
     ]
 
 
@@ -92,8 +93,8 @@ def test_two_versions_of_the_libraries(tmp_path: Path) -> None:
 
 def test_driver_550_on_sm_120(tmp_path: Path) -> None:
     assert faults(proved(tmp_path, driver("550.163.01"))) == [
-        "driver 550.163.01 does not know sm_120: it needs branch 570 or newer",
-        "driver 550.163.01 does not serve CUDA 12.8: it needs 570.26",
+        "driver 550.163.01 does not support sm_120, which needs branch 570 or newer",
+        "driver 550.163.01 does not support CUDA 12.8, which needs 570.26",
     ]
 
 
@@ -104,7 +105,7 @@ def test_driver_550_on_ada_has_limits(tmp_path: Path) -> None:
     assert "minor version compatibility" in warnings(found)[0]
     assert warnings(proved(tmp_path, debian, ADA, "12.4")) == []
     assert faults(proved(tmp_path, debian, ADA, "13.0")) == [
-        "driver 550.163.01 does not serve CUDA 13.0: it needs 580.65.06"
+        "driver 550.163.01 does not support CUDA 13.0, which needs 580.65.06"
     ]
 
 
@@ -130,14 +131,14 @@ def test_cards_before_turing(tmp_path: Path) -> None:
 def test_a_driver_before_the_card(tmp_path: Path) -> None:
     nvl = ("10de:233b", "H200 NVL", "sm_90")
     said = faults(proved(tmp_path / "old", driver("550.163.01"), nvl))
-    assert "driver 550.163.01 does not know 10de:233b (H200 NVL)" in said
+    assert "driver 550.163.01 does not support 10de:233b (H200 NVL)" in said
     assert faults(proved(tmp_path / "new", driver("580.126.20"), nvl)) == []
     late = ("10de:2d04", "GeForce RTX 5060 Ti", "sm_120")
     said = faults(proved(tmp_path / "late", driver("570.124.06"), late))
-    assert said == ["driver 570.124.06 does not know 10de:2d04 (GeForce RTX 5060 Ti)"]
+    assert said == ["driver 570.124.06 does not support 10de:2d04 (GeForce RTX 5060 Ti)"]
     said = faults(proved(tmp_path / "older", driver("550.163.01"), late))
     assert not any("10de:2d04" in each for each in said)  # told of the generation
-    assert any("does not know sm_120" in each for each in said)
+    assert any("does not support sm_120" in each for each in said)
 
 
 def test_a_card_whose_first_driver_nobody_knows(tmp_path: Path) -> None:
@@ -148,7 +149,7 @@ def test_a_card_whose_first_driver_nobody_knows(tmp_path: Path) -> None:
     root = make_tree(tmp_path, driver("580.126.20"))
     found = list(prove_driver(subject(root, hardware=[nvl])))
     assert faults(found) == []
-    assert warnings(found) == ["the first driver that knows 10de:233b (H200 NVL) is not known"]
+    assert warnings(found) == ["it is not known which driver first supports 10de:233b (H200 NVL)"]
 
 
 def test_cuda_without_a_driver(tmp_path: Path) -> None:
@@ -162,9 +163,9 @@ def test_cuda_without_a_driver(tmp_path: Path) -> None:
 def test_the_cuda_of_the_wheels_counts(tmp_path: Path) -> None:
     wheels = {"/opt/vllm": {"nvidia-cuda-runtime": "13.0.48", "torch": "2.11"}}
     found = proved(tmp_path, driver("570.124.06"), ADA, wheels=wheels)
-    assert faults(found) == ["driver 570.124.06 does not serve CUDA 13.0: it needs 580.65.06"]
+    assert faults(found) == ["driver 570.124.06 does not support CUDA 13.0, which needs 580.65.06"]
 
 
 def test_a_release_that_is_not_in_the_table(tmp_path: Path) -> None:
     found = proved(tmp_path, driver("570.124.06"), cuda="12.7")
-    assert facts(found)[0] == "driver 570.124.06 serves CUDA 12.7, which needs 560.28.03"
+    assert facts(found)[0] == "driver 570.124.06 supports CUDA 12.7, which needs 560.28.03"

@@ -77,7 +77,7 @@ GOOD: Files = {
 
 def test_all_needed_libraries_are_there(tmp_path: Path) -> None:
     found = proved(tmp_path, GOOD)
-    assert facts(found) == ["all libraries that 7 programs and libraries need are there"]
+    assert facts(found) == ["all libraries that 7 programs and libraries need are present"]
     assert len(found) == 1
 
 
@@ -203,7 +203,7 @@ def test_drivers_of_the_card(tmp_path: Path) -> None:
     found = proved(tmp_path, files, cards=[CARD], engines=VULKAN)
     assert (faults(found), warnings(found)) == ([], [])
     assert facts(found)[1:] == [
-        "Vulkan and OpenCL drivers are there: libRusticl.so libvulkan_radeon.so own.so",
+        "present Vulkan and OpenCL drivers: libRusticl.so libvulkan_radeon.so own.so",
         "declared libraries and drivers load in the image (3)",
     ]
 
@@ -277,7 +277,8 @@ def test_a_declared_library_that_is_not_there(tmp_path: Path) -> None:
     files = {**GOOD, f"{LIB}/libze_loader.so.2": library("libze_loader.so.2")}
     (fault,) = faults(proved(tmp_path, files, libraries=(f"{LIB}/libze_loader.so.1",)))
     assert fault == (
-        "libze_loader.so.1 is not in the image, an overlay declares it; there is libze_loader.so.2"
+        "libze_loader.so.1 is not in the image, but an overlay declares it; the image has "
+        "libze_loader.so.2"
     )
 
 

@@ -24,7 +24,7 @@ from tests.unit.proof.trees import Content, Program, Sandbox, at, make_tree, sub
 ME = os.getuid()
 ANY, FREE = "may run any command as root", " without a password"
 UNGRANTED = "which no overlay grants"
-UNSIGNED = "packages are installed without a good signature"
+UNSIGNED = "packages are installed without a valid signature"
 POLKIT = "if (subject.isInGroup('ops')) return polkit.Result.YES"
 AUTOLOGIN = "[Service]\nExecStart=-/sbin/agetty -a me %I\n"
 CONSOLE = "[Service]\nStandardInput=tty-force\nExecStart=/bin/bash\n"
@@ -96,11 +96,11 @@ def test_without_sudo_its_rules_are_nobodys(tmp_path: Path) -> None:
         ),
         (
             {"/etc/pam.d/su": "# c\nauth sufficient pam_permit.so\n"},
-            "pam_permit.so lets in whoever asks, before a password",
+            "pam_permit.so lets anyone in without a password",
         ),
         (
             {"/etc/pam.d/su": "auth [success=done default=ignore] pam_wheel.so trust\n"},
-            "pam_wheel.so lets in whoever asks, before a password",
+            "pam_wheel.so lets anyone in without a password",
         ),
     ],
 )
@@ -243,7 +243,7 @@ def test_a_setuid_program_that_a_package_ships(tmp_path: Path) -> None:
     (tmp_path / "usr/bin/tool").chmod(0o4755)
     facts = proved(tmp_path, {}, packaged=("/usr/bin/tool",))
     assert {fact.level for fact in facts} == {Level.FACT}
-    assert "as packages bring them" in facts[-1].what
+    assert "all of them from packages" in facts[-1].what
 
 
 def test_what_an_overlay_grants(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_some_commands_are_a_warning(tmp_path: Path) -> None:
         ),
         (
             {"/etc/systemd/system/getty@.service.d/a.conf": AUTOLOGIN},
-            "/etc/systemd/system/getty@.service.d/a.conf logs somebody in on a console "
+            "/etc/systemd/system/getty@.service.d/a.conf logs a user in on a console "
             "without a password, which no overlay grants",
         ),
         (
@@ -332,7 +332,7 @@ def test_a_shell_on_the_command_line(tmp_path: Path) -> None:
             "/etc/shadow",
             0o644,
             0,
-            "others than root can read the hashes of passwords in /etc/shadow",
+            "users other than root can read password hashes in /etc/shadow",
         ),
         ("/etc/app.conf", 0o666, 1000, ""),
     ],

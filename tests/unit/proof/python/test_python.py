@@ -90,7 +90,9 @@ def test_a_good_environment_is_proved(tmp_path: Path) -> None:
 
 
 def test_a_missing_environment_is_found(tmp_path: Path) -> None:
-    assert faults(prove(tmp_path, remove="/lib/")) == ["there is no Python environment /opt/vllm"]
+    assert faults(prove(tmp_path, remove="/lib/")) == [
+        "the Python environment /opt/vllm does not exist"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -112,9 +114,9 @@ def test_what_is_not_as_locked_is_found(tmp_path: Path) -> None:
         tmp_path, wheels={"torch": "2.9.1", "numpy": "2.2.6"}, remove="vllm-0.19.1.dist-info/RECORD"
     )
     assert faults(found) == [
-        "torch is installed as 2.10.0, and locked as 2.9.1",
+        "torch is installed as 2.10.0, but locked as 2.9.1",
         "numpy 2.2.6 is locked, but is not installed in /opt/vllm",
-        "/opt/vllm has what no lock names: vllm",
+        "/opt/vllm has distributions that no lock names: vllm",
     ]
 
 
@@ -126,35 +128,38 @@ def test_half_a_distribution_is_found(tmp_path: Path) -> None:
 
 def test_a_local_version_is_not_the_locked_one_without_it(tmp_path: Path) -> None:
     found = prove(tmp_path, wheels={"torch": "2.10.0+cpu", "vllm": "0.19.1"})
-    assert faults(found) == ["torch is installed as 2.10.0, and locked as 2.10.0+cpu"]
+    assert faults(found) == ["torch is installed as 2.10.0, but locked as 2.10.0+cpu"]
 
 
 def test_torch_for_the_processor_on_a_cuda_profile_is_found(tmp_path: Path) -> None:
     cpu = {"version": "2.10.0+cpu", "cuda": "", "hip": "", "xpu": "", "flags": []}
     found = prove(tmp_path, answer=said(cpu), target="sm_120")
     assert faults(found) == [
-        "torch 2.10.0+cpu is made for the processor, the profile is for CUDA 12.8"
+        "torch 2.10.0+cpu is made for the processor, but the profile is for CUDA 12.8"
     ]
 
 
 def test_an_environment_without_torch_is_found(tmp_path: Path) -> None:
     found = prove(tmp_path, answer=said(None))
-    assert faults(found) == ["/opt/vllm is for CUDA, and nothing in it imports torch"]
+    assert faults(found) == ["/opt/vllm is for CUDA, but nothing in it imports torch"]
 
 
 def test_another_cuda_is_found(tmp_path: Path) -> None:
     found = prove(tmp_path, answer=said({**CUDA, "cuda": "13.0"}))
-    assert faults(found) == ["torch is made with CUDA 13.0, the profile is for CUDA 12.8"]
+    assert faults(found) == ["torch is made with CUDA 13.0, but the profile is for CUDA 12.8"]
 
 
 def test_the_cuda_wheel_that_came_instead_of_rocm_is_found(tmp_path: Path) -> None:
     found = prove(tmp_path, platform="rocm", cuda="")
-    assert faults(found) == ["torch 2.10.0+cu128 is made for CUDA 12.8, the profile is for ROCm"]
+    assert faults(found) == [
+        "torch 2.10.0+cu128 is made for CUDA 12.8, but the profile is for ROCm"
+    ]
 
 
 def test_a_torch_for_cuda_on_the_processor_is_only_large(tmp_path: Path) -> None:
     found = prove(tmp_path, platform="cpu", cuda="")
-    assert warnings(found) == ["torch is made for CUDA 12.8, the profile computes on the processor"]
+    what = "torch is made for CUDA 12.8, but the profile computes on the processor"
+    assert warnings(found) == [what]
     assert faults(found) == []
 
 

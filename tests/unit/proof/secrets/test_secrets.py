@@ -147,7 +147,7 @@ def test_a_secret_that_is_meant_is_told_with_its_reason(tmp_path: Path) -> None:
     files = {"/etc/app/key": "password=hunter2\n"}
     found = proved(tmp_path, files, allow_secret=(allowed,))
     assert faults(found) == []
-    assert found[0].what == "/etc/app/* may hold a secret: a key for a test server"
+    assert found[0].what == "/etc/app/* may contain a secret: a key for a test server"
 
 
 def test_the_command_line_has_none(tmp_path: Path) -> None:

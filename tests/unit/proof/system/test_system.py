@@ -69,7 +69,7 @@ def test_the_resolver_is_what_somebody_writes(tmp_path: Path) -> None:
     root = Root(tmp_path)
     assert list(prove_resolver(root, startup(RESOLVED))) == []
     (found,) = prove_resolver(root, startup())
-    assert f"which nobody writes: {RESOLVED} does not start" in found.what
+    assert f"which nothing writes: {RESOLVED} does not start" in found.what
 
 
 def test_a_fixed_server_is_enough(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_fixed_server_is_enough(tmp_path: Path) -> None:
 def test_a_fixed_server_beside_resolved(tmp_path: Path) -> None:
     make_tree(tmp_path, {"/etc/resolv.conf": "nameserver 10.0.2.3\n"})
     (found,) = prove_resolver(Root(tmp_path), startup(RESOLVED))
-    assert "what systemd-resolved.service learns by DHCP is not asked" in found.what
+    assert "servers that systemd-resolved.service learns by DHCP are not used" in found.what
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_an_extension_over_a_program_of_the_image(tmp_path: Path) -> None:
     assert list(prove_extensions(root)) == []
     make_tree(tmp_path, {f"{top}/bin/llama-server": b"other"})
     (found,) = prove_extensions(root)
-    assert "the extension nightly is laid over the image at boot" in found.what
+    assert "the extension nightly is merged over the image at boot" in found.what
 
 
 PASSWD = "root:x:0:0::/root:/bin/bash\nme:x:1000:1000::/home/me:{}\nother:x:1:1::/:/bin/gone\n"
@@ -302,4 +302,4 @@ def test_a_systemd_that_does_not_answer_is_told(tmp_path: Path) -> None:
     assert list(prove_system(subject(tmp_path))) == []
     make_tree(tmp_path, {"/usr/lib/systemd/systemd": b"\x7fELF"})
     (what,) = warnings(list(prove_system(subject(tmp_path))))
-    assert "does not say what starts" in what
+    assert "does not report what starts" in what
