@@ -71,7 +71,7 @@ def next_boot(
     tree: Tree, release: ReleaseName, served: BootTarget, content_of: Contents
 ) -> NodeBoot:
     """What it would boot now: `release`, by the script that is `served`."""
-    given = read_config(tree, served.given)
+    given = read_config(tree, served.config)
     return NodeBoot(release, content_of(release), given, f"{OLD_SCRIPT}: {APPLY}")
 
 

@@ -111,7 +111,6 @@ def security_lines(run: NightlyRun) -> Iterator[str]:
 
 
 def run_json(run: NightlyRun, page: Path) -> dict[str, Json]:
-    """JSON for programs, a stable contract."""
     return {
         "id": run.id,
         "failed": run.failed,

@@ -76,7 +76,7 @@ def run_profile(attempt: Attempt, nightly: Nightly) -> None:
         refuse(attempt, nightly, chosen.lock)
         if not is_the_locks(attempt.known.stage, error) or chosen.fallback is None:
             raise
-        if is_done(nightly, plan_with(nightly, recipe, chosen.fallback)):
+        if is_done(nightly, plan_against(nightly.store, recipe, chosen.fallback)):
             raise
         why = in_a_line(fault_of(error))
         attempt.warn(
@@ -104,7 +104,7 @@ def run_with_old_lock(
 ) -> None:
     """Use the existing lock if it leads to anything new; otherwise raise the error."""
     assert chosen.error is not None
-    if is_done(nightly, plan_with(nightly, recipe, chosen.lock)):
+    if is_done(nightly, plan_against(nightly.store, recipe, chosen.lock)):
         raise chosen.error
     why = in_a_line(fault_of(chosen.error))
     attempt.warn(f"could not refresh the lock; using the existing one: {why}")
@@ -119,10 +119,6 @@ def is_the_locks(stage: NightlyStage, error: Exception) -> bool:
     return stage in (NightlyStage.BUILD, NightlyStage.PROVE) or (
         stage is NightlyStage.TEST and isinstance(error, WorkError)
     )
-
-
-def plan_with(nightly: Nightly, recipe: Recipe, lock: Lock) -> Plan:
-    return plan_against(nightly.store, recipe, lock)
 
 
 def is_done(nightly: Nightly, plan: Plan) -> bool:
@@ -145,7 +141,7 @@ def release_with(
 ) -> Ending:
     """From a lock to the channels.  Raises the error that ends it."""
     with attempt.at(NightlyStage.PLAN):
-        plan = plan_with(nightly, recipe, lock)
+        plan = plan_against(nightly.store, recipe, lock)
         release = ReleaseName(plan.profile, plan.version)
         attempt.known = replace(attempt.known, version=plan.version)
         done = is_done(nightly, plan)
@@ -270,7 +266,7 @@ def boot_release(
 
 def is_certain(standing: Standing) -> bool:
     """Whether another boot would give the same result: the checks of the tree need no machine."""
-    return standing.verdict is not None and standing.verdict.stage is BootStage.STATIC
+    return standing.verdict is not None and standing.verdict.stage is BootStage.TREE
 
 
 def standing_of(nightly: Nightly, release: ReleaseName) -> Standing:

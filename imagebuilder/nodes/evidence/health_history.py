@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TREE/health/NODE.json: the last changes of what a node said of its own health.
+"""TREE/health/NODE.json: the last changes of a node's health as the node reports it.
 
-Written where a report is taken in (usage.py), and only when something changed: another verdict,
-other words, another boot.  Numbers in words change with every look and are no change.
+Written when a report is read (usage.py), and only after a change: another verdict, other words,
+another boot.  Numbers in the words change with every measurement and do not count.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 
 @dataclass(frozen=True)
 class HealthChange:
-    """A verdict that held until the next one, and the release (PROFILE@VERSION) that ran."""
+    """A verdict until the next one, and the running release (PROFILE@VERSION)."""
 
     release: str
     report: HealthReport
 
     def is_told_by(self, release: str, report: HealthReport) -> bool:
-        """Whether a report says nothing new: the same again, or a line that is read again."""
+        """Whether a report is no change: the same verdict, or a line that is read again."""
         last = self.report
         if report.boot_id != last.boot_id:
             return False
@@ -48,11 +48,11 @@ class HealthHistory:
     changes: tuple[HealthChange, ...] = ()
 
 
-HISTORY = JsonFile(HealthHistory, 1, "the next change of the node's health makes another")
+HISTORY = JsonFile(HealthHistory, 1, "the next change of the node's health creates another")
 
 
 def read_history(tree: Tree, node: str) -> tuple[HealthChange, ...]:
-    """What is known of a node, the oldest first; nothing where the file is damaged."""
+    """The changes of a node, the oldest first; none if the file is damaged."""
     path = tree.health(node)
     with contextlib.suppress(DamagedRecordError, InputError):
         if content := read_bounded(path, MOST_BYTES):
@@ -61,7 +61,7 @@ def read_history(tree: Tree, node: str) -> tuple[HealthChange, ...]:
 
 
 def note_health(tree: Tree, node: str, release: ReleaseName, report: HealthReport) -> None:
-    """Write a report down if it changes anything.  The caller holds the lock of reports."""
+    """Record a report if it is a change.  The caller holds the lock of reports."""
     known = read_history(tree, node)
     if known and known[-1].is_told_by(str(release), report):
         return
