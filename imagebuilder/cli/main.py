@@ -80,7 +80,7 @@ app = typer.Typer(
     help="Build, prove, publish and boot-test root filesystems for GPU and NPU nodes.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for panel, functions in COMMANDS.items():

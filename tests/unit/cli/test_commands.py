@@ -57,6 +57,15 @@ def test_help_has_an_example(program: Program, name: str) -> None:
     assert ("--json" in done.stdout) == (name not in WITHOUT_JSON)
 
 
+def test_help_says_what_an_option_is_without_a_value(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    assert "Host name. [default: the next number]" in program("adopt", "--help").stdout
+    shown = program("nightly", "--help").stdout
+    assert "its stable release stays, and the other profiles continue." in shown
+
+
 def test_help_lists_every_command(program: Program) -> None:
     done = program("--help")
     assert done.status == 0
