@@ -102,12 +102,12 @@ SIGNS: Sequence[tuple[re.Pattern[str], str, str]] = (
     (
         re.compile(r"Initramfs unpacking failed|Failed to execute /init|invalid magic at start of"),
         "the kernel could not read the initrd",
-        "imagebuilder releases --verify, and build and publish the image again",
+        "the release with imagebuilder releases --verify, and publish a new image if it is damaged",
     ),
     (
         re.compile(r"version magic|disagrees about version of symbol"),
         "the kernel and its modules come from different builds",
-        "imagebuilder check, and build the image again",
+        "the image with imagebuilder check, and build it again",
     ),
     (
         re.compile(r"NFSERR_ACCES|Permission denied|access denied by server", re.I),
@@ -129,7 +129,7 @@ SIGNS: Sequence[tuple[re.Pattern[str], str, str]] = (
     (
         re.compile(r"stage root: .*: no whole (squashfs|erofs)"),
         "the packed root is damaged",
-        "imagebuilder releases --verify, and publish the release again",
+        "the release with imagebuilder releases --verify, and publish it again if it is damaged",
     ),
     (
         re.compile(r"stage node-files: tar: |^tar: "),

@@ -51,7 +51,7 @@ def check_level(document: Document, path: KeyPath, level: NodeDefaultsModel) -> 
     for index, word in enumerate(level.cmdline or ()):
         if what := word_problem(word):
             yield document.fault((*path, "cmdline", index), what)
-    if length_of(level) > FULL_CMDLINE:
+    if sum(len(word) + 1 for word in level.cmdline or ()) > FULL_CMDLINE:
         what = f"more than {FULL_CMDLINE} characters: the kernel cuts a long command line"
         yield document.fault((*path, "cmdline"), what)
     if not isinstance(level, NodeGroupModel) or not level.version:
@@ -62,11 +62,6 @@ def check_level(document: Document, path: KeyPath, level: NodeDefaultsModel) -> 
         yield document.fault((*path, "version"), what, hint, of_key=True)
     if not level.profile and not isinstance(level, NodeModel):
         yield document.fault((*path, "version"), "version requires profile")
-
-
-def length_of(level: NodeDefaultsModel) -> int:
-    """The length of a level's kernel arguments in characters."""
-    return sum(len(word) + 1 for word in level.cmdline or ())
 
 
 def word_problem(word: str) -> str:

@@ -128,7 +128,7 @@ def uninstall(root: Path, *, live: bool) -> str:
     """
     found = leftovers(root)
     if not found:
-        return "imagebuilder has no units installed"
+        return "no units of imagebuilder are installed"
     tree = find_tree(root)
     lines = remove_units(root, found, live=live)
     if tree and (folder := tree.serve / INSTALLED).is_dir():

@@ -67,7 +67,7 @@ def test_it_stops_then_removes_and_leaves_nothing(
     assert leftovers(root) == set()
     assert list((root / UNITS).iterdir()) == [], "no empty folder of drop-ins either"
     assert (tmp_path / "netboot/nodes.yaml").is_file()
-    assert uninstall(root, live=True) == "imagebuilder has no units installed"
+    assert uninstall(root, live=True) == "no units of imagebuilder are installed"
 
 
 def test_what_cannot_be_stopped_is_not_removed(

@@ -13,16 +13,14 @@ nodes.yaml.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from imagebuilder.decode import JsonFile, parse_json
-from imagebuilder.errors import InputError
+from imagebuilder.decode import JsonFile
 from imagebuilder.files import place_file
 from imagebuilder.locks import file_lock
-from imagebuilder.nodes.evidence.seen import DamagedRecordError, read_bounded
+from imagebuilder.nodes.evidence.seen import find_file
 from imagebuilder.nodes.references import find_release
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import ReleaseName, Tree
@@ -107,11 +105,8 @@ BOOTS = JsonFile(BootRecords, 1, "the next boots of the nodes create another")
 
 def read_boots(tree: Tree) -> dict[str, NodeBoots]:
     """The boots by node; none if the file is damaged."""
-    with contextlib.suppress(DamagedRecordError, InputError):
-        if content := read_bounded(tree.boots, MOST_BYTES):
-            records = BOOTS.decode(parse_json(content, ""), os.fspath(tree.boots))
-            return {each.node: each for each in records.nodes}
-    return {}
+    found = find_file(tree.boots, BOOTS, MOST_BYTES)
+    return {each.node: each for each in found.nodes} if found else {}
 
 
 def write_boots(tree: Tree, boots: Mapping[str, NodeBoots]) -> None:

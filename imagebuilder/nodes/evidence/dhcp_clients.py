@@ -7,22 +7,18 @@ dropped first, and network boots after all others.
 
 from __future__ import annotations
 
-import contextlib
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
-from imagebuilder.decode import JsonFile, parse_json
-from imagebuilder.errors import InputError
+from imagebuilder.decode import JsonFile
 from imagebuilder.files import place_file
 from imagebuilder.nodes.evidence.seen import (
     MAC,
     AnyText,
-    DamagedRecordError,
     Moment,
+    find_file,
     matching,
-    read_bounded,
 )
 from imagebuilder.tree import Tree
 
@@ -58,14 +54,10 @@ DHCP_CLIENTS = JsonFile(DhcpClientRecords, 1, "remove it: the next DHCP requests
 
 def read_dhcp_clients(tree: Tree) -> tuple[DhcpClient, ...]:
     """The clients; none if the file is missing or damaged, because they are only suggestions."""
-    with contextlib.suppress(DamagedRecordError, InputError):
-        if content := read_bounded(tree.dhcp_clients, MOST_BYTES):
-            return DHCP_CLIENTS.decode(parse_json(content, ""), "").machines
-    return ()
+    found = find_file(tree.dhcp_clients, DHCP_CLIENTS, MOST_BYTES)
+    return found.machines if found else ()
 
 
 def write_dhcp_clients(tree: Tree, machines: Iterable[DhcpClient]) -> None:
-    """Write it down."""
     records = DhcpClientRecords(tuple(machines))
-    text = json.dumps(DHCP_CLIENTS.encode(records), indent=1)
-    place_file(tree.dhcp_clients, f"{text}\n".encode())
+    place_file(tree.dhcp_clients, DHCP_CLIENTS.render(records).encode())

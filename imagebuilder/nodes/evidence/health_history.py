@@ -7,15 +7,12 @@ another boot.  Numbers in the words change with every measurement and do not cou
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 from dataclasses import dataclass
 
-from imagebuilder.decode import JsonFile, parse_json
-from imagebuilder.errors import InputError
+from imagebuilder.decode import JsonFile
 from imagebuilder.files import make_folder, write_file
-from imagebuilder.nodes.evidence.seen import DamagedRecordError, HealthReport, read_bounded
+from imagebuilder.nodes.evidence.seen import HealthReport, find_file
 from imagebuilder.tree import ReleaseName, Tree
 
 KEPT = 50  # changes of a node
@@ -53,11 +50,8 @@ HISTORY = JsonFile(HealthHistory, 1, "the next change of the node's health creat
 
 def read_history(tree: Tree, node: str) -> tuple[HealthChange, ...]:
     """The changes of a node, the oldest first; none if the file is damaged."""
-    path = tree.health(node)
-    with contextlib.suppress(DamagedRecordError, InputError):
-        if content := read_bounded(path, MOST_BYTES):
-            return HISTORY.decode(parse_json(content, ""), os.fspath(path)).changes
-    return ()
+    found = find_file(tree.health(node), HISTORY, MOST_BYTES)
+    return found.changes if found else ()
 
 
 def note_health(tree: Tree, node: str, release: ReleaseName, report: HealthReport) -> None:

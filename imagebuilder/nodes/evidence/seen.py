@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator
 
@@ -28,6 +28,7 @@ from imagebuilder.nodes.evidence.readings import READINGS
 from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.untrusted import fit
 
+T = TypeVar("T")
 MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
 # The names that recipes and the store allow; none of them is a path.
 PROFILE, VERSION = r"[a-z0-9][a-z0-9.+-]*", r"[A-Za-z0-9][A-Za-z0-9_.+-]*"
@@ -173,6 +174,14 @@ def parse_record(content: bytes) -> Json:
         return parse_json(content, "")
     except InputError as error:
         raise DamagedRecordError("is not JSON") from error
+
+
+def find_file(path: Path, kind: JsonFile[T], most: int) -> T | None:
+    """The content of a file of at most `most` bytes; None if it is missing or damaged."""
+    with contextlib.suppress(DamagedRecordError, InputError):
+        if content := read_bounded(path, most):
+            return kind.decode(parse_json(content, ""), os.fspath(path))
+    return None
 
 
 def read_bounded(path: Path, most: int) -> bytes | None:
