@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the PCI devices of a machine to a recipe for it: what is there, and what can be built."""
+"""Detect the accelerators of a machine by its PCI devices, and propose a recipe."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from imagebuilder.settings import Settings
 DEVICES = Path("/sys/bus/pci/devices")
 # PCI classes of display controllers and of processing accelerators (PCI Code and ID Assignment).
 ACCELERATORS = ("0x03", "0x12")
-# The same files there as read_devices() reads here.
+# The same files as in read_devices().
 REMOTE = f"cd {DEVICES} && grep -s . */vendor */device */class"
 TARGET = "{target}"
 ONE_BASE = Fault(
-    "", "no base serves all of these cards", "make a profile for the cards of each vendor"
+    "", "no base supports all of these cards", "make a profile for the cards of each vendor"
 )
 COMMON = ("netboot", "ssh", "compute-node")
-# So that a missing login key of the person is not held against a card.
+# A missing ssh key of the person must not be a fault of the proposal.
 TRIAL_KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJt6Tr9NVdSbpOyNCbLStsmOHO3rBIAZTTIPpDFoXy0x trial"
 
 
 @dataclass(frozen=True)
 class PciDevice:
-    """A device of a machine: where it is, its id (`1002:7480`) and its class (`0x030000`)."""
+    """A device of a machine: its slot, its id (`1002:7480`) and its class (`0x030000`)."""
 
     slot: str
     pci: str
@@ -49,9 +49,9 @@ class PciDevice:
 
 @dataclass(frozen=True)
 class Detected:
-    """What a machine has: `found` are accelerators with what is known of each, `recipe` the text
-    of one for all that are known ("" where none can be built), `refused` why the others cannot.
-    `left_out` of the recipe are parts of the processor beside a card.
+    """The accelerators of a machine: `found` with known facts, `recipe` the text of a recipe for
+    all known ones ("" if none can be built), `refused` why other recipes cannot be built.
+    `left_out` of the recipe are GPUs in the processor of a machine with a card.
     """
 
     machine: str
@@ -90,7 +90,7 @@ def read_devices(folder: Path = DEVICES) -> tuple[PciDevice, ...]:
 
 
 def ask_devices(host: str) -> tuple[PciDevice, ...]:
-    """The PCI devices of another machine, by ssh.  Raises HostError."""
+    """The PCI devices of another machine, over ssh.  Raises HostError."""
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.@:-]*", host):
         raise InputError("is not the name of a machine", where=host, hint="write [USER@]HOST")
     done = run(["ssh", *SSH_OPTIONS, "--", host, REMOTE], env=ssh_environment(), check=False)
@@ -115,7 +115,7 @@ def devices_of(files: Mapping[str, str]) -> tuple[PciDevice, ...]:
 
 
 def detect(machine: str, devices: Sequence[PciDevice], settings: Settings) -> Detected:
-    """What the machine has and a recipe for it.  Raises InputError for a faulty hardware file."""
+    """Detect the accelerators and propose a recipe.  Raises InputError for a hardware file."""
     cards = load_cards(settings)
     known = [(device, cards.find(device.pci)) for device in devices]
     found = tuple(
@@ -134,7 +134,7 @@ def detect(machine: str, devices: Sequence[PciDevice], settings: Settings) -> De
 def propose(
     chips: Sequence[Chip], cards: Cards, settings: Settings
 ) -> tuple[str, tuple[Fault, ...]]:
-    """The text of the first recipe for all `chips` that can be built; "" with every reason."""
+    """The text of the first recipe for all `chips` that can be built, or "" and every reason."""
     refused = [ONE_BASE] if len(chips) > 1 and not any(proposals(chips, cards)) else []
     for text in proposals(chips, cards):
         faults = try_recipe(text, settings)
@@ -145,7 +145,7 @@ def propose(
 
 
 def proposals(chips: Sequence[Chip], cards: Cards) -> Iterator[str]:
-    """Recipes for all `chips` together, best first, whether they can be built or not."""
+    """Candidate recipes for all `chips` together, best first."""
     families: dict[str, list[Chip]] = {}
     for chip in chips:
         families.setdefault(chip.family, []).append(chip)
@@ -159,7 +159,7 @@ def proposals(chips: Sequence[Chip], cards: Cards) -> Iterator[str]:
 def join_proposals(
     parts: Sequence[tuple[ProposalModel, Sequence[Chip]]],
 ) -> ProposalModel | None:
-    """One proposal that is all of `parts`; None where they want different things."""
+    """One proposal that combines `parts`; None if they conflict."""
     values: dict[str, VarValue] = {}
     targets: dict[str, list[str]] = {}
     for model, chips in parts:
@@ -179,7 +179,7 @@ def join_proposals(
     bases = {model.base for model, _ in parts}
     if len(bases) > 1:
         return None
-    # What serves models comes after the drivers of every vendor.
+    # Inference engines come after the drivers of every vendor.
     named = [name for model, _ in parts for name in model.overlays]
     shared = [name for name in dict.fromkeys(named) if named.count(name) > 1]
     ordered = [*(name for name in dict.fromkeys(named) if name not in shared), *shared]
@@ -202,7 +202,7 @@ def render_recipe(proposal: ProposalModel, chips: Sequence[Chip]) -> str:
 
 
 def try_recipe(text: str, settings: Settings) -> tuple[Fault, ...]:
-    """What is wrong with a recipe in this project; nothing is written to it."""
+    """What is wrong with a recipe in this project; writes nothing."""
     with TemporaryDirectory() as name:
         work = Path(name)
         (work / "recipes").mkdir()
@@ -223,12 +223,12 @@ def with_vars(text: str, more: str) -> str:
 
 
 def write_recipe(name: str, text: str, settings: Settings) -> Path:
-    """Write recipes/NAME.yaml of the project.  Raises InputError, also when it exists."""
+    """Write recipes/NAME.yaml of the project.  Raises InputError if it cannot have the name."""
     settings.check_project()
     if not NAME.pattern.fullmatch(name):
         raise InputError(f"is not {NAME.what}", where=name)
     path = settings.recipes / f"{name}.yaml"
     if path.exists():
-        raise InputError("exists already", where=f"recipes/{name}.yaml", hint="choose another name")
+        raise InputError("already exists", where=f"recipes/{name}.yaml", hint="choose another name")
     write_file(path, text.encode(), 0o644)
     return path

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Machines that asked our DHCP server and are in no nodes.yaml, and what they could become.
+"""DHCP clients that are not in nodes.yaml, and proposals for them.
 
-What is known of a machine is what it says of itself: proposals, for a person to confirm.
+A machine makes its own claims, so a person must confirm each proposal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from imagebuilder.errors import InputError
 from imagebuilder.fleet.state import format_age
 from imagebuilder.image.types import find_image
 from imagebuilder.nodes.check import mac_problem, normal_mac
-from imagebuilder.nodes.evidence.asked import Asked, read_asked
+from imagebuilder.nodes.evidence.dhcp_clients import DhcpClient, read_dhcp_clients
 from imagebuilder.nodes.evidence.seen import NO_CARDS, DamagedRecordError, Seen
 from imagebuilder.nodes.evidence.strangers import read_strangers
 from imagebuilder.nodes.evidence.tickets import nodes_by_mac
@@ -27,7 +27,7 @@ from imagebuilder.recipe.cards import Cards
 from imagebuilder.serve.ipxe import ARCHITECTURES
 from imagebuilder.tree import ReleaseName, Tree
 
-FIRST = ("node", "0")  # behind it comes node1
+FIRST = ("node", "0")  # node1 follows
 NUMBERED = re.compile(r"(.*?)(\d{1,9})")
 # The PCI ids that each published profile is for.
 Offers = Mapping[str, frozenset[str]]
@@ -36,10 +36,10 @@ TITLES = {number: kind.title for kind in ARCHITECTURES for number in kind.number
 
 @dataclass(frozen=True)
 class Stranger:
-    """A machine that asked; times are ISO 8601 in UTC.
+    """A DHCP client that is not in nodes.yaml; times are ISO 8601 in UTC.
 
-    `firmware` is how it boots from the network, "" where it does not.  `cards` are the PCI ids of
-    its accelerators, None where no inventory boot told; `profiles` are those that fit them best.
+    `firmware` is how it boots from the network, "" if it does not.  `cards` are the PCI ids of its
+    accelerators, None if no inventory boot reported them; `profiles` are the best matches.
     """
 
     mac: str
@@ -53,7 +53,6 @@ class Stranger:
     profiles: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Json]:
-        """JSON for programs, a stable contract."""
         return {
             "mac": self.mac,
             "firmware": self.firmware,
@@ -67,14 +66,14 @@ class Stranger:
         }
 
     def row(self, now: datetime) -> tuple[str, ...]:
-        cards = "not known" if self.cards is None else ", ".join(self.names or self.cards) or "none"
+        cards = "unknown" if self.cards is None else ", ".join(self.names or self.cards) or "none"
         ages = (age_of(self.first, now), age_of(self.last, now))
         profiles = " or ".join(self.profiles) or "-"
         return self.mac, self.firmware or "no netboot", *ages, self.address or "-", cards, profiles
 
 
 def age_of(moment: str, now: datetime) -> str:
-    """How long ago that was; `?` for what is no time."""
+    """How long ago that was; `?` for an invalid time."""
     try:
         return f"{format_age(now - datetime.fromisoformat(moment))} ago"
     except (ValueError, TypeError):
@@ -82,18 +81,18 @@ def age_of(moment: str, now: datetime) -> str:
 
 
 def discover(tree: Tree, nodes: Nodes, cards: Cards) -> list[Stranger]:
-    """Every machine that asked or reported and is nobody's, whoever did so last first."""
+    """Every client or reporter that is not in nodes.yaml, the most recent first."""
     by_mac = nodes_by_mac(nodes)
     offers = find_hardware(tree)
-    asked = {each.mac: each for each in read_asked(tree)}
+    client = {each.mac: each for each in read_dhcp_clients(tree)}
     told = find_told(tree)
-    macs = [mac for mac in dict.fromkeys([*asked, *told]) if mac not in by_mac]
-    found = [make_machine(mac, asked.get(mac), told.get(mac), offers, cards) for mac in macs]
+    macs = [mac for mac in dict.fromkeys([*client, *told]) if mac not in by_mac]
+    found = [make_machine(mac, client.get(mac), told.get(mac), offers, cards) for mac in macs]
     return sorted(found, key=lambda machine: machine.last, reverse=True)
 
 
 def find_told(tree: Tree) -> dict[str, Seen]:
-    """What each stranger's NIC reported last, with the cards of its newest report that has them."""
+    """The last report of each unknown NIC, with the cards of its newest report that has them."""
     try:
         records = sorted(read_strangers(tree).values(), key=lambda seen: seen.last)
     except DamagedRecordError:
@@ -106,17 +105,17 @@ def find_told(tree: Tree) -> dict[str, Seen]:
 
 
 def make_machine(
-    mac: str, asked: Asked | None, told: Seen | None, offers: Offers, cards: Cards
+    mac: str, client: DhcpClient | None, told: Seen | None, offers: Offers, cards: Cards
 ) -> Stranger:
-    """What two kinds of evidence say of a machine, at least one of them."""
-    times = [t for each in (asked, told) if each for t in (each.first, each.last)]
-    number = asked.architecture if asked else None
+    """A machine from its DHCP requests and its reports, at least one of them."""
+    times = [t for each in (client, told) if each for t in (each.first, each.last)]
+    number = client.architecture if client else None
     firmware = "" if number is None else TITLES.get(number, f"firmware of kind {number}")
     machine = Stranger(
         mac=mac,
         firmware=firmware or ("netboot" if told else ""),
-        vendor=asked.vendor if asked else "",
-        address=(told.address if told else "") or (asked.address if asked else ""),
+        vendor=client.vendor if client else "",
+        address=(told.address if told else "") or (client.address if client else ""),
         first=min(times),
         last=max(times),
     )
@@ -126,7 +125,7 @@ def make_machine(
 
 
 def with_cards(machine: Stranger, ids: Sequence[str], offers: Offers, cards: Cards) -> Stranger:
-    """The machine with the PCI ids of its accelerators, and what fits them."""
+    """The machine with the PCI ids of its accelerators, and matching profiles."""
     ids = tuple(dict.fromkeys(ids))
     names = names_of(ids, cards)
     profiles = best_profiles(ids, offers, cards)
@@ -139,12 +138,12 @@ def parse_cards(told: str) -> tuple[str, ...]:
 
 
 def names_of(ids: Sequence[str], cards: Cards) -> tuple[str, ...]:
-    """Cards for people: their names, and the ids of those that nobody knows."""
+    """Cards for people: their names, or the ids of unknown ones."""
     return tuple(chip.names[0] if (chip := cards.find(pci)) else pci for pci in ids)
 
 
 def find_hardware(tree: Tree) -> Offers:
-    """The PCI ids that each published profile is for, by what nodes would boot of it."""
+    """The PCI ids that each published profile is for, in the release that nodes would boot."""
     found: dict[str, frozenset[str]] = {}
     for profile in find_profiles(tree):
         channel = find_channel(tree, profile)
@@ -156,10 +155,10 @@ def find_hardware(tree: Tree) -> Offers:
 
 
 def best_profiles(ids: Collection[str], offers: Offers, cards: Cards) -> tuple[str, ...]:
-    """The profiles for most of these cards, and of those the ones for least else.
+    """The profiles for most of these cards, and among them those with the fewest others.
 
-    Those without hardware are for machines without a card that computes, such as one whose only
-    display controller is its BMC's or its processor's.
+    Profiles without hardware are for machines without a card that computes, for instance with only
+    the display controller of the BMC or the processor.
     """
     fits = {name: len(wanted & {*ids}) for name, wanted in offers.items()}
     if most := max(fits.values(), default=0):
@@ -178,19 +177,19 @@ def find_machine(machines: Sequence[Stranger], mac: str) -> Stranger | None:
 def check_mac(typed: str, nodes: Nodes) -> str:
     """A MAC address that no node has, in the usual form.  Raises InputError."""
     if problem := mac_problem(typed):
-        raise InputError(problem, hint="imagebuilder discover lists machines that asked")
+        raise InputError(problem, hint="list machines with imagebuilder discover")
     mac = normal_mac(typed)
     if node := nodes_by_mac(nodes).get(mac):
-        hint = f"imagebuilder nodes show {node.name}"
-        raise InputError(f"{mac} is a MAC address of {node.name} already", hint=hint)
+        hint = f"run imagebuilder nodes show {node.name}"
+        raise InputError(f"{mac} is already a MAC address of {node.name}", hint=hint)
     return mac
 
 
 def propose_name(nodes: Nodes, taken: Collection[str] = ()) -> str:
-    """The name behind the highest of the pattern that most nodes have: `gpu08` behind `gpu07`.
+    """The next name in the pattern of most nodes: `gpu08` after `gpu07`.
 
-    A gap below is not filled, because a node that was there may come back, with its host key; nor
-    is a name in `taken` proposed.
+    Gaps are not filled, because a removed node may come back with its host key.  Names in `taken`
+    are skipped.
     """
     matches = [NUMBERED.fullmatch(node.name) for node in nodes.nodes]
     numbered = [(match[1], match[2]) for match in matches if match] or [FIRST]
@@ -204,15 +203,15 @@ def propose_name(nodes: Nodes, taken: Collection[str] = ()) -> str:
 
 
 def choose_profile(machine: Stranger, tree: Tree) -> str:
-    """The one profile that fits a machine.  Raises InputError that lists the profiles."""
+    """The only profile that matches a machine.  Raises InputError that lists the profiles."""
     if len(machine.profiles) == 1:
         return machine.profiles[0]
     there = ", ".join(find_profiles(tree)) or "none yet"
     if machine.profiles:
-        what = f"several profiles fit {machine.mac}: {', '.join(machine.profiles)}"
+        what = f"several profiles match {machine.mac}: {', '.join(machine.profiles)}"
     elif machine.cards is None:
-        what = f"the cards of {machine.mac} are not known, so no profile can be proposed"
+        what = f"the cards of {machine.mac} are unknown, so no profile can be proposed"
     else:
-        cards = ", ".join(machine.names) or "a machine without a card"
-        what = f"no published profile is for {cards}"
+        cards = ", ".join(machine.names) or "machines without a card"
+        what = f"no published profile supports {cards}"
     raise InputError(what, hint=f"choose one with --profile; published: {there}")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a node is not up: how far its last boot came, who saw what, and what to try.
+"""Explain why a node is not up: how far its last boot got, the evidence, and what to try.
 
-Everything here follows from evidence: what dnsmasq and nginx noted, what the node reported, whether
-it answers, and what it says of its own health.
+All of it follows from evidence: the logs of dnsmasq and nginx, the node's reports, whether it
+answers, and the health that it reports.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from imagebuilder.nodes.evidence.seen import Seen
 from imagebuilder.nodes.types import Node
 from imagebuilder.process import run
 from imagebuilder.report.types import Stage
-from imagebuilder.serve.stages import ASKED, DHCP_LINE, REQUEST, TOLD, Talk
+from imagebuilder.serve.stages import DHCP_LINE, DHCP_REQUEST, REQUEST, TOLD, Talk
 from imagebuilder.tree import Tree
 from imagebuilder.untrusted import clean, parse_request
 
@@ -33,25 +33,26 @@ MOST = 4 * 1024**2  # bytes of a log, from its end
 LINES = 12
 NGINX_TAG = "imagebuilder_http"
 DAEMONS = ("dnsmasq", "nginx")
-# The last lines of each; None where this user may not read them.
+# The last lines of each; None if this user may not read them.
 DaemonLines = Mapping[str, Sequence[str] | None]
-# What journalctl(1) says to those who are in none of the groups that may read all of it.
+# The message of journalctl(1) to users outside the groups that may read everything.
 FOREIGN = "not seeing messages from other users"
 TRY = {
     Verdict.DEGRADED: "imagebuilder run {node} -- cat /run/imagebuilder/health/verdict.json",
     Verdict.WRONG: "take the node out of service: its results cannot be trusted",
-    Verdict.MISSING: "the card's seat and power, the driver: imagebuilder run {node} -- lspci -nnk",
+    Verdict.MISSING: "check the card's seat and power, and its driver: "
+    "imagebuilder run {node} -- lspci -nnk",
     Verdict.UNKNOWN: "imagebuilder run {node} -- systemctl status imagebuilder-health.service",
 }
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why a node is as it is.
+    """The explanation of a node's state.
 
     `stage` is the one its last boot did not get past, "" for a node that is up.  `lines` are the
-    last ones of dnsmasq and nginx that are about it; `unread` are those of the two whose log this
-    user may not read.  `console` is what its kernel said last, in the boot `console_of`.
+    last lines of dnsmasq and nginx about it; `unread` names the logs that this user may not read.
+    `console` are the last messages of its kernel, in the boot `console_of`.
     """
 
     view: NodeView
@@ -64,7 +65,6 @@ class Explanation:
     console_of: str = ""
 
     def as_json(self) -> dict[str, Json]:
-        """JSON for programs, a stable contract."""
         lines: list[Json] = [*self.lines]
         more: dict[str, Json] = {"stage": self.stage, "what": self.what, "try": self.hint}
         more |= {"lines": lines, "unread": [*self.unread], "console": [*self.console]}
@@ -74,7 +74,7 @@ class Explanation:
         """For people."""
         state, health = self.view.state, self.view.health
         parts = [f"{state.node} is {state.condition}: {state.words}", f"  {self.what}"]
-        # Of a node that nobody ever saw it would be a guess.
+        # For a node that was never seen it would be a guess.
         parts += (
             [f"  stopped in stage {self.stage}"]
             if self.stage and (state.evidence or self.lines)
@@ -89,7 +89,7 @@ class Explanation:
         ]
         parts += ["", "evidence:", *evidence] if evidence else []
         lines = [f"  {line}" for line in self.lines]
-        lines += [f"  the log of {each} can be read by root only" for each in self.unread]
+        lines += [f"  only root can read the log of {each}" for each in self.unread]
         parts += ["", "what the boot server saw:", *(lines or ["  nothing"])]
         if self.console:
             title = f"last lines of its console, {self.console_of}:"
@@ -105,14 +105,14 @@ def explain_node(tree: Tree, node: Node) -> Explanation:
 
 @dataclass(frozen=True)
 class NodeTrace:
-    """What the boot server's logs and the console say of a node's last boot.
+    """What the boot server's logs and the console say about a node's last boot.
 
-    `stage` is the one it did not get past, `asked` whether its NIC asked for an address; the rest
-    is as in Explanation.
+    `stage` is the one it did not get past, `requested` whether its NIC requested an address; the
+    others are as in Explanation.
     """
 
     stage: Stage
-    asked: bool
+    requested: bool
     lines: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     console: tuple[str, ...] = ()
@@ -120,12 +120,12 @@ class NodeTrace:
 
 
 def explain_view(tree: Tree, node: Node, view: NodeView) -> Explanation:
-    """Explain what is known of a node already; nothing is asked of it."""
+    """Explain a node from a view of it, without asking it."""
     return explain(view, read_trace(tree, node, read_logs(tree)), node)
 
 
 def read_trace(tree: Tree, node: Node, logs: DaemonLines) -> NodeTrace:
-    """What `logs` and the console say of a node."""
+    """What `logs` and the console say about a node."""
     found = find_trace(last_seen(tree, node), logs["dnsmasq"] or (), logs["nginx"] or (), node)
     unread = tuple(daemon for daemon in DAEMONS if logs[daemon] is None)
     try:
@@ -141,49 +141,49 @@ def read_trace(tree: Tree, node: Node, logs: DaemonLines) -> NodeTrace:
 def find_trace(
     seen: Seen | None, dnsmasq: Sequence[str], nginx: Sequence[str], node: Node
 ) -> NodeTrace:
-    """What follows from lines of dnsmasq and nginx, and from what the node reported."""
-    asked, watch = follow(node, dnsmasq, nginx)
-    lines = tuple(clean(line) for line in about(node, watch, asked, nginx)[-LINES:])
-    return NodeTrace(find_stage(watch, seen), bool(asked), lines)
+    """What follows from lines of dnsmasq and nginx, and from the node's report."""
+    requests, watch = follow(node, dnsmasq, nginx)
+    lines = tuple(clean(line) for line in about(node, watch, requests, nginx)[-LINES:])
+    return NodeTrace(find_stage(watch, seen), bool(requests), lines)
 
 
 def explain(view: NodeView, trace: NodeTrace, node: Node) -> Explanation:
-    """The explanation that follows from what is known."""
+    """The explanation that follows from the view and the trace."""
     what, hint, stage = find_reason(view, trace, node)
     if "dnsmasq" in trace.unread and stage == Stage.FIRMWARE:
-        stage, what = "", "how far its boot came is not known"
-        hint = f"sudo imagebuilder explain {node.name}, which may read the boot server's logs"
+        stage, what = "", "the progress of its boot is unknown"
+        hint = f"run sudo imagebuilder explain {node.name}, which may read the boot server's logs"
     return Explanation(
         view, stage, what, hint, trace.lines, trace.unread, trace.console, trace.console_of
     )
 
 
 def find_reason(view: NodeView, trace: NodeTrace, node: Node) -> tuple[str, str, str]:
-    """What a node is about, what to try, and the stage it did not get past."""
+    """What happens on a node, what to try, and the stage it did not get past."""
     state, health = view.state, view.health
     if not state.next and not state.ready:
         what = f"nothing is published in {node.boots}, so it has nothing to boot"
-        return what, f"imagebuilder releases {node.profile}", Stage.RELEASE
+        return what, f"run imagebuilder releases {node.profile}", Stage.RELEASE
     if state.ready:
         hint = TRY.get(health.verdict, "").format(node=node.name) if health else ""
         what = (
             f"runs {state.release}"
             if state.release
-            else "runs a release that this tree did not see"
+            else "runs a release that is unknown to this tree"
         )
         if state.release and state.next != state.release:
             what += f", and {state.next} from its next boot on"
         return what, hint, ""
     meaning = MEANINGS[trace.stage]
     what, hint = find_sign(trace.lines) or (meaning.what, meaning.hint)
-    if trace.stage is Stage.FIRMWARE and not trace.asked:
-        what = "its NIC never asked this boot server for an address"
+    if trace.stage is Stage.FIRMWARE and not trace.requested:
+        what = "its NIC never requested an address from this boot server"
         hint = f"its power, cable, VLAN and boot order; is {node.macs[0]} its MAC address?"
-    return what, f"look at {hint}", trace.stage
+    return what, f"check {hint}", trace.stage
 
 
 def find_stage(watch: Watch, seen: Seen | None) -> Stage:
-    """The stage that the last boot did not get past; what the node reported counts as well."""
+    """The stage that the last boot did not get past, also by the node's report."""
     if watch.failure and watch.failure.stage:
         return watch.failure.stage
     if seen and watch.last in (None, Stage.RELEASE):
@@ -199,27 +199,27 @@ def find_stage(watch: Watch, seen: Seen | None) -> Stage:
 
 
 def follow(node: Node, dnsmasq: Sequence[str], nginx: Sequence[str]) -> tuple[list[str], Watch]:
-    """The lines of dnsmasq about the last boot of a node, and how far that came."""
+    """The lines of dnsmasq about the last boot of a node, and its progress."""
     start = last_boot(node, dnsmasq)
     watch = Watch("", set())
-    asked: list[str] = []
+    requests: list[str] = []
     for line in dnsmasq[start:]:
         for mac in node.macs:
             watch.mac = mac
             watch.hear_dnsmasq(line, 0.0)
         if any(mac in line for mac in node.macs) or watch.addresses & {*line.split()}:
-            asked.append(line)
+            requests.append(line)
     for line in since_entry(nginx, watch.addresses):
         watch.hear_nginx(line, 0.0)
         request = REQUEST.match(line)
         told = parse_request(request[3]).words if request else {}
         if told.get("stage") == "failed":
             watch.fail(line, FAILED.get(told.get("at", "")))
-    return asked, watch
+    return requests, watch
 
 
 def last_boot(node: Node, lines: Sequence[str]) -> int:
-    """Where the last boot begins: the first question of a firmware, not of iPXE."""
+    """Where the last boot begins: at the first request of a firmware, not of iPXE."""
     talks: dict[str, Talk] = {}
     found = 0
     for index, line in enumerate(lines):
@@ -229,7 +229,11 @@ def last_boot(node: Node, lines: Sequence[str]) -> int:
         client = talks.setdefault(talk[1], Talk())
         if told := TOLD.match(talk[2]):
             setattr(client, "vendor" if told[1] == "vendor class" else "user", told[2])
-        elif (asked := ASKED.match(talk[2])) and asked[2] in node.macs and is_firmware(client):
+        elif (
+            (request := DHCP_REQUEST.match(talk[2]))
+            and request[2] in node.macs
+            and is_firmware(client)
+        ):
             found = index
     return found
 
@@ -239,7 +243,7 @@ def is_firmware(client: Talk) -> bool:
 
 
 def since_entry(lines: Sequence[str], addresses: Iterable[str]) -> Sequence[str]:
-    """Lines of nginx since one of `addresses` asked for the entry script for the last time."""
+    """Lines of nginx since one of `addresses` last requested the entry script."""
     mine = [line for line in lines if line.split(" ", 1)[0] in addresses]
     starts = [index for index, line in enumerate(mine) if path_of(line) == "/boot.ipxe"]
     return mine[starts[-1] :] if starts else []
@@ -250,10 +254,10 @@ def path_of(line: str) -> str:
     return parse_request(request[3]).path if request else ""
 
 
-def about(node: Node, watch: Watch, asked: Sequence[str], nginx: Sequence[str]) -> list[str]:
-    """Every line about a node that is known, dnsmasq's first."""
+def about(node: Node, watch: Watch, requests: Sequence[str], nginx: Sequence[str]) -> list[str]:
+    """All lines about a node, dnsmasq's first."""
     addresses = watch.addresses | {node.address}
-    return [*asked[-LINES // 2 :], *since_entry(nginx, addresses)[-LINES // 2 :]]
+    return [*requests[-LINES // 2 :], *since_entry(nginx, addresses)[-LINES // 2 :]]
 
 
 def read_logs(tree: Tree) -> DaemonLines:
@@ -262,9 +266,9 @@ def read_logs(tree: Tree) -> DaemonLines:
 
 
 def read_log(tree: Tree, daemon: str) -> list[str] | None:
-    """The last lines of a daemon: of its log in the foreground, else of its unit's journal.
+    """The last lines of a daemon, from its log in the foreground or from its unit's journal.
 
-    None where this user may not read them.
+    None if this user may not read them.
     """
     path: Path = tree.serve / "logs" / f"{daemon}.log"
     try:

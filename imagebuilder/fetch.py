@@ -36,15 +36,14 @@ def fetch(
     doubted: frozenset[str] = frozenset(),
     patience: Patience = PATIENCE,
 ) -> frozenset[str]:
-    """See to it that the pool has every package and wheel of `lock`, or those whose sha256 is in
-    `only`; the sha256 of those fetched.
+    """Fetch missing packages and wheels of `lock` into the pool, or only those with a sha256 in
+    `only`; returns the sha256 of those fetched.
 
-    What has the right size is taken to be there; of `doubted` the content is read as well.
+    A file of the right size counts as present; the content of those in `doubted` is read too.
 
-    Raises InputError when `offline` and something is missing, HostError for a full disk and for a
-    mirror that is not reachable or too slow, and WorkError for a file that is gone from the mirror
-    or is not what the lock says.  What was complete before an error stays, and what was not is
-    continued.
+    Raises InputError if `offline` and something is missing, HostError for a full disk and for a
+    mirror that is unreachable or too slow, and WorkError for a file that is missing on the mirror
+    or differs from the lock.  Complete files survive an error, and partial ones are resumed.
     """
 
     def keep(files: Sequence[tuple[Path, LockedPackage]]) -> None:

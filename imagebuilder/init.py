@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`init`: a project of one's own, made whole or not at all."""
+"""`init`: make a project, complete or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from imagebuilder.errors import InputError
 from imagebuilder.files import filling, move_in, scratch, sync_filesystem
 from imagebuilder.reference import json_schema
 
-# What a new project has; `dot-` begins the name of what is hidden there.
+# The files of a new project; `dot-` in a name stands for a dot.
 SKELETON = Path(__file__).with_name("skeleton")
 SCHEMA = "imagebuilder.schema.json"
 
@@ -21,17 +21,17 @@ SCHEMA = "imagebuilder.schema.json"
 def make_project(folder: Path) -> tuple[str, ...]:
     """Make the project `folder`; returns its files.
 
-    Raises InputError for a folder that is not empty, or is the current one, and FullError for a
-    full disk.
+    Raises InputError for a folder that is not empty or is the current one, and FullError for a full
+    disk.
     """
     place = folder.absolute()
     check_free(place)
-    with filling(place.parent, "free some space there, or name a folder on another disk"):
+    with filling(place.parent, "free some space there, or use a folder on another disk"):
         return write_project(place)
 
 
 def write_project(place: Path) -> tuple[str, ...]:
-    """The same once the place is known to be free."""
+    """Write the files of a project into a new folder."""
     place.parent.mkdir(parents=True, exist_ok=True)
     with scratch(place.parent, ".imagebuilder-init-") as work:
         staged = work / "project"
@@ -49,11 +49,11 @@ def write_project(place: Path) -> tuple[str, ...]:
 
 
 def check_free(place: Path) -> None:
-    """Raise InputError unless a project can get this name."""
+    """Raise InputError unless a project can be made there."""
     where = os.fspath(place)
     if place.is_symlink() or (place.exists() and not place.is_dir()):
-        raise InputError("is not a folder", where=where, hint="name a new folder")
+        raise InputError("is not a folder", where=where, hint="use a new folder")
     if place.is_dir() and any(place.iterdir()):
-        raise InputError("is not empty", where=where, hint="name a new folder")
+        raise InputError("is not empty", where=where, hint="use a new folder")
     if place.is_dir() and place.samefile(Path.cwd()):
-        raise InputError("is the current folder", where=where, hint="name a new folder in it")
+        raise InputError("is the current folder", where=where, hint="use a new folder in it")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the store holds, for people: list, collect garbage, verify."""
+"""List the images of the store, and collect garbage."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class Collected:
-    """What gc removed, or would."""
+    """What gc removed, or would remove."""
 
     images: tuple[str, ...]
     layers: int
@@ -89,7 +89,7 @@ class Collected:
 
 
 def list_images(settings: Settings) -> list[Listed]:
-    """Every image, by profile and age."""
+    """Every image, sorted by profile and age."""
     store = Store(settings.state / "store")
     listed: list[Listed] = []
     for image in store.images():
@@ -114,7 +114,7 @@ def collect_garbage(
         check_writable(state)
 
     def waiting() -> None:
-        ui.note("a build is running: waiting for it")
+        ui.note("waiting for a running build")
 
     with file_lock(state / "locks" / "gc", waiting=waiting):
         old = old_images(store, keep)
@@ -152,8 +152,8 @@ def old_images(store: Store, keep: int) -> list[ImageRef]:
     images = store.images()
     old: list[ImageRef] = []
     for profile in {image.profile for image in images}:
-        own = [image for image in images if image.profile == profile]
-        old.extend(own[:-keep])
+        of_profile = [image for image in images if image.profile == profile]
+        old.extend(of_profile[:-keep])
     return old
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log of a program that runs for months: bounded, never a reason for it to end; its reader."""
+"""A bounded log for a program that runs for months and must never end because of it; its reader."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pathlib import Path
 from imagebuilder.files import set_aside
 from imagebuilder.untrusted import clean
 
-MOST_BYTES = 8_000_000  # of a log; as much again is in the one before it
+MOST_BYTES = 8_000_000  # of a log; the rotated one has as much
 MOST_LINE = 4096  # characters of a line
-QUIET = 600.0  # seconds without a loss until the next one is said again
+QUIET = 600.0  # seconds without a loss until the next one is reported
 
 
 class Log:
-    """Appends lines to a file, fit to print, from any thread.
+    """Appends printable lines to a file, from any thread.
 
-    When the file has grown to `most` bytes it becomes PATH.1, in place of the one before, and a new
-    one is begun.  A line that cannot be written, such as on a full disk, is dropped and counted;
-    `on_loss` is told why, once until it has gone well for a while.  Writing is tried again with
-    each line, and the next one that can be written says how many are missing.
+    A file of `most` bytes is renamed to PATH.1, replacing the previous one, and a new one is begun.
+    A line that cannot be written, for instance on a full disk, is dropped and counted; `on_loss`
+    gets the reason, once per series of losses.  Each line retries, and the next one that can be
+    written is preceded by the number of missing lines.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Log:
         return str(self.path)
 
     def write(self, raw: bytes) -> None:
-        """Append a line, with or without its end.  Never raises an OSError."""
+        """Append a line, with or without a newline.  Never raises OSError."""
         line = f"{clean(raw.decode(errors='replace'), MOST_LINE)}\n".encode()
         with self.lock:
             if self.lost:
@@ -91,18 +91,17 @@ class Log:
         self.file = -1
 
     def tell_loss(self, error: OSError) -> None:
-        """Say why, if it was not said lately."""
+        """Report the reason, unless that was done recently."""
         now = time.monotonic()
         if now - self.last_loss > QUIET and self.on_loss:
-            self.on_loss(f"{self.path} cannot be written and lines are lost: {error.strerror}")
+            self.on_loss(f"could not write {self.path}, so lines are lost: {error.strerror}")
         self.last_loss = now
 
 
 class Tail:
-    """The lines that come into a log file of somebody else, which may not exist yet.
+    """Follows the log file of another program, which may not exist yet.
 
-    When another file has come in its place, what is left of the one before is read first: it is
-    PATH.1 then.
+    After a rotation it first reads the rest of the old file, PATH.1.
     """
 
     def __init__(self, path: Path) -> None:
@@ -111,7 +110,7 @@ class Tail:
         self.offset = 0
 
     def read(self) -> list[str]:
-        """The whole lines that came since the last time."""
+        """The new complete lines since the last call."""
         lines: list[bytes] = []
         for path in (self.path.with_name(f"{self.path.name}.1"), self.path):
             try:

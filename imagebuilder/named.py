@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the root will have the units, users and groups that overlays name, before it is built.
+"""Check before a build whether the root will have the units, users and groups that overlays name.
 
-Only what is certain is a fault: a script of an overlay that runs before, and a build, can make
-anything, and a package whatever its maintainer scripts name.
+Only certain errors are faults: earlier scripts and builds can make anything, and a package can make
+what its maintainer scripts name.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ DECLARE = {NameKind.GROUP: "groups", NameKind.USER: "users"}
 
 @dataclass(frozen=True)
 class Brought:
-    """What packages and overlays bring into a root."""
+    """What packages and overlays provide in a root."""
 
     units: frozenset[str]
     accounts: frozenset[str]
     words: frozenset[str]
 
     def has(self, named: Named) -> bool:
-        """Whether something brings the name, or may."""
+        """Whether something provides the name, or may."""
         if named.kind is NameKind.UNIT:
             template = re.sub(r"@.+\.", "@.", named.name)
             return any(name in self.units or name in self.words for name in (named.name, template))
@@ -48,13 +48,13 @@ class Brought:
 
 
 def check_named(recipe: Recipe, lock: Lock, plan: Plan, packages: Path) -> None:
-    """Raise InputError for every name of an overlay to be configured that nothing can bring.
+    """Raise InputError for every name in an overlay that nothing can provide.
 
-    Nothing is certain, and so nothing raised, where a package that was installed earlier is not in
-    the pool any more.
+    Nothing is certain, so nothing is raised, if a package that was installed earlier is no longer
+    in the pool.
     """
     built = {s.step.overlay for s in plan.to_build if isinstance(s.step, ConfigStep)}
-    for whole in (False, True):  # what packages' files say is read only if it matters
+    for whole in (False, True):  # the files of packages are read only if needed
         try:
             names = family_of(recipe.base).names(packages, lock.packages, whole=whole)
         except WorkError:
@@ -68,12 +68,12 @@ def check_named(recipe: Recipe, lock: Lock, plan: Plan, packages: Path) -> None:
 def find_faults(
     recipe: Recipe, built: Iterable[str], lock: Lock, packages: Sequence[Names]
 ) -> Iterator[Fault]:
-    """A fault for each name that neither these packages nor the overlays bring."""
+    """A fault for each name that neither these packages nor the overlays provide."""
     if any(overlay.builds for overlay in recipe.overlays):
         return
     units = set[str]().union(*(names.units for names in packages))
     accounts = {"root"}.union(*(names.accounts for names in packages))
-    # Maintainer scripts may also make what is called as their package.
+    # Maintainer scripts may also make something with the name of their package.
     called = {package.name for package in lock.packages}
     words = frozenset(called.union(*(names.words for names in packages)))
     scripted = False
@@ -90,7 +90,7 @@ def find_faults(
 
 
 def units_of(files: Sequence[TreeFile]) -> set[str]:
-    """The units that an overlay's files are, and their aliases."""
+    """The units in an overlay's files, and their aliases."""
     units = {posixpath.basename(file.target) for file in files if "/systemd/" in file.target}
     for file in files:
         if "/systemd/" in file.target and file.link is None:
@@ -100,19 +100,21 @@ def units_of(files: Sequence[TreeFile]) -> set[str]:
 
 
 def accounts_of(overlay: Overlay) -> set[str]:
-    """The groups and users of an overlay; each user has a group of its own name."""
+    """The groups and users of an overlay; each user also has a group of that name."""
     return {group.name for group in overlay.groups} | {user.name for user in overlay.users}
 
 
 def fault_of(named: Named, brought: Brought, later: Sequence[Overlay]) -> Fault:
-    """The fault of a name, with the likeliest way out; `later` are the overlays that follow."""
+    """The fault of a name, with the likeliest fix; `later` are the overlays that follow."""
     if named.kind is NameKind.UNIT:
-        what = f"{named.key}: no package and no overlay brings the unit {quote(named.name)}"
+        what = f"{named.key}: no package and no overlay provides the unit {quote(named.name)}"
         return Fault(named.where, what, suggest(named.name, brought.units, closest=True))
     kind = named.kind.value
     what = f"{named.key}: no package makes the {kind} {quote(named.name)}"
     after = [overlay.name for overlay in later if named.name in accounts_of(overlay)]
-    hint = f"the overlay {quote(after[0])} declares it: list that one before" if after else ""
+    hint = (
+        f"list the overlay {quote(after[0])}, which declares it, before this one" if after else ""
+    )
     near = suggest(named.name, brought.accounts, closest=True)
     declare = f"declare it under `{DECLARE[named.kind]}:` of the overlay"
     return Fault(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What only root may do: each check is made before anything is changed, and raises RootError."""
+"""Checks of rights, made before anything is changed; they raise RootError."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ def check_root(doing: str) -> None:
 
 
 def check_enterable(folder: Path) -> None:
-    """Raise RootError for a folder of images that is there and that we may not look into."""
+    """Raise RootError for an existing folder of images that we may not read."""
     try:
         os.scandir(folder).close()
     except (FileNotFoundError, NotADirectoryError):
-        return  # whoever wants to make it says so
+        return  # the code that makes it checks its own rights
     except PermissionError as error:
         raise RootError(
-            f"{folder} is readable by root only, because it holds the setuid programs of images"
+            f"only root may read {folder}, because it contains the setuid programs of images"
         ) from error
 
 
 def check_writable(folder: Path) -> None:
-    """Raise RootError for a folder that we may not change or make, HostError where nobody may."""
+    """Raise RootError for a folder that we may not write, HostError on a read-only file system."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if os.access(there, os.W_OK):
         return
     if os.statvfs(there).f_flag & os.ST_RDONLY:
-        hint = f"findmnt --target {there} shows the mount: mount it writable"
+        hint = f"see the mount with findmnt --target {there}, and mount it writable"
         raise HostError("is on a read-only file system", where=os.fspath(folder), hint=hint)
-    raise RootError(f"this writes {folder}, but {there} belongs to {owner_of(there)}")
+    raise RootError(f"the command writes to {folder}, but {there} belongs to {owner_of(there)}")
 
 
 def owner_of(path: Path) -> str:
-    """The name of the owner, or the number of one without a name."""
+    """The name or the number of the owner."""
     number = path.stat().st_uid
     try:
         return pwd.getpwuid(number).pw_name

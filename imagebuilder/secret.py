@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What in a line of text may be a secret: known forms, and settings whose name says so.
+"""Find secrets in text: known forms, and settings whose name says so.
 
-One detector for what an image must not contain and for what no report may quote: a secret that
-find_secrets() sees is one that hidden() hides.  A path to a secret, a variable and a word such as
-`none` are no secrets.
+Images must not contain secrets and reports must not quote them; both use this detector, so hidden()
+hides what find_secrets() finds.  A path to a secret, a variable and a word such as `none` are not
+secrets.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 HIDDEN = "(hidden)"
-# Bits a character of which a name of words has less, and a random one more.
+# Bits per character: names of words have less, random names have more.
 ENTROPY = 3.2
 SHORTEST = 8  # characters of a token; a password may be shorter
-# `secret` is the part that is one, where it is not the whole.  The beginnings of tokens are those
-# that their issuers document for scanners.
+# The group `secret` is the secret part, if it is not the whole match.  The prefixes of tokens are
+# those that their issuers document for scanners.
 FORMS = (
     ("private key", r"-----BEGIN (?:[A-Z0-9]+ )*PRIVATE KEY(?: BLOCK)?-----\s*(?:\\n|$)"),
     ("private key of PuTTY", r"^PuTTY-User-Key-File-\d:"),
@@ -64,7 +64,7 @@ FORMS = (
     ("systemd credential", r"^\s*SetCredential=[^:]+:(?P<secret>\S.*)"),
     ("password in XML", r"(?i)<(?:\w*password|\w*secret|\w*token)>(?P<secret>[^<\s]+)</"),
 )  # fmt: skip
-# What every form and every setting has some of: other lines need no second look.
+# Every form and every setting contains one of these; other lines are skipped.
 HINT = re.compile(
     r"(?i)pass|pwd|psk|secret|token|key|auth|cred|bearer|basic|login|bindpw|rootpw|curl|user|://|"
     r"\$\w{1,9}\$|hf_|gh[pousr]_|gl[a-z]+-|xox|akia|asia|\bsk[-_]|\brk[-_]|nvapi|dop_v1|\br8_|gsk_|pypi-|"
@@ -84,7 +84,7 @@ SETTING = re.compile(
     r"(?:\"(?P<double>[^\"]*)\"|'(?P<single>[^']*)'|(?P<plain>[^\s'\",;#&|<>(){}\[\]]+)(?![\w.(\[]))",
     re.IGNORECASE,
 )
-# What a name is about when it ends so: not the secret but something of it.
+# Names with these endings are about a secret, but not a secret.
 ABOUT = re.compile(
     r"(?i)(?:^|[_.-]|(?<=[a-z]))(?:file|path|dir|directory|folder|names?|type|ttl|age|days|len|length|"
     r"min|max|policy|prompt|command|cmd|helper|url|uri|endpoint|env|expir\w*|timeout|required|"
@@ -92,7 +92,7 @@ ABOUT = re.compile(
     r"size|quality|mode|rotation|source|manager|service|user|group|id|format|scope|prefix|suffix|"
     r"realm|backend|method|methods|socket|sock|ref|hash|version|tries|change|login|aging|ko|xz|zst)s?$"
 )
-# Settings of systemd that name a credential, which comes from elsewhere.
+# Settings of systemd that refer to a credential.
 LOADED = re.compile(r"(?i)(?:load|import|inherit)credential")
 WORDS = frozenset(
     (
@@ -108,7 +108,7 @@ WORDS = frozenset(
         "without-password", "forced-commands-only",
     )
 )  # fmt: skip
-# A path, a variable, a template, a credential of systemd, a reference to a store of secrets.
+# A path, a variable, a template, a credential of systemd, a reference to a secret store.
 REFERENCE = re.compile(
     r"[`/~.$%{<@*!+-]|\\|[A-Za-z]:[\\/]|(?i:file|env|vault|keyring|pkcs11|secret|awskms|sops|op|ref|"
     r"https?|unix|tpm2?|cred|pass)[:/]|x+$|\.+$|\*+$|\(hidden\)"
@@ -118,7 +118,7 @@ COMMENT = re.compile(r"\s*(#|;|//\s|\*|--\s|<!--)")
 
 @dataclass(frozen=True)
 class FoundSecret:
-    """A secret in a text: its kind, and where it begins and ends."""
+    """A secret in a text: its kind, and its start and end."""
 
     kind: str
     start: int
@@ -126,7 +126,7 @@ class FoundSecret:
 
 
 def find_lines(text: str) -> Iterator[tuple[int, str]]:
-    """The lines of a text that may have a secret, with their numbers."""
+    """The lines of a text that may contain a secret, with their numbers."""
     number, start = 1, 0
     for match in HINT.finditer(text):
         if match.start() < start:
@@ -140,9 +140,9 @@ def find_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def find_secrets(line: str, *, code: bool = False) -> Iterator[FoundSecret]:
-    """What in a line may be secret.  A setting in a comment is an example.
+    """The possible secrets in a line.  A setting in a comment is an example.
 
-    `code` is a line of a program, in which only what is in quotes is a value.
+    With `code` the line is of a program, where only text in quotes is a value.
     """
     known = list(find_forms(line))
     yield from known
@@ -153,7 +153,7 @@ def find_secrets(line: str, *, code: bool = False) -> Iterator[FoundSecret]:
 
 
 def find_forms(line: str) -> Iterator[FoundSecret]:
-    """What has a form that is known."""
+    """Secrets with a known form."""
     for kind, pattern in PATTERNS:
         group = "secret" if "secret" in pattern.groupindex else 0
         for match in pattern.finditer(line):
@@ -162,7 +162,7 @@ def find_forms(line: str) -> Iterator[FoundSecret]:
 
 
 def find_settings(line: str, *, code: bool) -> Iterator[FoundSecret]:
-    """The values of settings whose name says that they are secret."""
+    """The values of settings with the name of a secret."""
     place = 0
     while match := SETTING.search(line, place):
         group = next(name for name in ("double", "single", "plain") if match[name] is not None)
@@ -170,7 +170,7 @@ def find_settings(line: str, *, code: bool) -> Iterator[FoundSecret]:
         spaced = not match["assigned"].strip()
         if ABOUT.search(match["name"]) or LOADED.match(match["name"]):
             continue
-        # After a blank an option has its value, and prose goes on.
+        # After a blank comes the value of an option, or more prose.
         if spaced and not (match["option"] and any(not c.isalpha() for c in match[group])):
             continue
         if group == "plain" and (code or goes_on(match, line)):
@@ -182,13 +182,13 @@ def find_settings(line: str, *, code: bool) -> Iterator[FoundSecret]:
 
 
 def goes_on(match: re.Match[str], line: str) -> bool:
-    """Whether a sentence goes on after a colon: `the password: it is not here`."""
+    """Whether a colon is followed by prose: `the password: it is not here`."""
     more = line[match.end() :].lstrip()
     return ":" in match["assigned"] and match["plain"].isalpha() and more[:1].isalpha()
 
 
 def may_be(value: str, *, password: bool) -> bool:
-    """Whether a value may be a secret; a password may be any word that is not a setting's."""
+    """Whether a value may be a secret; a password may be any word except those of settings."""
     if not value or REFERENCE.match(value) or value.lower() in WORDS:
         return False
     if password:
@@ -198,13 +198,13 @@ def may_be(value: str, *, password: bool) -> bool:
 
 
 def entropy(text: str) -> float:
-    """Bits a character (Shannon)."""
+    """Bits per character (Shannon)."""
     many = len(text)
     return -sum(n / many * math.log2(n / many) for n in Counter(text).values())
 
 
 def hidden(text: str) -> str:
-    """A text in which every secret is replaced by `(hidden)`."""
+    """The text with every secret replaced by `(hidden)`."""
     return "\n".join(map(hidden_line, text.split("\n")))
 
 

@@ -4,34 +4,34 @@
     TREE/                               IMAGEBUILDER_TREE, /srv/netboot
       nodes.yaml                        what people type about nodes and the menu
       tftp/                             iPXE binaries
-      http/                             what the web server shows:
+      http/                             the files of the web server:
         boot.ipxe menu.ipxe             entry script and menu, rendered by `serve`
         releases/PROFILE/VERSION/       kernel, initrd, manifest, boot script; where nodes want them
                                         root.squashfs, root.erofs
         nodes/MAC/                      boot.ipxe node.img (MAC as 52-54-00-77-00-01)
         live/NAME/                      a distribution's live system
       channels/PROFILE/CHANNEL          symlink to ../../http/releases/PROFILE/VERSION
-      roots/                            what is exported over NFS:
+      roots/                            exported over NFS:
         PROFILE/VERSION/                the root: hard links into repo/
         PROFILE/VERSION.squashfs        a hard link to root.squashfs of the release, if it has one
       repo/                             OSTree repository of everything published
-      nodes/NAME/                       what a node keeps: its ssh host keys, its machine-id
+      nodes/NAME/                       a node's permanent ssh host keys and machine-id
       serve/                            rendered configuration and state of the daemons
-      given/ID.json                     words and digests of files that a node boots with, by name
+      given/ID.json                     configuration that a node boots with: words, file digests
       seen/MAC.json                     which release a node booted last
-      health/NODE.json                  the last changes of what a node said of its health
-      seen/strangers.json               what machines say they run that did not prove who they are
-      seen/asked.json                   machines that asked our DHCP server and are in no nodes.yaml
-      reports/PROFILE/VERSION/ID/       what a boot test of a release found
-      rollouts/PROFILE.json             how far the last roll-out of a profile is
-      kept/PROFILE/VERSION              a marker: gc leaves this release
+      health/NODE.json                  the last changes of a node's health
+      seen/strangers.json               unverified reports of what machines run
+      seen/asked.json                   DHCP clients that are not in nodes.yaml
+      reports/PROFILE/VERSION/ID/       the report of a boot test
+      rollouts/PROFILE.json             the progress of the last roll-out of a profile
+      kept/PROFILE/VERSION              a marker: gc keeps this release
       verified/PROFILE/VERSION.json     size and identity of a release's files when last verified
-      work/ locks/                      staging, one folder a command; flock(2) files
+      work/ locks/                      staging, one folder per command; flock(2) files
       journal.jsonl                     every publish, promote, rollback and removal
-      actions.jsonl actions/ID.log      what people did on the web page, and what the commands said
+      actions.jsonl actions/ID.log      actions on the web page, and the output of their commands
 
-Only root may enter roots/, repo/, work/ and nodes/: servers of NFS run as root, and what lies there
-would be a root's setuid programs, and keys, in reach of every user of this host.
+Only root may enter roots/, repo/, work/ and nodes/: they contain setuid programs and keys, which
+other users of this host must not reach.  NFS servers run as root.
 
 A release is complete or absent: it exists when its folder below http/releases does.  Its boot
 script and the nodes' cmdlines name versions, never channels.
@@ -53,7 +53,7 @@ CANDIDATE, STABLE = "candidate", "stable"
 CHANNELS = (CANDIDATE, STABLE)
 SHARED = ".squashfs"
 RECORD = re.compile(r"(?:[0-9a-f]{2}-){5}[0-9a-f]{2}\.json")  # a name in seen/
-# The last one makes it a tree (publish/find.py): who is killed before has made none.
+# The last one makes it a tree (publish/find.py); a command that is killed before made none.
 FOLDERS = (
     "tftp", "http/nodes", "http/live", "channels", "roots", "nodes", "serve",
     "seen", "reports", "kept", "verified", "work", "locks", "http/releases",
@@ -113,20 +113,20 @@ class Tree:
         return self.path / "actions.jsonl"
 
     def action_log(self, action: str) -> Path:
-        """What the command of an action said; locked while it runs."""
+        """The output of an action's command; locked while it runs."""
         return self.path / "actions" / f"{action}.log"
 
     @property
-    def given(self) -> Path:
+    def node_configs(self) -> Path:
         return self.path / "given"
 
     def release(self, release: ReleaseName) -> Path:
         return self.http / "releases" / release.profile / release.version
 
     def published(self, release: ReleaseName) -> float:
-        """When a release came into this tree, in seconds since 1970; 0 when it is gone.
+        """When a release was published in this tree, in seconds since 1970; 0 if it is gone.
 
-        Versions begin with the time of a lock: images of one lock differ in a digest alone.
+        Versions cannot tell: they begin with the time of a lock, which images may share.
         """
         try:
             return self.release(release).stat().st_mtime
@@ -143,33 +143,33 @@ class Tree:
         return self.path / "channels" / profile / channel
 
     def served_node(self, mac: str) -> Path:
-        """The folder of what a NIC's owner fetches; `mac` with colons."""
+        """The folder of the files for a NIC; `mac` with colons."""
         return self.http / "nodes" / hyphened(mac)
 
     def kept_node(self, name: str) -> Path:
         return self.path / "nodes" / name
 
     def seen(self, mac: str) -> Path:
-        """What is known of the last boot of a NIC's owner; `mac` with colons."""
+        """The record of the last boot of a NIC's owner; `mac` with colons."""
         return self.path / "seen" / f"{hyphened(mac)}.json"
 
     def health(self, node: str) -> Path:
-        """The last changes of what a node said of its own health."""
+        """The last changes of a node's health."""
         return self.path / "health" / f"{node}.json"
 
     @property
     def strangers(self) -> Path:
-        """What machines told of themselves that did not prove which node they are."""
+        """Unverified reports of what machines run."""
         return self.path / "seen" / "strangers.json"
 
     @property
-    def asked(self) -> Path:
-        """Machines that asked our DHCP server and are in no nodes.yaml."""
+    def dhcp_clients(self) -> Path:
+        """DHCP clients that are not in nodes.yaml."""
         return self.path / "seen" / "asked.json"
 
     @property
     def reports_log(self) -> Path:
-        """What the web server notes of reports and of tickets that it gave; for root alone."""
+        """The web server's log of reports and tickets; readable only for root."""
         return self.serve / "reports.log"
 
     @property
@@ -178,16 +178,16 @@ class Tree:
 
     @property
     def tickets(self) -> Path:
-        """The tickets of the nodes' last boots; for root alone."""
+        """The tickets of the nodes' last boots; readable only for root."""
         return self.serve / "tickets.json"
 
     @property
     def boots(self) -> Path:
-        """What nodes became ready with, and what they did not."""
+        """The releases that nodes became ready with, or failed to boot."""
         return self.serve / "boots.json"
 
     def consoles(self, node: str) -> Path:
-        """What a node's kernel said in its last boots; for root alone."""
+        """The kernel messages of a node's last boots; readable only for root."""
         return self.serve / "consoles" / node
 
     def reports(self, release: ReleaseName) -> Path:
@@ -198,11 +198,11 @@ class Tree:
         return self.path / "kept" / release.profile / release.version
 
     def verified(self, release: ReleaseName) -> Path:
-        """What a release's files looked like when their content was last verified."""
+        """The identities of a release's files when they were last verified."""
         return self.path / "verified" / release.profile / f"{release.version}.json"
 
     def rollout(self, profile: str) -> Path:
-        """How far the last roll-out of a profile is."""
+        """The state of the last roll-out of a profile."""
         return self.path / "rollouts" / f"{profile}.json"
 
     def lock(self, name: str) -> Path:
@@ -210,12 +210,12 @@ class Tree:
 
 
 def hyphened(mac: str) -> str:
-    """A MAC address as iPXE's `${mac:hexhyp}` has it, fit for URLs."""
+    """A MAC address in the form of iPXE's `${mac:hexhyp}`, for URLs."""
     return mac.lower().replace(":", "-")
 
 
 def make_tree(path: Path) -> Tree:
-    """The tree at `path`, its folders made where missing.  Raises RootError and HostError."""
+    """The tree at `path`; makes missing folders.  Raises RootError and HostError."""
     tree = Tree(path.absolute())
     check_writable(tree.path)
     check_folders(tree)
@@ -225,18 +225,18 @@ def make_tree(path: Path) -> Tree:
         close_tree(tree)
     except OSError as error:
         raise HostError(
-            f"cannot make the netboot tree: {error.strerror}",
+            f"could not make the netboot tree: {error.strerror}",
             where=error.filename or os.fspath(tree.path),
-            hint="name another place with --tree or IMAGEBUILDER_TREE",
+            hint="name another folder with --tree or IMAGEBUILDER_TREE",
         ) from error
     return tree
 
 
 def check_folders(tree: Tree) -> None:
-    """Raise HostError where a symlink has the place of a folder of the tree.
+    """Raise HostError if a symlink replaces a folder of the tree.
 
-    Root writes into these folders, and removes what is in them: with a link it would do so wherever
-    the link leads.  The names of releases share files, so they cannot be on two disks either.
+    Root writes and removes files in these folders, and would do so wherever a link points.
+    Releases share files by hard links, so they cannot be on two disks either.
     """
     for name in ("http", *FOLDERS, *LATER):
         folder = tree.path / name
@@ -244,12 +244,12 @@ def check_folders(tree: Tree) -> None:
             raise HostError(
                 f"is a symlink to {folder.readlink()}; a netboot tree needs a folder here",
                 where=os.fspath(folder),
-                hint="remove the link and move the folder back; mount --bind shows another disk in"
-                " its place",
+                hint="remove the link and move the folder back; to use another disk, use mount "
+                "--bind",
             )
 
 
 def close_tree(tree: Tree) -> None:
-    """Take the folders that are root's alone from others.  Raises OSError."""
+    """Make the private folders accessible only for root.  Raises OSError."""
     for name in PRIVATE:
         close(tree.path / name)

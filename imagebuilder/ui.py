@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees while something runs: one line a step, bars where waiting is long.
+"""Progress output: one line per step, and bars for long waits.
 
-Everything goes to one stream (stderr); results belong on stdout and are not this module's concern.
+Everything goes to one stream (stderr); results belong on stdout and are printed elsewhere.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CLEAR_LINE = "\r\x1b[K"
 
 
 class StepLine:
-    """A running step; `remark()` adds a few words to the line it ends with."""
+    """A running step; `remark()` adds a few words to its final line."""
 
     def __init__(self, title: str, *, cleaning: bool) -> None:
         self.title = title
@@ -38,12 +38,12 @@ class StepLine:
         self.words = ""
 
     def remark(self, words: str) -> None:
-        """Say `words`, such as `42 packages`, behind the time; the last remark counts."""
+        """Show `words`, such as `42 packages`, after the time; the last remark counts."""
         self.words = words
 
 
 class Bar(Protocol):
-    """Something that is told how far the work is; any thread may tell."""
+    """A progress bar; any thread may advance it."""
 
     def advance(self, amount: int) -> None:
         """`amount` more is done, in the bar's unit."""
@@ -51,11 +51,10 @@ class Bar(Protocol):
 
 
 class Ui:
-    """Lines and bars on one stream.  Steps may run at the same time in threads: lines stay whole.
+    """Lines and bars on one stream.  Steps may run in parallel threads: lines stay complete.
 
-    On a terminal (`interactive`) the steps that run stand in a last line that goes away; elsewhere
-    there are only plain ASCII lines.  Lines written while an error unwinds are in parentheses: they
-    are the cleaning up.
+    On a terminal (`interactive`) a temporary last line shows the running steps; elsewhere there are
+    only plain ASCII lines.  Lines in parentheses are steps of the clean-up after an error.
     """
 
     def __init__(
@@ -76,18 +75,18 @@ class Ui:
 
     @classmethod
     def for_stream(cls, stream: TextIO, env: Mapping[str, str], *, verbose: bool = False) -> Ui:
-        """As fits what `stream` is: colours unless NO_COLOR is set, nothing moving in a file."""
+        """A ui for `stream`: on a terminal with colours, unless NO_COLOR is set, and live lines."""
         interactive = stream.isatty() and env.get("TERM", "dumb") != "dumb"
         colour = interactive and not env.get("NO_COLOR")
         return cls(stream, verbose=verbose, interactive=interactive, colour=colour)
 
     def telling(self, *, verbose: bool) -> Ui:
-        """The same stream, with or without every detail."""
+        """A ui on the same stream, with or without details."""
         return Ui(self.stream, verbose=verbose, interactive=self.interactive, colour=self.colour)
 
     @contextmanager
     def step(self, title: str) -> Iterator[StepLine]:
-        """One line with the step's time when it ends, however it ends."""
+        """Print one line with the step's time when it ends or fails."""
         step = StepLine(title, cleaning=is_unwinding())
         with self._lock, lossy():
             self._running.append(step)
@@ -103,17 +102,17 @@ class Ui:
         self._write(f"({text})" if is_unwinding() else text)
 
     def detail(self, text: str) -> None:
-        """A line that only those see who asked for every detail."""
+        """Print a line if details are wanted."""
         if self.verbose:
             self._write(f"    {text}")
 
     def warn(self, text: str) -> None:
-        """A line about what may bite the person later."""
+        """Print a warning."""
         self._write(f"{self._paint('warning:', YELLOW)} {text}")
 
     @contextmanager
     def bar(self, total: int, what: str, unit: str = "B") -> Iterator[Bar]:
-        """A bar up to `total` (0: unknown) on a terminal, and everywhere a line when it ends."""
+        """Show a bar up to `total` (0: unknown) on a terminal, and print a line when it ends."""
         counter = Counter(self._open_bar(total, what, unit) if self.interactive else None)
         step = StepLine(what, cleaning=is_unwinding())
         try:
@@ -127,7 +126,7 @@ class Ui:
         self._end(step, "")
 
     def _end(self, step: StepLine, failed: str) -> None:
-        """Write the line of a step that is over; `failed` is empty or `failed`, `interrupted`."""
+        """Write the line of a finished step; `failed` is empty, `failed` or `interrupted`."""
         time_taken = format_duration(time.monotonic() - step.started)
         with self._lock:
             if step in self._running:
@@ -146,9 +145,9 @@ class Ui:
         return f"  {mark} {step.title:<{TITLE_WIDTH}}{time_taken:>{TIME_WIDTH}}  {words}".rstrip()
 
     def _write(self, line: str) -> None:
-        """One whole line, above whatever is being drawn; the gate to the stream.
+        """Write one complete line above the live line; all output passes here.
 
-        A line that a full disk does not take is dropped: it must not end what it tells of.
+        A line that cannot be written, for instance to a full disk, is dropped: the work goes on.
         """
         line = presentable(line)
         with self._lock, lossy():
@@ -159,7 +158,7 @@ class Ui:
             self._draw_running()
 
     def _draw_running(self) -> None:
-        """The last line of a terminal: what runs now."""
+        """Draw the live line with the running steps."""
         if self.interactive and self._running and not self._bars:
             titles = fit(", ".join(step.title for step in self._running), MOST_LONG)
             width = shutil.get_terminal_size().columns - 1
@@ -168,7 +167,7 @@ class Ui:
         self.stream.flush()
 
     def _open_bar(self, total: int, what: str, unit: str) -> tqdm[NoReturn]:
-        from tqdm import tqdm  # only those who watch pay for it
+        from tqdm import tqdm  # slow to import
 
         with self._lock:
             self.stream.write(CLEAR_LINE)
@@ -194,7 +193,7 @@ class Ui:
         return paint(text, colour if self.colour else "")
 
     def _symbol(self, symbol: str) -> str:
-        """`symbol`, or what stands for it where the stream's encoding lacks it."""
+        """`symbol`, or a replacement if the stream's encoding lacks it."""
         try:
             symbol.encode(self.stream.encoding or "ascii")
         except UnicodeEncodeError:
@@ -203,7 +202,7 @@ class Ui:
 
 
 class Counter:
-    """A Bar: counts, and draws when there is something to draw on."""
+    """A Bar that counts, and draws on a terminal."""
 
     def __init__(self, drawn: tqdm[NoReturn] | None) -> None:
         self.drawn = drawn
@@ -219,7 +218,7 @@ class Counter:
 
 
 class PoolProgress:
-    """The progress of a download as the package pool tells it, on a bar."""
+    """Shows the progress of a download into the package pool on a bar."""
 
     def __init__(self, ui: Ui) -> None:
         self._ui = ui
@@ -231,19 +230,19 @@ class PoolProgress:
         self._bar = self._stack.enter_context(self._ui.bar(total_bytes, what))
 
     def advance(self, amount: int) -> None:
-        """`amount` more bytes are here."""
+        """Add `amount` bytes."""
         if self._bar is not None:
             self._bar.advance(amount)
 
     def done(self) -> None:
-        """Nothing more comes; in a `finally` the line says whether it failed."""
+        """End the bar; in a `finally` its line says whether the download failed."""
         self._bar = None
         self._stack.__exit__(*sys.exc_info())
 
 
 @contextmanager
 def lossy() -> Iterator[None]:
-    """What cannot be written for want of room is dropped; that nobody reads it is another thing."""
+    """Drop output that does not fit on a full disk; a closed pipe still raises."""
     try:
         yield
     except OSError as error:
@@ -256,7 +255,7 @@ def flat(cell: str) -> str:
 
 
 def is_unwinding() -> bool:
-    """Whether the caller runs because of an error: in a `finally`, an `except` or an `__exit__`."""
+    """Whether an error is being handled: in a `finally`, an `except` or an `__exit__`."""
     return sys.exc_info()[0] is not None
 
 
@@ -275,17 +274,17 @@ def format_size(size: float) -> str:
 
 
 def format_amount(amount: int, unit: str) -> str:
-    """An amount in a bar's unit: sizes for bytes, else the number and the unit."""
+    """An amount in a bar's unit: a size for bytes, otherwise the number and the unit."""
     return format_size(amount) if unit == "B" else f"{amount} {unit}".rstrip()
 
 
 def format_time(stamp: str, *, to_second: bool = False) -> str:
-    """A time in UTC, as isoformat() gives it, for people: `2026-11-23 02:21 UTC`."""
+    """A UTC time from isoformat(), for people: `2026-11-23 02:21 UTC`."""
     return f"{stamp[: 19 if to_second else 16].replace('T', ' ')} UTC"
 
 
 def paint(text: str, shade: str) -> str:
-    """`text` in a colour of the terminal; as it is if there is none."""
+    """`text` in a colour of the terminal; unchanged without a colour."""
     return f"{shade}{text}{PLAIN}" if shade else text
 
 
@@ -306,9 +305,9 @@ def format_duration(seconds: float) -> str:
 
 
 def table(rows: Sequence[Sequence[str]], headers: Sequence[str] = ()) -> str:
-    """Rows as aligned plain text, two spaces between columns, one line a row and no end of line.
+    """Rows as aligned plain text, two spaces between columns, one line per row, no final newline.
 
-    A row stays a line whatever is in its cells.
+    Control characters in cells cannot break a row.
     """
     lines = [[flat(cell) for cell in row] for row in ([headers, *rows] if headers else rows)]
     if not lines:

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text that strangers send: taken apart without ever raising, and made fit to print.
+"""Untrusted text: parse it without ever raising, and make it printable.
 
-Whoever is on the wire decides what is in a request, a report, a DHCP packet or a machine's console.
-What is read from there passes through here when it comes in (fit(), clean()), so that each value is
-one line of printable characters before anything shows, stores or compares it.  presentable() is the
-net behind that, at the few places where text leaves us for a terminal.
+Any machine on the network can choose the text of a request, a report, a DHCP packet or its console.
+All such text passes through fit() or clean() when it is read, so that each value is one line of
+printable characters before anything shows, stores or compares it.  presentable() is the second line
+of defence, where text is written to a terminal.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ from urllib.parse import parse_qsl
 MOST = 200  # characters of a value
 MOST_LONG = 4096  # characters of a line of a text
 MOST_WORDS = 32  # words of a query
-# What a request may be long: nginx takes 8 kB in a line.
+# The maximum length of a request: nginx accepts 8 kB per line.
 MOST_REQUEST = 16384
 # Sequences that move a terminal's cursor or colour it, operating system commands, other controls.
-# One that begins and never ends is taken up to the next one.
+# An unterminated sequence ends at the next one.
 SEQUENCE = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"
     r"|\x1b[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?"
     r"|\x1b[ -/]*[0-~]"
     r"|[\x00-\x08\x0a-\x1f\x7f]"
 )
-# What our own text for a terminal is made of besides printable characters: lines, and colours.
+# Allowed in our own text for a terminal besides printable characters: newlines, tabs and colours.
 OURS = re.compile(r"(\n|\t|\x1b\[(?:0|3[1-6])m)")
 
 
 @dataclass(frozen=True)
 class WebRequest:
-    """What somebody asked the web server for; of a word that comes twice, the last counts."""
+    """A request to the web server; of repeated parameters, the last counts."""
 
     path: str
     words: Mapping[str, str]
 
 
 def parse_request(uri: str) -> WebRequest:
-    """The path and the words of the URI in a request, whatever is in it.
+    """Parse the path and the parameters of the URI in a request; never raises.
 
     The standard library's urlsplit() looks for a host and raises ValueError at `//[`.  Here
-    everything up to the first `?` or `#` is the path, as it is written.
+    everything up to the first `?` or `#` is the literal path.
     """
     uri = uri[:MOST_REQUEST].partition("#")[0]
     path, _, query = uri.partition("?")
@@ -52,11 +52,11 @@ def parse_request(uri: str) -> WebRequest:
 
 
 def fit(text: str, most: int = MOST) -> str:
-    r"""`text` as one line of at most `most` characters, each of which only shows itself.
+    r"""`text` as one line of at most `most` printable characters.
 
-    Everything that Unicode does not call printable is written as Python writes it, such as `\x1b`
-    or `\u202e`: controls, line ends, what turns the direction of text or is invisible, halves of
-    surrogate pairs, characters that do not exist.  A tab becomes a space.
+    Everything that Unicode does not call printable is escaped as in Python, such as `\x1b` or
+    `\u202e`: controls, newlines, characters that are invisible or change the direction of text,
+    lone surrogates, unassigned characters.  A tab becomes a space.
     """
     if len(text) > most:
         text = f"{text[: most - 1]}…"
@@ -66,27 +66,26 @@ def fit(text: str, most: int = MOST) -> str:
 
 
 def show_character(character: str) -> str:
-    """One character as fit() writes it."""
+    """One character in the form of fit()."""
     if character.isprintable():
         return character
     return " " if character == "\t" else character.encode("unicode_escape").decode("ascii")
 
 
 def clean(text: str, most: int = MOST) -> str:
-    """A line that was meant for a terminal, without what only moves and colours; fit to print."""
+    """A printable line from terminal output, without cursor movements and colours."""
     return fit(SEQUENCE.sub("", text).rstrip(), most)
 
 
 def clean_lines(text: str) -> str:
-    """Lines that were meant for a terminal, each of them clean."""
+    """Printable lines from terminal output."""
     return "\n".join(clean(line, MOST_LONG) for line in text.replace("\r\n", "\n").split("\n"))
 
 
 def presentable(text: str) -> str:
-    """Text on its way to a terminal: lines, tabs and our own colours pass, all else is written out.
+    """Text for a terminal: newlines, tabs and our own colours pass, everything else is escaped.
 
-    It cannot tell a line end of ours from a stranger's: for that, values are made fit() when they
-    come in.
+    It cannot tell our newlines from untrusted ones, so values must pass fit() when they are read.
     """
     if all(line.isprintable() for line in text.split("\n")):
         return text

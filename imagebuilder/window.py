@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A maintenance window: `Sun 02:00-05:00`, `Mon..Fri 22:00-04:00`, `01:00-05:00`.
 
-Times are those of a clock on the wall, in the time zone of this host.  So a window with the hour
-that daylight saving time skips is an hour shorter, and one with the hour that comes twice longer.
+Times are local times in the time zone of this host.  When daylight saving time begins or ends, a
+window that contains the change is an hour shorter or longer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WINDOW = re.compile(
 class Window:
     """The days on which it begins (0 is Monday), and its minutes of the day.
 
-    One that ends at or before its begin ends on the day after.
+    A window that ends at or before its start ends on the next day.
     """
 
     days: frozenset[int]
@@ -31,7 +31,7 @@ class Window:
     end: int
 
     def contains(self, moment: datetime) -> bool:
-        """Whether a moment, with its time zone, is in the window by the clock of this host."""
+        """Whether a time, with its zone, is in the window in the local time of this host."""
         local = moment.astimezone()
         minute, day = 60 * local.hour + local.minute, local.weekday()
         if self.begin < self.end:
@@ -41,13 +41,13 @@ class Window:
 
 
 def parse_window(text: str) -> Window:
-    """Raises ValueError that says what a window looks like."""
+    """Parse a window.  Raises ValueError with examples."""
     match = WINDOW.fullmatch(text)
     if match is None:
-        raise ValueError("is no window: such as `Sun 02:00-05:00`, `Mon..Fri 22:00-04:00`")
+        raise ValueError("is not a window such as `Sun 02:00-05:00` or `Mon..Fri 22:00-04:00`")
     begin, end = minute_of(match["begin"]), minute_of(match["end"])
     if begin == end:
-        raise ValueError("is empty: for a whole day, write `00:00-24:00`")
+        raise ValueError("is empty; for a whole day, write `00:00-24:00`")
     days: set[int] = set(range(7))
     if match["days"]:
         days = {day for part in match["days"].split(",") for day in days_of(part)}

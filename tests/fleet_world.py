@@ -36,8 +36,8 @@ from imagebuilder.image.types import (
 )
 from imagebuilder.nightly.save import save_run
 from imagebuilder.nodes.config import read_served
-from imagebuilder.nodes.evidence.asked import Asked, write_asked
 from imagebuilder.nodes.evidence.consoles import NAME, SUFFIX
+from imagebuilder.nodes.evidence.dhcp_clients import DhcpClient, write_dhcp_clients
 from imagebuilder.nodes.evidence.health_history import note_health
 from imagebuilder.nodes.evidence.seen import SEEN, HealthReport, Seen
 from imagebuilder.nodes.files import update_nodes
@@ -145,9 +145,9 @@ class FleetWorld:
             plant(self.tree, make_report(self.tree, str(release), number, verdict=verdict))
         close_tree(self.tree)
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        write_asked(self.tree, [
-            Asked("52:54:00:aa:00:01", "PXEClient", 7, "10.77.9.20", now, now),
-            Asked("52:54:00:aa:00:02", "", None, "", now, now),
+        write_dhcp_clients(self.tree, [
+            DhcpClient("52:54:00:aa:00:01", "PXEClient", 7, "10.77.9.20", now, now),
+            DhcpClient("52:54:00:aa:00:02", "", None, "", now, now),
         ])  # fmt: skip
 
     def plant_console(self, index: int, *boots: Sequence[str]) -> None:
@@ -184,7 +184,7 @@ class FleetWorld:
         update_nodes(self.tree)
         served = read_served(self.tree, mac_of(index))
         assert served
-        return served.given
+        return served.config
 
     def plant_boots(self, index: int) -> None:
         """What the boot server logged of a node: a boot that went well, one that failed."""

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How machines are run: by KVM where a kernel really starts under it, else emulated (TCG).
+"""How machines are run: with KVM if a kernel really starts under it, otherwise emulated (TCG).
 
-/dev/kvm may be there and not work, such as in a machine that is itself virtual without nested
-virtualisation: then a kernel hangs or QEMU stops in the first second.  So one is started.
+/dev/kvm may exist and not work, for instance in a virtual machine without nested virtualisation: a
+kernel hangs or QEMU stops in the first second.  So the probe starts a kernel.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Processor(StrEnum):
 
 
 KVM = Path("/dev/kvm")
-PATIENCE = 3.0  # seconds; under KVM the line comes in one
+PATIENCE = 3.0  # seconds; under KVM the line appears within one
 # Emulated, a boot takes this many times as long; limits are scaled by it.
 TCG_FACTOR = 3.0
 EMULATED = {Processor.V2: "Nehalem,+rdrand", Processor.V3: "max,-la57"}
@@ -34,14 +34,14 @@ EMULATED = {Processor.V2: "Nehalem,+rdrand", Processor.V3: "max,-la57"}
 
 @dataclass(frozen=True)
 class Acceleration:
-    """`kind` is kvm or tcg, `why` how that was decided, `factor` how much slower than KVM it is."""
+    """`kind` is kvm or tcg, `why` the reason for it, `factor` how much slower than KVM it is."""
 
     kind: str
     why: str
     factor: float
 
     def words(self, processor: Processor = Processor.V2, processors: int = 0) -> list[Word]:
-        """QEMU's words; `processors` 0: two under KVM, one emulated.  Raises HostError.
+        """Arguments for QEMU; `processors` 0: two under KVM, one emulated.  Raises HostError.
 
         With several, multi-threaded TCG can run the stale half of an instruction that the kernel is
         patching (static keys), and panics once in some dozen boots.
@@ -51,7 +51,7 @@ class Acceleration:
             return ["-accel", "kvm", "-cpu", "host", "-smp", str(processors or 2)]
         if processor not in EMULATED:
             raise HostError(
-                f"QEMU emulates no {processor}",
+                f"QEMU cannot emulate {processor}",
                 where=self.why,
                 hint="test this release on a host with KVM and such a processor",
             )
@@ -59,16 +59,16 @@ class Acceleration:
 
     @property
     def cmdline(self) -> tuple[str, ...]:
-        """Words for a kernel that spare an emulated processor a fifth of its work."""
+        """Kernel arguments that save an emulated processor a fifth of its work."""
         return () if self.kind == "kvm" else ("mitigations=off", "systemd.show_status=no")
 
 
 def probe(kernel: Path, work: Path) -> Acceleration:
     """Whether `kernel` starts under KVM here; `work` takes a log.  Takes up to three seconds."""
     if not KVM.exists():
-        return emulated(f"there is no {KVM}")
+        return emulated(f"{KVM} does not exist")
     if not os.access(KVM, os.R_OK | os.W_OK):
-        return emulated(f"{KVM} cannot be opened")
+        return emulated(f"could not open {KVM}")
     argv: list[Word] = [
         "qemu-system-x86_64", "-accel", "kvm", "-cpu", "host", "-m", "256", "-nodefaults",
         "-display", "none", "-serial", "stdio", "-no-reboot", "-kernel", kernel,
@@ -78,10 +78,9 @@ def probe(kernel: Path, work: Path) -> Acceleration:
         with program("probe", argv, work / "probe.log") as started:
             started.wait_for(r"Linux version", PATIENCE)
     except WorkError:
-        return emulated(f"no kernel starts under {KVM}")
-    return Acceleration("kvm", f"a kernel starts under {KVM}", 1.0)
+        return emulated(f"a kernel does not start with {KVM}")
+    return Acceleration("kvm", f"a kernel starts with {KVM}", 1.0)
 
 
 def emulated(why: str) -> Acceleration:
-    """TCG, and why."""
     return Acceleration("tcg", why, TCG_FACTOR)

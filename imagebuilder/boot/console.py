@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a machine or a daemon says, line by line, with the time of each."""
+"""The output of a machine or a daemon, line by line, with the time of each line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_LOG = 64_000_000  # bytes of a machine's log
 
 @dataclass(frozen=True)
 class Line:
-    """What was said, `seconds` after power-on."""
+    """A line, `seconds` after power-on."""
 
     seconds: float
     text: str
@@ -28,7 +28,7 @@ class Line:
 
 
 class Console:
-    """Takes lines from a thread and keeps them; `clock` tells seconds, `log` gets every line."""
+    """Collects lines from a thread; `clock` returns seconds, `log` gets every line."""
 
     def __init__(self, log: Path) -> None:
         log.touch()
@@ -43,7 +43,6 @@ class Console:
         return time.monotonic() - self.started
 
     def hear(self, text: str) -> None:
-        """Take a line in."""
         line = Line(self.seconds, clean(text, MOST))
         if not line.text:
             return
@@ -60,6 +59,6 @@ class Console:
         return next((line for line in self.since(since) if re.search(pattern, line.text)), None)
 
     def tail(self, many: int, pattern: str = "") -> tuple[str, ...]:
-        """The last lines, of those that match."""
+        """The last lines that match."""
         fitting = [line.text for line in self.since(0) if re.search(pattern, line.text)]
         return tuple(fitting[-many:])

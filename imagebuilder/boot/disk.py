@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A disk with models, as a node has one for /models."""
+"""A disk with models, for /models of a node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from imagebuilder.process import run
 
-# mke2fs names and seeds a file system by chance; a disk of ours is the same whenever it is made.
+# mke2fs uses a random id and seed; fixed ones make every disk the same.
 UUID = "5f0e1d2c-3b4a-4596-8778-695a4b3c2d1e"
 EPOCH = 1
 MIB = 1 << 20
@@ -20,10 +20,10 @@ SPARE = 8 * MIB
 
 
 def make_models_disk(path: Path, models: Mapping[str, Path], *, label: str = "models") -> None:
-    """Write an ext4 file system with files or folders of these names, which everybody may read.
+    """Write an ext4 file system with files or folders of these names, readable for every user.
 
-    `label` is what the image's compute-node calls it (models_label), at most 16 characters; names
-    may have folders (`llm/tiny.gguf`).  Nothing is mounted.
+    `label` is the models_label of the image's compute-node, at most 16 characters; names may have
+    folders (`llm/tiny.gguf`).  Mounts nothing.
     """
     with TemporaryDirectory(dir=path.parent) as scratch:
         top = Path(scratch) / "disk"
@@ -34,7 +34,7 @@ def make_models_disk(path: Path, models: Mapping[str, Path], *, label: str = "mo
                 shutil.copytree(model, target)
             else:
                 shutil.copyfile(model, target)
-        # Before the times are set: to list a folder sets its own.
+        # List first: listing a folder changes its access time.
         size = sum(made.stat().st_size for made in top.rglob("*") if made.is_file()) + SPARE
         for made in (top, *top.rglob("*")):
             made.chmod(0o644 if made.is_file() else 0o755)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An inference engine on a node answers, and says on what it computed.
+"""Ask an inference engine on a node, and find out on what it computed.
 
-The program of its overlay does it, on the node; here that is run, and what it prints is read:
+The program of its overlay does this on the node; this module runs it and reads its output:
 
-    prepare       before the models disk is plugged in
-    infer         the engine's own service answers, or another server where it refuses the processor
+    prepare       before the models disk is attached
+    infer         the engine's own service answers, or another server if it refuses the processor
     infer_over    a server on one node computes on another
 """
 
@@ -28,7 +28,7 @@ from imagebuilder.recipe.model_engine import EngineBootModel
 from imagebuilder.report.types import Inference
 
 SHOWN_LINES = 20
-# The files beside the program come along: it may have parts.
+# The files beside the program are copied too: it may need them.
 RUN = """\
 folder=$(TMPDIR=${{TMPDIR:-/run}} mktemp -d -t imagebuilder-probe.XXXXXX)
 trap 'rm -rf "$folder"' EXIT
@@ -41,12 +41,12 @@ class RootShell(Protocol):
     """Runs a shell script on a node as root."""
 
     def __call__(self, script: str, *, stdin: bytes = b"", check: bool = True) -> Completed:
-        """What the script left; with `check`, WorkError when it fails."""
+        """The result of the script.  With `check`, raises WorkError if it fails."""
         ...
 
 
 class InferenceError(WorkError):
-    """An engine on a node did not do what it should; `evidence` is what it said last."""
+    """An engine on a node failed; `evidence` are its last lines."""
 
     def __init__(self, what: str, *, where: str, hint: str, evidence: Sequence[str] = ()) -> None:
         self.what, self.hint, self.evidence = what, hint, tuple(evidence)
@@ -56,7 +56,7 @@ class InferenceError(WorkError):
 
 @dataclass(frozen=True)
 class EngineFailure:
-    """How a program says that the engine failed."""
+    """The failure of an engine as its program reports it."""
 
     error: str
     hint: str = ""
@@ -64,8 +64,8 @@ class EngineFailure:
 
 
 @dataclass(frozen=True)
-class AskedEngine:
-    """An engine with what its overlay says of a boot test."""
+class EngineUnderTest:
+    """An engine, and what its overlay says about a boot test."""
 
     kind: EngineKind
     boot: EngineBootModel
@@ -80,63 +80,63 @@ class EngineNode:
     login: RootShell
 
 
-def prepare(node: EngineNode, asked: AskedEngine) -> None:
-    """Let the engine get ready for the models disk.  Raises InferenceError."""
-    tell(node, asked, "prepare")
+def prepare(node: EngineNode, engine: EngineUnderTest) -> None:
+    """Prepare the engine for the models disk.  Raises InferenceError."""
+    tell(node, engine, "prepare")
 
 
-def infer(node: EngineNode, asked: AskedEngine, factor: float) -> Inference:
+def infer(node: EngineNode, engine: EngineUnderTest, factor: float) -> Inference:
     """Ask the engine of a node, which is `factor` times slower than a real one.
 
-    The models disk is plugged in, and starts the service by itself.  Raises InferenceError.
+    The models disk is attached, which starts the service.  Raises InferenceError.
     """
-    return read_inference(asked, (node,), tell(node, asked, "ask", limit(asked, factor)))
+    return read_inference(engine, (node,), tell(node, engine, "ask", limit(engine, factor)))
 
 
 def infer_over(
-    first: EngineNode, second: EngineNode, asked: AskedEngine, factor: float
+    first: EngineNode, second: EngineNode, engine: EngineUnderTest, factor: float
 ) -> Inference:
     """Ask a server on the first node that computes on the second.  Raises InferenceError."""
-    if not asked.boot.together:
+    if not engine.boot.together:
         raise InferenceError(
-            f"{asked.kind.title} cannot compute over two nodes", where=first.name,
-            hint="test one node",
+            f"{engine.kind.title} cannot compute on two nodes together", where=first.name,
+            hint="test with one node",
         )  # fmt: skip
-    seconds = limit(asked, factor)
-    lent = json.dumps(tell(second, asked, "lend", seconds))
+    seconds = limit(engine, factor)
+    lent = json.dumps(tell(second, engine, "lend", seconds))
     try:
-        said = tell(first, asked, "ask", seconds, second.address, lent)
+        said = tell(first, engine, "ask", seconds, second.address, lent)
     finally:
-        second.login(script(asked, "take-back", lent), stdin=pack(asked), check=False)
-    return read_inference(asked, (first, second), said)
+        second.login(script(engine, "take-back", lent), stdin=pack(engine), check=False)
+    return read_inference(engine, (first, second), said)
 
 
-def limit(asked: AskedEngine, factor: float) -> str:
+def limit(engine: EngineUnderTest, factor: float) -> str:
     """The seconds that an engine may take to start and answer."""
-    return f"{asked.boot.seconds * factor:.0f}"
+    return f"{engine.boot.seconds * factor:.0f}"
 
 
 def read_inference(
-    asked: AskedEngine, over: Sequence[EngineNode], said: dict[str, Json]
+    engine: EngineUnderTest, over: Sequence[EngineNode], said: dict[str, Json]
 ) -> Inference:
-    """What a program said of an answer.  Raises InferenceError."""
+    """Parse a program's report of an answer.  Raises InferenceError."""
     names: Json = [node.name for node in over]
     try:
         return decode_box(Inference, {**said, "over": names}, "its answer")
     except InputError as error:
-        raise nonsense(asked, over[0], error) from error
+        raise nonsense(engine, over[0], error) from error
 
 
-def tell(node: EngineNode, asked: AskedEngine, *words: str) -> dict[str, Json]:
-    """Run the engine's program on a node; what it prints.  Raises InferenceError."""
-    done = node.login(script(asked, *words), stdin=pack(asked), check=False)
+def tell(node: EngineNode, engine: EngineUnderTest, *words: str) -> dict[str, Json]:
+    """Run the engine's program on a node and parse its output.  Raises InferenceError."""
+    done = node.login(script(engine, *words), stdin=pack(engine), check=False)
     try:
         said = parse_object(done.stdout.strip().rpartition("\n")[2], "its answer")
     except InputError as error:
         raise InferenceError(
-            f"the node was lost while it was asked (exit status {done.status})",
+            f"lost the connection to the node during the request (exit status {done.status})",
             where=node.name,
-            hint="its console has the rest",
+            hint="see its console",
             evidence=(done.stderr or done.stdout).splitlines()[-SHOWN_LINES:],
         ) from error
     if "error" not in said:
@@ -144,30 +144,30 @@ def tell(node: EngineNode, asked: AskedEngine, *words: str) -> dict[str, Json]:
     try:
         failure = decode_box(EngineFailure, said, "its answer")
     except InputError as error:
-        raise nonsense(asked, node, error) from error
+        raise nonsense(engine, node, error) from error
     raise InferenceError(
         failure.error, where=node.name, hint=failure.hint, evidence=failure.evidence
     )
 
 
-def nonsense(asked: AskedEngine, node: EngineNode, error: InputError) -> InferenceError:
-    """What a program said is not what it should."""
+def nonsense(engine: EngineUnderTest, node: EngineNode, error: InputError) -> InferenceError:
+    """The error for an invalid answer of a program."""
     return InferenceError(
-        f"the program that asks {asked.kind.title}: {error.faults[0].where} {error.faults[0].what}",
+        f"the program of {engine.kind.title}: {error.faults[0].where} {error.faults[0].what}",
         where=node.name,
-        hint=f"correct {asked.kind.program(asked.boot.program)}",
+        hint=f"correct {engine.kind.program(engine.boot.program)}",
     )
 
 
-def script(asked: AskedEngine, *words: str) -> str:
-    """Run the program on a node; what pack() made comes on stdin."""
-    return RUN.format(words=shlex.join((Path(asked.boot.program).name, *words)))
+def script(engine: EngineUnderTest, *words: str) -> str:
+    """The script that runs the program on a node; its stdin is the output of pack()."""
+    return RUN.format(words=shlex.join((Path(engine.boot.program).name, *words)))
 
 
-def pack(asked: AskedEngine) -> bytes:
+def pack(engine: EngineUnderTest) -> bytes:
     """The program and the files beside it, as tar(1) reads them."""
     packed = io.BytesIO()
-    folder = asked.kind.program(asked.boot.program).parent
+    folder = engine.kind.program(engine.boot.program).parent
     with tarfile.open(fileobj=packed, mode="w") as archive:
         for path in sorted(path for path in folder.iterdir() if path.is_file()):
             entry = tarfile.TarInfo(path.name)

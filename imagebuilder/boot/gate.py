@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A release -> a Report: the boot test, from the published files to the verdict."""
+"""Release -> Report: the boot test, from the published files to the verdict."""
 
 from __future__ import annotations
 
@@ -17,10 +17,16 @@ from pathlib import Path
 from imagebuilder import __version__
 from imagebuilder.boot.acceleration import Acceleration, probe
 from imagebuilder.boot.disk import make_models_disk
-from imagebuilder.boot.engine import AskedEngine
+from imagebuilder.boot.engine import EngineUnderTest
 from imagebuilder.boot.machine import Firmware, Machine, Shape
 from imagebuilder.boot.server import BootServer, boot_server
-from imagebuilder.boot.shape import AS_NEEDED, AskedShape, check_memory, check_processor, shape_for
+from imagebuilder.boot.shape import (
+    AS_NEEDED,
+    RequestedShape,
+    check_memory,
+    check_processor,
+    shape_for,
+)
 from imagebuilder.boot.start import Setting
 from imagebuilder.boot.trial import run_trial
 from imagebuilder.checks.facts import Facts
@@ -55,11 +61,11 @@ TOOLS = (
 
 @dataclass(frozen=True)
 class GateOptions:
-    """What the person typed.
+    """Options of a boot test.
 
     `firmware` is uefi, bios or both, `root` a kind of root, both (nfs and http), all, or "" for the
-    release's own way.
-    `timeout` is seconds to ssh, 0 for what fits the acceleration.
+    release's default.
+    `timeout` is seconds to ssh, 0 for the default of the acceleration.
     """
 
     firmware: str = "uefi"
@@ -67,7 +73,7 @@ class GateOptions:
     nodes: int = 1
     selection: str = ""
     timeout: float = 0.0
-    machine: AskedShape = AS_NEEDED
+    machine: RequestedShape = AS_NEEDED
 
 
 @dataclass(frozen=True)
@@ -83,14 +89,14 @@ class TrialWay:
 class Job:
     """What is tested and in which ways, decided before anything is started.
 
-    `digests` are of the bytes that will be booted, `unasked` the engines that nobody can ask.
+    `digests` are of the bytes that will be booted, `unasked` the engines that have no boot test.
     """
 
     release: ReleaseName
     facts: Facts
     files: tuple[CheckFile, ...]
-    engines: tuple[AskedEngine, ...]
-    unasked: tuple[Check, ...]
+    engines: tuple[EngineUnderTest, ...]
+    untestable: tuple[Check, ...]
     ways: tuple[TrialWay, ...]
     digests: Mapping[str, str]
 
@@ -104,11 +110,11 @@ def try_release(
     *,
     afterwards: Callable[[BootServer, Sequence[Machine]], None] | None = None,
 ) -> Report:
-    """Boot `profile@version`, or the candidate of `profile`, and say what was found.
+    """Boot `profile@version`, or the candidate of `profile`, and report the result.
 
     `overlays` are the folders of all overlays.  `afterwards` is called while the machines
-    of a trial still run.  The report is saved beside the release.  Raises InputError, HostError,
-    and DamagedError when the release is not what was published.
+    of a trial still run.  Saves the report beside the release.  Raises InputError, HostError, and
+    DamagedError if the release differs from what was published.
     """
     check_host()
     release = choose_release(tree, name)
@@ -125,16 +131,16 @@ def try_release(
         acceleration = accelerate(tree, job, work, ui)
 
         # The tree is checked while the machines boot.
-        static = pool.submit(check_static, tree, job, work, options.selection, ui)
+        tree_checks = pool.submit(check_tree, tree, job, work, options.selection, ui)
         setting = Setting(
             release, job.files, job.facts, acceleration, staged, ui, options.selection,
             options.timeout, make_disk(tree, release, job.engines, work), job.engines,
-            stop=lambda: static.done() and has_failed(static.result()),
+            stop=lambda: tree_checks.done() and has_failed(tree_checks.result()),
         )  # fmt: skip
         trials = [try_way(tree, setting, way, options.nodes, work, afterwards) for way in job.ways]
-        checks = static.result()
+        checks = tree_checks.result()
         if not checks and not any(machine.checks for t in trials for machine in t.machines):
-            raise InputError("selects no check at all", where=f"-k {options.selection}")
+            raise InputError("selects no check", where=f"-k {options.selection}")
         report = Report(
             id=identity,
             profile=release.profile,
@@ -149,26 +155,21 @@ def try_release(
             selection=options.selection,
             sizes=find_sizes(tree, release, job.facts),
             files={file.name: file.digest for file in job.files},
-            static=(*checks, *job.unasked),
+            static=(*checks, *job.untestable),
             trials=tuple(trials),
             machine=platform.node(),
         )
-        keep_report(tree, report, staged)
+        check_release(tree, report.release)  # the tested files must not have changed since
+        save_report(tree, report, staged)
     return report
-
-
-def keep_report(tree: Tree, report: Report, staged: Path) -> None:
-    """Save a report: the bytes that it is about were there until now.  Raises DamagedError."""
-    check_release(tree, report.release)
-    save_report(tree, report, staged)
 
 
 def decide(
     tree: Tree, release: ReleaseName, overlays: Mapping[str, Path], options: GateOptions
 ) -> Job:
-    """What to do; everything that can be wrong with the request is wrong here.
+    """Decide what to test, and check the whole request.
 
-    Raises InputError, and DamagedError when the release is not what was published.
+    Raises InputError, and DamagedError if the release differs from what was published.
     """
     check_release(tree, release)
     facts = read_facts(tree, release)
@@ -178,40 +179,40 @@ def decide(
     digests = release_digests(tree, release)
     files = find_checks(overlays, facts.image.overlays)
     kinds = load_engines(overlays, facts.image.overlays).values()
-    engines = tuple(AskedEngine(kind, kind.model.boot) for kind in kinds if kind.model.boot)
-    unasked = tuple(unasked_engine(kind) for kind in kinds if not kind.model.boot)
+    engines = tuple(EngineUnderTest(kind, kind.model.boot) for kind in kinds if kind.model.boot)
+    untestable = tuple(untestable_engine(kind) for kind in kinds if not kind.model.boot)
     shapes = {root: shape_for(tree, release, engines, root, options.machine) for root in roots}
     for shape in shapes.values():
         check_memory(shape, options.nodes)
     ways = tuple(TrialWay(firmware, root, shapes[root]) for firmware in firmwares for root in roots)
-    return Job(release, facts, files, engines, unasked, ways, digests)
+    return Job(release, facts, files, engines, untestable, ways, digests)
 
 
-def unasked_engine(kind: EngineKind) -> Check:
-    """A check that no test can make: whether an engine answers which its overlay cannot ask."""
+def untestable_engine(kind: EngineKind) -> Check:
+    """The skipped check of an engine whose overlay defines no boot test."""
     return Check(
         group=kind.folder.name,
         name="test_the_engine_answers",
         kind="boot",
         outcome=Outcome.SKIPPED,
         seconds=0.0,
-        message=f"{kind.folder.name}/overlay.yaml has no `engine: boot:`; nothing was shown of it",
+        message=f"{kind.folder.name}/overlay.yaml has no `engine: boot:`, so it was not tested",
     )
 
 
 def check_host() -> None:
-    """Raise HostError when no test can run here."""
-    check_root("a boot test, with a network of its own,")
+    """Raise HostError if no test can run here."""
+    check_root("a boot test in an isolated network")
     try:
         check_tools(*TOOLS)
     except HostError as error:
         raise HostError(
-            error.faults[0].what, hint="imagebuilder setup --boot installs what a test needs"
+            error.faults[0].what, hint="run imagebuilder setup --boot to install what a test needs"
         ) from error
 
 
 def choose_release(tree: Tree, name: str) -> ReleaseName:
-    """The release of that name; of a profile alone its candidate, or the newest without one."""
+    """The release of that name; for a profile its candidate, or else its newest release."""
     profile, _, version = name.partition("@")
     there = find_profile(tree, profile)
     if not version:
@@ -230,32 +231,34 @@ def read_facts(tree: Tree, release: ReleaseName) -> Facts:
     )
 
 
-def choose_firmwares(asked: str) -> tuple[Firmware, ...]:
+def choose_firmwares(requested: str) -> tuple[Firmware, ...]:
     """The firmwares to boot with.  Raises InputError."""
-    if asked == BOTH:
+    if requested == BOTH:
         return tuple(Firmware)
     try:
-        return (Firmware(asked),)
+        return (Firmware(requested),)
     except ValueError as error:
-        raise InputError("is none of uefi, bios, both", where=f"--firmware {asked}") from error
+        raise InputError("must be uefi, bios or both", where=f"--firmware {requested}") from error
 
 
-def choose_roots(facts: Facts, asked: str) -> tuple[str, ...]:
+def choose_roots(facts: Facts, requested: str) -> tuple[str, ...]:
     """The kinds of root to boot with.  Raises InputError."""
     several: Mapping[str, tuple[str, ...]] = {
         "": (facts.image.boot.root,),
         BOTH: ("nfs", "http"),
         ALL: KINDS,
     }
-    if asked in KINDS:
-        return (asked,)
-    if asked not in several:
-        raise InputError(f"is none of {', '.join((*KINDS, BOTH, ALL))}", where=f"--root {asked}")
-    return several[asked]
+    if requested in KINDS:
+        return (requested,)
+    if requested not in several:
+        raise InputError(
+            f"must be one of {', '.join((*KINDS, BOTH, ALL))}", where=f"--root {requested}"
+        )
+    return several[requested]
 
 
 def check_roots(tree: Tree, release: ReleaseName, roots: Sequence[str]) -> None:
-    """Raise InputError when a root is to be a packed one and the release has none such."""
+    """Raise InputError if the release lacks a packed root of one of these kinds."""
     folder = tree.release(release)
     for root in roots:
         name = packed_file(root)
@@ -263,7 +266,7 @@ def check_roots(tree: Tree, release: ReleaseName, roots: Sequence[str]) -> None:
             raise InputError(
                 f"{release} has no {name}",
                 where=f"--root {root}",
-                hint=f"imagebuilder publish --format {FORMAT_OF[root]} {release} adds it",
+                hint=f"run imagebuilder publish --format {FORMAT_OF[root]} {release} to add it",
             )
 
 
@@ -277,14 +280,14 @@ def choose_acceleration(tree: Tree, release: ReleaseName, work: Path, ui: Ui) ->
 
 
 def accelerate(tree: Tree, job: Job, work: Path, ui: Ui) -> Acceleration:
-    """How the machines are run, which must be able to have their processors.  Raises HostError."""
+    """The acceleration of the machines.  Raises HostError without their processors."""
     found = choose_acceleration(tree, job.release, work, ui)
     check_processor(found, {way.shape.processor for way in job.ways})
     return found
 
 
-def check_static(tree: Tree, job: Job, work: Path, selection: str, ui: Ui) -> tuple[Check, ...]:
-    """The static checks on the root as it is exported."""
+def check_tree(tree: Tree, job: Job, work: Path, selection: str, ui: Ui) -> tuple[Check, ...]:
+    """Run the static checks on the exported root."""
     release = job.release
     root = tree.root(release)
     epoch, place = job.facts.image.epoch, work / "static"
@@ -310,21 +313,21 @@ def try_way(
     work: Path,
     afterwards: Callable[[BootServer, Sequence[Machine]], None] | None,
 ) -> Trial:
-    """One trial in a room of its own."""
+    """Run one trial in a lab of its own."""
     place = work / f"{way.firmware}-{way.root}"
     place.mkdir()
     setting = replace(setting, shape=way.shape)
     words = setting.acceleration.cmdline
     with boot_server(
         tree, setting.release, place, root=way.root, nodes=nodes, cmdline=words
-    ) as room:
-        return run_trial(room, setting, way.firmware, way.root, afterwards=afterwards)
+    ) as server:
+        return run_trial(server, setting, way.firmware, way.root, afterwards=afterwards)
 
 
 def make_disk(
-    tree: Tree, release: ReleaseName, engines: Sequence[AskedEngine], work: Path
+    tree: Tree, release: ReleaseName, engines: Sequence[EngineUnderTest], work: Path
 ) -> Path | None:
-    """A disk with a tiny model for each engine, as the image expects it; None without engines."""
+    """A models disk for the image with a tiny model for each engine; None without engines."""
     if not engines:
         return None
     root = Root(tree.root(release))
@@ -344,7 +347,7 @@ def make_disk(
 
 
 def make_tiny_model(program: Path, place: Path) -> Path:
-    """What an overlay's program writes, which sees the builder's programs and `place` alone."""
+    """Run an overlay's program in a sandbox that sees only the builder's programs and `place`."""
     made = place / "model"
     sandbox = Sandbox(
         place, ("empty",), "view", 0, (Bind(program.parent, program.parent),),
@@ -355,7 +358,7 @@ def make_tiny_model(program: Path, place: Path) -> Path:
 
 
 def find_setting(root: Root, path: str, pattern: str) -> str:
-    """The first group of the first line that fits, or nothing."""
+    """The first group of the first line that matches, or nothing."""
     found = re.search(rf"^{pattern}$", root.text(path), re.MULTILINE)
     return found[1] if found else ""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""ssh to a node under test: one connection that every command uses, trusting that node alone."""
+"""ssh to a node under test: one connection for all commands, which trusts only that node."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Host {name}
 
 @dataclass(frozen=True)
 class Login:
-    """A person's ssh to a node as root, over a connection that is open already."""
+    """ssh to a node as root, over an open connection."""
 
     lab: Lab
     name: str
@@ -41,11 +41,11 @@ class Login:
 
     @property
     def words(self) -> list[Word]:
-        """The command without the script that the node is to run."""
+        """The command without the script that the node will run."""
         return self.lab.words(["ssh", "-F", self.config, self.name])
 
     def __call__(self, script: str, *, stdin: bytes = b"", check: bool = True) -> Completed:
-        """Run a shell script on the node.  Raises WorkError when it fails."""
+        """Run a shell script on the node.  Raises WorkError if it fails."""
         return run([*self.words, script], stdin=stdin or None, check=check)
 
 
@@ -60,7 +60,7 @@ def make_key(folder: Path) -> Path:
 def login(lab: Lab, name: str, address: str, host_key: str, key: Path) -> Iterator[Login]:
     """Log in to a node whose public host key is `host_key`.
 
-    Raises WorkError with what ssh says when it lets us not in.
+    Raises WorkError with the error of ssh if the login fails.
     """
     known, config = lab.work / f"{name}.known", lab.work / f"{name}.ssh"
     known.write_text(f"{name} {' '.join(host_key.split()[:2])}\n")
@@ -75,7 +75,7 @@ def login(lab: Lab, name: str, address: str, host_key: str, key: Path) -> Iterat
             socket=socket,
         )
     )
-    # The connection is a program that ends with us, not a daemon that outlives us.
+    # The connection is a child process, not a daemon that outlives us.
     argv: list[Word] = [
         "ssh", "-F", config, "-N", "-M",
         "-o", "PermitLocalCommand=yes", "-o", "LocalCommand=echo ready", name,
@@ -84,5 +84,5 @@ def login(lab: Lab, name: str, address: str, host_key: str, key: Path) -> Iterat
         try:
             line.wait_for(r"^ready", CONNECT_SECONDS)
         except WorkError as error:
-            raise WorkError(f"{name} does not let us log in: {error}", where=address) from error
+            raise WorkError(f"could not log in to {name}: {error}", where=address) from error
         yield Login(lab, name, config)

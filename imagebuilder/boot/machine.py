@@ -28,19 +28,19 @@ UUIDS = uuid.UUID("0c4f1c36-3f0e-4f5e-8a2b-6a8f6f4f0f55")
 
 
 class Firmware(enum.StrEnum):
-    """What a machine starts with.
+    """The firmware of a machine.
 
-    SeaBIOS has no network boot of its own: QEMU's option ROM is iPXE, which asks as iPXE does.
-    OVMF boots from the network with its own drivers.
+    SeaBIOS cannot boot from the network itself: QEMU's option ROM is iPXE, which identifies itself
+    as iPXE.  OVMF boots from the network with its own drivers.
     """
 
     UEFI = "uefi"
     BIOS = "bios"
 
     def words(self, variables: Path) -> list[Word]:
-        """QEMU's words; `variables` becomes the machine's own variables of the firmware.
+        """Arguments for QEMU; `variables` becomes the machine's copy of the firmware variables.
 
-        Both show on the serial port what they would show on a screen.  Raises HostError.
+        Both firmwares print to the serial port.  Raises HostError.
         """
         if self is Firmware.BIOS:
             return ["-machine", "pc,graphics=off"]
@@ -48,9 +48,9 @@ class Firmware(enum.StrEnum):
             shutil.copyfile(OVMF / OVMF_VARS, variables)
         except FileNotFoundError as error:
             raise HostError(
-                "there is no UEFI firmware for machines",
+                "the UEFI firmware for QEMU is not installed",
                 where=str(OVMF),
-                hint="sudo apt-get install ovmf, or --firmware bios",
+                hint="run sudo apt-get install ovmf, or use --firmware bios",
             ) from error
         flash = "if=pflash,format=raw"
         return [
@@ -62,7 +62,7 @@ class Firmware(enum.StrEnum):
 
 @dataclass(frozen=True)
 class Nic:
-    """A network card: the tap it is plugged into, and its MAC address."""
+    """A network card: its tap and its MAC address."""
 
     tap: str
     mac: str
@@ -70,7 +70,7 @@ class Nic:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a machine has: `memory` in MiB, `processors` of a kind (0: as many as suit it)."""
+    """The hardware of a machine: `memory` in MiB, `processors` (0: the default) of a kind."""
 
     memory: int = MEMORY_MIB
     processors: int = 0
@@ -91,7 +91,7 @@ class Machine:
     serial: Path
 
     def command(self, line: str) -> str:
-        """What the monitor answers to a command.  Raises WorkError."""
+        """Run a command of the monitor and return its output.  Raises WorkError."""
         return ask_monitor(self.monitor, line)
 
     def reset(self) -> None:
@@ -99,22 +99,22 @@ class Machine:
         self.command("system_reset")
 
     def attach(self, disk: str) -> None:
-        """Plug a disk in that netbooting() was given.  Raises WorkError."""
+        """Attach a disk that was passed to netbooting().  Raises WorkError."""
         if said := self.command(f"device_add scsi-hd,drive={disk},id={disk}-disk,bus=disks.0"):
-            raise WorkError(f"the disk {disk} could not be plugged in: {said}", where=self.name)
+            raise WorkError(f"could not attach the disk {disk}: {said}", where=self.name)
 
     def detach(self, disk: str) -> None:
-        """Pull a disk out again, if it is in."""
+        """Detach a disk if it is attached."""
         self.command(f"device_del {disk}-disk")
 
 
 def ask_monitor(monitor: Path, line: str) -> str:
-    """What the monitor at a socket answers to a command.  Raises WorkError."""
+    """Run a command of the monitor at a socket and return its output.  Raises WorkError."""
     try:
-        with socket.socket(socket.AF_UNIX) as wire:
-            wire.settimeout(MONITOR_SECONDS)
-            wire.connect(str(monitor))
-            with wire.makefile("rw", newline="") as spoken:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(MONITOR_SECONDS)
+            connection.connect(str(monitor))
+            with connection.makefile("rw", newline="") as spoken:
                 read_answer(spoken)
                 spoken.write(f"{line}\n")
                 spoken.flush()
@@ -127,7 +127,7 @@ def ask_monitor(monitor: Path, line: str) -> str:
 
 
 def read_answer(spoken: object) -> str:
-    """What the monitor says up to its prompt."""
+    """The output of the monitor up to its prompt."""
     text = ""
     while not text.endswith(PROMPT):
         letter = spoken.read(1)  # type: ignore[attr-defined]
@@ -150,10 +150,10 @@ def netbooting(
     disks: Sequence[tuple[str, Path]] = (),
     more: Sequence[Word] = (),
 ) -> Iterator[Machine]:
-    """A running machine that boots from the network, again after every reset.
+    """A running machine that boots from the network, also after every reset.
 
-    What it says goes to `console`.  `disks` are raw images by name, for attach() to plug in;
-    `more` are more of QEMU's words.
+    Its serial output goes to `console`.  `disks` are raw images by name for attach(); `more` are
+    more arguments for QEMU.
     """
     monitor, serial = f"/run/{name}.monitor", f"/run/{name}.serial"
     argv: list[Word] = [
@@ -162,7 +162,7 @@ def netbooting(
         *firmware.words(lab.work / f"{name}.vars"),
         "-m", str(shape.memory), "-nodefaults", "-display", "none", "-boot", "n",
         "-uuid", str(uuid.uuid5(UUIDS, name)), "-device", "virtio-rng-pci",
-        # Whoever connects to the socket sees the console too, and may type.
+        # A person may connect to the socket to see the console and type.
         "-chardev", f"socket,id=console,path={serial},server=on,wait=off,logfile=/dev/stdout",
         "-serial", "chardev:console", "-monitor", f"unix:{monitor},server=on,wait=off",
         *nic_words(firmware, nics), *disk_words(disks), *more,
@@ -175,7 +175,7 @@ def netbooting(
 
 
 def nic_words(firmware: Firmware, nics: Sequence[Nic]) -> list[Word]:
-    """QEMU's words for network cards; OVMF has a driver, which QEMU's ROM would replace by iPXE."""
+    """Arguments for network cards; OVMF has a driver, which QEMU's ROM would replace with iPXE."""
     rom = ",romfile=" if firmware is Firmware.UEFI else ""
     return [
         word
@@ -188,9 +188,9 @@ def nic_words(firmware: Firmware, nics: Sequence[Nic]) -> list[Word]:
 
 
 def disk_words(disks: Sequence[tuple[str, Path]]) -> list[Word]:
-    """QEMU's words for disks that are not plugged in yet, and what they will be plugged into.
+    """Arguments for disks that are not attached yet, and for their controller.
 
-    Nothing that is written to them stays.
+    Writes to them are discarded.
     """
     if not disks:
         return []

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a release is tested on: `imagebuilder serve` in a room, on the published files themselves.
+"""The boot server of a test: `imagebuilder serve` in a lab, with the published files themselves.
 
-The server's tree is a view that only the room sees: nodes, channels and reports of its own, and in
-it the real folders of the release and of the roots, bound read-only.  Nothing is copied, and what
-runs on the real tree, such as another `imagebuilder serve`, is not disturbed.
+The server's tree is a view that only the lab sees.  It has its own nodes, channels and reports, and
+read-only bind mounts of the real folders of the release and the roots.  Nothing is copied, and
+other users of the real tree, such as another `imagebuilder serve`, are not disturbed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from imagebuilder.tree import CANDIDATE, ReleaseName, Tree, make_tree
 
 VIEW = "/run/netboot"
 START_SECONDS = 90
-OWN = "own"
-# Binds what exists already and never changes.  Read-only takes a second step (mount(8)).
+NODE_FILES = "own"
+# Read-only bind mounts take two steps (mount(8)).
 MOUNTS = """\
 view=$1 release=$2 roots=$3 name=$4
 mkdir {view}
@@ -49,9 +49,9 @@ class Guest:
 
 @dataclass(frozen=True)
 class BootServer:
-    """A room that serves one release to `guests`.
+    """A lab that serves one release to `guests`.
 
-    `view` is the server's tree as we see it, `key` lets root in on every guest.
+    `view` is the server's tree outside the lab, `key` the private key for root on every guest.
     """
 
     lab: Lab
@@ -94,10 +94,10 @@ def boot_server(
     nodes: int = 1,
     cmdline: Sequence[str] = (),
 ) -> Iterator[BootServer]:
-    """Serve `release` of `tree` in a room to that many nodes, which are not switched on.
+    """Serve `release` of `tree` in a lab to that many nodes, which are off.
 
-    `root` is the kind of root, `cmdline` more words for their kernels.  `work` is an empty folder.
-    Raises HostError when the host cannot, WorkError with what the server says.
+    `root` is the kind of root, `cmdline` more arguments for their kernels.  `work` is an empty
+    folder.  Raises HostError if the host is not fit, WorkError with the error of the server.
     """
     guests = guests_of(nodes)
     key = make_key(work)
@@ -120,16 +120,16 @@ def make_view(
     root: str,
     cmdline: Sequence[str],
 ) -> Tree:
-    """The tree of the test's server, but for the release and the roots."""
+    """The tree of the test's server, without the release and the roots."""
     view = make_tree(path)
     view.release(release).mkdir(parents=True)
     link = view.channel(release.profile, CANDIDATE)
     link.parent.mkdir()
     link.symlink_to(f"../../http/releases/{release.profile}/{release.version}")
-    own = path / OWN / "root/.ssh"
-    own.mkdir(parents=True)
-    own.chmod(0o700)
-    (own / "authorized_keys").write_bytes(key.with_suffix(".pub").read_bytes())
+    ssh_folder = path / NODE_FILES / "root/.ssh"
+    ssh_folder.mkdir(parents=True)
+    ssh_folder.chmod(0o700)
+    (ssh_folder / "authorized_keys").write_bytes(key.with_suffix(".pub").read_bytes())
     view.nodes_file.write_text(render_nodes(release, guests, root, cmdline))
     return view
 
@@ -152,14 +152,14 @@ def render_nodes(
             f'    macs: ["{guest.nic.mac}"]',
             f"    profile: {release.profile}",
             f"    address: {guest.address}",
-            f"    files: {OWN}",
+            f"    files: {NODE_FILES}",
         ]
     return "\n".join(lines) + "\n"
 
 
 @contextlib.contextmanager
 def serving(lab: Lab) -> Iterator[Program]:
-    """`imagebuilder serve` on the view.  Raises HostError with what it says when it cannot."""
+    """`imagebuilder serve` on the view.  Raises HostError with its error if it fails."""
     argv = [
         sys.executable, "-m", "imagebuilder.cli.main", "serve", "--tree", VIEW,
         "--interface", BRIDGE, "--address", SERVER, "--nfs", "ganesha",
@@ -169,7 +169,7 @@ def serving(lab: Lab) -> Iterator[Program]:
             server.wait_for(r"^Serving ", START_SECONDS)
         except WorkError as error:
             raise HostError(
-                f"the release cannot be served for the test: {error}",
-                hint="imagebuilder setup --boot installs what a test needs",
+                f"could not serve the release for the test: {error}",
+                hint="run imagebuilder setup --boot to install what a test needs",
             ) from error
         yield server

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One trial: machines are switched on and boot as nodes do, each stage within its time."""
+"""One trial: machines are switched on and boot like nodes; each stage has a time limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from imagebuilder.boot.acceleration import Acceleration
 from imagebuilder.boot.console import Console
-from imagebuilder.boot.engine import AskedEngine
+from imagebuilder.boot.engine import EngineUnderTest
 from imagebuilder.boot.machine import PLAIN, Firmware, Machine, Shape, netbooting
 from imagebuilder.boot.server import BootServer, Guest
 from imagebuilder.boot.verdict import PATIENCE, give_verdict
@@ -23,14 +23,14 @@ from imagebuilder.report.types import Check, Inference, Reached, Stage, TrialVer
 from imagebuilder.tree import ReleaseName
 from imagebuilder.ui import Ui, format_duration
 
-LOOK_EVERY = 0.2  # seconds
+POLL_SECONDS = 0.2  # seconds
 BOOT_SECONDS = 200.0  # to ssh, under KVM
 DAEMONS = ("dnsmasq", "nginx", "ganesha", "rpcbind")
 DISK = "models"
 
 
 class FailedError(Exception):
-    """The trial is over, with a verdict that is not a pass."""
+    """The trial has failed, with its verdict."""
 
     def __init__(self, verdict: TrialVerdict) -> None:
         super().__init__(verdict.what)
@@ -41,9 +41,9 @@ class FailedError(Exception):
 class Setting:
     """What all trials of a test have in common.
 
-    `logs` is the folder of the report; `models` is a disk image for /models with what `engines`
-    compute with, or None where nothing on the node wants one; `timeout` is in seconds, to ssh;
-    `stop` tells that the test is lost already.
+    `logs` is the folder of the report; `models` is a disk image for /models with the models of
+    `engines`, or None if the node needs none; `timeout` is seconds to ssh; `stop` is set once the
+    test has failed.
     """
 
     release: ReleaseName
@@ -55,7 +55,7 @@ class Setting:
     selection: str = ""
     timeout: float = 0.0
     models: Path | None = None
-    engines: tuple[AskedEngine, ...] = ()
+    engines: tuple[EngineUnderTest, ...] = ()
     shape: Shape = PLAIN
     stop: Callable[[], bool] = lambda: False
 
@@ -66,14 +66,14 @@ class Setting:
 
 @dataclass
 class Runner:
-    """A guest that is switched on, and what is known of it so far."""
+    """A guest that is on, and what is known about it so far."""
 
     guest: Guest
     machine: Machine
     watch: Watch
     heard: int = 0
     booted: float = 0.0  # seconds after power-on when this boot began
-    greeted: int = 0  # how often the server has seen its ssh
+    greeted: int = 0  # how often the server has reached its ssh
     checks: list[Check] = field(default_factory=list)
     stages: list[Reached] = field(default_factory=list)
 
@@ -84,7 +84,7 @@ class Runner:
 
 @dataclass
 class TrialRun:
-    """A trial under way."""
+    """A trial in progress."""
 
     boot_server: BootServer
     setting: Setting
@@ -122,7 +122,7 @@ def switch_on(
 
 
 def log_name(run: TrialRun, what: str) -> str:
-    """The file of a report with somebody's lines."""
+    """The file name of a log in the report."""
     return f"{run.way}-{what}.log"
 
 
@@ -142,12 +142,12 @@ def boot(run: TrialRun, title: str) -> None:
             for runner in waiting:
                 if why := lost(run, runner, deadline):
                     raise FailedError(judge(run, runner, why))
-            time.sleep(LOOK_EVERY)
+            time.sleep(POLL_SECONDS)
         step.remark(", ".join(map(times, run.runners)))
 
 
 def listen(run: TrialRun) -> None:
-    """Take in what was said since the last time."""
+    """Read the new lines of all consoles and daemons."""
     daemons = {daemon: tail.read() for daemon, tail in run.tails.items()}
     for runner in run.runners:
         before = len(runner.watch.reached)
@@ -165,7 +165,7 @@ def listen(run: TrialRun) -> None:
 
 
 def is_open(run: TrialRun, runner: Runner) -> bool:
-    """Whether the server says that a machine answers to ssh, in this boot."""
+    """Whether the server has reached ssh of a machine in this boot."""
     greetings = len(run.boot_server.server.said(rf"^{runner.guest.name} +ssh "))
     if greetings <= runner.greeted:
         return False
@@ -175,7 +175,7 @@ def is_open(run: TrialRun, runner: Runner) -> bool:
 
 
 def lost(run: TrialRun, runner: Runner, deadline: float) -> str:
-    """Why it is of no use to wait for a machine any longer, or nothing."""
+    """Why waiting longer for a machine is pointless, or nothing."""
     if run.boot_server.server.status is not None:
         raise run.boot_server.server.complaint("ended while a node booted")
     if run.setting.stop():
@@ -183,19 +183,19 @@ def lost(run: TrialRun, runner: Runner, deadline: float) -> str:
     if runner.watch.failure:
         return runner.watch.failure.what
     if runner.machine.process.status is not None:
-        return "the machine switched itself off"
+        return "the machine powered itself off"
     stage = runner.watch.current
     since = max(runner.watch.reached.values(), default=runner.booted)
     most = PATIENCE[stage] * run.setting.acceleration.factor
     if runner.console.seconds - since > most:
-        return f"it came no further for {most:.0f} s"
+        return f"it made no progress for {most:.0f} s"
     if time.monotonic() > deadline:
         return f"no ssh after {run.setting.boot_seconds:.0f} s"
     return ""
 
 
 def judge(run: TrialRun, runner: Runner, why: str) -> TrialVerdict:
-    """The verdict on a machine that came no further."""
+    """The verdict on a machine that made no progress."""
     console = f"console-{runner.guest.name}"
     logs: dict[str, Sequence[str]] = {"console": [line.text for line in runner.console.since(0)]}
     for daemon in DAEMONS:
@@ -206,7 +206,7 @@ def judge(run: TrialRun, runner: Runner, why: str) -> TrialVerdict:
 
 
 def times(runner: Runner) -> str:
-    """When a machine was how far, for people."""
+    """When a machine reached the main stages, for people."""
     shown = (Stage.RELEASE, Stage.ROOT, Stage.SSH)
     told = [f"{s} {format_duration(t)}" for s, t in runner.watch.reached.items() if s in shown]
     return f"{runner.guest.name} {', '.join(told)}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node that is tested has to do: boot, pass its checks, compute, go down and come back."""
+"""What a tested node must do: boot, pass its checks, compute, shut down and come back."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 
-from imagebuilder.boot.engine import AskedEngine, EngineNode, infer, infer_over, prepare
+from imagebuilder.boot.engine import EngineNode, EngineUnderTest, infer, infer_over, prepare
 from imagebuilder.boot.lab import SERVER
 from imagebuilder.boot.login import Login, login
 from imagebuilder.boot.machine import Firmware, Machine
@@ -18,7 +18,7 @@ from imagebuilder.boot.server import VIEW, BootServer
 from imagebuilder.boot.start import (
     DAEMONS,
     DISK,
-    LOOK_EVERY,
+    POLL_SECONDS,
     FailedError,
     Runner,
     Setting,
@@ -54,10 +54,10 @@ def run_trial(
     *,
     afterwards: Callable[[BootServer, Sequence[Machine]], None] | None = None,
 ) -> Trial:
-    """Boot the guests of `stand` and prove them; the verdict is in the result.
+    """Boot the guests of `boot_server` and test them; the result has the verdict.
 
-    `afterwards` is called while the machines still run, whatever the verdict.  Raises HostError
-    where it is this host that cannot.
+    `afterwards` is called while the machines still run, whatever the verdict.  Raises HostError if
+    this host is not fit.
     """
     with ExitStack() as stack:
         run = switch_on(boot_server, setting, firmware, root, stack)
@@ -92,7 +92,7 @@ def run_trial(
 
 
 def prove(run: TrialRun) -> None:
-    """Everything a node has to do, in order.  Raises FailedError at the first that it does not."""
+    """Everything a node must do, in order.  Raises FailedError at the first failure."""
     boot(run, "Booting")
     with ExitStack() as logins:
         entered = [logins.enter_context(log_in(run, runner)) for runner in run.runners]
@@ -111,7 +111,7 @@ def prove(run: TrialRun) -> None:
 
 @contextlib.contextmanager
 def log_in(run: TrialRun, runner: Runner) -> Iterator[Login]:
-    """Log in to a guest.  Raises FailedError when it does not let us."""
+    """Log in to a guest.  Raises FailedError if that fails."""
     guest, boot_server = runner.guest, run.boot_server
     try:
         opened = ExitStack()
@@ -131,7 +131,7 @@ def log_in(run: TrialRun, runner: Runner) -> Iterator[Login]:
 
 
 def failure(run: TrialRun, runner: Runner, stage: Stage, error: WorkError) -> TrialVerdict:
-    """The verdict that an error of a command on a node makes."""
+    """The verdict for an error of a command on a node."""
     fault = error.faults[0]
     what, *lines = fault.what.splitlines()
     return TrialVerdict(
@@ -145,12 +145,12 @@ def failure(run: TrialRun, runner: Runner, stage: Stage, error: WorkError) -> Tr
 
 
 def reach(runner: Runner, stage: Stage) -> None:
-    """A machine has passed a stage now."""
+    """Record that a machine has passed a stage now."""
     runner.stages.append(Reached(stage, runner.console.seconds))
 
 
 def check(run: TrialRun, runner: Runner, enter: Login, selection: str, note: str = "") -> None:
-    """Run the boot checks on a node.  Raises FailedError when one fails."""
+    """Run the boot checks on a node.  Raises FailedError if one fails."""
     setting = run.setting
     if not runner.stages:
         runner.stages += runner.watch.stages
@@ -176,9 +176,9 @@ def check(run: TrialRun, runner: Runner, enter: Login, selection: str, note: str
                 what="; ".join(f"{one.title}{note}" for one in broken),
                 evidence=tuple(line for one in broken for line in one.message.splitlines()),
                 log=log_name(run, f"console-{runner.guest.name}"),
-                hint=f"imagebuilder test {setting.release.profile} -k "
-                f"{broken[0].name.split('[')[0]} --keep leaves the machine running "
-                "for you to look at",
+                hint=f"run imagebuilder test {setting.release.profile} -k "
+                f"{broken[0].name.split('[')[0]} --keep to keep the machine running "
+                "and inspect it",
             )
         )
     if not note:
@@ -186,7 +186,7 @@ def check(run: TrialRun, runner: Runner, enter: Login, selection: str, note: str
 
 
 def node_facts(run: TrialRun, runner: Runner) -> NodeFacts:
-    """What a check may know of the node."""
+    """What a check may know about the node."""
     guest, boot_server = runner.guest, run.boot_server
     image = run.setting.facts.image
     export = f"{SERVER}:{VIEW}/roots/{image.profile}"
@@ -205,7 +205,7 @@ def node_facts(run: TrialRun, runner: Runner) -> NodeFacts:
 
 
 def compute(run: TrialRun, entered: Sequence[Login]) -> None:
-    """Plug the disk with the models in, and have the engines answer.  Raises FailedError."""
+    """Attach the disk with the models, and ask the engines.  Raises FailedError."""
     engines = run.setting.engines
     if not engines:
         return
@@ -231,24 +231,24 @@ def compute(run: TrialRun, entered: Sequence[Login]) -> None:
     except WorkError as error:
         raise FailedError(failure(run, first, Stage.INFERENCE, error)) from error
     finally:
-        with contextlib.suppress(WorkError):  # a machine that is gone has no disk either
+        with contextlib.suppress(WorkError):  # the machine may be gone
             first.machine.detach(DISK)
     reach(first, Stage.INFERENCE)
 
 
 def least_of(found: Sequence[Inference]) -> Inference:
-    """What a report keeps of the answers of several engines: a degraded one if there is any."""
+    """The answer that a report keeps of several engines: a degraded one if there is any."""
     return min(found, key=lambda one: not one.degraded)
 
 
-def checks_with_disk(engines: Sequence[AskedEngine]) -> str:
-    """The checks that say something new once the disk with the models is there."""
+def checks_with_disk(engines: Sequence[EngineUnderTest]) -> str:
+    """The checks to repeat once the disk with the models is attached."""
     overlays = (engine.kind.folder.name.replace("-", "_") for engine in engines)
     return " or ".join(("models", *overlays))
 
 
 def go_down(run: TrialRun, runner: Runner, enter: Login) -> None:
-    """Have a node reboot; it must do so in time.  Raises FailedError."""
+    """Reboot a node.  Raises FailedError if it does not go down in time."""
     before = len(runner.console.since(0))
     most = DOWN_SECONDS * (1 if run.setting.acceleration.kind == "kvm" else 2)
     with run.setting.ui.step(f"Rebooting {runner.guest.name}") as step:
@@ -263,11 +263,11 @@ def go_down(run: TrialRun, runner: Runner, enter: Login) -> None:
                         what=f"the node did not go down within {most:.0f} s",
                         evidence=runner.console.tail(12),
                         log=log_name(run, f"console-{runner.guest.name}"),
-                        hint="look at the unit that does not stop (the last lines of the console), "
-                        "and at whether the network went away before the root on it",
+                        hint="see which unit does not stop (the last lines of the console), and "
+                        "whether the network was stopped before the network root",
                     )
                 )
-            time.sleep(LOOK_EVERY)
+            time.sleep(POLL_SECONDS)
         step.remark("went down in time")
     reach(runner, Stage.SHUTDOWN)
     runner.heard = len(runner.console.since(0))
@@ -275,7 +275,7 @@ def go_down(run: TrialRun, runner: Runner, enter: Login) -> None:
 
 
 def come_back(run: TrialRun, runner: Runner, enter: Login) -> None:
-    """A node that was rebooted must be the same node.  Raises FailedError."""
+    """Check that a rebooted node is the same node.  Raises FailedError."""
     try:
         told = enter("cat /etc/machine-id").stdout.strip()
     except WorkError as error:
@@ -285,8 +285,9 @@ def come_back(run: TrialRun, runner: Runner, enter: Login) -> None:
             TrialVerdict(
                 passed=False,
                 stage=Stage.REBOOT,
-                what=f"the machine-id is {told} after a reboot, it was {kept}",
-                hint="systemd.machine_id= on the command line and /etc/machine-id of the image",
+                what=f"the machine-id is {told} after a reboot, but was {kept} before",
+                hint="check systemd.machine_id= on the command line and /etc/machine-id of the "
+                "image",
             )
         )
     reach(runner, Stage.REBOOT)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a boot failed, for people: the stage, what was seen, the last lines of the right log."""
+"""Explain why a boot failed: the stage, what was seen, the last lines of the right log."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from imagebuilder.boot.watch import Watch
 from imagebuilder.report.types import Stage, TrialVerdict
 
 LINES = 12
-# Seconds that a stage may take under KVM; emulated, times the factor of the acceleration.
+# Seconds that a stage may take under KVM; multiplied by the factor of the acceleration.
 PATIENCE: Mapping[Stage, float] = {
     Stage.FIRMWARE: 30,
     Stage.DHCP: 20,
     Stage.BOOT_FILE: 20,
     Stage.IPXE: 40,
-    Stage.RELEASE: 60,  # it ends with the kernel fetched, the next one begins with the initrd
+    Stage.RELEASE: 60,  # it ends with the fetched kernel, the next one begins with the initrd
     Stage.KERNEL: 80,
     Stage.INITRD: 30,
     Stage.NETWORK: 75,
-    Stage.ROOT: 90,  # the initrd itself tries for a minute
+    Stage.ROOT: 90,  # the initrd itself retries for a minute
     Stage.SWITCH_ROOT: 20,
     Stage.UNITS: 30,
     Stage.SSH: 100,
@@ -30,7 +30,7 @@ PATIENCE: Mapping[Stage, float] = {
 
 @dataclass(frozen=True)
 class Meaning:
-    """What it means that a machine is no further: in words, whose log tells, what to look at."""
+    """What it means that a machine stopped at a stage, whose log shows it, and what to check."""
 
     what: str
     log: str
@@ -39,12 +39,12 @@ class Meaning:
 
 MEANINGS: Mapping[Stage, Meaning] = {
     Stage.FIRMWARE: Meaning(
-        "the firmware did not ask for an address", "console",
+        "the firmware did not request an address", "console",
         "the boot order (network first), and whether the firmware has a driver for the NIC",
     ),
     Stage.DHCP: Meaning(
         "the firmware got no address", "dnsmasq",
-        "the DHCP server: does it run on this wire, has it free addresses, does it know the MAC",
+        "the DHCP server (does it run on this network, has it free addresses), and the MAC",
     ),
     Stage.BOOT_FILE: Meaning(
         "iPXE was not fetched", "dnsmasq",
@@ -55,87 +55,87 @@ MEANINGS: Mapping[Stage, Meaning] = {
         "the web server, and the address of boot.ipxe that DHCP gives to iPXE",
     ),
     Stage.RELEASE: Meaning(
-        "iPXE did not come to the kernel of the release", "nginx",
+        "iPXE did not fetch the kernel of the release", "nginx",
         "the scripts nodes/MAC/boot.ipxe and releases/PROFILE/VERSION/boot.ipxe, and the channel",
     ),
     Stage.KERNEL: Meaning(
         "the kernel did not start", "console",
-        "vmlinuz: is it a kernel for this machine; the initrd: is it whole; the memory",
+        "vmlinuz (is it a kernel for this machine), the initrd (is it complete), and the memory",
     ),
     Stage.INITRD: Meaning(
         "the initrd did not start", "console",
-        "the initrd: is it readable, of this kernel, with overlay netboot; root= of the cmdline",
+        "the initrd (is it for this kernel, with overlay netboot), and root= of the cmdline",
     ),
     Stage.NETWORK: Meaning(
-        "the initrd got no network", "console",
+        "the initrd got no network address", "console",
         "the NIC's driver in the initrd (modules of this kernel), ip= on the command line, DHCP",
     ),
     Stage.ROOT: Meaning(
         "the root was not mounted", "console",
-        "root= on the command line; the export or the file of this release on the server",
+        "root= on the command line, and the export or the file of this release on the server",
     ),
     Stage.SWITCH_ROOT: Meaning(
-        "the root was mounted and could not be started", "console",
-        "the root: has it an init, is there memory for the overlay, are the node's files fit",
+        "the root was mounted but could not be started", "console",
+        "the root's init, the memory for the overlayfs, and the node's files",
     ),
     Stage.UNITS: Meaning(
         "systemd of the root did not start its units", "console",
-        "the network after the initrd was left (KeepConfiguration=), the root's own systemd",
+        "the network after the initrd (KeepConfiguration=), and the root's own systemd",
     ),
     Stage.SSH: Meaning(
         "nobody could log in", "console",
-        "ssh.service and its host key, the units before it; overlay ssh is in the recipe",
+        "ssh.service and its host key, the units before it, and whether the recipe has overlay ssh",
     ),
 }  # fmt: skip
-# What a line of a log says more exactly than the stage: pattern, what it means, the hint.
+# Log lines that are more specific than the stage: pattern, meaning, hint.
 SIGNS: Sequence[tuple[re.Pattern[str], str, str]] = (
     (
         re.compile(r"no address available|no address range available"),
-        "the DHCP server has no address left",
-        "a larger --range, or shorter leases; a node may take two leases a boot",
+        "the DHCP server has no free address",
+        "the --range and the lease time; a node may take two leases per boot",
     ),
     (
         re.compile(r"Out of memory|Initramfs unpacking failed: write error|free memory"),
         "the machine has too little memory",
-        "more memory, or a root over NFS instead of HTTP",
+        "the memory of the machine; a root over NFS needs less than one over HTTP",
     ),
     (
         re.compile(r"Initramfs unpacking failed|Failed to execute /init|invalid magic at start of"),
         "the kernel could not read the initrd",
-        "imagebuilder releases --verify; build and publish the image again",
+        "the release with imagebuilder releases --verify, and publish a new image if it is damaged",
     ),
     (
         re.compile(r"version magic|disagrees about version of symbol"),
-        "kernel and modules are not of one build",
-        "imagebuilder check shows which; build the image again",
+        "the kernel and its modules come from different builds",
+        "the image with imagebuilder check, and build it again",
     ),
     (
         re.compile(r"NFSERR_ACCES|Permission denied|access denied by server", re.I),
-        "the server refuses to export the root to this node",
-        "the export's clients and access (exportfs -v, ganesha.conf), and its options",
+        "the server does not export the root to this node",
+        "the clients, access and options of the export (exportfs -v, ganesha.conf)",
     ),
     (
-        # Servers of version 4 hide what they do not export to a client.
+        # An NFS 4 server hides what it does not export to a client.
         re.compile(r"mount\.nfs4?: .*No such file or directory|there is no file \S+ in /"),
-        "the server has no such root for this node",
-        "whether the release is still there (imagebuilder releases), and exported to this node's "
+        "the server does not offer this root to this node",
+        "whether the release still exists (imagebuilder releases) and is exported to this node's "
         "address (exportfs -v, ganesha.conf)",
     ),
     (
         re.compile(r"mount\.nfs4?: .*[Pp]rotocol not supported"),
-        "the server does not speak that version of NFS",
+        "the server does not support that version of NFS",
         "vers= in root= on the command line, and the versions that the server offers",
     ),
     (
         re.compile(r"stage root: .*: no whole (squashfs|erofs)"),
         "the packed root is damaged",
-        "imagebuilder releases --verify; publish the release again",
+        "the release with imagebuilder releases --verify, and publish it again if it is damaged",
     ),
     (
         re.compile(r"stage node-files: tar: |^tar: "),
         "the node's own files could not be copied into the root",
-        "the room in the overlay (imagebuilder.overlay-size=, the memory), and whether root may "
-        "read all of the root (no_root_squash on the export)",
+        "the space in the overlayfs (imagebuilder.overlay-size=, the memory), and whether root may "
+        "read the whole root (no_root_squash on the export)",
     ),
 )  # fmt: skip
 
@@ -143,10 +143,10 @@ SIGNS: Sequence[tuple[re.Pattern[str], str, str]] = (
 def give_verdict(
     watch: Watch, why: str, logs: Mapping[str, Sequence[str]], names: Mapping[str, str]
 ) -> TrialVerdict:
-    """The verdict on a machine that is no further than `watch` says.
+    """The verdict on a machine that stopped where `watch` says.
 
-    `why` is what made us give up; `logs` are lines by source (console, dnsmasq, nginx, ganesha),
-    `names` the files they are in.
+    `why` is why the trial gave up; `logs` are lines by source (console, dnsmasq, nginx, ganesha),
+    `names` their files.
     """
     stage = watch.current
     meaning = MEANINGS[stage]
@@ -161,12 +161,12 @@ def give_verdict(
         what=": ".join(filter(None, (what, said or why))),
         evidence=tuple(lines[-LINES:]),
         log=names.get(source, ""),
-        hint=f"look at {sign[1] if sign else meaning.hint}",
+        hint=f"check {sign[1] if sign else meaning.hint}",
     )
 
 
 def find_sign(lines: Sequence[str]) -> tuple[str, str] | None:
-    """What the first telling line means, and the hint."""
+    """The meaning and the hint of the first specific line."""
     for pattern, what, hint in SIGNS:
         if any(pattern.search(line) for line in lines):
             return what, hint

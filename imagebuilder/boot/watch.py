@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far a machine is, from its console and the lines of dnsmasq and nginx; and where it failed.
+"""Follow the boot of a machine in its console and the logs of dnsmasq and nginx.
 
-A stage that is passed implies those before it: a console may be quiet, a ROM may bring iPXE.
+A passed stage implies those before it: a console may be quiet, and a ROM may contain iPXE.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ import re
 from dataclasses import dataclass, field
 
 from imagebuilder.report.types import ORDER, Reached, Stage
-from imagebuilder.serve.stages import ACK, ASKED, DHCP_LINE, REQUEST, SENT
+from imagebuilder.serve.stages import ACK, DHCP_LINE, DHCP_REQUEST, REQUEST, SENT
 from imagebuilder.untrusted import parse_request
 
-# What the initrd begins, and what is passed by then (docs/netboot-root.md).
+# Stages that the initrd begins, and the stage that is passed by then (docs/netboot-root.md).
 BEGUN = {
     "network": Stage.INITRD,
     "root": Stage.NETWORK,
     "overlay": Stage.ROOT,
     "switch-root": Stage.SWITCH_ROOT,
 }
-# Where a boot says that it failed: stages of pxe/boot.ipxe.j2 and of the initrd.
+# A boot that reports its failure: stages of pxe/boot.ipxe.j2 and of the initrd.
 FAILED = {
     "dhcp": Stage.DHCP,
     "scripts": Stage.IPXE,
@@ -37,7 +37,7 @@ FAILED = {
 }
 BOOT_FAILED = re.compile(r"imagebuilder: BOOT FAILED in stage (\S+): (.*)")
 STAGE_LINE = re.compile(r"imagebuilder: stage (\S+)")
-# What firmware and iPXE show, for what no daemon is asked or can tell.
+# Output of firmware and iPXE, for what the daemons do not see.
 ASKS = re.compile(r"Configuring \(net\d|>>Start (PXE|HTTP Boot) over")
 IS_IPXE = re.compile(r"^Filename: http|^http://\S+/boot\.ipxe\.\.\.")
 KERNEL = re.compile(r"Linux version \d")
@@ -46,7 +46,7 @@ SYSTEM = re.compile(
 )
 # systemd of the initrd stays where it is.
 NOT_LEFT = re.compile(r"Switch root target contains no usable init|Failed to switch root")
-# What no waiting mends: the words, and the stages in which they mean it.
+# Fatal errors: the text, and the stages in which it is fatal.
 HOPELESS = re.compile(
     r"Kernel panic|Attempted to kill init|No bootable device|BdsDxe: No bootable option|PXE-E23|"
     r"You are in emergency mode|Entering emergency mode|Failed to unpack|Shell> |"
@@ -57,7 +57,7 @@ BOOTED = ORDER[: ORDER.index(Stage.SSH) + 1]
 
 @dataclass(frozen=True)
 class Failure:
-    """What a machine said when it failed; `stage` is where it says so, or None."""
+    """The output of a machine when it failed; `stage` is the stage that it names, or None."""
 
     what: str
     stage: Stage | None = None
@@ -73,7 +73,7 @@ class Watch:
     failure: Failure | None = None
 
     def reach(self, stage: Stage, seconds: float) -> None:
-        """A stage is passed, if that is news."""
+        """Record a passed stage, once."""
         self.reached.setdefault(stage, seconds)
 
     def hear_console(self, text: str, seconds: float) -> None:
@@ -96,7 +96,7 @@ class Watch:
             self.fail(text.strip())
 
     def fail(self, what: str, stage: Stage | None = None) -> None:
-        """It failed; what it says first is what counts."""
+        """Record a failure; the first one counts."""
         self.failure = self.failure or Failure(what, stage)
 
     def hear_dnsmasq(self, text: str, seconds: float) -> None:
@@ -104,7 +104,7 @@ class Watch:
             if (ack := ACK.match(talk[2])) and ack[2] == self.mac:
                 self.addresses.add(ack[1])
                 self.reach(Stage.DHCP, seconds)
-            elif (asked := ASKED.match(talk[2])) and asked[2] == self.mac:
+            elif (discover := DHCP_REQUEST.match(talk[2])) and discover[2] == self.mac:
                 self.reach(Stage.FIRMWARE, seconds)
         elif (sent := SENT.match(text)) and sent[2] in self.addresses:
             self.reach(Stage.BOOT_FILE, seconds)
@@ -113,16 +113,16 @@ class Watch:
         request = REQUEST.match(text)
         if not request or request[1] not in self.addresses:
             return
-        asked, status = parse_request(request[3]), int(request[2])
-        if asked.path.startswith("/report/"):
-            told = asked.words.get("stage", "")
+        target, status = parse_request(request[3]), int(request[2])
+        if target.path.startswith("/report/"):
+            told = target.words.get("stage", "")
             if told in BEGUN:
                 self.reach(BEGUN[told], seconds)
         elif status != 200:
             return
-        elif asked.path == "/boot.ipxe":
+        elif target.path == "/boot.ipxe":
             self.reach(Stage.IPXE, seconds)
-        elif asked.path.endswith("/vmlinuz"):
+        elif target.path.endswith("/vmlinuz"):
             self.reach(Stage.RELEASE, seconds)
 
     @property
@@ -132,7 +132,7 @@ class Watch:
 
     @property
     def current(self) -> Stage:
-        """The stage that the machine is in: the one after the furthest, or where it says it is."""
+        """The stage that the machine is in: the one it names, or the next after those it passed."""
         if self.failure and self.failure.stage:
             return self.failure.stage
         after = BOOTED.index(self.last) + 1 if self.last in BOOTED else 1
@@ -140,5 +140,5 @@ class Watch:
 
     @property
     def stages(self) -> tuple[Reached, ...]:
-        """What was passed, in order."""
+        """The passed stages, in order."""
         return tuple(Reached(s, self.reached[s]) for s in ORDER if s in self.reached)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Machines that are not in nodes.yaml: which asked, and how one becomes a node."""
+"""Machines that are not in nodes.yaml: list them, and make one a node."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
     from imagebuilder.nodes.types import Nodes
     from imagebuilder.tree import Tree
 
-HEADERS = ("MAC address", "firmware", "first asked", "last asked", "address", "cards", "profile")
+HEADERS = ("MAC address", "firmware", "first seen", "last seen", "address", "cards", "profile")
 NOBODY = """\
-no machine asked that is not a node yet
-  Is it on the nodes' network, and set to boot from the network? Does imagebuilder serve run?
-  imagebuilder adopt MAC also takes the address on its label"""
+no unknown machine has requested an address
+  Is it on the nodes' network, and set to boot from the network? Is imagebuilder serve running?
+  You can also run imagebuilder adopt MAC with the address on its label."""
 
 
 def complete_mac(incomplete: str) -> list[str]:
-    """MAC addresses of machines that asked."""
-    from imagebuilder.nodes.evidence.asked import read_asked
+    """MAC addresses of DHCP clients that start so."""
+    from imagebuilder.nodes.evidence.dhcp_clients import read_dhcp_clients
     from imagebuilder.tree import Tree
 
     tree = Tree(Path(os.environ.get("IMAGEBUILDER_TREE") or DEFAULT_TREE))
-    return [asked.mac for asked in read_asked(tree) if asked.mac.startswith(incomplete)]
+    return [client.mac for client in read_dhcp_clients(tree) if client.mac.startswith(incomplete)]
 
 
 def discover(context: typer.Context, tree: TreeOption = DEFAULT_TREE, json: AsJson = False) -> None:
-    """List machines that asked the boot server and are not in nodes.yaml.
+    """List machines that requested an address from the boot server and are not in nodes.yaml.
 
     Example: imagebuilder discover
     """
@@ -47,9 +47,9 @@ def discover(context: typer.Context, tree: TreeOption = DEFAULT_TREE, json: AsJs
     from imagebuilder.publish.find import find_tree
     from imagebuilder.recipe.cards import load_cards
 
-    given: Context = context.obj
+    common: Context = context.obj
     opened = find_tree(tree)
-    found = find_machines(opened, load_nodes(opened), load_cards(given.settings))
+    found = find_machines(opened, load_nodes(opened), load_cards(common.settings))
     if json:
         print_json([machine.as_json() for machine in found])
         return
@@ -82,40 +82,40 @@ def adopt(
     from imagebuilder.nodes.load import load_nodes
     from imagebuilder.tree import make_tree
 
-    given: Context = context.obj
+    common: Context = context.obj
     opened = make_tree(tree)
     nodes = load_nodes(opened)
     mac = check_mac(mac, nodes)
-    machine = look_up(given, opened, nodes, mac, ssh)
+    machine = find_stranger(common, opened, nodes, mac, ssh)
     if not profile and not group:
         profile = choose_profile(machine, opened)
     name = name or free_name(opened, nodes)
     change = parse_change({"macs": [mac], "profile": profile, "group": group})
     print_edited(context, name, add_node(opened, name, change), json=json)
     if not json:
-        print_text(f"restart it, then: imagebuilder status {name}")
+        print_text(f"restart it, then run imagebuilder status {name}")
 
 
-def look_up(given: Context, tree: Tree, nodes: Nodes, mac: str, ssh: str) -> Stranger:
-    """What is known of a machine, with the cards that it has according to ssh."""
+def find_stranger(common: Context, tree: Tree, nodes: Nodes, mac: str, ssh: str) -> Stranger:
+    """The machine, with the cards that ssh reports."""
     from imagebuilder.detect import ask_devices, detect
     from imagebuilder.discover import Stranger, discover, find_hardware, find_machine, with_cards
     from imagebuilder.recipe.cards import load_cards
 
-    cards = load_cards(given.settings)
+    cards = load_cards(common.settings)
     machine = find_machine(discover(tree, nodes, cards), mac)
     if machine is None:
-        given.ui.warn(f"{mac} never asked this boot server: is that its MAC address?")
+        common.ui.warn(f"{mac} never requested an address here: is the MAC address right?")
         machine = Stranger(mac)
     if ssh:
-        found = detect(ssh, ask_devices(ssh), given.settings).found
+        found = detect(ssh, ask_devices(ssh), common.settings).found
         ids = [device.pci for device, _ in found]
         machine = with_cards(machine, ids, find_hardware(tree), cards)
     return machine
 
 
 def free_name(tree: Tree, nodes: Nodes) -> str:
-    """The next name, which was not kept for a node that is gone."""
+    """The next name that no removed node keeps."""
     from imagebuilder.discover import propose_name
 
     return propose_name(nodes, [path.name for path in (tree.path / "nodes").iterdir()])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks that need no boot."""
+"""Static checks, without a boot."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def check(
 
     Example: imagebuilder check rx7600xt
     """
-    from imagebuilder.boot.static import check_image, check_published
+    from imagebuilder.boot.tree_checks import check_image, check_published
 
-    given: Context = context.obj
+    common: Context = context.obj
     if published:
         from imagebuilder.publish.find import open_tree
 
         place = open_tree(tree)
-        done = check_published(given.settings, place, image, given.ui, selection=select)
+        done = check_published(common.settings, place, image, common.ui, selection=select)
     else:
-        done = check_image(given.settings, image, given.ui, selection=select)
+        done = check_image(common.settings, image, common.ui, selection=select)
     print_json(done.as_json()) if json else print_text(done.render())
     if not done.passed:
         raise typer.Exit(1)

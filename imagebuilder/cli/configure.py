@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nodes that are up: why one is not, and Ansible for all of them."""
+"""Explain a node, and run Ansible on nodes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def explain(
     del context
     opened, chosen = open_nodes(tree, [node])
     if len(chosen) != 1:
-        raise InputError(f"{node} names {len(chosen)} nodes", hint="imagebuilder explain NODE")
+        raise InputError(f"{node} names {len(chosen)} nodes", hint="name a single node")
     found = explain_node(opened, chosen[0])
     if json:
         print_json(found.as_json())
@@ -66,7 +66,7 @@ def inventory(
 
     del context
     if everything is bool(host):
-        raise InputError("say what to print", hint="imagebuilder inventory --list, or --host NAME")
+        raise InputError("nothing to print", hint="use --list, or --host NAME")
     opened, chosen = open_nodes(tree, [host or "@all"])
     if host:
         places = addresses_of(chosen, {node.name: last_seen(opened, node) for node in chosen})
@@ -87,7 +87,7 @@ def configure(
     ] = False,
     tree: TreeOption = DEFAULT_TREE,
 ) -> None:
-    """Run Ansible playbooks on nodes that are up. Nothing of it outlasts a node's next boot.
+    """Run Ansible playbooks on nodes that are up. A node's next boot discards all changes.
 
     Example: imagebuilder configure @gpu site.yml
     """
@@ -96,17 +96,17 @@ def configure(
     from imagebuilder.fleet.overview import overview
     from imagebuilder.fleet.select import fold
 
-    given: Context = context.obj
+    common: Context = context.obj
     opened, chosen = open_nodes(tree, [nodes])
     bad = [view for view in overview(opened, chosen, ask=True) if not view.good]
     for view in bad:
         health = [view.health.verdict.value] if view.health else []
         words = (view.state.node, view.state.condition.value, *health, view.words)
-        given.ui.note(": ".join(words))
+        common.ui.note(": ".join(words))
     if bad and not force:
         raise WorkError(
             f"not ready and healthy: {fold(view.state.node for view in bad)}; nothing was changed",
-            hint="imagebuilder explain NODE says why; --force proceeds",
+            hint="run imagebuilder explain NODE to see why, or use --force to proceed",
         )
     if configure_nodes(opened, chosen, playbooks, os.environ, print_text) != 0:
         raise typer.Exit(1)

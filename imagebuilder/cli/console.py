@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel of a node said, and its serial console."""
+"""Kernel messages of a node, and its serial console."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def console(
     ],
     boots: Annotated[int, typer.Option(min=1, help="Boots to print, the last one last.")] = 1,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Print what it says from now on, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Print new messages until Ctrl-C.")
     ] = False,
     serial: Annotated[
         bool,
@@ -33,7 +33,7 @@ def console(
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Print what the kernel of a node said in its last boots.
+    """Print the kernel messages of a node's last boots.
 
     Example: imagebuilder console node7 --boots 2
     """
@@ -42,13 +42,13 @@ def console(
     from imagebuilder.nodes.load import load_nodes
     from imagebuilder.publish.find import find_tree
 
-    given: Context = context.obj
+    common: Context = context.obj
     if follow and json:
-        raise typer.BadParameter("--follow prints lines as they come, without --json")
+        raise typer.BadParameter("--follow cannot be combined with --json")
     opened = find_tree(tree)
     chosen = require(load_nodes(opened), node)
     if serial:
-        connect(given, chosen)
+        connect(common, chosen)
     found = find_consoles(opened, node)
     check_wanted(chosen, found=found)
     if follow:
@@ -57,24 +57,24 @@ def console(
     if json:
         print_json([boot.as_json() for boot in found[-boots:]])
     elif not found:
-        print_text(f"nothing came from {node} yet: boot it again, by an image with netconsole")
+        print_text(f"no messages from {node} yet: boot it with an image that supports netconsole")
     else:
         print_text("\n".join(line for boot in found[-boots:] for line in boot.render()))
 
 
 def check_wanted(node: Node, *, found: object) -> None:
-    """Raise InputError where nothing was received of a node and nothing will be."""
+    """Raise InputError if a node has no messages and does not send any."""
     from imagebuilder.errors import InputError
 
     if not found and not node.netconsole:
-        hint = f"write `netconsole: true` to {node.name} in nodes.yaml, and boot it again"
+        hint = f"set `netconsole: true` for {node.name} in nodes.yaml, and boot it again"
         if node.power.driver == "ipmi":
-            hint += "; --serial connects through its BMC"
-        raise InputError(f"{node.name} does not send its console", hint=hint)
+            hint += ", or use --serial to connect through its BMC"
+        raise InputError(f"{node.name} does not send its messages", hint=hint)
 
 
-def connect(given: Context, node: Node) -> None:
-    """Become the program that connects this terminal to a node's serial console."""
+def connect(common: Context, node: Node) -> None:
+    """Replace this process with one that connects the terminal to a node's serial console."""
     from imagebuilder.errors import InputError
     from imagebuilder.fleet.power.choose import choose_drivers
     from imagebuilder.fleet.power.ipmi import Ipmi
@@ -82,8 +82,8 @@ def connect(given: Context, node: Node) -> None:
 
     driver = choose_drivers([node], {}, os.environ)[node.name]
     if not isinstance(driver, Ipmi):
-        what = f"{node.name} has no serial console that can be reached: its power driver is "
-        raise InputError(f"{what}{node.power.driver}", hint="only the driver ipmi has one")
-    given.ui.note("~. ends it")
+        what = f"could not connect to the serial console of {node.name}: its power driver is "
+        raise InputError(f"{what}{node.power.driver}", hint="only the driver ipmi supports it")
+    common.ui.note("type ~. to disconnect")
     argv, env = driver.serial()
     exec_program(argv, env=env)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every command needs: settings and ui from the global options, and printing of results."""
+"""What every command needs: settings and ui from the global options, and output of results."""
 
 from __future__ import annotations
 
@@ -23,31 +23,31 @@ class Context:
 
 
 def wants_colour() -> bool:
-    """Whether stdout is a terminal that may have colours."""
+    """Whether stdout is a terminal with colours."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def print_json(value: Json) -> None:
-    """A result for programs, on stdout."""
+    """Print a result for programs on stdout."""
     print_text(json.dumps(value, indent=1, ensure_ascii=False))
 
 
 def print_table(rows: Sequence[Sequence[str]], headers: Sequence[str], *, empty: str) -> None:
-    """A result for people, on stdout; `empty` is said when there are no rows."""
+    """Print a result for people on stdout; prints `empty` without rows."""
     print_text(table(rows, headers) if rows else empty)
 
 
 def print_text(text: str) -> None:
-    """A result as text, on stdout.  Raises WorkError when it cannot be written."""
+    """Print a result as text on stdout.  Raises WorkError if it cannot be written."""
     text = presentable(text)
     try:
         sys.stdout.write(text if text.endswith("\n") else f"{text}\n")
         sys.stdout.flush()
     except OSError as error:
-        # What is left of it goes nowhere, also when Python ends.
+        # Discard the rest, even what Python flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):
-            return  # whoever reads it, such as head, has seen enough
+            return  # the reader, such as head, has enough
         raise WorkError(
-            f"the result could not be written: {error.strerror}", where="standard output"
+            f"could not write the result: {error.strerror}", where="standard output"
         ) from error

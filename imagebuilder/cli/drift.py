@@ -15,7 +15,7 @@ from imagebuilder.tree import DEFAULT_TREE
 
 
 def complete_name(incomplete: str) -> list[str]:
-    """Nodes and published profiles of the tree that start so."""
+    """Nodes and published profiles of the tree with this prefix."""
     from imagebuilder.errors import ImagebuilderError
     from imagebuilder.nodes.load import load_nodes
     from imagebuilder.nodes.references import find_profiles
@@ -45,7 +45,7 @@ def drift(
     tree: TreeOption = DEFAULT_TREE,
     json: AsJson = False,
 ) -> None:
-    """Say whether a reboot would change nodes: kernel, root, command line, own files.
+    """Show whether a reboot would change nodes: kernel, root, command line, own files.
 
     For a profile, it also compares the stable release with what is newer: releases, images, recipe.
 
@@ -55,8 +55,8 @@ def drift(
     from imagebuilder.drift.show import render_drift
     from imagebuilder.publish.find import open_tree
 
-    given: Context = context.obj
-    found = answer(open_tree(tree), given.settings, names or (), given.ui)
+    common: Context = context.obj
+    found = answer(open_tree(tree), common.settings, names or (), common.ui)
     if json:
         print_json(found.as_json())
     else:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cards: which are known, what is known of one, and which a machine has."""
+"""Cards: list the known ones, show one, and detect those of a machine."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def hardware_list(
     """
     from imagebuilder.recipe.cards import load_cards
 
-    given: Context = context.obj
-    found = matching(list(load_cards(given.settings).chips.values()), words or [])
+    common: Context = context.obj
+    found = matching(list(load_cards(common.settings).chips.values()), words or [])
     if json:
         print_json([chip.as_json() for chip in found])
         return
@@ -46,12 +46,12 @@ def hardware_list(
         (c.pci, c.name, c.architecture, c.target, ", ".join(c.computes), c.kernel) for c in found
     ]
     print_table(
-        rows, HEADERS, empty="no card has these words: describe yours in hardware/NAME.yaml"
+        rows, HEADERS, empty="no card matches these words: describe yours in hardware/NAME.yaml"
     )
 
 
 def matching(chips: list[Chip], words: list[str]) -> list[Chip]:
-    """The chips that have all words in their id, names, vendor, architecture or target."""
+    """The chips with all words in their id, names, vendor, architecture or target."""
     wanted = [word.casefold() for text in words for word in text.split()]
 
     def text(chip: Chip) -> str:
@@ -67,7 +67,7 @@ def hardware_show(
     card: Annotated[str, typer.Argument(help="PCI id, such as 1002:7550, or name of a card.")],
     json: AsJson = False,
 ) -> None:
-    """Show what a card needs, and where each fact is from.
+    """Show what a card needs, and the source of each fact.
 
     Example: imagebuilder hardware show "Radeon RX 9070"
     """
@@ -75,15 +75,15 @@ def hardware_show(
     from imagebuilder.recipe.cards import load_cards
     from imagebuilder.recipe.validate import suggest
 
-    given: Context = context.obj
-    cards = load_cards(given.settings)
+    common: Context = context.obj
+    cards = load_cards(common.settings)
     chip = cards.find(card) or cards.named(card)
     if chip is None:
         hint = suggest(card, [*cards.chips, *cards.names], closest=True)
         raise InputError(
             "no card has this PCI id or name",
             where=card,
-            hint=hint or "imagebuilder hardware list shows every card",
+            hint=hint or "list all cards with imagebuilder hardware list",
         )
     print_json(chip.as_json()) if json else print_text(chip.render())
 
@@ -107,15 +107,15 @@ def hardware_detect(
     from imagebuilder.detect import ask_devices, detect, read_devices, write_recipe
     from imagebuilder.errors import InputError
 
-    given: Context = context.obj
+    common: Context = context.obj
     devices = ask_devices(host) if host else read_devices()
-    found = detect(host or "this machine", devices, given.settings)
+    found = detect(host or "this machine", devices, common.settings)
     if write and not found.recipe:
         if found.refused:
             raise InputError.of(found.refused)
-        raise InputError("has no card that is known", where=found.machine)
+        raise InputError("has no known card", where=found.machine)
     if write:
-        write_recipe(write, found.recipe, given.settings)
+        write_recipe(write, found.recipe, common.settings)
     print_json(found.as_json()) if json else print_text(render_detected(found, write))
 
 
@@ -124,12 +124,13 @@ def render_detected(found: Detected, written: str) -> str:
     if not found.found:
         return f"{found.machine} has no accelerator"
     lines = [
-        f"{device.pci}  {chip.name if chip else 'not known: describe it in hardware/NAME.yaml'}"
+        f"{device.pci}  {chip.name if chip else 'unknown: describe it in hardware/NAME.yaml'}"
         for device, chip in found.found
     ]
     if found.left_out:
         pcis = ", ".join(device.pci for device in found.left_out)
-        lines += ["", f"Left out beside the card: {pcis}. To compute on it, add it to `hardware:`"]
+        left_out = f"Left out in favour of the card: {pcis}"
+        lines += ["", f"{left_out}. To compute on it, add it to `hardware:`"]
     if found.recipe:
         name = written or "NAME"
         then = f"imagebuilder build {name}"

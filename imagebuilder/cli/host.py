@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""About the project and the host: profiles, schema, doctor."""
+"""The project and the host: profiles, schema, init, setup, doctor."""
 
 from __future__ import annotations
 
@@ -22,23 +22,21 @@ def profiles(
     context: typer.Context,
     proof: Annotated[
         bool,
-        typer.Option(
-            "--proof", help="Show what the newest image of each profile was proved to be."
-        ),
+        typer.Option("--proof", help="Show the proof of each profile's newest image."),
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """List the profiles; with --proof, what each was proved to be.
+    """List the profiles, or with --proof the proof of each one.
 
     Example: imagebuilder profiles --proof
     """
     from imagebuilder.recipe.find import find_profiles
 
-    given: Context = context.obj
+    common: Context = context.obj
     if proof:
-        print_matrix(given, json=json)
+        print_matrix(common, json=json)
         return
-    found = find_profiles(given.settings)
+    found = find_profiles(common.settings)
     if json:
         print_json(
             [
@@ -56,20 +54,20 @@ def profiles(
         )
         return
     rows = [(p.name, p.base, p.origin, p.fault.partition("\n")[0] or p.description) for p in found]
-    print_table(rows, ("profile", "base", "from", "what it is"), empty="no recipes here")
+    print_table(rows, ("profile", "base", "from", "what it is"), empty="no recipes in this project")
 
 
-def print_matrix(given: Context, *, json: bool) -> None:
-    """The proof of each profile's newest image, as its manifest has it."""
+def print_matrix(common: Context, *, json: bool) -> None:
+    """Print the proof of each profile's newest image, from its manifest."""
     from imagebuilder.proof.image import list_proofs
     from imagebuilder.proof.terminal import MATRIX_HEAD, matrix_row
 
-    found = list_proofs(given.settings)
+    found = list_proofs(common.settings)
     if json:
         print_json([standing.as_json() for standing in found])
         return
     rows = [matrix_row(standing.profile, standing.version, standing.proof) for standing in found]
-    print_table(rows, MATRIX_HEAD, empty="no recipes here")
+    print_table(rows, MATRIX_HEAD, empty="no recipes in this project")
 
 
 def schema() -> None:
@@ -120,8 +118,8 @@ def setup(
 
     Example: imagebuilder setup --serve
     """
-    given = {"build": build, "serve": serve, "boot": boot, "engines": engines, "check": check}
-    options = [f"--{name}" for name, chosen in given.items() if chosen]
+    flags = {"build": build, "serve": serve, "boot": boot, "engines": engines, "check": check}
+    options = [f"--{name}" for name, chosen in flags.items() if chosen]
     os.execv("/bin/sh", ["sh", os.fspath(SHARE / "scripts" / "host-setup"), *options])
 
 
@@ -157,16 +155,16 @@ def doctor(
     )
     from imagebuilder.tree import Tree
 
-    given: Context = context.obj
+    common: Context = context.obj
     place = Tree(tree.absolute())
     findings = examine_serve(place, interface) if serve else ()
     findings += examine_boot(place) if test else ()
     if not (serve or test):
-        findings = examine(given.settings, os.environ)
+        findings = examine(common.settings, os.environ)
     if json:
         print_json(
             [
-                {"subject": f.subject, "level": str(f.level), "what": f.what, "mend": f.mend}
+                {"subject": f.subject, "level": str(f.level), "what": f.what, "mend": f.fix}
                 for f in findings
             ]
         )

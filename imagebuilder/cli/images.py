@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the store holds: list, show, compare, look inside, take out, clean up, verify."""
+"""The store: list, show, compare, open and export images, clean up, verify."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def images(context: typer.Context, json: AsJson = False) -> None:
     """
     from imagebuilder.inventory import list_images
 
-    given: Context = context.obj
-    found = list_images(given.settings)
+    common: Context = context.obj
+    found = list_images(common.settings)
     if json:
         print_json([image.as_json() for image in found])
         return
     rows = [image.row() for image in found]
-    empty = "no images yet: imagebuilder build PROFILE makes one"
+    empty = "no images yet: run imagebuilder build PROFILE to make one"
     print_table(rows, ("image", "built", "root", "kernel", "packages"), empty=empty)
 
 
@@ -69,9 +69,9 @@ def show(
     from imagebuilder.image.types import encode_image, read_image
     from imagebuilder.store.state import open_store
 
-    given: Context = context.obj
-    store = open_store(given.settings)
-    found = read_image(store, store.image(chosen_image(image, given, base, engine)))
+    common: Context = context.obj
+    store = open_store(common.settings)
+    found = read_image(store, store.image(chosen_image(image, common, base, engine)))
     print_text(encode_image(found).rstrip("\n") if json else render_image(found))
 
 
@@ -94,21 +94,21 @@ def sbom(
     from imagebuilder.proof.provenance.sbom import render_with_files
     from imagebuilder.store.state import open_store
 
-    given: Context = context.obj
-    name = chosen_image(image, given, base, engine)
+    common: Context = context.obj
+    name = chosen_image(image, common, base, engine)
     if files:
-        print_text(render_with_files(given.settings, name))
+        print_text(render_with_files(common.settings, name))
         return
-    store = open_store(given.settings)
+    store = open_store(common.settings)
     print_text(store.read(store.image(name).commit, "/sbom.spdx.json"))
 
 
-def chosen_image(image: str, given: Context, base: str, engine: str) -> str:
-    """The name of an image on another base or by another engine.  Raises InputError."""
+def chosen_image(image: str, common: Context, base: str, engine: str) -> str:
+    """The name of an image on another base or with another engine.  Raises InputError."""
     from imagebuilder.recipe.variant import choose_profile
 
     profile, at, version = image.partition("@")
-    return choose_profile(profile, given.settings, base, engine) + at + version
+    return choose_profile(profile, common.settings, base, engine) + at + version
 
 
 def diff(
@@ -132,8 +132,8 @@ def diff(
     from imagebuilder.image.changes import files_json, render_files
     from imagebuilder.image.diff import diff_images, diff_json, render_diff
 
-    given: Context = context.obj
-    before, after = (find_side(name, given.settings, tree) for name in (old, new))
+    common: Context = context.obj
+    before, after = (find_side(name, common.settings, tree) for name in (old, new))
     found = diff_images(before.image, after.image)
     listed = compare_files(before, after, found, path) if files or path else None
     if json:
@@ -153,8 +153,8 @@ def export(
 ) -> None:
     """Export an image to a folder: kernel, initrd, command line, manifest, SBOM, root.
 
-    With --format everything belongs to who ran it, through sudo as well. A tree has setuid programs
-    in it: only root may enter its folder.
+    With --format the files belong to you, even under sudo. A tree contains setuid programs, so only
+    root may enter its folder.
 
     Example: imagebuilder export generic /srv/generic --format squashfs
     """
@@ -164,9 +164,9 @@ def export(
     from imagebuilder.settings import find_caller
     from imagebuilder.store.state import open_store
 
-    given: Context = context.obj
-    store, owner = open_store(given.settings), find_caller(os.environ)
-    export_image(store, store.image(image), folder, given.ui, packed=packed, owner=owner)
+    common: Context = context.obj
+    store, owner = open_store(common.settings), find_caller(os.environ)
+    export_image(store, store.image(image), folder, common.ui, packed=packed, owner=owner)
     print_text(str(folder))
 
 
@@ -192,12 +192,12 @@ def shell(
     """
     from imagebuilder.image.shell import run_failed_shell, run_image_shell
 
-    given: Context = context.obj
+    common: Context = context.obj
     if failed:
-        raise typer.Exit(run_failed_shell(given.settings, failed, command, network=network))
+        raise typer.Exit(run_failed_shell(common.settings, failed, command, network=network))
     if not image:
         raise typer.BadParameter("name an image, or a failed build with --failed")
-    raise typer.Exit(run_image_shell(given.settings, image, command, network=network))
+    raise typer.Exit(run_image_shell(common.settings, image, command, network=network))
 
 
 def gc(
@@ -229,14 +229,14 @@ def gc(
     from imagebuilder.publish.find import open_tree
     from imagebuilder.publish.removal import Caution, collect_releases
 
-    given: Context = context.obj
+    common: Context = context.obj
     if releases:
         caution = Caution(days=days, strangers=ignore_unknown_clients)
         place = open_tree(tree)
-        gone = collect_releases(place, given.ui, caution, keep=keep, dry_run=dry_run)
+        gone = collect_releases(place, common.ui, caution, keep=keep, dry_run=dry_run)
         print_json(gone.as_json()) if json else print_text(gone.render(dry_run=dry_run))
         return
-    done = collect_garbage(given.settings, given.ui, keep=keep, dry_run=dry_run)
+    done = collect_garbage(common.settings, common.ui, keep=keep, dry_run=dry_run)
     if json:
         print_json(done.as_json())
     else:
@@ -250,7 +250,7 @@ def fsck(
         typer.Argument(
             metavar="[TREE]",
             envvar="IMAGEBUILDER_TREE",
-            readable=False,  # whether it is, its use will tell
+            readable=False,  # checked when it is used
             help="With --tree: the netboot tree.",
         ),
     ] = DEFAULT_TREE,
@@ -271,8 +271,8 @@ def fsck(
     """
     from imagebuilder.fsck.check import check_all
 
-    given: Context = context.obj
-    done = check_all(given.settings, given.ui, place, with_tree=tree, repair=repair)
+    common: Context = context.obj
+    done = check_all(common.settings, common.ui, place, with_tree=tree, repair=repair)
     print_json(done.as_json()) if json else print_text(done.render())
     if not done.whole:
         raise typer.Exit(1)

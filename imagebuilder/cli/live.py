@@ -48,13 +48,13 @@ def live_add(
     from imagebuilder.settings import find_home
     from imagebuilder.tree import make_tree
 
-    given: Context = context.obj
+    common: Context = context.obj
     install = load_autoinstall(autoinstall) if autoinstall else ""
-    keys = () if install else load_operator_keys(given.settings, ssh_key, find_home(os.environ))
-    added = add_live(make_tree(tree), iso, given.ui, name=name, keys=keys, autoinstall=install)
+    keys = () if install else load_operator_keys(common.settings, ssh_key, find_home(os.environ))
+    added = add_live(make_tree(tree), iso, common.ui, name=name, keys=keys, autoinstall=install)
     if not added.new:
-        given.ui.note(f"{added.live.name} already exists: nothing to do")
-    given.ui.note(f"a node needs {memory_text(added.live.memory)} of memory for it")
+        common.ui.note(f"{added.live.name} already exists: nothing to do")
+    common.ui.note(f"nodes need {memory_text(added.live.memory)} of memory for it")
     if json:
         print_json({**added.live.as_json(), "folder": str(added.folder), "new": added.new})
     else:
@@ -77,7 +77,7 @@ def live_list(
     if json:
         print_json([live.as_json() for live in found])
         return
-    empty = "no live systems yet: imagebuilder live add ISO makes one"
+    empty = "no live systems yet: run imagebuilder live add ISO to make one"
     print_table(
         [live.row() for live in found], ("name", "volume", "ISO", "memory", "does"), empty=empty
     )
@@ -96,6 +96,6 @@ def live_remove(
     from imagebuilder.live.entries import remove_live
     from imagebuilder.publish.find import find_tree
 
-    given: Context = context.obj
-    remove_live(find_tree(tree), name, given.ui)
-    given.ui.note(f"{name} is removed")
+    common: Context = context.obj
+    remove_live(find_tree(tree), name, common.ui)
+    common.ui.note(f"removed {name}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program: global options, the commands as a tuple of functions, one place for errors."""
+"""The program: global options, the list of commands, and error handling."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ COMMANDS = {
 GROUPS = {"Build": (hardware_app,), "Nodes": (nodes_app, rollout_app, live_app, token_app)}
 
 NO_SPACE = (
-    "df -h shows which disk is full; of ours, imagebuilder gc frees what no image needs, and "
+    "see with df -h which disk is full; imagebuilder gc frees what no image needs, and "
     "gc --releases old releases"
 )
 NOT_YOURS = "choose a folder that you own, or run the command as root (sudo)"
-# What the system says when the host is not fit, and what to do.
+# Errors of the system when the host is not fit, and what to do.
 UNFIT = {
     errno.ENOSPC: NO_SPACE,
     errno.EDQUOT: NO_SPACE,
@@ -80,7 +80,7 @@ app = typer.Typer(
     help="Build, prove, publish and boot-test root filesystems for GPU and NPU nodes.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="rich",
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for panel, functions in COMMANDS.items():
@@ -91,12 +91,12 @@ for panel, groups in GROUPS.items():
         app.add_typer(group, rich_help_panel=panel)
 app.command("run", rich_help_panel="Nodes")(run_on_nodes)
 app.command(hidden=True)(receive)  # publish --to runs it on the other machine
-for started in (act, read):  # by the web page, or by systemd for it
+for started in (act, read):  # run by the web page or its systemd units
     app.command(hidden=True)(started)
 
 
-def show_version(asked: bool) -> None:
-    if asked:
+def show_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(f"imagebuilder {__version__}")
         raise typer.Exit
 
@@ -108,7 +108,7 @@ def options(
         Path | None,
         typer.Option(
             envvar="IMAGEBUILDER_STATE",
-            readable=False,  # whether it is, its use will tell
+            readable=False,  # checked when it is used
             help="Folder for layers, images and logs.",
         ),
     ] = None,
@@ -137,12 +137,12 @@ def options(
 
 
 def main() -> None:
-    """Run the program; it ends with 0 done, 1 failed, 2 wrong input, 3 unfit host, 130 stopped."""
+    """Run the program; exits with 0 done, 1 failed, 2 wrong input, 3 unfit host, 130 stopped."""
     sys.exit(run())
 
 
 def run() -> int:
-    """Run a command and turn what it raises into an exit code and a message on stderr."""
+    """Run a command and turn errors into an exit code and a message on stderr."""
     open_streams()
     stop_on_signals()
     try:
@@ -155,7 +155,7 @@ def run() -> int:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        # Nobody reads our progress any more: nothing can be said, and the work is not done.
+        # stderr is closed: nothing can be printed, and the work is not done.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
         return 1
     except OSError as error:
@@ -168,14 +168,14 @@ def run() -> int:
 
 
 def tell(error: ImagebuilderError) -> int:
-    """Print every fault; the exit code."""
+    """Print every fault; returns the exit code."""
     for fault in error.faults:
         print(presentable(f"error: {fault}"), file=sys.stderr)
     return error.exit_code
 
 
 def call() -> int:
-    """Run the command; Typer makes an exit of an interrupt, which is raised again as what it is."""
+    """Run the command; Typer turns an interrupt into an exit, which is turned back here."""
     try:
         app(prog_name="imagebuilder")
     except SystemExit as done:
@@ -192,20 +192,20 @@ def find_interrupt(error: BaseException | None) -> KeyboardInterrupt | None:
 
 
 def open_streams() -> None:
-    """Give us standard streams where the caller closed them, so that no file takes their place.
+    """Open standard streams that the caller closed, so that no other file gets their numbers.
 
-    What a stream's encoding lacks is written out: a stranger's name must not end a command.
+    Escapes what a stream's encoding lacks, so that a name cannot end a command.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            # The lowest free descriptor is the one that is missing.
+            # The lowest free descriptor is the missing one.
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def stop_on_signals() -> None:
-    """End as Ctrl-C does when the terminal goes away or somebody asks us to, unless told not to."""
+    """Treat SIGHUP and SIGTERM like Ctrl-C, unless they are ignored."""
 
     def stop(number: int, frame: FrameType | None) -> NoReturn:
         del number, frame

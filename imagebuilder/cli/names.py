@@ -42,7 +42,7 @@ def complete_engine(incomplete: str) -> list[str]:
 
 
 def complete_image(incomplete: str) -> list[str]:
-    """Images of the store that start so, as profile@version, and their profiles."""
+    """Images of the store with this prefix, as profile@version, and their profiles."""
     from imagebuilder.errors import ImagebuilderError
     from imagebuilder.settings import load_settings
     from imagebuilder.store.repository import Store
@@ -56,7 +56,7 @@ def complete_image(incomplete: str) -> list[str]:
 
 
 def complete_release(incomplete: str) -> list[str]:
-    """Releases of the tree that start so, as profile@version, and their profiles."""
+    """Releases of the tree with this prefix, as profile@version, and their profiles."""
     from imagebuilder.tree import Tree
 
     tree = Tree(Path(os.environ.get("IMAGEBUILDER_TREE") or DEFAULT_TREE))
@@ -113,7 +113,7 @@ TreeOption = Annotated[
     typer.Option(
         "--tree",
         envvar="IMAGEBUILDER_TREE",
-        readable=False,  # whether it is, its use will tell
+        readable=False,  # checked when it is used
         help="The netboot tree.",
     ),
 ]

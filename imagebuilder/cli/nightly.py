@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The night: every profile rebuilt, tested and released where anything changed."""
+"""The nightly run: rebuild, test and release every profile that changed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Commit = Annotated[
 ]
 Patience = Annotated[
     int,
-    typer.Option(min=0, metavar="MINUTES", help="How long to wait for an unreachable archive."),
+    typer.Option(min=0, metavar="MINUTES", help="Time to wait for an unreachable archive."),
 ]
 
 
@@ -72,7 +72,7 @@ def nightly(
     ] = False,
     uninstall: Annotated[bool, typer.Option("--uninstall", help="Remove the timer.")] = False,
     calendar: Annotated[
-        str, typer.Option(metavar="TIME", help="With --install: when it runs (systemd.time(7)).")
+        str, typer.Option(metavar="TIME", help="With --install: time of runs (systemd.time(7)).")
     ] = CALENDAR,
     root: Annotated[
         Path, typer.Option(envvar="DESTDIR", help="Root folder for --install; for packagers.")
@@ -93,50 +93,50 @@ def nightly(
     from imagebuilder.nightly.site import find_report_folder, find_rollout_wish, load_nightly
     from imagebuilder.nightly.types import NightlyOptions
 
-    given: Context = context.obj
+    common: Context = context.obj
     if uninstall:
         print_text(uninstall_nightly(root))
         return
-    given.settings.check_project()
-    site = load_nightly(given.settings, os.environ)
-    chosen, left_out = choose_profiles(profiles or site.profiles, given.settings)
+    common.settings.check_project()
+    site = load_nightly(common.settings, os.environ)
+    chosen, left_out = choose_profiles(profiles or site.profiles, common.settings)
     promotes, rolls_out = find_rollout_wish(site, promote=promote, rollout=rollout)
     if install:
         words = (*(profiles or ()), *words_of(promote, rollout, report, keep, commit, patience))
-        print_text(install_timer(given, words, calendar, root, tree))
+        print_text(install_timer(common, words, calendar, root, tree))
         return
     for fault in left_out:
-        given.ui.warn(str(fault))
+        common.ui.warn(str(fault))
     options = NightlyOptions(
         chosen,
-        (report or find_report_folder(site, given.settings, os.environ)).absolute(),
+        (report or find_report_folder(site, common.settings, os.environ)).absolute(),
         promote=promotes,
         rollout=rolls_out,
         keep=keep or site.keep,
         commit=site.commit if commit is None else commit,
         patience=60.0 * patience,
     )
-    show(have_night(given, options, tree), options.folder, json)
+    show(run_and_notify(common, options, tree), options.folder, json)
 
 
 def install_timer(
-    given: Context,
+    common: Context,
     words: tuple[str, ...],
     calendar: str,
     root: Path,
     tree: Path,
 ) -> str:
-    """Write the timer; what was done."""
+    """Write the timer; returns a summary."""
     from imagebuilder.nightly.install import TimerOptions, install_nightly
     from imagebuilder.notify.receivers import find_credentials, load_notify
     from imagebuilder.tree import Tree
 
-    credentials = find_credentials(load_notify(given.settings, os.environ), os.environ)
+    credentials = find_credentials(load_notify(common.settings, os.environ), os.environ)
     timer = TimerOptions(words, calendar, tuple(credentials))
-    return install_nightly(timer, given.settings, Tree(tree.absolute()), root, given.ui)
+    return install_nightly(timer, common.settings, Tree(tree.absolute()), root, common.ui)
 
 
-def have_night(given: Context, options: NightlyOptions, tree: Path) -> NightlyRun:
+def run_and_notify(common: Context, options: NightlyOptions, tree: Path) -> NightlyRun:
     from imagebuilder.cli.rollout import reported_by_web
     from imagebuilder.fleet.rollout.message import report_interruptions, telling
     from imagebuilder.nightly.notify import notify_run
@@ -145,16 +145,16 @@ def have_night(given: Context, options: NightlyOptions, tree: Path) -> NightlyRu
     from imagebuilder.notify.send import notifying
     from imagebuilder.tree import make_tree
 
-    receivers = find_receivers(load_notify(given.settings, os.environ), os.environ)
+    receivers = find_receivers(load_notify(common.settings, os.environ), os.environ)
     opened = make_tree(tree)
-    with notifying(receivers, given.ui.warn) as notifier:
-        report_interruptions(opened, telling(notifier), reported_by_web(given, opened))
+    with notifying(receivers, common.ui.warn) as notifier:
+        report_interruptions(opened, telling(notifier), reported_by_web(common, opened))
         return run_nightly(
             options,
-            given.settings,
+            common.settings,
             opened,
-            given.ui,
-            told=lambda night: notify_run(night, options.folder, notifier),
+            common.ui,
+            told=lambda run: notify_run(run, options.folder, notifier),
             tell_rollout=telling(notifier),
         )
 
@@ -167,7 +167,7 @@ def words_of(
     commit: bool | None,
     patience: int,
 ) -> list[str]:
-    """The options that were given, as words of a command line."""
+    """The set options as arguments of a command line."""
     words = []
     if promote is not None:
         words.append("--promote" if promote else "--no-promote")
@@ -184,15 +184,15 @@ def words_of(
     return words
 
 
-def show(night: NightlyRun, folder: Path, json: bool) -> None:
-    """Print a night; it ends the program with 1 when it failed."""
+def show(run: NightlyRun, folder: Path, json: bool) -> None:
+    """Print a run; exits with 1 if it failed."""
     from imagebuilder.nightly.save import INDEX
     from imagebuilder.nightly.terminal import render_lines
     from imagebuilder.nightly.types import NIGHTLY_RUN
 
     if json:
-        print_json(NIGHTLY_RUN.encode(night))
+        print_json(NIGHTLY_RUN.encode(run))
     else:
-        print_text(render_lines(night, folder / INDEX, colour=wants_colour()))
-    if night.failed:
+        print_text(render_lines(run, folder / INDEX, colour=wants_colour()))
+    if run.failed:
         raise typer.Exit(1)

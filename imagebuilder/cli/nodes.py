@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who boots what: add, change, list, show and remove the nodes of a netboot tree."""
+"""Nodes: add, change, list, show and remove the nodes of a netboot tree."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def add(
     static: Static = None,
     group: Group = "",
     root: Root = "",
-    console: Console = [],  # noqa: B006 - Typer's way; it is never changed
+    console: Console = [],  # noqa: B006 - as Typer needs it; never changed
     cmdline: Cmdline = [],  # noqa: B006
     ipxe: Ipxe = "",
     var: Var = [],  # noqa: B006
@@ -127,10 +127,10 @@ def list_(context: typer.Context, tree: TreeOption = DEFAULT_TREE, json: AsJson 
     from imagebuilder.nodes.load import ADD_ONE, NO_NODES, load_nodes
     from imagebuilder.publish.find import open_tree
 
-    given: Context = context.obj
+    common: Context = context.obj
     nodes = load_nodes(open_tree(tree))
     for warning in nodes.warnings:
-        given.ui.warn(str(warning))
+        common.ui.warn(str(warning))
     if json:
         print_json([node.as_json() for node in nodes.nodes])
         return
@@ -186,12 +186,12 @@ def row(node: Node) -> tuple[str, ...]:
 
 
 def print_edited(context: typer.Context, name: str, edited: Edited, *, json: bool) -> None:
-    """What an edit did."""
+    """Print the changes of an edit."""
     from imagebuilder.nodes.show import render_edited
 
-    given: Context = context.obj
+    common: Context = context.obj
     for warning in edited.nodes.warnings:
-        given.ui.warn(str(warning))
+        common.ui.warn(str(warning))
     if json:
         print_json(
             {

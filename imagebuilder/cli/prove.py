@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The proof that needs no accelerator."""
+"""The proof, without an accelerator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def prove(
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Check, without the card, whether an image's accelerator stack can work on it.
+    """Check without the card whether an image's accelerator stack can work.
 
     Checks of the files in the image: kernel, firmware, code objects, libraries, Python, access,
     silent fallback, services, system, provenance, privileges, secrets. Exits with 1 if one fails.
@@ -30,8 +30,8 @@ def prove(
     from imagebuilder.proof.image import prove_image
     from imagebuilder.proof.terminal import render_proof
 
-    given: Context = context.obj
-    proof = prove_image(given.settings, image, given.ui)
+    common: Context = context.obj
+    proof = prove_image(common.settings, image, common.ui)
     if json:
         print_json(proof_json(proof))
     else:
@@ -52,6 +52,6 @@ def why(
     """
     from imagebuilder.proof.provenance.why import explain
 
-    given: Context = context.obj
-    found = explain(given.settings, image, path)
+    common: Context = context.obj
+    found = explain(common.settings, image, path)
     print_json(found.as_json()) if json else print_text(found.render())

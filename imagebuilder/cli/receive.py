@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The far end of `imagebuilder publish --to`, which runs it over ssh."""
+"""The receiving end of `imagebuilder publish --to`, which runs it over ssh."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def receive(
     from imagebuilder.publish.transport.reports import take_reports
     from imagebuilder.tree import Tree, make_tree
 
-    given: Context = context.obj
+    common: Context = context.obj
     place = LocalTree(Tree(tree.absolute()))
     place.check()
     if have:
@@ -48,9 +48,9 @@ def receive(
         return
     ref = image_named(image, commit)
     if reports:
-        print_json(encode_box(take_reports(make_tree(tree), ref.name, sys.stdin.buffer, given.ui)))
+        print_json(encode_box(take_reports(make_tree(tree), ref.name, sys.stdin.buffer, common.ui)))
         return
-    with place.arrival(ref, Order(channel, tuple(formats or ()), untested), given.ui) as arrival:
+    with place.arrival(ref, Order(channel, tuple(formats or ()), untested), common.ui) as arrival:
         arrival.unpack(sys.stdin.buffer)
         arrival.verify()
         print_json(encode_box(arrival.activate()))

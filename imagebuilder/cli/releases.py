@@ -34,7 +34,7 @@ def publish(
         str,
         typer.Option(
             envvar="IMAGEBUILDER_REMOTE",
-            help="With --to: command that runs imagebuilder there, such as `sudo imagebuilder`.",
+            help="With --to: command for imagebuilder there, such as `sudo imagebuilder`.",
         ),
     ] = "",
     formats: Formats = None,
@@ -51,9 +51,9 @@ def publish(
     from imagebuilder.store.state import open_store
     from imagebuilder.tree import Tree, make_tree
 
-    given: Context = context.obj
-    store = open_store(given.settings)
-    found, packed, ui = store.image(image), formats or (), given.ui
+    common: Context = context.obj
+    store = open_store(common.settings)
+    found, packed, ui = store.image(image), formats or (), common.ui
     if to:
         sent = publish_to(
             parse_place(to, remote_command), store, found, ui,
@@ -83,8 +83,8 @@ def promote(
     from imagebuilder.publish.channel.move import promote as promote_release
     from imagebuilder.publish.find import open_tree
 
-    given: Context = context.obj
-    moved = promote_release(open_tree(tree), release, given.ui, untested=untested)
+    common: Context = context.obj
+    moved = promote_release(open_tree(tree), release, common.ui, untested=untested)
     print_json(moved.as_json()) if json else print_text(moved.render())
 
 
@@ -103,8 +103,8 @@ def rollback(
     from imagebuilder.publish.channel.move import rollback as roll_back
     from imagebuilder.publish.find import open_tree
 
-    given: Context = context.obj
-    moved = roll_back(open_tree(tree), profile, given.ui, to=to, untested=untested)
+    common: Context = context.obj
+    moved = roll_back(open_tree(tree), profile, common.ui, to=to, untested=untested)
     print_json(moved.as_json()) if json else print_text(moved.render())
 
 
@@ -126,25 +126,25 @@ def releases(
     from imagebuilder.publish.find import open_tree
     from imagebuilder.publish.listing import HEADERS, list_releases, tell_forced, verify_releases
 
-    given: Context = context.obj
+    common: Context = context.obj
     place = open_tree(tree)
     if verify:
-        count = verify_releases(place, given.ui, profile)
+        count = verify_releases(place, common.ui, profile)
         print_json({"ok": True, "releases": count}) if json else print_text(
-            f"the releases are whole: {count}"
+            f"all releases are intact: {count}"
         )
         return
     usage = find_usage(place)
     for doubt in usage.doubts:
-        given.ui.warn(f"every release may be in use: {doubt}")
+        common.ui.warn(f"every release may be in use: {doubt}")
     for fault in find_channel_faults(place):
-        given.ui.warn(str(fault))
+        common.ui.warn(str(fault))
     found = list_releases(place, profile, usage)
     if json:
         print_json([release.as_json() for release in found])
     else:
-        tell_forced(found, given.ui)
-        empty = "no releases yet: imagebuilder publish PROFILE makes one"
+        tell_forced(found, common.ui)
+        empty = "no releases yet: run imagebuilder publish PROFILE to make one"
         print_table([release.row() for release in found], HEADERS, empty=empty)
 
 
@@ -162,8 +162,8 @@ def keep(
     from imagebuilder.publish.find import open_tree
     from imagebuilder.publish.removal import keep_release
 
-    given: Context = context.obj
-    done = keep_release(open_tree(tree), release, given.ui, off=off)
+    common: Context = context.obj
+    done = keep_release(open_tree(tree), release, common.ui, off=off)
     said = f"{done} is {'no longer ' if off else ''}kept"
     print_json({"release": str(done), "kept": not off}) if json else print_text(said)
 
@@ -184,7 +184,7 @@ def unpublish(
     from imagebuilder.publish.removal import Caution
     from imagebuilder.publish.removal import unpublish as remove
 
-    given: Context = context.obj
+    common: Context = context.obj
     caution = Caution(days=days, strangers=ignore_unknown_clients)
-    gone = str(remove(open_tree(tree), release, given.ui, caution))
+    gone = str(remove(open_tree(tree), release, common.ui, caution))
     print_json({"removed": gone}) if json else print_text(f"removed {gone}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What boot tests have found."""
+"""Reports of boot tests."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def report(
     from imagebuilder.publish.find import open_tree
     from imagebuilder.report.save import find_report
 
-    given: Context = context.obj
+    common: Context = context.obj
     place = open_tree(tree)
     if every:
-        show_all(place, release, given, json=json)
+        show_all(place, release, common, json=json)
         return
     found = find_report(place, release, identity)
     write_files(place, found, html, junit)
@@ -76,22 +76,23 @@ def show_report(tree: Tree, found: Report, *, json: bool) -> None:
         print_text(render_report(found, colour=wants_colour(), place=where))
 
 
-def show_all(tree: Tree, name: str, given: Context, *, json: bool) -> None:
-    """The list of reports, those that cannot be read as warnings."""
+def show_all(tree: Tree, name: str, common: Context, *, json: bool) -> None:
+    """Print the list of reports, with warnings for unreadable ones."""
     from imagebuilder.report.save import list_reports
     from imagebuilder.report.terminal import HEADERS, report_row, report_summary
 
     found = list_reports(tree, name)
     for fault in found.faults:
-        given.ui.warn(f"{fault.where}: {fault.what}")
+        common.ui.warn(f"{fault.where}: {fault.what}")
     if json:
         print_json([report_summary(one) for one in found.reports])
     else:
-        print_table([report_row(one) for one in found.reports], HEADERS, empty="none can be read")
+        rows = [report_row(one) for one in found.reports]
+        print_table(rows, HEADERS, empty="no readable reports")
 
 
 def write_files(tree: Tree, found: Report, html: Path | None, junit: Path | None) -> None:
-    """The report as files, each whole or not at all; `-` is stdout.  Raises HostError."""
+    """Write the report as files, each complete or not at all; `-` is stdout.  Raises HostError."""
     from imagebuilder.report.junit import render_junit
     from imagebuilder.report.page import render_page
     from imagebuilder.report.save import read_logs, report_folder
@@ -103,7 +104,7 @@ def write_files(tree: Tree, found: Report, html: Path | None, junit: Path | None
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file, whole or not at all.  Raises InputError and HostError."""
+    """Write a file, complete or not at all.  Raises InputError and HostError."""
     from imagebuilder.errors import HostError
 
     if path == STDOUT:
@@ -116,9 +117,9 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Replace or make a file in one step; what is no file, such as /dev/stdout, is written to.
+    """Replace or make a file in one step; a special file such as /dev/stdout is written directly.
 
-    Raises InputError for a folder or where there is none to write into, and OSError.
+    Raises InputError for a folder, or if the parent folder does not exist, and OSError.
     """
     from imagebuilder.errors import InputError
     from imagebuilder.files import write_file
@@ -131,6 +132,6 @@ def write_whole(path: Path, text: str) -> None:
         raise InputError("is a folder", where=os.fspath(path), hint="name a file in it")
     if not place.parent.is_dir():
         raise InputError(
-            "there is no such folder", where=os.fspath(place.parent), hint="make it first"
+            "does not exist", where=os.fspath(place.parent), hint="create the folder first"
         )
     write_file(place, text.encode())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Serving nodes: the boot server on one wire."""
+"""The boot server on one network interface."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def complete_interface(incomplete: str) -> list[str]:
-    """Interfaces of this host that start so."""
+    """Interfaces of this host with this prefix."""
     names = (path.name for path in Path("/sys/class/net").iterdir())
     return sorted(name for name in names if name.startswith(incomplete) and name != "lo")
 
@@ -65,7 +65,7 @@ def serve(
     dns: Annotated[bool, typer.Option("--dns/--no-dns", help="Resolve the names of nodes.")] = True,
     ipxe: Annotated[Path | None, typer.Option(help="Folder with other iPXE binaries.")] = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Only check whether it would work.")
+        bool, typer.Option("--check", help="Only check whether serving would work.")
     ] = False,
     install: Annotated[
         bool, typer.Option("--install", help="Install systemd units instead of serving.")
@@ -83,25 +83,25 @@ def serve(
 ) -> None:
     """Run a boot server on one network interface: DHCP, TFTP, HTTP and NFS, until Ctrl-C.
 
-    It first checks the interface, the ports, and whether there is another DHCP server.
+    It first checks the interface, the ports, and the network for other DHCP servers.
 
     Example: imagebuilder serve --interface enp3s0
     """
     from imagebuilder.serve.action import ServeAction, act
 
-    given: Context = context.obj
+    common: Context = context.obj
     options = Options(
         interface, address, dhcp, pool, nfs, http_port, domain, gateway, dns, ipxe
     )  # fmt: skip
     flags = {"check": check, "install": install, "uninstall": uninstall, "refresh": refresh}
-    chosen = [ServeAction(name) for name, asked in flags.items() if asked]
+    chosen = [ServeAction(name) for name, is_set in flags.items() if is_set]
     if len(chosen) > 1:
         raise typer.BadParameter(f"choose one of {', '.join(f'--{one}' for one in chosen)}")
     if web and not install:
-        raise typer.BadParameter("--web goes with --install; imagebuilder web shows the page")
+        raise typer.BadParameter("--web needs --install; run imagebuilder web for the page alone")
     action = chosen[0] if chosen else ServeAction.SERVE
-    more = web_units(given.settings, web).make if web else None
-    said = act(action, options, tree, root, given.ui, more)
+    more = web_units(common.settings, web).make if web else None
+    said = act(action, options, tree, root, common.ui, more)
     if said:
         print_text(said)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A command that needs root, run by an ordinary user: it runs itself again through sudo."""
+"""Run a command that needs root again through sudo."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ MODULE = "imagebuilder.cli.main"
 
 
 def run_as_root(error: RootError) -> ImagebuilderError:
-    """Replace this process by the same command as root.
+    """Replace this process with the same command as root.
 
-    Returns the error to report where that cannot be: its hint is the command to type.
+    Returns the error to report if that is not possible: its hint is the command to type.
     """
     if os.geteuid() == 0:
         return error
@@ -36,7 +36,7 @@ def run_as_root(error: RootError) -> ImagebuilderError:
 
 
 def find_obstacle(env: Mapping[str, str]) -> str:
-    """Why sudo is not run, as the beginning of what to do instead; "" where it can be."""
+    """Why sudo is not run, as the start of a hint; "" if it can be run."""
     if shutil.which("sudo", path=env.get("PATH")) is None:
         return "sudo is not installed, so become root and run"
     if env.get(CHOICE) == NEVER:
@@ -44,12 +44,12 @@ def find_obstacle(env: Mapping[str, str]) -> str:
     if env.get(CHOICE) == TRIED:
         return "sudo did not make this process root, so become root and run"
     if not has_terminal() and run(["sudo", "-n", "true"], check=False).status != 0:
-        return "sudo needs a password and there is no terminal, so run it in one"
+        return "sudo needs a password, so run it in a terminal"
     return ""
 
 
 def has_terminal() -> bool:
-    """Whether sudo has somewhere to ask for a password: it does not use the standard streams."""
+    """Whether sudo has a terminal for a password: it does not use the standard streams."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC))
     except OSError:
@@ -58,9 +58,9 @@ def has_terminal() -> bool:
 
 
 def program_words() -> list[str]:
-    """This command line, so that it starts the same installation wherever it is typed.
+    """This command line, in a form that starts the same installation from any folder.
 
-    The working directory is not searched for modules: anybody's may be there.
+    Does not search the working directory for modules, which may belong to another user.
     """
     started = Path(sys.argv[0]).absolute()
     if started.name == "imagebuilder" and os.access(started, os.X_OK) and started.is_file():
@@ -69,7 +69,7 @@ def program_words() -> list[str]:
 
 
 def as_typed(words: list[str], env: Mapping[str, str]) -> str:
-    """The command for a person to type: with sudo where there is one, and what it must pass on."""
+    """The command for a person to type: with sudo if available, and variables to keep."""
     if shutil.which("sudo", path=env.get("PATH")) is None:
         return paste(words)
     names = run(["sh", AS_ROOT, "--names"], env=env).stdout.strip().split(",")

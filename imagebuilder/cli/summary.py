@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person reads when a build is done, and when they ask to see an image."""
+"""Texts about a finished build, and about an image."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ LARGEST = 10
 def render_summary(done: Built, settings: Settings) -> str:
     assert done.image is not None
     if not done.new:
-        return f"{done.image.name} is in the store: nothing changed"
+        return f"{done.image.name} is already in the store: nothing changed"
     store = Store(settings.state / "store")
     return render_image(read_image(store, done.image))
 
 
 def render_image(image: Image) -> str:
-    """An image in words: what it is, its size by layer, its largest packages."""
+    """An image as text: its facts, its size by layer, its largest packages."""
     kernel, root = image.kernel, image.root
     head = [
         ("image", image.name),

@@ -82,28 +82,28 @@ def test(
 ) -> None:
     """Boot a release in QEMU the way nodes boot, and report PASS or the stage that failed.
 
-    Firmware, DHCP, iPXE, kernel, initrd, network root, ssh, checks, an answer of the engine, and a
-    reboot. The machine has a network of its own and does not touch this host's network.
+    Tests firmware, DHCP, iPXE, kernel, initrd, network root, ssh, checks, an answer of the engine
+    and a reboot. The machine runs in an isolated network and does not touch this host's network.
 
     Example: imagebuilder test rx7600xt
     """
     from imagebuilder.boot.gate import GateOptions, try_release
-    from imagebuilder.boot.shape import AskedShape
+    from imagebuilder.boot.shape import RequestedShape
     from imagebuilder.publish.channel.standing import release_standing
     from imagebuilder.publish.find import open_tree
     from imagebuilder.tree import ReleaseName as PublishedName
 
-    given: Context = context.obj
-    options = GateOptions(firmware, root, nodes, select, timeout, AskedShape(memory, cpus, cpu))
+    common: Context = context.obj
+    options = GateOptions(firmware, root, nodes, select, timeout, RequestedShape(memory, cpus, cpu))
 
     def wait(boot_server: BootServer, machines: Sequence[Machine]) -> None:
         if keep:
-            leave_running(boot_server, machines, given.ui)
+            leave_running(boot_server, machines, common.ui)
 
     place = open_tree(tree)
-    overlays = given.settings.find_overlays()
-    done = try_release(place, release, overlays, options, given.ui, afterwards=wait)
-    release_standing(place, PublishedName(done.profile, done.version))  # `releases` need not ask
+    overlays = common.settings.find_overlays()
+    done = try_release(place, release, overlays, options, common.ui, afterwards=wait)
+    release_standing(place, PublishedName(done.profile, done.version))  # cache it for `releases`
     write_files(place, done, html, junit)
     show_report(place, done, json=json)
     if not done.passed:
@@ -111,13 +111,13 @@ def test(
 
 
 def leave_running(boot_server: BootServer, machines: Sequence[Machine], ui: Ui) -> None:
-    """Say how to get at the machines, and wait for Ctrl-C."""
+    """Print how to reach the machines, and wait for Ctrl-C."""
     for guest, machine in zip(boot_server.guests, machines, strict=True):
-        ui.note(f"{machine.name} runs still")
+        ui.note(f"{machine.name} is still running")
         ui.note(f"  ssh      {boot_server.ssh_words(guest)}")
         ui.note(f"  console  sudo nc -U {machine.serial}")
         ui.note(f"  lines    {machine.console.log}")
-    ui.note("Ctrl-C ends the test")
+    ui.note("press Ctrl-C to end the test")
     try:
         threading.Event().wait()
     except KeyboardInterrupt:

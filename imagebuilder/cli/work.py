@@ -47,11 +47,11 @@ def lock(
     from imagebuilder.pipeline import refresh_lock
     from imagebuilder.recipe.load import load_recipe
 
-    given: Context = context.obj
-    profile = chosen(profile, given, base, engine)
-    recipe = load_recipe(profile, given.settings)
+    common: Context = context.obj
+    profile = chosen(profile, common, base, engine)
+    recipe = load_recipe(profile, common.settings)
     done = refresh_lock(
-        recipe, given.settings, given.ui, allow_older=allow_older, add_packages=add_packages
+        recipe, common.settings, common.ui, allow_older=allow_older, add_packages=add_packages
     )
     print_json(lock_json(done)) if json else print_text(render_refreshed(done))
 
@@ -73,10 +73,10 @@ def plan(
     from imagebuilder.pipeline import plan_of
     from imagebuilder.recipe.load import load_recipe
 
-    given: Context = context.obj
-    recipe = load_recipe(chosen(profile, given, base, engine), given.settings)
-    planned = plan_of(recipe, given.settings)
-    bases, overlays = find_replaced(recipe, given.settings)
+    common: Context = context.obj
+    recipe = load_recipe(chosen(profile, common, base, engine), common.settings)
+    planned = plan_of(recipe, common.settings)
+    bases, overlays = find_replaced(recipe, common.settings)
     if json:
         print_json({**plan_json(planned), "replaced": overlays, "replaced-bases": bases})
         return
@@ -87,7 +87,7 @@ def plan(
 
 
 def find_replaced(recipe: Recipe, settings: Settings) -> tuple[list[str], list[str]]:
-    """The profile's base and overlays that are the project's own, in place of what ships."""
+    """The profile's base and overlays of this project that replace shipped ones."""
     files, folders = settings.find_bases(), settings.find_overlays()
     bases = [name for name in [recipe.base.name] if settings.find_replaced(files[name])]
     overlays = [o.name for o in recipe.overlays if settings.find_replaced(folders[o.name])]
@@ -128,13 +128,13 @@ def build(
     from imagebuilder.image.proof import check_proved
     from imagebuilder.pipeline import BuildOptions, build_profile
 
-    given: Context = context.obj
-    profile = chosen(profile, given, base, engine)
-    ui = given.ui.telling(verbose=verbose or given.ui.verbose)
+    common: Context = context.obj
+    profile = chosen(profile, common, base, engine)
+    ui = common.ui.telling(verbose=verbose or common.ui.verbose)
     options = BuildOptions(
         locked=locked or offline, offline=offline, keep_failed=keep_failed, dry_run=dry_run
     )
-    done = build_profile(profile, given.settings, ui, options)
+    done = build_profile(profile, common.settings, ui, options)
     if done.image is None:
         print_json(plan_json(done.plan)) if json else print_plan(done.plan, explain=False)
     elif json:
@@ -148,13 +148,13 @@ def build(
             }
         )
     else:
-        print_text(render_summary(done, given.settings))
+        print_text(render_summary(done, common.settings))
     if done.proof:
         check_proved(done.proof)
 
 
 def render_refreshed(done: Refreshed) -> str:
-    """What `lock` changed, for people: a line a package, and how many."""
+    """The changes of `lock` for people: one line per package, and the total."""
     from imagebuilder.lock.changes import counted, render_change
     from imagebuilder.ui import format_count
 
@@ -168,7 +168,6 @@ def render_refreshed(done: Refreshed) -> str:
 
 
 def lock_json(done: Refreshed) -> dict[str, Json]:
-    """The same for programs."""
     return {
         "profile": done.lock.profile,
         "new": done.previous is None,
@@ -178,13 +177,13 @@ def lock_json(done: Refreshed) -> dict[str, Json]:
     }
 
 
-def chosen(profile: str, given: Context, base: str, engine: str) -> str:
-    """The profile that is meant; said where its name is not what was typed.  Raises InputError."""
+def chosen(profile: str, common: Context, base: str, engine: str) -> str:
+    """The full name of the profile; says so if it is not what was typed.  Raises InputError."""
     from imagebuilder.recipe.variant import choose_profile
 
-    name = choose_profile(profile, given.settings, base, engine)
+    name = choose_profile(profile, common.settings, base, engine)
     if name != profile:
-        given.ui.note(f"the profile's name is {name}")
+        common.ui.note(f"using profile {name}")
     return name
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is this host fit?  Findings, each with what fixes it; all is looked at, nothing changed."""
+"""Check whether this host is fit: findings with fixes, without changing anything."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["HostFinding", "Severity", "examine", "examine_boot", "examine_serve"
 
 
 def examine(settings: Settings, env: Mapping[str, str]) -> tuple[HostFinding, ...]:
-    """Everything that can be known before the first step; waits at most for the mirrors (5 s)."""
+    """Everything that can be checked before the first step; waits at most for the mirrors (5 s)."""
     is_root = os.geteuid() == 0
     path = base_environment()["PATH"]
     needs = [need for need in load_needs() if need.group not in SERVE_GROUPS]
@@ -58,11 +58,11 @@ def examine(settings: Settings, env: Mapping[str, str]) -> tuple[HostFinding, ..
 
 
 def render_findings(findings: Sequence[HostFinding]) -> str:
-    """The findings for people, the worst last, each that is not ok with what fixes it."""
+    """The findings for people, the worst last, with fixes."""
     order = tuple(Severity)
     rows: list[tuple[str, str, str]] = []
     for finding in sorted(findings, key=lambda finding: order.index(finding.level)):
         rows.append((str(finding.level), finding.subject, finding.what))
-        if finding.mend:
-            rows.append(("", "", f"fix: {finding.mend}"))
+        if finding.fix:
+            rows.append(("", "", f"fix: {finding.fix}"))
     return table(rows)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is this host fit to boot releases in machines, as `imagebuilder test` does?"""
+"""Check whether this host can boot releases in machines, for `imagebuilder test`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from imagebuilder.process import base_environment
 from imagebuilder.tree import Tree
 from imagebuilder.ui import format_size
 
-SERVERS = ("dnsmasq", "nginx", "ip")  # of those that `serve` needs
+SERVERS = ("dnsmasq", "nginx", "ip")  # programs that `serve` needs too
 MIB = 1 << 20
 KVM = Path("/dev/kvm")
 
@@ -49,19 +49,19 @@ def examine_boot(tree: Tree) -> tuple[HostFinding, ...]:
 
 
 def examine_free(meminfo: str) -> HostFinding:
-    """Whether there is memory for a machine now, from the text of /proc/meminfo (proc(5))."""
+    """Whether a machine fits into the free memory, from the text of /proc/meminfo (proc(5))."""
     lines = (line.split() for line in meminfo.splitlines())
     free = next((int(words[1]) * 1024 for words in lines if words[0] == "MemAvailable:"), 0)
-    what = f"{format_size(free)} available, a machine has {format_size(MEMORY_MIB * MIB)}"
+    what = f"{format_size(free)} available; a machine needs {format_size(MEMORY_MIB * MIB)}"
     if free < MEMORY_MIB * MIB:
         return HostFinding(
-            "memory", Severity.WARNING, what, "end what takes memory, or test elsewhere"
+            "memory", Severity.WARNING, what, "end other programs, or test on another host"
         )
     return HostFinding("memory", Severity.OK, what)
 
 
 def examine_acceleration(kernel: Path | None, path: str, *, is_root: bool) -> HostFinding:
-    """Whether machines are run by KVM; neither is a fault, one is just slower."""
+    """Whether machines are run with KVM; emulation is not a fault, only slower."""
     if kernel is None or not is_root or not is_present("qemu-system-x86_64", path):
         return examine_kvm(KVM)
     with tempfile.TemporaryDirectory(prefix="imagebuilder-doctor-") as work:

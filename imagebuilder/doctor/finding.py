@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the doctor says."""
+"""Findings of the doctor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import StrEnum
 
 
 class Severity(StrEnum):
-    """How bad it is: a warning may bite later, with a problem some build fails."""
+    """The severity: a warning may cause an error later, a problem makes some builds fail."""
 
     OK = "ok"
     WARNING = "warning"
@@ -17,14 +17,14 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class HostFinding:
-    """One thing that was looked at; `mend` is a command to paste, or words where none helps."""
+    """The result of one check; `fix` is a command to paste, or a sentence."""
 
     subject: str
     level: Severity
     what: str
-    mend: str = ""
+    fix: str = ""
 
     @property
     def ok(self) -> bool:
-        """Whether there is nothing to mend."""
+        """Whether nothing must be fixed."""
         return self.level is Severity.OK

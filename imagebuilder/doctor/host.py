@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host itself: programs, rights, kernel, disk, memory.
+"""Check the host itself: programs, rights, kernel, disk, memory.
 
-What has to be tried is tried in a private namespace or in a folder that goes away.
+Trials run in a private namespace or in a temporary folder.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from imagebuilder.share import INSTALLED, SHARE
 from imagebuilder.ui import format_size
 
 OLDEST_PYTHON = (3, 11)
-SPACE_LOW = 10 * 10**9  # bytes; what a build of the largest root, with ROCm, asks for
+SPACE_LOW = 10 * 10**9  # bytes; needed for the largest root, with ROCm
 SPACE_NONE = 3 * 10**9  # bytes
 MEMORY_LOW = 2 * 10**9  # bytes
-# No upper directory of an overlay there (it wants trusted xattrs and d_type: the kernel's
-# filesystems/overlayfs.rst), or no hard links.
+# These cannot hold the upper directory of an overlayfs (it needs trusted xattrs and d_type: the
+# kernel's filesystems/overlayfs.rst), or have no hard links.
 UNFIT_TYPES = frozenset(
     ("9p", "cifs", "ecryptfs", "exfat", "fuseblk", "msdos", "nfs", "nfs4", "ntfs", "ntfs3",
      "overlay", "smb3", "vboxsf", "vfat")
@@ -42,7 +42,7 @@ HOST_SETUP = {
     "dev": "scripts/host-setup --dev",
     "tests": "scripts/host-setup --tests",
 }
-SERVE_GROUPS = frozenset(("serve", "nfs"))  # looked at by `doctor --serve`
+SERVE_GROUPS = frozenset(("serve", "nfs"))  # checked by `doctor --serve`
 CLONE_GROUPS = frozenset(("clone", "dev", "tests"))  # of no use to an installed program
 NAMESPACES = ("unshare", "--mount", "--pid", "--ipc", "--uts", "--fork", "--kill-child", "--")
 OVERLAY_PROBE = """
@@ -54,7 +54,7 @@ rm merged/gone && test -c upper/gone
 
 @dataclass(frozen=True)
 class Need:
-    """A line of host-packages.txt, whose head explains the fields."""
+    """A line of host-packages.txt; its header explains the fields."""
 
     group: str
     tool: str
@@ -64,7 +64,7 @@ class Need:
 
 
 def load_needs() -> tuple[Need, ...]:
-    """What imagebuilder needs of its host, from the table that scripts/host-setup reads too."""
+    """What imagebuilder needs on its host, from the table that scripts/host-setup also reads."""
     text = (SHARE / "scripts/host-packages.txt").read_text()
     lines = (line for line in text.splitlines() if line and not line.startswith("#"))
     needs = (Need(*line.split(maxsplit=4)) for line in lines)
@@ -81,17 +81,17 @@ def examine_python(version: tuple[int, ...]) -> HostFinding:
 
 
 def examine_need(need: Need, path: str, *, required: bool = False) -> HostFinding:
-    """Whether one tool is there, and new enough; only those of a build are `required` always."""
+    """Whether one tool is installed and new enough; only those of a build are always `required`."""
     level = Severity.PROBLEM if required or need.group in ("build", "clone") else Severity.WARNING
-    mend = HOST_SETUP[need.group]
+    fix = HOST_SETUP[need.group]
     subject = need.package if need.tool.startswith(("/", "module:")) else need.tool
     if not is_present(need.tool, path):
-        return HostFinding(subject, level, f"is not installed: {need.purpose}", mend)
-    if need.least == "-" or not is_present("setpriv", path):  # nothing runs without setpriv
+        return HostFinding(subject, level, f"is not installed: {need.purpose}", fix)
+    if need.least == "-" or not is_present("setpriv", path):  # no program runs without setpriv
         return HostFinding(subject, Severity.OK, need.purpose)
     version = find_tool_version(need.tool)
     if version is None:
-        return HostFinding(subject, Severity.WARNING, "does not print its version", mend)
+        return HostFinding(subject, Severity.WARNING, "does not print its version", fix)
     if numbers(version) < numbers(need.least):
         return HostFinding(
             subject, level, f"{version} is older than {need.least}, the oldest version tested",
@@ -101,11 +101,11 @@ def examine_need(need: Need, path: str, *, required: bool = False) -> HostFindin
 
 
 def examine_ansible() -> HostFinding:
-    """Ansible, without which only recipes that have playbooks cannot be built."""
+    """Ansible, which only recipes with playbooks need."""
     try:
         find_ansible()
     except HostError as error:
-        what = "is not installed, and only recipes with playbooks need it"
+        what = "is not installed; only recipes with playbooks need it"
         return HostFinding("ansible", Severity.OK, f"{what}: {error.faults[0].hint}")
     try:
         return HostFinding("ansible", Severity.OK, f"{check_ansible()}: runs recipes' playbooks")
@@ -115,15 +115,15 @@ def examine_ansible() -> HostFinding:
 
 
 def examine_engine(tool: Tool) -> HostFinding:
-    """The program behind an engine that only some bases name: without it only they cannot build."""
+    """The program of an engine that only some bases need."""
     try:
         find_tool(tool)
     except HostError:
-        what = f"is not installed, and only bases with `engine: {tool.engine}` need it"
+        what = f"is not installed; only bases with `engine: {tool.engine}` need it"
         return HostFinding(tool.program, Severity.OK, f"{what}: {tool.install}")
     try:
         return HostFinding(
-            tool.program, Severity.OK, f"{check_tool(tool)}: makes first layers, if asked"
+            tool.program, Severity.OK, f"{check_tool(tool)}: makes first layers on request"
         )
     except HostError as error:
         fault = error.faults[0]
@@ -131,7 +131,7 @@ def examine_engine(tool: Tool) -> HostFinding:
 
 
 def is_present(tool: str, path: str) -> bool:
-    """Whether a tool of host-packages.txt is on this host; programs are looked for on `path`."""
+    """Whether a tool of host-packages.txt is installed; programs are searched on `path`."""
     if tool.startswith("module:"):
         return importlib.util.find_spec(tool.removeprefix("module:")) is not None
     if tool.startswith("/"):
@@ -148,7 +148,7 @@ def find_tool_version(tool: str) -> str | None:
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """`2022.7` as (2022, 7), which compares as versions do."""
+    """`2022.7` as (2022, 7), for comparisons of versions."""
     return tuple(map(int, version.split(".")))
 
 
@@ -163,43 +163,43 @@ def examine_root(path: str, *, is_root: bool) -> HostFinding:
 
 
 def examine_kernel(path: str, *, is_root: bool) -> tuple[HostFinding, ...]:
-    """Whether the kernel lets us have namespaces and overlays, by trying both."""
+    """Whether namespaces and overlayfs work, by trying both."""
     if not is_root:
         text = "not tested: this needs root"
         return HostFinding("namespaces", Severity.OK, text), HostFinding(
             "overlayfs", Severity.OK, text
         )
     if not (is_present("unshare", path) and is_present("setpriv", path)):
-        return ()  # said by examine_need
+        return ()  # reported by examine_need
     namespaces = examine_probe("namespaces", ("true",), "allow mount, pid, ipc and uts namespaces")
     if not namespaces.ok:
-        return (namespaces,)  # an overlay can only be tried inside
+        return (namespaces,)  # overlayfs can only be tried in a namespace
     return namespaces, examine_probe("overlayfs", ("sh", "-euc", OVERLAY_PROBE), "modprobe overlay")
 
 
-def examine_probe(subject: str, argv: tuple[str, ...], mend: str) -> HostFinding:
-    """The outcome of a command in its own namespaces."""
+def examine_probe(subject: str, argv: tuple[str, ...], fix: str) -> HostFinding:
+    """The result of a command in its own namespaces."""
     done = run([*NAMESPACES, *argv], check=False)
     if done.status == 0:
         return HostFinding(subject, Severity.OK, "tried, works")
     said = done.stderr.strip().splitlines()
     return HostFinding(
-        subject, Severity.PROBLEM, said[-1] if said else f"status {done.status}", mend
+        subject, Severity.PROBLEM, said[-1] if said else f"status {done.status}", fix
     )
 
 
 def examine_sandbox(state: Path, path: str, *, is_root: bool) -> HostFinding:
-    """Whether a sandbox starts, with everything that keeps it from the host."""
+    """Whether a sandbox starts with all its isolation."""
     if not is_root:
         return HostFinding("sandbox", Severity.OK, "not tested: this needs root")
     if not (is_present("unshare", path) and is_present("setpriv", path)):
-        return HostFinding("sandbox", Severity.PROBLEM, "not tried: unshare or setpriv is missing")
+        return HostFinding("sandbox", Severity.PROBLEM, "not tested: unshare or setpriv is missing")
     try:
         check_sandbox(state)
     except HostError as error:
         fault = error.faults[0]
         return HostFinding("sandbox", Severity.PROBLEM, fault.what, fault.hint)
-    return HostFinding("sandbox", Severity.OK, "tried: its root is nobody on this host")
+    return HostFinding("sandbox", Severity.OK, "works: its root user has no rights on this host")
 
 
 def examine_state(state: Path, *, is_root: bool) -> tuple[HostFinding, ...]:
@@ -214,31 +214,31 @@ def examine_state(state: Path, *, is_root: bool) -> tuple[HostFinding, ...]:
 
 
 def nearest_folder(path: Path) -> Path:
-    """The last folder on the way to `path` that is there, as far as this user may look."""
+    """The last existing folder on the way to `path`, as far as this user may read."""
     return next(p for p in (path, *path.parents) if os.path.isdir(p))  # noqa: PTH112 - never raises
 
 
 def examine_space(free: int, folder: Path) -> HostFinding:
-    """Room for roots and packages; `free` in bytes."""
+    """Whether there is space for roots and packages; `free` in bytes."""
     what = f"{format_size(free)} free in {folder}"
     if free >= SPACE_LOW:
         return HostFinding("space", Severity.OK, what)
     level = Severity.WARNING if free >= SPACE_NONE else Severity.PROBLEM
     return HostFinding(
-        "space", level, f"{what}, a large image takes {format_size(SPACE_LOW)}",
-        "imagebuilder gc, or set IMAGEBUILDER_STATE to a larger disk",
+        "space", level, f"{what}, but a large image needs {format_size(SPACE_LOW)}",
+        "run imagebuilder gc, or set IMAGEBUILDER_STATE to a larger disk",
     )  # fmt: skip
 
 
 def examine_type(kind: str, folder: Path) -> HostFinding:
     """Whether a file system of this type can hold the state directory."""
-    mend = "set IMAGEBUILDER_STATE to a folder on ext4, xfs or btrfs"
+    fix = "set IMAGEBUILDER_STATE to a folder on ext4, xfs or btrfs"
     if kind in UNFIT_TYPES or kind.startswith("fuse."):
         return HostFinding(
-            "state", Severity.PROBLEM, f"{folder} is on {kind}, which cannot hold overlays", mend
+            "state", Severity.PROBLEM, f"{folder} is on {kind}, which cannot hold an overlayfs", fix
         )
     if kind in ("tmpfs", "ramfs"):
-        return HostFinding("state", Severity.WARNING, f"{folder} is in memory ({kind})", mend)
+        return HostFinding("state", Severity.WARNING, f"{folder} is in memory ({kind})", fix)
     return HostFinding("state", Severity.OK, f"{folder} is on {kind}")
 
 
@@ -257,7 +257,7 @@ def examine_features(folder: Path, kind: str, *, is_root: bool) -> HostFinding:
                 os.setxattr(file, name, b"1")
     except OSError as error:
         return HostFinding(
-            "state", Severity.PROBLEM, f"cannot {doing} in {folder} ({kind}): {error.strerror}",
+            "state", Severity.PROBLEM, f"could not {doing} in {folder} ({kind}): {error.strerror}",
             "set IMAGEBUILDER_STATE to a folder on ext4, xfs or btrfs",
         )  # fmt: skip
     return HostFinding(
@@ -266,7 +266,7 @@ def examine_features(folder: Path, kind: str, *, is_root: bool) -> HostFinding:
 
 
 def type_of_mount(folder: Path, mountinfo: str) -> str:
-    """The type of the file system `folder` (no symlinks) is on, from proc_pid_mountinfo(5)."""
+    """The file system type of `folder` (no symlinks), from proc_pid_mountinfo(5)."""
     best, kind = Path("/"), "unknown"
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
@@ -282,21 +282,22 @@ def unescape(text: str) -> str:
 
 
 def examine_memory(meminfo: str) -> HostFinding:
-    """Memory, from the text of /proc/meminfo (kB there are units of 1024 bytes)."""
+    """Total memory, from the text of /proc/meminfo (its kB are 1024 bytes)."""
     found = re.search(r"^MemTotal:\s+(\d+) kB$", meminfo, re.MULTILINE)
     total = int(found[1]) * 1024 if found else 0
     if total < MEMORY_LOW:
         return HostFinding(
-            "memory", Severity.WARNING, f"{format_size(total)} in all, packing images may not fit",
+            "memory", Severity.WARNING, f"{format_size(total)} in total, too little to pack images",
             f"build on a machine with {format_size(MEMORY_LOW)} or more",
         )  # fmt: skip
-    return HostFinding("memory", Severity.OK, f"{format_size(total)} in all")
+    return HostFinding("memory", Severity.OK, f"{format_size(total)} in total")
 
 
 def examine_kvm(device: Path) -> HostFinding:
-    """For information only: a device that is there may still not run a kernel."""
+    """For information only: an existing device may still not run a kernel."""
     if device.exists():
         return HostFinding(
             "kvm", Severity.OK, f"{device} exists; a boot test shows whether it works"
         )
-    return HostFinding("kvm", Severity.OK, f"no {device}: machines are emulated, which is slower")
+    what = f"{device} does not exist: machines are emulated, which is slower"
+    return HostFinding("kvm", Severity.OK, what)

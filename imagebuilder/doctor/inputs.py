@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What builds read from outside: mirrors (and by them the clock), keyrings, the site file."""
+"""Check external inputs of builds: mirrors (and with them the clock), keyrings, the site file."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from imagebuilder.settings import Settings
 
 TIMEOUT = 5.0  # seconds
 SKEW = 300.0  # seconds; signatures and Release files are dated
-MIRROR_MEND = "set IMAGEBUILDER_MIRROR, or mirrors: in the site file"
+MIRROR_FIX = "set IMAGEBUILDER_MIRROR, or mirrors: in the site file"
 
 
 @dataclass(frozen=True)
 class Probe:
-    """How a mirror answered for one suite; `skew` is our clock minus its clock in seconds."""
+    """The answer of a mirror for one suite; `skew` is our clock minus its clock in seconds."""
 
     mirror: str
     suite: str
@@ -75,8 +75,9 @@ def examine_archives(
 
 
 def is_foreign(family: Family, archive: ArchiveModel, mirrors: Mapping[str, str]) -> bool:
-    """Whether it is of a distribution that this host has nothing to do with: neither a mirror nor
-    the keyring.  Its own archive is taken then, and nobody has to build on it.
+    """Whether this host has neither a mirror nor the keyring of a distribution.
+
+    Its official archive is used then, and its bases are optional.
     """
     known = archive.mirror in mirrors or archive.mirror not in family.default_mirrors
     return not (known or Path(archive.keyring).is_file())
@@ -85,7 +86,7 @@ def is_foreign(family: Family, archive: ArchiveModel, mirrors: Mapping[str, str]
 def examine_foreign(
     family: Family, archives: Sequence[ArchiveModel], mirrors: Mapping[str, str]
 ) -> tuple[HostFinding, ...]:
-    """What bases of other distributions would want, for those who build on them."""
+    """What bases of other distributions need, for information."""
     foreign = {archive.keyring for archive in archives if is_foreign(family, archive, mirrors)}
     return tuple(
         HostFinding(
@@ -99,9 +100,7 @@ def examine_foreign(
 
 
 def load_archives(family: Family, bases: Iterable[Path]) -> tuple[ArchiveModel, ...]:
-    """The archives of each valid base that `family` makes; `imagebuilder plan` says what is wrong
-    with others.
-    """
+    """The archives of each valid base of `family`; `imagebuilder plan` reports faults of others."""
     found: list[ArchiveModel] = []
     for path in bases:
         base, _ = load_checked(path, BaseFile)
@@ -111,12 +110,12 @@ def load_archives(family: Family, bases: Iterable[Path]) -> tuple[ArchiveModel, 
 
 
 def load_site(path: Path) -> tuple[SiteFile | None, tuple[Fault, ...]]:
-    """The site file (an empty one when there is none), or None and what is wrong with it."""
+    """The site file (an empty one if it does not exist), or None and its faults."""
     return load_checked(path, SiteFile) if path.exists() else (SiteFile(), ())
 
 
 def load_checked(path: Path, model: type[ModelT]) -> tuple[ModelT | None, tuple[Fault, ...]]:
-    """The model in the file at `path` if all of it fits, or None and why not."""
+    """The model in the file at `path`, or None and its faults."""
     faults: list[Fault] = []
     try:
         found, whole = parse_model(model, load_document(path, str(path)), faults)
@@ -128,7 +127,7 @@ def load_checked(path: Path, model: type[ModelT]) -> tuple[ModelT | None, tuple[
 def run_probes(
     family: Family, mirrors: Mapping[str, str], archives: Sequence[ArchiveModel]
 ) -> tuple[Probe, ...]:
-    """Ask every mirror for every suite the bases name, all at the same time."""
+    """Ask every mirror for every suite of the bases, in parallel."""
     named = {**family.default_mirrors, **mirrors}
     wanted = {
         (archive.mirror, suite, archive.snapshot): named[archive.mirror]
@@ -153,7 +152,7 @@ def fill_in(address: str, snapshot: str) -> str:
 
 
 def run_probe(family: Family, mirror: str, suite: str, root: str) -> Probe:
-    """Ask for the head of the suite's index; `root` is the archive's address."""
+    """Request the headers of the suite's index; `root` is the archive's address."""
     shown, index = without_secret(root), family.suite_index(suite)
     if root.startswith("file:"):
         there = Path(urlsplit(root).path, index).is_file()
@@ -169,18 +168,18 @@ def run_probe(family: Family, mirror: str, suite: str, root: str) -> Probe:
         return Probe(mirror, suite, Severity.PROBLEM, f"{shown} is not reachable: {why(error)}")
     skew = find_skew(answer.headers.get("Date", ""), time.time())
     if not answer.ok:
-        what = f"{shown} answers {answer.status_code} for {suite}"
+        what = f"{shown} answers with status {answer.status_code} for {suite}"
         return Probe(mirror, suite, Severity.WARNING, what, skew)
     return Probe(mirror, suite, Severity.OK, f"{shown} has {suite}", skew)
 
 
 def without_secret(address: str) -> str:
-    """The address without user name and password, as it may be shown."""
+    """The address without user name and password."""
     return re.sub(r"^([a-z+]+://)[^/@]*@", r"\1", address)
 
 
 def find_skew(date: str, now: float) -> float | None:
-    """How many seconds `now` is after an HTTP Date header, None when that is not a date."""
+    """The seconds from an HTTP Date header to `now`; None if the header is not a date."""
     try:
         return now - parsedate_to_datetime(date).timestamp()
     except (TypeError, ValueError):
@@ -195,17 +194,17 @@ def examine_mirrors(
 ) -> tuple[HostFinding, ...]:
     known = {*mirrors, *family.default_mirrors}
     unknown = sorted({archive.mirror for archive in archives} - known)
-    what = f"this host's {family.name} sources do not contain it"
-    missing = (HostFinding(name, Severity.PROBLEM, what, MIRROR_MEND) for name in unknown)
+    what = f"this host's {family.name} sources do not name a mirror of it"
+    missing = (HostFinding(name, Severity.PROBLEM, what, MIRROR_FIX) for name in unknown)
     answered = (
-        HostFinding(p.mirror, p.level, p.what, "" if p.level is Severity.OK else MIRROR_MEND)
+        HostFinding(p.mirror, p.level, p.what, "" if p.level is Severity.OK else MIRROR_FIX)
         for p in probes
     )
     return *missing, *answered
 
 
 def examine_clock(probes: Sequence[Probe]) -> tuple[HostFinding, ...]:
-    """Our clock against those of the mirrors: the smallest difference, as a mirror can be off."""
+    """Compare our clock with the mirrors: the smallest difference, as one may be wrong."""
     skews = [probe.skew for probe in probes if probe.skew is not None]
     if not skews:
         return ()
@@ -222,22 +221,22 @@ def examine_keyrings(archives: Sequence[ArchiveModel]) -> tuple[HostFinding, ...
         HostFinding(Path(keyring).name, Severity.OK, keyring)
         if Path(keyring).is_file()
         else HostFinding(
-            Path(keyring).name, Severity.PROBLEM, f"{keyring} is not there", "imagebuilder setup"
+            Path(keyring).name, Severity.PROBLEM, f"{keyring} does not exist", "imagebuilder setup"
         )
         for keyring in sorted({archive.keyring for archive in archives})
     )
 
 
 def examine_site(path: Path, home: Path) -> HostFinding:
-    """Whether somebody will be able to log in to the nodes."""
+    """Whether a person will be able to log in to the nodes."""
     site, faults = load_site(path)
     if site is None:
         first = faults[0]
         return HostFinding("site", Severity.PROBLEM, f"{first.where}: {first.what}", f"edit {path}")
     if site.ssh_keys:
         return HostFinding("site", Severity.OK, f"{path} names ssh keys: {len(site.ssh_keys)}")
-    if own := sorted(home.glob(".ssh/id_*.pub")):
-        return HostFinding("site", Severity.OK, f"no ssh keys in {path}: {own[0]} is there")
+    if keys := sorted(home.glob(".ssh/id_*.pub")):
+        return HostFinding("site", Severity.OK, f"no ssh keys in {path}; using {keys[0]}")
     return HostFinding(
-        "site", Severity.WARNING, "no ssh key: nobody can log in to a node", "imagebuilder setup"
+        "site", Severity.WARNING, "no ssh key, so nobody can log in to a node", "imagebuilder setup"
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who can reach what serves nodes: the addresses its sockets listen on, as ss(8) shows them."""
+"""Check who can reach the services for nodes: the addresses of their sockets, from ss(8)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from imagebuilder.serve.nfs import RPCBIND_PORT
 from imagebuilder.serve.ports import ANYWHERE, Holder
 
 Service = tuple[str, int]  # protocol and port
-# Programs of rpc(5) that an NFS server consists of.
+# The rpc(5) programs of an NFS server.
 PROGRAMS = {
     "100000": "rpcbind",
     "100003": "NFS",
@@ -35,14 +35,14 @@ VERSION_4 = "or vers3=n below [nfsd] in /etc/nfs.conf if no node mounts version 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a service listens: `words` for people, and whether others than nodes can reach it."""
+    """Where a service listens: `words` for people, and whether other machines can reach it."""
 
     words: str
     is_wide: bool
 
 
 def find_rpc_services() -> dict[Service, str]:
-    """The ports of the NFS server's programs, as far as rpcbind knows them."""
+    """The ports of the NFS server's programs that rpcbind knows."""
     shown = run(["rpcinfo", "-p"], check=False).stdout if is_installed("rpcinfo") else ""
     return {**KNOWN, **parse_rpcinfo(shown)}
 
@@ -58,7 +58,7 @@ def parse_rpcinfo(text: str) -> dict[Service, str]:
 
 
 def find_place(holder: Holder, interface: Interface) -> Place | None:
-    """Where a socket listens; None if only this host itself reaches it."""
+    """Where a socket listens; None if only this host can reach it."""
     address = holder.address.strip("[]").removeprefix("::ffff:")
     if address.startswith("127.") or address == "::1" or holder.interface == "lo":
         return None
@@ -72,7 +72,7 @@ def find_place(holder: Holder, interface: Interface) -> Place | None:
 def examine_listeners(
     interface: Interface, holders: Sequence[Holder], services: Mapping[Service, str]
 ) -> tuple[HostFinding, ...]:
-    """A finding for each port of `services` that is open: whether only nodes reach it."""
+    """A finding for each open port of `services`: whether only nodes can reach it."""
     places: dict[Service, set[Place]] = {}
     programs: dict[Service, str] = {}
     for holder in holders:
@@ -86,7 +86,7 @@ def examine_listeners(
     order = sorted(places, key=lambda service: (service[1], service[0]))
     groups: dict[tuple[object, ...], list[Service]] = {}
     for service in order:
-        # Eleven ports of mountd are one fault with one remedy.
+        # Eleven ports of mountd are one fault with one fix.
         is_wide = any(place.is_wide for place in places[service])
         group = (services[service], programs[service], frozenset(places[service]), is_wide)
         groups.setdefault(group if is_wide else (service,), []).append(service)
@@ -105,16 +105,16 @@ def listener(
     what = f"{name}, {purpose}{who}: listens on {where}"
     if not any(place.is_wide for place in places):
         return HostFinding("listening", Severity.OK, what)
-    mend = FIREWALL.format(interface=interface.name, service=name)
+    fix = FIREWALL.format(interface=interface.name, service=name)
     if purpose == "NFS":
-        mend = f"host={interface.server} below [nfsd] in /etc/nfs.conf, or {mend}"
+        fix = f"host={interface.server} below [nfsd] in /etc/nfs.conf, or {fix}"
     elif purpose in ("mountd", "lockd", "statd"):
-        mend = f"{mend}, {VERSION_4}"
+        fix = f"{fix}, {VERSION_4}"
     return HostFinding(
         "listening",
         Severity.WARNING,
-        f"{what}: networks other than {interface.network} reach it",
-        mend,
+        f"{what}: networks other than {interface.network} can reach it",
+        fix,
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is this host fit to serve nodes?  Looks at what `serve` would, starts and changes nothing."""
+"""Check whether this host can serve nodes, as `serve` does, without starting anything."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from imagebuilder.serve.prepare import (
     find_closed,
     find_user,
 )
-from imagebuilder.serve.running import describe_own, find_own
+from imagebuilder.serve.running import describe_ours, find_ours
 from imagebuilder.tree import Tree
 
 UFW = Path("/etc/ufw/ufw.conf")
 
 
 def examine_serve(tree: Tree, interface: str) -> tuple[HostFinding, ...]:
-    """Everything `serve` needs; without an `interface` nothing is said of the wire."""
+    """Everything `serve` needs; without an `interface`, the network is not checked."""
     path = base_environment()["PATH"]
     needs = [need for need in load_needs() if need.group in SERVE_GROUPS]
     return (
@@ -54,17 +54,17 @@ def examine_serve(tree: Tree, interface: str) -> tuple[HostFinding, ...]:
 
 def examine_ipxe() -> HostFinding:
     boot_files = choose_boot_files(tuple(find_binaries(FOLDERS)))
-    mend = "imagebuilder setup --serve"
+    fix = "imagebuilder setup --serve"
     if not boot_files:
-        return HostFinding("ipxe", Severity.PROBLEM, "no iPXE binaries on this host", mend)
+        return HostFinding("ipxe", Severity.PROBLEM, "this host has no iPXE binaries", fix)
     titles = ", ".join(file.architecture.title for file in boot_files)
     lacking = ", ".join(missing_architectures(boot_files))
-    without = f"; not for {lacking}, which few machines are" if lacking else ""
+    without = f"; not for {lacking}, which is rare" if lacking else ""
     return HostFinding("ipxe", Severity.OK, f"for {titles}{without}")
 
 
 def examine_nfs(*, running: bool | None) -> HostFinding:
-    """Which NFS server there is; `running` says whether the kernel's does, None for not known."""
+    """Which NFS server is available; `running` is whether the kernel's runs, None if unknown."""
     if running is None:
         what = "could not check whether the kernel's NFS server is running: this needs root"
         return HostFinding("nfs", Severity.OK, what)
@@ -75,16 +75,16 @@ def examine_nfs(*, running: bool | None) -> HostFinding:
             "nfs", Severity.OK, "nfs-ganesha, because the kernel's NFS server is not running"
         )
     return HostFinding(
-        "nfs", Severity.PROBLEM, "no NFS server on this host",
+        "nfs", Severity.PROBLEM, "this host has no NFS server",
         "imagebuilder setup --serve, or sudo apt-get install nfs-ganesha-vfs nfs-ganesha rpcbind",
     )  # fmt: skip
 
 
 def examine_interface(tree: Tree, name: str) -> tuple[HostFinding, ...]:
-    """The interface, its ports, and who else gives addresses on it."""
+    """The interface, its ports, and other DHCP servers on it."""
     if not name:
-        mend = "imagebuilder doctor --serve --interface …"
-        return (HostFinding("wire", Severity.WARNING, "no interface was named", mend),)
+        fix = "imagebuilder doctor --serve --interface …"
+        return (HostFinding("wire", Severity.WARNING, "no interface is set", fix),)
     try:
         interface = find_interface(name)
     except ImagebuilderError as error:
@@ -99,50 +99,50 @@ def examine_interface(tree: Tree, name: str) -> tuple[HostFinding, ...]:
 
 
 def problem(subject: str, fault: Fault) -> HostFinding:
-    """A fault as the doctor says it."""
+    """A fault as a finding."""
     return HostFinding(subject, Severity.PROBLEM, f"{fault.where}: {fault.what}", fault.hint)
 
 
 def examine_ports(tree: Tree, interface: Interface) -> tuple[HostFinding, ...]:
-    """Who has a port that serve would want with full DHCP, and who can reach what listens."""
+    """Which programs use ports that serve needs with full DHCP, and who can reach open ports."""
     nfs = Nfs.GANESHA if kernel_serves() is False else Nfs.KERNEL
     anything = (IPv4Address(1), IPv4Address(2))  # the ports do not depend on the pool
     config = ServeConfig(tree, interface, tree.serve, nfs, (), pool=anything)
     holders = find_holders()
-    own = find_own(tree, interface, holders)
-    foreign = [holder for holder in holders if holder not in own]
+    ours = find_ours(tree, interface, holders)
+    foreign = [holder for holder in holders if holder not in ours]
     faults = port_faults(config.ports, config.server, interface.name, foreign)
     wanted = {(port.protocol, port.number): port.purpose for port in config.ports}
-    listening = examine_listeners(interface, own, wanted) if own else ()
+    listening = examine_listeners(interface, ours, wanted) if ours else ()
     rpc = find_rpc_services()
     others = [holder for holder in foreign if (holder.protocol, holder.number) in rpc]
-    if others or not own:
+    if others or not ours:
         listening += examine_listeners(interface, others, rpc)
     if faults:
         return (*(problem("ports", fault) for fault in faults), *listening)
     numbers = ", ".join(sorted({str(port.number) for port in config.ports}, key=int))
-    served = describe_own(tree)
-    free = f"are free, or held by {served}, which serves this tree," if served else "are free"
+    served = describe_ours(tree)
+    free = f"are free, or used by {served}, which serves this tree," if served else "are free"
     return (HostFinding("ports", Severity.OK, f"{numbers} {free} at {config.server}"), *listening)
 
 
 def examine_servers(interface: Interface, *, is_root: bool) -> HostFinding:
-    """Other DHCP servers on the wire."""
+    """Other DHCP servers on the network."""
     if not is_root:
         return HostFinding(
             "dhcp", Severity.OK, "could not check for other DHCP servers: this needs root"
         )
     servers = find_dhcp_servers(interface)
     if servers:
-        what = f"{describe(servers)} gives addresses on {interface.name}"
+        what = f"{describe(servers)} assigns addresses on {interface.name}"
         return HostFinding(
-            "dhcp", Severity.WARNING, what, f"serve --dhcp {Dhcp.PROXY} works beside it"
+            "dhcp", Severity.WARNING, what, f"use serve --dhcp {Dhcp.PROXY}, which works beside it"
         )
-    return HostFinding("dhcp", Severity.OK, f"there is no other DHCP server on {interface.name}")
+    return HostFinding("dhcp", Severity.OK, f"no other DHCP server on {interface.name}")
 
 
 def examine_tree(tree: Tree, *, is_root: bool) -> tuple[HostFinding, ...]:
-    """Whether the daemons' users can read the tree, and what an export of it opens."""
+    """Whether the daemons' users can read the tree, and what else an export would expose."""
     there = nearest_folder(tree.http)
     user = find_user(WEB_USERS)
     closed = find_closed(user, there) if is_root else ""
@@ -154,21 +154,21 @@ def examine_tree(tree: Tree, *, is_root: bool) -> tuple[HostFinding, ...]:
     else:
         said = f"user {user} can read it" if is_root else "only root can test who may read it"
         readable = HostFinding("tree", Severity.OK, f"{tree.path}: {said}")
-    if tree.path in (there, *there.parents) and not is_on_its_own(tree.path):
+    if tree.path in (there, *there.parents) and not has_separate_mount(tree.path):
         # exports(5), "Subdirectory Exports": handles can be guessed.
-        what = "shares its file system with other files: a forged NFS handle could name those"
-        mend = f"a file system of its own for {tree.path}, where nodes are not trusted"
-        return readable, HostFinding("export", Severity.OK, f"{what}; {mend}")
+        what = "shares its file system with other files, which a forged NFS handle could name"
+        fix = f"if nodes are not trusted, put {tree.path} on its own file system"
+        return readable, HostFinding("export", Severity.OK, f"{what}; {fix}")
     return (readable,)
 
 
-def is_on_its_own(folder: Path) -> bool:
-    """Whether a folder, or one above it that is not the root, is the top of a file system."""
+def has_separate_mount(folder: Path) -> bool:
+    """Whether a folder, or a parent except the root, is a mount point."""
     return any(parent.is_mount() for parent in (folder, *folder.parents) if parent != Path("/"))
 
 
 def read_ufw(path: Path) -> str | None:
-    """The text of ufw's configuration, empty where there is none; None if we may not read it."""
+    """The text of ufw's configuration, empty without one; None if we may not read it."""
     try:
         return path.read_text()
     except (FileNotFoundError, NotADirectoryError):
@@ -178,7 +178,7 @@ def read_ufw(path: Path) -> str | None:
 
 
 def examine_firewall(ufw: str | None) -> Iterable[HostFinding]:
-    """What a firewall that we know keeps out; `ufw` is what read_ufw() says."""
+    """Whether ufw blocks nodes; `ufw` is the result of read_ufw()."""
     if ufw is None:
         yield HostFinding(
             "firewall", Severity.OK, "could not read ufw's configuration: this needs root"

@@ -72,7 +72,7 @@ def next_boot(
     tree: Tree, release: ReleaseName, served: BootTarget, content_of: Contents
 ) -> NodeBoot:
     """What it would boot now: `release`, by the script that is `served`."""
-    config = read_config(tree, served.given)
+    config = read_config(tree, served.config)
     return NodeBoot(release, content_of(release), config, f"{OLD_SCRIPT}: {APPLY}")
 
 

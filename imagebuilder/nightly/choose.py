@@ -75,7 +75,8 @@ def choose_lock(recipe: Recipe, settings: Settings, upstream: Upstream, ui: Ui) 
             ui.note(f"the recipe changed since its lock: {'; '.join(stale)}")
         siblings = find_siblings(settings.lock_file(recipe.profile), ui.detail)
         lock = resolve(recipe, settings, ui, previous=there, siblings=siblings)
-        if fallback and same_choice(lock, fallback):
+        # The same files, perhaps with other Release files.
+        if fallback and replace(lock, sources=()) == replace(fallback, sources=()):
             write_memo(settings, fallback, seen_in(lock.sources))
             return LockChoice(fallback, there, fallback)
         ask = suites_in(recipe, upstream.mirrors, settings)
@@ -85,11 +86,6 @@ def choose_lock(recipe: Recipe, settings: Settings, upstream: Upstream, ui: Ui) 
         if fallback is None:
             raise
         return LockChoice(fallback, there, fallback, error=error)
-
-
-def same_choice(one: Lock, other: Lock) -> bool:
-    """Whether two locks name the same files; the Release files may differ."""
-    return replace(one, sources=()) == replace(other, sources=())
 
 
 def seen_in(sources: Sequence[LockedSource]) -> Seen:

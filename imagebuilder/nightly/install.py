@@ -164,5 +164,5 @@ def uninstall_nightly(root: Path) -> str:
     """Stop and remove the units of install_nightly(); returns a summary."""
     found = find_units(root, COMMAND)
     if not found:
-        return "imagebuilder has no units installed"
+        return "no units of imagebuilder are installed"
     return "\n".join(remove_units(root, found, live=is_live(root)))

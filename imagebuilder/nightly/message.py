@@ -53,25 +53,20 @@ def security_changes(run: NightlyRun) -> dict[str, tuple[PackageChange, ...]]:
 
 def render_message(run: NightlyRun, page: Path) -> str:
     """The run as plain text; `page` is the full report."""
+    finished = {done.profile for done in run.profiles}
     lines = [
         f"{headline(run)}",
         f"nightly run of {start_of(run)} on {one_line(run.host)}, {format_duration(run.seconds)}",
         "",
         *(line for done in run.profiles if done.failed for line in failed_lines(done)),
         *(line for done in run.profiles if not done.failed for line in done_lines(done)),
-        *(f"{name}: not done" for name in not_done(run)),
+        *(f"{name}: not done" for name in run.planned if name not in finished),
         *security_lines(run),
         *(f"warning: {one_line(text)}" for text in run.warnings),
         "",
         f"Full report: {page}",
     ]
     return "\n".join(lines) + "\n"
-
-
-def not_done(run: NightlyRun) -> list[str]:
-    """The planned profiles that were not done."""
-    done = {one.profile for one in run.profiles}
-    return [name for name in run.planned if name not in done]
 
 
 def failed_lines(done: ProfileRun) -> Iterator[str]:
@@ -111,7 +106,6 @@ def security_lines(run: NightlyRun) -> Iterator[str]:
 
 
 def run_json(run: NightlyRun, page: Path) -> dict[str, Json]:
-    """JSON for programs, a stable contract."""
     return {
         "id": run.id,
         "failed": run.failed,

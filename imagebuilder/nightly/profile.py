@@ -270,7 +270,7 @@ def boot_release(
 
 def is_certain(standing: Standing) -> bool:
     """Whether another boot would give the same result: the checks of the tree need no machine."""
-    return standing.verdict is not None and standing.verdict.stage is BootStage.STATIC
+    return standing.verdict is not None and standing.verdict.stage is BootStage.TREE
 
 
 def standing_of(nightly: Nightly, release: ReleaseName) -> Standing:

@@ -47,7 +47,7 @@ from imagebuilder.tree import CANDIDATE, STABLE, ReleaseName, Tree
 from imagebuilder.ui import Ui, format_duration
 
 
-def nobody(run: NightlyRun) -> None:
+def notify_nobody(run: NightlyRun) -> None:
     """The default for `told`: notify nobody."""
 
 
@@ -59,7 +59,7 @@ def run_nightly(
     *,
     boot: Boot | None = None,
     wait: Callable[[float], None] = sleep,
-    told: Callable[[NightlyRun], None] = nobody,
+    told: Callable[[NightlyRun], None] = notify_nobody,
     tell_rollout: TellRollout = tell_nobody,
 ) -> NightlyRun:
     """Process every profile of `options` from its lock to its channel, and save each step.

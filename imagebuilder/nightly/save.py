@@ -15,7 +15,7 @@ nor being saved was cut off: its page says so once the next run has begun.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from imagebuilder.errors import HostError, InputError
@@ -110,7 +110,11 @@ def sweep(folder: Path) -> None:
 
 
 def save_page(run: NightlyRun, folder: Path, *, running: bool) -> Path:
-    logs = {number: text for number, text in read_logs_of(run)}
+    logs = {
+        number: text
+        for number, done in enumerate(run.profiles)
+        if done.log and Path(done.log).is_file() and (text := read_end(Path(done.log)))
+    }
     boots = {
         number: name
         for number in range(len(run.profiles))
@@ -119,13 +123,6 @@ def save_page(run: NightlyRun, folder: Path, *, running: bool) -> Path:
     page = folder / RUNS_FOLDER / page_of(run.id)
     place(page, render_run_page(run, running=running, logs=logs, boots=boots))
     return page
-
-
-def read_logs_of(run: NightlyRun) -> Iterator[tuple[int, str]]:
-    """The ends of the existing logs, by the place of their profile."""
-    for number, done in enumerate(run.profiles):
-        if done.log and Path(done.log).is_file() and (text := read_end(Path(done.log))):
-            yield number, text
 
 
 def save_boot_tests(run: NightlyRun, folder: Path, tree: Tree) -> None:

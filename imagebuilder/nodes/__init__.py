@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machines that boot: who they are, what they boot, and the files that are theirs alone."""
+"""Nodes: the machines that boot, what they boot, and their own files."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nodes.yaml may say: names, addresses, words, and that no two nodes claim the same."""
+"""Check nodes.yaml: names, addresses, kernel arguments, and that nothing is used twice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FULL_CMDLINE = (
 
 
 def check_nodes_file(file: NodesFile, document: Document) -> Iterator[Fault]:
-    """Every fault that is not one of form."""
+    """Every fault of content; the models have checked the form."""
     for path, level in levels_of(file):
         yield from check_level(document, path, level)
     nodes = file.nodes or {}
@@ -37,7 +37,7 @@ def check_nodes_file(file: NodesFile, document: Document) -> Iterator[Fault]:
 
 
 def levels_of(file: NodesFile) -> Iterator[tuple[KeyPath, NodeDefaultsModel]]:
-    """Everything that nodes take values from, with its path."""
+    """Every level that nodes take values from, with its path."""
     if file.defaults:
         yield ("defaults",), file.defaults
     for name, group in (file.groups or {}).items():
@@ -51,7 +51,7 @@ def check_level(document: Document, path: KeyPath, level: NodeDefaultsModel) -> 
     for index, word in enumerate(level.cmdline or ()):
         if what := word_problem(word):
             yield document.fault((*path, "cmdline", index), what)
-    if length_of(level) > FULL_CMDLINE:
+    if sum(len(word) + 1 for word in level.cmdline or ()) > FULL_CMDLINE:
         what = f"more than {FULL_CMDLINE} characters: the kernel cuts a long command line"
         yield document.fault((*path, "cmdline"), what)
     if not isinstance(level, NodeGroupModel) or not level.version:
@@ -64,24 +64,19 @@ def check_level(document: Document, path: KeyPath, level: NodeDefaultsModel) -> 
         yield document.fault((*path, "version"), "version requires profile")
 
 
-def length_of(level: NodeDefaultsModel) -> int:
-    """Characters that the words of a level take."""
-    return sum(len(word) + 1 for word in level.cmdline or ())
-
-
 def word_problem(word: str) -> str:
-    """Why a word cannot stand on a kernel's command line that an iPXE script carries, or nothing.
+    """Why a word is not allowed on a kernel command line in an iPXE script, or nothing.
 
     iPXE expands `${`, takes `#` for a comment, has operators, and options begin with a dash.
     """
     if not re.fullmatch(r"[!-~]+", word):
         return f"{quote(word)} is not one word of plain characters"
     if '"' in word or "'" in word:
-        return f"{quote(word)}: quotes end a word on the way to the kernel"
+        return f"{quote(word)}: quotes would end the word"
     if "${" in word:
         return f"{quote(word)}: iPXE would expand ${{"
     if word in IPXE_OPERATORS or word[0] in "#-":
-        return f"{quote(word)} means something to iPXE"
+        return f"{quote(word)} has a special meaning in iPXE"
     return ""
 
 
@@ -102,7 +97,7 @@ def check_node(file: NodesFile, document: Document, name: str, node: NodeModel) 
         yield document.fault((*path, "files"), "must be inside the tree")
     groups = file.groups or {}
     if node.group is not None and node.group not in groups:
-        what = f"no group named {quote(node.group)}"
+        what = f"unknown group {quote(node.group)}"
         yield document.fault((*path, "group"), what, suggest(node.group, groups))
         return
     if not profile_of(file, node):
@@ -112,17 +107,17 @@ def check_node(file: NodesFile, document: Document, name: str, node: NodeModel) 
 
 
 def profile_of(file: NodesFile, node: NodeModel) -> str:
-    """What a node boots; empty when nobody says."""
+    """The profile of a node; empty if none is set."""
     group = (file.groups or {}).get(node.group or "")
     return node.profile or (group.profile if group else None) or ""
 
 
 def name_problem(name: str) -> str:
-    """Why this is no host name (RFC 1123, one label, lower case), or nothing."""
+    """Why this is not a host name (RFC 1123, one label, lower case), or nothing."""
     if not HOST_NAME.fullmatch(name):
         return f"{quote(name)} is not a host name: lower-case letters, digits, hyphens, at most 63"
     if name.isdecimal() or name == "localhost":
-        return f"{quote(name)} is not a host name: it means something else"
+        return f"{quote(name)} is not a host name: it has another meaning"
     return ""
 
 
@@ -132,14 +127,14 @@ def normal_mac(mac: str) -> str:
 
 
 def mac_problem(mac: str) -> str:
-    """Why this is no NIC's MAC address, or nothing."""
+    """Why this is not the MAC address of a NIC, or nothing."""
     if not MAC.fullmatch(mac.lower()) or (":" in mac and "-" in mac):
         return f"{quote(mac)} is not a MAC address such as 52:54:00:77:00:01"
     first = int(mac[:2], 16)
     if not int(re.sub("[:-]", "", mac), 16):
-        return f"{quote(mac)} is all zeros: no NIC has it"
+        return f"{quote(mac)} is all zeros, which is not the address of a NIC"
     if first & 1:
-        return f"{quote(mac)} is a multicast address: no NIC has it"
+        return f"{quote(mac)} is a multicast address, not that of a NIC"
     return ""
 
 
@@ -150,7 +145,7 @@ def address_problem(address: str) -> str:
     except AddressValueError:
         return f"{quote(address)} is not an IPv4 address such as 192.168.1.21"
     if parsed.is_loopback or parsed.is_multicast or parsed.is_unspecified or parsed.is_reserved:
-        return f"{quote(address)} is not an address a node can have"
+        return f"{quote(address)} is not an address for a node"
     return ""
 
 
@@ -168,13 +163,13 @@ def macs_of(nodes: dict[str, NodeModel]) -> list[Claim]:
 
 
 def check_twice(document: Document, claims: Sequence[Claim], what: str) -> Iterator[Fault]:
-    """A fault for each thing that somebody before has claimed."""
+    """A fault for each value that is used twice."""
     owners: dict[str, tuple[KeyPath, str]] = {}
     for path, name, thing in claims:
         if thing in owners:
             first, owner = owners[thing]
             line = document.mark(first).line
-            whose = "twice here" if owner == name else f"{owner}'s"
-            said = f"the {what} {thing} is {whose}" + f" already (line {line})"
-            yield document.fault(path, said)
+            user = "this node" if owner == name else owner
+            used = f"the {what} {thing} is already used by {user} (line {line})"
+            yield document.fault(path, used)
         owners.setdefault(thing, (path, name))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node is given beside its release, under a name that its reports carry.
+"""The configuration of a node in addition to its release, under an ID that its reports contain.
 
-    TREE/given/ID.json      its words, how it gets its root, a digest of each of its own files
+    TREE/given/ID.json      its kernel arguments, kind of root, a digest of each of its own files
 
 The script of a node puts the ID into the address that it reports to, so every report says what the
-node booted with (`imagebuilder drift`), whichever release it is.  A record is kept while a node is
-given it, while it is what a node booted last, and for a week after.  Digests of files may tell what
-is in a short one, so records are for root alone.
+node booted with (`imagebuilder drift`), whatever its release.  A record is kept while a node uses
+it, while it is what a node booted last, and for a week after.  The digest of a short file may
+reveal its content, so only root may read the records.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from imagebuilder.nodes.types import Node
 from imagebuilder.tree import Tree
 
 ID = re.compile(r"[0-9a-f]{16}")
-KEPT = 7 * 86_400  # seconds; a report may wait so long before somebody reads it
-# Stands for a number that the web server puts in its place, another one for each boot.
+KEPT = 7 * 86_400  # seconds; a report may be read that late
+# The web server replaces it with a new random number for each boot.
 TICKET = "ticket"
 REPORTS_TO = re.compile(
     rf"^set report \$\{{http\}}/report/(?:{TICKET}/)?({ID.pattern})$", re.MULTILINE
@@ -44,8 +44,8 @@ BOOTS = re.compile(
 
 @dataclass(frozen=True)
 class NodeConfig:
-    """`words` for the kernel as its script has them, `root` the kind of root (empty: the release's)
-    and its own `files`: kind and mode, owner, and digest of the content by path on the node.
+    """`words` are the kernel arguments in its script, `root` is the kind of root (empty: the
+    release's) and `files` its own files: kind, mode, owner and digest by path on the node.
     """
 
     words: tuple[str, ...]
@@ -68,35 +68,37 @@ def describe_config(node: Node, words: Sequence[str], entries: Sequence[Entry]) 
 
 
 def printable(path: str) -> str:
-    """A path as text, also one that is no UTF-8."""
+    """A path as text, even if it is not UTF-8."""
     return os.fsencode(path).decode(errors="backslashreplace")
 
 
 def describe_entry(entry: Entry) -> str:
-    """All that a node gets of an entry, in a line: kind and mode, owner, digest or target."""
+    """An entry in one line: kind and mode, owner, digest or target."""
     kind = "l" if entry.link else "d" if entry.kind == stat.S_IFDIR else "-"
     content = entry.link or (digest_of_bytes(entry.content) if kind == "-" else "")
     return f"{kind}{entry.mode:04o} {entry.owner}:{entry.group} {content}".rstrip()
 
 
-def keep_configs(tree: Tree, given: Collection[NodeConfig], macs: Collection[str]) -> None:
-    """Have a record of each, and none of what nobody needs.  The caller holds the lock of nodes.
+def keep_configs(tree: Tree, configs: Collection[NodeConfig], macs: Collection[str]) -> None:
+    """Write a record of each, and remove unneeded ones.  The caller holds the lock of nodes.
 
-    `macs` are all that nodes have.  Raises OSError.
+    `macs` are those of all nodes.  Raises OSError.
     """
-    make_private(tree.given)
+    make_private(tree.node_configs)
     records = [
         Content(
-            tree.given / f"{each.name}.json", json.dumps(encode_box(each)).encode() + b"\n", 0o600
+            tree.node_configs / f"{each.name}.json",
+            json.dumps(encode_box(each)).encode() + b"\n",
+            0o600,
         )
-        for each in given
+        for each in configs
     ]
     place_files(records)
     for record in records:
         os.utime(record.path)
-    needed = {each.name for each in given}
+    needed = {each.name for each in configs}
     limit = time.time() - KEPT
-    old = [p for p in tree.given.glob("*.json") if p.stem not in needed and is_old(p, limit)]
+    old = [p for p in tree.node_configs.glob("*.json") if p.stem not in needed and is_old(p, limit)]
     if not old:
         return
     booted = booted_with(tree, macs)
@@ -106,7 +108,7 @@ def keep_configs(tree: Tree, given: Collection[NodeConfig], macs: Collection[str
 
 
 def is_old(path: os.PathLike[str], limit: float) -> bool:
-    """Whether nobody was given a record since `limit`, in seconds since 1970."""
+    """Whether no node was given a record since `limit`, in seconds since 1970."""
     try:
         return os.stat(path).st_mtime < limit  # noqa: PTH116 - any kind of path
     except FileNotFoundError:
@@ -119,38 +121,38 @@ def booted_with(tree: Tree, macs: Collection[str]) -> set[str]:
 
 
 def read_config(tree: Tree, name: str) -> NodeConfig | None:
-    """The record of an ID; None when there is none, or it is damaged.
+    """The record of an ID; None if it does not exist or is damaged.
 
-    `name` may be anything, it comes from the network.  Raises HostError when we may not look.
+    `name` is not trusted, it comes from the network.  Raises HostError if we may not read it.
     """
     if not ID.fullmatch(name):
         return None
-    path = tree.given / f"{name}.json"
+    path = tree.node_configs / f"{name}.json"
     try:
         value = parse_object(read_bytes(path), os.fspath(path))
-        given = decode_box(NodeConfig, value, os.fspath(path))
+        config = decode_box(NodeConfig, value, os.fspath(path))
     except PermissionError as error:
         raise RootError(f"{path} is readable by root only") from error
     except (OSError, InputError):
         return None
-    return given if given.name == name else None
+    return config if config.name == name else None
 
 
 @dataclass(frozen=True)
 class BootTarget:
-    """What a NIC's script leads to: a `version` of `profile`, or what `channel` points to.
+    """What a NIC's script boots: a `version` of `profile`, or what `channel` points to.
 
-    `given` is the ID it reports; empty in a script from before there were any.
+    `config` is the ID that it reports; empty in an old script.
     """
 
     profile: str
     channel: str
     version: str
-    given: str
+    config: str
 
 
 def read_served(tree: Tree, mac: str) -> BootTarget | None:
-    """What the script of a NIC says; None when there is none.  Raises HostError."""
+    """What the script of a NIC boots; None without a script.  Raises HostError."""
     path = tree.served_node(mac) / "boot.ipxe"
     try:
         text = read_text(path)

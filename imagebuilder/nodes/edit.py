@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes of nodes.yaml by program: what people wrote around them stays as it is.
+"""Edit nodes.yaml by program without changing what people wrote in it.
 
-Only the lines of the node in question are written anew; a new node comes behind the last one.  The
-result is read and checked before it replaces the file, and everything made from it follows.
+Only the lines of the changed node are rewritten; a new node is added after the last one.  The
+result is checked before it replaces the file; then everything made from it is updated.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from imagebuilder.tree import Tree
 
 HEADER = "# Who boots what: imagebuilder nodes --help\n"
 INDENT = 2
-# Either says which release.
+# Either one selects the release.
 EXCLUSIVE = {"channel": "version", "version": "channel"}
 Value = bool | str | list[str]
 
 
 @dataclass(frozen=True)
 class NodeEdit:
-    """What is to change of one node: keys as in nodes.yaml, vars by name, keys to take out.
+    """A change of one node: keys as in nodes.yaml, vars by name, keys to remove.
 
     `unset` may name a var as `vars.NAME`.
     """
@@ -56,7 +56,7 @@ class NodeEdit:
 
 @dataclass(frozen=True)
 class Edited:
-    """All nodes after a change, and the one that changed before and after it."""
+    """All nodes after a change, and the changed node before and after."""
 
     nodes: Nodes
     before: Node | None
@@ -66,11 +66,11 @@ class Edited:
 def parse_change(
     keys: Mapping[str, Value | None], variables: Sequence[str] = (), unset: Sequence[str] = ()
 ) -> NodeEdit:
-    """A Change from what was typed: keys that are empty were not given.  Raises InputError."""
+    """The change in command-line options; empty keys are not changed.  Raises InputError."""
     known = [field.alias or name for name, field in NodeModel.model_fields.items()]
     for key in unset:
         if key not in known and not key.startswith("vars."):
-            raise InputError(f"no key named {quote(key)}", hint=suggest(key, known))
+            raise InputError(f"unknown key {quote(key)}", hint=suggest(key, known))
     return NodeEdit(
         {key: value for key, value in keys.items() if value not in (None, "", [])},
         dict(map(parse_variable, variables)),
@@ -79,10 +79,10 @@ def parse_change(
 
 
 def parse_variable(text: str) -> tuple[str, Json]:
-    """NAME=VALUE; the value is JSON where it can be read so, else text.  Raises InputError."""
+    """Parse NAME=VALUE; the value is JSON if it is valid, otherwise text.  Raises InputError."""
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise InputError(f"{quote(text)} is not NAME=VALUE", hint="--var rank=3")
+        raise InputError(f"{quote(text)} is not NAME=VALUE", hint="for example --var rank=3")
     try:
         return name, parse_json(value, name)
     except InputError:
@@ -90,7 +90,7 @@ def parse_variable(text: str) -> tuple[str, Json]:
 
 
 def add_node(tree: Tree, name: str, change: NodeEdit) -> Edited:
-    """Add a node.  Raises InputError: it is there, or something is wrong with it."""
+    """Add a node.  Raises InputError if it exists or is invalid."""
     return edit(tree, name, change, new=True)
 
 
@@ -101,7 +101,7 @@ def set_node(tree: Tree, name: str, change: NodeEdit) -> Edited:
 
 @dataclass(frozen=True)
 class Written:
-    """nodes.yaml as it is or would be: its text and, unless it says nothing, what stands where."""
+    """nodes.yaml before or after a change: its text and, unless it is blank, its document."""
 
     text: str
     document: Document | None
@@ -117,9 +117,9 @@ def edit(tree: Tree, name: str, change: NodeEdit, *, new: bool) -> Edited:
     with file_lock(tree.lock(LOCK)):
         old, before = read(tree)
         if new and before.find(name):
-            make_node_files(tree, before)  # a command that was killed may have made the node alone
-            hint = f"imagebuilder nodes set {name} changes it"
-            raise InputError(f"there is a node {quote(name)} already", hint=hint)
+            make_node_files(tree, before)  # a killed command may have added only the node
+            hint = f"change it with imagebuilder nodes set {name}"
+            raise InputError(f"node {quote(name)} already exists", hint=hint)
         if not new:
             require(before, name)
         after = put(tree, [name], before, with_node(old, name, change, new=new))
@@ -127,7 +127,7 @@ def edit(tree: Tree, name: str, change: NodeEdit, *, new: bool) -> Edited:
 
 
 def set_nodes(tree: Tree, choose: Callable[[Nodes], Mapping[str, NodeEdit]]) -> list[str]:
-    """Change several nodes at once, as `choose` says of those that there are; their names.
+    """Change several nodes at once, as `choose` says; returns their names.
 
     Raises InputError.
     """
@@ -137,14 +137,14 @@ def set_nodes(tree: Tree, choose: Callable[[Nodes], Mapping[str, NodeEdit]]) -> 
         if changes:
             put(tree, [*changes], before, with_nodes(old, changes))
         else:
-            make_node_files(tree, before)  # a command that was killed may have left them behind
+            make_node_files(tree, before)  # a killed command may have left old files
     return [*changes]
 
 
 def remove_node(tree: Tree, name: str, *, forget: bool) -> Edited:
     """Remove a node, with `forget` also its keys, machine-id, health history and consoles.
 
-    Raises InputError.  What was kept of a node that is gone already can be forgotten too.
+    `forget` also works for a node that is no longer in nodes.yaml.  Raises InputError.
     """
     with file_lock(tree.lock(LOCK)):
         old, before = read(tree)
@@ -153,7 +153,7 @@ def remove_node(tree: Tree, name: str, *, forget: bool) -> Edited:
             after = put(tree, [name], before, without_node(old, name))
             edited = Edited(after, before.find(name), None)
         else:
-            make_node_files(tree, before)  # a command that was killed may have left the node's
+            make_node_files(tree, before)  # a killed command may have left the node's files
             if not left:
                 require(before, name)
             edited = Edited(before, None, None)
@@ -163,7 +163,7 @@ def remove_node(tree: Tree, name: str, *, forget: bool) -> Edited:
 
 
 def read(tree: Tree) -> tuple[Written, Nodes]:
-    """nodes.yaml as it is, and what it says.  Raises InputError."""
+    """The current nodes.yaml, and its nodes.  Raises InputError."""
     content = read_nodes_file(tree)
     document = read_document(content, os.fspath(tree.nodes_file))
     nodes = resolve_document(document, tree) if document else Nodes()
@@ -171,22 +171,22 @@ def read(tree: Tree) -> tuple[Written, Nodes]:
 
 
 def require(nodes: Nodes, name: str) -> Node:
-    """The node of that name.  Raises InputError when there is none."""
+    """The node of that name.  Raises InputError if it does not exist."""
     node = nodes.find(name)
     if node is None:
         known = [node.name for node in nodes.nodes]
-        hint = suggest(name, known) or "imagebuilder nodes list"
-        raise InputError(f"no node named {quote(name)}", hint=hint)
+        hint = suggest(name, known) or "list them with imagebuilder nodes list"
+        raise InputError(f"unknown node {quote(name)}", hint=hint)
     return node
 
 
 def put(tree: Tree, names: Collection[str], before: Nodes, new: Written) -> Nodes:
-    """Replace nodes.yaml by `new`, in which `names` differ, once that is sound; make what follows
+    """Replace nodes.yaml with `new`, in which `names` differ, if it is valid; update what is made
     from it.
     """
     nodes = Nodes()
     if new.document:
-        shown = f"{tree.nodes_file} as it would be"
+        shown = f"{tree.nodes_file} after the change"
         nodes = resolve_document(replace(new.document, shown=shown), tree)
     for node in nodes.nodes:
         if node.name in names and (problem := node_problem(tree, node)):
@@ -196,7 +196,7 @@ def put(tree: Tree, names: Collection[str], before: Nodes, new: Written) -> Node
         raise WorkError(
             "this change would touch other nodes",
             where=os.fspath(tree.nodes_file),
-            hint="change the file with an editor",
+            hint="edit the file with an editor",
         )
     mode = tree.nodes_file.stat().st_mode & 0o7777 if tree.nodes_file.exists() else 0o644
     try:
@@ -205,20 +205,20 @@ def put(tree: Tree, names: Collection[str], before: Nodes, new: Written) -> Node
         raise HostError(
             f"cannot be written: {error.strerror}; it is unchanged",
             where=os.fspath(tree.nodes_file),
-            hint="df -h shows whether the disk is full; --tree names another tree",
+            hint="check with df -h whether the disk is full, or use another --tree",
         ) from error
     make_node_files(tree, nodes)
     return nodes
 
 
 def with_node(old: Written, name: str, change: NodeEdit, *, new: bool) -> Written:
-    """nodes.yaml with the node changed or added: only its lines, else all of it written anew."""
+    """nodes.yaml with the node changed or added: rewrites only its lines if possible."""
     part = added_part(old, name, change) if new else changed_part(old, name, change)
     return (written(part) if part else None) or whole(old, name, change)
 
 
 def with_nodes(old: Written, changes: Mapping[str, NodeEdit]) -> Written:
-    """nodes.yaml with these nodes changed: only their lines, where each has lines of its own."""
+    """nodes.yaml with these nodes changed: rewrites only their lines if each has its own lines."""
     lines = old.lines
     places = {name: find_lines(old.document, lines, ("nodes", name)) if old.document else None
               for name in changes}  # fmt: skip
@@ -236,7 +236,7 @@ def with_nodes(old: Written, changes: Mapping[str, NodeEdit]) -> Written:
 
 
 def added_part(old: Written, name: str, change: NodeEdit) -> str:
-    """nodes.yaml with the node behind the last one; empty when there is no such place."""
+    """nodes.yaml with the node added after the last one; empty if that is not possible."""
     lines = old.lines
     at = insertion_line(old.document, lines, "nodes") if old.document else None
     if at is None:
@@ -248,7 +248,7 @@ def added_part(old: Written, name: str, change: NodeEdit) -> str:
 
 
 def changed_part(old: Written, name: str, change: NodeEdit) -> str:
-    """nodes.yaml with the node's lines changed; empty when they cannot be read by themselves."""
+    """nodes.yaml with the node's lines changed; empty if they are not valid by themselves."""
     lines = old.lines
     place = find_lines(old.document, lines, ("nodes", name)) if old.document else None
     if place is None:
@@ -265,37 +265,37 @@ def without_node(old: Written, name: str) -> Written:
         return part
     data = load(old.text)
     del data["nodes"][name]
-    return anew(dump(data))
+    return reparse(dump(data))
 
 
 def whole(old: Written, name: str, change: NodeEdit) -> Written:
-    """All of nodes.yaml written anew: the node is not on lines of its own, or the first."""
+    """nodes.yaml rewritten as a whole: the node has no lines of its own, or is the first."""
     if old.document is None:
         head = "".join(ended(old.lines)) or HEADER
-        return anew(head + dump({"nodes": {name: apply(CommentedMap(), change)}}))
+        return reparse(head + dump({"nodes": {name: apply(CommentedMap(), change)}}))
     data = load(old.text)
     nodes = data.get("nodes")
     if not nodes:
         nodes = data["nodes"] = CommentedMap()
     nodes[name] = apply(nodes.get(name) or CommentedMap(), change)
-    return anew(dump(data))
+    return reparse(dump(data))
 
 
-def anew(text: str) -> Written:
-    """`text` as read again.  Raises InputError when it cannot be."""
+def reparse(text: str) -> Written:
+    """Parse `text`.  Raises InputError."""
     return Written(text, read_document(text.encode(), "nodes.yaml"))
 
 
 def written(text: str) -> Written | None:
-    """`text` as read again, None when it cannot be."""
+    """Parse `text`; None if it is invalid."""
     try:
-        return anew(text)
+        return reparse(text)
     except InputError:
         return None
 
 
 def changed_chunk(chunk: str, name: str, change: NodeEdit) -> str:
-    """The lines of one node with the change; empty when they cannot be read by themselves."""
+    """The lines of one node with the change; empty if they are not valid by themselves."""
     indent = re.match(" *", chunk)
     margin = indent[0] if indent else ""
     text = "".join(line.removeprefix(margin) for line in chunk.splitlines(keepends=True))
@@ -311,7 +311,7 @@ def changed_chunk(chunk: str, name: str, change: NodeEdit) -> str:
 
 
 def apply(node: CommentedMap, change: NodeEdit) -> CommentedMap:
-    """The node's mapping with the change in it; it is changed in place."""
+    """Apply the change to the node's mapping, in place."""
     for key in change.unset:
         within, _, name = key.rpartition(".")
         mapping = node.get("vars") or {} if within == "vars" else node
@@ -335,17 +335,16 @@ def flow(values: list[str]) -> CommentedSeq:
 
 
 def ended(lines: list[str]) -> list[str]:
-    """The lines with an end of line at the last one."""
+    """The lines, with a newline at the end."""
     return [*lines[:-1], lines[-1].rstrip("\n") + "\n"] if lines else lines
 
 
 def indented(text: str, margin: str) -> str:
-    """`text` with `margin` before each line."""
     return "".join(f"{margin}{line}" for line in text.splitlines(keepends=True))
 
 
 def yaml(step: int = INDENT) -> YAML:
-    """A reader and writer that keeps comments, quotes and order, and indents by `step`."""
+    """A YAML parser that keeps comments, quotes and order, and indents by `step`."""
     made = YAML()
     made.preserve_quotes = True
     made.width = 4096

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the web server has for nodes: a folder for each NIC, the menu, and the known host keys.
+"""The files that the web server has for nodes: a folder for each NIC, the menu, the host keys.
 
     http/nodes/MAC/boot.ipxe    what the machine with this NIC boots
-    http/nodes/MAC/node.img     its own files, a private key among them: for the web server alone
-    http/menu.ipxe              for machines that nodes.yaml does not know
+    http/nodes/MAC/node.img     its own files with a private key: only for the web server
+    http/menu.ipxe              for machines that are not in nodes.yaml
     serve/known_hosts           every node's public host key, for ssh -o UserKnownHostsFile=
 
-All of it is made from nodes.yaml and TREE/nodes, the same bytes for the same input.
+They are made from nodes.yaml and TREE/nodes; the same input gives the same bytes.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from imagebuilder.nodes.types import Menu, Node, Nodes
 from imagebuilder.tree import Tree, hyphened
 from imagebuilder.ui import Ui
 
-WEB_GROUPS = ("www-data", "nginx", "http")  # whom nginx runs as, on Debian and elsewhere
+WEB_GROUPS = ("www-data", "nginx", "http")  # of nginx, on Debian and other distributions
 
 
 @dataclass(frozen=True)
 class Access:
-    """Who may read what a node fetches: modes of folders and of secret files, and their group.
+    """Who may read a node's files: modes of folders and of secret files, and their group.
 
-    `group` is -1 where there is none to give them to.
+    `group` is -1 if it is not changed.
     """
 
     folder: int = 0o755
@@ -55,7 +55,7 @@ class Access:
 
 
 def find_access() -> Access:
-    """The web server's group alone, where it exists and we may give files to it; else everybody."""
+    """Access for the web server's group if we may use it; otherwise for every user."""
     there = {entry.gr_name: entry.gr_gid for entry in grp.getgrall()}
     group = next((there[name] for name in WEB_GROUPS if name in there), -1)
     if group == -1 or (os.geteuid() != 0 and group not in os.getgroups()):
@@ -76,9 +76,9 @@ SERVED = re.compile(r"[0-9a-f]{2}(-[0-9a-f]{2}){5}")
 
 
 def update_nodes(tree: Tree) -> Nodes:
-    """Read nodes.yaml and bring everything made from it up to date.
+    """Read nodes.yaml and update everything made from it.
 
-    Raises InputError when it is wrong: then everything stays as it is.
+    Raises InputError if it is invalid; then nothing is changed.
     """
     with file_lock(tree.lock(LOCK)):
         nodes = load_nodes(tree)
@@ -87,37 +87,37 @@ def update_nodes(tree: Tree) -> Nodes:
 
 
 def make_node_files(tree: Tree, nodes: Nodes) -> None:
-    """Make what nodes fetch, and remove that of NICs which are in no entry any more.
+    """Make the files of nodes, and remove those of NICs that no node has any more.
 
-    The caller holds the lock of nodes.  Raises InputError for files a node cannot take, before
-    anything is replaced, and HostError when the tree cannot be written.
+    The caller holds the lock of nodes.  Raises InputError, before anything is replaced, for files
+    that a node cannot have, and HostError if the tree cannot be written.
     """
     try:
         identities = {node.name: make_identity(tree, node.name) for node in nodes.nodes}
-        own = {
+        entries = {
             node.name: node_entries(node, nodes.nodes, identities[node.name], tree.path)
             for node in nodes.nodes
         }
-        given = {
+        configs = {
             node.name: describe_config(
-                node, node_words(node, identities[node.name].machine_id), own[node.name]
+                node, node_words(node, identities[node.name].machine_id), entries[node.name]
             )
             for node in nodes.nodes
         }
-        keep_configs(tree, given.values(), [mac for node in nodes.nodes for mac in node.macs])
+        keep_configs(tree, configs.values(), [mac for node in nodes.nodes for mac in node.macs])
         access = find_access()
         fallbacks = find_fallbacks(tree, nodes.nodes)
         booting = {node.name: fallen_back(node, fallbacks) for node in nodes.nodes}
 
         def served() -> Iterator[Content]:
             for node in nodes.nodes:
-                image = render_cpio(own[node.name])
+                image = render_cpio(entries[node.name])
                 for mac in node.macs:
                     script = render_node_script(
                         booting[node.name],
                         mac,
                         identities[node.name].machine_id,
-                        given[node.name].name,
+                        configs[node.name].name,
                     )
                     yield from served_files(tree.served_node(mac), script, image, access)
 
@@ -131,12 +131,12 @@ def make_node_files(tree: Tree, nodes: Nodes) -> None:
         raise HostError(
             f"cannot be written: {error.strerror}",
             where=os.fspath(error.filename or tree.path),
-            hint="df -h shows whether the disk is full; --tree names another tree",
+            hint="check with df -h whether the disk is full, or use another --tree",
         ) from error
 
 
 def served_files(folder: Path, script: str, image: bytes, access: Access) -> Iterator[Content]:
-    """Make the folder of a NIC; what is to be in it, the script last: it leads to the image."""
+    """Make the folder of a NIC; returns its files, last the script, which refers to the others."""
     place_folder(folder, access)
     yield Content(folder / "node.img", image, access.secret, access.group)
     yield Content(folder / "boot.ipxe", script.encode())
@@ -152,7 +152,7 @@ def remove_others(tree: Tree, nodes: Nodes) -> None:
 
 
 def render_known_hosts(nodes: Nodes, identities: Mapping[str, Identity]) -> str:
-    """Every node's key by its name and address, as in sshd(8) SSH_KNOWN_HOSTS FILE FORMAT."""
+    """Every node's key by its name and address, in the format of sshd(8) SSH_KNOWN_HOSTS."""
     return "".join(
         f"{names_of(node)} {' '.join(identities[node.name].public.decode().split()[:2])}\n"
         for node in nodes.nodes
@@ -164,13 +164,13 @@ def names_of(node: Node) -> str:
 
 
 def make_menu(tree: Tree, menu: Menu) -> None:
-    """Make the menu of what the tree has now.  The caller holds the lock of nodes."""
+    """Make the menu of what the tree has.  The caller holds the lock of nodes."""
     script = render_menu(menu, find_offers(tree), find_live(tree))
     place_file(tree.http / MENU, script.encode())
 
 
 def read_offers(tree: Tree) -> tuple[tuple[str, str], ...]:
-    """The profiles in the menu as it is, with their channels; none when there is no menu."""
+    """The profiles in the current menu, with their channels; none without a menu."""
     try:
         text = read_text(tree.http / MENU)
     except FileNotFoundError:
@@ -179,24 +179,24 @@ def read_offers(tree: Tree) -> tuple[tuple[str, str], ...]:
 
 
 def update_menu(tree: Tree) -> None:
-    """Bring the menu up to date, after a channel moved or a live system came or went.
+    """Update the menu after a channel moved or a live system was added or removed.
 
-    Raises InputError when nodes.yaml is wrong: then the menu stays as it is.
+    Raises InputError if nodes.yaml is invalid; then the menu is not changed.
     """
     with file_lock(tree.lock(LOCK)):
         make_menu(tree, load_nodes(tree).menu)
 
 
 def refresh_menu(tree: Tree, ui: Ui) -> None:
-    """update_menu(), where a wrong nodes.yaml is not the person's concern now: it is only told."""
+    """Update the menu; an invalid nodes.yaml is only a warning."""
     try:
         update_menu(tree)
     except InputError as error:
-        ui.warn(f"the menu stays as it is: {error}")
+        ui.warn(f"could not update the menu: {error}")
 
 
 def make_entry(tree: Tree, server: str, port: int) -> None:
-    """Make the script that DHCP leads to, for a web server at `server`:`port`."""
+    """Make the entry script, for a web server at `server`:`port`."""
     script = render_entry(server, port, tree.roots)
     with file_lock(tree.lock(LOCK)):
         place_file(tree.http / "boot.ipxe", script.encode())

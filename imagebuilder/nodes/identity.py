@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node keeps for ever, made once on the server: its ssh host key and its machine-id.
+"""The permanent identity of a node, made once on the server: ssh host key and machine-id.
 
-TREE/nodes/NAME/, readable by root alone:
+TREE/nodes/NAME/, readable only by root:
 
     ssh_host_ed25519_key  ssh_host_ed25519_key.pub  machine-id
 
-One kind of key: the sshd of our images offers no other (overlays/ssh), ed25519 keys are made in
-milliseconds, and every OpenSSH since 2014 knows them.
+Only one kind of key: the sshd of our images offers no other (overlays/ssh), ed25519 keys are made
+in milliseconds, and every OpenSSH since 2014 supports them.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ class Identity:
 
 
 def make_identity(tree: Tree, name: str) -> Identity:
-    """The identity of a node, made where it is missing, never changed.  Raises HostError.
+    """The identity of a node; makes only what is missing.  Raises HostError.
 
-    The caller holds the lock of nodes.  Killed at any moment, what is there is whole.
+    The caller holds the lock of nodes.  A killed command leaves complete files only.
     """
     folder = tree.kept_node(name)
     make_private(folder)
     if not (folder / KEY).exists():
         make_key(folder, name)
-    elif (folder / UNFINISHED).exists():  # somebody was killed before it was removed
+    elif (folder / UNFINISHED).exists():  # a command was killed before it removed it
         shutil.rmtree(folder / UNFINISHED)
     if not (folder / PUBLIC).exists():
         public = run(["ssh-keygen", "-y", "-f", folder / KEY]).stdout
@@ -58,7 +58,7 @@ def make_identity(tree: Tree, name: str) -> Identity:
 
 
 def make_key(folder: Path, name: str) -> None:
-    """Make the host key in `folder`; the private one comes last, it is what counts."""
+    """Make the host key in `folder`; the private one, which counts, comes last."""
     work = folder / UNFINISHED
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(mode=0o700)
@@ -69,7 +69,7 @@ def make_key(folder: Path, name: str) -> None:
 
 
 def read_identity(folder: Path) -> Identity:
-    """What is kept in `folder`.  Raises HostError when it is damaged."""
+    """The identity in `folder`.  Raises HostError if it is damaged."""
     key, public = read_plain(folder / KEY), read_plain(folder / PUBLIC)
     machine_id = read_text(folder / MACHINE_ID).strip()
     damaged = [
@@ -85,13 +85,13 @@ def read_identity(folder: Path) -> Identity:
         raise HostError(
             f"{', '.join(damaged)}: damaged",
             where=str(folder),
-            hint="put it back from a backup, or remove it: the node gets a new one",
+            hint="restore it from a backup, or remove it: the node gets a new one",
         )
     return Identity(key, public, machine_id)
 
 
 def records_of(tree: Tree, name: str) -> list[Path]:
-    """What the tree keeps under a node's name alone, the identity last."""
+    """The files that the tree keeps under a node's name, the identity last."""
     paths = (tree.health(name), tree.consoles(name), tree.kept_node(name))
     return [path for path in paths if os.path.lexists(path)]
 
@@ -99,7 +99,7 @@ def records_of(tree: Tree, name: str) -> list[Path]:
 def forget_node(tree: Tree, name: str) -> None:
     """Remove the identity of a node, its health history and its consoles.  Raises OSError.
 
-    The identity goes last: as long as it is there, a command that was killed can be repeated.
+    The identity goes last: as long as it exists, a killed command can be repeated.
     """
     for path in records_of(tree, name):
         if path.is_dir() and not path.is_symlink():

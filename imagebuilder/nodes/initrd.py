@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Archives that the kernel unpacks: cpio in the format newc, deterministic."""
+"""Deterministic cpio archives in the format newc, for the kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Entry:
-    """Something in a cpio archive: a file with `content`, a symlink with `link`, else by `kind`."""
+    """An entry of a cpio archive: a file with `content`, a symlink with `link`, or by `kind`."""
 
     path: str
     content: bytes = b""

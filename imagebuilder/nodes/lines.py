@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which lines of a YAML file an entry takes, so that the others need not be touched."""
+"""Find the lines of an entry in a YAML file, so that the others need not be changed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ NOTHING = re.compile(r"\s*(#.*)?")
 
 
 def find_lines(document: Document, lines: Sequence[str], path: KeyPath) -> tuple[int, int] | None:
-    """First line (from 0) and the one behind the last of the key `path` with its value.
+    """The first line (from 0) of the key `path` with its value, and the line after its last one.
 
-    Comments and empty lines behind it belong to what follows.  None when the key shares its line
-    with something else.
+    Comments and empty lines after it belong to the next key.  None if the key shares its line with
+    another one.
     """
     key = document.keys.get(path)
     if key is None or lines[key.line - 1][: key.column - 1].strip():
@@ -35,9 +35,9 @@ def find_lines(document: Document, lines: Sequence[str], path: KeyPath) -> tuple
 
 
 def insertion_line(document: Document, lines: Sequence[str], top: str) -> tuple[int, str] | None:
-    """The line (from 0) behind the last entry of the mapping `top`, and the entries' margin.
+    """The line (from 0) after the last entry of the mapping `top`, and the entries' margin.
 
-    None when it has no entry or its entries are not on lines of their own.
+    None if it has no entries or they do not have separate lines.
     """
     entries = [path for path in document.keys if len(path) == 2 and path[0] == top]
     places = [find_lines(document, lines, path) for path in entries]

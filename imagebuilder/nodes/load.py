@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From nodes.yaml to Nodes, or to every fault of it at once."""
+"""Load nodes.yaml, or report all its faults at once."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from imagebuilder.recipe.validate import parse_model
 from imagebuilder.tree import STABLE, Tree
 
 NO_NODES = "no nodes yet"
-ADD_ONE = "imagebuilder nodes add NAME --mac MAC --profile PROFILE"
+ADD_ONE = "run imagebuilder nodes add NAME --mac MAC --profile PROFILE"
 
 
 def load_nodes(tree: Tree) -> Nodes:
-    """The nodes of the tree; none when there is no nodes.yaml.  Raises InputError."""
+    """The nodes of the tree; none without a nodes.yaml.  Raises InputError."""
     return parse_nodes(read_nodes_file(tree), os.fspath(tree.nodes_file), tree)
 
 
 def read_nodes_file(tree: Tree) -> bytes:
-    """The bytes of nodes.yaml, empty when it does not exist.  Raises InputError."""
+    """The bytes of nodes.yaml, empty if it does not exist.  Raises InputError."""
     path = tree.nodes_file
     try:
         return read_plain(path)
@@ -51,12 +51,12 @@ def parse_nodes(content: bytes, shown: str, tree: Tree) -> Nodes:
 
 
 def read_document(content: bytes, shown: str) -> Document | None:
-    """What `content` says and where; None when it says nothing.  Raises InputError."""
+    """The document in `content`; None if it is blank.  Raises InputError."""
     return None if is_blank(content) else parse_document(content, shown)
 
 
 def resolve_document(document: Document, tree: Tree) -> Nodes:
-    """The nodes in nodes.yaml as it was read.  Raises InputError with every fault."""
+    """The nodes in the document.  Raises InputError with every fault."""
     faults: list[Fault] = []
     file, _ = parse_model(NodesFile, document, faults)
     if file is not None:
@@ -75,13 +75,13 @@ def is_blank(content: bytes) -> bool:
 
 
 def line_and_column(fault: Fault) -> tuple[int, int]:
-    """Where a fault stands in its file."""
+    """The position of a fault in its file."""
     match = re.search(r":(\d+)(?::(\d+))?$", fault.where)
     return (int(match[1]), int(match[2] or 0)) if match else (0, 0)
 
 
 def resolve_node(file: NodesFile, name: str, node: NodeModel) -> Node:
-    """The node with what its group and the defaults give it."""
+    """The node with the values of its group and the defaults."""
     group = (file.groups or {}).get(node.group or "") or NodeGroupModel()
     defaults = file.defaults or NodeDefaultsModel()
     levels = (node, group, defaults)
@@ -123,10 +123,10 @@ def resolve_power(levels: Sequence[PowerModel]) -> Power:
 
 
 def choose_release(profile: str, levels: Sequence[NodeDefaultsModel]) -> tuple[str, str]:
-    """Channel and version; the nearest level that names either counts, and only one is set.
+    """Channel and version from the nearest level that names either; only one is set.
 
-    A version belongs to the profile beside it: a node that has another profile than its group is
-    not pinned with it.
+    A version belongs to the profile on its level: a node with another profile than its group is not
+    pinned by the group.
     """
     for level in levels:
         if isinstance(level, NodeGroupModel) and level.version and level.profile in (None, profile):
@@ -139,7 +139,7 @@ def choose_release(profile: str, levels: Sequence[NodeDefaultsModel]) -> tuple[s
 def find_missing(
     document: Document, tree: Tree, menu: Menu, nodes: Sequence[Node]
 ) -> Iterator[Fault]:
-    """A fault for each thing that is named and that the tree does not have."""
+    """A fault for each named thing that the tree does not have."""
     if problem := menu_problem(tree, menu):
         yield document.fault(("menu", "default"), problem.what, problem.hint)
     for node in nodes:

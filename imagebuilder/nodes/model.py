@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """nodes.yaml as people type it, as pydantic models.
 
-A node takes what it does not say from its group, and what that does not say from `defaults`.
+A node takes missing values from its group, and those that the group lacks from `defaults`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Folder = Annotated[str, StringConstraints(pattern=rules.FOLDER.whole)]
 
 
 class PowerModel(Model):
-    """How a node is switched on and off; what a level does not say comes from the next one."""
+    """How a node is switched on and off; missing values come from the next level."""
 
     driver: Literal["wol", "ipmi", "redfish", "powerman", "exec", "ssh"] | None = Field(
         default=None,
@@ -51,7 +51,7 @@ class PowerModel(Model):
 
 
 class NodeDefaultsModel(Model):
-    """What holds for every node that does not say otherwise."""
+    """The values for every node that does not set its own."""
 
     channel: Literal["candidate", "stable"] | None = Field(
         default=None, description="Channel to follow; `stable` by default."
@@ -86,7 +86,7 @@ class NodeDefaultsModel(Model):
 
 
 class NodeGroupModel(NodeDefaultsModel):
-    """What nodes of a group share."""
+    """The values that nodes of a group share."""
 
     profile: Name | None = Field(default=None, description="What they boot.")
     version: Version | None = Field(default=None, description="Version that pins them.")
@@ -108,7 +108,7 @@ class NodeModel(NodeGroupModel):
 
 
 class MenuModel(Model):
-    """The menu of machines that no entry knows."""
+    """The menu of unknown machines."""
 
     default: str = Field(default="local", description="A profile, `live/NAME` or `local`.")
     timeout: int = Field(
@@ -120,7 +120,7 @@ class MenuModel(Model):
 
 
 class NodesFile(Model):
-    """TREE/nodes.yaml: the machines that boot; a key with nothing behind it is as good as none."""
+    """TREE/nodes.yaml: the machines that boot; an empty key is the same as none."""
 
     menu: MenuModel | None = Field(default=None, description="Menu for unknown machines.")
     defaults: NodeDefaultsModel | None = Field(default=None, description="For every node.")

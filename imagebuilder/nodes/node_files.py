@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node's own files, as entries of its second initrd (docs/netboot-root.md says what becomes)."""
+"""A node's own files, as entries of its second initrd (see docs/netboot-root.md)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from imagebuilder.nodes.initrd import Entry
 from imagebuilder.nodes.types import Node
 
 PLACE = "imagebuilder/node"
-# Where other file systems come: the initrd refuses files there, and the node would not boot.
+# Mount points of other file systems: the initrd refuses files there, and the node would not boot.
 COVERED = ("proc", "sys", "dev", "run", "tmp")
 MOST_BYTES = 64 * 1024**2  # a node's own files are held in memory, here and in the initrd
-# What an image has without us (overlays/compute-node): a node's file replaces the image's.
+# The default of an image (overlays/compute-node): a node's file replaces it.
 HOSTS = """\
 127.0.0.1	localhost
 127.0.0.1	compute-node
@@ -30,18 +30,18 @@ ff02::2		ip6-allrouters
 
 
 def node_entries(node: Node, nodes: Sequence[Node], identity: Identity, tree: Path) -> list[Entry]:
-    """Everything that is this node's own; what its folder has wins.  Raises InputError."""
-    own = {entry.path: entry for entry in made_entries(node, nodes, identity)}
+    """All own files of this node; those in its folder win.  Raises InputError."""
+    entries = {entry.path: entry for entry in made_entries(node, nodes, identity)}
     if node.files:
-        own |= {entry.path: entry for entry in folder_entries(tree / node.files)}
-    return [own[path] for path in sorted(own)]
+        entries |= {entry.path: entry for entry in folder_entries(tree / node.files)}
+    return [entries[path] for path in sorted(entries)]
 
 
 def made_entries(node: Node, nodes: Sequence[Node], identity: Identity) -> Iterator[Entry]:
-    """What we make for each node.
+    """The files that are made for each node.
 
-    The machine-id is a file and a word on the command line, because which of the two counts
-    depends on the version of systemd when the image says `systemd.machine_id=firmware` as well.
+    The machine-id is both a file and a kernel argument, because the version of systemd decides
+    which one counts if the image also has `systemd.machine_id=firmware`.
     """
     etc = f"{PLACE}/etc"
     yield Entry(f"{etc}/hostname", f"{node.name}\n".encode())
@@ -54,9 +54,9 @@ def made_entries(node: Node, nodes: Sequence[Node], identity: Identity) -> Itera
 
 
 def render_hosts(nodes: Sequence[Node]) -> str:
-    """/etc/hosts with the nodes that have an address; empty when none has, the image's is right.
+    """/etc/hosts with the nodes that have an address; empty without any, to keep the image's file.
 
-    A node without one finds its own name through nss-myhostname, the others' through DNS.
+    A node without an address finds its name through nss-myhostname, other names through DNS.
     """
     fixed = "".join(f"{node.address}\t{node.name}\n" for node in nodes if node.address)
     return HOSTS + fixed if fixed else ""
@@ -65,7 +65,7 @@ def render_hosts(nodes: Sequence[Node]) -> str:
 def folder_entries(folder: Path) -> Iterator[Entry]:
     """The files, folders and symlinks below `folder` with modes and numeric owners.
 
-    Raises InputError for what a node cannot take.
+    Raises InputError for what a node cannot have.
     """
     try:
         found = sorted(Path(entry.path) for entry in entries_below(folder))
@@ -77,12 +77,12 @@ def folder_entries(folder: Path) -> Iterator[Entry]:
         relative = path.relative_to(folder)
         entry = entry_of(path, f"{PLACE}/{relative.as_posix()}")
         if relative.parts[0] in COVERED:
-            hint = f"not below /{' /'.join(COVERED)}: other file systems come there"
+            hint = f"move it: /{' /'.join(COVERED)} are mount points of other file systems"
             raise InputError("cannot be a node's own file", where=os.fspath(path), hint=hint)
         size += len(entry.content)
         if size > MOST_BYTES:
             what = f"more than {MOST_BYTES // 1024**2} MiB of a node's own files"
-            raise InputError(what, where=os.fspath(folder), hint="they are held in memory")
+            raise InputError(what, where=os.fspath(folder), hint="nodes keep them in memory")
         yield entry
 
 
@@ -96,7 +96,7 @@ def entry_of(path: Path, name: str) -> Entry:
         return Entry(name, mode=mode, owner=owner, group=group, kind=stat.S_IFDIR)
     if not stat.S_ISREG(found.st_mode):
         raise InputError(
-            "is neither file, folder nor symlink", where=os.fspath(path), hint="remove it"
+            "is not a file, folder or symlink", where=os.fspath(path), hint="remove it"
         )
     if found.st_size > MOST_BYTES:
         raise InputError("is too large for a node's own file", where=os.fspath(path))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """iPXE scripts as texts, from the templates in pxe/: the entry, a node's own, the menu.
 
-What goes in has been checked (check.py, references.FIT): no name or word of it means anything to
-iPXE.  The settings that the scripts share are in docs/nodes.md.
+Their values are checked (check.py, references.FIT): no name or word has a special meaning in iPXE.
+The settings that the scripts share are in docs/nodes.md.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from imagebuilder.tree import hyphened
 
 TEMPLATES = SHARE / "pxe"
 NICS = 4  # net0 to net3 are tried
-# What a script before may have set and what no stranger has.
+# Settings of earlier scripts, which an unknown machine must not have.
 NODE_SETTINGS = ("node", "node-root", "node-args", "node-files")
-BOOT_NIC = "boot0"  # what the NIC with a static address is called in the kernel
+BOOT_NIC = "boot0"  # the kernel's name of a NIC with a static address
 
 
 @cache
 def environment() -> Environment:
-    """Where the templates come from; a name that is not given is an error."""
+    """The template environment; an undefined name is an error."""
     return templates(TEMPLATES)
 
 
 def render_entry(server: str, port: int, roots: Path) -> str:
-    """The script that DHCP leads to.  `roots` is what the NFS server exports: TREE/roots."""
+    """The entry script.  `roots` is what the NFS server exports: TREE/roots."""
     base = f"http://{server}" if port == 80 else f"http://{server}:{port}"
     names = {"server": server, "base": base, "roots": roots, "nics": range(NICS)}
     return environment().get_template("boot.ipxe.j2").render(**names)
 
 
-def render_node_script(node: Node, mac: str, machine_id: str, given: str) -> str:
-    """The script of the NIC `mac` of a node, `machine_id` in hex; `given` is what it reports."""
+def render_node_script(node: Node, mac: str, machine_id: str, config_id: str) -> str:
+    """The script of the NIC `mac` of a node, `machine_id` in hex; `config_id` is reported."""
     where = (
         f"releases/{node.profile}/{node.version}"
         if node.version
@@ -53,7 +53,7 @@ def render_node_script(node: Node, mac: str, machine_id: str, given: str) -> str
             node=node,
             place=f"nodes/{hyphened(mac)}",
             where=where,
-            given=given,
+            given=config_id,
             ticket=TICKET,
             words=" ".join(node_words(node, machine_id)),
             what=node.boots,
@@ -62,9 +62,9 @@ def render_node_script(node: Node, mac: str, machine_id: str, given: str) -> str
 
 
 def node_words(node: Node, machine_id: str) -> tuple[str, ...]:
-    """What the kernel is told about this node; iPXE fills in `${...}`.
+    """The kernel arguments for this node; iPXE fills in `${...}`.
 
-    A static address wants the NIC's name, which iPXE does not know: the NIC gets one by its MAC.
+    A static address needs the NIC's name, which iPXE does not know: the NIC is named by its MAC.
     """
     words = [f"console={console}" for console in node.console]
     words += [f"systemd.hostname={node.name}", f"systemd.machine_id={machine_id}"]
@@ -79,9 +79,9 @@ def node_words(node: Node, machine_id: str) -> tuple[str, ...]:
 
 
 def render_menu(menu: Menu, profiles: Sequence[tuple[str, str]], lives: Sequence[str]) -> str:
-    """The menu: `profiles` with the channel that strangers get, `lives` by name.
+    """The menu: `profiles` with the channel for unknown machines, `lives` by name.
 
-    A default that is not among them is taken for the local disk.
+    An unavailable default is replaced by the local disk.
     """
     labels = {name: f"profile-{name}" for name, _ in profiles}
     labels |= {f"{LIVE}{name}": f"live-{name}" for name in lives}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of a node: what it would boot now, with which command line, what it booted last."""
+"""Show a node: what it would boot now, with which command line, and what it booted last."""
 
 from __future__ import annotations
 
@@ -20,18 +20,17 @@ from imagebuilder.rootkind import FORMAT_OF, IN_MEMORY, packed_file
 from imagebuilder.tree import SHARED, ReleaseName, Tree
 from imagebuilder.ui import table
 
-# What the server fills in when it serves, as iPXE scripts write it.
+# Filled in while serving, in the form of iPXE scripts.
 SERVER, REPORT = "${server}", "${report}"
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A node as `nodes show` has it.
+    """A node for `nodes show`.
 
-    `version` is the release it would boot now, empty if there is none; `cmdline` is then empty
-    too.  `seen` is what it told at its last boot (TREE/seen), None if it never did.
-    `damaged` are files of it that cannot be read, `fallback` says why it boots another release
-    than nodes.yaml wants.
+    `version` is the release it would boot now, empty without one; `cmdline` is then empty too.
+    `seen` is the report of its last boot (TREE/seen), None if it never reported.  `damaged` are its
+    unreadable files, `fallback` says why it boots another release than nodes.yaml wants.
     """
 
     node: Node
@@ -43,7 +42,6 @@ class Shown:
     fallback: str = ""
 
     def as_json(self) -> dict[str, Json]:
-        """JSON for programs, a stable contract."""
         return {
             **self.node.as_json(),
             "boots": self.version,
@@ -69,7 +67,7 @@ def show_node(tree: Tree, node: Node) -> Shown:
 
 
 def find_cmdline(tree: Tree, node: Node, version: str) -> tuple[str, ...]:
-    """The words of the kernel's command line, as the release's script puts them together."""
+    """The kernel's command line as the release's script assembles it."""
     image = find_image(tree.release(ReleaseName(node.profile, version)))
     release = f"{node.profile}/{version}"
     kind = node.root or (image.boot.root if image else "nfs")
@@ -82,7 +80,7 @@ def find_cmdline(tree: Tree, node: Node, version: str) -> tuple[str, ...]:
 
 
 def root_word(tree: Tree, release: str, kind: str) -> str:
-    """Where the initrd looks for the root of PROFILE/VERSION."""
+    """The location of the root of PROFILE/VERSION for the initrd."""
     if kind in IN_MEMORY:
         return f"${{http}}/releases/{release}/{packed_file(kind)}"
     suffix = SHARED if kind in FORMAT_OF else ""
@@ -90,7 +88,7 @@ def root_word(tree: Tree, release: str, kind: str) -> str:
 
 
 def find_machine_id(tree: Tree, node: Node) -> str:
-    """The node's machine-id; a stand-in when it has none yet or only root may know."""
+    """The node's machine-id; a placeholder if it has none yet or only root may read it."""
     try:
         return read_text(tree.kept_node(node.name) / MACHINE_ID).strip()
     except OSError:
@@ -100,14 +98,14 @@ def find_machine_id(tree: Tree, node: Node) -> str:
 def render_shown(shown: Shown) -> str:
     node, seen = shown.node, shown.seen
     lines = [(key, text_of(value)) for key, value in node.as_json().items() if value]
-    lines.append(("boots now", shown.version or f"nothing: there is no {node.boots}"))
+    lines.append(("boots now", shown.version or f"nothing: {node.boots} does not exist"))
     if shown.fallback:
         lines.append(("because it", shown.fallback))
     if seen:
         lines.append(("booted last", f"{seen.version}, stage {seen.stage}"))
         lines.append(("last sign", f"{seen.last} from {seen.address}"))
     elif shown.damaged:
-        lines.append(("booted last", f"not known: {', '.join(shown.damaged)} is damaged"))
+        lines.append(("booted last", f"unknown: {', '.join(shown.damaged)} is damaged"))
     else:
         lines.append(("booted last", "never, according to this tree"))
     lines.append(("host key", f"ssh -o UserKnownHostsFile={shown.known_hosts} {node.name}"))
@@ -127,7 +125,7 @@ def render_edited(name: str, before: Node | None, after: Node | None) -> str:
     ]  # fmt: skip
     if not changed:
         return f"{name}: nothing changed"
-    title = f"{name}: changed, from its next boot on" if before else f"{name}: added"
+    title = f"{name}: changed, effective at its next boot" if before else f"{name}: added"
     return "\n".join((title, *changed))
 
 

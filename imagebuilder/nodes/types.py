@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Node box: what `load_nodes` returns, groups and defaults resolved."""
+"""Nodes as `load_nodes` returns them, with groups and defaults resolved."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NETCONSOLE_PORT = 6666  # UDP; where the boot server receives the messages of ke
 
 @dataclass(frozen=True)
 class Power:
-    """How a node is switched on and off; `driver` is ssh, which cannot switch on, if nobody says.
+    """How a node is switched on and off; `driver` defaults to ssh, which cannot switch on.
 
     `on`, `off` and `state` are command lines of the driver `exec`.
     """
@@ -35,14 +35,14 @@ class Power:
 class Node:
     """A machine that boots.
 
-    `macs` are lower-case with colons, the first one is its boot NIC's.  It boots `profile` in
-    `version`, or in what `channel` points to when that is empty.  `address` is the IPv4 address it
-    always gets, empty for one of the pool.  `root` is a kind of root (rootkind.py); empty is what
-    the release says.  `static` makes the kernel take `address` without asking DHCP.  `ipxe` is its
-    boot file under UEFI: "ipxe.efi" (iPXE's own NIC drivers) or "snponly.efi" (the firmware's).
-    `files` is a folder of more files of its own, relative to the tree, or empty.  `labels` are more
-    names of sets it belongs to, `login` is who commands over ssh log in as.  With `netconsole` its
-    kernel sends its messages to the boot server.
+    `macs` are lower-case with colons, the first one is its boot NIC's.  It boots `version` of
+    `profile`, or what `channel` points to if that is empty.  `address` is its fixed IPv4 address,
+    empty for one of the pool.  `root` is a kind of root (rootkind.py), empty for the release's.
+    `static` makes the kernel use `address` without DHCP.  `ipxe` is its boot file under UEFI:
+    "ipxe.efi" (iPXE's own NIC drivers) or "snponly.efi" (the firmware's).  `files` is a folder of
+    additional files, relative to the tree, or empty.  `labels` are further names of its sets,
+    `login` is the user for commands over ssh.  With `netconsole` its kernel sends its messages to
+    the boot server.
     """
 
     name: str
@@ -72,7 +72,6 @@ class Node:
         )
 
     def as_json(self) -> dict[str, Json]:
-        """JSON for programs, a stable contract."""
         return {
             "name": self.name,
             "macs": list(self.macs),
@@ -97,7 +96,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Menu:
-    """The menu of machines that no node entry knows.
+    """The menu of unknown machines.
 
     `default` is a profile, `live/NAME`, or `local` (the machine's own disk); `timeout` is in
     seconds, 0 waits for a person.
@@ -111,7 +110,7 @@ class Menu:
 class Nodes:
     """All of nodes.yaml; nodes in the order of the file.
 
-    `warnings` are what it names and the tree does not have: a node that boots into nothing.
+    `warnings` are for nodes that cannot boot, because the tree lacks what they name.
     """
 
     menu: Menu = Menu()

@@ -7,9 +7,10 @@ refs and objects.  A killed command leaves a root or reports without a release, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from pathlib import Path
 
 from imagebuilder.digest import Json
@@ -149,77 +150,56 @@ def find_reasons(tree: Tree, caution: Caution, usage: Usage) -> dict[ReleaseName
     recent = left_lately(tree, caution.boot_minutes)
     found: dict[ReleaseName, Reason] = {}
     for release in find_releases(tree):
-        why = (
-            in_channel(tree, release)
-            or run_by(usage.used.get(release, ()), caution)
-            or claimed_by(usage.claimed.get(release, ()), caution, tree)
-            or pinned_by(pinned.get(release, ""))
-            or kept_by_hand(tree, release)
-            or tested_now(tree, release)
-            or (just_left(caution) if release in recent else None)
-            or unknown_clients(clients)
-            or next((Reason(doubt.what, doubt.hint) for doubt in usage.doubts), None)
+        reasons = chain(
+            find_users(tree, release, caution, usage),
+            find_marks(tree, release, pinned.get(release, "")),
+            just_left(caution) if release in recent else (),
+            find_possible_users(usage, clients),
         )
-        if why is not None:
+        if why := next(reasons, None):
             found[release] = why
     return found
 
 
-def in_channel(tree: Tree, release: ReleaseName) -> Reason | None:
-    if not (channels := find_channels(tree, release)):
-        return None
-    hint = f"move the channel with imagebuilder publish, promote or rollback {release.profile}"
-    return Reason(f"it is {' and '.join(channels)}", hint)
+def find_users(
+    tree: Tree, release: ReleaseName, caution: Caution, usage: Usage
+) -> Iterator[Reason]:
+    """Channels that point to it, nodes that run it, and machines that claim to."""
+    if channels := find_channels(tree, release):
+        hint = f"move the channel with imagebuilder publish, promote or rollback {release.profile}"
+        yield Reason(f"it is {' and '.join(channels)}", hint)
+    days = f"{caution.days} days"
+    if users := usage.used.get(release):
+        hint = f"boot another release there; a node counts for {days} after its last sign"
+        yield Reason(f"in use by {list_names(users)}", hint)
+    if users := usage.claimed.get(release):
+        hint = f"such a report counts for {days}; if none of these machines is yours, remove "
+        yield Reason(f"in use by {list_names(users)}, without proof", f"{hint}{tree.strangers}")
 
 
-def run_by(users: Sequence[str], caution: Caution) -> Reason | None:
-    if not users:
-        return None
-    hint = f"boot another release there; a node counts for {caution.days} days after its last sign"
-    return Reason(f"in use by {list_names(users)}", hint)
+def find_marks(tree: Tree, release: ReleaseName, node: str) -> Iterator[Reason]:
+    """`node` is one that nodes.yaml pins to it, or empty."""
+    if node:
+        hint = f"change that with imagebuilder nodes set {node}"
+        yield Reason(f"node {node} is pinned to it", hint)
+    if tree.kept(release).exists():
+        yield Reason("it is kept", f"run imagebuilder keep {release} --off")
+    if is_under_test(tree, release):
+        yield Reason("it is being tested", "wait until imagebuilder test has finished")
 
 
-def claimed_by(users: Sequence[str], caution: Caution, tree: Tree) -> Reason | None:
-    """Unknown machines report that they run it."""
-    if not users:
-        return None
-    hint = (
-        f"such a report counts for {caution.days} days; if none of these machines is yours, "
-        f"remove {tree.strangers}"
-    )
-    return Reason(f"in use by {list_names(users)}, without proof", hint)
-
-
-def pinned_by(node: str) -> Reason | None:
-    if not node:
-        return None
-    return Reason(f"node {node} is pinned to it", f"change that with imagebuilder nodes set {node}")
-
-
-def kept_by_hand(tree: Tree, release: ReleaseName) -> Reason | None:
-    if not tree.kept(release).exists():
-        return None
-    return Reason("it is kept", f"run imagebuilder keep {release} --off")
-
-
-def tested_now(tree: Tree, release: ReleaseName) -> Reason | None:
-    if not is_under_test(tree, release):
-        return None
-    return Reason("it is being tested", "wait until imagebuilder test has finished")
-
-
-def just_left(caution: Caution) -> Reason:
+def just_left(caution: Caution) -> Iterator[Reason]:
     """A channel pointed to it a moment ago."""
     hint = f"wait {caution.boot_minutes:g} minutes: by then a node that runs it has reported it"
-    return Reason("a node may just be booting it", hint)
+    yield Reason("a node may just be booting it", hint)
 
 
-def unknown_clients(strangers: Sequence[str]) -> Reason | None:
-    """NFS clients are connected that never reported their release."""
-    if not strangers:
-        return None
-    hint = "use --ignore-unknown-clients if they use other exports, or wait until they are gone"
-    return Reason(f"NFS clients that never reported may use it: {', '.join(strangers)}", hint)
+def find_possible_users(usage: Usage, clients: Sequence[str]) -> Iterator[Reason]:
+    """NFS clients that never reported their release, and records that may be incomplete."""
+    if clients:
+        hint = "use --ignore-unknown-clients if they use other exports, or wait until they are gone"
+        yield Reason(f"NFS clients that never reported may use it: {', '.join(clients)}", hint)
+    yield from (Reason(doubt.what, doubt.hint) for doubt in usage.doubts)
 
 
 def left_lately(tree: Tree, minutes: float) -> set[ReleaseName]:

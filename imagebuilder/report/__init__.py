@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports: what a boot test of a release found, kept beside the release."""
+"""Reports: the results of boot tests, stored beside the release."""

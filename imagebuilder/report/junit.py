@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report as JUnit XML, the form that CI systems show: suites of the static checks and of every
-machine, whose stages are test cases too, so that a CI names the stage that failed."""
+"""A report as JUnit XML for CI systems: a suite for the static checks and one for every machine.
+
+The stages of a machine are test cases too, so that the CI system names the stage that failed.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +28,11 @@ def render_junit(report: Report) -> str:
     """The whole report as an XML document."""
     top = element(None, "testsuites", name=f"imagebuilder test {report.name}")
     if report.static:
-        static = suite(top, report, "static", sum(check.seconds for check in report.static))
-        add_checks(static, report.static)
-        close(static)
+        checks = suite(top, report, "static", sum(check.seconds for check in report.static))
+        add_checks(checks, report.static)
+        close(checks)
     for trial in report.trials:
-        # Without a machine the verdict of the trial is all there is.
+        # Without a machine, only the verdict of the trial exists.
         for machine in trial.machines or (None,):
             name = f"{trial.firmware}+{trial.root}" + (f" {machine.name}" if machine else "")
             part = suite(top, report, name, trial.seconds)
@@ -48,7 +50,7 @@ def render_junit(report: Report) -> str:
 def element(
     parent: ElementTree.Element | None, tag: str, text: str = "", **attributes: str
 ) -> ElementTree.Element:
-    """A new element, the last of `parent`; XML has no place for most control characters."""
+    """Add an element to `parent`; XML does not allow most control characters."""
     clean = {name: clean_lines(value) for name, value in attributes.items()}
     if parent is None:
         made = ElementTree.Element(tag, clean)
@@ -81,7 +83,7 @@ def suite(
 
 
 def add_stages(part: ElementTree.Element, trial: Trial, machine: MachineReport | None) -> None:
-    """A case for each stage that was passed and for the one that was not."""
+    """Add a case for each passed stage and for the failed one."""
     spans = find_spans(machine) if machine else ()
     failed = not trial.verdict.passed and (machine is None or machine in find_failed(trial))
     for span in spans:
@@ -92,7 +94,7 @@ def add_stages(part: ElementTree.Element, trial: Trial, machine: MachineReport |
 
 
 def add_failure(part: ElementTree.Element, verdict: TrialVerdict) -> None:
-    """The case of the stage that failed, with evidence and hint."""
+    """Add the failure to its case, with evidence and hint."""
     bad = case(part, STAGES, verdict.stage or "boot", 0.0)
     hint = (f"hint: {verdict.hint}",) if verdict.hint else ()
     log = (f"log: {verdict.log}",) if verdict.log else ()
@@ -113,7 +115,7 @@ def add_checks(part: ElementTree.Element, checks: tuple[Check, ...]) -> None:
 def case(
     part: ElementTree.Element, group: str, name: str | Stage, seconds: float
 ) -> ElementTree.Element:
-    """A test case; the suite's name is in its class, because CIs show only that."""
+    """Add a test case.  Its class contains the suite's name, because CI systems show only that."""
     where = f"{part.get('name', '')}.{group}"
     return element(part, "testcase", classname=where, name=str(name), time=f"{seconds:.3f}")
 

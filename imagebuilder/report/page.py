@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report as one HTML page that needs nothing else: no scripts, no fonts, no network.
+"""A report as one self-contained HTML page, without scripts, fonts or network access.
 
-What it shows was said by machines under test, so nothing of it is trusted: the template escapes
-every value, control characters are gone, and the page's own policy forbids scripts.
+It shows output of machines under test, so nothing is trusted: the template escapes every value,
+control characters are removed, and the page's content security policy forbids scripts.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ from imagebuilder.ui import format_duration, format_size, format_time
 from imagebuilder.untrusted import clean_lines
 
 TEMPLATE = "page.html.j2"
-LINES = 2000  # of each log are shown, the last ones
-WIDTH = 2000  # characters of a line are
+LINES = 2000  # of the end of each log are shown
+WIDTH = 2000  # characters of a line are shown
 MARKS = {Outcome.PASSED: "✓", Outcome.FAILED: "✗", Outcome.SKIPPED: "–"}  # noqa: RUF001
-# The colour of a stage: the last stage of each phase.
+# Stages are coloured by phase; these are the last stages of the phases.
 PHASES = (
     ("firmware", Stage.RELEASE),
     ("kernel", Stage.SWITCH_ROOT),
@@ -51,7 +51,7 @@ PHASES = (
 
 @dataclass(frozen=True)
 class StageRow:
-    """A stage of the timeline; `left` and `width` of its bar are percent of the whole."""
+    """A stage of the timeline; `left` and `width` of its bar are percentages of the whole."""
 
     span: Span
     phase: str
@@ -94,7 +94,7 @@ class LogEnd:
 
 @dataclass(frozen=True)
 class PagePart:
-    """Something of a trial or machine, under its name."""
+    """A part of the page about a trial or machine, with its name."""
 
     name: str
     verdict: TrialVerdict | None = None
@@ -145,15 +145,15 @@ def render_page(report: Report, logs: Mapping[str, str]) -> str:
 
 
 def tone(report: Report) -> str:
-    """The colour of the whole."""
+    """The colour of the headline."""
     if not report.passed:
         return "failed"
     return "degraded" if report.degraded or not report.complete else "passed"
 
 
 def find_failures(report: Report) -> Iterator[PagePart]:
-    """What failed, by name: the static checks, then ways to boot."""
-    if report.failure and report.failure.stage is Stage.STATIC:
+    """What failed, with its name: the static checks, then ways to boot."""
+    if report.failure and report.failure.stage is Stage.TREE:
         yield PagePart("The tree", report.failure)
     for trial in report.trials:
         if not trial.verdict.passed:
@@ -220,7 +220,7 @@ def phase(stage: Stage) -> str:
 
 
 def facts(report: Report) -> list[tuple[str, str]]:
-    """Name and value of what else there is to know."""
+    """Name and value of further facts."""
     found = [
         ("Profile", report.profile),
         ("Version", report.version),
@@ -245,7 +245,7 @@ def files(report: Report) -> Iterator[BootedFile]:
 
 
 def show_logs(logs: Mapping[str, str]) -> dict[str, LogEnd]:
-    """The ends of logs, by name; the anchor is a number, for names are a machine's."""
+    """The ends of logs, by name; anchors are numbers, because machines choose the names."""
     return {
         name: show_log(f"log-{number}", clean_lines(text).splitlines())
         for number, (name, text) in enumerate(sorted(logs.items()))

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reports in the tree: TREE/reports/PROFILE/VERSION/ID/, complete or absent.
 
-    ID/report.json    what as_json.py writes; load_report() reads it
+    ID/report.json    the report; load_report() reads it
     ID/*.log          console-NODE.log, dnsmasq.log, ...
-    .new-ID/          a report in the making: a lock on the folder says that its maker lives
-    .old-ID/          a report on its way out
+    .new-ID/          an unfinished report; a lock on the folder shows that its command still runs
+    .old-ID/          a report that is being removed
 
-A rename gives a report its name when all of it is on the disk, and takes the name before anything
-of it is removed.  What a killed command leaves has a dot in front; the next one removes it.
+A rename gives a report its name once it is complete on the disk, and takes the name away before its
+files are removed.  Leftovers of a killed command begin with a dot; the next command removes them.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from imagebuilder.untrusted import clean_lines
 FILE = "report.json"
 NEW, OLD = ".new-", ".old-"
 KEPT = 10
-LOG_BYTES = 1 << 20  # of each log are read, the last ones
+LOG_BYTES = 1 << 20  # of the end of each log are read
 
 
 @contextmanager
 def begin_report(tree: Tree, release: ReleaseName, id: str) -> Iterator[Path]:  # noqa: A002
-    """A folder for the logs of a report in the making, which nobody sees as a report.
+    """A folder for the logs of an unfinished report, which readers ignore.
 
-    save_report() makes it one; without that it is gone at the end.  Raises WorkError when there is
-    a report of this id, and OSError.
+    save_report() turns it into a report; otherwise it is removed at the end.  Raises WorkError if a
+    report with this id exists, and OSError.
     """
     if Path(id).name != id or id.startswith("."):
-        raise InputError("cannot name a report", where=repr(id), hint="use letters and digits")
+        raise InputError("is not a valid id", where=repr(id), hint="use letters and digits")
     top = tree.reports(release)
     make_folder(top)
     staged = top / f"{NEW}{id}"
@@ -49,7 +49,7 @@ def begin_report(tree: Tree, release: ReleaseName, id: str) -> Iterator[Path]:  
         with folder_lock(top):
             sweep(top)
             if staged.exists() or (top / id).exists():
-                raise WorkError("there is a report of this id", where=os.fspath(top / id))
+                raise WorkError("a report with this id exists", where=os.fspath(top / id))
             staged.mkdir()
             staged.chmod(0o755)
             mine.enter_context(folder_lock(staged))
@@ -61,7 +61,7 @@ def begin_report(tree: Tree, release: ReleaseName, id: str) -> Iterator[Path]:  
 
 
 def sweep(top: Path) -> None:
-    """Remove what is left of commands that died, with the lock of `top` held."""
+    """Remove leftovers of killed commands; the caller holds the lock of `top`."""
     for path in top.iterdir():
         if path.name.startswith(OLD) or (path.name.startswith(NEW) and not is_locked(path)):
             shutil.rmtree(path)
@@ -70,8 +70,8 @@ def sweep(top: Path) -> None:
 def save_report(tree: Tree, report: Report, staged: Path) -> Path:
     """Make `staged` the report's folder, and return it.
 
-    Of the older reports the newest few stay and those the gate asks, see find_kept().  Raises
-    OSError; there is no report then.
+    Keeps the newest older reports and those that the gate needs, see find_kept().  Raises OSError;
+    then no report was saved.
     """
     top = tree.reports(report.release)
     assert staged == top / f"{NEW}{report.id}", "begin_report() made another folder"
@@ -87,9 +87,9 @@ def save_report(tree: Tree, report: Report, staged: Path) -> Path:
 
 
 def prune(top: Path) -> None:
-    """Remove the reports of a release that nobody needs, with the lock of `top` held.
+    """Remove the unneeded reports of a release; the caller holds the lock of `top`.
 
-    Those that cannot be read stay for a person to look at.
+    Keeps unreadable reports for a person to inspect.
     """
     reports = read_reports(top).reports
     kept = find_kept(reports)
@@ -103,9 +103,9 @@ def find_kept(reports: Sequence[Report]) -> set[str]:
     """The ids of the reports to keep; `reports` oldest first.
 
     They are the newest ten complete ones and the newest ten others, the newest complete one that
-    passed, and what find_standing() goes by: the newest complete one of each way to boot for each
-    bytes, and that of the static checks.  Many runs of one way, or with -k, never make a failure of
-    another way forgotten.
+    passed, and those that find_standing() needs: for the same bytes, the newest complete one of
+    each way to boot and of the static checks.  So many runs of one way, or with -k, never displace
+    the failure of another way.
     """
     complete = [report for report in reports if report.complete]
     partial = [report for report in reports if not report.complete]
@@ -121,14 +121,14 @@ def find_kept(reports: Sequence[Report]) -> set[str]:
 
 @dataclass(frozen=True)
 class FoundReports:
-    """The reports of a release, oldest first, and what is wrong with those that cannot be read."""
+    """The reports of a release, oldest first, and what is wrong with unreadable ones."""
 
     reports: tuple[Report, ...]
     faults: tuple[Fault, ...] = ()
 
 
 def names(path: Path) -> list[str]:
-    """The names of the folders in a folder, sorted, without those that begin with a dot."""
+    """The sorted names of the folders in a folder, without those that begin with a dot."""
     try:
         return sorted(p.name for p in path.iterdir() if p.is_dir() and p.name[0] != ".")
     except FileNotFoundError:
@@ -142,7 +142,7 @@ def read_reports(top: Path) -> FoundReports:
         try:
             reports.append(load_report(top / name))
         except InputError as error:
-            if (top / name).is_dir():  # else it was just removed
+            if (top / name).is_dir():  # otherwise it was just removed
                 faults.extend(error.faults)
     return FoundReports(tuple(sorted(reports, key=lambda report: report.id)), tuple(faults))
 
@@ -150,25 +150,25 @@ def read_reports(top: Path) -> FoundReports:
 def load_report(folder: Path) -> Report:
     """The report in a folder of the tree.
 
-    Raises InputError when it is damaged or lies in the place of another one.
+    Raises InputError if it is damaged, or is in the folder of another report.
     """
     path = folder / FILE
     report = REPORT.load(path)
     place = Path(report.profile, report.version, report.id)
     if folder.absolute().parts[-3:] != place.parts:
-        raise InputError(f"is the report {place}", where=os.fspath(path), hint="move it there")
+        raise InputError(f"belongs to report {place}", where=os.fspath(path), hint="move it there")
     return report
 
 
 def find_reports(tree: Tree, release: ReleaseName) -> tuple[Report, ...]:
-    """The reports of a release that can be read, oldest first."""
+    """The readable reports of a release, oldest first."""
     return read_reports(tree.reports(release)).reports
 
 
 def list_reports(tree: Tree, name: str) -> FoundReports:
-    """The reports of PROFILE or PROFILE@VERSION (a part that fits one is enough), oldest first.
+    """The reports of PROFILE or PROFILE@VERSION (a unique part is enough), oldest first.
 
-    Raises InputError that says what there is when there are none.
+    Raises InputError that lists the versions with reports if this one has none.
     """
     profile, _, version = name.partition("@")
     top = tree.path / "reports"
@@ -178,11 +178,11 @@ def list_reports(tree: Tree, name: str) -> FoundReports:
     if not fitting or (version and len(fitting) > 1):
         there = versions or [p for p in tested if tested[p]]
         raise InputError(
-            "fits more than one version" if fitting else "it has no boot test report",
+            "matches more than one version" if fitting else "it has no boot test report",
             where=name,
-            hint=f"there are reports of: {', '.join(there)}"
+            hint=f"these have reports: {', '.join(there)}"
             if there
-            else f"imagebuilder test {profile} makes one",
+            else f"run imagebuilder test {profile} to make one",
         )
     found = [read_reports(tree.reports(ReleaseName(profile, v))) for v in fitting]
     return FoundReports(
@@ -199,7 +199,7 @@ def when(report: Report) -> datetime:
 def find_report(tree: Tree, name: str, id: str = "") -> Report:  # noqa: A002
     """The newest report of PROFILE or PROFILE@VERSION, or the one whose id has `id` in it.
 
-    Raises InputError that says what there is, or what is wrong with all there are.
+    Raises InputError that lists the reports, or says why none of them can be read.
     """
     found = list_reports(tree, name)
     fitting = [r for r in found.reports if r.id == id] or [r for r in found.reports if id in r.id]
@@ -209,27 +209,27 @@ def find_report(tree: Tree, name: str, id: str = "") -> Report:  # noqa: A002
         raise InputError(
             f"{'more than one' if fitting else 'no'} report has the id {id!r}",
             where=name,
-            hint=f"there are: {', '.join(r.id for r in fitting or found.reports)}",
+            hint=f"available: {', '.join(r.id for r in fitting or found.reports)}",
         )
     return fitting[-1]
 
 
 def report_folder(tree: Tree, report: Report) -> Path:
-    """Where a saved report lies."""
+    """The folder of a saved report."""
     return tree.reports(report.release) / report.id
 
 
 def read_logs(folder: Path) -> dict[str, str]:
-    """The logs of a report by file name, of long ones the end, without control characters.
+    """The logs of a report by file name (the ends of long ones), without control characters.
 
-    A log that cannot be read is left out; links are not followed.
+    Leaves out unreadable logs, and does not follow links.
     """
     found = {path.name: read_end(path) for path in sorted(folder.glob("*.log"))}
     return {name: text for name, text in found.items() if text is not None}
 
 
 def read_end(path: Path) -> str | None:
-    """The end of a log without control characters; None when it cannot be read or is a link."""
+    """The end of a log without control characters; None if unreadable or a link."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

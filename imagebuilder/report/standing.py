@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate's question: has this release booted?  Pure: reports and digests in, an answer out."""
+"""Whether a release has booted, for the gate: a pure function of reports and digests."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from imagebuilder.report.words import degradation
 from imagebuilder.rootkind import KINDS, packed_file
 from imagebuilder.untrusted import clean, clean_lines
 
-# Which bytes a boot with that kind of root is made of.
+# The files that a boot with each kind of root uses.
 BOOTED = {
     kind: ("vmlinuz", "initrd.img", "boot.ipxe", packed_file(kind) or "root") for kind in KINDS
 }
-CHECKED = ("root",)  # and which bytes the static checks look at
+CHECKED = ("root",)  # what the static checks read
 
 
 class State(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     UNTESTED = "untested"
-    OTHER_BYTES = "other bytes"  # what was tested is not what is there
-    OTHER_ROOT = "other root"  # it booted, but not as nodes of the release do
+    OTHER_BYTES = "other bytes"  # other files were tested than those of the release
+    OTHER_ROOT = "other root"  # it booted, but with another kind of root than its nodes
 
 
 @dataclass(frozen=True)
 class Standing:
-    """The answer: `why` is a sentence, `report` the id of the report it rests on, if any.
+    """The answer: `why` is a sentence, `report` the id of the report it is based on, if any.
 
     `machine` ran that test, at `time` (ISO 8601, UTC).
     """
@@ -43,7 +43,7 @@ class Standing:
 
     @property
     def tested(self) -> bool | None:
-        """Whether it passed; None where nobody knows."""
+        """Whether it passed; None if unknown."""
         return {State.PASSED: True, State.FAILED: False}.get(self.state)
 
 
@@ -65,8 +65,8 @@ def find_standing(reports: Sequence[Report], digests: Mapping[str, str], root: s
 
     `reports` are those of the release, oldest first; `digests` those of its bytes now, by the names
     of Report.digests; `root` is the kind of root of its nodes.  For each way to boot, and for the
-    static checks, the newest complete report of these very bytes counts; what a report or the
-    release has no digest of is never these bytes.
+    static checks, the newest complete report of exactly these bytes counts.  A missing digest, in
+    the report or the release, never matches.
     """
     complete = [report for report in reports if report.complete]
     newest = find_newest(complete, digests)
@@ -74,7 +74,7 @@ def find_standing(reports: Sequence[Report], digests: Mapping[str, str], root: s
     for result in newest.values():
         if not result.verdict.passed:
             return failed(result)
-    # 2. It must have booted as its nodes will.
+    # 2. It must have booted with the root of its nodes.
     passed = [result for result in newest.values() if result.trial]
     same = [result for result in passed if result.trial and result.trial.root == root]
     if same:
@@ -83,11 +83,9 @@ def find_standing(reports: Sequence[Report], digests: Mapping[str, str], root: s
     if passed:
         last = max(passed, key=lambda result: result.report.id)
         roots = sorted({r.trial.root for r in passed if r.trial})
-        why = (
-            f"it was tested with its root over {' and '.join(roots)}, nodes have theirs over {root}"
-        )
+        why = f"it was tested with its root over {' and '.join(roots)}, but its nodes use {root}"
         return rest_on(last, State.OTHER_ROOT, why)
-    # 3. Nothing counts; say what comes nearest.
+    # 3. No report counts; describe the closest one.
     if booted := [report for report in complete if report.trials]:
         what = ", ".join(find_others(booted[-1], digests, root))
         why = f"the newest report, {booted[-1].id}, is about other bytes: {what}"
@@ -98,11 +96,11 @@ def find_standing(reports: Sequence[Report], digests: Mapping[str, str], root: s
 
 
 def find_newest(reports: Sequence[Report], digests: Mapping[str, str]) -> dict[object, BootResult]:
-    """The newest result for these bytes, by way to boot, and by None that of the static checks."""
+    """The newest result for these bytes, by way to boot; None is the key of the static checks."""
     newest: dict[object, BootResult] = {}
     for report in reports:
         if same_bytes(report, digests, CHECKED):
-            newest[None] = BootResult(report, static_verdict(report))
+            newest[None] = BootResult(report, tree_verdict(report))
         for trial in report.trials:
             if same_bytes(report, digests, BOOTED.get(trial.root, tuple(report.digests))):
                 newest[trial.way] = BootResult(report, trial.verdict, trial)
@@ -110,25 +108,25 @@ def find_newest(reports: Sequence[Report], digests: Mapping[str, str]) -> dict[o
 
 
 def same_bytes(report: Report, digests: Mapping[str, str], needed: Sequence[str]) -> bool:
-    """Whether report and release know all that is `needed`, and agree."""
+    """Whether the report and the release have the same digests of all that is `needed`."""
     return all(name in digests and report.digests.get(name) == digests[name] for name in needed)
 
 
 def find_others(report: Report, digests: Mapping[str, str], root: str) -> Iterator[str]:
-    """The bytes on which a report and the release do not agree, in words."""
+    """The files on which a report and the release differ, in words."""
     kinds = [root, *(trial.root for trial in report.trials)]
     for name in dict.fromkeys(name for kind in kinds for name in BOOTED.get(kind, ())):
         if name not in digests:
             yield f"the release has no {name}"
         elif report.digests.get(name) != digests[name]:
-            yield f"{name} is another one"
+            yield f"{name} differs"
 
 
-def static_verdict(report: Report) -> TrialVerdict:
+def tree_verdict(report: Report) -> TrialVerdict:
     if any(check.outcome is Outcome.FAILED for check in report.static):
         assert report.failure is not None  # failed static checks come first
         return report.failure
-    return TrialVerdict(passed=True, stage=Stage.STATIC)
+    return TrialVerdict(passed=True, stage=Stage.TREE)
 
 
 def rest_on(result: BootResult, state: State, why: str) -> Standing:
@@ -152,7 +150,7 @@ def passed_how(results: Sequence[BootResult], last: BootResult) -> str:
 
 
 def unfinished(report: Report) -> str:
-    """Why a report opens nothing though it may have passed."""
+    """Why a report does not open the gate although it may have passed."""
     if not report.complete:
-        return f"the newest report, {report.id}, ran only what fits -k {report.selection!r}"
-    return f"in the newest report, {report.id}, nothing was booted"
+        return f"the newest report, {report.id}, ran only checks that match -k {report.selection!r}"
+    return f"the newest report, {report.id}, did not boot anything"

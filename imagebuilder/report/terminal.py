@@ -32,13 +32,13 @@ from imagebuilder.ui import (
 )
 from imagebuilder.untrusted import MOST_LONG, clean, clean_lines
 
-BAR = 30  # characters that are the time to ssh
+BAR = 30  # characters for the time to ssh
 SHORT = 12  # characters of a digest
 HEADERS = ("report", "release", "started", "took", "ways", "result")
 
 
 def render_report(report: Report, *, colour: bool, place: Path | None = None) -> str:
-    """The whole report; `place` is the folder where it lies with its logs."""
+    """The whole report; `place` is the folder with the report and its logs."""
     blocks = [
         [paint(headline(report), shade(report) if colour else ""), *facts(report)],
         list(failures(report)),
@@ -68,8 +68,8 @@ def facts(report: Report) -> list[str]:
 
 
 def failures(report: Report) -> Iterator[str]:
-    """Evidence and hint of everything that failed; checks are listed elsewhere."""
-    if report.failure and report.failure.stage is Stage.STATIC:
+    """Evidence and hint of everything that failed, except checks."""
+    if report.failure and report.failure.stage is Stage.TREE:
         yield from failure("static checks", TrialVerdict(passed=False, hint=report.failure.hint))
     for trial in report.trials:
         if not trial.verdict.passed:
@@ -77,7 +77,7 @@ def failures(report: Report) -> Iterator[str]:
 
 
 def failure(name: str, verdict: TrialVerdict) -> Iterator[str]:
-    """One verdict that did not pass."""
+    """One failed verdict."""
     stage = f" in stage {verdict.stage}" if verdict.stage else ""
     what = f": {verdict.what}" if verdict.what else ""
     yield clean(f"{name} failed{stage}{what}", MOST_LONG)
@@ -112,28 +112,30 @@ def result(verdict: TrialVerdict) -> str:
 
 
 def ssh_times(trial: Trial) -> str:
-    """The time to ssh of each machine; empty where one never got there."""
+    """The time to ssh of each machine; empty if one never got there."""
     times = [ssh_after(machine) for machine in trial.machines]
     return ", ".join(format_duration(time) for time in times if time is not None)
 
 
 def stages(report: Report) -> list[str]:
-    """A table: what each stage took on each machine, and its share of the time to ssh.
+    """A table: the time of each stage on each machine, and its share of the time to ssh.
 
-    A bar is drawn where there is one machine only.
+    With a single machine, each stage has a bar.
     """
     machines = [(trial, machine) for trial in report.trials for machine in trial.machines]
     spans = [{span.stage: span for span in find_spans(machine)} for _, machine in machines]
     failed = [failed_stage(trial, machine) for trial, machine in machines]
-    there = {stage for own in spans for stage in own} | {stage for stage in failed if stage}
+    there = {stage for by_stage in spans for stage in by_stage} | {
+        stage for stage in failed if stage
+    }
     if not there:
         return []
     single = len(machines) == 1
     rows = []
     for stage in (stage for stage in ORDER if stage in there):
         cells = [stage.value]
-        for own, bad in zip(spans, failed, strict=True):
-            cells += stage_cells(own.get(stage), failed=stage is bad)
+        for by_stage, bad in zip(spans, failed, strict=True):
+            cells += stage_cells(by_stage.get(stage), failed=stage is bad)
         rows.append((*cells, bar(spans[0].get(stage)) if single else ""))
     heads = [text for trial, machine in machines for text in (title(trial, machine), "share")]
     return table(rows, ("stage", *heads, "")).splitlines()
@@ -158,7 +160,7 @@ def stage_cells(span: Span | None, *, failed: bool) -> tuple[str, str]:
 
 
 def bar(span: Span | None) -> str:
-    """A stage on a line as long as the time to ssh."""
+    """A bar for a stage, on a scale of the time to ssh."""
     if span is None or not span.share:
         return ""
     before = round(span.start / span.seconds * span.share * BAR)
@@ -166,7 +168,7 @@ def bar(span: Span | None) -> str:
 
 
 def check_lines(report: Report) -> Iterator[str]:
-    """How many checks passed, and those that did not."""
+    """The number of passed checks, and the others."""
     if report.static:
         yield f"static checks: {counted(report.static)}"
     yield from unhappy(report.static)
@@ -196,9 +198,9 @@ def inferences(report: Report) -> Iterator[str]:
 
 def told(inference: Inference) -> str:
     over = f" of {', '.join(inference.over)}" if len(inference.over) > 1 else ""
-    less = f" (degraded: the profile is for {inference.expected})" if inference.degraded else ""
+    less = f" (degraded: the profile expects {inference.expected})" if inference.degraded else ""
     much = f"{inference.tokens} tokens in {format_duration(inference.seconds)}"
-    lone = "; the profile's own service refuses this processor" if inference.refused else ""
+    lone = "; the profile's service does not support this processor" if inference.refused else ""
     return f"on {backend(inference.used)}{over}{less}, {much} ({speed(inference)}){lone}"
 
 
@@ -213,7 +215,7 @@ def size_of(found: Mapping[str, int], name: str) -> str:
 
 
 def report_row(report: Report) -> tuple[str, ...]:
-    """A report as a line of a table with HEADERS."""
+    """A report as a row of a table with HEADERS."""
     return (
         report.id,
         report.name,
@@ -225,7 +227,7 @@ def report_row(report: Report) -> tuple[str, ...]:
 
 
 def report_summary(report: Report) -> dict[str, Json]:
-    """A report as an item of a list, for programs."""
+    """A report as an item of a JSON list."""
     return {
         "id": report.id,
         "profile": report.profile,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long each stage of a boot took, and which share of the time to ssh that is."""
+"""The time of each stage of a boot, and its share of the time to ssh."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from imagebuilder.report.types import MachineReport, Stage, Trial
 
 @dataclass(frozen=True)
 class Span:
-    """The way to a stage: from `start`, for `seconds`.
+    """The time of a stage: from `start`, for `seconds`.
 
-    `share` is of the time from power-on to ssh, between 0 and 1; None after ssh, and where ssh was
-    never reached.  The stage that failed is not `reached`; its seconds go on to the end of the
-    trial.
+    `share` is of the time from power-on to ssh, between 0 and 1; None after ssh, or if ssh was
+    never reached.  The stage that failed is not `reached`; its time ends with the trial.
     """
 
     stage: Stage
@@ -30,16 +29,16 @@ class Span:
 
 
 def ssh_after(machine: MachineReport) -> float | None:
-    """Seconds from power-on until somebody could log in; None if nobody could."""
+    """Seconds from power-on until ssh answered; None if it never did."""
     found = (reached.seconds for reached in machine.stages if reached.stage is Stage.SSH)
     return next(found, None)
 
 
 def find_spans(machine: MachineReport) -> tuple[Span, ...]:
-    """The stages a machine passed.
+    """The stages that a machine passed.
 
-    Stages are seen in several logs, so one may be noticed a moment before the one that led to it:
-    such a stage took no time.
+    Stages are detected in several logs, so one may be detected a moment before its predecessor:
+    such a stage has no time.
     """
     total, now = ssh_after(machine), 0.0
     spans: list[Span] = []
@@ -54,9 +53,9 @@ def find_spans(machine: MachineReport) -> tuple[Span, ...]:
 
 
 def find_timeline(trial: Trial, machine: MachineReport) -> tuple[Span, ...]:
-    """The stages a machine passed and the one that failed on it.
+    """The stages that a machine passed, and the one that failed.
 
-    That one ends with the trial, or, where things went on after it (checks that fail), when it did.
+    The failed stage ends with the trial, or before it if other stages followed (failed checks).
     """
     spans, bad = find_spans(machine), trial.verdict.stage
     if bad is None or machine not in find_failed(trial):
@@ -68,8 +67,8 @@ def find_timeline(trial: Trial, machine: MachineReport) -> tuple[Span, ...]:
 
 
 def find_failed(trial: Trial) -> tuple[MachineReport, ...]:
-    """The machines that a failed verdict is about: the one whose console it cites, else those that
-    did not reach the stage, else all."""
+    """The machines that a failed verdict is about: the one whose console it cites, or those that
+    did not reach the stage, or all."""
     verdict = trial.verdict
     if verdict.passed:
         return ()

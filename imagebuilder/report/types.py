@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Report box: what was tested, on which bytes, how far each machine came, and the verdict.
+"""The Report: what was tested, on which bytes, the progress of each machine, and the verdict.
 
 Report      one run of `imagebuilder test` on one release
   Check     a check of the tree (kind "static")
@@ -25,21 +25,21 @@ CPU = "cpu"
 
 
 class Stage(StrEnum):
-    """How far a boot test is, in order: each is passed or is the one that failed."""
+    """The stages of a boot test, in order: each is passed, or is the one that failed."""
 
-    STATIC = "static"  # the static checks passed
-    FIRMWARE = "firmware"  # the firmware asks the network for an address
-    DHCP = "dhcp"  # it was given one
+    TREE = "static"  # the static checks of the tree passed
+    FIRMWARE = "firmware"  # the firmware has requested an address
+    DHCP = "dhcp"  # it got an address
     BOOT_FILE = "boot-file"  # it has fetched iPXE (BIOS machines in QEMU bring it)
     IPXE = "ipxe"  # iPXE has fetched the entry script
-    RELEASE = "release"  # the scripts led to the release: its kernel is fetched
+    RELEASE = "release"  # iPXE has fetched the kernel of the release
     KERNEL = "kernel"  # the kernel runs
-    INITRD = "initrd"  # our part of the initrd runs
+    INITRD = "initrd"  # imagebuilder's part of the initrd runs
     NETWORK = "network"  # the initrd has an address
     ROOT = "root"  # the root is mounted
-    SWITCH_ROOT = "switch-root"  # the initrd is left
+    SWITCH_ROOT = "switch-root"  # the initrd has ended
     UNITS = "units"  # systemd of the root starts units
-    SSH = "ssh"  # somebody can log in
+    SSH = "ssh"  # ssh answers
     CHECKS = "checks"  # the boot checks passed
     INFERENCE = "inference"  # the inference engines have answered
     SHUTDOWN = "shutdown"  # the node went down in time
@@ -59,8 +59,8 @@ class Outcome(StrEnum):
 class Check:
     """One check that ran.
 
-    `group` is the overlay it comes from, or "common"; `kind` is "static" or "boot"; `name` is its
-    function with parameters, `message` why it failed or was skipped (lines, the fact first).
+    `group` is its overlay, or "common"; `kind` is "static" or "boot"; `name` is its function with
+    parameters, `message` why it failed or was skipped (several lines, the fact first).
     """
 
     group: str
@@ -90,7 +90,7 @@ class TrialVerdict:
     """Passed, or which stage failed and why.
 
     `evidence` are the last lines of `log` (a file of the report: `console-gate-1.log`,
-    `dnsmasq.log`), `hint` is what to look at next.
+    `dnsmasq.log`), `hint` is what to check next.
     """
 
     passed: bool
@@ -130,7 +130,7 @@ class Inference:
 
 @dataclass(frozen=True)
 class MachineReport:
-    """One machine of a trial; `console` is a file of the report, one line an event, with times."""
+    """One machine of a trial; `console` is a file of the report with one timed line per event."""
 
     name: str
     mac: str
@@ -159,7 +159,7 @@ class Trial:
 
     @property
     def way(self) -> tuple[str, str, int]:
-        """What a later trial of the same replaces: firmware, root, number of machines."""
+        """Firmware, root and number of machines: a later trial of the same way replaces it."""
         return self.firmware, self.root, len(self.machines)
 
 
@@ -167,11 +167,11 @@ class Trial:
 class Report:
     """One run of `imagebuilder test`.
 
-    `id` names it among the reports of its release and sorts by time.  `digests` are of the bytes
+    `id` is unique among the reports of its release and sorts by time.  `digests` are of the bytes
     that were booted, by name: `root` is an OSTree commit, the others sha256 of the release's files.
-    `started` is ISO 8601 in UTC.  `acceleration` is kvm or tcg, `why` how that was decided.
-    `selection` is the -k expression: a report with one is not complete and opens no gate.
-    `machine` is the name of the machine that ran it, empty in reports from before it was noted.
+    `started` is ISO 8601 in UTC.  `acceleration` is kvm or tcg, `why` the reason for it.
+    `selection` is the -k expression: a report with one is not complete and does not open the gate.
+    `machine` is the name of the machine that ran it, empty in older reports.
     `sizes` are bytes by name: root, vmlinuz, initrd.img, root.squashfs.
     `files` are the check files that ran, with their sha256, by `group/file`.
     """
@@ -192,7 +192,7 @@ class Report:
     static: tuple[Check, ...]
     trials: tuple[Trial, ...]
     machine: str = ""
-    __pydantic_config__ = ConfigDict(extra="forbid")  # a gate opens on what is read
+    __pydantic_config__ = ConfigDict(extra="forbid")  # the gate depends on it
 
     @property
     def release(self) -> ReleaseName:
@@ -205,32 +205,34 @@ class Report:
 
     @property
     def complete(self) -> bool:
-        """Whether all checks were to run, so that it may open the gate."""
+        """Whether all checks were selected, so that it may open the gate."""
         return self.selection == ""
 
     @property
     def passed(self) -> bool:
-        """Whether everything that ran did."""
+        """Whether everything that ran passed."""
         return self.failure is None and bool(self.trials)
 
     @property
     def failure(self) -> TrialVerdict | None:
-        """The first verdict that did not pass; failed static checks come first."""
+        """The first failed verdict; failed static checks come first."""
         if broken := [check for check in self.static if check.outcome is Outcome.FAILED]:
             return TrialVerdict(
                 passed=False,
-                stage=Stage.STATIC,
+                stage=Stage.TREE,
                 what="; ".join(check.title for check in broken),
                 evidence=tuple(line for check in broken for line in check.message.splitlines()),
-                hint="imagebuilder check shows them without a boot",
+                hint="run imagebuilder check to see them without a boot",
             )
         return next((trial.verdict for trial in self.trials if not trial.verdict.passed), None)
 
     @property
     def degraded(self) -> bool:
-        """Whether an accelerator that the profile is for took no part."""
+        """Whether an accelerator of the profile was not used."""
         return any(trial.inference and trial.inference.degraded for trial in self.trials)
 
 
-# docs/reports.md shows it.  What is missing, unknown or of another kind is a fault, never a guess.
-REPORT = JsonFile(Report, 1, "imagebuilder test makes a new report", derived=("passed", "degraded"))
+# docs/reports.md shows it.  Missing, unknown or invalid keys are faults, never guesses.
+REPORT = JsonFile(
+    Report, 1, "run imagebuilder test to make a new report", derived=("passed", "degraded")
+)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A report in words: its headline, what it computed on, its checks."""
+"""Describe a report: its headline, what it computed on, its checks."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ def headline(report: Report) -> str:
         return clean_lines(f"FAILED{stage}: {failure.what}").replace("\n", " ")
     if not report.trials:
         return "NOT TESTED: nothing was booted"
-    words = [degradation(report), f"only checks that fit -k {report.selection!r}"]
+    words = [degradation(report), f"only checks that match -k {report.selection!r}"]
     found = ", ".join(filter(None, (words[0], words[1] if report.selection else "")))
     name = "PASSED, degraded" if report.degraded else "PASSED"
     return clean_lines(f"{name}: {found}" if found else name)
 
 
 def degradation(report: Report) -> str:
-    """On what less than the profile is for it computed; empty when it did not."""
+    """What it computed on if that is less than the profile expects; otherwise empty."""
     less = next((t.inference for t in report.trials if t.inference and t.inference.degraded), None)
     if less is None:
         return ""
-    return f"computed on {backend(less.used)}, the profile is for {backend(less.expected)}"
+    return f"computed on {backend(less.used)}, but the profile expects {backend(less.expected)}"
 
 
 def backend(name: str) -> str:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The boot server: what the real daemons are told, and running them."""
+"""The boot server: configure and run the daemons that nodes boot from."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `imagebuilder serve` can be asked to do."""
+"""The actions of `imagebuilder serve`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from imagebuilder.serve.prepare import (
     check_host,
     prepare,
 )
-from imagebuilder.serve.running import describe_own
+from imagebuilder.serve.running import describe_ours
 from imagebuilder.serve.units import UnitFile, is_live
 from imagebuilder.tree import make_tree
 from imagebuilder.ui import Ui
@@ -46,16 +46,16 @@ def act(
     ui: Ui,
     more: MakeUnits | None = None,
 ) -> str:
-    """Do it on the tree at `place`; returns what to print.  Raises every ImagebuilderError.
+    """Run an action on the tree at `place`; returns what to print.  Raises every ImagebuilderError.
 
-    `more` makes units to install besides those of the daemons.
+    `more` makes units to install in addition to those of the daemons.
     """
     check_root("serving nodes")
     if action is ServeAction.UNINSTALL:
         return uninstall(root, live=is_live(root))
     check_host()
     if not options.interface:
-        raise InputError("is missing", where="--interface", hint="ip -brief address lists them")
+        raise InputError("is missing", where="--interface", hint="list them with ip -brief address")
     tree = make_tree(place)
     nodes = load_nodes(tree)
     if action is ServeAction.SERVE:
@@ -63,7 +63,7 @@ def act(
         return ""
     if action is ServeAction.CHECK:
         config = foreground.check(prepare(options, tree, nodes, CHECKED), nodes, ui)
-        served = describe_own(config.tree)
+        served = describe_ours(config.tree)
         how = f"is served by {served}" if served else "can be served"
         return f"{options.interface} {how}: no problems found"
     if action is ServeAction.REFRESH:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many connections the web server takes.
+"""How many connections the web server accepts.
 
-Half a request cannot be counted against its sender: nginx limits connections by address only once
-a request is whole.  Until its time is up it holds a connection, and one address can hold as many
-as it has ports.  So there are more connections than that.
+nginx limits connections by address only once a request is complete.  An incomplete request holds
+its connection until it times out, and one address can hold as many as it has ports.  So the server
+accepts more connections than that.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def plan_capacity(cpus: int, most_files: int) -> Capacity:
     """The capacity on a host with `cpus`, where a process may open `most_files` files.
 
     The kernel spreads connections evenly over the workers (`reuseport`).  A download takes two
-    files: the connection and what it carries.
+    files: the connection and the file that is sent.
     """
     workers = max(1, min(cpus, MOST_WORKERS))
     wanted = (PORTS_OF_AN_ADDRESS + FOR_THE_OTHERS) // workers
@@ -44,9 +44,9 @@ SMALLEST = plan_capacity(1, FEWEST_FILES)
 
 
 def find_capacity(*, installed: bool) -> Capacity:
-    """The capacity on this host; `installed` for daemons of systemd, whose unit says LimitNOFILE.
+    """The capacity on this host; `installed` for daemons of systemd, whose unit sets LimitNOFILE.
 
-    Without privilege over limits, as in some containers, the hard limit is what we have.
+    Without the privilege to raise limits, as in some containers, the hard limit applies.
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     bounded = hard != resource.RLIM_INFINITY and not installed

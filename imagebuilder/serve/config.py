@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is served, where and how: decided once, then every file is rendered from it."""
+"""The configuration of the boot server: decided once, then every file is rendered from it."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from imagebuilder.serve.options import Dhcp, Nfs
 from imagebuilder.serve.ports import Port
 from imagebuilder.tree import Tree
 
-# Stable, so that a server that restarts knows the file handles it gave out before.
+# Stable, so that a restarted server knows its old file handles.
 EXPORT_NAMESPACE = uuid.UUID("5e4e1b2c-7d0a-4f54-9a52-0b7e0c6f3a11")
 MOUNTD_PORT = 20048
 
 
 @dataclass(frozen=True)
 class ServeConfig:
-    """Everything the daemons' files are made of.
+    """Everything that the daemons' files are rendered from.
 
-    `pool` is None with proxy DHCP.  `folder` takes the files; `installed` says that systemd, not
-    we, starts the daemons.  `announces` tells machines that no IPv6 router is here, `consoles`
-    receives what kernels of nodes say.  `web_user` and `dhcp_user` are who they become, empty for
-    nobody else.
+    `pool` is None with proxy DHCP.  `folder` is for the files; `installed` means that systemd
+    starts the daemons.  `announces` tells machines that the network has no IPv6 router, `consoles`
+    receives the kernel messages of nodes.  `web_user` and `dhcp_user` are the users that daemons
+    switch to, empty for none.
     """
 
     tree: Tree
@@ -59,7 +59,7 @@ class ServeConfig:
 
     @property
     def http(self) -> str:
-        """The base of every URL, without a slash at its end."""
+        """The base of every URL, without a trailing slash."""
         port = "" if self.http_port == 80 else f":{self.http_port}"
         return f"http://{self.server}{port}"
 
@@ -69,22 +69,22 @@ class ServeConfig:
 
     @property
     def answers_dns(self) -> bool:
-        """Whether nodes may ask us for names: not where a router answers already."""
+        """Whether nodes use our DNS: not if a router answers already."""
         return self.dns and self.dhcp is Dhcp.FULL
 
     @property
     def leases(self) -> Path:
-        """Where dnsmasq keeps its leases."""
+        """The lease file of dnsmasq."""
         return self.tree.serve / "leases"
 
     @property
     def export_id(self) -> str:
-        """What the file handles of TREE/roots begin with."""
+        """The start of the file handles of TREE/roots."""
         return str(uuid.uuid5(EXPORT_NAMESPACE, str(self.tree.roots)))
 
     @property
     def ports(self) -> tuple[Port, ...]:
-        """The ports our own daemons will open; the kernel's NFS server has its own already."""
+        """The ports that our daemons will open; the kernel's NFS server has its own open."""
         wanted = [Port("udp", 67, "DHCP"), Port("udp", 69, "TFTP")]
         if self.dhcp is Dhcp.PROXY:
             wanted.append(Port("udp", 4011, "proxy DHCP"))

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Receives what the kernels of nodes say (netconsole), as a program of its own.
+"""Receive the kernel messages of nodes (netconsole), as a separate program.
 
 usage: python -m imagebuilder.serve.consoles FOLDER TREE ADDRESS INTERFACE [USER]
-in:  FOLDER/consoles, the nodes that nodes.yaml wants it of, read again when it changes; the leases
+in:  FOLDER/consoles, the nodes with netconsole, read again when it changes; the leases
 out: TREE/serve/consoles/NODE/TIME.log, a few boots of a node, each of bounded size
 
-Anybody on the wire may send anything, without end.  A packet counts for the node that its address
-belongs to; all others are dropped unread.  Each node has its own limits.
+Any machine on the network may send anything, without end.  A packet counts for the node that has
+its address; all others are dropped unread.  Each node has its own limits.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ from imagebuilder.tree import Tree
 
 NAMES = "consoles"  # the file in FOLDER, and what the process is called
 READY = "receiving consoles"
-BOOTS = 5  # of a node that are kept
-MOST_BYTES = 256_000  # of a boot's file; as much again is in the one before it
-RATE, BURST = 100.0, 5000.0  # lines a second; a boot begins with all that was said so far
+BOOTS = 5  # kept per node
+MOST_BYTES = 256_000  # of a boot's file; its predecessor has as much
+RATE, BURST = 100.0, 5000.0  # lines a second; a boot begins with all earlier messages
 MOST_PACKET = 2048  # netconsole sends at most 1000 bytes
-BUFFER = 8 * 1024**2  # bytes that wait for us
-AGAIN = 10.0  # seconds until an address is looked up again
-PAUSE = 0.5  # seconds between two looks at the kernel's neighbours
+BUFFER = 8 * 1024**2  # bytes of the socket
+LOOKUP_SECONDS = 10.0  # seconds until the next look-up of an address
+PAUSE = 0.5  # seconds between two reads of the kernel's neighbours
 SHORTEST = 5.0  # seconds between two boots of a node
-STEP = 1.0  # seconds that a message may seem older than the one before it
+STEP = 1.0  # seconds that a message may be older than its predecessor
 # 6,339,5140900,-;text: priority, sequence, microseconds, flags (the kernel's dev-kmsg.rst).
 EXTENDED = re.compile(rb"(\d{1,10}),\d{1,20},(\d{1,18}),[^;]{0,100};([^\n]*)")
 STAMPED = re.compile(r"\[ *(\d+\.\d+)\] ")
@@ -57,7 +57,7 @@ FIRST_WORDS = b"Linux version "
 
 @dataclass
 class Receiver:
-    """One node's console; `clock` tells seconds."""
+    """One node's console; `clock` returns seconds."""
 
     tree: Tree
     node: str
@@ -71,14 +71,14 @@ class Receiver:
 
     def __post_init__(self) -> None:
         self.looked = self.clock()
-        # Who starts again goes on with the boot that is there.
+        # After a restart, continue the boot that was being received.
         if boots := find_consoles(self.tree, self.node):
             self.log = Log(boots[-1].path, most=MOST_BYTES)
             times = [found for line in boots[-1].lines() if (found := STAMPED.match(line))]
             self.said = float(times[-1][1]) if times else 0.0
 
     def take(self, packet: bytes) -> None:
-        """A packet of the node, or of whoever has its address."""
+        """Record a packet of the node, or of a machine that uses its address."""
         if not self.may_write():
             self.dropped += 1
             return
@@ -87,7 +87,7 @@ class Receiver:
             self.begin()
         assert self.log is not None
         if self.dropped:
-            self.log.write(f"({self.dropped} lines came too fast)".encode())
+            self.log.write(f"(dropped {self.dropped} lines that came too fast)".encode())
             self.dropped = 0
         if at is not None:
             self.said = at
@@ -104,12 +104,12 @@ class Receiver:
         return True
 
     def begins(self, at: float | None, text: bytes) -> bool:
-        """Whether a message is the first one of another boot: its clock went back."""
-        again = text.startswith(FIRST_WORDS) or (at is not None and at < self.said - STEP)
-        return again and self.clock() - self.began >= SHORTEST
+        """Whether a message is the first one of a new boot: its clock went back."""
+        is_first = text.startswith(FIRST_WORDS) or (at is not None and at < self.said - STEP)
+        return is_first and self.clock() - self.began >= SHORTEST
 
     def begin(self) -> None:
-        """Begin the file of a boot; the oldest ones go."""
+        """Begin the file of a boot and remove the oldest ones."""
         folder = self.tree.consoles(self.node)
         with contextlib.suppress(OSError):
             folder.mkdir(parents=True, exist_ok=True)
@@ -133,7 +133,7 @@ def forget(boot: ConsoleBoot) -> None:
 
 
 def parse_packet(packet: bytes) -> tuple[float | None, bytes]:
-    """The kernel's time in seconds and the text of a message; None where it has no time."""
+    """The kernel's time in seconds (None without one) and the text of a message."""
     if found := EXTENDED.match(packet):
         return int(found[2]) / 1e6, found[3]
     return None, packet.split(b"\n", 1)[0]
@@ -141,7 +141,7 @@ def parse_packet(packet: bytes) -> tuple[float | None, bytes]:
 
 @dataclass
 class Owners:
-    """Whose an address is: a node's whose console is wanted, or nobody's."""
+    """Finds the node of an address, if its console is wanted."""
 
     file: Path
     tree: Tree
@@ -152,13 +152,13 @@ class Owners:
     leases: Mapping[str, str] = field(default_factory=dict)
     leased: object = None
     neighbours: Mapping[str, str] = field(default_factory=dict)
-    asked: float = float("-inf")
+    neighbours_read: float = float("-inf")
 
     def find(self, address: str) -> str:
-        """The node with this address; empty for nobody.
+        """The node with this address; empty for none.
 
-        What is found holds for a while.  That an address is nobody's does not: a machine asks for
-        one and says everything at once.
+        Caches a node for a while, but not a miss: a machine may get an address and send all its
+        messages at once.
         """
         now = self.clock()
         name, until = self.known.get(address, ("", float("-inf")))
@@ -166,13 +166,13 @@ class Owners:
             return name
         self.reload()
         if name := self.names.get(address, "") or self.names.get(self.find_mac(address, now), ""):
-            self.known[address] = name, now + AGAIN
+            self.known[address] = name, now + LOOKUP_SECONDS
         return name
 
     def find_mac(self, address: str, now: float) -> str:
-        """Whose NIC has an address, as our DHCP server knows, or else the kernel.
+        """The MAC with an address, from the leases of our DHCP server or else from the kernel.
 
-        Strangers cost little: leases are read when they changed, neighbours twice a second.
+        Unknown machines cost little: reads changed leases only, and neighbours twice a second.
         """
         if not self.names:
             return ""
@@ -181,8 +181,8 @@ class Owners:
             self.leases, self.leased = read_leases(leases), stamp
         if mac := self.leases.get(address):
             return mac
-        if now - self.asked >= PAUSE:
-            self.neighbours, self.asked = find_neighbours(), now
+        if now - self.neighbours_read >= PAUSE:
+            self.neighbours, self.neighbours_read = find_neighbours(), now
         return self.neighbours.get(address, "")
 
     def reload(self) -> None:
@@ -196,7 +196,7 @@ class Owners:
 
 
 def stamp_of(path: Path) -> object:
-    """What changes when a file does."""
+    """A value that changes with the file."""
     try:
         status = path.stat()
     except OSError:
@@ -205,7 +205,7 @@ def stamp_of(path: Path) -> object:
 
 
 def receive(end: socket.socket, tree: Tree, owners: Owners) -> None:
-    """Take packets in, until we are ended."""
+    """Receive packets until the program is ended."""
     receivers: dict[str, Receiver] = {}
     while True:
         packet, (address, _) = end.recvfrom(MOST_PACKET)
@@ -216,7 +216,7 @@ def receive(end: socket.socket, tree: Tree, owners: Owners) -> None:
 
 
 def open_socket(address: str, interface: str, port: int = NETCONSOLE_PORT) -> socket.socket:
-    """A socket that hears what comes to `address` over `interface`."""
+    """A socket for packets to `address` over `interface`."""
     end = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     if interface:
         end.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode())
@@ -227,7 +227,7 @@ def open_socket(address: str, interface: str, port: int = NETCONSOLE_PORT) -> so
 
 
 def drop_rights(tree: Tree, user: str) -> None:
-    """Become `user`, who alone reads and writes the consoles."""
+    """Switch to `user`, the only one who may read and write the consoles."""
     folder = tree.serve / "consoles"
     folder.mkdir(exist_ok=True)
     entry = pwd.getpwnam(user) if user else None
@@ -246,13 +246,13 @@ def main(words: list[str]) -> None:
     folder, top, address, interface, user = [*words, ""][:5]
     tree = Tree(Path(top))
     end = open_socket(address, interface)
-    # What they import has to be read by root, in whose home the program may lie.
+    # Import as root: the program may be in root's home.
     parse_name("")
     find_neighbours()
     Path("/proc/self/comm").write_text(NAMES)
     (Path(folder) / f"{NAMES}.pid").write_text(f"{os.getpid()}\n")
     drop_rights(tree, user)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for serve, which ends us
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for serve, which ends this program
     print(READY, flush=True)
     receive(end, tree, Owners(Path(folder) / NAMES, tree, time.monotonic))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemons: how each is started, tried, told to read its files again, and known to be ready."""
+"""The daemons: how each is started, tested and reloaded, and when it is ready."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from imagebuilder.serve.nfs import RPCBIND_PORT
 from imagebuilder.serve.options import Nfs
 
 NO_NAME = "s/ [^ ]*/ */3"  # the fourth word of a lease is a name, `*` for none
-# nfs-ganesha has no test of its file, and starts without what it does not understand.  So it starts
-# at address $1 of namespaces that end with the script, which fails if it complains of a file in $2.
-# Its sockets are in a /run of its own, in which a tree below /run is too.
+# nfs-ganesha cannot test its file, and ignores what it does not understand.  So it is started with
+# address $1 in namespaces that end with the script, which fails if it complains about a file in $2.
+# Its sockets are in a separate /run, which also contains a tree below /run.
 TRY_GANESHA = (
     "ip link set lo up; ip address add $1 dev lo; mount -t tmpfs tmpfs $2/ganesha; "
     "cd $2/ganesha; mkdir run; mount --rbind /run run; mount -t tmpfs tmpfs /run; "
@@ -35,11 +35,11 @@ TRY_GANESHA = (
 
 @dataclass(frozen=True)
 class Daemon:
-    """One daemon; it is ready when it has said `ready`, a pattern, within `patience` seconds.
+    """One daemon; it must print `ready`, a pattern, within `patience` seconds.
 
-    One that says nothing is ready when its `port` is open (TCP, on the loopback interface).
-    `test` is the command that has it read its files, and no more.  `before` runs before each start;
-    the daemon starts even if it fails.
+    A daemon that prints nothing is ready when its `port` is open (TCP, on the loopback interface).
+    `test` is a command that only checks its files.  `before` runs before each start; the daemon
+    starts even if it fails.
     """
 
     name: str
@@ -55,8 +55,8 @@ class Daemon:
 def dnsmasq(config: ServeConfig) -> Daemon:
     """DHCP, TFTP and names.
 
-    It believes the names in its lease file, which machines could choose in earlier versions.  They
-    are removed before it starts; it takes those of nodes from dhcp-hosts again.
+    It trusts the names in its lease file, which machines could choose in earlier versions.  They
+    are removed before it starts; it takes the names of nodes from dhcp-hosts.
     """
     words = ("dnsmasq", f"--conf-file={config.folder}/dnsmasq.conf")
     return Daemon(
@@ -75,19 +75,17 @@ def nginx(config: ServeConfig) -> Daemon:
 
 
 def rpcbind(config: ServeConfig) -> Daemon:
-    """Where nfs-ganesha says on which ports it is; says nothing itself."""
+    """nfs-ganesha registers its ports there.  rpcbind prints nothing when it is ready."""
     argv = ("rpcbind", "-f", "-h", config.server)
     return Daemon("rpcbind", argv, "", "nfs-ganesha registers its ports with it", port=RPCBIND_PORT)
 
 
 def radvd(config: ServeConfig) -> Daemon:
-    """What tells machines that they need not wait for IPv6; it reads its file but once."""
+    """Tells machines not to wait for IPv6; it reads its file only once."""
     words = ("radvd", "--config", config.folder / "radvd.conf")
     log = "syslog" if config.installed else "stderr"  # the journal's level of a line is syslog's
     argv = (*words, "--nodaemon", "--logmethod", log, "--pidfile", config.folder / "radvd.pid")
-    return Daemon(
-        "radvd", argv, "version .* started", "no IPv6 to wait for", (*words, "--configtest")
-    )
+    return Daemon("radvd", argv, "version .* started", "no wait for IPv6", (*words, "--configtest"))
 
 
 def ganesha(config: ServeConfig) -> Daemon:
@@ -104,38 +102,34 @@ def ganesha(config: ServeConfig) -> Daemon:
 
 
 def consoles(config: ServeConfig) -> Daemon:
-    """What receives the messages of nodes' kernels; it becomes dnsmasq's user."""
+    """Receives the kernel messages of nodes; it switches to dnsmasq's user."""
     argv = (
         sys.executable, "-m", "imagebuilder.serve.consoles", config.folder, config.tree.path,
         config.server, config.interface.name, *((config.dhcp_user,) if config.dhcp_user else ()),
     )  # fmt: skip
-    return Daemon("consoles", argv, "receiving consoles", "what the kernels of nodes say")
+    return Daemon("consoles", argv, "receiving consoles", "kernel messages of nodes")
 
 
 def daemons(config: ServeConfig, *, with_rpcbind: bool) -> tuple[Daemon, ...]:
-    """All of them, in the order they start."""
+    """All daemons, in the order of their start."""
     first = (rpcbind(config),) if with_rpcbind else ()
     roots = (ganesha(config),) if config.nfs is Nfs.GANESHA else ()
-    return (*first, *roots, *web_and_wire(config))
-
-
-def web_and_wire(config: ServeConfig) -> tuple[Daemon, ...]:
     more = (*((radvd(config),) if config.announces else ()),
             *((consoles(config),) if config.consoles else ()))  # fmt: skip
-    return (nginx(config), *more, dnsmasq(config))
+    return (*first, *roots, nginx(config), *more, dnsmasq(config))
 
 
 def check_config(config: ServeConfig) -> None:
-    """Have the daemons read their own files.  Raises WorkError with what they say."""
+    """Let the daemons check their files.  Raises WorkError with their errors."""
     for daemon in daemons(config, with_rpcbind=False):
         if daemon.test:
             run(daemon.test)
 
 
 def reload_changed(config: ServeConfig, changed: Collection[str]) -> None:
-    """Have the daemons read the files again that changed; one that is not up reads them later.
+    """Let the daemons reload changed files; a daemon that is not running reads them later.
 
-    dnsmasq reads its dnsmasq.conf but once: it is ended, for whoever started it to start it again.
+    dnsmasq reads dnsmasq.conf only once: it is ended, and whoever started it starts it again.
     """
     if "dnsmasq.conf" in changed:
         send(config.folder / "dnsmasq.pid", signal.SIGTERM)
@@ -146,7 +140,7 @@ def reload_changed(config: ServeConfig, changed: Collection[str]) -> None:
 
 
 def send(pid_file: Path, number: signal.Signals) -> None:
-    """Send a signal to a daemon, if it runs."""
+    """Send a signal to a daemon if it is running."""
     if pid := find_pid(pid_file):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
@@ -157,7 +151,7 @@ def is_running(pid_file: Path) -> bool:
 
 
 def find_pid(pid_file: Path) -> int | None:
-    """The process that a daemon says it is, if it is a daemon of ours still."""
+    """The process in a daemon's pid file, if it is still one of our daemons."""
     try:
         pid = int(pid_file.read_text())
         program = Path(f"/proc/{pid}/comm").read_text().strip()
@@ -166,8 +160,8 @@ def find_pid(pid_file: Path) -> int | None:
     return pid if program in (pid_file.stem, f"{pid_file.stem}.nfsd") else None
 
 
-def find_own_pids(folder: Path) -> set[int]:
-    """The daemons that run with the files of a folder, by their pid files."""
+def find_our_pids(folder: Path) -> set[int]:
+    """The daemons that use the files of a folder, by their pid files."""
     names = ("dnsmasq", "nginx", "ganesha", "radvd", "consoles")
     found = (find_pid(folder / f"{name}.pid") for name in names)
     return {pid for pid in found if pid}

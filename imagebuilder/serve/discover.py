@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Is there a DHCP server on the wire?  Asked as a client does, from a raw socket."""
+"""Find DHCP servers on a network, with DHCPDISCOVER from a raw socket."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ipaddress import IPv4Address
 
 from imagebuilder.serve.interface import Interface
 
-# Seconds to listen after each question.  Some servers ping an address for three seconds first.
+# Seconds to listen after each request.  Some servers ping an address for three seconds first.
 PATIENCE = (1.0, 1.0, 3.0)
 ETHERTYPE_IPV4 = 0x0800
 COOKIE = b"\x63\x82\x53\x63"
 DISCOVER, OFFER = 1, 2
 MESSAGE_TYPE, SERVER_ID, PARAMETERS, VENDOR_CLASS, END = 53, 54, 55, 60, 255
-# What our own question says it comes from, so that our server takes it for no machine.
+# The vendor class of our own request, so that our server does not record it as a machine.
 OURSELVES = "imagebuilder"
 BROADCAST_FLAG = 0x8000
 BROADCAST_MAC = b"\xff" * 6
@@ -32,24 +32,24 @@ class Server:
 
 
 def find_dhcp_servers(interface: Interface) -> tuple[Server, ...]:
-    """Who offers an address on this wire; takes up to five seconds when nobody does.
+    """The servers that offer an address on this network; takes up to five seconds if none does.
 
-    The question comes from a made-up MAC address that belongs to nobody, so that no lease of ours
-    is touched; an offer that is not taken up is forgotten by the server.
+    The request comes from a random MAC address, so that it changes no lease; servers forget an
+    offer that is not accepted.
     """
     client = bytes((0x02, *secrets.token_bytes(5)))  # 0x02: locally administered
     xid = secrets.token_bytes(4)
     found: dict[Server, None] = {}
-    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE_IPV4)) as wire_end:
-        wire_end.bind((interface.name, ETHERTYPE_IPV4))
+    with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETHERTYPE_IPV4)) as packets:
+        packets.bind((interface.name, ETHERTYPE_IPV4))
         for seconds in PATIENCE:
-            question = discover(client, xid, (VENDOR_CLASS, OURSELVES.encode()))
-            wire_end.send(frame(client, question))
+            request = discover(client, xid, (VENDOR_CLASS, OURSELVES.encode()))
+            packets.send(frame(client, request))
             deadline = time.monotonic() + seconds
             while (left := deadline - time.monotonic()) > 0:
-                wire_end.settimeout(left)
+                packets.settimeout(left)
                 try:
-                    server = parse_offer(wire_end.recv(65535), xid)
+                    server = parse_offer(packets.recv(65535), xid)
                 except TimeoutError:
                     break
                 if server and server.address != interface.server:
@@ -64,12 +64,12 @@ def discover(client: bytes, xid: bytes, *options: tuple[int, bytes]) -> bytes:
     fixed = struct.pack(
         "!BBBB4sHH16x16s64x128x4s", 1, 1, 6, 0, xid, 0, BROADCAST_FLAG, client, COOKIE
     )
-    asked = (
+    requested = (
         (MESSAGE_TYPE, bytes((DISCOVER,))),
         (PARAMETERS, bytes((1, 3, 6, 12, 43, 54, 60, 66, 67))),
         *options,
     )
-    return fixed + b"".join(bytes((code, len(data))) + data for code, data in asked) + b"\xff"
+    return fixed + b"".join(bytes((code, len(data))) + data for code, data in requested) + b"\xff"
 
 
 def frame(client: bytes, message: bytes) -> bytes:
@@ -90,7 +90,7 @@ def checksum(header: bytes) -> int:
 
 
 def parse_reply(data: bytes, xid: bytes) -> tuple[bytes, dict[int, bytes]] | None:
-    """The BOOTP part and the options of a DHCP reply to `xid`; None for any other frame."""
+    """The BOOTP fields and the options of a DHCP reply to `xid`; None for any other frame."""
     header = 14 + (data[14] & 0x0F) * 4 if len(data) > 14 else 0
     message = data[header + 8 :]
     if len(message) < 240 or data[23] != 17 or data[header : header + 2] != b"\0\x43":
@@ -111,7 +111,7 @@ def parse_reply(data: bytes, xid: bytes) -> tuple[bytes, dict[int, bytes]] | Non
 
 
 def parse_offer(data: bytes, xid: bytes) -> Server | None:
-    """The server of an offer that has an address in it: a proxy's has none."""
+    """The server of an offer with an address: a proxy offers none."""
     reply = parse_reply(data, xid)
     if not reply:
         return None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The boot server alone takes nodes back to a release that they became ready with.
+"""Automatic fallback: let a node that does not become ready boot its last good release.
 
-It sees which boots ended with an ssh server that answers (nodes/evidence/boots.py), and makes the
-scripts of nodes again as soon as one of them is to boot something else.
+The boot server sees which boots ended with an ssh server that answers (nodes/evidence/boots.py),
+and rewrites the scripts of nodes as soon as one of them should boot something else.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from imagebuilder.tree import Tree
 
 
 def awaited_nodes(tree: Tree, nodes: Nodes) -> dict[str, str]:
-    """The addresses of nodes that reported a boot and were not seen ready since, by name."""
+    """The addresses of nodes that reported a boot and have not been ready since, by name."""
     boots = read_boots(tree)
     waiting = [n for n in nodes.nodes if n.name in boots and boots[n.name].awaits_ssh]
     return addresses_of(waiting, {node.name: last_seen(tree, node) for node in waiting})
 
 
 def confirm_ready(tree: Tree, nodes: Nodes) -> None:
-    """Ask the ssh servers of all these nodes, which takes some seconds."""
+    """Try the ssh servers of all these nodes, which takes some seconds."""
     if addresses := awaited_nodes(tree, nodes):
         confirm_boots(tree, probe_nodes(addresses))
 
 
 def confirm_open(tree: Tree, awaited: Mapping[str, str], greeted: Collection[str]) -> None:
-    """Note the nodes whose addresses have `greeted` us."""
+    """Record the nodes whose addresses are in `greeted` as ready."""
     if ready := [name for name, address in awaited.items() if address in greeted]:
         confirm_boots(tree, ready)
 
 
 def stamp_of_boots(tree: Tree) -> object:
-    """What changes when there is something new about boots."""
+    """A value that changes with the records of boots."""
     try:
         status = tree.boots.stat()
     except OSError:

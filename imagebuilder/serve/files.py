@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Puts what is rendered where the daemons find it, each file whole or not at all."""
+"""Write the rendered files for the daemons, each complete or not at all."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def make_config(config: ServeConfig, nodes: Nodes) -> list[str]:
     """Write the configuration; returns the names of what changed."""
     config.folder.mkdir(exist_ok=True)
     set_access(config.folder, 0o755)
-    # nginx makes its logs for all to read and leaves the modes of those that exist.
+    # nginx makes new logs readable for every user, but keeps the modes of existing ones.
     make_reports_log(config.tree)
     for name in (*NGINX_FOLDERS, "ganesha"):
         (config.folder / name).mkdir(exist_ok=True)

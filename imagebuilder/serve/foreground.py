@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`serve` in the foreground: starts the daemons, watches them and the nodes, ends them all."""
+"""`serve` in the foreground: start the daemons, watch them and the nodes, end them all."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.types import Nodes
 from imagebuilder.process import run
 from imagebuilder.program import Program, program
-from imagebuilder.serve.asked import AskedWatch
 from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.daemons import Daemon, check_config, consoles, daemons, reload_changed
+from imagebuilder.serve.dhcp_clients import DhcpClientWatch
 from imagebuilder.serve.fallback import awaited_nodes, confirm_open, stamp_of_boots
 from imagebuilder.serve.files import make_config
 from imagebuilder.serve.ipxe import ARCHITECTURES, copy_binaries
@@ -35,27 +35,27 @@ from imagebuilder.serve.ports import find_holders
 from imagebuilder.serve.prepare import Prepared, check_alone, check_nodes, check_ports, warn_of_gaps
 from imagebuilder.serve.remembered import Remembered
 from imagebuilder.serve.rotate import rotate_reports
-from imagebuilder.serve.running import describe_own, find_foreign
+from imagebuilder.serve.running import describe_ours, find_foreign
 from imagebuilder.serve.show import Screen
 from imagebuilder.serve.ssh_probe import SshProbes
 from imagebuilder.serve.stages import BootWatch
 from imagebuilder.ui import Ui, format_count
 
 DNSMASQ_CONF = "dnsmasq.conf"
-TICK = 1.0  # seconds between looks at nodes.yaml, reports and ssh
+TICK = 1.0  # seconds between checks of nodes.yaml, reports and ssh
 POLL = 0.05  # seconds
 MOST_TOLD = 1000
 FLOOD = (
-    "the daemons say more than can be read, and some of it is not looked at: TREE/serve/logs tells "
-    "who asks that much"
+    "the daemons print more than serve can read, so some lines were skipped: see TREE/serve/logs "
+    "for who sends so many requests"
 )
-# What one turn of the loop reads of the log of reports, and of an older version's records.
+# Per turn of the loop, from the log of reports and from records of older versions.
 TURN, FOLDED_AT_ONCE = 16 * 1024**2, 200
 
 
 @dataclass(frozen=True)
 class Running:
-    """A daemon that was started; it ends with its `stack`."""
+    """A started daemon; it ends with its `stack`."""
 
     daemon: Daemon
     program: Program
@@ -64,7 +64,7 @@ class Running:
 
 @dataclass
 class RunningDaemons:
-    """What runs: the daemons that were started, and the lines they say."""
+    """The started daemons and their output."""
 
     config: ServeConfig
     ui: Ui
@@ -79,29 +79,29 @@ class RunningDaemons:
     lines: Lines = field(default_factory=Lines)
     running: dict[str, Running] = field(default_factory=dict)
     stamp: object = None
-    # What is warned of once.
+    # Warnings that were printed.
     told: Remembered[None] = field(default_factory=lambda: Remembered(MOST_TOLD))
 
     def __post_init__(self) -> None:
         self.progress = BootWatch(time.monotonic, self.screen.is_node)
-        self.asked = AskedWatch(self.config.tree, self.screen.is_node)
+        self.clients = DhcpClientWatch(self.config.tree, self.screen.is_node)
 
     def warn_once(self, key: str, text: str) -> None:
-        """Warn, unless that was done."""
+        """Warn only once per key."""
         if key not in self.told:
             self.told[key] = None
             self.ui.warn(text)
 
 
 def check(prepared: Prepared, nodes: Nodes, ui: Ui) -> ServeConfig:
-    """Everything `serve` looks at, and the daemons' own tests of their files; starts nothing.
+    """Run all checks of `serve`, and the daemons' own tests of their files; starts nothing.
 
-    Daemons that serve this tree already are in nobody's way.
+    Daemons that already serve this tree are no conflict.
     """
     config = prepared.config
     warn_of_gaps(config, nodes, ui)
     check_ports(config, find_foreign(config))
-    with ui.step(f"Asking for DHCP servers on {config.interface.name}"):
+    with ui.step(f"Looking for DHCP servers on {config.interface.name}"):
         check_alone(config, ui)
     with ui.step("Rendering the daemons' files"):
         make_config(config, nodes)
@@ -112,10 +112,10 @@ def check(prepared: Prepared, nodes: Nodes, ui: Ui) -> ServeConfig:
 def serve(prepared: Prepared, nodes: Nodes, ui: Ui) -> None:
     """Serve until interrupted.
 
-    Raises HostError when this tree is served already, WorkError when a daemon ends by itself.
+    Raises HostError if this tree is already served, WorkError if a daemon ends unexpectedly.
     """
     with file_lock(prepared.config.tree.lock("serve"), waiting=refuse):
-        if served := describe_own(prepared.config.tree):
+        if served := describe_ours(prepared.config.tree):
             stop = f"sudo systemctl stop {served.replace(',', '')}"
             raise HostError(f"this tree is already served by {served}", hint=stop)
         check(prepared, nodes, ui)
@@ -123,20 +123,20 @@ def serve(prepared: Prepared, nodes: Nodes, ui: Ui) -> None:
 
 
 def refuse() -> NoReturn:
-    """Somebody else serves this tree: the daemons' files are theirs."""
+    """Raise HostError: another process owns the daemons' files."""
     raise HostError(
-        "another imagebuilder serve is running on this tree", hint="stop it, or name another --tree"
+        "another imagebuilder serve is running on this tree", hint="stop it, or use another --tree"
     )
 
 
 def run_daemons(prepared: Prepared, nodes: Nodes, ui: Ui) -> None:
-    """Start them all, and watch until interrupted."""
+    """Start all daemons, and watch until interrupted."""
     config = prepared.config
     stamp = stamp_of(config)
-    with ui.step("Writing what nodes fetch"):
+    with ui.step("Writing the nodes' files"):
         copy_binaries(prepared.binaries, config.tree.tftp)
         if update_nodes(config.tree) != nodes:
-            stamp = None  # changed while we looked at other things: looked at again
+            stamp = None  # it changed in the meantime: check it again
         make_entry(config.tree, config.server, config.http_port)
     with ExitStack() as stack:
         server = RunningDaemons(config, ui, Screen(ui, nodes), stack, stamp=stamp)
@@ -173,27 +173,29 @@ def start(server: RunningDaemons, daemon: Daemon, stack: ExitStack) -> None:
 
 
 def wait_for_port(running: Program, daemon: Daemon) -> None:
-    """Wait until a daemon's port is open.  Raises WorkError when it ends, or takes too long."""
+    """Wait until a daemon's port is open.  Raises WorkError if it ends or takes too long."""
     deadline = time.monotonic() + daemon.patience
     while running.status is None and time.monotonic() < deadline:
         with contextlib.suppress(OSError):
             socket.create_connection(("127.0.0.1", daemon.port), POLL).close()
             return
         time.sleep(POLL)
-    raise running.complaint(f"does not open port {daemon.port}")
+    raise running.complaint(f"did not open port {daemon.port}")
 
 
 def tell_ready(config: ServeConfig, nodes: Nodes, ui: Ui) -> None:
-    """The one line that says it all works, and where."""
-    given = f"addresses {config.pool[0]} to {config.pool[1]}" if config.pool else "beside a router"
+    """Print the line that says that everything works, and where."""
+    addresses = (
+        f"addresses {config.pool[0]} to {config.pool[1]}" if config.pool else "beside a router"
+    )
     ui.note(
-        f"Serving {config.tree.path} on {config.interface.name}, {config.http}, {given}, "
+        f"Serving {config.tree.path} on {config.interface.name}, {config.http}, {addresses}, "
         f"{format_count(len(nodes.nodes), 'node')}; press Ctrl-C to stop"
     )
 
 
 def watch(server: RunningDaemons) -> None:
-    """Show what happens, until a daemon ends or we are interrupted."""
+    """Show events until a daemon ends or the user interrupts."""
     while True:
         until = time.monotonic() + TICK
         while (left := until - time.monotonic()) > 0:
@@ -203,16 +205,16 @@ def watch(server: RunningDaemons) -> None:
         if server.lines.take_dropped():
             server.warn_once("flood", FLOOD)
         check_alive(server)
-        look_at_nodes(server)
+        apply_changed_nodes(server)
         take_in_reports(server)
         ask_ssh(server)
         fall_back(server)
 
 
 def hear(server: RunningDaemons, daemon: str, line: str) -> None:
-    """A line of a daemon: shown, and understood.  No line raises: see serve/stages.py."""
+    """Show and parse a line of a daemon.  No line raises: see serve/stages.py."""
     server.screen.line(daemon, line)
-    server.asked.hear(line, datetime.now(UTC))
+    server.clients.hear(line, datetime.now(UTC))
     for event in server.progress.hear(line):
         boot = server.progress.boots[event.node]
         server.screen.event(event, boot.times)
@@ -220,30 +222,30 @@ def hear(server: RunningDaemons, daemon: str, line: str) -> None:
 
 
 def tell_unknown(server: RunningDaemons) -> None:
-    """Warn once of each machine that we have no boot file for."""
-    if not server.progress.asked:
+    """Warn once about each machine without a boot file."""
+    if not server.progress.architectures:
         return
     known = {n for file in server.config.boot_files for n in file.architecture.numbers}
     titles = {n: kind.title for kind in ARCHITECTURES for n in kind.numbers}
-    for mac, number in server.progress.asked.items():
+    for mac, number in server.progress.architectures.items():
         if number not in known and mac not in server.told and server.screen.may_show():
-            title = titles.get(number, "a kind we do not know")
+            title = titles.get(number, "an unknown architecture")
             server.warn_once(
-                mac, f"{mac} asks for a boot file for {title} ({number}): there is none here"
+                mac, f"{mac} requests a boot file for {title} ({number}); this server has none"
             )
-    server.progress.asked.clear()
+    server.progress.architectures.clear()
 
 
 def check_alive(server: RunningDaemons) -> None:
-    """Raise WorkError when a daemon has ended, with its last lines."""
+    """Raise WorkError with the last lines of a daemon that has ended."""
     for running in server.running.values():
         status = running.program.status
         if status is not None:
             raise running.program.complaint(f"stopped unexpectedly (exit status {status})")
 
 
-def look_at_nodes(server: RunningDaemons) -> None:
-    """Take a changed nodes.yaml over; one that is wrong is told of and changes nothing."""
+def apply_changed_nodes(server: RunningDaemons) -> None:
+    """Apply a changed nodes.yaml; an invalid one changes nothing and causes a warning."""
     stamp = stamp_of(server.config)
     if stamp == server.stamp:
         return
@@ -255,7 +257,7 @@ def look_at_nodes(server: RunningDaemons) -> None:
         server.stamp = stamp
         server.ui.warn(f"could not apply nodes.yaml:\n{error}")
         return
-    except (ImagebuilderError, OSError) as error:  # such as a full disk: tried again
+    except (ImagebuilderError, OSError) as error:  # for instance a full disk: retried
         server.warn_once(f"{stamp} {error}", f"could not apply nodes.yaml yet: {error}")
         return
     server.stamp = stamp
@@ -270,7 +272,7 @@ def look_at_nodes(server: RunningDaemons) -> None:
 
 
 def receive_consoles(server: RunningDaemons, nodes: Nodes) -> None:
-    """Begin to receive consoles when the first node wants that."""
+    """Start to receive consoles once a node has netconsole."""
     daemon = consoles(server.config)
     if daemon.name in server.running or not any(node.netconsole for node in nodes.nodes):
         return
@@ -283,18 +285,19 @@ def receive_consoles(server: RunningDaemons, nodes: Nodes) -> None:
 
 
 def restart(server: RunningDaemons, name: str) -> None:
-    """End a daemon and start it again."""
+    """Restart a daemon."""
     running = server.running[name]
     running.stack.close()
     start(server, running.daemon, running.stack)
 
 
 def take_in_reports(server: RunningDaemons) -> None:
-    """Note what nodes run and who else asked; where that fails, such as on a full disk, nodes are
-    served still.
+    """Record what nodes run and which other machines sent requests.
+
+    An error, such as a full disk, is only a warning: nodes are still served.
     """
     try:
-        server.asked.save(time.monotonic())
+        server.clients.save(time.monotonic())
         rotate_reports(server.config)
         note_reports(server.config.tree, server.screen.nodes, most=TURN, fold=FOLDED_AT_ONCE)
     except (ImagebuilderError, OSError) as error:
@@ -302,9 +305,9 @@ def take_in_reports(server: RunningDaemons) -> None:
 
 
 def take_over(config: ServeConfig) -> tuple[Nodes, list[str]]:
-    """Have the daemons serve the nodes of nodes.yaml; returns the files of theirs that changed.
+    """Apply nodes.yaml to the daemons; returns their changed files.
 
-    Raises InputError, before anything is changed, when they do not fit what is served.
+    Raises InputError, before anything is changed, if the nodes do not fit the served network.
     """
     check_nodes(config, load_nodes(config.tree))
     nodes = update_nodes(config.tree)
@@ -314,7 +317,7 @@ def take_over(config: ServeConfig) -> tuple[Nodes, list[str]]:
 
 
 def stamp_of(config: ServeConfig) -> object:
-    """What changes when nodes.yaml does."""
+    """A value that changes with nodes.yaml."""
     try:
         status = config.tree.nodes_file.stat()
     except OSError:
@@ -323,7 +326,7 @@ def stamp_of(config: ServeConfig) -> object:
 
 
 def ask_ssh(server: RunningDaemons) -> None:
-    """See which of the nodes that should have sshd soon have it."""
+    """Find which of the nodes that are about to start sshd have started it."""
     waiting = {boot.address: boot.node for boot in server.progress.awaiting_ssh()}
     for address in server.probes.find_open(waiting):
         for event in server.progress.logged_in(waiting[address]):
@@ -331,7 +334,7 @@ def ask_ssh(server: RunningDaemons) -> None:
 
 
 def fall_back(server: RunningDaemons) -> None:
-    """Note which nodes became ready, and change what those boot that did not."""
+    """Record which nodes became ready, and change what the others boot."""
     tree, nodes = server.config.tree, server.screen.nodes
     try:
         stamp = stamp_of_boots(tree)

@@ -14,7 +14,6 @@ from imagebuilder.nodes.evidence.usage import note_reports
 from imagebuilder.nodes.files import make_entry, update_nodes
 from imagebuilder.nodes.types import Nodes
 from imagebuilder.process import run
-from imagebuilder.serve.asked import note_journal
 from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.daemons import (
     Daemon,
@@ -23,6 +22,7 @@ from imagebuilder.serve.daemons import (
     is_running,
     reload_changed,
 )
+from imagebuilder.serve.dhcp_clients import note_journal
 from imagebuilder.serve.fallback import confirm_ready
 from imagebuilder.serve.files import make_config
 from imagebuilder.serve.ipxe import copy_binaries
@@ -58,7 +58,7 @@ COMMAND = "serve"
 # Fails until an interface has an address.
 HAS_ADDRESS = (
     'test -n "$(ip -4 -brief address show dev "$1" to "$2")" || '
-    '{ echo "$1 does not have $2 yet"; exit 1; }'
+    '{ echo "$1 does not have address $2 yet"; exit 1; }'
 )
 RESTART_NFS = "    sudo systemctl restart nfs-server    # running nodes wait, up to 90 s"
 
@@ -73,8 +73,8 @@ def install(
 ) -> str:
     """Write the configuration and the units below `root`; returns what was done and what to type.
 
-    `more` are units of others, such as the web page.  Nothing is started.  What is there already
-    and says the same is left alone.
+    `more` are other units, such as those of the web page.  Starts nothing, and leaves identical
+    files alone.
     """
     config = prepared.config
     check_ports(config, find_foreign(config, (INSTALLED,)))
@@ -102,7 +102,7 @@ def install(
 
 
 def leftovers(root: Path) -> set[Path]:
-    """Every file of ours below a root."""
+    """All our files below a root."""
     others = {root / path for path in (EXPORTS, SYSUSERS) if is_ours(root / path, COMMAND)}
     return find_units(root, COMMAND) | others | find_nfs_files(root)
 
@@ -122,13 +122,13 @@ def commands(units: Sequence[UnitFile]) -> list[str]:
 
 
 def uninstall(root: Path, *, live: bool) -> str:
-    """Stop and remove what install() wrote; returns what was done.  Releases and nodes stay.
+    """Stop and remove what install() wrote; returns what was done.  Keeps releases and nodes.
 
     `live` is whether systemd runs the units below `root`.
     """
     found = leftovers(root)
     if not found:
-        return "imagebuilder has no units installed"
+        return "no units of imagebuilder are installed"
     tree = find_tree(root)
     lines = remove_units(root, found, live=live)
     if tree and (folder := tree.serve / INSTALLED).is_dir():
@@ -146,7 +146,7 @@ def uninstall(root: Path, *, live: bool) -> str:
 
 
 def find_tree(root: Path) -> Tree | None:
-    """The tree that the units below a root serve; None if nothing tells."""
+    """The tree that the units below a root serve; None if unknown."""
     try:
         text = (root / UNITS / f"{NODES}.path").read_text()
     except FileNotFoundError:
@@ -156,20 +156,20 @@ def find_tree(root: Path) -> Tree | None:
 
 
 def refresh(prepared: Prepared, nodes: Nodes) -> str:
-    """Take over nodes.yaml and what is published; returns what changed."""
+    """Apply nodes.yaml and new releases; returns what changed."""
     config = prepared.config
     rotate_reports(config)
     note_reports(config.tree, nodes)
     note_journal(config.tree, nodes)
     confirm_ready(config.tree, nodes)
     copy_binaries(prepared.binaries, config.tree.tftp)
-    update_nodes(config.tree)  # what a node boots depends on how its boots were
+    update_nodes(config.tree)  # what a node boots depends on its earlier boots
     make_entry(config.tree, config.server, config.http_port)
     changed = make_config(config, nodes)
     reload_changed(config, changed)
     said = f"changed: {', '.join(changed) or 'nothing'}"
     if config.consoles and not is_running(config.folder / "consoles.pid"):
-        said += "\nnodes.yaml has `netconsole`, and nothing receives it: run serve --install again"
+        said += "\nnodes.yaml has `netconsole`, but nothing receives it: run serve --install again"
     return said
 
 
@@ -180,7 +180,7 @@ def system_files(config: ServeConfig, options: Options) -> tuple[UnitFile, ...]:
     for kind, why in (
         ("service", "applies nodes.yaml and new releases"),
         ("path", "starts it when nodes.yaml changes"),
-        ("timer", "starts it every minute, for the menu and the record of what nodes run"),
+        ("timer", "starts it every minute to update the menu and the record of what nodes run"),
     ):
         text = render_template(f"nodes.{kind}.j2", config=config, command=command)
         units.append(UnitFile(UNITS / f"{NODES}.{kind}", text, why, starts=kind != "service"))
@@ -210,9 +210,9 @@ def daemon_unit(config: ServeConfig, daemon: Daemon) -> UnitFile:
 def words(options: Options, config: ServeConfig) -> list[str]:
     """The command line that refreshes what these options installed.
 
-    It names the NFS server that was chosen: which one runs just then must not matter.
+    It names the chosen NFS server, so that it does not matter which one runs at that moment.
     """
-    given = {
+    options_by_word = {
         "--interface": options.interface,
         "--tree": os.fspath(config.tree.path),
         "--address": options.address,
@@ -224,5 +224,5 @@ def words(options: Options, config: ServeConfig) -> list[str]:
         "--gateway": options.gateway,
         "--ipxe": os.fspath(options.ipxe.absolute()) if options.ipxe else "",
     }
-    listed = [word for name, value in given.items() if value for word in (name, value)]
+    listed = [word for name, value in options_by_word.items() if value for word in (name, value)]
     return ["serve", "--refresh", *listed, *(() if options.dns else ("--no-dns",))]

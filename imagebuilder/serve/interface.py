@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one interface that is served, its subnet, and the addresses to give away."""
+"""The served interface, its subnet, and the addresses to assign."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from imagebuilder.nodes.types import Node
 from imagebuilder.process import run
 
 Pool = tuple[IPv4Address, IPv4Address]
-LEASES_PER_NODE = 2  # firmware, iPXE and the system may each ask under another client id
-SMALLEST_NETWORK = 29  # prefix length; below there is no room for a server and a pool
+LEASES_PER_NODE = 2  # firmware, iPXE and the system may each use another client id
+SMALLEST_NETWORK = 29  # prefix length; a smaller one has no space for a server and a pool
 
 
 @dataclass(frozen=True)
 class Interface:
-    """An interface that is up: `address` is ours on it, with its subnet."""
+    """An interface that is up: `address` is our address on it, with its subnet."""
 
     name: str
     mac: str
@@ -49,7 +49,7 @@ def find_interface(interface: str, address: str = "") -> Interface:
 
 def parse_links(shown: str, interface: str, address: str = "") -> Interface:
     """find_interface() on the text that `ip -json address show` printed."""
-    with reading("ip -json address show", "iproute2 is too old, or not what it should be"):
+    with reading("ip -json address show", "iproute2 is too old or broken"):
         links = cast("list[dict[str, Any]]", parse_json(shown, "ip -json address show"))
         return choose_interface(links, interface, address)
 
@@ -64,12 +64,12 @@ def choose_interface(
         close = get_close_matches(interface, names, 1)
         mean = f"did you mean {close[0]}? " if close else ""
         raise InputError(
-            "no such interface" if link is None else "nodes cannot be on the loopback interface",
+            "does not exist" if link is None else "nodes cannot be on the loopback interface",
             where=f"--interface {interface}",
-            hint=f"{mean}there are: {', '.join(names) or 'none'}",
+            hint=f"{mean}available: {', '.join(names) or 'none'}",
         )
     if "UP" not in link["flags"]:
-        raise HostError("is down", where=interface, hint=f"sudo ip link set {interface} up")
+        raise HostError("is down", where=interface, hint=f"run sudo ip link set {interface} up")
     chosen = choose_address(link, address)
     return Interface(interface, link["address"], chosen, "NO-CARRIER" not in link["flags"])
 
@@ -86,7 +86,7 @@ def choose_address(link: Mapping[str, Any], address: str) -> IPv4Interface:
         raise HostError(
             "has no IPv4 address",
             where=name,
-            hint=f"sudo ip address add 192.168.77.1/24 dev {name}, and make it permanent",
+            hint=f"run sudo ip address add 192.168.77.1/24 dev {name}, and make it permanent",
         )
     listed = ", ".join(str(one.ip) for one in found)
     if address:
@@ -111,7 +111,7 @@ def parse_pool(text: str) -> Pool:
         first, last = (IPv4Address(part.strip()) for part in text.split(","))
     except (AddressValueError, ValueError) as error:
         raise InputError(
-            "is not two IPv4 addresses",
+            "must be two IPv4 addresses",
             where=where,
             hint="for example 192.168.77.100,192.168.77.199",
         ) from error
@@ -120,11 +120,11 @@ def parse_pool(text: str) -> Pool:
     return first, last
 
 
-def plan_pool(interface: Interface, nodes: Sequence[Node], given: Pool | None) -> Pool:
-    """The addresses for those without one of their own.
+def plan_pool(interface: Interface, nodes: Sequence[Node], chosen: Pool | None) -> Pool:
+    """The pool for machines without a fixed address.
 
-    Unless `given`, the longest free part of the subnet's upper half.  Raises InputError when it
-    cannot hold LEASES_PER_NODE leases a node, or takes an address that belongs to somebody.
+    By default the longest free part of the subnet's upper half.  Raises InputError if the pool has
+    less than LEASES_PER_NODE addresses per node, or contains an address that is in use.
     """
     if interface.network.prefixlen > SMALLEST_NETWORK:
         raise InputError(
@@ -133,7 +133,7 @@ def plan_pool(interface: Interface, nodes: Sequence[Node], given: Pool | None) -
             hint="give the interface an address in a /24",
         )
     reserved = {IPv4Address(node.address): node.name for node in nodes if node.address}
-    pool = given or longest_free(interface.network, {interface.server, *reserved})
+    pool = chosen or longest_free(interface.network, {interface.server, *reserved})
     faults = pool_faults(interface, pool, reserved, needed=LEASES_PER_NODE * len(nodes))
     if faults:
         raise InputError.of(faults)
@@ -160,12 +160,12 @@ def pool_faults(
     if first <= network.network_address or last >= network.broadcast_address:
         inside = f"{network.network_address + 1} to {network.broadcast_address - 1}"
         faults.append(
-            Fault(where, f"is not inside {network}", f"{interface.name} can give {inside}")
+            Fault(where, f"is not inside {network}", f"{interface.name} can assign {inside}")
         )
     if first <= interface.server <= last:
-        faults.append(Fault(where, f"takes the address of this server, {interface.server}"))
+        faults.append(Fault(where, f"contains the address of this server, {interface.server}"))
     faults += [
-        Fault(where, f"takes {address}, the address of node {name}", "move one of the two")
+        Fault(where, f"contains {address}, the address of node {name}", "change one of the two")
         for address, name in sorted(reserved.items())
         if first <= address <= last
     ]
@@ -174,15 +174,15 @@ def pool_faults(
         faults.append(
             Fault(
                 where,
-                f"has {size} addresses, {needed // LEASES_PER_NODE} nodes need {needed}",
-                "name a larger one with --range, or use a larger subnet",
+                f"has {size} addresses, but {needed // LEASES_PER_NODE} nodes need {needed}",
+                "set a larger one with --range, or use a larger subnet",
             )
         )
     return faults
 
 
 def check_node_addresses(interface: Interface, nodes: Sequence[Node], where: str) -> None:
-    """Raise InputError for every node whose address this wire cannot have.
+    """Raise InputError for every node whose address does not belong to this network.
 
     `where` is the file the nodes come from.
     """
@@ -195,7 +195,8 @@ def check_node_addresses(interface: Interface, nodes: Sequence[Node], where: str
         ends = (interface.network.network_address, interface.network.broadcast_address)
         if address not in interface.network or address in ends:
             what = f"{address} is not in {interface.network}, the subnet of {interface.name}"
-            faults.append(Fault(subject, what, f"imagebuilder nodes set {node.name} --address …"))
+            hint = f"run imagebuilder nodes set {node.name} --address …"
+            faults.append(Fault(subject, what, hint))
         elif address == interface.server:
             faults.append(Fault(subject, f"{address} is this server's own address"))
     if faults:

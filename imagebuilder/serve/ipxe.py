@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""iPXE's binaries: which a client architecture needs, and where this host has them."""
+"""The iPXE binaries: which one an architecture needs, and where this host has it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 from imagebuilder.errors import HostError
 from imagebuilder.files import place_file
 
-# Where distributions put them; a folder the person names comes first.
+# The folders of distributions; a folder from --ipxe comes first.
 FOLDERS = (
     Path("/usr/local/share/ipxe"),
     Path("/usr/local/lib/ipxe"),
     Path("/usr/lib/ipxe"),
     Path("/usr/share/ipxe"),
 )
-# What we call a binary, and what distributions call it.
+# Our name of a binary, and its names in distributions.
 NAMES: dict[str, tuple[str, ...]] = {
     "undionly.kpxe": ("undionly.kpxe",),
     "ipxe.efi": ("ipxe.efi", "ipxe-x86_64.efi", "x86_64-efi/ipxe.efi"),
@@ -35,8 +35,8 @@ PACKAGE = "ipxe"
 class Architecture:
     """A kind of firmware: its numbers in DHCP option 93 and the binaries it can run.
 
-    `http` firmware fetches its file over HTTP (UEFI HTTP boot) and wants a URL.  `snponly` is for
-    nodes whose NIC iPXE has no good driver for; empty where there is but one binary.
+    `http` firmware fetches its file over HTTP (UEFI HTTP boot) and needs a URL.  `snponly` is for
+    nodes whose NIC iPXE has no good driver for; empty if there is only one binary.
     """
 
     tag: str
@@ -63,7 +63,7 @@ ARCHITECTURES = (
 
 @dataclass(frozen=True)
 class IpxeFile:
-    """What an architecture is given: names below TREE/tftp; both are there."""
+    """The files of an architecture: existing names below TREE/tftp."""
 
     architecture: Architecture
     ipxe: str
@@ -71,7 +71,7 @@ class IpxeFile:
 
 
 def find_binaries(folders: Sequence[Path]) -> dict[str, Path]:
-    """Our name of each binary -> where it is; the first folder that has one counts."""
+    """The path of each binary by our name; the first folder that has it counts."""
     found: dict[str, Path] = {}
     for name, spellings in NAMES.items():
         paths = (folder / spelling for folder in folders for spelling in spellings)
@@ -82,9 +82,9 @@ def find_binaries(folders: Sequence[Path]) -> dict[str, Path]:
 
 
 def choose_boot_files(names: Sequence[str]) -> tuple[IpxeFile, ...]:
-    """What each architecture gets of binaries with these names; one without any is left out.
+    """The binaries for each architecture, out of these names; skips architectures without any.
 
-    A binary stands in for the other of its kind: one of both boots most NICs.
+    Either binary of an architecture replaces a missing one: both boot most NICs.
     """
     chosen: list[IpxeFile] = []
     for architecture in ARCHITECTURES:
@@ -101,17 +101,17 @@ def missing_architectures(boot_files: Sequence[IpxeFile]) -> list[str]:
 
 
 def check_binaries(binaries: dict[str, Path]) -> None:
-    """Raise HostError when there is nothing to boot with."""
+    """Raise HostError if the host has no binaries."""
     if not binaries:
         raise HostError(
-            "no iPXE binaries on this host",
+            "this host has no iPXE binaries",
             where=", ".join(map(os.fspath, FOLDERS)),
-            hint="imagebuilder setup --serve installs them; --ipxe DIR names a folder with some",
+            hint="run imagebuilder setup --serve, or name a folder that has them with --ipxe DIR",
         )
 
 
 def copy_binaries(binaries: dict[str, Path], folder: Path) -> None:
-    """Put the binaries into TREE/tftp, each whole or not at all; others of ours there go."""
+    """Copy the binaries into TREE/tftp, each complete or not at all; removes our old ones."""
     for name, source in binaries.items():
         place_file(folder / name, source.read_bytes())
     for name in NAMES.keys() - binaries.keys():

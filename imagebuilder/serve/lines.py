@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The daemons' lines on their way to who watches: never more than a fixed number wait."""
+"""A bounded queue of the daemons' lines."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ MOST_WAITING = 2000  # lines of one daemon
 
 
 class Lines:
-    """Takes lines from a thread for each daemon, and gives them out in turn.
+    """Takes lines from a thread for each daemon, and returns them in turn.
 
-    Who puts a line in never waits, for a daemon that waits serves nobody.  What comes while a
-    daemon has too many is dropped and counted; a flood of one does not touch the others' lines.
+    put() never waits, because a daemon that waits serves nobody.  Further lines of a daemon with
+    too many are dropped and counted; they do not affect the lines of other daemons.
     """
 
     def __init__(self, most: int = MOST_WAITING) -> None:
         self.most = most
         self.waiting: dict[str, deque[str]] = {}
         self.dropped = 0
-        self.news = threading.Condition()
+        self.changed = threading.Condition()
 
     def put(self, daemon: str, line: str) -> None:
-        """Take a line in, or drop it."""
-        with self.news:
+        """Add a line, or drop it."""
+        with self.changed:
             queue = self.waiting.setdefault(daemon, deque())
             if len(queue) >= self.most:
                 self.dropped += 1
                 return
             queue.append(line)
-            self.news.notify()
+            self.changed.notify()
 
     def get(self, seconds: float) -> tuple[str, str] | None:
         """The next daemon and its line, waiting up to `seconds` for one."""
         deadline = time.monotonic() + seconds
-        with self.news:
+        with self.changed:
             while not any(self.waiting.values()):
                 left = deadline - time.monotonic()
-                if left <= 0 or not self.news.wait(left):
+                if left <= 0 or not self.changed.wait(left):
                     return None
             daemon = next(name for name, queue in self.waiting.items() if queue)
             queue = self.waiting.pop(daemon)
             line = queue.popleft()
-            self.waiting[daemon] = queue  # behind the others
+            self.waiting[daemon] = queue  # after the others
         return daemon, line
 
     def take_dropped(self) -> int:
-        """How many were dropped since the last time."""
-        with self.news:
+        """The number of lines dropped since the last call."""
+        with self.changed:
             many, self.dropped = self.dropped, 0
         return many

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The export of the roots: by the kernel's NFS server, or by nfs-ganesha where there is none."""
+"""The export of the roots: by the kernel's NFS server, or by nfs-ganesha without one."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from imagebuilder.serve.ports import Holder
 from imagebuilder.serve.render import export_options
 
 KERNEL_THREADS = Path("/proc/fs/nfsd/threads")
-KERNEL_COUNTS = Path("/proc/net/rpc/nfsd")  # the same number, for everybody to read
+KERNEL_COUNTS = Path("/proc/net/rpc/nfsd")  # the same number, readable for every user
 RPCBIND_PORT = 111
 
 
 def choose_nfs(wanted: Nfs) -> Nfs:
-    """Which server exports the roots.  Raises HostError when there is none, or not that one."""
+    """The server that exports the roots.  Raises HostError if it is not available."""
     if wanted is not Nfs.GANESHA and kernel_serves() and is_installed("exportfs"):
         return Nfs.KERNEL
     if wanted is not Nfs.KERNEL and has_ganesha():
         return Nfs.GANESHA
-    kernel = "sudo apt-get install nfs-kernel-server, which starts the kernel's"
-    ganesha = "sudo apt-get install nfs-ganesha nfs-ganesha-vfs rpcbind"
+    kernel = "run sudo apt-get install nfs-kernel-server, which starts it"
+    ganesha = "run sudo apt-get install nfs-ganesha nfs-ganesha-vfs rpcbind"
     what, hint = {
         Nfs.KERNEL: ("the kernel's NFS server is not running", kernel),
         Nfs.GANESHA: ("nfs-ganesha is not installed", ganesha),
-        Nfs.AUTO: ("no NFS server on this host", f"{kernel}, or {ganesha}"),
+        Nfs.AUTO: ("this host has no NFS server", f"{kernel}, or {ganesha}"),
     }[wanted]
     raise HostError(what, where=f"--nfs {wanted}", hint=hint)
 
 
 def kernel_serves() -> bool | None:
-    """Whether the kernel's NFS server has threads; None if we may not look."""
+    """Whether the kernel's NFS server has threads; None if we may not read it."""
     try:
         return int(KERNEL_THREADS.read_text()) > 0
     except (OSError, ValueError):
@@ -45,9 +45,9 @@ def kernel_serves() -> bool | None:
 
 
 def has_threads(counts: Path) -> bool | None:
-    """What only root may read in one file anybody reads in another: the line `th COUNT ...`.
+    """The same from the line `th COUNT ...` of a file that every user may read.
 
-    Without that line nobody counts; without the file there is no NFS server in the kernel.
+    Without that line the number is unknown; without the file the kernel has no NFS server.
     """
     try:
         found = re.search(r"^th (\d+)", counts.read_text(), re.MULTILINE)
@@ -63,7 +63,7 @@ def has_ganesha() -> bool:
 
 
 def find_ganesha_release() -> int:
-    """The major number of its version, 0 when it does not tell."""
+    """The major number of its version, 0 if unknown."""
     if not is_installed("ganesha.nfsd"):
         return 0
     found = re.search(r"Release = V(\d+)", run(["ganesha.nfsd", "-v"], check=False).stdout)
@@ -71,7 +71,7 @@ def find_ganesha_release() -> int:
 
 
 def wants_rpcbind(config: ServeConfig, holders: tuple[Holder, ...]) -> bool:
-    """Whether rpcbind has to be started for nfs-ganesha, because nobody did."""
+    """Whether rpcbind must be started for nfs-ganesha, because it is not running."""
     return config.nfs is Nfs.GANESHA and not any(h.number == RPCBIND_PORT for h in holders)
 
 

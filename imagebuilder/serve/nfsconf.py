@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The address that the kernel's NFS server listens on: ours to set only if nobody else uses it.
+"""Let the kernel's NFS server listen only on the nodes' interface, if it has no other use.
 
-`host=` holds for the whole server.  On a host with exports of its own, other networks could no
-longer mount them; there, and where somebody has set `host=` already, nothing is written.
+`host=` applies to the whole server.  On a host with other exports, other networks could no longer
+mount them; so nothing is written there, nor if `host=` is already set.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ COMMAND = "serve"
 
 
 def nfs_server_files(config: ServeConfig) -> tuple[UnitFile, ...]:
-    """What makes the kernel's NFS server listen on the nodes' interface alone."""
+    """The files that make the kernel's NFS server listen only on the nodes' interface."""
     return (
         UnitFile(
             NFS_CONF, render_template("nfs.conf.j2", config=config),
-            f"the NFS server listens on {config.server} alone", starts=False,
+            f"the NFS server listens only on {config.server}", starts=False,
         ),
         UnitFile(
             RETRY, render_template("nfs-server.conf.j2"),
-            "it is restarted until that address exists", starts=False,
+            "restarts it until that address exists", starts=False,
         ),
     )  # fmt: skip
 
 
 def find_other_use(root: Path) -> str:
-    """Why the NFS server of the system below `root` is not ours alone; empty if it is."""
+    """What else uses the NFS server of the system below `root`; empty if nothing."""
     exports = [root / "etc/exports", *sorted((root / "etc/exports.d").glob("*.exports"))]
     for path in not_ours(exports):
         if has_words(path.read_text()):
@@ -49,12 +49,12 @@ def find_other_use(root: Path) -> str:
 
 
 def not_ours(paths: Iterable[Path]) -> list[Path]:
-    """Those that are there and that we have not written."""
+    """The existing files that we have not written."""
     return [path for path in paths if path.is_file() and not is_ours(path, COMMAND)]
 
 
 def has_words(text: str) -> bool:
-    """Whether a file of exports(5) says more than comments."""
+    """Whether a file of exports(5) has more than comments."""
     return any(line.partition("#")[0].strip() for line in text.splitlines())
 
 
@@ -75,5 +75,5 @@ def find_nfs_files(root: Path) -> set[Path]:
 
 
 def tell_left_alone(reason: str) -> str:
-    """The line that says that nothing was written."""
-    return f"left alone {os.fspath('/' / NFS_CONF)}: {reason}, so NFS listens on every address"
+    """The line that says that the file was not changed."""
+    return f"unchanged  {os.fspath('/' / NFS_CONF)}: {reason}, so NFS listens on every address"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options of `imagebuilder serve`; the command line imports this, and nothing heavy with it."""
+"""The options of `imagebuilder serve`, in a module that is quick to import."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 
 class Dhcp(StrEnum):
-    """Whose wire it is: ours, or a home router's that knows nothing of booting."""
+    """Who assigns addresses: this server, or a router that knows nothing about network boot."""
 
     FULL = "full"
     PROXY = "proxy"
 
 
 class Nfs(StrEnum):
-    """Which NFS server; AUTO takes the kernel's if it runs, else nfs-ganesha."""
+    """Which NFS server; AUTO uses the kernel's if it runs, otherwise nfs-ganesha."""
 
     AUTO = "auto"
     KERNEL = "kernel"
@@ -25,7 +25,7 @@ class Nfs(StrEnum):
 
 @dataclass(frozen=True)
 class Options:
-    """What the person typed; empty stands for the default."""
+    """Options; empty means the default."""
 
     interface: str
     address: str = ""

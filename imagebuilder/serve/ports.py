@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ports are taken, and by whom."""
+"""Find which ports are in use, and by which programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANYWHERE = frozenset(("0.0.0.0", "*", "[::]"))
 
 @dataclass(frozen=True)
 class Port:
-    """A port that one of our daemons wants; `protocol` is "tcp" or "udp"."""
+    """A port that one of our daemons needs; `protocol` is "tcp" or "udp"."""
 
     protocol: str
     number: int
@@ -28,7 +28,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Holder:
-    """Somebody who has a port open: at an address, perhaps on one interface only.
+    """A program with an open port: at an address, perhaps on one interface only.
 
     `others` are further processes with the same socket, such as nginx's.
     """
@@ -56,7 +56,7 @@ def parse_holders(text: str) -> tuple[Holder, ...]:
 
 
 def parse_holder(line: str) -> Holder | None:
-    """One line of it; None for what has no port, such as a raw socket."""
+    """One line of it; None for a socket without a port."""
     words = line.split(maxsplit=6)
     if len(words) < 6 or words[0] not in ("tcp", "udp"):
         return None
@@ -73,12 +73,12 @@ def parse_holder(line: str) -> Holder | None:
 def find_holder(
     port: Port, address: str, interface: str, holders: Iterable[Holder]
 ) -> Holder | None:
-    """Who keeps us from having `port` at `address` of `interface`; None when it is free."""
+    """The program that blocks `port` at `address` of `interface`; None if it is free."""
     for holder in holders:
         if (holder.protocol, holder.number) != (port.protocol, port.number):
             continue
         if holder.interface not in ("", interface):
-            continue  # somebody else's wire
+            continue  # another network
         if holder.address in ANYWHERE or holder.address == address:
             return holder
     return None
@@ -87,30 +87,30 @@ def find_holder(
 def port_faults(
     ports: Iterable[Port], address: str, interface: str, holders: Iterable[Holder]
 ) -> list[Fault]:
-    """One fault for every port that is taken."""
+    """One fault for every port that is in use."""
     listed = tuple(holders)
     found = ((port, find_holder(port, address, interface, listed)) for port in ports)
     return [
         Fault(
             str(port),
-            f"is taken by {holder}; {port.purpose} needs it at {address}",
-            mend_for(holder),
+            f"is in use by {holder}; {port.purpose} needs it at {address}",
+            hint_for(holder),
         )
         for port, holder in found
         if holder
     ]
 
 
-def mend_for(holder: Holder) -> str:
+def hint_for(holder: Holder) -> str:
     if not holder.pid:
-        return f"sudo ss -lnp 'sport = {holder.number}' shows which program it is"
+        return f"run sudo ss -lnp 'sport = {holder.number}' to see which program it is"
     if unit := find_unit(holder.pid):
-        return f"sudo systemctl disable --now {unit}, or let it listen elsewhere"
-    return f"end process {holder.pid}, or let it listen elsewhere: ps -f {holder.pid} shows it"
+        return f"run sudo systemctl disable --now {unit}, or let it listen elsewhere"
+    return f"end process {holder.pid} (see ps -f {holder.pid}), or let it listen elsewhere"
 
 
 def find_unit(pid: int) -> str:
-    """The service of systemd that a process belongs to, by its cgroup(7); empty if none does."""
+    """The systemd service of a process, from its cgroup(7); empty if none."""
     try:
         text = Path(f"/proc/{pid}/cgroup").read_text()
     except OSError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything looked at before anything is touched: options -> what to serve, or why not."""
+"""Check everything before anything is changed: options -> what to serve, or why not."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ from imagebuilder.serve.ports import Holder, port_faults
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
 
-# A path ends up in three daemons' files and on the nodes' kernel command line: no quoting is
-# common to all.
+# A path is written to the files of three daemons and to the nodes' kernel command line, which have
+# no quoting in common.
 PLAIN_PATH = re.compile(r"/[A-Za-z0-9/._+-]*")
 DOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
-# Folders of TREE/serve: what runs is not disturbed by what is only looked at.
+# Folders of TREE/serve: a check must not change the files of running daemons.
 FOREGROUND, INSTALLED, CHECKED = "foreground", "installed", "checked"
 WEB_USERS = ("www-data", "nginx", "http", "nobody")
 PROGRAMS = ("ip", "ss", "dnsmasq", "nginx")
 DHCP_USERS = ("dnsmasq", "nobody")
-# Prints the first of its arguments that this user may not pass.
+# Prints the first of its arguments that this user may not enter.
 PASSABLE = 'for path; do [ -x "$path" ] || { printf "%s" "$path"; exit 1; }; done'
 
 
@@ -62,8 +62,8 @@ def prepare(
 ) -> Prepared:
     """Decide everything from the options and the host, for daemons' files in TREE/serve/`folder`.
 
-    With `pinned`, the options name what was decided at the installation: whether the NFS server
-    runs just now is not asked.
+    With `pinned`, the options name what was decided at the installation: it does not matter whether
+    the NFS server is running now.
     Raises InputError and HostError.
     """
     check_host()
@@ -74,10 +74,10 @@ def prepare(
     binaries = find_binaries([options.ipxe] if options.ipxe else FOLDERS)
     check_binaries(binaries)
     full = options.dhcp is Dhcp.FULL
-    given = parse_pool(options.pool) if options.pool else None
-    if given and not full:
+    chosen_pool = parse_pool(options.pool) if options.pool else None
+    if chosen_pool and not full:
         raise InputError(
-            "proxy DHCP assigns no addresses", where=f"--range {options.pool}", hint="leave it out"
+            "proxy DHCP assigns no addresses", where=f"--range {options.pool}", hint="remove it"
         )
     config = ServeConfig(
         tree=tree,
@@ -85,7 +85,7 @@ def prepare(
         folder=tree.serve / folder,
         nfs=options.nfs if pinned and options.nfs is not Nfs.AUTO else choose_nfs(options.nfs),
         boot_files=choose_boot_files(tuple(binaries)),
-        pool=plan_pool(interface, nodes.nodes, given) if full else None,
+        pool=plan_pool(interface, nodes.nodes, chosen_pool) if full else None,
         http_port=options.http_port,
         domain=options.domain,
         gateway=parse_gateway(options.gateway, interface),
@@ -102,34 +102,34 @@ def prepare(
 
 
 def check_nodes(config: ServeConfig, nodes: Nodes) -> None:
-    """Raise InputError when changed nodes do not fit what is served already."""
+    """Raise InputError if changed nodes do not fit the served network."""
     check_node_addresses(config.interface, nodes.nodes, os.fspath(config.tree.nodes_file))
     if config.pool:
         plan_pool(config.interface, nodes.nodes, config.pool)
 
 
 def check_host() -> None:
-    """Raise HostError when the daemons could not be started."""
+    """Raise HostError if the daemons cannot be started."""
     check_root("serving nodes")
     if missing := [name for name in PROGRAMS if not is_installed(name)]:
         raise HostError(
             f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed",
-            hint="imagebuilder setup --serve installs what serving needs",
+            hint="run imagebuilder setup --serve to install what serving needs",
         )
 
 
 def check_tree_path(tree: Tree) -> None:
-    """Raise InputError for a path that cannot be written everywhere it must."""
+    """Raise InputError for a path that the daemons or the kernel command line cannot contain."""
     if not PLAIN_PATH.fullmatch(os.fspath(tree.path)):
         raise InputError(
-            "has characters that cannot stand on a kernel command line",
+            "contains characters that are not allowed on a kernel command line",
             where=f"--tree {tree.path}",
-            hint="letters, digits and . _ + - are fine",
+            hint="use letters, digits and . _ + -",
         )
 
 
 def check_words(options: Options) -> None:
-    """Raise InputError for a domain that is none."""
+    """Raise InputError for an invalid domain."""
     if not DOMAIN.fullmatch(options.domain):
         raise InputError(
             "is not a domain", where=f"--domain {options.domain}", hint="for example: nodes"
@@ -137,7 +137,7 @@ def check_words(options: Options) -> None:
 
 
 def parse_gateway(text: str, interface: Interface) -> IPv4Address | None:
-    """The router that nodes are told of.  Raises InputError unless they can reach it."""
+    """The router for nodes.  Raises InputError unless they can reach it."""
     if not text:
         return None
     where = f"--gateway {text}"
@@ -168,7 +168,7 @@ def find_user(names: Sequence[str]) -> str:
 
 
 def check_readable(config: ServeConfig) -> None:
-    """Raise HostError for a folder that keeps a daemon's user from its files."""
+    """Raise HostError for a folder that blocks a daemon's user from its files."""
     for user, folder in (
         (config.web_user, config.tree.http),
         (config.web_user, config.tree.serve),
@@ -179,14 +179,14 @@ def check_readable(config: ServeConfig) -> None:
             raise HostError(
                 f"cannot be entered by user {user}, who serves {folder}",
                 where=closed,
-                hint=f"sudo chmod a+x {closed}, or choose another --tree",
+                hint=f"run sudo chmod a+x {closed}, or use another --tree",
             )
 
 
 def find_closed(user: str, folder: Path) -> str:
-    """The first folder on the way to `folder` that `user` may not enter; empty if there is none.
+    """The first folder on the way to `folder` that `user` may not enter; empty if none.
 
-    Asked of the kernel, as that user: access lists count.
+    The kernel decides, as that user: access control lists count.
     """
     if not user:
         return ""
@@ -197,7 +197,7 @@ def find_closed(user: str, folder: Path) -> str:
 
 
 def check_ports(config: ServeConfig, holders: Sequence[Holder]) -> None:
-    """Raise HostError that names whoever of these has a port that we need."""
+    """Raise HostError that names the programs with a port that we need."""
     faults = port_faults(config.ports, config.server, config.interface.name, holders)
     if faults:
         error = HostError(faults[0].what, where=faults[0].where, hint=faults[0].hint)
@@ -206,23 +206,23 @@ def check_ports(config: ServeConfig, holders: Sequence[Holder]) -> None:
 
 
 def check_alone(config: ServeConfig, ui: Ui) -> None:
-    """Raise HostError when we would be the second DHCP server on the wire.
+    """Raise HostError if we would be the second DHCP server on the network.
 
-    Beside a router, its absence is only warned of: it may come later.  Without a cable nobody is
-    asked.
+    With proxy DHCP, a missing router is only a warning: it may appear later.  Without a cable
+    nothing is checked.
     """
     if not config.interface.has_carrier:
         return
     servers = find_dhcp_servers(config.interface)
     if config.dhcp is Dhcp.FULL and servers:
         raise HostError(
-            f"there is already a DHCP server: {describe(servers)}",
+            f"the network already has a DHCP server: {describe(servers)}",
             where=config.interface.name,
-            hint="--dhcp proxy works beside it; or turn it off there",
+            hint="use --dhcp proxy, which works beside it, or turn it off there",
         )
     if config.dhcp is Dhcp.PROXY and not servers:
         ui.warn(
-            f"no DHCP server answers on {config.interface.name}: nodes need one beside --dhcp proxy"
+            f"no DHCP server answers on {config.interface.name}: nodes need one with --dhcp proxy"
         )
 
 
@@ -231,7 +231,7 @@ def describe(servers: Sequence[Server]) -> str:
 
 
 def warn_of_gaps(config: ServeConfig, nodes: Nodes, ui: Ui) -> None:
-    """Say what will not work although everything starts."""
+    """Warn about what will not work although everything starts."""
     for fault in nodes.warnings:
         ui.warn(str(fault))
     if not config.interface.has_carrier:
@@ -242,6 +242,6 @@ def warn_of_gaps(config: ServeConfig, nodes: Nodes, ui: Ui) -> None:
         for node in nodes.nodes:
             if node.address:
                 ui.warn(
-                    f"node {node.name}: with proxy DHCP the router decides; "
-                    f"let it give {node.address} to {node.macs[0]}"
+                    f"node {node.name}: with proxy DHCP the router assigns addresses; "
+                    f"let it assign {node.address} to {node.macs[0]}"
                 )

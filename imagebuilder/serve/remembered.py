@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is remembered of machines on the wire: never more than a fixed number of them."""
+"""A bounded dictionary for facts about machines on the network."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Value = TypeVar("Value")
 
 
 class Remembered(OrderedDict[str, Value]):
-    """A dictionary of at most `most` entries: the oldest goes when another comes.
+    """A dictionary of at most `most` entries: a new entry removes the oldest.
 
-    Entries for which `known` says yes, such as nodes of nodes.yaml, go last: strangers, who can
-    make up as many names as they like, push out each other.
+    Entries for which `known` returns true, such as nodes of nodes.yaml, are removed last: unknown
+    machines, which can invent any number of names, displace only each other.
     """
 
     def __init__(self, most: int, known: Callable[[str, Value], bool] | None = None) -> None:
@@ -28,7 +28,7 @@ class Remembered(OrderedDict[str, Value]):
             self.forget_one(key)
 
     def forget_one(self, newest: str) -> None:
-        """Drop the oldest stranger; the oldest of all where nobody else is one."""
+        """Drop the oldest unknown entry, or the oldest of all if every entry is known."""
         for _ in range(len(self)):
             oldest = next(iter(self))
             if oldest != newest and not (self.known and self.known(oldest, self[oldest])):

@@ -21,10 +21,10 @@ def render_template(name: str, **names: object) -> str:
 
 
 def render_dnsmasq(config: ServeConfig, nodes: Sequence[Node]) -> str:
-    """dnsmasq.conf; the nodes are in files of their own, which SIGHUP makes it read again.
+    """dnsmasq.conf; the nodes are in separate files, which dnsmasq reloads on SIGHUP.
 
-    Only who wants snponly is in here, though it takes a restart: dnsmasq 2.90 crashes when it reads
-    a hosts file again that sets tags (it frees lists that it has linked into others).
+    Only nodes with snponly are in here, although a change needs a restart: dnsmasq 2.90 crashes
+    when it reloads a hosts file that sets tags (it frees lists that are linked into others).
     """
     quirky = [mac for node in nodes if node.ipxe == SNPONLY for mac in node.macs]
     proxy = config.dhcp is Dhcp.PROXY
@@ -47,20 +47,20 @@ def render_dhcp_hosts(nodes: Sequence[Node]) -> str:
 
 
 def render_hosts(config: ServeConfig, nodes: Sequence[Node]) -> str:
-    """The lines for `addn-hosts`: names of those whose address is known without a lease."""
+    """The lines for `addn-hosts`: names of nodes whose address is known without a lease."""
     fixed = sorted((IPv4Address(node.address), node.name) for node in nodes if node.address)
     lines = [(config.interface.server, "server"), *fixed]
     return "".join(f"{address} {name}.{config.domain} {name}\n" for address, name in lines)
 
 
 def render_consoles(nodes: Sequence[Node]) -> str:
-    """The nodes whose consoles are wanted, with what their packets are known by."""
+    """The nodes whose consoles are wanted, with the addresses that identify their packets."""
     wanted = (node for node in nodes if node.netconsole)
     return "".join(f"{' '.join((n.name, *n.macs, n.address)).strip()}\n" for n in wanted)
 
 
 def render_nginx(config: ServeConfig, nodes: Sequence[Node]) -> str:
-    """nginx.conf; a node's files are for its own address, where that is certain."""
+    """nginx.conf; only a node's own address may fetch its files, if that address is fixed."""
     owned = [
         (f"{hyphened(mac)}/", node.address)
         for node in nodes
@@ -80,7 +80,7 @@ def export_options(config: ServeConfig) -> str:
 
 
 def render_ganesha(config: ServeConfig, release: int) -> str:
-    """ganesha.conf, for hosts whose kernel does not serve NFS; it refuses what it does not know."""
+    """ganesha.conf, for hosts whose kernel does not serve NFS."""
     return render_template(
         "ganesha.conf.j2", config=config, mountd_port=MOUNTD_PORT, release=release
     )

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The log of reports, which the web server writes: bounded, without losing a line.
+"""Rotate the log of reports, which the web server writes, without losing a line.
 
-A log that has grown is set aside as reports.log.1 and the web server told to open a new one: it
-reloads, which needs no permission of its workers and ends no download.  Until then it writes into
-the old one, which nodes/evidence/report_log.py reads to its end before the new one.  Whoever
-is killed in between is made good by the next turn.
+A log that has grown is renamed to reports.log.1, and the web server is told to open a new one: it
+reloads, which needs no permission of its workers and interrupts no download.  Until then it writes
+to the old log, which nodes/evidence/report_log.py reads to its end before the new one.  The next
+turn completes what a killed process left.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from imagebuilder.serve.daemons import send
 from imagebuilder.tree import Tree
 
 MOST_REPORTS = 16_000_000  # bytes of the log of reports
-AT_LAST = 4  # times as much, and the old log goes though it is not read yet
+AT_LAST = 4  # at this multiple the old log is dropped even if it was not read
 
 
 def make_reports_log(tree: Tree) -> None:
-    """The log is there, and only root may read it: it has what proves who a node is."""
+    """Make the log.  Only root may read it: it contains the secrets of nodes."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     descriptor = os.open(tree.reports_log, flags, 0o600)
     try:
@@ -35,7 +35,7 @@ def make_reports_log(tree: Tree) -> None:
 
 
 def rotate_reports(config: ServeConfig, most: int = MOST_REPORTS) -> bool:
-    """Set a log aside that has grown to `most` bytes; whether the web server was told of it."""
+    """Rotate a log of `most` bytes or more; returns whether the web server was told."""
     with file_lock(config.tree.lock("reports")):
         if is_too_large(config.tree, most):
             skip_unread(config.tree)
@@ -49,13 +49,13 @@ def rotate_reports(config: ServeConfig, most: int = MOST_REPORTS) -> bool:
 
 
 def skip_unread(tree: Tree) -> None:
-    """Begin with what is set aside now, where the log before it was not read to its end."""
+    """Begin with the rotated log, if its predecessor was not read to its end."""
     if read_mark(tree.reports_mark).inode == inode_of(old_log(tree.reports_log)):
         write_mark(tree.reports_mark, LogMark(inode_of(tree.reports_log)))
 
 
 def is_too_large(tree: Tree, most: int) -> bool:
-    """Whether the log has grown that much, and the one before it may go."""
+    """Whether the log has grown that much, and its predecessor may be removed."""
     try:
         size = tree.reports_log.stat().st_size
     except FileNotFoundError:
@@ -65,7 +65,7 @@ def is_too_large(tree: Tree, most: int) -> bool:
 
 
 def is_forgotten(log: Path) -> bool:
-    """Whether the web server writes into the old log, for nobody told it of the new one."""
+    """Whether the web server still writes to the old log, because nobody told it."""
     try:
         old = old_log(log).stat()
     except FileNotFoundError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees while nodes boot: the daemons' lines, and each node's stages with times."""
+"""Show how nodes boot: the daemons' lines, and each node's stages with times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLOURS = {
     "consoles": "\x1b[33m",
     "radvd": "\x1b[33m",
 }
-# What a person need not see of a daemon that is well: the rest is shown.
+# Routine lines of the daemons, which are hidden.
 USUAL = {
     "dnsmasq": re.compile(
         r"dnsmasq(-dhcp|-tftp)?(\[\d+\])?: (\d+ |started|compile time|read |DHCP, |sockets bound|"
@@ -34,15 +34,15 @@ USUAL = {
 }
 NAME_WIDTH = 8
 MOST_SHOWN = 400  # characters of a line
-MOST_A_TURN = 200  # lines that are not about nodes of nodes.yaml
+MOST_A_TURN = 200  # lines about unknown machines
 
 
 @dataclass
 class Screen:
-    """Prints lines and events on a ui; all lines of the daemons when that tells every detail.
+    """Prints lines and events on a ui; all lines of the daemons if the ui is verbose.
 
-    What nodes of nodes.yaml do is always shown.  Of all else there is a most for each turn, so
-    that a flood of strangers neither hides them nor keeps us from watching.
+    Always shows what nodes of nodes.yaml do.  Other lines are limited per turn, so that a flood
+    from unknown machines does not hide them.
     """
 
     ui: Ui
@@ -62,13 +62,13 @@ class Screen:
         return mac in self.names
 
     def turn(self) -> None:
-        """A turn is over: say how much was not shown in it."""
+        """End a turn, and say how many lines were hidden."""
         if self.hidden:
-            self.ui.note(f"{self.hidden} more lines about unknown machines: see TREE/serve/logs")
+            self.ui.note(f"hid {self.hidden} lines about unknown machines: see TREE/serve/logs")
         self.shown = self.hidden = 0
 
     def may_show(self) -> bool:
-        """Whether one more line that is not about a node is shown in this turn."""
+        """Whether one more line about an unknown machine is shown in this turn."""
         self.shown += 1
         self.hidden += self.shown > MOST_A_TURN
         return self.shown <= MOST_A_TURN
@@ -80,14 +80,14 @@ class Screen:
             self.ui.note(f"{prefix} {fit(text, MOST_SHOWN)}")
 
     def event(self, event: StageEvent, times: dict[NodeStage, float]) -> None:
-        """A stage that a node has reached; with ssh, all its times once more."""
+        """Show a stage that a node has reached; at ssh, repeat all its times."""
         if not self.is_node(event.node) and not self.may_show():
             return
         name = self.names.get(event.node) or fit(event.node)
         after = format_duration(event.seconds)
         if event.failed:
             words = self.paint(f"FAILED in {fit(event.failed)}", RED)
-            self.ui.note(f"{name:<18} {words} after {after}; its console shows why")
+            self.ui.note(f"{name:<18} {words} after {after}; see its console")
             return
         title = event.stage.title
         shown = self.paint(f"{title:<9}", GREEN) if event.stage is NodeStage.SSH else f"{title:<9}"

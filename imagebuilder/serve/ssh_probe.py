@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which nodes answer to ssh: one patient connection each.
+"""Find nodes that answer to ssh, with one long-lived connection each.
 
-Every connection costs a node a process, and sshd shuts out an address that comes and goes too often
-(PerSourcePenalties in sshd_config(5)), with it whoever works on this host.
+Every connection costs a node a process, and sshd blocks an address that connects too often
+(PerSourcePenalties in sshd_config(5)), and with it every user of this host.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 
 SSH_PORT = 22
-PATIENCE = 60.0  # seconds a connection may wait to be greeted
-PAUSE = 5.0  # seconds after one that came to nothing
-REFUSED = 1.0  # seconds after one that nobody took, which costs a node no process
+PATIENCE = 60.0  # seconds a connection may wait for the greeting
+PAUSE = 5.0  # seconds after a failed connection
+REFUSED = 1.0  # seconds after a refused one, which costs the node no process
 AT_ONCE = 200  # connections
 GREETING = b"SSH-"
 
 
 @dataclass
 class SshProbe:
-    """A connection under way until it is given up, or none until one is tried again."""
+    """A connection until it is given up, or none until the next attempt."""
 
     line: socket.socket | None = None
     until: float = 0.0
@@ -34,7 +34,7 @@ class SshProbe:
 
 
 class SshProbes:
-    """The connections to all nodes; `clock` tells seconds."""
+    """The connections to all nodes; `clock` returns seconds."""
 
     def __init__(self, clock: Callable[[], float], port: int = SSH_PORT) -> None:
         self.clock = clock
@@ -42,43 +42,43 @@ class SshProbes:
         self.probes: dict[str, SshProbe] = {}
 
     def find_open(self, addresses: Collection[str]) -> list[str]:
-        """Those of `addresses` that have greeted us; to be called again and again.
+        """Those of `addresses` whose ssh has greeted us; call it repeatedly.
 
-        An address that is not among them any more is forgotten.  Never waits.
+        Forgets addresses that are no longer passed.  Never waits.
         """
         for address in [one for one in self.probes if one not in addresses]:
             self.probes.pop(address).close()
         for address in addresses:
             if address in self.probes or len(self.probes) < AT_ONCE:
                 self.probes.setdefault(address, SshProbe())
-        return [address for address, door in self.probes.items() if self.is_open(address, door)]
+        return [address for address, probe in self.probes.items() if self.is_open(address, probe)]
 
-    def is_open(self, address: str, door: SshProbe) -> bool:
+    def is_open(self, address: str, probe: SshProbe) -> bool:
         now = self.clock()
-        if door.line is None and now < door.until:
+        if probe.line is None and now < probe.until:
             return False
-        if door.line is None:
-            door.line = connect(address, self.port)
-            door.until = now + (PATIENCE if door.line else PAUSE)
-        if door.line is None:
+        if probe.line is None:
+            probe.line = connect(address, self.port)
+            probe.until = now + (PATIENCE if probe.line else PAUSE)
+        if probe.line is None:
             return False
         try:
-            said = hear(door.line)
+            said = hear(probe.line)
         except ConnectionRefusedError:
-            door.close()
-            door.until = now + REFUSED
+            probe.close()
+            probe.until = now + REFUSED
             return False
         if said == GREETING:
-            door.close()
+            probe.close()
             return True
-        if said is not None or now >= door.until:
-            door.close()
-            door.until = now + PAUSE
+        if said is not None or now >= probe.until:
+            probe.close()
+            probe.until = now + PAUSE
         return False
 
 
 def connect(address: str, port: int) -> socket.socket | None:
-    """A connection that is being made; None when we cannot, such as for want of descriptors."""
+    """Start a connection; None if that fails, for instance without free descriptors."""
     line = None
     try:
         host = str(IPv4Address(address))
@@ -93,7 +93,7 @@ def connect(address: str, port: int) -> socket.socket | None:
 
 
 def hear(line: socket.socket) -> bytes | None:
-    """What came first: None for nothing yet, empty for an end.  Raises ConnectionRefusedError."""
+    """The first bytes: None for none yet, empty at the end.  Raises ConnectionRefusedError."""
     try:
         return line.recv(len(GREETING))
     except BlockingIOError:

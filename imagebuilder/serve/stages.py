@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far each node's boot is, read from what dnsmasq and nginx say.
+"""Follow each node's boot in the lines of dnsmasq and nginx.
 
 DHCP      an address, for a firmware that boots from the network
 firmware  it has fetched iPXE
-iPXE      which has asked for its entry script
-kernel    kernel fetched
-root      root mounted, the system takes over
-ssh       somebody can log in
+iPXE      it has requested its entry script
+kernel    the kernel is fetched
+root      the root is mounted, the system starts
+ssh       ssh answers
 
-Whoever is on the wire decides what these lines say.  No line raises, and what is remembered is
-bounded: what nodes of nodes.yaml do is forgotten last.
+Any machine on the network can influence these lines.  No line raises, and all memory is bounded:
+facts about nodes of nodes.yaml are dropped last.
 """
 
 from __future__ import annotations
@@ -25,20 +25,22 @@ from imagebuilder.untrusted import parse_request
 
 STAGES = ("DHCP", "firmware", "iPXE", "kernel", "root", "ssh")
 MAC = r"[0-9a-f]{2}(?:[:-][0-9a-f]{2}){5}"
-# From the start of a line: what a stranger puts into another daemon's line is not taken for these.
+# Matched at the start of a line, so that text from a machine in another line does not match.
 DHCP_LINE = re.compile(r"dnsmasq-dhcp(?:\[\d+\])?: (\d+) (.*)", re.ASCII)
 TOLD = re.compile(r"(vendor class|user class): (.*)")
 ACK = re.compile(rf"DHCPACK\(\S+\) (\S+) ({MAC})")
-ASKED = re.compile(rf"(?:DHCPDISCOVER|DHCPREQUEST|PXE)\(\S+\) (?:(\d[\d.]+) )?({MAC})", re.ASCII)
+DHCP_REQUEST = re.compile(
+    rf"(?:DHCPDISCOVER|DHCPREQUEST|PXE)\(\S+\) (?:(\d[\d.]+) )?({MAC})", re.ASCII
+)
 SENT = re.compile(r"dnsmasq-tftp(?:\[\d+\])?: sent \S*/(\S+) to (\S+)", re.ASCII)
 REQUEST = re.compile(r"(\d+(?:\.\d+){3}) (\d{3}) \d+ [\d.]+ (\S+)", re.ASCII)
 ARCHITECTURE = re.compile(r"(?:PXE|HTTP)Client:Arch:(\d{5})", re.ASCII)
 MOST_TALKS = 1000  # DHCP transactions kept in mind
 MOST_BOOTS = 4096
 MOST_OWNERS = 8192  # addresses
-MOST_ASKED = 256
-MOST_STRANGERS = 50  # of the machines that ssh is tried on
-SSH_GIVEN_UP = 900.0  # seconds after the start of a boot
+MOST_CLIENTS = 256
+MOST_STRANGERS = 50  # unknown machines whose ssh is tried
+SSH_TIMEOUT = 900.0  # seconds after the start of a boot
 
 
 class NodeStage(IntEnum):
@@ -58,9 +60,9 @@ class NodeStage(IntEnum):
 
 @dataclass(frozen=True)
 class StageEvent:
-    """A stage a node has reached, `seconds` into its boot; or `failed`, what it said it failed at.
+    """A stage that a node has reached, `seconds` into its boot; or `failed`, the failed stage.
 
-    `node` is its MAC address, or its address where that is all we know.
+    `node` is its MAC address, or its IP address if that is unknown.
     """
 
     node: str
@@ -81,7 +83,7 @@ class BootProgress:
 
 @dataclass
 class Talk:
-    """What a client said of itself in one DHCP transaction."""
+    """What a client said about itself in one DHCP transaction."""
 
     vendor: str = ""
     user: str = ""
@@ -92,15 +94,15 @@ class Talk:
 
     @property
     def architecture(self) -> int | None:
-        """The number in the vendor class of what boots from the network; None for all others."""
+        """The number in the vendor class of a network boot; None for other clients."""
         found = ARCHITECTURE.match(self.vendor)
         return int(found[1]) if found else None
 
 
 class BootWatch:
-    """Takes the daemons' lines and gives events; `clock` tells seconds.
+    """Turns the daemons' lines into events; `clock` returns seconds.
 
-    `is_node` tells whether a MAC address is one of nodes.yaml.
+    `is_node` says whether a MAC address is in nodes.yaml.
     """
 
     def __init__(
@@ -112,11 +114,11 @@ class BootWatch:
         # Address -> MAC
         self.owners = Remembered[str](MOST_OWNERS, lambda _, mac: is_node(mac))
         self.talks = Remembered[Talk](MOST_TALKS)
-        # MAC -> architecture; whoever reads it clears it
-        self.asked = Remembered[int](MOST_ASKED, lambda mac, _: is_node(mac))
+        # MAC -> architecture; the reader clears it
+        self.architectures = Remembered[int](MOST_CLIENTS, lambda mac, _: is_node(mac))
 
     def hear(self, line: str) -> list[StageEvent]:
-        """What a line of dnsmasq or nginx tells."""
+        """The events of a line of dnsmasq or nginx."""
         if talk := DHCP_LINE.match(line):
             return self.hear_dhcp(talk[1], talk[2])
         if sent := SENT.match(line):
@@ -126,7 +128,7 @@ class BootWatch:
         return []
 
     def hear_dhcp(self, number: str, words: str) -> list[StageEvent]:
-        """A line of a DHCP transaction; what a client says of itself comes before its question."""
+        """A line of a DHCP transaction; a client's classes are logged before its request."""
         talk = self.talks.setdefault(number, Talk())
         if told := TOLD.match(words):
             if told[1] == "vendor class":
@@ -136,26 +138,26 @@ class BootWatch:
             return []
         if ack := ACK.match(words):
             return self.hear_ack(ack[2], ack[1], talk)
-        if asked := ASKED.match(words):
-            return self.hear_question(asked[2], asked[1] or "", talk)
+        if request := DHCP_REQUEST.match(words):
+            return self.hear_dhcp_request(request[2], request[1] or "", talk)
         return []
 
-    def hear_question(self, mac: str, address: str, talk: Talk) -> list[StageEvent]:
-        """A client asks; a boot begins with the first question of its firmware."""
+    def hear_dhcp_request(self, mac: str, address: str, talk: Talk) -> list[StageEvent]:
+        """A request of a client; a boot begins with the first request of its firmware."""
         if talk.architecture is None:
             return []
         if address:
-            self.own(address, mac)
+            self.assign(address, mac)
         boot = self.boots.get(mac)
-        again = NodeStage.KERNEL if talk.is_ipxe else NodeStage.FIRMWARE
-        if boot is None or boot.stage >= again:
+        first_stage = NodeStage.KERNEL if talk.is_ipxe else NodeStage.FIRMWARE
+        if boot is None or boot.stage >= first_stage:
             self.begin(mac)
         if not talk.is_ipxe:
-            self.asked[mac] = talk.architecture
+            self.architectures[mac] = talk.architecture
         return []
 
     def hear_ack(self, mac: str, address: str, talk: Talk) -> list[StageEvent]:
-        self.own(address, mac)
+        self.assign(address, mac)
         if talk.architecture is None or mac not in self.boots:
             return []
         return self.reach(mac, NodeStage.DHCP, address)
@@ -167,9 +169,9 @@ class BootWatch:
             return self.hear_report(address, request.words)
         if status not in (200, 206):
             return []
-        # One that is not there tells nothing: a machine asks for each of its NICs.
+        # A missing file means nothing: a machine requests one for each of its NICs.
         if owner := re.match(rf"/nodes/({MAC})/", path):
-            self.own(address, owner[1].replace("-", ":"))
+            self.assign(address, owner[1].replace("-", ":"))
         if path == "/boot.ipxe":
             return self.reach(self.owner(address), NodeStage.IPXE, address)
         if path.startswith("/ipxe/"):
@@ -184,7 +186,7 @@ class BootWatch:
         stage = told.get("stage", "")
         mac = told.get("node", "").lower()
         if re.fullmatch(MAC, mac):
-            self.own(address, mac.replace("-", ":"))
+            self.assign(address, mac.replace("-", ":"))
         node = self.owner(address)
         if stage == "switch-root":
             return self.reach(node, NodeStage.ROOT)
@@ -197,8 +199,8 @@ class BootWatch:
     def logged_in(self, node: str) -> list[StageEvent]:
         return self.reach(node, NodeStage.SSH)
 
-    def own(self, address: str, mac: str) -> None:
-        """An address belongs to a MAC; what the address did so far, the MAC did."""
+    def assign(self, address: str, mac: str) -> None:
+        """Assign an address to a MAC, with what was recorded for the address so far."""
         if not is_host(address):
             return
         self.owners.pop(address, None)
@@ -220,7 +222,7 @@ class BootWatch:
         return boot
 
     def reach(self, node: str, stage: NodeStage, detail: str = "") -> list[StageEvent]:
-        """A node is at a stage: an event if it is the first time in this boot."""
+        """Record a stage of a node; returns an event if it is new in this boot."""
         if not is_host(node):
             return []
         boot = self.boots.get(node)
@@ -233,16 +235,16 @@ class BootWatch:
         return [StageEvent(node, stage, boot.times[stage], detail)]
 
     def awaiting_ssh(self) -> list[BootProgress]:
-        """Boots that have their root and an address, and may soon be open to ssh.
+        """Boots that have their root and an address, and may soon answer to ssh.
 
-        All of nodes.yaml, and of others no more than we can afford to be lied to about.
+        All those of nodes.yaml, and a limited number of others, which may be forged.
         """
         waiting = [
             boot
             for boot in self.boots.values()
             if boot.stage is NodeStage.ROOT
             and boot.address
-            and self.clock() - boot.start < SSH_GIVEN_UP
+            and self.clock() - boot.start < SSH_TIMEOUT
         ]
         strangers = [boot for boot in waiting if not self.is_node(boot.node)]
         return [
@@ -252,7 +254,7 @@ class BootWatch:
 
 
 def is_host(text: str) -> bool:
-    """Whether text is a MAC address, or an address that a machine can have."""
+    """Whether text is a MAC address, or a valid IP address of a machine."""
     if re.fullmatch(MAC, text):
         return True
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""systemd units of ours below a root: written when they differ, found, stopped and removed."""
+"""Write, find, stop and remove our systemd units below a root."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ RUNNING = Path("/run/systemd/system")  # sd_booted(3)
 
 @dataclass(frozen=True)
 class UnitFile:
-    """A file for the system: where (below the root), what it says, and why it is there.
+    """A file for the system: its path below the root, its text and its purpose.
 
-    `starts` is whether a person enables it: what a path or timer starts is not enabled by itself.
+    `starts` is whether a person enables it: a unit that a path or timer starts is not enabled.
     """
 
     path: Path
@@ -32,13 +32,13 @@ class UnitFile:
 
 
 def place_units(root: Path, units: Sequence[UnitFile]) -> list[str]:
-    """Write what is not there or differs; a line about each.  Raises RootError and WorkError."""
+    """Write missing and changed units; a line about each.  Raises RootError and WorkError."""
     check_writable(root / UNITS)
     return [told(root, unit, changed=place_unit(root, unit)) for unit in units]
 
 
 def place_unit(root: Path, unit: UnitFile) -> bool:
-    """Write one file; whether that was needed."""
+    """Write one file; returns whether that was needed."""
     place = root / unit.path
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -61,36 +61,36 @@ def is_ours(path: Path, command: str) -> bool:
 
 
 def exec_line(argv: Sequence[Word]) -> str:
-    """A command as systemd wants it: the program by its path, `%` and `$` doubled."""
+    """A command in the form of systemd: the program with its path, `%` and `$` doubled."""
     program = shutil.which(argv[0], path=base_environment()["PATH"]) or os.fspath(argv[0])
     return paste([program, *argv[1:]]).replace("%", "%%").replace("$", "$$")
 
 
 def environment_line(name: str, value: str) -> str:
-    """A variable as Environment= has it (systemd.exec(5)): quoted, no specifier in it."""
+    """A variable in the form of Environment= (systemd.exec(5)): quoted, without specifiers."""
     quoted = value.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
     return f'"{name}={quoted}"'
 
 
 def is_live(root: Path) -> bool:
-    """Whether the units below a root are those of the systemd that runs here."""
+    """Whether the running systemd uses the units below a root."""
     return root.absolute() == Path("/") and RUNNING.is_dir()
 
 
 def remove_units(root: Path, files: Collection[Path], *, live: bool) -> list[str]:
-    """Remove files of ours; of a `live` system, stop and disable the units among them first.
+    """Remove our files; on a `live` system, stop and disable the units among them first.
 
-    A line about each.  Raises RootError, and WorkError when one cannot be stopped, before anything
-    is removed.
+    Returns a line about each.  Raises RootError, and WorkError before anything is removed if a unit
+    cannot be stopped.
     """
     units = sorted(path.name for path in files if path.parent == root / UNITS)
     lines: list[str] = []
     if files:
         check_writable(root / UNITS)
-    # What a template started, such as a roll-out, goes on.
+    # Instances of templates, such as roll-outs, continue.
     stopped = [name for name in units if "@." not in name]
     if live and stopped:
-        # Units that were written but never loaded are not known, and could not be stopped.
+        # systemd cannot stop units that it has never loaded.
         run(["systemctl", "daemon-reload"])
         run(["systemctl", "stop", *stopped])
         run(["systemctl", "--quiet", "disable", *units], check=False)  # not all can be enabled
@@ -102,11 +102,11 @@ def remove_units(root: Path, files: Collection[Path], *, live: bool) -> list[str
             remove_empty(path.parent)
     if live:
         run(["systemctl", "daemon-reload"])
-        run(["systemctl", "reset-failed", *units], check=False)  # else they are listed for ever
+        run(["systemctl", "reset-failed", *units], check=False)  # not listed any more
     return lines
 
 
 def remove_empty(folder: Path) -> None:
-    """Remove a folder of drop-ins that has none any more."""
+    """Remove an empty folder of drop-ins."""
     if not any(folder.iterdir()):
         folder.rmdir()

@@ -256,7 +256,7 @@ class SnapshotMaker:
 
     def find_machines(self, nodes: Nodes) -> tuple[Stranger, ...]:
         """The machines that asked and are nobody's."""
-        stamp = stamp_of((self.tree.asked, self.tree.strangers, self.tree.nodes_file))
+        stamp = stamp_of((self.tree.dhcp_clients, self.tree.strangers, self.tree.nodes_file))
         state = (stamp, self.stamp_of_releases())
         if self._machines is None or self._machines[0] != state:
             self._machines = state, tuple(discover(self.tree, nodes, self.cards))

@@ -95,7 +95,7 @@ def found_by(checks: Sequence[Check]) -> Found:
     if not failed:
         return Found()
     said = "\n".join(f"{one.title}: {one.message}" for one in failed)
-    return Found(Stage.STATIC, said, tuple(one.name for one in failed))
+    return Found(Stage.TREE, said, tuple(one.name for one in failed))
 
 
 def catch_prove(

@@ -119,7 +119,7 @@ def load_fault(path: Path) -> Fault:
     if boot["until"] not in UNTIL:
         raise ValueError(f"{name}: until is none of {', '.join(UNTIL)}")
     caught = value["caught-by"]
-    stage = value.get("stage", Stage.STATIC if caught == CHECK else None)
+    stage = value.get("stage", Stage.TREE if caught == CHECK else None)
     if (stage is None) == (caught in (CHECK, TEST)):
         raise ValueError(f"{name}: a boot test names a stage, other commands none")
     question = value.get("question")

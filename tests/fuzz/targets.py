@@ -249,7 +249,7 @@ def begin_leases(place: Path) -> Load:
 def begin_given(place: Path) -> Load:
     """What a node was given at a boot."""
     tree, name = Tree(place), "0123456789abcdef"
-    return writing(tree.given / f"{name}.json", lambda: read_config(tree, name))
+    return writing(tree.node_configs / f"{name}.json", lambda: read_config(tree, name))
 
 
 def begin_apt_release(place: Path) -> Load:

@@ -58,7 +58,7 @@ def test_a_shipped_base_builds_from_an_archive_of_that_layout(
     shop = make_shop(tmp_path, archive, keys[0])
     profile = f"tiny.ubuntu-{suite}"
     done = shop("build", "tiny", "--base", f"ubuntu-{suite}", check=False)
-    assert f"the profile's name is {profile}\n" in done.stderr
+    assert f"using profile {profile}\n" in done.stderr
     assert f"note: source ubuntu:{suite} is not the vendor's: an archive of the tests" in (
         done.stderr
     )  # fmt: skip

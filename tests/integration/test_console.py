@@ -135,10 +135,10 @@ def test_nothing_listens_until_a_node_wants_it(room: Room) -> None:
         assert ":6666" not in room.at_server("ss", "-Hlun").stdout
         done = typed(room, "console", "n1")
         assert done.status == 2
-        assert "n1 does not send its console" in done.stderr
-        assert "write `netconsole: true` to n1 in nodes.yaml" in done.stderr
+        assert "n1 does not send its messages" in done.stderr
+        assert "set `netconsole: true` for n1 in nodes.yaml" in done.stderr
         room.tree.nodes_file.write_text(WANTED)
-        started.wait_for("what the kernels of nodes say", PATIENCE)
+        started.wait_for("kernel messages of nodes", PATIENCE)
         send(room, BOOT[0])
         wait_until(lambda: len(said(room)) == 1, "no console came")
         script = (room.tree.served_node(MAC) / "boot.ipxe").read_text()

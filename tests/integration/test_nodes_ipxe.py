@@ -98,7 +98,7 @@ def test_a_node_is_given_what_is_its_own(tree: Tree) -> None:
     assert f"GOT node=node1 root=http roots={tree.roots} report=http://{SERVER}:" in text
     served = read_served(tree, MAC1)
     assert served
-    assert f"/report/ticket/{served.given}" in text.replace("\n", "")
+    assert f"/report/ticket/{served.config}" in text.replace("\n", "")
     assert "systemd.hostname=node1 systemd.machine_id=" in text
     assert f"ifname=boot0:{MAC1} ip=10.0.2.15::10.0.2.2:255.255.255.0:node1:boot0:off" in text
     assert "nameserver=10.0.2.3 memmap=4K$0x100" in text

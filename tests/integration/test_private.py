@@ -281,9 +281,9 @@ def test_an_ordinary_user_asks_nodes_with_their_own_keys(
         "console": 3,
     }, results  # fmt: skip
     assert "n1    unknown" in results["status"][1]
-    assert "the log of its console can be read by root only" in results["explain"][1]
+    assert "only root can read the log of its console" in results["explain"][1]
     assert "error: the console of n1 is readable by root only" in results["console"][2]
-    assert "its NIC never asked this boot server" in results["explain"][1]
+    assert "its NIC never requested an address from this boot server" in results["explain"][1]
 
 
 def test_root_leaves_nothing_in_a_checkout_or_home_of_somebody_else(place: Path) -> None:

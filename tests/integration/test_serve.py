@@ -107,7 +107,7 @@ def test_an_architecture_without_a_binary_is_told_of_once(full: tuple[Room, Prog
     room, started = full
     for _ in range(2):
         room.ask(6, mac=STRANGER)
-    said = "asks for a boot file for 32-bit UEFI (6): there is none here"
+    said = "requests a boot file for 32-bit UEFI (6); this server has none"
     started.wait_for(re.escape(said), PATIENCE)
     assert len(started.said(re.escape(f"{STRANGER} {said}"))) == 1
 
@@ -353,7 +353,7 @@ def test_proxy_stands_beside_a_router(room: Room) -> None:
         running.wait_for("DHCP, IP range", PATIENCE)
         refused = room.try_serve()
         assert refused.status == 3
-        assert "there is already a DHCP server: 10.77.0.50 (" in refused.stderr
+        assert "the network already has a DHCP server: 10.77.0.50 (" in refused.stderr
         assert "--dhcp proxy" in refused.stderr
         with room.serving("--dhcp", "proxy") as started:
             assert not started.said("no DHCP server")
@@ -398,10 +398,10 @@ def test_check_looks_and_starts_nothing(room: Room) -> None:
 @pytest.mark.parametrize(
     ("options", "status", "said"),
     [
-        (("--range", "10.77.0.100"), 2, "--range 10.77.0.100: is not two IPv4 addresses"),
+        (("--range", "10.77.0.100"), 2, "--range 10.77.0.100: must be two IPv4 addresses"),
         (("--range", "10.77.0.9,10.77.0.8"), 2, "ends before it begins"),
         (("--range", "10.78.0.8,10.78.0.9"), 2, "is not inside 10.77.0.0/24"),
-        (("--range", "10.77.0.1,10.77.0.9"), 2, "takes the address of this server, 10.77.0.1"),
+        (("--range", "10.77.0.1,10.77.0.9"), 2, "contains the address of this server, 10.77.0.1"),
         (("--gateway", "10.1.1.1"), 2, "is not in 10.77.0.0/24"),
         (("--domain", "a b"), 2, "is not a domain"),
         (("--nfs", "kernel"), 3, "the kernel's NFS server is not running"),
@@ -420,7 +420,7 @@ def test_what_was_typed_is_checked(
 def test_the_interface_is_checked(room: Room) -> None:
     done = room.try_serve(interface="wire9")
     assert done.status == 2
-    assert "--interface wire9: no such interface" in done.stderr
+    assert "--interface wire9: does not exist" in done.stderr
     assert "did you mean wire0? there are: wire0" in done.stderr
 
 
@@ -450,7 +450,7 @@ def test_whoever_has_a_port_is_named(room: Room) -> None:
         done = room.try_serve()
     assert done.status == 3
     assert re.search(
-        r"tcp port 80: is taken by python3? \(process \d+\); HTTP needs it", done.stderr
+        r"tcp port 80: is in use by python3? \(process \d+\); HTTP needs it", done.stderr
     )
 
 

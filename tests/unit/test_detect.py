@@ -93,7 +93,7 @@ def test_a_newcomer_with_an_rx_9070(settings: Settings, tmp_path: Path) -> None:
     recipe = load_recipe("rx9070", settings, env={"HOME": str(tmp_path)})
     assert [device.target for device in recipe.hardware] == ["gfx1201"]
     assert recipe.vars["llama_backends"] == ["vulkan", "rpc"]
-    with pytest.raises(InputError, match="exists already"):
+    with pytest.raises(InputError, match="already exists"):
         write_recipe("rx9070", found.recipe, settings)
 
 
@@ -153,7 +153,7 @@ def test_cards_that_no_base_serves_together(settings: Settings) -> None:
     devices = [PciDevice(f"0000:0{n}:00.0", pci, "0x030000") for n, pci in enumerate(pcis)]
     found = detect("here", devices, settings)
     assert found.recipe == ""
-    assert [fault.what for fault in found.refused] == ["no base serves all of these cards"]
+    assert [fault.what for fault in found.refused] == ["no base supports all of these cards"]
 
 
 def test_what_cannot_be_built_says_why(settings: Settings) -> None:

@@ -20,7 +20,7 @@ from imagebuilder.cli.context import Context
 from imagebuilder.discover import best_profiles, propose_name
 from imagebuilder.errors import InputError
 from imagebuilder.image.types import encode_image
-from imagebuilder.nodes.evidence.asked import Asked, write_asked
+from imagebuilder.nodes.evidence.dhcp_clients import DhcpClient, write_dhcp_clients
 from imagebuilder.nodes.evidence.report_log import parse_seen_report
 from imagebuilder.nodes.evidence.seen import Seen, merge
 from imagebuilder.nodes.evidence.strangers import add_strangers
@@ -54,7 +54,9 @@ def tree(tmp_path: Path) -> Tree:
     manifest = tree.release(ReleaseName("rx", "v1")) / "manifest.json"
     manifest.write_text(encode_image(image))
     tree.nodes_file.write_text(NODES)
-    write_asked(tree, [Asked(MAC2, UEFI, 7, "10.77.0.130", before(hours=30), before(minutes=5))])
+    write_dhcp_clients(
+        tree, [DhcpClient(MAC2, UEFI, 7, "10.77.0.130", before(hours=30), before(minutes=5))]
+    )
     return tree
 
 
@@ -92,7 +94,7 @@ def test_a_machine_that_asked_is_listed_with_its_ages(call: Call) -> None:
     cells = [cell.strip() for cell in rows[1] if cell.strip()]
     assert cells[:3] == [MAC2, "UEFI", "30 h ago"]
     assert re.fullmatch(r"\d+ min ago", cells[3])
-    assert cells[4:] == ["10.77.0.130", "not known", "-"]
+    assert cells[4:] == ["10.77.0.130", "unknown", "-"]
     (listed,) = json.loads(call("discover", "--json").stdout)
     assert (listed["mac"], listed["pci"], listed["profiles"]) == (MAC2, None, [])
 
@@ -108,10 +110,10 @@ def test_an_inventory_boot_adds_cards_and_a_profile(call: Call, tree: Tree) -> N
 
 
 def test_nobody_asked_says_what_to_do(call: Call, tree: Tree) -> None:
-    write_asked(tree, [Asked(MAC1, UEFI, 7, "", before(), before())])  # a node
+    write_dhcp_clients(tree, [DhcpClient(MAC1, UEFI, 7, "", before(), before())])  # a node
     told = call("discover").stdout
-    assert told.startswith("no machine asked that is not a node yet\n")
-    assert "Does imagebuilder serve run?" in told
+    assert told.startswith("no unknown machine has requested an address\n")
+    assert "Is imagebuilder serve running?" in told
     assert json.loads(call("discover", "--json").stdout) == []
 
 
@@ -121,13 +123,13 @@ def test_adopt_writes_a_node_and_keeps_the_comments(call: Call, tree: Tree) -> N
     assert done.stdout == (
         f"node2: added\n  macs: {MAC2}\n  profile: rx\n  channel: stable\n"
         "  console: tty0 ttyS0,115200\n  ipxe: ipxe.efi\n  login: compute\n  power: ssh\n"
-        "restart it, then: imagebuilder status node2\n"
+        "restart it, then run imagebuilder status node2\n"
     )
     assert tree.nodes_file.read_text() == (
         f"{NODES}  node2:\n    macs: ['{MAC2}']\n    profile: rx\n"
     ).replace("['52:54:00:77:00:02']", f"[{MAC2}]")
     assert json.loads(call("discover", "--json").stdout) == []
-    with pytest.raises(InputError, match=f"{MAC2} is a MAC address of node2 already"):
+    with pytest.raises(InputError, match=f"{MAC2} is already a MAC address of node2"):
         call("adopt", MAC2, "--profile", "rx")
 
 
@@ -139,12 +141,16 @@ def test_adopt_as_json(call: Call) -> None:
 @pytest.mark.parametrize(
     ("words", "what", "hint"),
     [
-        ((MAC2,), "the cards of 52:54:00:77:00:02 are not known", "published: generic, rx"),
-        ((MAC2, "--profile", "rx", "--name", "node1"), 'a node "node1" already', "nodes set node1"),
-        ((MAC2, "--profile", "rz"), 'no release of "rz" in this tree', "known: generic, rx"),
-        ((MAC2, "--group", "gpu"), 'no group named "gpu"', ""),
+        ((MAC2,), "the cards of 52:54:00:77:00:02 are unknown", "published: generic, rx"),
+        (
+            (MAC2, "--profile", "rx", "--name", "node1"),
+            'node "node1" already exists',
+            "nodes set node1",
+        ),
+        ((MAC2, "--profile", "rz"), 'this tree has no release of "rz"', "known: generic, rx"),
+        ((MAC2, "--group", "gpu"), 'unknown group "gpu"', ""),
         ((MAC2, "--profile", "rx", "--name", "Node!"), "is not a host name", ""),
-        ((MAC1, "--profile", "rx"), f"{MAC1} is a MAC address of node1 already", "show node1"),
+        ((MAC1, "--profile", "rx"), f"{MAC1} is already a MAC address of node1", "show node1"),
         (("52:54", "--profile", "rx"), '"52:54" is not a MAC address', "imagebuilder discover"),
         (("53:54:00:77:00:02", "--profile", "rx"), "is a multicast address", ""),
     ],
@@ -161,13 +167,13 @@ def test_adopt_refuses(
 
 def test_a_card_without_a_profile_is_named(call: Call, tree: Tree) -> None:
     report(tree, RX_9070)
-    with pytest.raises(InputError, match=r"no published profile is for Radeon RX 9070"):
+    with pytest.raises(InputError, match=r"no published profile supports Radeon RX 9070"):
         call("adopt", MAC2)
 
 
 def test_a_machine_that_never_asked_is_a_warning(call: Call, said: io.StringIO) -> None:
     assert call("adopt", MAC9, "--profile", "rx").stdout.startswith("node2: added\n")
-    assert f"{MAC9} never asked this boot server: is that its MAC address?" in said.getvalue()
+    assert f"{MAC9} never requested an address here: is the MAC address right?" in said.getvalue()
 
 
 def test_a_running_machine_is_asked_over_ssh(
@@ -234,7 +240,7 @@ def test_two_profiles_for_the_same_card_are_a_choice(call: Call, tree: Tree) -> 
     (release / "manifest.json").write_text(encode_image(image))
     move_channel(tree, "rx-vllm", "stable", "v1")
     report(tree, RX)
-    with pytest.raises(InputError, match=f"several profiles fit {MAC2}: rx, rx-vllm"):
+    with pytest.raises(InputError, match=f"several profiles match {MAC2}: rx, rx-vllm"):
         call("adopt", MAC2)
 
 

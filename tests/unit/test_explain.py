@@ -52,12 +52,12 @@ def of(
 @pytest.mark.parametrize(
     ("dnsmasq", "nginx", "stage", "what"),
     [
-        ([], [], "firmware", "its NIC never asked this boot server for an address"),
+        ([], [], "firmware", "its NIC never requested an address from this boot server"),
         (ASKS, [], "dhcp", "the firmware got no address"),
-        (FULL, [], "dhcp", "the DHCP server has no address left"),
+        (FULL, [], "dhcp", "the DHCP server has no free address"),
         (LEASE, [], "boot-file", "iPXE was not fetched"),
         (FILE, [], "ipxe", "iPXE did not fetch its entry script"),
-        (FILE, ENTRY, "release", "iPXE did not come to the kernel of the release"),
+        (FILE, ENTRY, "release", "iPXE did not fetch the kernel of the release"),
         (FILE, KERNEL, "kernel", "the kernel did not start"),
         (FILE, ROOT, "root", "the root was not mounted"),
         (FILE, FAILS, "root", "the root was not mounted"),
@@ -121,7 +121,7 @@ def test_logs_are_read_from_their_end(tmp_path: Path) -> None:
 
 def test_what_nobody_saw_is_not_claimed() -> None:
     text = of([], []).render()
-    assert "its NIC never asked this boot server for an address" in text
+    assert "its NIC never requested an address from this boot server" in text
     assert "stopped in stage" not in text
     assert "stopped in stage dhcp" in of(ASKS, []).render()
 
@@ -162,6 +162,6 @@ def test_logs_that_may_not_be_read_are_no_silence(
     text = found.render()
     assert found.unread == ("dnsmasq", "nginx")
     assert "never asked" not in text
-    assert "how far its boot came is not known" in text
-    assert "the log of dnsmasq can be read by root only" in text
+    assert "the progress of its boot is unknown" in text
+    assert "only root can read the log of dnsmasq" in text
     assert "sudo imagebuilder explain node1" in text

@@ -38,7 +38,7 @@ ROOT_GONE = Fault(
     "root-gone", "The root is gone.", "nfs(5)", "tree", "test", Stage.ROOT, "No such file"
 )
 LOUD = Fault(
-    "loud", "A file is loud.", "here", "image", "check", Stage.STATIC, "is loud",
+    "loud", "A file is loud.", "here", "image", "check", Stage.TREE, "is loud",
     check="test_quiet[a]", also=("test_calm",),
 )  # fmt: skip
 MUTE = Fault(
@@ -117,12 +117,12 @@ def test_a_fault_that_is_written_wrongly_is_refused(tmp_path: Path, line: str, w
         (ROOT_GONE, Found(), MISSED),
         (ROOT_GONE, Found(Stage.NETWORK, "No such file"), "WRONG STAGE network: No such file"),
         (ROOT_GONE, Found(Stage.ROOT, "timed out\nlook"), "WRONG WORDS: timed out"),
-        (LOUD, Found(Stage.STATIC, "it is loud", ("test_quiet[a]",)), CAUGHT),
-        (LOUD, Found(Stage.STATIC, "it is loud", ("test_quiet[a]", "test_calm[b]")), CAUGHT),
-        (LOUD, Found(Stage.STATIC, "it is loud", ("test_quiet[b]",)), "OTHER CHECK: test_quiet[b]"),
+        (LOUD, Found(Stage.TREE, "it is loud", ("test_quiet[a]",)), CAUGHT),
+        (LOUD, Found(Stage.TREE, "it is loud", ("test_quiet[a]", "test_calm[b]")), CAUGHT),
+        (LOUD, Found(Stage.TREE, "it is loud", ("test_quiet[b]",)), "OTHER CHECK: test_quiet[b]"),
         (
             LOUD,
-            Found(Stage.STATIC, "it is loud", ("test_quiet[a]", "test_red")),
+            Found(Stage.TREE, "it is loud", ("test_quiet[a]", "test_red")),
             "FALSE ALARM BESIDE IT: test_red",
         ),
         (MUTE, Found(None, "it is mute", ("kernel", "libraries")), CAUGHT),
@@ -143,7 +143,7 @@ def test_words_and_checks_of_a_finding_are_those_that_failed() -> None:
     bad = replace(good, name="test_ports", outcome=Outcome.FAILED, message="22 is open")
     assert found_by([good]).nothing
     found = found_by([good, bad])
-    assert found == Found(Stage.STATIC, "ssh: ports: 22 is open", ("test_ports",))
+    assert found == Found(Stage.TREE, "ssh: ports: 22 is open", ("test_ports",))
 
 
 def test_programs_of_a_small_root_answer_as_in_a_real_one(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_a_full_disk_is_that_of_the_folder(tmp_path: Path) -> None:
         make_project(folder)
     (fault,) = caught.value.faults
     assert (fault.where, fault.what) == (str(tmp_path), "no space left")
-    assert fault.hint == "free some space there, or name a folder on another disk"
+    assert fault.hint == "free some space there, or use a folder on another disk"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -62,7 +62,7 @@ def test_a_node_is_added_listed_shown_changed_and_removed(nodes: Call, tree: Tre
     assert f"ssh -o UserKnownHostsFile={tree.serve}/known_hosts node1\n" in shown
     changed = nodes("set", "node1", "--version", "v2", "--root", "http", "--unset", "address")
     assert changed.stdout == (
-        "node1: changed, from its next boot on\n  channel: stable -> -\n  version: - -> v2\n"
+        "node1: changed, effective at its next boot\n  channel: stable -> -\n  version: - -> v2\n"
         "  address: 10.0.0.1 -> -\n  root: - -> http\n"
     )
     assert nodes("remove", "node1").stdout == "node1: removed\n"
@@ -105,13 +105,13 @@ def test_a_node_that_would_boot_into_nothing_is_told(
     assert "warning: " in said.getvalue()
     assert "generic has no stable release" in said.getvalue()
     shown = nodes("show", "node1").stdout
-    assert "boots now    nothing: there is no generic/stable\n" in shown
+    assert "boots now    nothing: generic/stable does not exist\n" in shown
     assert "kernel command line" not in shown
 
 
 def test_what_is_wrong_is_raised(nodes: Call) -> None:
     with pytest.raises(InputError, match="is not a MAC address"):
         nodes("add", "node1", "--mac", "zz", "--profile", "generic")
-    with pytest.raises(InputError, match='no node named "node1"'):
+    with pytest.raises(InputError, match='unknown node "node1"'):
         nodes("show", "node1")
     assert nodes("add", "node1").exit_code == 2

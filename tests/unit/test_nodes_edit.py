@@ -111,7 +111,7 @@ def test_a_change_touches_the_lines_of_its_node_only(tree: Tree) -> None:
     assert (edited.after.channel, edited.after.version) == ("candidate", "")
     assert edited.after.vars == (("b", True),)
     assert render_edited("node1", edited.before, edited.after) == (
-        "node1: changed, from its next boot on\n"
+        "node1: changed, effective at its next boot\n"
         "  channel: - -> candidate\n"
         "  version: v1 -> -\n"
         "  address: - -> 10.0.0.1\n"
@@ -150,9 +150,9 @@ BAD = {
     "malformed MAC": (change(macs=["zz"], profile="generic"), "is not a MAC address"),
     "nothing to boot": (change(macs=[MAC3]), "it has no profile"),
     "no such profile": (change(macs=[MAC3], profile="genric"), 'did you mean "generic"?'),
-    "no such version": (change(macs=[MAC3], profile="generic", version="v9"), "there are: v1, v2"),
+    "no such version": (change(macs=[MAC3], profile="generic", version="v9"), "available: v1, v2"),
     "no such channel": (change(macs=[MAC3], profile="rx"), "imagebuilder promote rx"),
-    "no such group": (change(macs=[MAC3], group="g"), 'no group named "g"'),
+    "no such group": (change(macs=[MAC3], group="g"), 'unknown group "g"'),
     "no such channel name": (change(macs=[MAC3], profile="rx", channel="x"), "is not one of"),
     "word": (change(macs=[MAC3], profile="generic", cmdline=["${x}"]), "iPXE would expand"),
     "two pins": (change(macs=[MAC3], profile="generic", channel="stable", version="v1"), ""),
@@ -174,12 +174,12 @@ def test_nothing_is_lost_on_bad_input(tree: Tree, given: NodeEdit, said: str) ->
 @pytest.mark.parametrize(
     ("call", "said"),
     [
-        (lambda tree: add_node(tree, "node1", change(macs=[MAC3])), "there is a node"),
+        (lambda tree: add_node(tree, "node1", change(macs=[MAC3])), 'node "node1" already exists'),
         (lambda tree: add_node(tree, "Node", change(macs=[MAC3])), "is not a host name"),
         (lambda tree: add_node(tree, "../x", change(macs=[MAC3])), "is not a host name"),
         (lambda tree: set_node(tree, "node", change(profile="rx")), 'did you mean "node'),
-        (lambda tree: remove_node(tree, "node7", forget=True), "no node named"),
-        (lambda tree: remove_node(tree, "../roots", forget=True), "no node named"),
+        (lambda tree: remove_node(tree, "node7", forget=True), "unknown node"),
+        (lambda tree: remove_node(tree, "../roots", forget=True), "unknown node"),
         (lambda _: parse_change({}, ["a"]), "is not NAME=VALUE"),
         (lambda _: parse_change({}, [], ["adress"]), 'did you mean "address"?'),
         (lambda tree: set_node(tree, "node1", NodeEdit(variables={"a": {"b": 1}})), "vars.a"),
@@ -245,7 +245,7 @@ def test_forgetting_takes_what_is_kept_under_the_name(tree: Tree) -> None:
     assert tree.consoles("node9").exists()
     remove_node(tree, "node9", forget=True)  # never was in nodes.yaml, or long ago
     assert not tree.health("node9").exists()
-    with pytest.raises(InputError, match="no node"):
+    with pytest.raises(InputError, match="unknown node"):
         remove_node(tree, "node9", forget=True)
 
 
@@ -276,6 +276,6 @@ def test_a_refusal_completes_what_a_killed_command_left(tree: Tree) -> None:
     remove_node(tree, "node3", forget=True)
     tree.served_node(MAC3).mkdir()
     (tree.served_node(MAC3) / "boot.ipxe").write_bytes(script)  # killed again
-    with pytest.raises(InputError, match="no node"):
+    with pytest.raises(InputError, match="unknown node"):
         remove_node(tree, "node3", forget=True)
     assert not tree.served_node(MAC3).exists()

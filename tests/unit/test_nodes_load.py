@@ -118,7 +118,7 @@ FAULTS = {
                    "2:3: nodes.n: it has no profile\n"
                    "  hint: set profile, or a group"),
     "no such group": (one_node("    group: gpus\n", "groups: {gpu: {}}\n"),
-                      '6:12: nodes.node1.group: no group named "gpus"\n'
+                      '6:12: nodes.node1.group: unknown group "gpus"\n'
                       '  hint: did you mean "gpu"?'),
     "bad name": (one_node("").replace("node1", "Node_1"),
                  '2:3: nodes.Node_1: "Node_1" is not a host name: lower-case letters, digits, '
@@ -135,11 +135,11 @@ FAULTS = {
     "twice the same key": (one_node("") + f"  node1: {{macs: ['{MAC2}'], profile: x}}\n",
                            "5:3: nodes.node1: the key is already on line 2"),
     "twice the same MAC": (one_node(f"  node2: {{macs: ['{MAC1.upper()}'], profile: generic}}\n"),
-                           f"5:18: nodes.node2.macs[0]: the MAC address {MAC1} is node1's already "
-                           "(line 3)"),
+                           f"5:18: nodes.node2.macs[0]: the MAC address {MAC1} is already used "
+                           "by node1 (line 3)"),
     "the same MAC in a node": (one_node("").replace("']", f"', {MAC1.replace(':', '-')}]"),
-                               f"3:33: nodes.node1.macs[1]: the MAC address {MAC1} is twice here "
-                               "already (line 3)"),
+                               f"3:33: nodes.node1.macs[1]: the MAC address {MAC1} is already used "
+                               "by this node (line 3)"),
     "menu": ("menu: {timeout: -1}\n", "1:17: menu.timeout: must be at least 0"),
 }  # fmt: skip
 
@@ -152,7 +152,7 @@ def test_a_fault_says_where_what_and_what_next(tree: Tree, text: str, said: str)
 def test_the_same_address_twice_is_a_fault(tree: Tree) -> None:
     more = f"    address: 10.0.0.1\n  b: {{macs: ['{MAC2}'], profile: rx, address: 10.0.0.1}}\n"
     assert faults(tree, one_node(more)) == [
-        "6:58: nodes.b.address: the address 10.0.0.1 is node1's already (line 5)"
+        "6:58: nodes.b.address: the address 10.0.0.1 is already used by node1 (line 5)"
     ]
 
 
@@ -212,14 +212,14 @@ nodes:
 """
     warned = [str(fault).removeprefix(f"{tree.nodes_file}:") for fault in load(tree, text).warnings]
     assert warned == [
-        '1:17: menu.default: "rx" is in no menu; the menu takes "local" until it is\n'
+        '1:17: menu.default: "rx" is not available; until it is, the menu uses "local"\n'
         "  hint: known: generic, live/ubuntu, local",
-        '3:45: nodes.a.profile: no release of "genric" in this tree\n'
+        '3:45: nodes.a.profile: this tree has no release of "genric"\n'
         '  hint: did you mean "generic"?',
         '4:63: nodes.b.version: generic has no release "v9" in this tree\n'
-        "  hint: there are: v1, v2",
-        "5:6: nodes.c.channel: rx has no stable release\n  hint: imagebuilder promote rx",
-        f"6:61: nodes.d.files: no folder own/d in {tree.path}\n  hint: make it, or leave it out",
+        "  hint: available: v1, v2",
+        "5:6: nodes.c.channel: rx has no stable release\n  hint: run imagebuilder promote rx",
+        f"6:61: nodes.d.files: {tree.path} has no folder own/d\n  hint: make it, or remove the key",
     ]
 
 

@@ -160,22 +160,22 @@ REFUSED: dict[str, tuple[Callable[[Tree], object], str, str]] = {
     ),
     "another initrd": (
         lambda tree: plant(tree, make_report(tree, NEW, 1, other={"initrd.img": "x"})),
-        "the newest report, 20261121T100001Z, is about other bytes: initrd.img is another one",
+        "the newest report, 20261121T100001Z, is about other bytes: initrd.img differs",
         "run imagebuilder test rx;",
     ),
     "another root": (
         lambda tree: plant(tree, make_report(tree, NEW, 1, other={"root": "x"})),
-        "is about other bytes: root is another one",
+        "is about other bytes: root differs",
         "run imagebuilder test rx;",
     ),
     "only some checks": (
         lambda tree: plant(tree, make_report(tree, NEW, 1, selection="ssh")),
-        "ran only what fits -k 'ssh'",
+        "ran only checks that match -k 'ssh'",
         "run imagebuilder test rx;",
     ),
     "only the other kind of root": (
         lambda tree: plant(tree, make_report(tree, NEW, 1, root="http")),
-        "it was tested with its root over http, nodes have theirs over nfs",
+        "it was tested with its root over http, but its nodes use nfs",
         "run imagebuilder test rx --root nfs;",
     ),
     "a report that is damaged": (
@@ -249,7 +249,7 @@ def test_what_has_booted_is_promoted_and_the_report_is_recorded(tree: Tree, pers
 def test_nodes_with_their_root_over_http_need_a_test_over_http(tree: Tree, person: Person) -> None:
     make_release(tree, "rx@20260103-cc", root="http")
     plant(tree, make_report(tree, "rx@20260103-cc", 1))
-    with pytest.raises(WorkError, match="root over nfs, nodes have theirs over http") as caught:
+    with pytest.raises(WorkError, match="root over nfs, but its nodes use http") as caught:
         person.promote("rx@cc")
     assert caught.value.faults[0].hint.startswith(
         "run imagebuilder test rx@20260103-cc --root http;"

@@ -38,10 +38,10 @@ def lead(target: str) -> Callable[[Path], object]:
 
 
 ODD: dict[str, tuple[Callable[[Path], object], str]] = {
-    "another profile": (lead(f"../../http/releases/other/{OTHER}"), "does not lead to a release"),
-    "nothing": (lead("../../http/releases/demo/20250101-zz"), "does not lead to a release"),
-    "a folder of the host": (lead("/etc"), "does not lead to a release"),
-    "itself": (lead("stable"), "does not lead to a release"),
+    "another profile": (lead(f"../../http/releases/other/{OTHER}"), "does not point to a release"),
+    "nothing": (lead("../../http/releases/demo/20250101-zz"), "does not point to a release"),
+    "a folder of the host": (lead("/etc"), "does not point to a release"),
+    "itself": (lead("stable"), "does not point to a release"),
     "a folder": (Path.mkdir, "is not a link"),
     "a file": (Path.touch, "is not a link"),
     "a pipe": (os.mkfifo, "is not a link"),

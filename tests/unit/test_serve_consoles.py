@@ -168,7 +168,7 @@ def test_a_flood_is_cut_and_says_so(tree: Tree, receiver: Receiver, clock: Clock
     clock.now += 1
     receiver.take(message(1, "after"))
     said = lines(tree)[0]
-    assert said[-2:] == ["(2000 lines came too fast)", "[    1.000000] after"]
+    assert said[-2:] == ["(dropped 2000 lines that came too fast)", "[    1.000000] after"]
 
 
 def test_what_a_node_sends_is_text(tree: Tree, receiver: Receiver) -> None:

@@ -70,8 +70,8 @@ def test_a_cable_that_is_out_is_known() -> None:
 @pytest.mark.parametrize(
     ("interface", "address", "kind", "said", "hint"),
     [
-        ("eth9", "", InputError, "no such interface", "eth0, eth1, eth2, eth3, eth4"),
-        ("lo", "", InputError, "cannot be on the loopback interface", "there are"),
+        ("eth9", "", InputError, "does not exist", "eth0, eth1, eth2, eth3, eth4"),
+        ("lo", "", InputError, "cannot be on the loopback interface", "available: "),
         ("eth1", "", InputError, "has 2 addresses: 10.0.0.1, 10.1.0.1", "--address 10.0.0.1"),
         ("eth1", "10.2.0.1", InputError, "eth1 does not have it", "it has 10.0.0.1, 10.1.0.1"),
         ("eth2", "", HostError, "has no IPv4 address", "sudo ip address add"),
@@ -114,12 +114,12 @@ def test_the_pool_goes_around_nodes_and_the_server() -> None:
     ("interface", "nodes", "text", "said"),
     [
         ("10.0.0.1/30", 0, "", "is too small"),
-        ("10.0.0.1/29", 2, "", "has 3 addresses, 2 nodes need 4"),
-        ("10.0.0.1/24", 2, "10.0.0.9,10.0.0.11", "has 3 addresses, 2 nodes need 4"),
+        ("10.0.0.1/29", 2, "", "has 3 addresses, but 2 nodes need 4"),
+        ("10.0.0.1/24", 2, "10.0.0.9,10.0.0.11", "has 3 addresses, but 2 nodes need 4"),
         ("10.0.0.1/24", 0, "10.0.0.0,10.0.0.9", "is not inside 10.0.0.0/24"),
         ("10.0.0.1/24", 0, "10.0.0.9,10.0.0.255", "is not inside 10.0.0.0/24"),
         ("10.0.0.1/24", 0, "10.0.1.2,10.0.1.9", "is not inside 10.0.0.0/24"),
-        ("10.0.0.5/24", 0, "10.0.0.2,10.0.0.9", "takes the address of this server"),
+        ("10.0.0.5/24", 0, "10.0.0.2,10.0.0.9", "contains the address of this server"),
     ],
 )
 def test_what_is_wrong_with_a_pool(interface: str, nodes: int, text: str, said: str) -> None:
@@ -130,7 +130,7 @@ def test_what_is_wrong_with_a_pool(interface: str, nodes: int, text: str, said: 
 
 
 def test_a_pool_leaves_nodes_alone() -> None:
-    with pytest.raises(InputError, match=r"takes 10\.0\.0\.7, the address of node a"):
+    with pytest.raises(InputError, match=r"contains 10\.0\.0\.7, the address of node a"):
         plan_pool(WIRE, [node("a", "10.0.0.7")], parse_pool("10.0.0.5,10.0.0.9"))
 
 

@@ -47,7 +47,7 @@ def test_the_kernels_server_is_taken_where_it_runs(tools: Path) -> None:
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        (Nfs.AUTO, "no NFS server on this host"),
+        (Nfs.AUTO, "this host has no NFS server"),
         (Nfs.KERNEL, "the kernel's NFS server is not running"),
         (Nfs.GANESHA, "nfs-ganesha is not installed"),
     ],

@@ -57,10 +57,10 @@ def test_the_holder_and_what_to_do_are_said() -> None:
     ports = (Port("tcp", 80, "HTTP"), Port("udp", 69, "TFTP"), Port("tcp", 8080, "HTTP"))
     faults = port_faults(ports, "10.0.0.1", "eth0", parse_holders(SHOWN))
     assert [fault.where for fault in faults] == ["tcp port 80", "udp port 69", "tcp port 8080"]
-    assert faults[0].what == "is taken by nginx (process 7); HTTP needs it at 10.0.0.1"
+    assert faults[0].what == "is in use by nginx (process 7); HTTP needs it at 10.0.0.1"
     assert "end process 7" in faults[0].hint
     assert "a program of another user" in faults[1].what
-    assert "ps -f 8 shows it" in faults[2].hint
+    assert "see ps -f 8" in faults[2].hint
 
 
 @pytest.mark.parametrize(

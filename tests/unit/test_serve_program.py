@@ -56,7 +56,7 @@ def test_a_line_that_comes_after_many_others_is_found(tmp_path: Path) -> None:
 def test_one_that_ended_is_complained_of_with_its_last_lines(tmp_path: Path) -> None:
     with program("p", ["sh", "-c", "echo why; exit 3"], tmp_path / "log") as started:
         assert started.wait(10) == 3
-        with pytest.raises(WorkError, match="without saying 'ready'\n    why"):
+        with pytest.raises(WorkError, match="without printing 'ready'\n    why"):
             started.wait_for("ready", 1)
 
 
@@ -67,7 +67,7 @@ def test_one_that_cannot_be_followed_is_ended_and_noticed(tmp_path: Path) -> Non
     argv = ["sh", "-c", "echo what; exec sleep 1000"]
     with program("p", argv, tmp_path / "log", on_line=listen) as started:
         assert started.wait(10) == KILLED
-        with pytest.raises(WorkError, match="cannot be followed: cannot understand what"):
+        with pytest.raises(WorkError, match="could not read its output: cannot understand what"):
             started.wait_for("ready", 1)
 
 

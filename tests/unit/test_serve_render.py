@@ -13,7 +13,7 @@ import pytest
 
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.serve.config import ServeConfig
-from imagebuilder.serve.daemons import web_and_wire
+from imagebuilder.serve.daemons import daemons
 from imagebuilder.serve.files import config_texts, make_config
 from imagebuilder.serve.install import system_files, words
 from imagebuilder.serve.interface import Interface
@@ -254,8 +254,17 @@ def test_no_router_is_announced_where_we_own_the_wire() -> None:
         "};",
     ]
     assert "radvd.conf" not in config_texts(FULL, nodes)
-    assert [daemon.name for daemon in web_and_wire(announcing)] == ["nginx", "radvd", "dnsmasq"]
-    assert [daemon.name for daemon in web_and_wire(FULL)] == ["nginx", "dnsmasq"]
+    assert [daemon.name for daemon in daemons(announcing, with_rpcbind=False)] == [
+        "ganesha",
+        "nginx",
+        "radvd",
+        "dnsmasq",
+    ]
+    assert [daemon.name for daemon in daemons(FULL, with_rpcbind=False)] == [
+        "ganesha",
+        "nginx",
+        "dnsmasq",
+    ]
 
 
 def test_consoles_are_received_only_where_a_node_wants_it() -> None:
@@ -264,7 +273,12 @@ def test_consoles_are_received_only_where_a_node_wants_it() -> None:
     assert told == " ".join((wanted.name, *wanted.macs, wanted.address)).strip() + "\n"
     assert config_texts(FULL, Nodes(nodes=NODES))["consoles"] == ""
     listening = replace(FULL, consoles=True)
-    assert [daemon.name for daemon in web_and_wire(listening)] == ["nginx", "consoles", "dnsmasq"]
+    assert [daemon.name for daemon in daemons(listening, with_rpcbind=False)] == [
+        "ganesha",
+        "nginx",
+        "consoles",
+        "dnsmasq",
+    ]
     (port,) = {*listening.ports} - {*FULL.ports}
     assert (port.protocol, port.number) == ("udp", 6666)
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.serve.show import Screen
 from imagebuilder.serve.stages import (
-    MOST_ASKED,
     MOST_BOOTS,
+    MOST_CLIENTS,
     MOST_OWNERS,
     MOST_STRANGERS,
     MOST_TALKS,
@@ -148,7 +148,7 @@ def test_a_laptop_on_the_wire_is_no_node() -> None:
 def test_what_asks_for_a_file_is_known_by_its_architecture() -> None:
     progress = BootWatch(Clock())
     hear(progress, FIRMWARE)
-    assert progress.asked == {MAC: 7}
+    assert progress.architectures == {MAC: 7}
 
 
 REAL = [
@@ -203,14 +203,14 @@ def test_no_line_ends_the_watch_and_memory_has_an_end() -> None:
         for event in progress.hear(line):
             assert is_host(event.node)
             screen.event(event, progress.boots[event.node].times)
-        most_asked = max(most_asked, len(progress.asked))
+        most_asked = max(most_asked, len(progress.architectures))
         if number % 5000 == 0:
             screen.turn()
             assert {is_host(boot.address) for boot in progress.awaiting_ssh()} <= {True}
     assert len(progress.boots) == MOST_BOOTS
     assert len(progress.owners) == MOST_OWNERS
     assert len(progress.talks) == MOST_TALKS
-    assert most_asked == MOST_ASKED
+    assert most_asked == MOST_CLIENTS
     assert all(line.isprintable() for line in stream.getvalue().split("\n"))
     assert MAC in progress.boots  # a node is not forgotten for strangers
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What nodes report about themselves, and what that proves about releases in use."""
+"""Reports of nodes, and what they prove about releases in use."""

@@ -3,32 +3,30 @@
 
     TREE/serve/boots.json
 
-A try is a script that the web server sent to a node.  It is over when the node's ssh server answers
-after its initrd reported: then the release is confirmed for this node.  A release that is not
-confirmed and was tried TRIES times is not given to the node again, as long as there is one that
-is: the node falls back, and the next release is tried again.  This is derived from evidence every
-time a node's script is made; nobody decides it, and nodes.yaml stays as it is.
+A try is a script that the web server sent to a node.  It ends when the node's ssh server answers
+after a report of its initrd: then the release is confirmed for this node.  After TRIES tries
+without confirmation, the node falls back to a confirmed release, if it has one; it tries the next
+release again.  This is derived from evidence whenever a node's script is made; nobody edits
+nodes.yaml.
 """
 
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from imagebuilder.decode import JsonFile, parse_json
-from imagebuilder.errors import InputError
+from imagebuilder.decode import JsonFile
 from imagebuilder.files import place_file
 from imagebuilder.locks import file_lock
-from imagebuilder.nodes.evidence.seen import DamagedRecordError, read_bounded
+from imagebuilder.nodes.evidence.seen import find_file
 from imagebuilder.nodes.references import find_release
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import ReleaseName, Tree
 
 TRIES = 2
-KEPT = 8  # releases of a node that are remembered
+KEPT = 8  # releases per node
 MOST_BYTES = 4 * 1024**2
 LOCK = "reports"  # of everything that is read from the web server's log
 
@@ -38,9 +36,9 @@ class NodeBoots:
     """The boots of one node; releases are PROFILE@VERSION.
 
     `confirmed` are those it became ready with, the newest first, `tries` counts those since.
-    `asked` is when it fetched its script last (ISO 8601 in UTC) and `release` what that led to,
-    empty once the node is ready; `reported` is whether its initrd told so itself.  `answered` is
-    when its ssh server was seen to answer after that.
+    `asked` is when it last fetched its script (ISO 8601 in UTC), `release` what the script boots,
+    empty once the node is ready; `reported` is whether its initrd reported that release.
+    `answered` is when its ssh server answered after that.
     """
 
     node: str
@@ -52,7 +50,7 @@ class NodeBoots:
     answered: str = ""
 
     def fetched(self, release: str, time: str) -> NodeBoots:
-        """After it fetched a script that leads to `release`; the same line again is not counted."""
+        """After it fetched a script for `release`; a repeated line is not counted."""
         if time <= self.asked:
             return self
         tries = dict(self.tries)
@@ -61,7 +59,7 @@ class NodeBoots:
         return replace(self, tries=last, asked=time, release=release, reported=False)
 
     def told(self, release: str) -> NodeBoots:
-        """After its initrd reported; what it boots is what it says."""
+        """After its initrd reported the release that it boots."""
         if not self.release or self.reported:
             return self
         tries = dict(self.tries)
@@ -86,7 +84,7 @@ class NodeBoots:
 
     @property
     def ready_since(self) -> datetime | None:
-        """When its ssh server was seen to answer in the last boot; None if it was not."""
+        """When its ssh server answered in the last boot; None if it did not."""
         with contextlib.suppress(ValueError):
             return datetime.fromisoformat(self.answered) if not self.release else None
         return None
@@ -102,26 +100,23 @@ class BootRecords:
     nodes: tuple[NodeBoots, ...] = ()
 
 
-BOOTS = JsonFile(BootRecords, 1, "the next boots of the nodes make another")
+BOOTS = JsonFile(BootRecords, 1, "the next boots of the nodes create another")
 
 
 def read_boots(tree: Tree) -> dict[str, NodeBoots]:
-    """What is known by node; nothing where the file is damaged."""
-    with contextlib.suppress(DamagedRecordError, InputError):
-        if content := read_bounded(tree.boots, MOST_BYTES):
-            records = BOOTS.decode(parse_json(content, ""), os.fspath(tree.boots))
-            return {each.node: each for each in records.nodes}
-    return {}
+    """The boots by node; none if the file is damaged."""
+    found = find_file(tree.boots, BOOTS, MOST_BYTES)
+    return {each.node: each for each in found.nodes} if found else {}
 
 
 def write_boots(tree: Tree, boots: Mapping[str, NodeBoots]) -> None:
-    """Write it down.  The caller holds the lock of reports."""
+    """Save the boots.  The caller holds the lock of reports."""
     records = BootRecords(tuple(boots[name] for name in sorted(boots)))
     place_file(tree.boots, BOOTS.render(records).encode())
 
 
 def confirm_boots(tree: Tree, names: Iterable[str]) -> None:
-    """The ssh servers of these nodes answer: what they booted is confirmed."""
+    """Confirm what these nodes booted: their ssh servers answer."""
     now = datetime.now(UTC).isoformat()
     with file_lock(tree.lock(LOCK)):
         boots = read_boots(tree)
@@ -131,7 +126,7 @@ def confirm_boots(tree: Tree, names: Iterable[str]) -> None:
 
 
 def forget_tries(tree: Tree, names: Iterable[str], release: ReleaseName) -> None:
-    """A person wants this release on these nodes: it is tried again."""
+    """Let these nodes try the release again, because a person wants it."""
     with file_lock(tree.lock(LOCK)):
         boots = read_boots(tree)
         cleared = {
@@ -145,13 +140,13 @@ def forget_tries(tree: Tree, names: Iterable[str], release: ReleaseName) -> None
 
 
 def any_failed(tree: Tree) -> bool:
-    """Whether what some node boots depends on where channels point to now."""
+    """Whether the fallback of some node depends on where channels point."""
     return any(record.has_failed(r) for record in read_boots(tree).values() for r in record.tries)
 
 
 @dataclass(frozen=True)
 class FellBack:
-    """A node is not given `wanted`, but `version`, with which it became ready before."""
+    """A node boots `version`, with which it became ready before, instead of `wanted`."""
 
     wanted: ReleaseName
     version: str
@@ -164,7 +159,7 @@ class FellBack:
 
 
 def find_fallbacks(tree: Tree, nodes: Iterable[Node]) -> dict[str, FellBack]:
-    """The nodes that are given another release than nodes.yaml says, by name."""
+    """The nodes that boot another release than nodes.yaml says, by name."""
     boots = read_boots(tree)
     known = [node for node in nodes if node.name in boots and boots[node.name].tries]
     found = {}
@@ -177,7 +172,7 @@ def find_fallbacks(tree: Tree, nodes: Iterable[Node]) -> dict[str, FellBack]:
 
 
 def find_good(tree: Tree, record: NodeBoots, wanted: ReleaseName) -> str:
-    """The version of the profile that the node became ready with last, and that still exists."""
+    """The last version of the profile that the node became ready with and that still exists."""
     for name in record.confirmed:
         profile, _, version = name.partition("@")
         good = ReleaseName(profile, version)
@@ -187,6 +182,6 @@ def find_good(tree: Tree, record: NodeBoots, wanted: ReleaseName) -> str:
 
 
 def fallen_back(node: Node, fallbacks: Mapping[str, FellBack]) -> Node:
-    """The node as its script is made: pinned to what it falls back to."""
+    """The node for its script: pinned to its fallback."""
     fallback = fallbacks.get(node.name)
     return replace(node, version=fallback.version) if fallback else node

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernels of nodes said in their last boots: TREE/serve/consoles/NODE/TIME.log.
+"""The kernel messages of nodes in their last boots: TREE/serve/consoles/NODE/TIME.log.
 
-The receiver writes them (serve/consoles.py): a file a boot, named by when its first line came, and
-beside a long one TIME.log.1 with what came before.  They are text that nodes sent, each line clean.
-A kernel says its command line, and with it the ticket of its boot (tickets.py): that is left out.
+The receiver writes them (serve/consoles.py): one file per boot, named after the time of its first
+line, and TIME.log.1 with earlier lines of a long one.  Nodes sent the text; each line is clean.  A
+kernel prints its command line with the ticket of its boot (tickets.py), which is removed.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ NAME = "%Y%m%dT%H%M%SZ"
 SUFFIX = ".log"
 MOST = 1024**2  # bytes of a file that are read
 POLL = 0.25  # seconds
-SHOWN = 20  # lines that are shown of what was said before
-# A ticket, whole or at the end of a packet; its rest is in the next one.
+SHOWN = 20  # earlier lines that are shown
+# A ticket, complete or split at the end of a packet.
 TICKET = re.compile(
     r"(/report/)(?:[0-9a-f]{32}|[0-9a-f]{1,31}$(\n(?:\[ *[0-9.]+\] )?)[0-9a-f]{1,31})", re.MULTILINE
 )
@@ -36,19 +36,19 @@ TICKET = re.compile(
 
 @dataclass(frozen=True)
 class ConsoleBoot:
-    """A boot of which there are lines in `path`, and the time of its first one."""
+    """A boot with lines in `path`, and the time of its first line."""
 
     start: datetime
     path: Path
 
     def lines(self) -> list[str]:
-        """What was said, the oldest first."""
+        """The lines, the oldest first."""
         parts = (self.path.with_name(f"{self.path.name}.1"), self.path)
         return [line for part in parts for line in read_lines(part)]
 
     @property
     def heard(self) -> float:
-        """When the last line of it came, in seconds since 1970; 0 where it is gone."""
+        """The time of its last line, in seconds since 1970; 0 if the file is gone."""
         try:
             return self.path.stat().st_mtime
         except FileNotFoundError:
@@ -63,14 +63,13 @@ class ConsoleBoot:
         return [f"--- {self.title} ---", *self.lines()]
 
     def as_json(self) -> dict[str, Json]:
-        """JSON for programs, a stable contract."""
         return {"boot": self.start.isoformat(), "lines": [*self.lines()]}
 
 
 def read_lines(path: Path) -> list[str]:
-    """The lines of a file; none where it is gone, for another boot came, or is a link.
+    """The lines of a file; none if it was removed for a newer boot, or is a link.
 
-    The receiver runs as an ordinary user, who may link to what root alone may read.
+    The receiver runs as an ordinary user, who may create links to files that only root may read.
     """
     try:
         with plain_file(path, follow=False) as stream:
@@ -85,7 +84,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def find_consoles(tree: Tree, node: str) -> list[ConsoleBoot]:
-    """The boots of a node that there are lines of, the last one last.  Raises RootError."""
+    """The boots of a node with lines, the last one last.  Raises RootError."""
     folder = tree.consoles(node)
     try:
         if folder.is_symlink():
@@ -100,7 +99,7 @@ def find_consoles(tree: Tree, node: str) -> list[ConsoleBoot]:
 
 
 def parse_name(name: str) -> datetime | None:
-    """When a boot began, by the name of its file; None for another file."""
+    """The start of a boot, by the name of its file; None for another file."""
     try:
         return datetime.strptime(name, f"{NAME}{SUFFIX}").replace(tzinfo=UTC)
     except ValueError:
@@ -110,7 +109,7 @@ def parse_name(name: str) -> datetime | None:
 def follow_console(
     tree: Tree, node: str, pause: Callable[[float], None] = time.sleep
 ) -> Iterator[str]:
-    """The last lines of a node, then what it says from now on, with a title for each boot.
+    """The last lines of a node, then new lines as they arrive, with a title for each boot.
 
     Never ends.  Raises RootError.
     """

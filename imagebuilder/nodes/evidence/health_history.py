@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TREE/health/NODE.json: the last changes of what a node said of its own health.
+"""TREE/health/NODE.json: the last changes of a node's health as the node reports it.
 
-Written where a report is taken in (usage.py), and only when something changed: another verdict,
-other words, another boot.  Numbers in words change with every look and are no change.
+Written when a report is read (usage.py), and only after a change: another verdict, other words,
+another boot.  Numbers in the words change with every measurement and do not count.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 from dataclasses import dataclass
 
-from imagebuilder.decode import JsonFile, parse_json
-from imagebuilder.errors import InputError
+from imagebuilder.decode import JsonFile
 from imagebuilder.files import make_folder, write_file
-from imagebuilder.nodes.evidence.seen import DamagedRecordError, HealthReport, read_bounded
+from imagebuilder.nodes.evidence.seen import HealthReport, find_file
 from imagebuilder.tree import ReleaseName, Tree
 
 KEPT = 50  # changes of a node
@@ -25,13 +22,13 @@ NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 
 @dataclass(frozen=True)
 class HealthChange:
-    """A verdict that held until the next one, and the release (PROFILE@VERSION) that ran."""
+    """A verdict until the next one, and the running release (PROFILE@VERSION)."""
 
     release: str
     report: HealthReport
 
     def is_told_by(self, release: str, report: HealthReport) -> bool:
-        """Whether a report says nothing new: the same again, or a line that is read again."""
+        """Whether a report is no change: the same verdict, or a line that is read again."""
         last = self.report
         if report.boot_id != last.boot_id:
             return False
@@ -48,20 +45,17 @@ class HealthHistory:
     changes: tuple[HealthChange, ...] = ()
 
 
-HISTORY = JsonFile(HealthHistory, 1, "the next change of the node's health makes another")
+HISTORY = JsonFile(HealthHistory, 1, "the next change of the node's health creates another")
 
 
 def read_history(tree: Tree, node: str) -> tuple[HealthChange, ...]:
-    """What is known of a node, the oldest first; nothing where the file is damaged."""
-    path = tree.health(node)
-    with contextlib.suppress(DamagedRecordError, InputError):
-        if content := read_bounded(path, MOST_BYTES):
-            return HISTORY.decode(parse_json(content, ""), os.fspath(path)).changes
-    return ()
+    """The changes of a node, the oldest first; none if the file is damaged."""
+    found = find_file(tree.health(node), HISTORY, MOST_BYTES)
+    return found.changes if found else ()
 
 
 def note_health(tree: Tree, node: str, release: ReleaseName, report: HealthReport) -> None:
-    """Write a report down if it changes anything.  The caller holds the lock of reports."""
+    """Record a report if it is a change.  The caller holds the lock of reports."""
     known = read_history(tree, node)
     if known and known[-1].is_told_by(str(release), report):
         return

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node says of its own health to the boot server, as a line of the log of reports.
+"""The health report of a node to the boot server, as a line of the log of reports.
 
     /report/health?node=MAC&release=PROFILE@VERSION&boot=ID&uptime=SECONDS&verdict=...&words=...
                    [&readings=...]&sign=
 
 `sign` is the HMAC-SHA256 of everything between `?` and `&sign=` with the ticket of the boot as its
-key (tickets.py), so it is the node's own word, and of this boot.  The uptime only grows in a boot:
-a copy of an older report is refused.  The clock of the node is not asked.  Its program is
+key (tickets.py), so it comes from the node, and from this boot.  The uptime only grows in a boot:
+a copy of an older report is refused.  The clock of the node is not used.  Its program is
 overlays/compute-node/files/usr/lib/imagebuilder/health.
 """
 
@@ -39,7 +39,7 @@ LINE = re.compile(
 
 @dataclass(frozen=True)
 class SignedHealth:
-    """A report as it came; anybody may have sent it until proved_by()."""
+    """An unverified report; see proved_by()."""
 
     told: bytes
     sign: str
@@ -60,7 +60,7 @@ def sign(secret: str, told: bytes) -> str:
 
 
 def parse_health_report(uri: bytes, time: str) -> SignedHealth | None:
-    """The report in a URI; None when it is none.  `time` is the web server's."""
+    """The report in a URI; None if it is not a report.  `time` is the web server's."""
     match = LINE.fullmatch(uri)
     if match is None or not time:
         return None

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a node measured of itself when it looked at its health: `card-celsius:67,memory-used:...`.
+"""Values that a node measured during its health check: `card-celsius:67,memory-used:...`.
 
-A part of its signed report (health_report.py).  Names that are not known here, of a newer image,
-are left out, and so is what cannot be.
+They are part of its signed report (health_report.py).  Unknown names, from a newer image, are
+skipped, as are impossible values.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-# By name, what is too large to be: degrees, bytes, percent of what is usual in this boot.
+# Impossible values by name: degrees, bytes, percent of the usual value in this boot.
 LIMITS = {
     "processor-celsius": 1000,
     "card-celsius": 1000,
@@ -24,7 +24,7 @@ READINGS = rf"{READING}(?:,{READING}){{0,15}}"
 
 
 def parse_readings(text: str) -> Mapping[str, int]:
-    """The values by name; nothing in what matches READINGS is too much for a record."""
+    """The values by name; text that matches READINGS always fits into a record."""
     said = (word.partition(":") for word in text.split(",") if word)
     found = {name: int(number) for name, _, number in said}
     return {name: found[name] for name in LIMITS if name in found and found[name] < LIMITS[name]}

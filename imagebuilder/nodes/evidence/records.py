@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that is on record about what machines run, and why it may not be all."""
+"""All records of what machines run, and why they may be incomplete."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from imagebuilder.nodes.evidence.strangers import DAMAGED, FOLDED, MOST, read_st
 from imagebuilder.nodes.types import Nodes
 from imagebuilder.tree import RECORD, Tree
 
-MEND = "a boot of its node replaces it; else remove it when no machine runs an old release"
+DAMAGED_HINT = (
+    "a boot of its node replaces it; otherwise remove it once no machine runs an old release"
+)
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,10 @@ class Doubt:
 
 @dataclass(frozen=True)
 class UseEvidence:
-    """All records: files of `nodes`, there may be a few of nodes that are gone; what `strangers`
-    told; and what may say anything.
+    """All records: files of `nodes`, perhaps a few of removed nodes, and the claims of `strangers`.
 
-    `damaged` are files that are no records, `unread` how many records of an older version are not
-    read yet.
+    `damaged` are invalid files, which may have named any release; `unread` is the number of records
+    of an older version that are not read yet.
     """
 
     nodes: tuple[Seen, ...]
@@ -44,26 +45,27 @@ class UseEvidence:
     def doubts(self) -> tuple[Doubt, ...]:
         """Why every release may be in use."""
         found = [
-            Doubt(f"the record {path} is damaged and may name it", MEND) for path in self.damaged
+            Doubt(f"the record {path} is damaged and may name it", DAMAGED_HINT)
+            for path in self.damaged
         ]
         if self.unread:
-            what = f"{self.unread} records of an older version are not read yet and may name it"
-            found.append(Doubt(what, "run the command again: each time some are read"))
+            what = f"{self.unread} records of an older version are not read yet, and may name it"
+            found.append(Doubt(what, "repeat the command: it reads some each time"))
         return tuple(found)
 
 
 def read_evidence(tree: Tree, nodes: Nodes | None) -> UseEvidence:
-    """Every record; `nodes` None (they are not known) reads those of all MACs, up to a number."""
+    """Every record; if `nodes` is None (unknown), those of all MACs, up to a limit."""
     folder = tree.path / "seen"
     names = [entry.name for entry in os.scandir(folder)]
     records = [name for name in names if RECORD.fullmatch(name)]
     wanted = {tree.seen(mac).name for node in nodes.nodes for mac in node.macs} if nodes else set()
     others = sorted(name for name in records if name not in wanted)
     unread = others[MOST if nodes else FOLDED :]
-    own = sorted({*records} - {*unread})
+    known = sorted({*records} - {*unread})
     damaged = sorted(folder / name for name in names if name.endswith(DAMAGED))
     found: list[Seen] = []
-    for name in own:
+    for name in known:
         try:
             seen = read_seen(folder / name)
         except DamagedRecordError:

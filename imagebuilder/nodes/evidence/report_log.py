@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""serve/reports.log: what the web server notes of reports and of tickets, read in bounded pieces.
+"""serve/reports.log: the web server's log of reports and tickets, read in bounded pieces.
 
     {"time":"...","address":"...","uri":"/report/TICKET/GIVEN/PROFILE/VERSION?stage=...","agent":"..."}
     {"time":"...","address":"...","uri":"/report/health?...","agent":"..."}  (health_report.py)
     {"time":"...","address":"...","uri":"/nodes/MAC/boot.ipxe","ticket":"..."}
 
-Time and address are the web server's own words; the rest of a report is anybody's.
+Time and address come from the web server; the rest of a report is not trusted.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class LogMark:
 
 
 def read_mark(path: Path) -> LogMark:
-    """The place in a file; the start of everything when there is none, or it is damaged."""
+    """The recorded position; the start without a record, or if it is damaged."""
     try:
         value = parse_record(read_bounded(path, 200) or b"")
     except DamagedRecordError:
@@ -71,15 +71,14 @@ def read_mark(path: Path) -> LogMark:
 
 
 def write_mark(path: Path, mark: LogMark) -> None:
-    """Write a place down."""
     place_file(path, json.dumps([mark.inode, mark.offset]).encode())
 
 
 def read_piece(log: Path, mark: LogMark) -> tuple[list[bytes], LogMark]:
-    """The next whole lines behind a mark, at most PIECE bytes, and the mark behind them.
+    """The next complete lines after a mark, at most PIECE bytes, and the mark after them.
 
-    A log that was set aside (serve/rotate.py) is read to its end first, and is at its end when the
-    web server has left it alone for a while.  One that was cut short is read from its start.
+    A rotated log (serve/rotate.py) is read to its end first, which is reached when the web server
+    has not written to it for a while.  A truncated log is read from its start.
     """
     if mark.inode in (0, inode_of(old := old_log(log))) and old.exists():
         lines, behind = read_file(old, mark)
@@ -89,9 +88,10 @@ def read_piece(log: Path, mark: LogMark) -> tuple[list[bytes], LogMark]:
 
 
 def read_file(path: Path, mark: LogMark) -> tuple[list[bytes], LogMark]:
-    """The next whole lines of one file.
+    """The next complete lines of one file.
 
-    A piece without a line end is no line of the web server's, which are shorter: it is passed over.
+    A piece without a newline does not come from the web server, whose lines are shorter: it is
+    skipped.
     """
     try:
         with plain_file(path) as stream:
@@ -109,12 +109,12 @@ def read_file(path: Path, mark: LogMark) -> tuple[list[bytes], LogMark]:
 
 
 def old_log(log: Path) -> Path:
-    """The log before this one."""
+    """The rotated log."""
     return log.with_name(f"{log.name}.1")
 
 
 def inode_of(path: Path) -> int:
-    """The number of a file; -1 when there is none."""
+    """The inode number of a file; -1 if it does not exist."""
     try:
         return path.stat().st_ino
     except FileNotFoundError:
@@ -122,7 +122,7 @@ def inode_of(path: Path) -> int:
 
 
 def is_settled(path: Path) -> bool:
-    """Whether nothing was written into a file lately: a web server that reloads still may."""
+    """Whether nothing was written to a file recently: a web server that reloads still may."""
     try:
         return abs(time.time() - path.stat().st_mtime) >= SETTLED
     except FileNotFoundError:
@@ -130,7 +130,7 @@ def is_settled(path: Path) -> bool:
 
 
 def parse_seen_report(uri: str, address: str, time: str) -> tuple[str, Seen] | None:
-    """The secret and the record in a report; None when it is none.  Anybody may have sent it."""
+    """The secret and the record in an unverified report; None if it is not a report."""
     request = parse_request(uri)
     match = REPORT.fullmatch(request.path)
     mac = request.words.get("node", "").lower()
@@ -154,7 +154,7 @@ def parse_seen_report(uri: str, address: str, time: str) -> tuple[str, Seen] | N
 
 
 def parse_time(text: bytes) -> str:
-    """A time of the web server in UTC; empty when it is none."""
+    """A time of the web server in UTC; empty if invalid."""
     try:
         return datetime.fromisoformat(text.decode()).astimezone(UTC).isoformat()
     except (ValueError, OverflowError):

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """TREE/seen/MAC.json: which release the owner of a NIC booted last, and when it was seen.
 
-A record is whole, missing or damaged.  A damaged one may say anything about what its machine runs,
-so it must never be taken for a missing one.  Power cuts, full disks and people leave every kind of
-file.
+A record is valid, missing or damaged.  The machine of a damaged one may run any release, so it must
+never be treated as missing.  Power cuts, full disks and people leave all kinds of files.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator
 
@@ -29,17 +28,18 @@ from imagebuilder.nodes.evidence.readings import READINGS
 from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.untrusted import fit
 
+T = TypeVar("T")
 MAC = re.compile(r"([0-9a-f]{2}:){5}[0-9a-f]{2}")
-# What a recipe and the store allow in names; nothing that is a path.
+# The names that recipes and the store allow; none of them is a path.
 PROFILE, VERSION = r"[a-z0-9][a-z0-9.+-]*", r"[A-Za-z0-9][A-Za-z0-9_.+-]*"
-# PCI ids of what may compute, such as `1002:7480,8086:56a0`, or that there is nothing of the kind.
+# PCI ids of cards that may compute, such as `1002:7480,8086:56a0`, or a word for none.
 NO_CARDS = "none"
 PCI = re.compile(rf"[0-9a-f]{{4}}:[0-9a-f]{{4}}(?:,[0-9a-f]{{4}}:[0-9a-f]{{4}})*|{NO_CARDS}")
 MOST_BYTES = 4096  # of one record
 
 
 def matching(pattern: str) -> AfterValidator:
-    """Accepts text that matches as a whole, cut to what a record holds."""
+    """Accepts text that matches as a whole, truncated to the limit of a record."""
 
     def check(text: str) -> str:
         if not re.fullmatch(pattern, text):
@@ -55,10 +55,10 @@ Moment = Annotated[str, matching(r"[0-9T:.Z+-]+")]
 
 @dataclass(frozen=True)
 class HealthReport:
-    """What a node said last of its own health in this boot (health_report.py).
+    """The last health report of a node in this boot (health_report.py).
 
-    `at` is when the web server took it, by its own clock.  `uptime` are seconds since the boot, by
-    which reports are told from their copies.
+    `at` is when the web server got it, by its own clock.  `uptime` is seconds since the boot, which
+    distinguishes reports from their copies.
     """
 
     verdict: Annotated[str, matching(r"[a-z ]+")]
@@ -74,9 +74,9 @@ class Seen:
     """What a NIC's owner booted last; times are ISO 8601 in UTC.
 
     `first` is its first sign with this release, `last` the last one.  `node` is its name in
-    nodes.yaml, `root` how it gets its root; both may be empty.  `given` is the ID of what it got
-    beside the release (nodes/config.py), empty when its script was from before there were any.
-    `pci` are its cards as PCI has them, empty where its initrd did not tell.
+    nodes.yaml, `root` its kind of root; both may be empty.  `given` is the ID of its configuration
+    (nodes/config.py), empty with an old script.  `pci` are the PCI ids of its cards, empty if its
+    initrd did not report them.
     """
 
     mac: Annotated[str, matching(MAC.pattern)]
@@ -94,7 +94,7 @@ class Seen:
 
     @property
     def last_sign(self) -> str:
-        """When it was known to be there: a report of its boot or of its health."""
+        """The time of its last report, of a boot or of its health."""
         return max(self.last, self.health.at) if self.health else self.last
 
     @property
@@ -111,7 +111,7 @@ SEEN = JsonFile(Seen, 1, "a boot of its node replaces it", unnumbered=True)
 
 
 class DamagedRecordError(ValueError):
-    """A file in TREE/seen that is no record; the message says in which way."""
+    """An invalid record in TREE/seen; the message says why."""
 
 
 def parse_seen(value: Json) -> Seen:
@@ -123,19 +123,19 @@ def parse_seen(value: Json) -> Seen:
 
 
 def read_seen(path: Path) -> Seen | None:
-    """One record; None when there is none.  Raises DamagedRecordError."""
+    """One record; None if it does not exist.  Raises DamagedRecordError."""
     content = read_bounded(path, MOST_BYTES)
     return None if content is None else parse_content(content)
 
 
-@lru_cache(maxsize=4096)  # who looks again and again finds most as they were
+@lru_cache(maxsize=4096)  # most files are unchanged when they are read again
 def parse_content(content: bytes) -> Seen:
     """The record in a file.  Raises DamagedRecordError."""
     return parse_seen(parse_record(content))
 
 
 def find_seen(tree: Tree, macs: Iterable[str]) -> list[Seen]:
-    """The records of these NICs that can be read, the newest first."""
+    """The valid records of these NICs, the newest first."""
     found: list[Seen] = []
     for mac in macs:
         with contextlib.suppress(DamagedRecordError):
@@ -145,7 +145,7 @@ def find_seen(tree: Tree, macs: Iterable[str]) -> list[Seen]:
 
 
 def find_damaged(tree: Tree, macs: Iterable[str]) -> list[Path]:
-    """The files of these NICs that are no records."""
+    """The damaged records of these NICs."""
     found: list[Path] = []
     for mac in macs:
         try:
@@ -161,7 +161,7 @@ def write_seen(tree: Tree, seen: Seen) -> None:
 
 
 def merge(before: Seen | None, seen: Seen) -> Seen:
-    """What is known after a report: the first sign counts from the last change of release."""
+    """The record after a report: the first sign counts from the last change of release."""
     if before is None or before.release != seen.release:
         return seen
     pci = seen.pci or before.pci  # one report of a boot has it
@@ -169,17 +169,25 @@ def merge(before: Seen | None, seen: Seen) -> Seen:
 
 
 def parse_record(content: bytes) -> Json:
-    """What JSON says.  Raises DamagedRecordError."""
+    """Parse JSON.  Raises DamagedRecordError."""
     try:
         return parse_json(content, "")
     except InputError as error:
         raise DamagedRecordError("is not JSON") from error
 
 
-def read_bounded(path: Path, most: int) -> bytes | None:
-    """The content of a plain file of at most `most` bytes; None when nothing is there.
+def find_file(path: Path, kind: JsonFile[T], most: int) -> T | None:
+    """The content of a file of at most `most` bytes; None if it is missing or damaged."""
+    with contextlib.suppress(DamagedRecordError, InputError):
+        if content := read_bounded(path, most):
+            return kind.decode(parse_json(content, ""), os.fspath(path))
+    return None
 
-    Raises DamagedRecordError for everything else; it never waits for the writer of a pipe.
+
+def read_bounded(path: Path, most: int) -> bytes | None:
+    """The content of a plain file of at most `most` bytes; None if it does not exist.
+
+    Raises DamagedRecordError for everything else; never waits for the writer of a pipe.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -189,7 +197,7 @@ def read_bounded(path: Path, most: int) -> bytes | None:
         raise DamagedRecordError(f"cannot be read: {error.strerror}") from error
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise DamagedRecordError("is no plain file")
+            raise DamagedRecordError("is not a plain file")
         content = os.read(descriptor, most + 1)
     except OSError as error:
         raise DamagedRecordError(f"cannot be read: {error.strerror}") from error

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What machines say they run without proving who they are: TREE/seen/strangers.json.
+"""Unverified reports of what machines run: TREE/seen/strangers.json.
 
-Such a report may keep a release and never frees one.  Their number is bounded, and whoever sends
-many crowds out its own: each address has a few records, a full list loses one of the address that
-has the most.  The newest record of a release that exists is never dropped, so no number of reports
-takes away that a release is in use.
+Such a report may keep a release and never frees one.  Their number is bounded: each address has a
+few records, and a full list drops one of the address with the most.  The newest record of each
+existing release is never dropped, so no number of reports can hide that a release is in use.
 """
 
 from __future__ import annotations
@@ -28,21 +27,21 @@ from imagebuilder.nodes.evidence.seen import (
 )
 from imagebuilder.tree import RECORD, ReleaseName, Tree
 
-MOST = 256  # records, beside one for each release that exists
+MOST = 256  # records, plus one for each existing release
 MOST_OF_ADDRESS = 16
 MOST_BYTES = 4 * 1024**2
 DAMAGED = ".damaged"
-FOLDED = 500  # old records that are moved into the list at a time
+FOLDED = 500  # old records moved into the list at once
 Key = tuple[str, str, ReleaseName]
 
 
 def key_of(seen: Seen) -> Key:
-    """What one record is kept for."""
+    """The key of a record."""
     return seen.address, seen.mac, seen.release
 
 
 def read_strangers(tree: Tree) -> dict[Key, Seen]:
-    """The records of strangers.  Raises DamagedRecordError."""
+    """The unverified records.  Raises DamagedRecordError."""
     content = read_bounded(tree.strangers, MOST_BYTES)
     if content is None:
         return {}
@@ -54,9 +53,9 @@ def read_strangers(tree: Tree) -> dict[Key, Seen]:
 
 
 def add_strangers(tree: Tree, new: Iterable[Seen]) -> None:
-    """Keep what strangers told.  The caller holds the lock of reports.
+    """Add unverified records.  The caller holds the lock of reports.
 
-    A damaged list is put aside: it counts as evidence until a person removes it.
+    A damaged list is renamed: it counts as evidence until a person removes it.
     """
     try:
         records = read_strangers(tree)
@@ -73,18 +72,17 @@ def add_strangers(tree: Tree, new: Iterable[Seen]) -> None:
 
 
 def write_strangers(tree: Tree, records: Iterable[Seen]) -> None:
-    """Write the list of strangers."""
     text = ",\n ".join(json.dumps(SEEN.encode(seen)) for seen in records)
     write_file(tree.strangers, f"[{text}]\n".encode())
 
 
 def put_aside(path: Path) -> None:
-    """Take a damaged file out of the way; under its new name it still counts as evidence."""
+    """Rename a damaged file; under its new name it still counts as evidence."""
     move_away(path, path.with_name(path.name + DAMAGED))
 
 
 def bounded(tree: Tree, records: dict[Key, Seen]) -> dict[Key, Seen]:
-    """The records that are kept; where there are too many, without the oldest of the busiest."""
+    """The records to keep; drops the oldest ones of the busiest addresses if there are too many."""
     of_address = Counter(seen.address for seen in records.values())
     if len(records) <= MOST and max(of_address.values(), default=0) <= MOST_OF_ADDRESS:
         return records
@@ -98,7 +96,7 @@ def bounded(tree: Tree, records: dict[Key, Seen]) -> dict[Key, Seen]:
         for key in keys[MOST_OF_ADDRESS:]:
             del newest[key]
         del keys[MOST_OF_ADDRESS:]
-    # Busiest first; no address has more than a few by now.
+    # Busiest first; no address has more than a few at this point.
     for many in range(MOST_OF_ADDRESS, 0, -1):
         for keys in loose.values():
             if len(newest) <= MOST:
@@ -117,22 +115,22 @@ def find_needed(tree: Tree, newest_first: Iterable[Seen]) -> Collection[Key]:
 
 
 def find_excess(tree: Tree, macs: Collection[str], most: int) -> list[Path]:
-    """The records of machines with none of these MACs, at most `most`; none when they are few.
+    """The records of machines without one of these MACs, at most `most`; none if they are few.
 
-    Few are left by nodes that somebody takes out of nodes.yaml, and may bring back; very many by a
-    version that kept one for whatever a stranger said.
+    A few belong to nodes that were removed from nodes.yaml and may return; very many were left by a
+    version that kept one for every unverified report.
     """
-    own = {tree.seen(mac).name for mac in macs}
+    of_nodes = {tree.seen(mac).name for mac in macs}
     folder = tree.path / "seen"
     names = (entry.name for entry in os.scandir(folder))
-    found = [name for name in names if RECORD.fullmatch(name) and name not in own]
+    found = [name for name in names if RECORD.fullmatch(name) and name not in of_nodes]
     return [folder / name for name in found[:most]] if len(found) > MOST else []
 
 
 def fold_in(tree: Tree, paths: Iterable[Path]) -> None:
     """Move records of machines that are not in nodes.yaml into the list.
 
-    The caller holds the lock of reports.  A file goes after the list has it.
+    The caller holds the lock of reports.  A file is removed once the list contains it.
     """
     read: list[Path] = []
     found: list[Seen] = []

@@ -2,9 +2,9 @@
 """Tickets: how a report proves which node sends it.
 
 The web server puts a new random number into every copy of a node's boot script that it sends
-(pxe/nginx.conf.j2), and notes to which address.  The script hands the number to the kernel, and the
-initrd reports with it.  It proves the node only if that address belongs to the node, and only until
-the node fetches its script again.
+(pxe/nginx.conf.j2), and logs the address.  The script passes the number to the kernel, and the
+initrd reports with it.  It identifies the node only if that address belongs to the node, and only
+until the node fetches its script again.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ MOST_BYTES = 4 * 1024**2
 
 @dataclass(frozen=True)
 class Ticket:
-    """The number that the owner of a NIC was given last, and when (ISO 8601 in UTC).
+    """The last number for the owner of a NIC, and its time (ISO 8601 in UTC).
 
-    `release` is what the first report with it told, PROFILE@VERSION: one boot is of one release.
+    `release` is that of the first report with it, PROFILE@VERSION: one boot has one release.
     """
 
     secret: str
@@ -40,7 +40,7 @@ class Ticket:
 
 
 class Tickets:
-    """The tickets that count, one for each node."""
+    """The valid tickets, one for each node."""
 
     def __init__(self, tree: Tree, nodes: Mapping[str, Node]) -> None:
         self.tree = tree
@@ -49,8 +49,9 @@ class Tickets:
         self.changed = False
 
     def hand_out(self, secret: str, mac: str, address: str, time: str) -> bool:
-        """The web server gave a ticket for a node's script to whoever has `address`; whether that
-        is the node, for the first time.
+        """Record a ticket that the web server sent with a node's script to `address`.
+
+        Returns whether that is the node's address and the ticket is new.
         """
         node = self.nodes.get(mac)
         if node is None or not self.belongs(address, node):
@@ -58,7 +59,7 @@ class Tickets:
         older = [ticket for ticket in self.known.values() if ticket.mac in node.macs]
         now = datetime.now(UTC).isoformat()
         if any(time < ticket.time <= now for ticket in older):
-            return False  # a log that is read for the second time
+            return False  # this part of the log was read before
         for ticket in older:
             del self.known[ticket.secret]
         self.known[secret] = Ticket(secret, mac, time)
@@ -79,13 +80,13 @@ class Tickets:
         return True
 
     def of(self, mac: str) -> Ticket | None:
-        """The ticket of the owner of a NIC, whichever of its NICs got it."""
+        """The ticket of the owner of a NIC, for any of its NICs."""
         node = self.nodes.get(mac)
         macs = node.macs if node else (mac,)
         return next((ticket for ticket in self.known.values() if ticket.mac in macs), None)
 
     def belongs(self, address: str, node: Node) -> bool:
-        """Whether an address is a node's: its own, or what one of its NICs has now."""
+        """Whether an address belongs to a node: its fixed one, or the current one of a NIC."""
         return (
             address == node.address
             or self.leases.get(address) in node.macs
@@ -94,16 +95,16 @@ class Tickets:
 
     @cached_property
     def leases(self) -> Mapping[str, str]:
-        """The MAC of each address that our DHCP server gave away."""
+        """The MAC of each address that our DHCP server assigned."""
         return read_leases(self.tree.serve / "leases")
 
     @cached_property
     def neighbours(self) -> Mapping[str, str]:
-        """The MAC of each address on the wire, for nodes whose addresses a router gives."""
+        """The MAC of each address on the network, for nodes whose router assigns addresses."""
         return find_neighbours()
 
     def save(self) -> None:
-        """Write them down, for root alone, without those of nodes that are gone."""
+        """Save the tickets of existing nodes, readable only for root."""
         if self.changed:
             known = self.known.values()
             kept = [
@@ -114,7 +115,7 @@ class Tickets:
 
 
 def read_tickets(path: Path) -> list[Ticket]:
-    """The tickets in a file.  A damaged one has none: its nodes are strangers until they boot."""
+    """The tickets in a file; none in a damaged one: its nodes are unverified until they boot."""
     try:
         value = parse_record(read_bounded(path, MOST_BYTES) or b"[]")
     except DamagedRecordError:
@@ -130,7 +131,7 @@ def read_tickets(path: Path) -> list[Ticket]:
 
 
 def read_leases(path: Path) -> Mapping[str, str]:
-    """dnsmasq's leases that have not ended: MACs by address.  A line: end, MAC, address, ..."""
+    """dnsmasq's valid leases: MACs by address.  A line has end, MAC, address, ..."""
     try:
         lines = read_text(path).splitlines()
     except OSError:
@@ -146,7 +147,7 @@ def read_leases(path: Path) -> Mapping[str, str]:
 
 
 def find_neighbours() -> Mapping[str, str]:
-    """The kernel's neighbour table: MACs by address; empty when ip(8) cannot tell."""
+    """The kernel's neighbour table: MACs by address; empty if ip(8) fails."""
     try:
         said = run(["ip", "-4", "neighbour", "show"], check=False).stdout
     except HostError:

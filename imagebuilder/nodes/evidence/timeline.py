@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node's last boots, with the time of each stage, as serve/reports.log has them.
+"""A node's last boots, with the time of each stage, from serve/reports.log.
 
-A boot begins when the node fetches its script, which gives it a ticket (tickets.py); what reports
-with that ticket belongs to this boot.  The log is for root alone.
+A boot begins when the node fetches its script with a ticket (tickets.py); reports with that ticket
+belong to this boot.  Only root may read the log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from imagebuilder.nodes.evidence.report_log import (
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import Tree
 
-MOST = 4 * 1024**2  # bytes of each log are read, the last ones
+MOST = 4 * 1024**2  # of the last bytes of each log are read
 BOOTS = 8
 
 
@@ -41,8 +41,8 @@ class BootStep:
 
 @dataclass(frozen=True)
 class ReportedBoot:
-    """One boot: `begun` is when its script was fetched; `release` is what its initrd says it boots,
-    empty before that."""
+    """One boot: `begun` is when its script was fetched; `release` is what its initrd reports, or
+    empty."""
 
     begun: str
     address: str
@@ -50,7 +50,6 @@ class ReportedBoot:
     steps: tuple[BootStep, ...] = ()
 
     def as_json(self) -> dict[str, Json]:
-        """JSON for programs, a stable contract."""
         return {
             "begun": self.begun,
             "address": self.address,
@@ -69,7 +68,7 @@ def find_boots(tree: Tree, node: Node, most: int = BOOTS) -> tuple[ReportedBoot,
 
 
 def take_line(line: bytes, node: Node, boots: dict[str, ReportedBoot]) -> None:
-    """Note what a line of the log says of the boots of a node, by ticket."""
+    """Add what a line of the log says about the boots of a node, by ticket."""
     if (match := LINE.fullmatch(line)) is None:
         return
     if handed := match["handed"]:
@@ -78,7 +77,7 @@ def take_line(line: bytes, node: Node, boots: dict[str, ReportedBoot]) -> None:
             begun = parse_time(match["time"])
             boots.setdefault(handed.decode(), ReportedBoot(begun, match["address"].decode()))
         return
-    # Cheap, for most of the log is about other nodes.
+    # A cheap test first: most of the log is about other nodes.
     ticket = WITH_TICKET.match(match["uri"])
     if ticket is None or (boot := boots.get(ticket[1].decode())) is None:
         return
@@ -91,7 +90,7 @@ def take_line(line: bytes, node: Node, boots: dict[str, ReportedBoot]) -> None:
 
 
 def read_lines(path: Path) -> Iterator[bytes]:
-    """The last lines of a log, none if there is no log.  Raises PermissionError."""
+    """The last lines of a log, none without a log.  Raises PermissionError."""
     try:
         with plain_file(path) as stream:
             size = stream.seek(0, 2)

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which node runs which release: told by the nodes' reports and by who is connected over NFS.
+"""Which node runs which release, from the nodes' reports and from NFS connections.
 
 The last release of each NIC of nodes.yaml is in seen/MAC.json.  Only a report with the ticket of
-that boot changes it (tickets.py); every other report is a stranger's (strangers.py).  A release is
-in use until its node proves that it booted another one, or nothing was seen of the node for thirty
+that boot changes it (tickets.py); every other report is unverified (strangers.py).  A release is in
+use until its node proves that it booted another one, or there was no sign of the node for thirty
 days: no report of a boot or of its health, and no connection from its address to port 2049.  While
-a record is damaged, every release is in use.
+a record is damaged, every release counts as in use.
 """
 
 from __future__ import annotations
@@ -54,28 +54,28 @@ from imagebuilder.tree import ReleaseName, Tree
 
 DAYS = 30
 NFS_PORT = 2049
-FEW_REPORTS = 16  # of one stranger's address that are looked at in a piece of the log
-PEEKED = 4  # pieces of the log that are looked at before they are taken in
-FEW_NAMES = 8  # that a line has
-FRESH = timedelta(hours=1)  # a sign so young is not noted again
+FEW_REPORTS = 16  # unverified ones per address that are read in a piece of the log
+PEEKED = 4  # unread pieces of the log that a peek reads
+FEW_NAMES = 8  # per line
+FRESH = timedelta(hours=1)  # a newer sign is not updated
 
 
 @dataclass
 class ReportBatch:
-    """What a piece of the log tells: records of nodes by MAC, and of strangers.
+    """The content of a piece of the log: records of nodes by MAC, and unverified ones.
 
     Nothing is written before save().
     """
 
     tree: Tree
     tickets: Tickets
-    own: dict[str, Seen] = field(default_factory=dict)
+    verified: dict[str, Seen] = field(default_factory=dict)
     strangers: list[Seen] = field(default_factory=list)
     healths: list[tuple[Node, Seen]] = field(default_factory=list)
     many: Counter[bytes] = field(default_factory=Counter)
 
     def take(self, line: bytes) -> None:
-        """A line of the log; what is no line of the web server's is left out."""
+        """Read a line of the log; skips what the web server did not write."""
         if (match := LINE.fullmatch(line)) is None:
             return
         uri, address, handed = match["uri"], match["address"], match["handed"]
@@ -91,7 +91,7 @@ class ReportBatch:
             if self.many[address] < FEW_REPORTS and not self.take_health(uri, match["time"]):
                 self.many[address] += 1
             return
-        # Cheap, for there may be any number of them: a stranger's reports beyond the first few.
+        # A cheap test, because an address may send any number of unverified reports.
         ticket = WITH_TICKET.match(uri)
         if ticket is None or ticket[1].decode() not in self.tickets.known:
             self.many[address] += 1
@@ -103,41 +103,41 @@ class ReportBatch:
             return
         secret, seen = report
         if self.tickets.proves(secret, seen.mac, seen.release):
-            self.take_own(seen)
+            self.take_verified(seen)
         else:
             self.strangers.append(seen)
 
-    def take_own(self, seen: Seen) -> None:
-        """A report that a node proved to be its own."""
+    def take_verified(self, seen: Seen) -> None:
+        """Record a verified report of a node."""
         if node := self.tickets.nodes.get(seen.mac):
             seen = replace(seen, node=node.name, root=seen.root or node.root)
             if record := self.boots.get(node.name):
                 self.boots[node.name] = record.told(str(seen.release))
-        self.own[seen.mac] = merge(self.own.get(seen.mac) or self.before(seen.mac), seen)
+        self.verified[seen.mac] = merge(self.verified.get(seen.mac) or self.before(seen.mac), seen)
 
     def take_health(self, uri: bytes, time: bytes) -> bool:
-        """What a node says of its own health; whether it proved that it does."""
+        """Record a health report; returns whether it is verified."""
         signed = parse_health_report(uri, parse_time(time))
         if signed is None or not signed.proved_by(self.tickets):
             return False
-        seen = self.own.get(signed.mac) or self.before(signed.mac)
+        seen = self.verified.get(signed.mac) or self.before(signed.mac)
         if seen and seen.release == signed.release:
             last = seen.health
             if last is None or signed.report.uptime > last.uptime:
-                self.own[signed.mac] = replace(seen, health=signed.report)
+                self.verified[signed.mac] = replace(seen, health=signed.report)
             if node := self.tickets.nodes.get(signed.mac):
                 self.healths.append((node, replace(seen, health=signed.report)))
         return True
 
     def forget_health(self, mac: str) -> None:
-        """A node began another boot: what it said in the one before says nothing of this one."""
+        """Drop the health of a node that began another boot."""
         for each in self.tickets.nodes[mac].macs:
-            seen = self.own.get(each) or self.before(each)
+            seen = self.verified.get(each) or self.before(each)
             if seen and seen.health:
-                self.own[each] = replace(seen, health=None)
+                self.verified[each] = replace(seen, health=None)
 
     def note_fetch(self, mac: str, time: str) -> None:
-        """A node fetched its script: it tries the release that this leads to."""
+        """Record that a node fetched its script and tries its release."""
         node, served = self.tickets.nodes[mac], read_served(self.tree, mac)
         if served is None:
             return
@@ -147,22 +147,22 @@ class ReportBatch:
 
     @cached_property
     def boots(self) -> dict[str, NodeBoots]:
-        """What is known of the nodes' boots, changed as lines are taken."""
+        """The nodes' boots, updated as lines are read."""
         return read_boots(self.tree)
 
     def before(self, mac: str) -> Seen | None:
-        """What was known of a NIC's owner; a damaged record is replaced by what is proved now."""
+        """The earlier record of a NIC's owner; None for a damaged one, which is replaced."""
         try:
             return read_seen(self.tree.seen(mac))
         except DamagedRecordError:
             return None
 
     def save(self) -> None:
-        """Write all of it down."""
+        """Save everything."""
         for node, seen in self.healths:
             if seen.health:
                 note_health(self.tree, node.name, seen.release, seen.health)
-        for seen in self.own.values():
+        for seen in self.verified.values():
             write_seen(self.tree, seen)
         if self.strangers:
             add_strangers(self.tree, self.strangers)
@@ -176,11 +176,11 @@ class ReportBatch:
 def note_reports(
     tree: Tree, nodes: Nodes | None = None, *, most: int = 0, fold: int = FOLDED
 ) -> list[Seen]:
-    """Take in the reports that came since the last time; returns the records of nodes they changed.
+    """Read new reports; returns the changed records of nodes.
 
-    `most` is how many bytes of the log are read (0: all that is there now), `fold` how many records
-    of machines that are not in nodes.yaml are moved to the strangers.  Without `nodes` those of
-    nodes.yaml count.
+    `most` is the number of bytes of the log to read (0: all), `fold` the number of records of
+    machines outside nodes.yaml that are moved to the unverified ones.  `nodes` defaults to those of
+    nodes.yaml.
     """
     log, place = tree.reports_log, tree.reports_mark
     found: dict[str, Seen] = {}
@@ -189,7 +189,7 @@ def note_reports(
         by_mac = nodes_by_mac(known) if known else {}
         if known is not None:
             fold_in(tree, find_excess(tree, by_mac, fold))
-        # Of each of the two logs a last piece may be short.
+        # The last piece of each of the two logs may be short.
         left = most or size_of(log) + size_of(old_log(log)) + 2 * PIECE
         mark = read_mark(place)
         while left > 0:
@@ -200,18 +200,18 @@ def note_reports(
             for line in lines:
                 turn.take(line)
             turn.save()
-            # Last: who is killed before this reads the same lines again, to the same end.
+            # Last: a killed process reads the same lines again, with the same result.
             write_mark(place, behind)
             left -= PIECE
             mark = behind
-            found |= turn.own
+            found |= turn.verified
     return list(found.values())
 
 
 def peek_reports(tree: Tree, nodes: Nodes) -> dict[str, Seen]:
-    """The records of NICs' owners that the reports since the last note_reports() change.
+    """The records that the reports since the last note_reports() would change, by NIC.
 
-    Nothing is written, and of a flood only the begin is looked at.  Raises PermissionError.
+    Writes nothing, and reads only the beginning of a flood.  Raises PermissionError.
     """
     batch = ReportBatch(tree, Tickets(tree, nodes_by_mac(nodes)))
     mark = read_mark(tree.reports_mark)
@@ -222,11 +222,11 @@ def peek_reports(tree: Tree, nodes: Nodes) -> dict[str, Seen]:
         for line in lines:
             batch.take(line)
         mark = behind
-    return batch.own
+    return batch.verified
 
 
 def size_of(path: Path) -> int:
-    """The bytes of a file; 0 when there is none."""
+    """The size of a file; 0 if it does not exist."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -234,7 +234,7 @@ def size_of(path: Path) -> int:
 
 
 def find_nodes(tree: Tree) -> Nodes | None:
-    """The nodes; None when nodes.yaml has faults, which are somebody else's to complain about."""
+    """The nodes; None if nodes.yaml has faults, which other commands report."""
     try:
         return load_nodes(tree)
     except InputError:
@@ -242,17 +242,17 @@ def find_nodes(tree: Tree) -> Nodes | None:
 
 
 def known_nodes(tree: Tree) -> Nodes:
-    """The nodes; none when nodes.yaml has faults."""
+    """The nodes; no nodes if nodes.yaml has faults."""
     return find_nodes(tree) or Nodes()
 
 
 def note_connections(
     tree: Tree, nodes: Nodes | None, connected: Collection[str], now: datetime
 ) -> list[str]:
-    """Refresh the records of whoever is connected; returns the addresses nobody reported from.
+    """Refresh the records of connected machines; returns addresses without any report.
 
-    A stranger's report says whose address it is only if neither the address nor the NIC is a
-    node's.
+    An unverified report counts for an address only if neither the address nor the NIC belongs to a
+    node.
     """
     if not connected:
         return []
@@ -276,7 +276,7 @@ def note_connections(
 def refreshed(
     records: Iterable[Seen], connected: Collection[str], now: datetime
 ) -> tuple[Seen, ...]:
-    """The records of strangers, with `now` in the newest one of each NIC at an address."""
+    """The unverified records, with `now` in the newest one of each NIC at an address."""
     newest: dict[tuple[str, str], Seen] = {}
     for seen in sorted(records, key=lambda seen: seen.last):
         newest[seen.address, seen.mac] = seen
@@ -290,7 +290,7 @@ def refreshed(
 
 
 def find_connected() -> list[str]:
-    """The addresses connected to this host's NFS server; none when ss(8) cannot tell."""
+    """The addresses connected to this host's NFS server; none if ss(8) fails."""
     try:
         said = run(["ss", "-Htn", "state", "established", f"( sport = :{NFS_PORT} )"], check=False)
     except HostError:
@@ -299,7 +299,7 @@ def find_connected() -> list[str]:
 
 
 def parse_connections(text: str) -> list[str]:
-    """The peers in the output of ss: queues, our address, theirs; IPv4 also when mapped."""
+    """The peers in the output of ss (queues, our address, theirs), with mapped IPv4 addresses."""
     peers = (line.split()[3] for line in text.splitlines() if len(line.split()) >= 4)
     plain = (peer.rpartition(":")[0].strip("[]").partition("%")[0] for peer in peers)
     return sorted({address.removeprefix("::ffff:") for address in plain})
@@ -315,7 +315,7 @@ def in_use(records: Iterable[Seen], limit: datetime) -> dict[ReleaseName, list[S
 
 
 def is_since(time: str, limit: datetime) -> bool:
-    """Whether a time is not before `limit`; one that cannot be read is taken for now."""
+    """Whether a time is not before `limit`; an invalid one counts as now."""
     try:
         return datetime.fromisoformat(time) >= limit
     except (ValueError, TypeError):
@@ -324,11 +324,11 @@ def is_since(time: str, limit: datetime) -> bool:
 
 @dataclass(frozen=True)
 class Usage:
-    """Who uses what.
+    """The users of releases.
 
-    `used` are names of nodes by release, `claimed` what strangers told: MACs, or names of nodes
-    that did not prove it.  `clients` are NFS clients that never reported a release, `doubts` why
-    every release may be in use.
+    `used` are names of nodes by release, `claimed` the unverified ones: MACs, or names of nodes.
+    `clients` are NFS clients that never reported a release, `doubts` why every release may be in
+    use.
     """
 
     used: Mapping[ReleaseName, tuple[str, ...]]
@@ -337,22 +337,22 @@ class Usage:
     doubts: tuple[Doubt, ...]
 
     def users(self, release: ReleaseName) -> tuple[str, ...]:
-        """Everybody who runs a release, or says so."""
+        """All machines that run a release, or claim to."""
         return (*self.used.get(release, ()), *self.claimed.get(release, ()))
 
 
 def find_usage(
     tree: Tree, *, days: int = DAYS, whole: bool = False, now: datetime | None = None
 ) -> Usage:
-    """All that is known now: new reports and connections are taken in first.
+    """The current usage: reads new reports and connections first.
 
-    `whole` takes the time to read every record of an older version.
+    `whole` also reads every record of an older version, which takes time.
     """
     now = now or datetime.now(UTC)
     nodes = find_nodes(tree)
     note_reports(tree, nodes)
     while whole and nodes and find_excess(tree, nodes_by_mac(nodes), 1):
-        note_reports(tree, nodes)  # a few at a time: a server that runs takes reports in between
+        note_reports(tree, nodes)  # a few at a time: a running server reads reports in between
     clients = note_connections(tree, nodes, find_connected(), now)
     return replace(read_usage(tree, nodes, days=days, now=now), clients=tuple(clients))
 
@@ -360,7 +360,7 @@ def find_usage(
 def read_usage(
     tree: Tree, nodes: Nodes | None, *, days: int = DAYS, now: datetime | None = None
 ) -> Usage:
-    """What is on record already, without NFS clients; nothing is written."""
+    """The recorded usage, without NFS clients; writes nothing."""
     now = now or datetime.now(UTC)
     evidence = read_evidence(tree, nodes)
     limit, by_mac = now - timedelta(days=days), nodes_by_mac(nodes or Nodes())
@@ -377,12 +377,12 @@ def read_usage(
 
 
 def name_of(seen: Seen, by_mac: Mapping[str, Node]) -> str:
-    """What people call the owner of a NIC."""
+    """The name of the owner of a NIC for people."""
     node = by_mac.get(seen.mac)
     return node.name if node else seen.name
 
 
 def list_names(names: Sequence[str]) -> str:
-    """Names in a line: the first few, and how many more there are."""
+    """Names in one line: the first few, and the number of others."""
     more = len(names) - FEW_NAMES
     return ", ".join(names[:FEW_NAMES]) + (f" and {more} more" if more > 0 else "")

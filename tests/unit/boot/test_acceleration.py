@@ -57,7 +57,7 @@ def test_a_device_that_is_there_is_not_enough(
     found = probe(tmp_path / "vmlinuz", tmp_path)
     assert found.kind == "tcg"
     assert found.factor > 1
-    assert f"no kernel starts under {kvm}" == found.why
+    assert f"a kernel does not start with {kvm}" == found.why
 
 
 def test_without_a_device_nothing_is_started(
@@ -66,7 +66,7 @@ def test_without_a_device_nothing_is_started(
     monkeypatch.setattr(acceleration, "KVM", tmp_path / "absent")
     make_qemu(tmp_path, f"touch {tmp_path}/started", monkeypatch)
     found = probe(tmp_path / "vmlinuz", tmp_path)
-    assert (found.kind, found.why) == ("tcg", f"there is no {tmp_path}/absent")
+    assert (found.kind, found.why) == ("tcg", f"{tmp_path}/absent does not exist")
     assert not (tmp_path / "started").exists()
 
 
@@ -82,5 +82,7 @@ def test_a_processor_is_emulated(processor: Processor, processors: int, words: l
 
 
 def test_a_processor_that_cannot_be_emulated_is_refused() -> None:
-    with pytest.raises(HostError, match=r"no KVM: QEMU emulates no x86-64-v4\n  hint: .* with KVM"):
+    with pytest.raises(
+        HostError, match=r"no KVM: QEMU cannot emulate x86-64-v4\n  hint: .* with KVM"
+    ):
         acceleration.emulated("no KVM").words(Processor.V4)

@@ -14,8 +14,8 @@ import pytest
 
 from imagebuilder.boot.disk import make_models_disk
 from imagebuilder.boot.engine import (
-    AskedEngine,
     EngineNode,
+    EngineUnderTest,
     InferenceError,
     infer,
     infer_over,
@@ -24,7 +24,7 @@ from imagebuilder.boot.engine import (
 from imagebuilder.boot.gate import (
     make_disk,
     make_tiny_model,
-    unasked_engine,
+    untestable_engine,
 )
 from imagebuilder.digest import digest_of
 from imagebuilder.errors import InputError
@@ -134,11 +134,11 @@ def project(tmp_path: Path) -> Project:
 
 
 @pytest.fixture
-def asked(project: Project) -> AskedEngine:
+def asked(project: Project) -> EngineUnderTest:
     """The engine as the boot test has it."""
     kind = load_engines(project.settings.find_overlays(), ("whisper-cpp",))["whisper.cpp"]
     assert kind.model.boot
-    return AskedEngine(kind, kind.model.boot)
+    return EngineUnderTest(kind, kind.model.boot)
 
 
 # --- the proof
@@ -257,7 +257,7 @@ def here(tmp_path: Path) -> Iterator[Here]:
     assert list(folder.iterdir()) == []
 
 
-def test_it_answers(asked: AskedEngine, here: Here) -> None:
+def test_it_answers(asked: EngineUnderTest, here: Here) -> None:
     with server({"/inference": {"text": "two words"}}) as port:
         here.env = {"WHISPER_PORT": str(port)}
         node = EngineNode("gate-1", "10.77.0.11", here)
@@ -269,7 +269,7 @@ def test_it_answers(asked: AskedEngine, here: Here) -> None:
     )  # fmt: skip
 
 
-def test_it_says_why_it_does_not_answer(asked: AskedEngine, here: Here) -> None:
+def test_it_says_why_it_does_not_answer(asked: EngineUnderTest, here: Here) -> None:
     with server({}) as port:
         here.env = {"WHISPER_PORT": str(port)}
         with pytest.raises(InferenceError) as caught:
@@ -279,27 +279,33 @@ def test_it_says_why_it_does_not_answer(asked: AskedEngine, here: Here) -> None:
     )
 
 
-def test_a_node_that_is_lost_is_told(asked: AskedEngine) -> None:
+def test_a_node_that_is_lost_is_told(asked: EngineUnderTest) -> None:
     def lost(script: str, *, stdin: bytes = b"", check: bool = True) -> Completed:
         assert script
         assert stdin
         assert not check
         return Completed(255, "", "client_loop: send disconnect: Broken pipe")
 
-    with pytest.raises(InferenceError, match=r"gate-1: the node was lost(.|\n)*Broken pipe"):
+    with pytest.raises(
+        InferenceError, match=r"gate-1: lost the connection to the node(.|\n)*Broken pipe"
+    ):
         infer(EngineNode("gate-1", "", lost), asked, 1)
 
 
-def test_a_program_that_says_nonsense_is_named(asked: AskedEngine, here: Here) -> None:
+def test_a_program_that_says_nonsense_is_named(asked: EngineUnderTest, here: Here) -> None:
     with server({"/inference": {"text": 7}}) as port:
         here.env = {"WHISPER_PORT": str(port)}
-        with pytest.raises(InferenceError, match=r"that asks whisper\.cpp: its answer is damaged"):
+        with pytest.raises(
+            InferenceError, match=r"the program of whisper\.cpp: its answer is damaged"
+        ):
             infer(EngineNode("gate-1", "", here), asked, 1)
 
 
-def test_it_does_not_compute_over_two_nodes(asked: AskedEngine, here: Here) -> None:
+def test_it_does_not_compute_over_two_nodes(asked: EngineUnderTest, here: Here) -> None:
     nodes = (EngineNode("gate-1", "", here), EngineNode("gate-2", "", here))
-    with pytest.raises(InferenceError, match=r"gate-1: whisper\.cpp cannot compute over two nodes"):
+    with pytest.raises(
+        InferenceError, match=r"gate-1: whisper\.cpp cannot compute on two nodes together"
+    ):
         infer_over(*nodes, asked, 1)
 
 
@@ -318,14 +324,14 @@ def test_an_engine_that_lends_is_given_it_back(project: Project, here: Here) -> 
     here.env = {"LOG": str(log)}
     nodes = (EngineNode("gate-1", "10.77.0.11", here), EngineNode("gate-2", "10.77.0.12", here))
     with pytest.raises(InferenceError, match="gate-1: no"):
-        infer_over(*nodes, AskedEngine(kind, kind.model.boot), 1)
+        infer_over(*nodes, EngineUnderTest(kind, kind.model.boot), 1)
     lent = json.dumps({"port": 5})
     assert log.read_text().splitlines() == [
         "lend 60", f"ask 60 10.77.0.12 {lent}", f"take-back {lent}",
     ]  # fmt: skip
 
 
-def test_the_disk_has_its_model(asked: AskedEngine, tmp_path: Path) -> None:
+def test_the_disk_has_its_model(asked: EngineUnderTest, tmp_path: Path) -> None:
     tree, release, work = Tree(tmp_path / "tree"), ReleaseName("p", "1"), tmp_path / "work"
     work.mkdir()
     settings = tree.root(ReleaseName("p", "1")) / "etc/default/whisper-server"
@@ -338,7 +344,7 @@ def test_the_disk_has_its_model(asked: AskedEngine, tmp_path: Path) -> None:
 
 
 def test_what_makes_its_model_sees_little_of_the_builder(
-    asked: AskedEngine, tmp_path: Path
+    asked: EngineUnderTest, tmp_path: Path
 ) -> None:
     program = asked.kind.program(asked.boot.model.program)
     program.write_text(PRYING)
@@ -372,6 +378,6 @@ def test_an_engine_that_nobody_can_ask_is_told(project: Project) -> None:
     overlay = project.root / "overlays/whisper-cpp/overlay.yaml"
     overlay.write_text(OVERLAY.partition("  boot:\n")[0])
     [kind] = load_engines({"whisper-cpp": overlay.parent}, ("whisper-cpp",)).values()
-    check = unasked_engine(kind)
+    check = untestable_engine(kind)
     assert (check.title, check.outcome) == ("whisper-cpp: the engine answers", Outcome.SKIPPED)
     assert "whisper-cpp/overlay.yaml has no `engine: boot:`" in check.message

@@ -63,7 +63,7 @@ def test_ways_are_chosen_or_refused() -> None:
     assert choose_roots(FACTS, "both") == ("nfs", "http")
     assert choose_roots(FACTS, "all") == ("nfs", "nfs-squashfs", "http", "http-erofs")
     assert choose_roots(FACTS, "http-erofs") == ("http-erofs",)
-    with pytest.raises(InputError, match="uefi, bios, both"):
+    with pytest.raises(InputError, match="uefi, bios or both"):
         choose_firmwares("coreboot")
     with pytest.raises(InputError, match="nfs, nfs-squashfs, http, http-erofs, both, all"):
         choose_roots(FACTS, "iscsi")

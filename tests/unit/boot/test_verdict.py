@@ -21,7 +21,7 @@ def stuck_after(stage: Stage) -> Watch:
 
 
 def test_every_stage_of_a_boot_has_a_meaning_and_a_limit() -> None:
-    assert set(MEANINGS) == set(PATIENCE) == set(BOOTED) - {Stage.STATIC}
+    assert set(MEANINGS) == set(PATIENCE) == set(BOOTED) - {Stage.TREE}
 
 
 @pytest.mark.parametrize("stage", list(MEANINGS))
@@ -33,7 +33,7 @@ def test_without_a_sign_the_stage_says_what_it_means(stage: Stage) -> None:
     assert not verdict.passed
     assert verdict.stage is stage
     assert verdict.what == f"{MEANINGS[stage].what}: nothing happened for 60 s"
-    assert verdict.hint == f"look at {MEANINGS[stage].hint}"
+    assert verdict.hint == f"check {MEANINGS[stage].hint}"
     assert verdict.log == NAMES[MEANINGS[stage].log]
 
 
@@ -61,7 +61,7 @@ def test_what_the_machine_says_goes_before_what_made_us_give_up() -> None:
     [
         (
             f"dnsmasq-dhcp[99]: 1 DHCPDISCOVER(br0) {MAC} no address available",
-            "the DHCP server has no address left",
+            "the DHCP server has no free address",
         ),
         (
             "root.squashfs: the image has 212 MiB, this node only 190 MiB of free memory",
@@ -74,16 +74,16 @@ def test_what_the_machine_says_goes_before_what_made_us_give_up() -> None:
         ),
         (
             "virtio_net: version magic '6.1.0-49-amd64 SMP' should be '7.2.12+deb14-amd64 SMP'",
-            "kernel and modules are not of one build",
+            "the kernel and its modules come from different builds",
         ),
         (
             "mount.nfs4: access denied by server while mounting 10.77.0.1:/run/netboot/roots/x",
-            "the server refuses to export the root to this node",
+            "the server does not export the root to this node",
         ),
         (
             "mount.nfs4: mounting 10.77.0.1:/x failed, reason given by server: "
             "No such file or directory",
-            "the server has no such root for this node",
+            "the server does not offer this root to this node",
         ),
         (
             "nfs4:10.77.0.1:/x:vers=4.2: mount.nfs4: Protocol not supported for 10.77.0.1:/x on /y",
@@ -101,7 +101,7 @@ def test_what_the_machine_says_goes_before_what_made_us_give_up() -> None:
         ),
         (
             "nfs4:10.77.0.1:/roots/x/7.squashfs: there is no file 7.squashfs in /roots/x",
-            "the server has no such root for this node",
+            "the server does not offer this root to this node",
         ),
         (
             "imagebuilder: BOOT FAILED in stage node-files: tar: Exiting with failure status",

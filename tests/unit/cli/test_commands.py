@@ -57,6 +57,15 @@ def test_help_has_an_example(program: Program, name: str) -> None:
     assert ("--json" in done.stdout) == (name not in WITHOUT_JSON)
 
 
+def test_help_says_what_an_option_is_without_a_value(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    assert "Host name. [default: the next number]" in program("adopt", "--help").stdout
+    shown = program("nightly", "--help").stdout
+    assert "its stable release stays, and the other profiles continue." in shown
+
+
 def test_help_lists_every_command(program: Program) -> None:
     done = program("--help")
     assert done.status == 0
@@ -109,7 +118,7 @@ def test_another_base_is_a_profile_of_its_own(
     (project / "recipes/bases/thin.yaml").write_text("distribution: debian\n")
     done = program(command, "grand", "--base", "thin", "--engine", "debootstrap")
     assert done.status == 2
-    assert "the profile's name is grand.thin.debootstrap\n" in done.stderr
+    assert "using profile grand.thin.debootstrap\n" in done.stderr
     assert "recipes/bases/thin.yaml:1:1: the key" in done.stderr
     assert "name is" not in program(command, "grand.thin").stderr
 
@@ -157,7 +166,7 @@ def test_lists(program: Program, fake_ostree: Callable[[str], Path]) -> None:
 
 
 def test_nothing_to_list(program: Program) -> None:
-    assert program("images").stdout == "no images yet: imagebuilder build PROFILE makes one\n"
+    assert program("images").stdout == "no images yet: run imagebuilder build PROFILE to make one\n"
     assert json.loads(program("images", "--json").stdout) == []
     listed = json.loads(program("profiles", "--json").stdout)
     assert [(p["name"], p["origin"]) for p in listed if p["name"][0] in "gm"] == [

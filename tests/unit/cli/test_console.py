@@ -58,12 +58,12 @@ def test_the_last_boot_is_printed_and_earlier_ones_if_asked(program: Program, tr
 @pytest.mark.parametrize(
     ("words", "what", "hint"),
     [
-        (("n2",), "n2 does not send its console", "write `netconsole: true` to n2"),
-        (("n3",), "n3 does not send its console", "--serial connects through its BMC"),
-        (("n9",), 'no node named "n9"', ""),
-        (("n1", "--serial"), "its power driver is ssh", "only the driver ipmi has one"),
+        (("n2",), "n2 does not send its messages", "set `netconsole: true` for n2"),
+        (("n3",), "n3 does not send its messages", "use --serial to connect through its BMC"),
+        (("n9",), 'unknown node "n9"', ""),
+        (("n1", "--serial"), "its power driver is ssh", "only the driver ipmi supports it"),
         (("n3", "--serial"), "no credentials named bmc", ""),
-        (("n1", "--follow", "--json"), "--follow prints lines as they come", ""),
+        (("n1", "--follow", "--json"), "--follow cannot be combined with --json", ""),
     ],
 )
 def test_what_cannot_be_shown_is_an_error(
@@ -79,7 +79,7 @@ def test_what_cannot_be_shown_is_an_error(
 def test_a_node_that_sent_nothing_yet(program: Program, tree: Tree) -> None:
     for path in tree.consoles("n1").iterdir():
         path.unlink()
-    assert program("console", "n1").stdout.startswith("nothing came from n1 yet")
+    assert program("console", "n1").stdout.startswith("no messages from n1 yet")
     assert program("console", "n1", "--json").stdout == "[]\n"
 
 
@@ -103,4 +103,4 @@ def test_the_serial_console_is_ipmitools(project: Path, tree: Tree) -> None:
     assert done.status == 7
     said = "-I lanplus -N 5 -R 3 -H bmc3 -p 9623 -U admin -E sol activate"
     assert done.stdout == f"{said}\npassword {SECRET}\n"
-    assert "~. ends it" in done.stderr
+    assert "type ~. to disconnect" in done.stderr

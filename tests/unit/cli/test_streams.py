@@ -37,7 +37,7 @@ def shell(script: str, *words: str, **env: str) -> Completed:
 def test_nobody_listens(script: str, status: int) -> None:
     done = shell(script, "profiles")
     assert done.status == status
-    told = "error: standard output: the result could not be written: No space left on device\n"
+    told = "error: standard output: could not write the result: No space left on device\n"
     assert done.stderr == (told if status else "")
 
 

@@ -110,7 +110,7 @@ def absent(world: World) -> str:
 
 def locked(world: World) -> str:
     world.password.touch()
-    return "sudo needs a password and there is no terminal"
+    return "sudo needs a password, so run it in a terminal"
 
 
 @pytest.mark.parametrize("obstacle", [never, absent, locked])

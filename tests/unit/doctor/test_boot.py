@@ -17,7 +17,7 @@ from imagebuilder.tree import make_tree
 def test_a_tool_that_a_boot_test_needs_is_a_problem_with_the_command_that_mends_it() -> None:
     need = Need("boot", "frobnicate", "frob", "-", "frobnicates")
     finding = examine_need(need, "/nowhere", required=True)
-    assert (finding.level, finding.mend) == (Severity.PROBLEM, "imagebuilder setup --boot")
+    assert (finding.level, finding.fix) == (Severity.PROBLEM, "imagebuilder setup --boot")
     assert examine_need(need, "/nowhere").level is Severity.WARNING
 
 
@@ -28,7 +28,7 @@ def test_memory_is_what_is_free_now(spare: int, level: Severity) -> None:
     free = MEMORY_MIB * 1024 + spare
     finding = examine_free(f"MemTotal: 99999999 kB\nMemAvailable: {free} kB\nHugePages_Total: 0\n")
     assert finding.level is level
-    assert "a machine has 2.1 GB" in finding.what
+    assert "a machine needs 2.1 GB" in finding.what
 
 
 def test_without_a_kernel_kvm_is_not_tried(tmp_path: Path) -> None:

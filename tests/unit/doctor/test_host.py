@@ -102,7 +102,7 @@ def test_a_tool_without_a_version_is_a_warning(bin_path: Path, on_path: str) -> 
 )
 def test_a_missing_tool_says_what_mends_it(need: Need, level: Severity, mend: str) -> None:
     finding = examine_need(need, "/nonexistent")
-    assert (finding.level, finding.mend) == (level, mend)
+    assert (finding.level, finding.fix) == (level, mend)
     assert finding.what == "is not installed: frobnicates"
 
 
@@ -110,15 +110,15 @@ def test_an_engine_is_needed_only_by_bases_that_name_it(on_path: str) -> None:
     tool = Tool("frob", "frobnicate", "apt-get install frob", least=2)
     assert on_path
     assert examine_engine(tool) == HostFinding(
-        "frobnicate", Severity.OK, "2.10.1: makes first layers, if asked"
+        "frobnicate", Severity.OK, "2.10.1: makes first layers on request"
     )
     absent = examine_engine(replace(tool, program="defrobnicate"))
     assert (absent.level, absent.what) == (
         Severity.OK,
-        "is not installed, and only bases with `engine: frob` need it: apt-get install frob",
+        "is not installed; only bases with `engine: frob` need it: apt-get install frob",
     )
     old = examine_engine(replace(tool, least=3))
-    assert (old.level, old.mend) == (Severity.WARNING, "apt-get install frob")
+    assert (old.level, old.fix) == (Severity.WARNING, "apt-get install frob")
     assert "has version 2.10.1, but at least 3 is needed" in old.what
 
 
@@ -186,7 +186,7 @@ def test_features_are_tried_and_nothing_is_left(tmp_path: Path) -> None:
 def test_a_folder_that_refuses_is_a_problem() -> None:
     finding = examine_features(Path("/proc/self"), "proc", is_root=False)
     assert finding.level is Severity.PROBLEM
-    assert finding.what.startswith("cannot write in /proc/self (proc): ")
+    assert finding.what.startswith("could not write in /proc/self (proc): ")
 
 
 def test_a_state_directory_that_is_not_there_yet_is_judged_by_its_parent(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_a_state_directory_that_is_not_there_yet_is_judged_by_its_parent(tmp_pat
 def test_memory() -> None:
     text = "MemTotal:       {} kB\nMemFree:         1 kB\n"
     assert examine_memory(text.format(16 * 1024**2)) == HostFinding(
-        "memory", Severity.OK, "17 GB in all"
+        "memory", Severity.OK, "17 GB in total"
     )
     assert examine_memory(text.format(1024**2)).level is Severity.WARNING
     assert examine_memory("").level is Severity.WARNING

@@ -92,8 +92,8 @@ def test_every_suite_of_every_mirror_is_asked_for(mirror: str) -> None:
         ("debian", Severity.WARNING),
         ("debian", Severity.OK),
     ]
-    assert findings[1].what == f"{mirror} answers 404 for gone"
-    assert "IMAGEBUILDER_MIRROR" in findings[0].mend
+    assert findings[1].what == f"{mirror} answers with status 404 for gone"
+    assert "IMAGEBUILDER_MIRROR" in findings[0].fix
 
 
 def test_a_slow_clock_of_a_mirror_shows(mirror: str) -> None:
@@ -173,7 +173,7 @@ def test_keyrings(tmp_path: Path) -> None:
     ("text", "level", "words"),
     [
         ("ssh-keys: [~/.ssh/k.pub]\n", Severity.OK, "names ssh keys: 1"),
-        ("vars: {}\n", Severity.WARNING, "no ssh key: nobody can log in to a node"),
+        ("vars: {}\n", Severity.WARNING, "no ssh key, so nobody can log in to a node"),
         ("ssh-keys: x\n", Severity.PROBLEM, "site.yaml:1:11: ssh-keys: expected a list"),
         ("\nkeys: []\n", Severity.PROBLEM, "site.yaml:2:1: keys: unknown key"),
         ("a: [\n", Severity.PROBLEM, "site.yaml:2"),

@@ -23,7 +23,7 @@ def test_ports_of_one_purpose_are_one_warning() -> None:
     assert (rpcbind.level, mountd.level) == (Severity.WARNING, Severity.WARNING)
     assert rpcbind.what.startswith("tcp port 111 and udp port 111, rpcbind: listens on every")
     assert mountd.what.startswith("tcp ports 4001, 4002 and udp port 4001, mountd: listens on")
-    assert mountd.mend.startswith("let only lan0 reach tcp ports 4001, 4002 and udp port 4001 in")
+    assert mountd.fix.startswith("let only lan0 reach tcp ports 4001, 4002 and udp port 4001 in")
 
 
 def test_what_only_nodes_reach_does_not_hide_what_others_do() -> None:

@@ -61,7 +61,11 @@ def examine(tree: Tree, user: str, nfs_address: str) -> list[HostFinding]:
     ("address", "level", "where"),
     [
         ("10.77.0.1", Severity.OK, "10.77.0.1"),
-        ("0.0.0.0", Severity.WARNING, "every address: networks other than 10.77.0.0/24 reach it"),
+        (
+            "0.0.0.0",
+            Severity.WARNING,
+            "every address: networks other than 10.77.0.0/24 can reach it",
+        ),
     ],
 )
 def test_the_kernels_nfs_server_is_listed_beside_our_daemons(

@@ -39,7 +39,7 @@ def built() -> Iterator[World]:
 @pytest.fixture
 def world(built: World) -> World:
     """The same without a trace of a boot, and the recipe as it was built."""
-    for path in (*built.tree.path.glob("seen/*"), *built.tree.given.glob("*")):
+    for path in (*built.tree.path.glob("seen/*"), *built.tree.node_configs.glob("*")):
         path.unlink()
     (built.tree.serve / "reports.log").unlink(missing_ok=True)
     built.tree.nodes_file.write_text(NODES)
@@ -104,11 +104,11 @@ def test_what_the_network_says_is_no_path_and_no_answer(world: World, given: str
 
 def test_a_record_stays_while_a_node_runs_it_and_a_week_after(world: World) -> None:
     def records() -> set[str]:
-        return {path.stem for path in world.tree.given.iterdir()}
+        return {path.stem for path in world.tree.node_configs.iterdir()}
 
     def edit(word: str) -> str:
         world.tree.nodes_file.write_text(NODES.replace("}", f", cmdline: [{word}]}}"))
-        for path in world.tree.given.iterdir():
+        for path in world.tree.node_configs.iterdir():
             os.utime(path, (path.stat().st_mtime - KEPT - 60,) * 2)
         update_nodes(world.tree)
         return seen_of(world)
@@ -120,8 +120,8 @@ def test_a_record_stays_while_a_node_runs_it_and_a_week_after(world: World) -> N
     third = edit("b")
     assert records() == {first, third}
     assert second not in records()
-    assert {path.stat().st_mode & 0o777 for path in world.tree.given.iterdir()} == {0o600}
-    assert world.tree.given.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in world.tree.node_configs.iterdir()} == {0o600}
+    assert world.tree.node_configs.stat().st_mode & 0o777 == 0o700
     (node,) = ask(world, "n1").nodes
     assert node.parts["cmdline"].why == ("with b",)
 

@@ -38,9 +38,9 @@ def tree(tmp_path: Path) -> Tree:
     made.nodes_file.write_text(
         f"nodes:\n  n1: {{macs: ['{MAC1}'], profile: generic, netconsole: true}}\n"
     )
-    made.given.mkdir()
+    made.node_configs.mkdir()
     for config in (TOLD, UNTOLD):
-        (made.given / f"{config.name}.json").write_text(json.dumps(encode_box(config)))
+        (made.node_configs / f"{config.name}.json").write_text(json.dumps(encode_box(config)))
     write_boots(made, {"n1": NodeBoots("n1", asked=BEGUN.isoformat())})
     write_seen(made, SEEN)
     return made

@@ -179,7 +179,7 @@ def test_again_it_changes_nothing_and_other_options_do(tmp_path: Path) -> None:
 
 
 def test_what_was_installed_can_be_removed_and_nothing_else(tmp_path: Path) -> None:
-    assert "imagebuilder has no units installed" in uninstall_nightly(tmp_path)
+    assert "no units of imagebuilder are installed" in uninstall_nightly(tmp_path)
     install(tmp_path)
     served = tmp_path / UNITS / "imagebuilder-nginx.service"
     served.write_text("# Made by imagebuilder serve --install; changes are lost.\n")

@@ -270,7 +270,7 @@ def test_a_profile_that_no_node_follows_is_promoted_if_it_passed(world: RolloutW
     assert boots(world) == [[]] * 4
 
 
-# A night that is killed at a change of a file or a start of a program.
+# A run that is killed at a change of a file or a start of a program.
 KILLED = """\
 import sys
 from pathlib import Path
@@ -332,5 +332,5 @@ def test_what_was_asked_for_is_checked_before_anything_is_built() -> None:
         find_rollout_wish(model(), promote=None, rollout=True)
     with pytest.raises(InputError, match="is not a share of nodes"):
         find_rollout_wish(model(window=ALWAYS, batch="0"), promote=None, rollout=None)
-    with pytest.raises(ValueError, match="is no window"):
+    with pytest.raises(ValueError, match="is not a window"):
         model(window="Sundays")

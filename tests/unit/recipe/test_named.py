@@ -126,9 +126,9 @@ def test_all_of_them_are_told_at_once_with_their_places(project: Project, pool: 
         '  hint: did you mean "render"?\n'
         'overlays/one/overlay.yaml:5:34: users[0].groups[2]: no package makes the group "late", '
         "and no overlay declares it in time\n"
-        '  hint: the overlay "two" declares it: list that one before\n'
-        "overlays/one/overlay.yaml:9:7: units.enable[1]: no package and no overlay brings the unit "
-        '"udev.service"\n'
+        '  hint: list the overlay "two", which declares it, before this one\n'
+        "overlays/one/overlay.yaml:9:7: units.enable[1]: no package and no overlay provides the "
+        'unit "udev.service"\n'
         '  hint: did you mean "udevd.service"?\n'
         'overlays/two/overlay.yaml:4:19: files["/etc/x"].owner: no package makes the user "nobdy", '
         "and no overlay declares it in time\n"

@@ -65,7 +65,7 @@ NO_EXPORT = TrialVerdict(
         "96.2 imagebuilder: BOOT FAILED in stage root: no such export",
     ),
     log="console-gate-1.log",
-    hint="look at root= on the command line; the export of this release on the server",
+    hint="check root= on the command line, and the export of this release on the server",
 )
 
 

@@ -136,14 +136,14 @@ def test_what_the_dead_left_goes_and_what_the_living_make_stays(tree: Tree) -> N
             assert first.is_dir()
         assert not (top / ".new-dead").exists()
         assert not (top / ".old-dead").exists()
-    with pytest.raises(InputError, match="cannot name a report"):
+    with pytest.raises(InputError, match="is not a valid id"):
         begin_report(tree, ReleaseName("generic", "1"), "../escape").__enter__()
 
 
 def test_an_id_is_given_once(tree: Tree) -> None:
     made = passed()
     keep(tree, made)
-    with pytest.raises(WorkError, match="there is a report of this id"):
+    with pytest.raises(WorkError, match="a report with this id exists"):
         keep(tree, made)
 
 
@@ -265,6 +265,6 @@ def test_a_file_is_written_whole_and_a_pipe_is_written_to(tmp_path: Path) -> Non
         os.close(end)
     with pytest.raises(InputError, match="is a folder"):
         write_whole(tmp_path, "text")
-    with pytest.raises(InputError, match="no such folder"):
+    with pytest.raises(InputError, match="does not exist"):
         write_whole(tmp_path / "absent/page.html", "text")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "page.html"]

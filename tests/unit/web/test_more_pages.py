@@ -154,7 +154,7 @@ def test_machines_can_be_adopted(client: TestClient) -> None:
 
 
 def test_what_strangers_and_programs_said_is_text(world: FleetWorld) -> None:
-    asked = world.tree.asked
+    asked = world.tree.dhcp_clients
     asked.write_text(asked.read_text().replace("PXEClient", ATTACK))
     for night in (world.reports / "nights").glob("*.json"):
         night.write_text(night.read_text().replace("builder-1", ATTACK))

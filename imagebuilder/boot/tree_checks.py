@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The static checks of an image of the store, or of a release as nodes are served it."""
+"""Run the static checks on an image of the store, or on the root of a release."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from imagebuilder.ui import Ui
 
 
 @dataclass(frozen=True)
-class StaticResult:
-    """What the static checks of `name` (`profile@version`) found."""
+class TreeCheckResult:
+    """The result of the static checks of `name` (`profile@version`)."""
 
     name: str
     checks: tuple[Check, ...]
@@ -35,7 +35,7 @@ class StaticResult:
 
     @property
     def passed(self) -> bool:
-        """Whether none failed."""
+        """Whether no check failed."""
         return not self.find(Outcome.FAILED)
 
     def as_json(self) -> dict[str, Json]:
@@ -43,7 +43,7 @@ class StaticResult:
         return {"image": self.name, "ok": self.passed, "checks": checks}
 
     def render(self) -> str:
-        """As text: those that failed or were skipped, with the reason, and the sum."""
+        """As text: failed and skipped checks with their reasons, and the totals."""
         lines: list[str] = []
         for outcome in (Outcome.SKIPPED, Outcome.FAILED):
             for check in self.find(outcome):
@@ -54,7 +54,7 @@ class StaticResult:
         return "\n".join([*lines, f"{self.name}: {said}"])
 
 
-def check_image(settings: Settings, name: str, ui: Ui, *, selection: str = "") -> StaticResult:
+def check_image(settings: Settings, name: str, ui: Ui, *, selection: str = "") -> TreeCheckResult:
     """Check an image of the store; `selection` is pytest's -k.
 
     Raises InputError, HostError, WorkError.
@@ -80,17 +80,17 @@ def check_image(settings: Settings, name: str, ui: Ui, *, selection: str = "") -
             root, epoch = work / "root", image.epoch
             checks = run_static(root, files, facts, work, epoch=epoch, selection=selection)
             step.remark(tell_checks(checks))
-    return StaticResult(image.name, checks)
+    return TreeCheckResult(image.name, checks)
 
 
 def check_published(
     settings: Settings, tree: Tree, name: str, ui: Ui, *, selection: str = ""
-) -> StaticResult:
-    """Check the root of a release where it is served from; of a profile alone its candidate.
+) -> TreeCheckResult:
+    """Check the served root of a release; for a profile alone, of its candidate.
 
     Raises InputError, HostError, WorkError.
     """
-    # What a release is read with takes twice as long to load as all the rest of a check.
+    # Importing the code that reads releases takes twice as long as the rest of a check.
     from imagebuilder.boot.gate import choose_release, read_facts
 
     check_host()
@@ -105,10 +105,10 @@ def check_published(
         with ui.step(f"Checking {release}") as step:
             checks = run_static(root, files, facts, work, epoch=epoch, selection=selection)
             step.remark(tell_checks(checks))
-    return StaticResult(str(release), checks)
+    return TreeCheckResult(str(release), checks)
 
 
 def check_host() -> None:
-    """Raise HostError when no check can run here."""
+    """Raise HostError if no check can run here."""
     check_root("checking an image, in a sandbox,")
     check_tools("setpriv", "unshare", "nsenter", "timeout")

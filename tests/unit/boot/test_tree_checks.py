@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 
-from imagebuilder.boot.static import StaticResult
+from imagebuilder.boot.tree_checks import TreeCheckResult
 from imagebuilder.checks.run import tell_checks
 from imagebuilder.report.types import Check, Outcome
 
@@ -15,21 +15,21 @@ BAD = Check("ssh", "test_no_host_key", "static", Outcome.FAILED, 0.2, "a key\nre
 
 
 def test_the_result_shows_what_did_not_pass_and_why() -> None:
-    assert StaticResult("p@1", (GOOD, BAD, SKIPPED)).render() == (
+    assert TreeCheckResult("p@1", (GOOD, BAD, SKIPPED)).render() == (
         "SKIPPED ssh: keys\n    not at hand\n"
         "FAILED ssh: no host key\n    a key\n    remove it\n"
         "p@1: 1 passed, 1 failed, 1 skipped"
     )
-    assert StaticResult("p@1", (GOOD,)).render() == "p@1: 1 passed"
+    assert TreeCheckResult("p@1", (GOOD,)).render() == "p@1: 1 passed"
 
 
 def test_skipped_is_no_failure() -> None:
-    assert StaticResult("p@1", (GOOD, SKIPPED)).passed
-    assert not StaticResult("p@1", (GOOD, BAD)).passed
+    assert TreeCheckResult("p@1", (GOOD, SKIPPED)).passed
+    assert not TreeCheckResult("p@1", (GOOD, BAD)).passed
 
 
 def test_json_has_every_check() -> None:
-    told = json.loads(json.dumps(StaticResult("p@1", (GOOD, BAD)).as_json()))
+    told = json.loads(json.dumps(TreeCheckResult("p@1", (GOOD, BAD)).as_json()))
     assert (told["image"], told["ok"]) == ("p@1", False)
     assert told["checks"][1] == {
         "group": "ssh", "name": "test_no_host_key", "kind": "static", "outcome": "failed",

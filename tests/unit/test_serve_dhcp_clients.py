@@ -9,9 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.nodes.evidence.asked import MOST, Asked, read_asked, write_asked
+from imagebuilder.nodes.evidence.dhcp_clients import (
+    MOST,
+    DhcpClient,
+    read_dhcp_clients,
+    write_dhcp_clients,
+)
 from imagebuilder.nodes.types import Node, Nodes
-from imagebuilder.serve.asked import PAUSE, AskedWatch, note_journal
+from imagebuilder.serve.dhcp_clients import PAUSE, DhcpClientWatch, note_journal
 from imagebuilder.tree import Tree, make_tree
 from tests.unit.nodes_world import MAC1, MAC2
 
@@ -32,74 +37,74 @@ def asks(mac: str, vendor: str, number: int = 11, address: str = "") -> list[str
     ]
 
 
-def hear(watch: AskedWatch, lines: list[str], at: datetime = NOON) -> None:
+def hear(watch: DhcpClientWatch, lines: list[str], at: datetime = NOON) -> None:
     for line in lines:
         watch.hear(line, at)
 
 
 def test_a_stranger_is_noted_with_its_first_and_last_question(tree: Tree) -> None:
-    watch = AskedWatch(tree, lambda mac: mac == MAC1)
+    watch = DhcpClientWatch(tree, lambda mac: mac == MAC1)
     hear(watch, [*asks(MAC1, UEFI), *asks(MAC2, UEFI, 12)])
     later = NOON + timedelta(hours=1)
     hear(watch, [*asks(MAC2, UEFI, 13, "10.77.0.130"), "10.77.0.130 200 1 0.0 /boot.ipxe"], later)
     watch.save(PAUSE)
-    assert read_asked(tree) == (
-        Asked(MAC2, UEFI, 7, "10.77.0.130", NOON.isoformat(), later.isoformat()),
+    assert read_dhcp_clients(tree) == (
+        DhcpClient(MAC2, UEFI, 7, "10.77.0.130", NOON.isoformat(), later.isoformat()),
     )
 
 
 def test_what_its_system_says_later_hides_no_firmware(tree: Tree) -> None:
-    watch = AskedWatch(tree, lambda _: False)
+    watch = DhcpClientWatch(tree, lambda _: False)
     hear(watch, [*asks(MAC2, UEFI), *asks(MAC2, "dracut", 12, "10.77.0.130")])
     watch.save(PAUSE)
-    (asked,) = read_asked(tree)
+    (asked,) = read_dhcp_clients(tree)
     assert (asked.vendor, asked.architecture, asked.address) == (UEFI, 7, "10.77.0.130")
     hear(watch, asks(MAC1, "udhcp 1.36"))
     hear(watch, asks(MAC1, "PXEClient:Arch:00000:UNDI:002001", 13))
     watch.save(2 * PAUSE)
-    assert [each.architecture for each in read_asked(tree)] == [7, 0]
+    assert [each.architecture for each in read_dhcp_clients(tree)] == [7, 0]
 
 
 def test_our_own_question_is_no_machine(tree: Tree) -> None:
-    watch = AskedWatch(tree, lambda _: False)
+    watch = DhcpClientWatch(tree, lambda _: False)
     hear(watch, asks(MAC2, "imagebuilder"))
     watch.save(PAUSE)
-    assert not tree.asked.exists()
+    assert not tree.dhcp_clients.exists()
 
 
 def test_it_is_written_now_and_then_and_read_again(tree: Tree) -> None:
-    watch = AskedWatch(tree, lambda _: False)
+    watch = DhcpClientWatch(tree, lambda _: False)
     hear(watch, asks(MAC1, UEFI))
     watch.save(PAUSE)
     hear(watch, asks(MAC2, UEFI, 12))
     watch.save(PAUSE + 1)
-    assert [each.mac for each in read_asked(tree)] == [MAC1]
+    assert [each.mac for each in read_dhcp_clients(tree)] == [MAC1]
     watch.save(2 * PAUSE)
-    again = AskedWatch(tree, lambda mac: mac == MAC1)  # it has become a node
+    again = DhcpClientWatch(tree, lambda mac: mac == MAC1)  # it has become a node
     hear(again, asks(MAC2, UEFI, 13), NOON + timedelta(days=1))
     again.save(PAUSE)
-    (asked,) = read_asked(tree)
+    (asked,) = read_dhcp_clients(tree)
     assert (asked.mac, asked.first) == (MAC2, NOON.isoformat())
 
 
 def test_strangers_push_out_each_other_and_last_those_that_netboot(tree: Tree) -> None:
-    watch = AskedWatch(tree, lambda _: False)
+    watch = DhcpClientWatch(tree, lambda _: False)
     hear(watch, asks(MAC1, UEFI))
     for number in range(MOST + 50):
         hear(watch, asks(f"52:54:01:00:{number // 256:02x}:{number % 256:02x}", "phone", number))
     watch.save(PAUSE)
-    found = read_asked(tree)
+    found = read_dhcp_clients(tree)
     assert len(found) == MOST
     assert MAC1 in {each.mac for each in found}
 
 
 def test_nodes_push_out_nobody(tree: Tree) -> None:
-    watch = AskedWatch(tree, lambda mac: mac != MAC1)
+    watch = DhcpClientWatch(tree, lambda mac: mac != MAC1)
     hear(watch, asks(MAC1, "phone"))
     for number in range(MOST + 1):
         hear(watch, asks(f"52:54:01:00:{number // 256:02x}:{number % 256:02x}", UEFI, number))
     watch.save(PAUSE)
-    assert [each.mac for each in read_asked(tree)] == [MAC1]
+    assert [each.mac for each in read_dhcp_clients(tree)] == [MAC1]
 
 
 @pytest.mark.parametrize(
@@ -111,19 +116,19 @@ def test_nodes_push_out_nobody(tree: Tree) -> None:
     ],
 )
 def test_no_line_makes_a_file_that_cannot_be_read(tree: Tree, line: str) -> None:
-    watch = AskedWatch(tree, lambda _: False)
+    watch = DhcpClientWatch(tree, lambda _: False)
     hear(watch, [line, *asks(MAC1, UEFI, 12), "dnsmasq-dhcp[7]: 11 DHCPDISCOVER(br0) " + MAC2])
     watch.save(PAUSE)
-    assert MAC1 in {each.mac for each in read_asked(tree)}
-    assert "\x1b" not in tree.asked.read_text()
+    assert MAC1 in {each.mac for each in read_dhcp_clients(tree)}
+    assert "\x1b" not in tree.dhcp_clients.read_text()
 
 
 def test_a_damaged_file_is_made_anew(tree: Tree) -> None:
-    tree.asked.write_text("{")
-    watch = AskedWatch(tree, lambda _: False)
+    tree.dhcp_clients.write_text("{")
+    watch = DhcpClientWatch(tree, lambda _: False)
     hear(watch, asks(MAC1, UEFI))
     watch.save(PAUSE)
-    assert [each.mac for each in read_asked(tree)] == [MAC1]
+    assert [each.mac for each in read_dhcp_clients(tree)] == [MAC1]
 
 
 def test_the_journal_has_the_time_of_each_line(
@@ -139,8 +144,8 @@ def test_the_journal_has_the_time_of_each_line(
     program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked\ncat {tmp_path}/said\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    write_asked(tree, [Asked(MAC1, UEFI, 7, "", NOON.isoformat(), NOON.isoformat())])
+    write_dhcp_clients(tree, [DhcpClient(MAC1, UEFI, 7, "", NOON.isoformat(), NOON.isoformat())])
     note_journal(tree, Nodes(nodes=(Node("n1", (MAC1,), "generic"),)))
-    (asked,) = read_asked(tree)
+    (asked,) = read_dhcp_clients(tree)
     assert (asked.mac, asked.last) == (MAC2, NOON.isoformat())
     assert f"--cursor-file={tree.serve}/asked.cursor" in (tmp_path / "asked").read_text()
