@@ -40,6 +40,7 @@ from imagebuilder.web.notify_record import FILE, FOLDER, RECORD, NotifyRecord, l
 from imagebuilder.web.snapshot import FleetRow, WebSnapshot
 
 GRACE = 3.0  # seconds that a delivery under way has when the server ends
+KEPT = 256  # interruptions that are remembered
 
 
 class FleetReporter:
@@ -82,18 +83,13 @@ class FleetReporter:
 
     def _report_interruptions(self, rollouts: Sequence[LiveRollout]) -> None:
         """Tell of each interruption that neither we nor a command told of."""
-        found = {live.interruption: live for live in rollouts if live.interrupted}
-        new = [
-            live
-            for key, live in found.items()
-            if key not in self.interruptions and not is_reported(self.tree, live)
-        ]
-        # One that is not interrupted now may be so the next time that somebody checks its lock.
-        last = {live.interruption for live in rollouts}
-        kept = [key for key in self.interruptions if key in last]
-        self.interruptions = (*kept, *(live.interruption for live in new))
-        for live in new:
-            self._tell(live)
+        if not any(x.receiver.wants(KIND_INTERRUPTED) for x in self.notifier.lanes.values()):
+            return  # somebody else may know whom to tell
+        for live in rollouts:
+            new = live.interrupted and live.interruption not in self.interruptions
+            if new and not is_reported(self.tree, live):
+                self.interruptions = (*self.interruptions, live.interruption)[-KEPT:]
+                self._tell(live)
 
     def _report_nodes(self, sights: Sequence[NodeSight], now: datetime) -> None:
         if self._is_new:

@@ -24,8 +24,8 @@ FOLDER, FILE = "notify", "nodes.json"
 class NotifyRecord:
     """The file: of which tree, what was reported of its nodes last, and what is to be sent.
 
-    `nodes` is None as long as nothing is known of nodes, and `interruptions` are those of roll-outs
-    that were reported, the last one of each profile.
+    `nodes` is None as long as nothing is known of nodes, and `interruptions` are the last ones
+    of roll-outs that were reported.
     """
 
     tree: str

@@ -46,8 +46,9 @@ def find_live(tree: Tree, rollout: Rollout) -> LiveRollout:
     """A roll-out as it is now, and whether it runs.  Raises InputError."""
     while True:
         runs = is_running(tree, rollout.profile)
+        certain = runs or rollout.settled
         # Its process may have ended it after we read the journal and before we checked the lock.
-        now = rollout if runs else find_rollout(tree, rollout.profile)
+        now = rollout if certain else find_rollout(tree, rollout.profile)
         if now is None or now == rollout:
             return LiveRollout(rollout, runs, runner(tree, rollout.profile))
         rollout = now

@@ -30,8 +30,9 @@ NEXT = {
 
 
 def find_next(live: LiveRollout) -> str:
-    """What a person can do about it; empty while it runs, and for one that is over."""
-    words = "" if live.runs else NEXT.get(live.rollout.status, "")
+    """What a person can do about it; empty while it goes on, and for one that is over."""
+    goes_on = live.runs and not live.rollout.settled
+    words = "" if goes_on else NEXT.get(live.rollout.status, "")
     return words.format(profile=live.rollout.profile)
 
 

@@ -130,6 +130,18 @@ def test_the_next_command_tells_once_and_the_web_server_is_silent_then(watched: 
     assert watched.told == [TEXT]
 
 
+def test_a_web_server_without_a_receiver_leaves_it_to_a_command(watched: Watched) -> None:
+    watched.kill()
+    wanted = watched.site
+    watched.site = NotifyModel.model_validate({"to": {"r": {"exec": ["x"], "kinds": ["node-ill"]}}})
+    watched.serve()
+    assert watched.type("none").status == 2
+    assert watched.told == [TEXT]
+    watched.site = wanted
+    watched.serve()
+    assert watched.told == [TEXT]
+
+
 def test_the_next_nightly_run_tells_once(watched: Watched) -> None:
     """Before it does anything else: here another one is in progress."""
     watched.kill()

@@ -131,6 +131,24 @@ def test_a_receiver_that_hangs_does_not_delay_it(world: RolloutWorld) -> None:
     assert len(warnings) == 2
 
 
+@pytest.mark.parametrize(
+    ("status", "hint"),
+    [
+        (RolloutStatus.RUNNING, ""),
+        (RolloutStatus.PAUSED, "imagebuilder rollout resume demo continues it"),
+        (RolloutStatus.STOPPED, "imagebuilder rollout resume demo tries the failed nodes again"),
+        (RolloutStatus.DONE, ""),
+    ],
+)
+def test_a_mail_says_what_to_do_next(status: RolloutStatus, hint: str) -> None:
+    """It is sent by the process that runs it, which ends right after it."""
+    nodes = (RolloutNode("n1", 0, RolloutStage.WAITING),)
+    rollout = Rollout("demo", OLD, NEW, "ada", "2026-01-01T00:00:00+00:00", nodes, status=status)
+    details = make_message(LiveRollout(rollout, runs=True), "rollout-stopped").details
+    assert hint in details
+    assert ("imagebuilder rollout" in details) is bool(hint)
+
+
 def test_a_large_one_is_short() -> None:
     nodes = tuple(
         RolloutNode(f"node{n:03}", 2, RolloutStage.LOST, why="x" * 1000) for n in range(800)

@@ -183,25 +183,38 @@ def test_a_damaged_file_or_one_of_another_tree_begins_anew(
     assert receiver.told == []
 
 
-@pytest.mark.parametrize(
-    ("ask", "said"),
-    [(60.0, "another imagebuilder web"), (0.0, "with --ask 0 nobody knows")],
-    ids=["second server", "not asked"],
-)
-def test_who_cannot_tell_says_so_and_serves(receiver: ReceiverWorld, ask: float, said: str) -> None:
-    stream = io.StringIO()
-    top = receiver.state.parent
+def test_a_second_server_says_that_it_cannot_tell_and_serves(receiver: ReceiverWorld) -> None:
+    tree, top, site = receiver.world.tree, receiver.state.parent, receiver.site
+    first_says, second_says = io.StringIO(), io.StringIO()
     with (
-        fleet_reporter(receiver.world.tree, top, receiver.site, 60.0, Ui(io.StringIO())) as first,
-        fleet_reporter(receiver.world.tree, top, receiver.site, ask, Ui(stream)) as second,
+        fleet_reporter(tree, top, site, 60.0, Ui(first_says)) as first,
+        fleet_reporter(tree, top, site, 60.0, Ui(second_says)) as second,
     ):
         assert first is not None
         assert second is None
-    assert said in stream.getvalue()
-    only_nightly = NotifyModel.model_validate(
-        {"to": {"r": {"exec": ["x"], "kinds": ["nightly-failed"]}}}
-    )
-    with fleet_reporter(receiver.world.tree, top, only_nightly, 60.0, Ui(stream)) as none:
+    assert first_says.getvalue() == ""
+    assert "another imagebuilder web" in second_says.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("kind", "warning"), [("node-failed", "with --ask 0 nobody knows"), ("rollout-interrupted", "")]
+)
+def test_who_asks_no_node_tells_of_roll_outs_alone(
+    receiver: ReceiverWorld, kind: str, warning: str
+) -> None:
+    site = NotifyModel.model_validate({"to": {"r": {"exec": ["x"], "kinds": [kind]}}})
+    said = io.StringIO()
+    tree, top = receiver.world.tree, receiver.state.parent
+    with fleet_reporter(tree, top, site, 0.0, Ui(said)) as reporter:
+        assert reporter is not None
+    assert warning in said.getvalue()
+    assert bool(said.getvalue()) is bool(warning)
+
+
+def test_without_a_receiver_of_its_kinds_a_server_keeps_nothing(receiver: ReceiverWorld) -> None:
+    site = NotifyModel.model_validate({"to": {"r": {"exec": ["x"], "kinds": ["nightly-failed"]}}})
+    tree, top = receiver.world.tree, receiver.state.parent
+    with fleet_reporter(tree, top, site, 60.0, Ui(io.StringIO())) as none:
         assert none is None
 
 
