@@ -212,15 +212,15 @@ def uname(arguments: list[str]) -> int:
         "--kernel-version": "v", "--machine": "m", "--processor": "p",
         "--hardware-platform": "i", "--operating-system": "o",
     }  # fmt: skip
-    asked = "".join(letters.get(a, a.lstrip("-").replace("a", "snrvmo")) for a in arguments) or "s"
-    if set(asked) - set("snrvmpio"):
+    wanted = "".join(letters.get(a, a.lstrip("-").replace("a", "snrvmo")) for a in arguments) or "s"
+    if set(wanted) - set("snrvmpio"):
         real("uname", arguments)
     here = os.uname()
     facts = {
         "s": here.sysname, "n": here.nodename, "r": kernel(), "v": "#1 SMP", "m": here.machine,
         "p": "unknown", "i": "unknown", "o": "GNU/Linux",
     }  # fmt: skip
-    print(*(facts[letter] for letter in "snrvmpio" if letter in asked))
+    print(*(facts[letter] for letter in "snrvmpio" if letter in wanted))
     return 0
 
 

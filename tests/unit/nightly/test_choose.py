@@ -105,7 +105,7 @@ def test_an_archive_past_its_end_is_away_too(locked: Project) -> None:
     locked.publish(NEWER, date=DATE + 60, valid_until=DATE + 120)
     chosen = locked.choose()
     assert isinstance(chosen.error, InputError)
-    assert "ended" in str(chosen.error)
+    assert "expired" in str(chosen.error)
 
 
 def test_an_archive_that_goes_back_keeps_the_lock(locked: Project) -> None:
