@@ -152,8 +152,8 @@ def missing(
     if owner:
         hint = f"{owner} is installed and has it: exclude it from `prune:` and `slim:`"
         return Finding(Question.LIBRARIES, level, what, tuple(evidence), hint)
-    brings = closure.family.package_with(library)
-    hint = f"install {brings}" if brings else f"install the package that has {library}"
+    package = closure.family.package_with(library)
+    hint = f"install {package or f'the package that has {library}'}"
     return Finding(Question.LIBRARIES, level, what, tuple(evidence), hint)
 
 
