@@ -14,7 +14,7 @@ from pathlib import Path
 
 from imagebuilder.errors import Fault, InputError
 from imagebuilder.recipe.keys import load_key_file, load_site_keys
-from imagebuilder.recipe.positions import parse_document
+from imagebuilder.recipe.positions import parse_document, read_content
 from imagebuilder.recipe.read import load_site
 from imagebuilder.settings import Settings
 
@@ -76,12 +76,7 @@ def load_autoinstall(path: Path) -> str:
     Raises InputError with line and column.
     """
     shown = str(path)
-    try:
-        if not path.is_file():
-            raise InputError("is not a file" if path.exists() else "does not exist", where=shown)
-        content = path.read_bytes()
-    except OSError as error:
-        raise InputError(f"cannot be read: {error.strerror}", where=shown) from error
+    content = read_content(path, shown)
     document = parse_document(content, shown)
     text = content.decode("utf-8-sig")
     if text.splitlines()[0].rstrip() != HEADER:

@@ -104,7 +104,7 @@ def check_interfaces(
 ) -> None:
     """Some device supports each interface that an overlay and its engines compute with."""
     chips = [chip for device in devices if (chip := chip_of(device))]
-    if not chips or len(chips) < len(devices):  # nobody knows what those compute with
+    if not chips or len(chips) < len(devices):  # what the others compute with is unknown
         return
     wanted = list(written_backends(overlay))
     for number, entry in enumerate(part.file.computes):

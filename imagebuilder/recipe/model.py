@@ -291,7 +291,7 @@ class OverlayFile(Model):
         default=ProofModel(), description="What `prove` requires of an image."
     )
     engine: EngineModel | None = Field(
-        default=None, description="An inference engine that the overlay brings."
+        default=None, description="An inference engine that the overlay installs."
     )
 
 

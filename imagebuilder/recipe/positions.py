@@ -119,14 +119,18 @@ def render_path(path: KeyPath) -> str:
 
 def load_document(path: Path, shown: str) -> Document:
     """Read the file at `path`, called `shown` in messages.  Raises InputError."""
+    return parse_document(read_content(path, shown), shown)
+
+
+def read_content(path: Path, shown: str) -> bytes:
+    """At most MAX_BYTES + 1 bytes of the file at `path`.  Raises InputError."""
     try:
         if not path.is_file():
             raise InputError("is not a file" if path.exists() else "does not exist", where=shown)
         with path.open("rb") as stream:
-            content = stream.read(MAX_BYTES + 1)
+            return stream.read(MAX_BYTES + 1)
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=shown) from error
-    return parse_document(content, shown)
 
 
 def parse_document(content: bytes, shown: str) -> Document:

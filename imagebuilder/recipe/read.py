@@ -145,7 +145,7 @@ def load_parts(
 
 
 def load_site(settings: Settings, home: Path, faults: list[Fault]) -> LoadedSite:
-    """The site file; the defaults when there is none."""
+    """The site file; the defaults if it does not exist."""
     if not settings.site.exists():
         return LoadedSite(None, SiteFile(), home)
     read = read_file(SiteFile, settings.site, settings, faults)

@@ -78,7 +78,7 @@ def test_every_way_to_ask_for_a_package(tmp_path: Path) -> None:
         "- apt: {deb: https://packages.example/own.deb}",
     ]  # fmt: skip
     assert "depends on what the build finds: found" in told["- apt: {name: defaulted}"]
-    assert "no lock has" in told["- apt: {deb: https://packages.example/own.deb}"]
+    assert "which a lock cannot contain" in told["- apt: {deb: https://packages.example/own.deb}"]
     assert not Path("/var/tmp/imagebuilder-survey").exists()
 
 

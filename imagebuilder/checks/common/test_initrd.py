@@ -109,7 +109,7 @@ class Initrd:
 def unpacked(host: Host, facts: Facts) -> Initrd:
     """The image's initrd, as far as it can be unpacked."""
     if not facts.initrd:
-        pytest.skip("the initrd is not at hand")
+        pytest.skip("the initrd is not available")
     place = INSIDE / Path(facts.initrd).name
     script = f"kernel={facts.image.kernel.release} initrd={place}\n{TELL}"
     found: dict[str, list[str]] = {}
@@ -155,7 +155,7 @@ def test_initrd_can_be_read(unpacked: Initrd) -> None:
 @pytest.mark.static
 def test_what_follows_the_initrd_is_found(facts: Facts) -> None:
     if not facts.initrd:
-        pytest.skip("the initrd is not at hand")
+        pytest.skip("the initrd is not available")
     size = Path(facts.initrd).stat().st_size
     if size % ALIGNED:
         pytest.fail(

@@ -128,7 +128,7 @@ def ask_modinfo(host: Host, facts: Facts, names: Sequence[str]) -> Iterator[tupl
 @pytest.mark.static
 def test_kernel_is_the_one_of_the_modules(facts: Facts) -> None:
     if not facts.vmlinuz:
-        pytest.skip("the kernel is not at hand")
+        pytest.skip("the kernel is not available")
     with Path(facts.vmlinuz).open("rb") as stream:
         head = stream.read(0x10000)
     # Documentation/arch/x86/boot.rst: "HdrS", and a pointer to the version less 0x200.
@@ -149,7 +149,7 @@ def test_kernel_and_initrd_are_those_of_the_manifest(facts: Facts) -> None:
         (facts.initrd, facts.image.kernel.initrd.sha256),
     )
     if not all(path for path, _ in pairs):
-        pytest.skip("kernel and initrd are not at hand")
+        pytest.skip("kernel and initrd are not available")
     wrong = [Path(path).name for path, digest in pairs if digest_of_file(Path(path)) != digest]
     if wrong:
         pytest.fail(f"{' and '.join(wrong)}: the content does not match the manifest")

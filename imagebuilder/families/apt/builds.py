@@ -36,7 +36,7 @@ def check_headers(layers: Sequence[Solved], build: Solved) -> None:
             f"the headers are for kernel {', '.join(sorted(headers))}, "
             f"but the image has {', '.join(sorted(kernels))}",
             where=build.request.name,
-            hint="take kernel and headers from one archive; after an update of it, "
+            hint="use kernel and headers from one archive; after an update of it, "
             "imagebuilder lock PROFILE updates both",
         )
 

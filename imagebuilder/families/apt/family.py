@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from imagebuilder.families.apt.bootstrap import ENGINES, run_bootstrap
-from imagebuilder.families.apt.brings import package_with
 from imagebuilder.families.apt.database import LIST_PACKAGES, STATUS, find_installed, read_shipped
+from imagebuilder.families.apt.hints import package_with
 from imagebuilder.families.apt.install import SET_UP, check_apt, run_install, unpack_source
 from imagebuilder.families.apt.kernel import find_kernel_release, is_kernel_package
 from imagebuilder.families.protocol import (

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Put the shim in the place of programs that only a running node can use, until the sandbox ends.
+"""Replace programs that only a running node can use with the shim, until the sandbox ends.
 
-Runs in the root, before the playbook.  The programs themselves stay reachable, for what they can
-do without a running system, below /run/imagebuilder/real.
+Runs in the root, before the playbook.  The programs remain available below /run/imagebuilder/real,
+for what they can do without a running system.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from pathlib import Path
 MS_BIND = 4096
 SHIM = Path("/run/imagebuilder/ansible/shim")
 REAL = Path("/run/imagebuilder/real")
-# Where modules lie while they run, whoever runs them (controller.py pins it).
+# The folder of modules while they run (controller.py pins it).
 FILES = Path("/tmp/.ansible")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-# The boot that the playbook finds; inside/shim.py counts it up when it skips a reboot.
+# The boot id that the playbook sees; inside/shim.py increases it when it skips a reboot.
 BOOT = Path("/run/imagebuilder/boot_id")
 MACHINE_ID = Path("/etc/machine-id")
 NAMES = (
@@ -43,7 +43,7 @@ def bind(source: Path, target: Path) -> None:
 
 
 def cover(program: Path) -> None:
-    """Keep `program` below REAL and let the shim stand where it was."""
+    """Keep `program` below REAL and mount the shim over it."""
     kept = REAL / program.name
     kept.touch()
     bind(program, kept)
@@ -51,17 +51,17 @@ def cover(program: Path) -> None:
 
 
 def main() -> None:
-    """Cover every program that the root has, once: some are one file with several names."""
+    """Cover every program in the root, once per file: some have several names."""
     settings = json.loads(SHIM.with_name("settings.json").read_text())
     socket.sethostname(settings["host"])
     REAL.mkdir()
     found = {name: shutil.which(name, path=PATH) for name in NAMES}
     real = {os.path.realpath(path) for path in found.values() if path}
-    if not settings["kernel"]:  # nothing to say instead of the builder's
+    if not settings["kernel"]:  # no release to print instead of the builder's
         real.discard(os.path.realpath(found["uname"] or ""))
     for path in sorted(real):
         cover(Path(path))
-    # What asks whether systemd runs is answered by the shim, as everything after that.
+    # Programs that check whether systemd runs find it; the shim answers their commands.
     Path("/run/systemd/system").mkdir(parents=True)
     FILES.mkdir()
     FILES.chmod(0o1777)

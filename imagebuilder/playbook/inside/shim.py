@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands in the root for programs that need a running system, while a playbook runs.
+"""Replaces programs in the root that need a running system, while a playbook runs.
 
-What can be done in a tree (enable a unit) is done by the program itself, offline.  What only a
-running node can do (start a service, load a module, reboot) is written down, one JSON object a
-line, and counts as done: the node does it when it boots.
+The program itself does, offline, what is possible in a tree (enable a unit).  What only a running
+node can do (start a service, load a module, reboot) is recorded, one JSON object per line, and
+counts as done: the node does it when it boots.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SKIPPED = Path("/run/imagebuilder/skipped")
 BOOT = Path("/run/imagebuilder/boot_id")
 SETTINGS = Path("/run/imagebuilder/ansible/settings.json")
 
-# systemctl(1), by what they do.
+# Verbs of systemctl(1) by their effect.
 RUNNING = frozenset((
     "start", "stop", "restart", "try-restart", "condrestart", "reload", "force-reload",
     "reload-or-restart", "try-reload-or-restart", "reload-or-try-restart", "isolate", "kill",
@@ -38,7 +38,7 @@ SUFFIXES = (
     ".service", ".socket", ".target", ".timer", ".path", ".mount", ".automount", ".swap", ".slice",
     ".scope", ".device",
 )  # fmt: skip
-# The initrd and the kernel's command line are made beside the root.
+# The initrd and the kernel's command line are not part of the root.
 OF_BOOT = frozenset((
     "update-initramfs", "dracut", "update-grub", "grub-install", "grub-mkconfig",
 ))  # fmt: skip
@@ -52,30 +52,30 @@ NETWORK_FILES = frozenset(("nfs", "nfs4", "cifs", "ceph", "lustre", "glusterfs",
 
 
 def skip(kind: str, what: str, verb: str = "") -> None:
-    """Write down what was not done."""
+    """Record what was skipped."""
     row = json.dumps({"kind": kind, "what": what, "verb": verb}) + "\n"
     with SKIPPED.open("a") as sink:
         sink.write(row)
 
 
 def real(name: str, arguments: list[str]) -> NoReturn:
-    """Become the program itself, offline."""
+    """Execute the program itself, offline."""
     real_of(Path(os.path.realpath(sys.argv[0])).name, [*arguments], name)
 
 
 def real_of(file: str, arguments: list[str], name: str = "") -> NoReturn:
-    """Become another program that this one stands for."""
+    """Execute a program that the shim replaces."""
     os.environ["SYSTEMD_OFFLINE"] = "1"
     os.execv(REAL / file, [name or file, *arguments])
 
 
 def kernel() -> str:
-    """The release of the image's kernel; "" for none."""
+    """The release of the image's kernel; "" without one."""
     return str(json.loads(SETTINGS.read_text())["kernel"])
 
 
 def split(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Options, and the words that are none."""
+    """The options, and the other words."""
     options: list[str] = []
     words: list[str] = []
     valued = False
@@ -105,13 +105,13 @@ def load_state(unit: str) -> str:
 
 
 def enabled(name: str) -> bool:
-    """Whether a node starts the unit when it boots."""
+    """Whether a node starts the unit at boot."""
     here = Path("/etc/systemd/system")
     return any(here.glob(f"*.wants/{name}")) or any(here.glob(f"*.requires/{name}"))
 
 
 def active(unit: str) -> bool:
-    """Whether the unit would run: a node would start it, or a start is what was skipped last."""
+    """Whether the unit would run: it is enabled, or its last skipped change was a start."""
     name = full_name(unit)
     rows = [json.loads(line) for line in SKIPPED.read_text().splitlines()]
     verbs = [r["verb"] for r in rows if r["kind"] == "service" and full_name(r["what"]) == name]
@@ -119,7 +119,7 @@ def active(unit: str) -> bool:
 
 
 def change(verb: str, units: list[str]) -> int:
-    """Skip a change of what runs; a unit that is not there fails as on a node."""
+    """Skip a change of what runs; a missing unit fails as on a node."""
     for unit in units:
         state = "loaded" if any(c in unit for c in "*?[") else load_state(unit)
         if state != "loaded":
@@ -131,7 +131,7 @@ def change(verb: str, units: list[str]) -> int:
 
 
 def show(options: list[str], units: list[str]) -> int:
-    """`systemctl show`, as far as it can be known of a unit that does not run."""
+    """`systemctl show`, with the properties that are known without a running unit."""
     wanted = [o.partition("=")[2] for o in options if o.startswith("--property=")]
     wanted += [options[i + 1] for i, o in enumerate(options[:-1]) if o in ("-p", "--property")]
     names = {name for text in wanted for name in text.split(",")}
@@ -151,7 +151,7 @@ def show(options: list[str], units: list[str]) -> int:
 
 def state(verb: str, units: list[str]) -> int:
     """`systemctl is-active` and its like."""
-    if verb == "is-system-running":  # as a node does once it has booted: roles wait for that
+    if verb == "is-system-running":  # as on a booted node: roles wait for that
         print("running")
         return 0
     running = [active(unit) for unit in units]
@@ -195,7 +195,7 @@ def service(arguments: list[str]) -> int:
 
 
 def power(name: str, arguments: list[str]) -> int:
-    """A reboot or its like: only written down; /proc says that the next boot has begun."""
+    """A reboot or similar: only recorded; /proc then shows a new boot id."""
     if name == "shutdown" and "-c" in arguments:
         return 0
     reboots = name == "reboot" or (name == "shutdown" and "-r" in arguments)
@@ -212,20 +212,20 @@ def uname(arguments: list[str]) -> int:
         "--kernel-version": "v", "--machine": "m", "--processor": "p",
         "--hardware-platform": "i", "--operating-system": "o",
     }  # fmt: skip
-    asked = "".join(letters.get(a, a.lstrip("-").replace("a", "snrvmo")) for a in arguments) or "s"
-    if set(asked) - set("snrvmpio"):
+    wanted = "".join(letters.get(a, a.lstrip("-").replace("a", "snrvmo")) for a in arguments) or "s"
+    if set(wanted) - set("snrvmpio"):
         real("uname", arguments)
     here = os.uname()
     facts = {
         "s": here.sysname, "n": here.nodename, "r": kernel(), "v": "#1 SMP", "m": here.machine,
         "p": "unknown", "i": "unknown", "o": "GNU/Linux",
     }  # fmt: skip
-    print(*(facts[letter] for letter in "snrvmpio" if letter in asked))
+    print(*(facts[letter] for letter in "snrvmpio" if letter in wanted))
     return 0
 
 
 def hostnamectl(arguments: list[str]) -> int:
-    """hostnamectl(1): a node's name is its own."""
+    """hostnamectl(1): each node has its own name."""
     _, words = split(arguments)
     if words[:1] in (["set-hostname"], ["hostname"]) and len(words) > 1:
         skip("machine", f"hostname {words[1]}")
@@ -235,7 +235,7 @@ def hostnamectl(arguments: list[str]) -> int:
 
 
 def timedatectl(arguments: list[str]) -> int:
-    """timedatectl(1): the zone is a file, the service a unit, and the clock the node's."""
+    """timedatectl(1): the zone is a file and the service a unit; the clock is the node's."""
     options, words = split(arguments)
     verb, values = (words[0], words[1:]) if words else ("status", [])
     if verb == "set-timezone" and values:
@@ -264,7 +264,7 @@ def timedatectl(arguments: list[str]) -> int:
 
 
 def loginctl(arguments: list[str]) -> int:
-    """loginctl(1): who lingers is a file; sessions are a node's."""
+    """loginctl(1): lingering is a file; only a node has sessions."""
     _, words = split(arguments)
     if words[:1] in (["enable-linger"], ["disable-linger"]) and len(words) > 1:
         for user in words[1:]:
@@ -297,7 +297,7 @@ def tuned_adm(arguments: list[str]) -> int:
 
 
 def sysctl(arguments: list[str]) -> int:
-    """sysctl(8): writes are the node's; a read tells what the node will have set."""
+    """sysctl(8): writes are left to the node; reads print what the node will have set."""
     writes = any("=" in a or a.startswith(("-p", "--load", "--system", "-w")) for a in arguments)
     if writes:
         skip("machine", " ".join(["sysctl", *arguments]))
@@ -316,7 +316,7 @@ def sysctl(arguments: list[str]) -> int:
 
 
 def settings_of_kernel() -> dict[str, str]:
-    """What sysctl.d(5) of the root sets; a file's name counts once, /etc before /usr."""
+    """The settings of sysctl.d(5) in the root; a file in /etc overrides its namesake in /usr."""
     files: dict[str, Path] = {}
     for folder in ("/usr/lib/sysctl.d", "/run/sysctl.d", "/etc/sysctl.d"):
         files.update({path.name: path for path in Path(folder).glob("*.conf")})
@@ -338,7 +338,7 @@ def kmod(name: str, arguments: list[str]) -> int:
     dry = {"-n", "--dry-run", "--show", "-D", "--show-depends", "-c", "--showconfig", "-R"}
     if name == "modprobe" and dry & set(options):
         real(name, [*arguments, "-S", kernel()] if kernel() else arguments)
-    if name == "lsmod":  # those of the builder are nobody's
+    if name == "lsmod":  # the builder's modules do not matter
         print("Module                  Size  Used by")
         return 0
     if name in ("modprobe", "insmod", "rmmod"):
@@ -348,7 +348,7 @@ def kmod(name: str, arguments: list[str]) -> int:
 
 
 def mount(arguments: list[str]) -> int:
-    """mount(8) of an fstab(5) entry or of a share is the node's business."""
+    """mount(8): mounts of fstab(5) entries and of network file systems are left to the node."""
     options, words = split(arguments)
     kinds = {o.partition("=")[2] for o in options if o.startswith("--types=")}
     kinds |= {options[i + 1] for i, o in enumerate(options[:-1]) if o == "-t"}
@@ -364,7 +364,7 @@ BY_NAME = {
 
 
 def main(name: str, arguments: list[str]) -> int:
-    """Answer as the program that was called."""
+    """Act as the program that was called."""
     if name == "systemctl":
         return systemctl(arguments)
     if name in ("service", "invoke-rc.d"):

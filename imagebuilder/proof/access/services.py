@@ -66,7 +66,7 @@ def prove_programs(root: Root, unit: Unit) -> Iterator[Finding]:
     if not unit.every("ExecStart"):
         what = f"{unit.name} starts nothing: it has no ExecStart="
         yield SAY.fault(
-            what, *files(unit), hint="give it one, or remove the drop-in that clears it"
+            what, *files(unit), hint="set ExecStart=, or remove the drop-in that clears it"
         )
     for program in unit.programs:
         # Specifiers and variables are known only when it runs.

@@ -9,15 +9,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from imagebuilder.elf import Elf, find_elf
-from imagebuilder.image.proof import Evidence, Finding, Level, Question
+from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.code import cuda, hip, level_zero
 from imagebuilder.proof.code.tensile import find_kernels
 from imagebuilder.proof.code.types import CodeObject, Form, in_order
+from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.expectations import Code
 from imagebuilder.root import Root
 from imagebuilder.ui import format_count
 
+SAY = Say(Question.CODE)
 MOST_EVIDENCE = 8
 MIB = 1 << 20
 LIBRARIES = ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib")
@@ -183,29 +185,25 @@ def no_file(root: Root, glob: str, target: str, maker: Maker) -> Finding:
         for name in hip.IN_NAME.findall(file)
     }
     if others:
-        return fault(
+        return SAY.fault(
             f"no code for {target}: {folder} has kernels for {' '.join(in_order(others))}",
-            (Evidence(glob, said=" ".join(in_order(others))),),
-            maker.elsewhere,
+            Evidence(glob, said=" ".join(in_order(others))),
+            hint=maker.elsewhere,
         )
-    return fault(
+    return SAY.fault(
         f"no code for {target}: no file matches {glob}",
-        (Evidence(glob, said="matches no file"),),
-        "install the package that has it, or exclude it from `prune:` and `slim:`",
+        Evidence(glob, said="matches no file"),
+        hint="install the package that has it, or exclude it from `prune:` and `slim:`",
     )
 
 
 def no_code(glob: str, target: str, maker: Maker) -> Finding:
     """The fault of files without code for any GPU of this vendor."""
-    return fault(
+    return SAY.fault(
         f"no code for {target}: nothing in {glob} carries a {maker.code}",
-        (Evidence(glob, said=f"no {maker.code}"),),
-        "it was built for the processor, or its code was removed: " + maker.elsewhere,
+        Evidence(glob, said=f"no {maker.code}"),
+        hint="it was built for the processor, or its code was removed: " + maker.elsewhere,
     )
-
-
-def fault(what: str, evidence: tuple[Evidence, ...], hint: str) -> Finding:
-    return Finding(Question.CODE, Level.FAULT, what, evidence, hint)
 
 
 def prove_library(content: CodeFile, expected: Code, maker: Maker) -> Finding:
@@ -216,28 +214,23 @@ def prove_library(content: CodeFile, expected: Code, maker: Maker) -> Finding:
     sections = " ".join(dict.fromkeys(o.section for o in content.objects))
     if broken:
         among = max(len(served), len(broken))
-        return fault(
+        return SAY.fault(
             f"code for {target} in {name} is damaged: {len(broken)} of {among} {maker.code}s, "
             f"the first of which {broken[0].problem}",
-            tuple(
+            *(
                 Evidence(content.path, o.section, f"{maker.container} {o.container}", o.problem)
                 for o in broken[:MOST_EVIDENCE]
             ),
-            "reinstall its package; if `slim:` processed it, that removed too much",
+            hint="reinstall its package; if `slim:` processed it, that removed too much",
         )
     evidence = (Evidence(content.path, sections, said=content.targets),)
     if not served:
         what = f"no code for {target}: {name} has {content.targets}"
-        return fault(what, evidence, maker.elsewhere)
+        return SAY.fault(what, *evidence, hint=maker.elsewhere)
     native = [o for o, form in served if form is Form.NATIVE]
     if not native:
         return forward_only(content, expected, maker, evidence)
-    return Finding(
-        Question.CODE,
-        Level.FACT,
-        f"{name} has code for {target}: {amount(native, content, maker)}",
-        evidence,
-    )
+    return SAY.fact(f"{name} has code for {target}: {amount(native, content, maker)}", *evidence)
 
 
 def amount(native: list[CodeObject], content: CodeFile, maker: Maker) -> str:
@@ -258,17 +251,17 @@ def forward_only(
     """The finding about a file that only has code for the driver to compile."""
     what = f"{maker.forward} only: {content.name} has no native code for {expected.target}"
     if expected.accept != "forward":
-        return fault(what, evidence, maker.elsewhere)
+        return SAY.fault(what, *evidence, hint=maker.elsewhere)
     if maker is INTEL:
         said = f"{content.name} has SPIR-V, which the driver compiles for {expected.target}"
-        return Finding(Question.CODE, Level.FACT, said, evidence)
-    return Finding(
-        Question.CODE,
-        Level.WARNING,
+        return SAY.fact(said, *evidence)
+    return SAY.warning(
         f"{what}; the driver compiles it at first use, which can take minutes",
-        evidence,
-        "keep the cache of compiled code (~/.nv/ComputeCache, CUDA_CACHE_PATH) on a disk, or "
-        + maker.elsewhere,
+        *evidence,
+        hint=(
+            "keep the cache of compiled code (~/.nv/ComputeCache, CUDA_CACHE_PATH) on a disk, or "
+            + maker.elsewhere
+        ),
     )
 
 
@@ -281,28 +274,26 @@ def prove_kernel_files(contents: list[CodeFile], expected: Code, maker: Maker) -
         problem = next((o.problem for o in content.objects if o.problem), "")
         if problem or (not served and target in hip.IN_NAME.findall(content.name)):
             said = problem or f"is for {content.targets}"
-            yield fault(
+            yield SAY.fault(
                 f"{content.name} is not code for {target}: it {said}",
-                (Evidence(content.path, said=said),),
-                "reinstall its package",
+                Evidence(content.path, said=said),
+                hint="reinstall its package",
             )
         elif served:
             good.append(content)
             size += sum(o.size for o in served)
     if good:
         folders = sorted({posixpath.dirname(content.path) for content in good})
-        yield Finding(
-            Question.CODE,
-            Level.FACT,
+        yield SAY.fact(
             f"{len(good)} kernel files for {target}, {size // MIB} MiB",
-            tuple(Evidence(folder, said=f"for {target}") for folder in folders[:MOST_EVIDENCE]),
+            *(Evidence(folder, said=f"for {target}") for folder in folders[:MOST_EVIDENCE]),
         )
     elif contents:
         there = in_order({o.target for c in contents for o in c.objects})
-        yield fault(
+        yield SAY.fault(
             f"no code for {target}: {len(contents)} kernel files are for {' '.join(there)}",
-            tuple(Evidence(c.path, said=c.targets) for c in contents[:MOST_EVIDENCE]),
-            maker.elsewhere,
+            *(Evidence(c.path, said=c.targets) for c in contents[:MOST_EVIDENCE]),
+            hint=maker.elsewhere,
         )
 
 
@@ -310,20 +301,21 @@ def prove_tensile(root: Root, files: list[str], target: str) -> Iterator[Finding
     for kernels in find_kernels(root, files, target):
         index = f"{kernels.folder}/{kernels.index}"
         if kernels.missing:
-            yield fault(
+            yield SAY.fault(
                 f"kernels for {target} were removed: {len(kernels.missing)} of the "
                 f"{max(len(kernels.named), len(kernels.missing))} libraries lack "
                 f"{kernels.missing[0]}" + (" and others" if len(kernels.missing) > 1 else ""),
-                tuple(
+                *(
                     Evidence(f"{kernels.folder}/{name}", said=f"named by {kernels.index}")
                     for name in kernels.missing[:MOST_EVIDENCE]
                 ),
-                "exclude them from `prune:` and `slim:`: multiplying matrices of that type fails",
+                hint="exclude them from `prune:` and `slim:`: multiplying matrices of that type "
+                "fails",
             )
         else:
             said = f"all {len(kernels.named)} libraries that {kernels.index} names are present"
             evidence = (Evidence(index, said=f"{len(kernels.named)} names"),)
-            yield Finding(Question.CODE, Level.FACT, said, evidence)
+            yield SAY.fact(said, *evidence)
 
 
 def prove_compiler(
@@ -336,11 +328,11 @@ def prove_compiler(
     found = [path for glob in maker.compilers for path in root.glob(glob) if root.is_file(path)]
     if found:
         said = f"{posixpath.basename(found[0])} compiles {maker.forward} for {target}"
-        yield Finding(Question.CODE, Level.FACT, said, (Evidence(found[0]),))
+        yield SAY.fact(said, Evidence(found[0]))
         return
     name = posixpath.basename(maker.compilers[0]).removesuffix(".*")
-    yield fault(
+    yield SAY.fault(
         f"{maker.forward} cannot be compiled for {target}: no {name}",
-        (Evidence(maker.compilers[0], said="matches no file"),),
-        maker.install,
+        Evidence(maker.compilers[0], said="matches no file"),
+        hint=maker.install,
     )

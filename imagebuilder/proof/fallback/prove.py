@@ -97,7 +97,7 @@ def prove_guard(subject: Subject, engine: ExpectedEngine) -> Iterator[Finding]:
         f"{engine.unit} {what}",
         *(shown(path, run) for run in runs),
         *([] if runs else [Evidence(path, section="[Service]", said="no ExecStartPre=")]),
-        hint="give the unit an ExecStartPre= that fails without the device",
+        hint="add an ExecStartPre= to the unit that fails without the device",
     )
 
 

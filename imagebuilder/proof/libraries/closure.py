@@ -17,6 +17,7 @@ from imagebuilder.elf import AMDGPU, CUDA, INTELGT, MACHINES
 from imagebuilder.families.protocol import Family
 from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.proof import Evidence, Finding, Level, Question
+from imagebuilder.proof.libraries import SAY
 from imagebuilder.proof.libraries.search import PYTHON, Files, Search, scope_of
 
 MOST_EVIDENCE = 8
@@ -94,21 +95,17 @@ def prove_closure(
         else:
             optional += gaps
     if optional:
-        yield Finding(
-            Question.LIBRARIES,
-            Level.FACT,
+        yield SAY.fact(
             f"plugins without the libraries they link, which nothing declared loads: "
             f"{len({gap.of for gap in optional})}",
-            tuple(evidence_of(gap) for gap in optional[:MOST_EVIDENCE]),
+            *(evidence_of(gap) for gap in optional[:MOST_EVIDENCE]),
         )
     yield from prove_machines(closure.files, declared)
     many = len(closure.files.native)
     if not closure.gaps:
-        yield Finding(
-            Question.LIBRARIES,
-            Level.FACT,
+        yield SAY.fact(
             f"all libraries that {many:,} programs and libraries need are present",
-            (Evidence("/", ".dynamic", "NEEDED", f"{closure.edges} entries"),),
+            Evidence("/", ".dynamic", "NEEDED", f"{closure.edges} entries"),
         )
 
 
@@ -155,8 +152,8 @@ def missing(
     if owner:
         hint = f"{owner} is installed and has it: exclude it from `prune:` and `slim:`"
         return Finding(Question.LIBRARIES, level, what, tuple(evidence), hint)
-    brings = closure.family.package_with(library)
-    hint = f"install {brings}" if brings else f"install the package that has {library}"
+    package = closure.family.package_with(library)
+    hint = f"install {package or f'the package that has {library}'}"
     return Finding(Question.LIBRARIES, level, what, tuple(evidence), hint)
 
 

@@ -14,8 +14,9 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from imagebuilder.image.proof import Evidence, Finding, Level, Question
+from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.kernel.modules import ENDINGS, Module, module_name, read_module
+from imagebuilder.proof.libraries import SAY
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.hardware import chip_of
 from imagebuilder.root import Root
@@ -73,10 +74,10 @@ def prove_driver(subject: Subject) -> Iterator[Finding]:
     evidence = tuple(Evidence(part.path, said=part.version) for part in parts)
     if len(versions) > 1:
         said = ", ".join(f"{part.what} {part.version}" for part in first_of_each(parts))
-        yield fault(
+        yield SAY.fault(
             f"mixed driver versions: {said}",
-            evidence,
-            "pin driver, libraries and firmware to one version: the module rejects any other",
+            *evidence,
+            hint="pin driver, libraries and firmware to one version: the module rejects any other",
         )
     lowest = min(versions, key=parse)
     user = [part for part in parts if part.what.startswith("libcuda")]
@@ -91,17 +92,13 @@ def prove_driver(subject: Subject) -> Iterator[Finding]:
     if len(versions) == 1:
         kinds = ", ".join(dict.fromkeys(part.what for part in parts))
         said = f"all parts of the driver have version {lowest}: {kinds}"
-        yield Finding(Question.LIBRARIES, Level.FACT, said, evidence)
+        yield SAY.fact(said, *evidence)
 
 
 def capability(target: str) -> int:
     """`sm_120a` -> 120; 0 for other texts."""
     found = re.fullmatch(r"sm_(\d+)[af]?", target)
     return int(found[1]) if found else 0
-
-
-def fault(what: str, evidence: tuple[Evidence, ...], hint: str) -> Finding:
-    return Finding(Question.LIBRARIES, Level.FAULT, what, evidence, hint)
 
 
 def parse(version: str) -> Version:
@@ -154,10 +151,10 @@ def first_of_each(parts: Iterable[DriverPart]) -> list[DriverPart]:
 
 def no_driver(wanted: tuple[str, ...]) -> Finding:
     """The fault of software for CUDA without a driver."""
-    return fault(
+    return SAY.fault(
         f"no NVIDIA driver: CUDA {' '.join(wanted)} needs libcuda.so.1",
-        (Evidence("/usr/lib/x86_64-linux-gnu/libcuda.so.*", said="matches no file"),),
-        "add the overlay that has the driver (nvidia-cuda-12.8), or a variant without CUDA",
+        Evidence("/usr/lib/x86_64-linux-gnu/libcuda.so.*", said="matches no file"),
+        hint="add the overlay that has the driver (nvidia-cuda-12.8), or a variant without CUDA",
     )
 
 
@@ -168,18 +165,18 @@ def prove_blackwell(
     if target < BLACKWELL:
         return
     if parse(version) < parse(BLACKWELL_BRANCH):
-        yield fault(
+        yield SAY.fault(
             f"driver {version} does not support sm_{target}, which needs branch 570 or newer",
-            evidence,
-            "use the driver from NVIDIA's repository (nvidia-cuda-12.8, vendor variant)",
+            *evidence,
+            hint="use the driver from NVIDIA's repository (nvidia-cuda-12.8, vendor variant)",
         )
     for module in modules:
         licence = module.first("license")
         if licence and licence != OPEN:
-            yield fault(
+            yield SAY.fault(
                 f"nvidia.ko is the proprietary module: sm_{target} needs the open one",
-                (Evidence(module.path, ".modinfo", "license", licence),),
-                "install the open kernel modules (nvidia-open, nvidia-open-kernel-dkms)",
+                Evidence(module.path, ".modinfo", "license", licence),
+                hint="install the open kernel modules (nvidia-open, nvidia-open-kernel-dkms)",
             )
 
 
@@ -191,13 +188,13 @@ def prove_before_turing(
         return
     if parse(version)[0] > LAST_BEFORE_TURING:
         what = f"driver {version} does not support sm_{target}: branch 580 is the last that does"
-        yield fault(what, evidence, "use a driver of branch 580")
+        yield SAY.fault(what, *evidence, hint="use a driver of branch 580")
     for module in modules:
         if module.first("license") == OPEN:
-            yield fault(
+            yield SAY.fault(
                 f"nvidia.ko is the open module, which does not drive sm_{target}",
-                (Evidence(module.path, ".modinfo", "license", OPEN),),
-                "install NVIDIA's closed kernel modules",
+                Evidence(module.path, ".modinfo", "license", OPEN),
+                hint="install NVIDIA's closed kernel modules",
             )
 
 
@@ -211,31 +208,31 @@ def prove_minimum(
         if chip and chip.pci.startswith(VENDOR) and not least:
             what = f"it is not known which driver first supports {chip.pci} ({device.name})"
             hint = f"look up the card in the README of driver {version}"
-            yield Finding(Question.LIBRARIES, Level.WARNING, what, evidence, hint)
+            yield SAY.warning(what, *evidence, hint=hint)
         known = parse(version) < parse(BLACKWELL_BRANCH) and capability(device.target) >= BLACKWELL
         if chip and least and parse(version) < parse(least) and not known:
             what = f"driver {version} does not support {chip.pci} ({device.name})"
-            yield fault(what, evidence, f"use driver {least} or newer")
+            yield SAY.fault(what, *evidence, hint=f"use driver {least} or newer")
 
 
 def prove_cuda(cuda: str, version: str, target: int, evidence: tuple[Evidence, ...]) -> Finding:
     needs = NEEDS.get(cuda) or newest_before(cuda)
     if parse(version) >= parse(needs):
         said = f"driver {version} supports CUDA {cuda}, which needs {needs}"
-        return Finding(Question.LIBRARIES, Level.FACT, said, evidence)
+        return SAY.fact(said, *evidence)
     least = MINOR.get(cuda.partition(".")[0], needs)
     hint = f"use driver {needs} or newer, or software built with an older CUDA"
     if parse(version) < parse(least) or target >= BLACKWELL:
-        return fault(
-            f"driver {version} does not support CUDA {cuda}, which needs {needs}", evidence, hint
+        return SAY.fault(
+            f"driver {version} does not support CUDA {cuda}, which needs {needs}",
+            *evidence,
+            hint=hint,
         )
-    return Finding(
-        Question.LIBRARIES,
-        Level.WARNING,
+    return SAY.warning(
         f"driver {version} supports CUDA {cuda} with limits (minor version compatibility): "
         f"it cannot compile PTX of that version; {needs} or newer has no limits",
-        evidence,
-        hint,
+        *evidence,
+        hint=hint,
     )
 
 

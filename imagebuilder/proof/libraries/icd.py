@@ -17,6 +17,7 @@ from imagebuilder.decode import parse_object, reading
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Evidence, Finding, Level, Question
+from imagebuilder.proof.libraries import SAY
 from imagebuilder.proof.libraries.search import Search
 from imagebuilder.root import Root
 
@@ -123,21 +124,19 @@ def prove_icds(
             present = " ".join(icd.name for icd in vulkan) or "none at all"
             software = all(icd.name.startswith(SOFTWARE) for icd in vulkan)
             only = ", only one that computes on the processor" if vulkan and software else ""
-            yield Finding(
-                Question.LIBRARIES,
-                Level.FAULT,
+            yield SAY.fault(
                 f"missing ICD: no Vulkan driver for PCI vendor {vendor}{only}",
-                tuple(Evidence(icd.path, said=icd.said) for icd in vulkan)
-                or (Evidence(VULKAN[-1], said=present),),
-                f"install {package}, or exclude its file in {VULKAN[-1]} from `prune:`",
+                *(
+                    tuple(Evidence(icd.path, said=icd.said) for icd in vulkan)
+                    or (Evidence(VULKAN[-1], said=present),)
+                ),
+                hint=f"install {package}, or exclude its file in {VULKAN[-1]} from `prune:`",
             )
     good = [icd for icd in listed if icd.library]
     if good and vendors:
-        yield Finding(
-            Question.LIBRARIES,
-            Level.FACT,
+        yield SAY.fact(
             f"present Vulkan and OpenCL drivers: {' '.join(sorted({icd.name for icd in good}))}",
-            tuple(Evidence(icd.path, said=icd.library) for icd in good),
+            *(Evidence(icd.path, said=icd.library) for icd in good),
         )
 
 

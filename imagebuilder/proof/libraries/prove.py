@@ -9,7 +9,8 @@ import posixpath
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from imagebuilder.image.proof import Evidence, Finding, Level, Question
+from imagebuilder.image.proof import Evidence, Finding, Level
+from imagebuilder.proof.libraries import SAY
 from imagebuilder.proof.libraries.closure import Closure, prove_closure
 from imagebuilder.proof.libraries.driver_rules import prove_driver
 from imagebuilder.proof.libraries.icd import Icd, find_icds, prove_icds
@@ -94,12 +95,10 @@ def is_main(path: str, folder: str) -> bool:
 def prove_sources(subject: Subject) -> Iterator[Finding]:
     """Warnings of packages that are not the vendor's: only their names and versions are known."""
     for name, why in subject.image.replaced.items():
-        yield Finding(
-            Question.LIBRARIES,
-            Level.WARNING,
+        yield SAY.warning(
             f"packages of {name} are not from the vendor: {why}",
-            (Evidence("manifest.json", section="sources", symbol=name, said=why),),
-            f"remove {name} from sources: in the site file before building an image for nodes",
+            Evidence("manifest.json", section="sources", symbol=name, said=why),
+            hint=f"remove {name} from sources: in the site file before building an image for nodes",
         )
 
 
@@ -111,13 +110,11 @@ def prove_there(subject: Subject, told: Sequence[str]) -> Iterator[Finding]:
             folder = posixpath.dirname(path)
             stem = posixpath.basename(path).partition(".so")[0]
             like = [n for n in subject.root.names(folder) if n.startswith(f"{stem}.so")]
-            yield Finding(
-                Question.LIBRARIES,
-                Level.FAULT,
+            yield SAY.fault(
                 f"{missing}, but an overlay declares it"
                 + (f"; the image has {like[0]}" if like else ""),
-                (Evidence(path, said=" ".join(like) or "is missing"),),
-                "install the package that has it, or exclude it from `prune:` and `slim:`",
+                Evidence(path, said=" ".join(like) or "is missing"),
+                hint="install the package that has it, or exclude it from `prune:` and `slim:`",
             )
 
 
@@ -131,33 +128,29 @@ def prove_loads(
     done = subject.ask(["sh", "-c", LOAD, "sh", loader, *libraries], seconds=MOST_SECONDS)
     answers = parse_loads(done.stdout)
     if not answers:
-        yield Finding(
-            Question.LIBRARIES,
-            Level.WARNING,
+        yield SAY.warning(
             f"could not run the image's loader to check whether {len(libraries)} libraries load",
-            (Evidence(loader, said=(done.stderr or done.stdout).strip()[-200:]),),
-            "see the log of the sandbox; the image needs `sh`",
+            Evidence(loader, said=(done.stderr or done.stdout).strip()[-200:]),
+            hint="see the log of the sandbox; the image needs `sh`",
         )
         return
     wrong = {library: lines for library, lines in answers.items() if lines}
     for library, lines in wrong.items():
         if any(name in lines[0] for name in known):
             continue
-        yield Finding(
-            Question.LIBRARIES,
-            Level.FAULT,
+        yield SAY.fault(
             f"{posixpath.basename(library)} does not load: {lines[0]}",
-            tuple(Evidence(library, said=line) for line in lines[:8]),
-            "install what it needs in the version that it needs; libraries of two distributions"
-            " do not mix",
+            *(Evidence(library, said=line) for line in lines[:8]),
+            hint=(
+                "install what it needs in the version that it needs; libraries of two distributions"
+                " do not mix"
+            ),
         )
     good = [library for library in answers if library not in wrong]
     if good:
-        yield Finding(
-            Question.LIBRARIES,
-            Level.FACT,
+        yield SAY.fact(
             f"declared libraries and drivers load in the image ({len(good)})",
-            tuple(Evidence(library, said=f"{loader} --list") for library in good[:8]),
+            *(Evidence(library, said=f"{loader} --list") for library in good[:8]),
         )
 
 

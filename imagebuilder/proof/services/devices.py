@@ -41,7 +41,7 @@ def prove_selection(
             what = f"{said} hides every device from {unit}"
             yield SAY.fault(what, where, hint=REMOVE)
         elif row.may_hide(variable.value):
-            what = f"{said} hides devices from {unit}: a node with fewer has none left"
+            what = f"{said} hides devices from {unit}: a node with fewer devices may have none left"
             yield SAY.warning(what, where, hint=REMOVE)
 
 

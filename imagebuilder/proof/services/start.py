@@ -187,7 +187,7 @@ def prove_program(subject: Subject, line: CommandLine, kind: EngineKind) -> Iter
     program, name = command[0], posixpath.basename(command[0])
     others = [w for w in line.words if posixpath.basename(w) == name and w[0] == "/"]
     others = [word for word in others if word != program and not same_file(subject, word, program)]
-    hint = f"let the unit start {program}, and let nothing else have its name"
+    hint = f"start {program} in the unit, and remove other programs with its name"
     if others:
         what = f"{line.unit} starts {others[0]} instead of {program}: the check for the device and "
         what += "the proof are about another program"

@@ -13,6 +13,7 @@ import posixpath
 from collections.abc import Iterator, Mapping
 
 from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.access.udev import config_files
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.systemd import Startup
@@ -41,7 +42,7 @@ def prove_network(subject: Subject, startup: Startup) -> Iterator[Finding]:
 
 def prove_nic(root: Root) -> Iterator[Finding]:
     """Faults of files that override the boot NIC's own, or change its address."""
-    for path in config_files(root, ".network"):
+    for path in network_files(root, ".network"):
         sections = read_sections(root.text(path))
         if posixpath.basename(path) >= BOOT or not matches(sections):
             continue
@@ -56,7 +57,7 @@ def prove_nic(root: Root) -> Iterator[Finding]:
             hint = "make [Match] name only the intended NICs, or set DHCP=yes"
             yield SAY.fault(what, where, hint=hint)
         break
-    for path in config_files(root, ".link"):
+    for path in network_files(root, ".link"):
         sections = read_sections(root.text(path))
         if not matches(sections):
             continue
@@ -70,14 +71,9 @@ def prove_nic(root: Root) -> Iterator[Finding]:
         break
 
 
-def config_files(root: Root, ending: str) -> list[str]:
+def network_files(root: Root, ending: str) -> list[str]:
     """The effective files in networkd's order, without masked ones."""
-    chosen: dict[str, str] = {}
-    for folder in FOLDERS:
-        for name in root.names(folder):
-            if name.endswith(ending):
-                chosen.setdefault(name, f"{folder}/{name}")
-    return [path for _, path in sorted(chosen.items()) if root.text(path).strip()]
+    return [path for path in config_files(root, FOLDERS, ending) if root.text(path).strip()]
 
 
 def read_sections(text: str) -> dict[str, dict[str, str]]:
