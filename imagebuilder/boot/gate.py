@@ -159,9 +159,14 @@ def try_release(
             trials=tuple(trials),
             machine=platform.node(),
         )
-        check_release(tree, report.release)  # the tested files must not have changed since
-        save_report(tree, report, staged)
+        keep_report(tree, report, staged)
     return report
+
+
+def keep_report(tree: Tree, report: Report, staged: Path) -> None:
+    """Save a report, unless the tested files have changed since.  Raises DamagedError."""
+    check_release(tree, report.release)
+    save_report(tree, report, staged)
 
 
 def decide(

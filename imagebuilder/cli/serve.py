@@ -112,8 +112,8 @@ def web_units(settings: Settings, listen: str) -> WebUnits:
     from imagebuilder.web.install import WebUnits
     from imagebuilder.web.tokens import find_token_file
 
-    nights = find_report_folder(load_nightly(settings, os.environ), settings, os.environ)
+    reports = find_report_folder(load_nightly(settings, os.environ), settings, os.environ)
     credentials = tuple(find_credentials(load_notify(settings, os.environ), os.environ))
     site = settings.site if settings.site.is_file() else None
     tokens = find_token_file(settings, os.environ)
-    return WebUnits(listen, nights, tokens, site, credentials)
+    return WebUnits(listen, reports, tokens, site, credentials)

@@ -181,7 +181,7 @@ def examine_probe(subject: str, argv: tuple[str, ...], fix: str) -> HostFinding:
     """The result of a command in its own namespaces."""
     done = run([*NAMESPACES, *argv], check=False)
     if done.status == 0:
-        return HostFinding(subject, Severity.OK, "tried, works")
+        return HostFinding(subject, Severity.OK, "works")
     said = done.stderr.strip().splitlines()
     return HostFinding(
         subject, Severity.PROBLEM, said[-1] if said else f"status {done.status}", fix

@@ -59,7 +59,7 @@ def examine_ipxe() -> HostFinding:
         return HostFinding("ipxe", Severity.PROBLEM, "this host has no iPXE binaries", fix)
     titles = ", ".join(file.architecture.title for file in boot_files)
     lacking = ", ".join(missing_architectures(boot_files))
-    without = f"; not for {lacking}, which is rare" if lacking else ""
+    without = f"; not for {lacking}, which are rare" if lacking else ""
     return HostFinding("ipxe", Severity.OK, f"for {titles}{without}")
 
 

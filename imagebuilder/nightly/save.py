@@ -149,14 +149,14 @@ def save_cut_off(runs: Sequence[NightlyRun], folder: Path) -> None:
 
 def save_months(run: NightlyRun, ids: Sequence[str], folder: Path, months: Sequence[str]) -> None:
     """Write missing pages of `months`, and that of the run's own month once it is over."""
-    own_month = month_of(run.id)
+    this_month = month_of(run.id)
     wanted = [month for month in months if not (folder / month_page_of(month)).is_file()]
-    if run.finished and own_month not in wanted:
-        wanted.append(own_month)
+    if run.finished and this_month not in wanted:
+        wanted.append(this_month)
     for month in wanted:
         found = read_runs(folder, [each for each in ids if month_of(each) == month])
         runs = [*reversed(found.runs)]
-        if month == own_month and run.finished:
+        if month == this_month and run.finished:
             runs.insert(0, run)
         if runs:
             place(folder / month_page_of(month), render_month(month, runs))

@@ -37,6 +37,13 @@ NAMES_APT = {
     "imagebuilder/serve/nfs.py": "the same",
     "imagebuilder/live/seed.py": "what runs in a live system, which no family makes",
 }
+# Words that say nothing in the field, as parts of the names of modules, classes and functions.
+METAPHORS = frozenset(
+    ("again", "asked", "course", "door", "given", "held", "house", "knock", "look", "mend", "news",
+     "night", "own", "room", "sole", "spent", "stand", "static", "walk", "weigh", "wire", "world")
+)  # fmt: skip
+FIELD_TERMS = frozenset(("walk", "walk_root"))
+NAMED_IN_REPORTS = ("imagebuilder", "checks", "common")
 # Split so that this file passes its own test.
 UNFINISHED = re.compile(r"\b(TO" r"DO|FIX" r"ME|XX" r"X)\b")
 
@@ -183,6 +190,30 @@ def package_managers_elsewhere(root: Path) -> list[str]:
         for number, line in enumerate(text.splitlines(), 1)
         if OF_APT.search(line)
     ]
+
+
+def metaphors_in_names(root: Path) -> list[str]:
+    """A name says what the thing is in the field's words; names of checks are kept in reports."""
+    defined = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    found = []
+    for path, text in modules(root):
+        if path.parts[0] == "imagebuilder" and path.parts[:3] != NAMED_IN_REPORTS:
+            named = [
+                (node.name, node.lineno) for node in nodes_of(text) if isinstance(node, defined)
+            ]
+            kept = [(name, line) for name, line in named if name not in FIELD_TERMS]
+            found += [
+                f"{path}:{line}: {name}"
+                for name, line in [(path.stem, 1), *kept]
+                if has_metaphor(name)
+            ]
+    return found
+
+
+def has_metaphor(name: str) -> bool:
+    """Whether a part of a name in snake case or camel case is such a word, or its plural."""
+    parts = [part.lower() for part in re.findall(r"[A-Z]?[a-z]+|[A-Z]+", name)]
+    return any(part in METAPHORS or part.removesuffix("s") in METAPHORS for part in parts)
 
 
 def locks_taken_elsewhere(root: Path) -> list[str]:
@@ -342,6 +373,7 @@ GUARDS = (
     renamed_elsewhere,
     class_names_used_twice,
     package_managers_elsewhere,
+    metaphors_in_names,
     locks_taken_elsewhere,
     missing_licence_lines,
     unfinished_business,
@@ -370,6 +402,10 @@ PLANTED = (
     (package_managers_elsewhere, "imagebuilder/families/a.py", "# as apt has it\n"),
     (package_managers_elsewhere, "imagebuilder/a.py", "def f(debs: Path): ...\n"),
     (package_managers_elsewhere, "imagebuilder/a.py", "from x import parse_deb822\n"),
+    (metaphors_in_names, "imagebuilder/door.py", "import os\n"),
+    (metaphors_in_names, "imagebuilder/a.py", "class NodeNews: ...\n"),
+    (metaphors_in_names, "imagebuilder/a.py", "class A:\n    async def look_at_nodes(self): ...\n"),
+    (metaphors_in_names, "imagebuilder/a.py", "def nights_of(): ...\n"),
     (locks_taken_elsewhere, "imagebuilder/a.py", "fcntl.flock(stream, fcntl.LOCK_EX)\n"),
     (missing_licence_lines, "imagebuilder/a.py", "import os\n"),
     (unfinished_business, "docs/a.md", "We shall see. TO" + "DO: look\n"),
