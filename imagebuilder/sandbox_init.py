@@ -175,7 +175,7 @@ def first_process(table: Table, argv: list[str], hears: int) -> int:
         raise_loopback()
     # Like any program here: /proc/1 is what others look at to see where they are.
     check(libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), "prctl")
-    join_own_keyring()
+    join_session_keyring()
     install_filter(bytes.fromhex(table["filter"]))
     os.umask(0o022)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -192,7 +192,7 @@ def first_process(table: Table, argv: list[str], hears: int) -> int:
             remove_resolver()
 
 
-def join_own_keyring() -> None:
+def join_session_keyring() -> None:
     """A new session keyring for this thread and what it starts: the caller's is not theirs."""
     call = SYS_KEYCTL[os.uname().machine]
     if libc.syscall(call, KEYCTL_JOIN_SESSION_KEYRING, None) < 0:

@@ -19,7 +19,7 @@ from imagebuilder.errors import WorkError
 from imagebuilder.process import Word
 from imagebuilder.program import Program, program
 from imagebuilder.sandbox import Sandbox
-from imagebuilder.sandbox_init import READY, join_own_keyring
+from imagebuilder.sandbox_init import READY, join_session_keyring
 from imagebuilder.sandbox_mounts import SHIFT
 
 # Says which process unshare(1) is, whose one child is the first process inside.
@@ -55,7 +55,7 @@ def staying(sandbox: Sandbox, log: Path) -> Iterator[Inside]:
 
     This thread, and all that it starts from here on, leaves our session's keys behind.
     """
-    join_own_keyring()
+    join_session_keyring()
     argv = ["sh", "-c", SAY_PID, "sh", *sandbox.words([])]
     with program("the sandbox", argv, log) as running:
         pid = first_process(running)

@@ -62,13 +62,13 @@ def supplies(
             doubted=doubted,
         )
 
-    def again(files: Sequence[Locked]) -> None:
+    def refetch(files: Sequence[Locked]) -> None:
         names = ", ".join(map(name_of, files[:MOST_NAMED]))
         more = f" and {len(files) - MOST_NAMED} more" if len(files) > MOST_NAMED else ""
         ui.note(f"damaged in the package pool, fetching again: {names}{more}")
         get(frozenset(file.sha256 for file in files))
 
-    with Pool(packages, wheels, refetch=again, fetched=get()) as pool:
+    with Pool(packages, wheels, refetch=refetch, fetched=get()) as pool:
         for planned in plan.to_build:
             pool.expect(planned.step.takes)
         check_named(recipe, lock, plan, packages)

@@ -31,7 +31,7 @@ from imagebuilder.boot.start import Setting
 from imagebuilder.boot.trial import run_trial
 from imagebuilder.checks.facts import Facts
 from imagebuilder.checks.find import CheckFile, find_checks
-from imagebuilder.checks.run import NothingSelectedError, run_static, tell_checks
+from imagebuilder.checks.run import NothingSelectedError, run_tree_checks, tell_checks
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.image.types import load_image
 from imagebuilder.nodes.references import find_version
@@ -299,7 +299,9 @@ def check_tree(tree: Tree, job: Job, work: Path, selection: str, ui: Ui) -> tupl
     place.mkdir()
     with ui.step("Checking the tree") as step:
         try:
-            found = run_static(root, job.files, job.facts, place, epoch=epoch, selection=selection)
+            found = run_tree_checks(
+                root, job.files, job.facts, place, epoch=epoch, selection=selection
+            )
         except NothingSelectedError:
             found = ()
         step.remark(tell_checks(found))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from imagebuilder.checks.facts import Facts
 from imagebuilder.checks.find import find_checks
-from imagebuilder.checks.run import run_static, tell_checks
+from imagebuilder.checks.run import run_tree_checks, tell_checks
 from imagebuilder.digest import Json
 from imagebuilder.image.types import read_image
 from imagebuilder.locks import file_lock
@@ -78,7 +78,7 @@ def check_image(settings: Settings, name: str, ui: Ui, *, selection: str = "") -
         files = find_checks(settings.find_overlays(), facts.image.overlays)
         with ui.step(f"Checking {image.name}") as step:
             root, epoch = work / "root", image.epoch
-            checks = run_static(root, files, facts, work, epoch=epoch, selection=selection)
+            checks = run_tree_checks(root, files, facts, work, epoch=epoch, selection=selection)
             step.remark(tell_checks(checks))
     return TreeCheckResult(image.name, checks)
 
@@ -103,7 +103,7 @@ def check_published(
         files = find_checks(settings.find_overlays(), facts.image.overlays)
         root, epoch = Path(facts.release), facts.image.epoch
         with ui.step(f"Checking {release}") as step:
-            checks = run_static(root, files, facts, work, epoch=epoch, selection=selection)
+            checks = run_tree_checks(root, files, facts, work, epoch=epoch, selection=selection)
             step.remark(tell_checks(checks))
     return TreeCheckResult(str(release), checks)
 

@@ -34,7 +34,7 @@ LEFT_OUT = (
 )  # fmt: skip
 
 
-def run_static(
+def run_tree_checks(
     root: Path,
     files: Sequence[CheckFile],
     facts: Facts,
@@ -83,7 +83,7 @@ def run_boot(
 ) -> tuple[Check, ...]:
     """Run the boot checks on the node of `login`, an ssh command without a script.
 
-    Raises as run_static(), and WorkError if the node can no longer be reached.
+    Raises as run_tree_checks(), and WorkError if the node can no longer be reached.
     """
     place = make_place(work, BOOT)
     reach = Reach(BOOT, tuple(os.fspath(word) for word in login))
@@ -170,7 +170,7 @@ def run_pytest(
 
 
 def checks_of(runs: Sequence[PytestRun], kind: str, selection: str) -> tuple[Check, ...]:
-    """The checks of all runs.  Raises as run_static() unless each run is complete."""
+    """The checks of all runs.  Raises as run_tree_checks() unless each run is complete."""
     for each in runs:
         if each.lost:
             raise WorkError(

@@ -171,7 +171,7 @@ async def log_out(site: WebSite, request: Request) -> Response:
 def session_of_form(site: WebSite, request: Request, fields: dict[str, str]) -> WebSession | None:
     """The session of a form; None if it is over.  Raises HTTPException for another's form."""
     session = session_of(site, request)
-    if session and not session.owns(fields.get("csrf", "")):
+    if session and not session.has_form(fields.get("csrf", "")):
         words = "this form is not of your session: go back, load its page again, and repeat it"
         raise HTTPException(HTTPStatus.FORBIDDEN, words)
     return session

@@ -30,7 +30,7 @@ class WebSession:
         now = time.monotonic()
         return now - self.used > IDLE or now - self.begun > LONGEST
 
-    def owns(self, csrf: str) -> bool:
+    def has_form(self, csrf: str) -> bool:
         """Whether a form is of this session."""
         return hmac.compare_digest(self.csrf.encode(), csrf.encode())
 

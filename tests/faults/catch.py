@@ -18,7 +18,7 @@ from imagebuilder.boot.shape import memory_for
 from imagebuilder.boot.start import FailedError, Setting, TrialRun, boot, switch_on
 from imagebuilder.boot.trial import check, go_down, log_in
 from imagebuilder.checks.find import find_checks
-from imagebuilder.checks.run import run_static
+from imagebuilder.checks.run import run_tree_checks
 from imagebuilder.image.proof import Finding, Level, Question
 from imagebuilder.image.types import load_image
 from imagebuilder.process import run
@@ -86,7 +86,7 @@ def catch_static(site: Site, work: Path, selection: str = "") -> Found:
     """`imagebuilder check`, with -k if that is wanted."""
     facts = read_facts(site.tree, site.release)
     files = find_checks(SHIPPED_OVERLAYS, facts.image.overlays)
-    return found_by(run_static(site.root, files, facts, work, epoch=0, selection=selection))
+    return found_by(run_tree_checks(site.root, files, facts, work, epoch=0, selection=selection))
 
 
 def found_by(checks: Sequence[Check]) -> Found:

@@ -17,7 +17,7 @@ import pytest
 
 from imagebuilder.checks.facts import Facts
 from imagebuilder.checks.find import find_checks
-from imagebuilder.checks.run import run_static
+from imagebuilder.checks.run import run_tree_checks
 from imagebuilder.image.assemble import boot_file
 from imagebuilder.image.types import load_image
 from imagebuilder.nodes.initrd import Entry, render_cpio
@@ -59,7 +59,7 @@ class Built:
         """Run its static checks with the shipped overlays."""
         facts = facts or self.facts
         files = find_checks(SHIPPED_OVERLAYS, facts.image.overlays)
-        return run_static(self.root, files, facts, work, epoch=1, selection=selection)
+        return run_tree_checks(self.root, files, facts, work, epoch=1, selection=selection)
 
 
 @pytest.fixture(scope="module")

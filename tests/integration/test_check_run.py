@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.checks.find import COMMON, CheckFile
-from imagebuilder.checks.run import NothingSelectedError, run_boot, run_static
+from imagebuilder.checks.run import NothingSelectedError, run_boot, run_tree_checks
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.report.types import Check, Outcome
 from tests.check_room import by_name, make_facts, make_file
@@ -32,7 +32,7 @@ PASSED, FAILED, SKIPPED = Outcome.PASSED, Outcome.FAILED, Outcome.SKIPPED
 def check_static(busybox: Path, body: str, selection: str = "") -> tuple[Check, ...]:
     """Run one file of static checks on the tiny root."""
     file = make_file(busybox / "project", body)
-    return run_static(
+    return run_tree_checks(
         busybox / "c", [file], make_facts(), busybox / "work", epoch=1, selection=selection
     )
 
@@ -138,7 +138,7 @@ def test_the_common_checks_run_beside_those_of_overlays(busybox: Path) -> None:
     files = make_two_parts(
         busybox, meet.format(name="a", other="b"), meet.format(name="b", other="a")
     )
-    found = run_static(busybox / "c", files, make_facts(), busybox / "work", epoch=1)
+    found = run_tree_checks(busybox / "c", files, make_facts(), busybox / "work", epoch=1)
     assert [(check.group, check.name, check.outcome) for check in found] == [
         (COMMON, "test_a", PASSED),
         ("own", "test_b", PASSED),
@@ -148,11 +148,11 @@ def test_the_common_checks_run_beside_those_of_overlays(busybox: Path) -> None:
 def test_faults_of_both_parts_are_told(busybox: Path) -> None:
     body = "@pytest.mark.static\ndef test_x(): assert False"
     files = make_two_parts(busybox, body, body)
-    found = run_static(busybox / "c", files, make_facts(), busybox / "work", epoch=1)
+    found = run_tree_checks(busybox / "c", files, make_facts(), busybox / "work", epoch=1)
     assert [check.outcome for check in found] == [FAILED, FAILED]
     files = make_two_parts(busybox, "import nothing_here", "def test_y(): pass")
     with pytest.raises(InputError) as raised:
-        run_static(busybox / "c", files, make_facts(), busybox / "work", epoch=1)
+        run_tree_checks(busybox / "c", files, make_facts(), busybox / "work", epoch=1)
     assert "cannot be imported" in str(raised.value)
     assert "test_y is marked neither way" in str(raised.value)
 
@@ -163,7 +163,7 @@ def test_a_selection_may_leave_nothing_of_one_part(busybox: Path) -> None:
         "@pytest.mark.static\ndef test_x(): pass",
         "@pytest.mark.static\ndef test_y(): pass",
     )
-    run = partial(run_static, busybox / "c", files, make_facts(), busybox / "work", epoch=1)
+    run = partial(run_tree_checks, busybox / "c", files, make_facts(), busybox / "work", epoch=1)
     assert [check.name for check in run(selection="test_y")] == ["test_y"]
     with pytest.raises(NothingSelectedError):
         run(selection="test_z")
@@ -301,10 +301,10 @@ def test_a_kill_leaves_nothing(busybox: Path, tmp_path: Path, how: signal.Signal
     file = make_file(busybox / "project", body)
     script = f"""
 from pathlib import Path
-from imagebuilder.checks.run import run_static
+from imagebuilder.checks.run import run_tree_checks
 from imagebuilder.checks.find import CheckFile
 from tests.check_room import make_facts
-run_static(Path("{busybox}/c"), [CheckFile("own", Path("{file.path}"), "")], make_facts(),
+run_tree_checks(Path("{busybox}/c"), [CheckFile("own", Path("{file.path}"), "")], make_facts(),
            Path("{busybox}/work"), epoch=1)
 """
     mounts = Path("/proc/self/mountinfo").read_text()

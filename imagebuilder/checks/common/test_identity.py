@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.checks.walk import walk
+from imagebuilder.checks.traversal import walk
 
 # Files that each node creates or gets; see "Safely Building Images" of systemd.
 IDENTITY = (

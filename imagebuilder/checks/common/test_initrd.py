@@ -14,7 +14,7 @@ from testinfra.host import Host
 
 from imagebuilder.checks.common.test_kernel import MODULE, MOST, REBUILD, driver_of
 from imagebuilder.checks.facts import Facts
-from imagebuilder.checks.walk import walk
+from imagebuilder.checks.traversal import walk
 from imagebuilder.sandbox import INSIDE
 from imagebuilder.secret import find_secrets
 

@@ -13,7 +13,7 @@ import pytest
 from testinfra.host import Host
 
 from imagebuilder.checks.facts import Facts
-from imagebuilder.checks.walk import walk
+from imagebuilder.checks.traversal import walk
 from imagebuilder.digest import digest_of_file
 from imagebuilder.families.registry import family_of_distribution
 from imagebuilder.families.shipped import Checksum, checksums_of

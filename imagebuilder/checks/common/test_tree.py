@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.checks.facts import Facts
-from imagebuilder.checks.walk import Found, walk
+from imagebuilder.checks.traversal import Found, walk
 
 MERGED = ("bin", "sbin", "lib", "lib64")
 UNITS = ("etc/systemd/system", "usr/local/lib/systemd/system", "usr/lib/systemd/system")

@@ -80,7 +80,7 @@ def one_kernel(subject: Subject) -> Iterator[Finding]:
 
 def kernel_image(root: Root, path: str, release: str) -> Finding:
     """The finding about the kernel's own file: it says which release it is, on x86."""
-    said = own_version(root.read(path) or b"")
+    said = version_of_kernel(root.read(path) or b"")
     where = Evidence(path, "setup header", "kernel_version", said)
     if said and said.split()[0] != release:
         what = f"{path} is the kernel {said.split()[0]}, not {release}"
@@ -89,7 +89,7 @@ def kernel_image(root: Root, path: str, release: str) -> Finding:
     return SAY.fact(f"one kernel, {release}", where)
 
 
-def own_version(image: bytes) -> str:
+def version_of_kernel(image: bytes) -> str:
     """The version in the header of a kernel for x86, "" for what has no such header."""
     if image[MAGIC_AT : MAGIC_AT + len(MAGIC)] != MAGIC:
         return ""

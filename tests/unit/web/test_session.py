@@ -62,6 +62,6 @@ def test_each_has_a_secret_of_its_own() -> None:
     ours, others = (sessions.find(begin(sessions)) for _ in range(2))
     assert ours
     assert others
-    assert ours.owns(ours.csrf)
+    assert ours.has_form(ours.csrf)
     for csrf in (others.csrf, "", "é", ours.csrf[:-1]):
-        assert not ours.owns(csrf)
+        assert not ours.has_form(csrf)
