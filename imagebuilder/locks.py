@@ -49,14 +49,18 @@ def folder_lock(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def is_locked(path: Path) -> bool:
-    """Whether a living process holds the lock of this file or folder."""
+def is_locked(path: Path, *, shared: bool = False) -> bool:
+    """Whether a living process holds the lock of this file or folder; with `shared`, even if it
+    shares the lock.
+
+    Two processes that ask at once do not take each other for the holder, unless with `shared`.
+    """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
-        return not take_lock(descriptor)
+        return not take_lock(descriptor, shared=not shared)
     finally:
         os.close(descriptor)
 

@@ -132,7 +132,7 @@ def drop_leftovers(tree: Tree) -> None:
 
     gc removes what cannot be removed now; the person must see the original failure.
     """
-    if not Store(tree.repo).is_there() or is_locked(tree.lock("gc")):
+    if not Store(tree.repo).is_there() or is_locked(tree.lock("gc"), shared=True):
         return
     with contextlib.suppress(ImagebuilderError, OSError), file_lock(tree.lock("gc")):
         drop_unneeded(tree)

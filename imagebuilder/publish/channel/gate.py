@@ -171,7 +171,7 @@ def under_test(tree: Tree, release: ReleaseName, ui: Ui) -> Iterator[None]:
 
 
 def is_under_test(tree: Tree, release: ReleaseName) -> bool:
-    return is_locked(lock_of_tests(tree, release))
+    return is_locked(lock_of_tests(tree, release), shared=True)
 
 
 def lock_of_tests(tree: Tree, release: ReleaseName) -> Path:
