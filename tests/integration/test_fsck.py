@@ -294,7 +294,7 @@ def test_a_layer_of_an_older_version_is_unknown_and_no_fault(world: World) -> No
     done = world.fsck(repair=True)
     assert done.damage == ()
     assert done.unknown == (f"layer base small ({BASE[:12]})",)
-    assert "1 layer of an older version: no record says" in done.render()
+    assert "1 layer of an older version: no record has the commit" in done.render()
 
 
 def test_a_missing_layer_is_told_and_repaired_by_building_again(world: World) -> None:
