@@ -243,10 +243,10 @@ def make_crew(
     from imagebuilder.fleet.status import addresses_of, last_seen
     from imagebuilder.fleet.verbs import Crew
 
-    shared: Context = context.obj
+    common: Context = context.obj
     opened, chosen = open_nodes(tree, words)
     places = addresses_of(chosen, {node.name: last_seen(opened, node) for node in chosen})
-    return Crew(opened, chosen, choose_drivers(chosen, places, os.environ, needs), shared.ui.note)
+    return Crew(opened, chosen, choose_drivers(chosen, places, os.environ, needs), common.ui.note)
 
 
 def make_draining(crew: Crew, kind: str, seconds: float = 0) -> Draining | None:

@@ -87,11 +87,11 @@ def start(
 
     accepted = tuple(parse_verdict(word) for word in accept)
     terms = RolloutTerms(timeout, drain_timeout, accepted, drain, at_once, untested)
-    shared: Context = context.obj
+    common: Context = context.obj
     order = RolloutOrder(name, terms, canary, batch)
     opened = open_for_change(tree)
-    with notifying_of(shared, opened) as tell:
-        finish(start_rollout(opened, order, os.environ, shared.ui, tell=tell), json=json)
+    with notifying_of(common, opened) as tell:
+        finish(start_rollout(opened, order, os.environ, common.ui, tell=tell), json=json)
 
 
 @rollout_app.command()
@@ -150,10 +150,10 @@ def resume(
     """
     from imagebuilder.fleet.rollout.command import resume_rollout
 
-    shared: Context = context.obj
+    common: Context = context.obj
     opened = open_for_change(tree)
-    with notifying_of(shared, opened) as tell:
-        finish(resume_rollout(opened, profile, os.environ, shared.ui, tell=tell), json=json)
+    with notifying_of(common, opened) as tell:
+        finish(resume_rollout(opened, profile, os.environ, common.ui, tell=tell), json=json)
 
 
 @rollout_app.command()
@@ -174,17 +174,17 @@ def wish(context: typer.Context, tree: Tree, profile: str, word: str) -> None:
     from imagebuilder.fleet.rollout.command import obey_wish, send_wish
     from imagebuilder.fleet.rollout.types import RolloutStatus
 
-    shared: Context = context.obj
-    if send_wish(tree, profile, word, shared.ui):
+    common: Context = context.obj
+    if send_wish(tree, profile, word, common.ui):
         return
-    with notifying_of(shared, tree) as tell:
-        done = obey_wish(tree, profile, word, os.environ, shared.ui, tell=tell)
+    with notifying_of(common, tree) as tell:
+        done = obey_wish(tree, profile, word, os.environ, common.ui, tell=tell)
         if done.status is not RolloutStatus.PAUSED:
             finish(done, json=False, wanted=RolloutStatus.ABORTED)
 
 
 @contextmanager
-def notifying_of(shared: Context, tree: Tree) -> Iterator[TellRollout]:
+def notifying_of(common: Context, tree: Tree) -> Iterator[TellRollout]:
     """Who is told of roll-outs, as the site file says, also of those that were interrupted.
 
     At the end messages are sent.
@@ -193,20 +193,20 @@ def notifying_of(shared: Context, tree: Tree) -> Iterator[TellRollout]:
     from imagebuilder.notify.receivers import find_receivers, load_notify
     from imagebuilder.notify.send import notifying
 
-    site = load_notify(shared.settings, os.environ)
-    with notifying(find_receivers(site, os.environ), shared.ui.warn) as notifier:
+    site = load_notify(common.settings, os.environ)
+    with notifying(find_receivers(site, os.environ), common.ui.warn) as notifier:
         try:
             yield telling(notifier)
         finally:
-            report_interruptions(tree, telling(notifier), reported_by_web(shared, tree))
+            report_interruptions(tree, telling(notifier), reported_by_web(common, tree))
 
 
-def reported_by_web(shared: Context, tree: Tree) -> frozenset[str]:
+def reported_by_web(common: Context, tree: Tree) -> frozenset[str]:
     """The interruptions that a web server told of: one of ours, or the installed unit."""
     from imagebuilder.web.install import STATE
     from imagebuilder.web.notify_record import find_interruptions
 
-    return find_interruptions(shared.settings.state, tree) | find_interruptions(STATE, tree)
+    return find_interruptions(common.settings.state, tree) | find_interruptions(STATE, tree)
 
 
 def finish(rollout: Rollout, *, json: bool, wanted: str = "done") -> None:

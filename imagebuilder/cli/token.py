@@ -28,8 +28,8 @@ TokenName = Annotated[str, typer.Argument(help="Whose token it is.")]
 def tokens_of(context: typer.Context, *, system: bool = False) -> Path:
     from imagebuilder.web.tokens import find_token_file
 
-    shared: Context = context.obj
-    return find_token_file(shared.settings, os.environ, system=system)
+    common: Context = context.obj
+    return find_token_file(common.settings, os.environ, system=system)
 
 
 @token_app.command("add")
@@ -51,10 +51,10 @@ def token_add(
     """
     from imagebuilder.web.tokens import add_token
 
-    shared: Context = context.obj
+    common: Context = context.obj
     path = tokens_of(context, system=system)
     secret = add_token(path, name, role)
-    shared.ui.note(f"{name} may act with this token; {path} has its SHA-256:")
+    common.ui.note(f"{name} may act with this token; {path} has its SHA-256:")
     print_json({"name": name, "role": role, "token": secret}) if json else print_text(secret)
 
 
@@ -83,9 +83,9 @@ def token_remove(context: typer.Context, name: TokenName, system: System = False
     """
     from imagebuilder.web.tokens import remove_token
 
-    shared: Context = context.obj
+    common: Context = context.obj
     remove_token(tokens_of(context, system=system), name)
-    shared.ui.note(f"removed the token of {name}; what it began goes on")
+    common.ui.note(f"removed the token of {name}; what it began goes on")
 
 
 def act(context: typer.Context, tree: TreeOption = DEFAULT_TREE) -> None:

@@ -106,11 +106,11 @@ def web(
             f"the web server needs {package}, which is not installed",
             hint="pip install 'imagebuilder[web]'",
         ) from error
-    shared: Context = context.obj
-    settings = shared.settings
+    common: Context = context.obj
+    settings = common.settings
     folder = nights or find_report_folder(load_nightly(settings, os.environ), settings, os.environ)
     options = WebOptions(
         listen, tuple(host or ()), ask, folder, load_cards(settings), settings.state,
         load_notify(settings, os.environ), find_token_file(settings, os.environ), act, read,
     )  # fmt: skip
-    serve_web(find_tree(tree), options, shared.ui)
+    serve_web(find_tree(tree), options, common.ui)
