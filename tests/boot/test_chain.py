@@ -93,7 +93,7 @@ nodes:
             "BOOT FAILED in stage release: no absent/stable that boots", BOOT_SECONDS
         )
         server.program.wait_for(r"404 .* /channels/absent/stable/boot\.ipxe", LOG_SECONDS)
-        warned = server.program.said('no release of "absent" in this tree')
+        warned = server.program.said('this tree has no release of "absent"')
     assert warned
 
 

@@ -76,11 +76,11 @@ PUBLISHING = {
         ("gc", "--releases", "--keep", "9"),
     ),
     "gc": Case("packed", ("gc", "--releases", "--keep", "1")),
-    "forget": Case("peopled", ("nodes", "remove", "n1", "--forget"), "no node named"),
+    "forget": Case("peopled", ("nodes", "remove", "n1", "--forget"), "unknown node"),
     "nodes": Case(
         "stocked",
         ("nodes", "add", "n1", "--mac", "52:54:00:77:00:01", "--profile", PROFILE),
-        "there is a node",
+        "already exists",
         made_up=("nodes/", "http/nodes/", "serve/known_hosts", "given/"),
     ),
 }

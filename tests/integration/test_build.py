@@ -58,7 +58,7 @@ def test_nothing_changed_is_a_no_op(workshop: Workshop) -> None:
     before = refs(workshop.state)
     done = workshop("build", "generic", "--locked")
     assert done.stdout.startswith("generic@")
-    assert done.stdout.endswith(" is in the store: nothing changed\n")
+    assert done.stdout.endswith(" is already in the store: nothing changed\n")
     assert done.stderr == ""
     said = json.loads(workshop("build", "generic", "--locked", "--json").stdout)
     assert not said["new"]

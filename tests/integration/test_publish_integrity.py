@@ -203,7 +203,7 @@ def test_a_root_that_changed_after_its_test_is_refused_and_publish_restores_it(
     with pytest.raises(DamagedError) as caught:
         promote(tree, PROFILE, quiet())
     assert [fault.where for fault in caught.value.faults] == [os.fspath(where)]
-    assert f"imagebuilder publish {PROFILE}@{tested.name} restores it" in str(caught.value)
+    assert f"run imagebuilder publish {PROFILE}@{tested.name} to restore it" in str(caught.value)
     put(store, images[0], tree)
     check_release_whole(tree, release_of(images[0]))
     check_tidy(tree)

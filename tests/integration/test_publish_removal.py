@@ -150,7 +150,7 @@ def test_unpublish_refuses_what_is_needed(store: Store, images: list[ImageRef], 
     keep_release(tree, name, quiet(), off=True)
     with pytest.raises(InputError, match="it is candidate"):
         unpublish(tree, f"{PROFILE}@{images[1].version}", quiet(), BOLD)
-    with pytest.raises(InputError, match="which version"):
+    with pytest.raises(InputError, match="names no version"):
         unpublish(tree, PROFILE, quiet(), BOLD)
     unpublish(tree, name, quiet(), BOLD)
     check_tidy(tree)
