@@ -217,7 +217,7 @@ def test_the_commands(tmp_path: Path) -> None:
     assert call("list")[1].startswith("no live systems yet")
     status, out, said = call("add", str(iso), *key)
     assert (status, out) == (0, f"{tmp_path}/tree/http/live/u\n")
-    assert "a node needs 2 GiB of memory" in said
+    assert "nodes need 2 GiB of memory" in said
     user_data = (tmp_path / "tree/http/live/u/user-data").read_text()
     assert (tmp_path / "key.pub").read_text().strip() in user_data
     assert "nothing to do" in call("add", str(iso), *key)[2]
