@@ -16,6 +16,7 @@ import pytest
 
 from imagebuilder.process import run
 from imagebuilder.sandbox_mounts import check, libc, mount
+from tests.sampling import EVERY, find_sample
 from tests.workshop import (
     CHECKOUT,
     Workshop,
@@ -43,13 +44,15 @@ FIRST = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Start what takes longest first.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what is not of the sample, and start what takes longest first.
 
     pytest-xdist (`--dist loadfile`) gives each file to one worker: its tests share fixtures, and
     the machines of a file are never two at once.
     """
-    items.sort(key=rank)
+    sample = list(find_sample(items, EVERY))
+    config.hook.pytest_deselected(items=list(set(items) - set(sample)))
+    items[:] = sorted(sample, key=rank)
 
 
 def file_of(item: pytest.Item) -> str:
