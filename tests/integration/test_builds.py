@@ -209,5 +209,5 @@ def test_headers_of_another_kernel_are_seen_before_anything_is_compiled(tiny: Wo
 
 def test_a_root_without_the_kernel_is_refused(tiny: Workspace, tmp_path: Path) -> None:
     (tiny.work / "c/usr/bin/dpkg").write_text("#!/bin/sh\n")
-    with pytest.raises(InputError, match="brings 0 kernels"):
+    with pytest.raises(InputError, match="installs 0 kernels"):
         step(tmp_path, "true\n").apply(tiny)

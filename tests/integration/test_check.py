@@ -153,7 +153,7 @@ NAMED: Mapping[str, tuple[str, ...]] = {
     ),
     "test_every_module_is_for_the_kernel": ("updates/dkms/strange.ko is for 9.9.9", "dkms"),
     "test_kernel_is_the_one_of_the_modules": ("vmlinuz is 888",),
-    "test_kernel_and_initrd_are_those_of_the_manifest": ("vmlinuz: not the bytes",),
+    "test_kernel_and_initrd_are_those_of_the_manifest": ("vmlinuz: the content does not match",),
     "test_machine_id_is_empty": ("/etc/machine-id is 0123",),
     "test_nothing_names_one_machine": ("/etc/hostname", "/var/lib/systemd/random-seed"),
     "test_declared_groups_and_users_are_there": ("the group render", "compute in the group render"),

@@ -294,7 +294,12 @@ def test_state_that_cannot_be_written(shop: Workshop, tmp_path: Path) -> None:
     mount = f"mkdir {tmp_path}/ro; mount -t tmpfs -o ro none {tmp_path}/ro"
     for state, script, *said in (
         ("/dev/null/state", "true", "cannot make the state directory: ", "hint: name another"),
-        (str(tmp_path / "ro"), mount, "is on a read-only file system", "hint: findmnt"),
+        (
+            str(tmp_path / "ro"),
+            mount,
+            "is on a read-only file system",
+            "hint: see the mount with findmnt",
+        ),
     ):
         done = masked(shop, script, "--state", state, "build", "generic", "--locked")
         assert_fails(done, 3, *said)

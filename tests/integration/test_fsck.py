@@ -378,7 +378,7 @@ def test_a_channel_into_another_profile_is_told(world: World, tmp_path: Path) ->
     point_link(stable, f"../../http/releases/demo/{VERSION}")
     point_link(tree.channel("demo", "candidate"), "../../http/releases/demo/gone")
     done = world.fsck(tree, repair=True)
-    assert [(d.what, d.how.partition(":")[0]) for d in done.damage] == [
+    assert [(d.what, d.how.partition(",")[0]) for d in done.damage] == [
         ("channel demo/candidate", "does not point to a release of demo"),
         ("channel other/stable", "does not point to a release of other"),
     ]

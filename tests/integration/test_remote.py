@@ -310,7 +310,7 @@ def test_a_boot_test_of_the_same_bytes_comes_with_the_release(
     again = publish_to(far.remote, builder, two.new, Ui(said), channel="candidate", tested=here)
     assert again.reports == (passed.id,)
     assert f"sent boot test {passed.id}" in again.render()
-    assert "rejected boot test '20261121T100003Z':  " in said.getvalue()
+    assert "rejected boot test '20261121T100003Z': " in said.getvalue()
     assert "vmlinuz differs" in said.getvalue()
     assert find_reports(there, ReleaseName("small", "2")) == (passed,)
     (listed,) = list_releases(there)

@@ -421,7 +421,7 @@ def test_the_interface_is_checked(room: Room) -> None:
     done = room.try_serve(interface="wire9")
     assert done.status == 2
     assert "--interface wire9: does not exist" in done.stderr
-    assert "did you mean wire0? there are: wire0" in done.stderr
+    assert "did you mean wire0? available: wire0" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -430,7 +430,11 @@ def test_the_interface_is_checked(room: Room) -> None:
         ("10.9.9.9", (), "10.9.9.9 is not in 10.77.0.0/24, the subnet of wire0"),
         (SERVER, (), "10.77.0.1 is this server's own address"),
         ("10.77.0.130", ("--range", "10.77.0.128,10.77.0.140"), "the address of node n1"),
-        ("10.77.0.9", ("--range", "10.77.0.128,10.77.0.130"), "has 3 addresses, 2 nodes need 4"),
+        (
+            "10.77.0.9",
+            ("--range", "10.77.0.128,10.77.0.130"),
+            "has 3 addresses, but 2 nodes need 4",
+        ),
     ],
 )
 def test_nodes_must_fit_the_wire(

@@ -99,7 +99,7 @@ def test_a_full_disk_ends_nothing_and_is_over_with_the_next_free_byte(
             assert re.search(rb"\n\(\d+ lines could not be written\)\n", log.read_bytes())
             noted = room.tree.path / "seen/strangers.json"  # it comes without a ticket
             wait_until(noted.is_file, "the report is not noted")
-            assert len(started.said("cannot be written")) == 1
+            assert len(started.said("warning: could not write ")) == 1
             assert started.status is None
 
 

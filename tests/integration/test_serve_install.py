@@ -229,7 +229,7 @@ def test_a_daemon_starts_when_its_address_is_there(room: Room, tmp_path: Path, n
     room.at_server("ip", "address", "del", "10.77.0.1/24", "dev", "wire0")
     done = room.at_server(*first)
     room.at_server("ip", "address", "add", "10.77.0.1/24", "dev", "wire0")
-    assert (done.status, done.stdout) == (1, "wire0 does not have 10.77.0.1 yet\n")
+    assert (done.status, done.stdout) == (1, "wire0 does not have address 10.77.0.1 yet\n")
 
 
 def test_the_nfs_server_need_not_run_when_nodes_are_taken_over(room: Room, tmp_path: Path) -> None:

@@ -220,8 +220,8 @@ def test_an_index_that_nobody_vouches_for_is_refused(tars: TarShop) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("engine: mmdebstrap", '"mmdebstrap" makes no tarlinux'),
-        ("package-manager: apt", "the packages of tarlinux are added by tar"),
+        ("engine: mmdebstrap", '"mmdebstrap" cannot build tarlinux'),
+        ("package-manager: apt", "tarlinux uses tar"),
     ],
 )
 def test_what_does_not_fit_the_distribution_is_a_fault(tars: TarShop, line: str, said: str) -> None:
