@@ -433,7 +433,7 @@ def test_the_interface_is_checked(room: Room) -> None:
         (
             "10.77.0.9",
             ("--range", "10.77.0.128,10.77.0.130"),
-            "has 3 addresses, but 2 nodes need 4",
+            "3 addresses, but 2 nodes need 4",
         ),
     ],
 )
