@@ -36,13 +36,14 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 def keep_tree(state: Path, profile: str, commit: str, tree: Path) -> None:
     """Keep `tree`, a checkout of `commit` below `state`, in place of what is kept of `profile`.
 
-    What was kept is moved beside `tree`.
+    What was kept is moved beside `tree`.  If that fails, `tree` stays where it is: the image is
+    complete, and the next build only takes longer.
     """
     folder = state / TREES / profile
-    make_private(folder)
-    for number, old in enumerate(list(folder.iterdir())):
-        move_away(old, tree.with_name(f"{tree.name}.old{number}"))
-    with suppress(OSError):  # a build beside this one has just kept the same
+    with suppress(OSError):  # a full disk, or another build took or kept a tree at this moment
+        make_private(folder)
+        for number, old in enumerate(list(folder.iterdir())):
+            move_away(old, tree.with_name(f"{tree.name}.old{number}"))
         move_in(tree, folder / f"{commit}.{boot()}")
 
 

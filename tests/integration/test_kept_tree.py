@@ -123,3 +123,13 @@ def test_a_tree_that_cannot_be_changed_is_checked_out(
     store.checkout(made["kinds"], tmp_path / "wanted")
     assert snapshot(tmp_path / "tree") == snapshot(tmp_path / "wanted")
     assert not list(find_trees(tmp_path))
+
+
+def test_a_tree_that_cannot_be_kept_fails_no_build(
+    commits: tuple[Store, dict[str, str]], tmp_path: Path
+) -> None:
+    store, made = commits
+    store.checkout(made["first"], tmp_path / "tree")
+    (tmp_path / "trees").write_text("in the way")
+    keep_tree(tmp_path, "demo", made["first"], tmp_path / "tree")
+    assert (tmp_path / "tree").is_dir()

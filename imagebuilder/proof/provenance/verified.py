@@ -11,6 +11,7 @@ damage of the disk.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -47,12 +48,13 @@ def read_built_provenance(
 ) -> Provenance:
     """As read_provenance(), of a root that is what the image's commit holds.
 
-    Leaves what it verified for the next build of the profile.
+    Leaves what it verified for the next build of the profile, unless it cannot be written.
     """
     verified = find_verified(state, store, image)
     found = read_provenance(store, image, root, shipped, verified=verified)
     target = verified_file(state, image.profile)
-    write_file(target, FILE.render(Verified(image.root.commit, found.intact)).encode())
+    with suppress(OSError):
+        write_file(target, FILE.render(Verified(image.root.commit, found.intact)).encode())
     return found
 
 
