@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from imagebuilder.publish.find import find_releases
 from imagebuilder.tree import Tree
-from tests.faults.conftest import Ground, ground, made, pytest_terminal_summary
+from tests.faults.conftest import Ground, ground, ground_in, made, pytest_terminal_summary
 from tests.faults.roots import real
 
 __all__ = ["clothed", "ground", "made", "pytest_terminal_summary"]
@@ -26,4 +25,4 @@ def clothed(ground: Ground) -> Ground:
     place = Tree(ground.place / "clothed")
     base = ground.releases[real.BASE]
     tree = real.make_real(ground.tree, base, place, tuple(RECIPES.values()))
-    return Ground(tree, {one.profile: one for one in find_releases(tree)}, ground.place)
+    return ground_in(ground.place, tree)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
@@ -24,7 +23,6 @@ from tests.blind.conftest import RECIPES
 from tests.faults.catch import CAUGHT, MISSED
 from tests.faults.conftest import ROW, Ground
 from tests.faults.roots import real
-from tests.faults.site import copy_site
 from tests.faults.table import GOOD, Row
 
 pytestmark = pytest.mark.root
@@ -89,17 +87,13 @@ def look(case: Case, ground: Ground, profile: str, known: Known) -> list[Finding
 
 
 def findings(case: Case, ground: Ground, release: ReleaseName) -> list[Finding] | None:
-    place = ground.place / f"{case.name}-{release.profile}"
     has_layers = ground.tree.repo.is_dir()
-    site = copy_site(ground.tree, release, place, with_repo=has_layers)
     try:
-        plant_case(site, case)
-        found = find_all(site, TraceKind.OVERLAY if case.is_legit else TraceKind.UNEXPLAINED)
+        with ground.copies.of(ground.tree, release, with_repo=has_layers) as site:
+            plant_case(site, case)
+            return find_all(site, TraceKind.OVERLAY if case.is_legit else TraceKind.UNEXPLAINED)
     except (ValueError, OSError):
         # The small roots lack much that the real one has, and the other way round.
         if case.image == release.profile:
             raise
         return None
-    finally:
-        shutil.rmtree(place)
-    return found

@@ -19,6 +19,7 @@ import pytest
 from imagebuilder.boot.acceleration import Acceleration, probe
 from imagebuilder.publish.find import find_releases
 from imagebuilder.tree import ReleaseName, Tree
+from tests.faults.copies import Copies
 from tests.faults.fault import Fault
 from tests.faults.roots import ROOTS, real
 from tests.faults.roots.made import PREFIX
@@ -30,11 +31,18 @@ SETS = ("all", "static", "some")
 
 @dataclass(frozen=True)
 class Ground:
-    """The good releases by profile, and a folder beside them for copies."""
+    """The good releases by profile, a folder beside them, and the copies in it."""
 
     tree: Tree
     releases: dict[str, ReleaseName]
     place: Path
+    copies: Copies
+
+
+def ground_in(place: Path, tree: Tree) -> Ground:
+    """The releases of a tree."""
+    found = {one.profile: one for one in find_releases(tree)}
+    return Ground(tree, found, place, Copies(place))
 
 
 def ground_of(fault: Fault, request: pytest.FixtureRequest) -> Ground:
@@ -68,8 +76,7 @@ def ground(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         there = os.fspath(place / "tree")
         formats = ("--format", "squashfs", "--format", "erofs")
         workshop("publish", *formats, "generic", IMAGEBUILDER_TREE=there)
-    tree = Tree(Path(there))
-    return Ground(tree, {one.profile: one for one in find_releases(tree)}, place)
+    return ground_in(place, Tree(Path(there)))
 
 
 @pytest.fixture(scope="session")
@@ -79,14 +86,14 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Ground:
     tree = Tree(place / "tree")
     for make in ROOTS:
         make(tree)
-    return Ground(tree, {one.profile: one for one in find_releases(tree)}, place)
+    return ground_in(place, tree)
 
 
 @pytest.fixture(scope="session")
 def real_ground(ground: Ground) -> Ground:
     """The real root in the clothes of other profiles."""
     tree = real.make_real(ground.tree, ground.releases[real.BASE], Tree(ground.place / "real"))
-    return Ground(tree, {one.profile: one for one in find_releases(tree)}, ground.place)
+    return ground_in(ground.place, tree)
 
 
 @pytest.fixture(scope="session")

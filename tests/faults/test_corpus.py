@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict
@@ -27,7 +26,7 @@ from tests.faults.catch import (
 from tests.faults.conftest import ROW, Ground, chosen, ground_of, is_chosen
 from tests.faults.fault import PROVE, Boot, Fault, load_faults
 from tests.faults.roots import NAMES, real
-from tests.faults.site import copy_site, plant
+from tests.faults.site import plant
 from tests.faults.table import GOOD, Row
 
 pytestmark = pytest.mark.root
@@ -77,16 +76,13 @@ def look(fault: Fault, ground: Ground, acceleration: Acceleration | None, work: 
     reads = fault.kind == "image" and fault.question in real.COMPARED
     repo = fault.stage is None and (fault.caught != PROVE or reads)
     release = ground.releases[fault.image]
-    site = copy_site(ground.tree, release, work / "tree", with_repo=repo)
-    try:
+    with ground.copies.of(ground.tree, release, with_repo=repo) as site:
         plant(site, fault.plant)
         if planting := getattr(fault.code, "plant", None):
             planting(site)
         if fault.stage is not None:
             site.settle()
         return catch(fault, site, acceleration, work, quick=chosen() == "some")
-    finally:
-        shutil.rmtree(work / "tree")
 
 
 @pytest.mark.parametrize("profile", ["generic", "rx7600xt"])
@@ -98,11 +94,8 @@ def test_good_image_raises_no_alarm(
     work = ground.place / f"good-{profile}"
     work.mkdir()
     started = time.monotonic()
-    site = copy_site(ground.tree, ground.releases[profile], work / "tree", with_repo=False)
-    try:
+    with ground.copies.of(ground.tree, ground.releases[profile], with_repo=False) as site:
         found = catch_static(site, work)
-    finally:
-        shutil.rmtree(work / "tree")
     report_good(record_property, profile, "static", "check", started, found)
 
 
@@ -110,8 +103,8 @@ def test_good_image_raises_no_alarm(
 @pytest.mark.parametrize("name", NAMES)
 def test_good_small_root_is_proved(name: str, made: Ground, record_property: Recorder) -> None:
     started = time.monotonic()
-    site = copy_site(made.tree, made.releases[name], made.place / name, with_repo=False)
-    found = catch_prove(site, (Level.FAULT, Level.WARNING))
+    with made.copies.of(made.tree, made.releases[name], with_repo=False) as site:
+        found = catch_prove(site, (Level.FAULT, Level.WARNING))
     report_good(record_property, name, "proof", "prove", started, found)
 
 
@@ -122,12 +115,8 @@ def test_good_real_root_is_proved(
 ) -> None:
     ground = request.getfixturevalue("ground" if name == real.BASE else "real_ground")
     started = time.monotonic()
-    place = ground.place / f"proof-{name}-{question}"
-    site = copy_site(ground.tree, ground.releases[name], place, with_repo=False)
-    try:
+    with ground.copies.of(ground.tree, ground.releases[name], with_repo=False) as site:
         found = catch_prove(site, (Level.FAULT, Level.WARNING), question)
-    finally:
-        shutil.rmtree(place)
     report_good(record_property, name, str(question), "prove", started, found)
 
 
@@ -139,11 +128,8 @@ def test_good_image_boots_without_alarm(
     work = ground.place / "good-boot"
     work.mkdir()
     started = time.monotonic()
-    site = copy_site(ground.tree, ground.releases["generic"], work / "tree", with_repo=False)
-    try:
+    with ground.copies.of(ground.tree, ground.releases["generic"], with_repo=False) as site:
         found = catch_boot(GOOD_BOOT, site, acceleration, work)
-    finally:
-        shutil.rmtree(work / "tree")
     report_good(record_property, "generic", GOOD_BOOT.boot.way, "test", started, found)
 
 

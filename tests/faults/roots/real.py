@@ -90,7 +90,7 @@ def provenance_of(site: Site, image: Image, planted: TraceKind) -> Provenance | 
     if not site.tree.repo.is_dir():
         return None
     good, committed = good_provenance(image.root.commit, Store(site.tree.repo), image)
-    # Of the copy at hand: that of the fault before is gone, with the objects in it.
+    # Of the copy at hand: another one is removed when a test that uses it fails.
     strange = find_strange(replace(committed, repo=Store(site.tree.repo)), Root(site.root))
     traces = {path: trace for path, trace in good.traces.items() if path not in strange}
     brought = {
