@@ -12,7 +12,13 @@ MODULE = "/usr/lib/dracut/modules.d/99imagebuilder/module-setup.sh"
 ENABLED = ("systemd-networkd.service", "systemd-resolved.service", "systemd-timesyncd.service")
 # Which of them wants resolved depends on the version of systemd (before 250 the first).
 TARGETS = ("multi-user.target", "sysinit.target")
-MASKED = ("apt-daily.timer", "fstrim.timer", "dracut-shutdown.service")
+MASKED = (
+    "apt-daily.timer",
+    "fstrim.timer",
+    "dracut-shutdown.service",
+    "systemd-random-seed.service",
+)
+GENERATORS = ("gpt-auto", "hibernate-resume", "system-update", "factory-reset", "ssh")
 STAGES = {"network", "root", "overlay", "switch-root"}
 
 
@@ -35,6 +41,14 @@ def test_a_unit_is_enabled(host: Host, facts: Facts, unit: str) -> None:
 @pytest.mark.parametrize("unit", MASKED)
 def test_a_unit_is_masked(host: Host, unit: str) -> None:
     assert host.file(f"/etc/systemd/system/{unit}").linked_to == "/dev/null"
+
+
+@pytest.mark.static
+@pytest.mark.parametrize("name", GENERATORS)
+def test_a_generator_is_masked(host: Host, name: str) -> None:
+    mask = host.file(f"/etc/systemd/system-generators/systemd-{name}-generator")
+    assert mask.exists
+    assert mask.size == 0, "an empty file masks a generator: systemd.generator(7)"
 
 
 @pytest.mark.static

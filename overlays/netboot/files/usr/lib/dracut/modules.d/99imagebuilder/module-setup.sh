@@ -43,6 +43,10 @@ install() {
     # It waits for every NIC, plugged in or not; dracut asks each of them in turn anyway.
     systemctl -q --root "$initdir" mask systemd-networkd-wait-online.service
 
+    # The real root sets the kernel's variables; the initrd mounts no partition of a local disk.
+    systemctl -q --root "$initdir" mask systemd-sysctl.service
+    rm -f "$initdir/usr/lib/systemd/system-generators/systemd-gpt-auto-generator"
+
     # We mount without locks and with numeric owners: none of these daemons has work to do.
     rm -f "$initdir"/usr/sbin/{rpcbind,rpc.statd,rpc.idmapd} \
         "$initdir"{/var,}/lib/dracut/hooks/pre-udev/*-nfs-start-rpc.sh \
