@@ -149,7 +149,7 @@ def await_commits(pending: list[Future[None]], leaf: Future[None] | None, ui: Ui
     waiting = [future for future in pending if not future.done()]
     raise_first([future for future in pending if future not in waiting])
     if waiting:
-        with ui.bar(len(waiting), "commit", "layers") as bar:
+        with ui.bar(len(waiting), "commit", "layer") as bar:
             for future in waiting:
                 future.result()
                 bar.advance(1)

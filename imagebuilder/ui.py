@@ -173,7 +173,7 @@ class Ui:
             self.stream.write(CLEAR_LINE)
             drawn: tqdm[NoReturn] = tqdm(
                 total=total or None, desc=f"  {fit(what)}",
-                unit=unit if unit == "B" else f" {unit}",
+                unit=unit if unit == "B" else f" {unit}s",
                 unit_scale=unit == "B", leave=False,
                 file=self.stream, dynamic_ncols=True, ascii=self._symbol("✓") == "+",
             )  # fmt: skip
@@ -274,8 +274,8 @@ def format_size(size: float) -> str:
 
 
 def format_amount(amount: int, unit: str) -> str:
-    """An amount in a bar's unit: a size for bytes, otherwise the number and the unit."""
-    return format_size(amount) if unit == "B" else f"{amount} {unit}".rstrip()
+    """An amount in a bar's unit: a size for bytes, otherwise how many of a thing."""
+    return format_size(amount) if unit == "B" else format_count(amount, unit)
 
 
 def format_time(stamp: str, *, to_second: bool = False) -> str:

@@ -39,14 +39,26 @@ SecondsOption = Annotated[
     float,
     typer.Option(
         min=0,
+        show_default=False,
         help="Limit from power-on to ssh, in seconds. [default: 200 with KVM, 600 emulated]",
     ),
 ]
 MemoryOption = Annotated[
-    int, typer.Option(min=0, metavar="MIB", help="Memory of a machine. [default: as needed]")
+    int,
+    typer.Option(
+        min=0,
+        metavar="MIB",
+        show_default=False,
+        help="Memory of a machine. [default: as needed]",
+    ),
 ]
 ProcessorsOption = Annotated[
-    int, typer.Option(min=0, help="Processors of a machine. [default: 2 with KVM, 1 emulated]")
+    int,
+    typer.Option(
+        min=0,
+        show_default=False,
+        help="Processors of a machine. [default: 2 with KVM, 1 emulated]",
+    ),
 ]
 ProcessorOption = Annotated[
     str,

@@ -54,7 +54,7 @@ class BootstrapStep(Step):
 
     @property
     def counted(self) -> Counted:
-        return Counted(len(self.first.packages), "packages", self.family.set_up)
+        return Counted(len(self.first.packages), "package", self.family.set_up)
 
     def apply(self, workspace: Workspace) -> None:
         self.family.bootstrap(self.engine, self.first, workspace)

@@ -52,7 +52,7 @@ class PackagesStep(Step):
 
     @property
     def counted(self) -> Counted:
-        return Counted(len(self.added.packages), "packages", self.family.set_up)
+        return Counted(len(self.added.packages), "package", self.family.set_up)
 
     def apply(self, workspace: Workspace) -> None:
         self.family.install(self.added, workspace)

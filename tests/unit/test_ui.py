@@ -145,7 +145,7 @@ def test_nothing_moves_and_nothing_is_coloured_in_a_file() -> None:
 def test_a_bar_on_a_terminal_gives_way_to_lines_and_leaves_one() -> None:
     stream = Terminal()
     ui = Ui(stream, interactive=True)
-    with ui.bar(3, "Compiling", unit="files") as bar:
+    with ui.bar(3, "Compiling", unit="file") as bar:
         bar.advance(2)
         ui.note("in between")
         bar.advance(1)
@@ -241,7 +241,8 @@ def test_format_duration(seconds: float, text: str) -> None:
 
 
 def test_format_amount() -> None:
-    assert format_amount(3, "files") == "3 files"
+    assert format_amount(3, "file") == "3 files"
+    assert format_amount(1, "layer") == "1 layer"
     assert format_amount(3000, "B") == "3.0 kB"
 
 

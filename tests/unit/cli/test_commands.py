@@ -6,13 +6,15 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from typer.core import TyperGroup, TyperOption
+from typer.main import get_command
 
 from imagebuilder import __version__
-from imagebuilder.cli.main import COMMANDS
+from imagebuilder.cli.main import COMMANDS, app
 from imagebuilder.cli.names import complete_base, complete_engine, complete_image, complete_profile
 from imagebuilder.image.types import encode_image
 from imagebuilder.process import run
@@ -64,6 +66,22 @@ def test_help_says_what_an_option_is_without_a_value(
     assert "Host name. [default: the next number]" in program("adopt", "--help").stdout
     shown = program("nightly", "--help").stdout
     assert "its stable release stays, and the other profiles continue." in shown
+
+
+def test_help_says_one_default() -> None:
+    told = [one for one in find_options(get_command(app)) if "[default:" in (one.help or "")]
+    assert len(told) > 10
+    twice = [one.name for one in told if one.show_default and one.default not in ("", None)]
+    assert twice == []
+
+
+def find_options(group: object) -> Iterator[TyperOption]:
+    """The options of all commands of a group."""
+    assert isinstance(group, TyperGroup)
+    for command in group.commands.values():
+        yield from (one for one in command.params if isinstance(one, TyperOption))
+        if isinstance(command, TyperGroup):
+            yield from find_options(command)
 
 
 def test_help_lists_every_command(program: Program) -> None:
