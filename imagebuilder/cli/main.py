@@ -15,47 +15,13 @@ from typing import Annotated, NoReturn
 import typer
 
 from imagebuilder import __version__
-from imagebuilder.cli.adopt import adopt, discover
-from imagebuilder.cli.check import check
-from imagebuilder.cli.configure import configure, explain, inventory
-from imagebuilder.cli.console import console
+from imagebuilder.cli.commands import Commands
 from imagebuilder.cli.context import Context
-from imagebuilder.cli.drift import drift
-from imagebuilder.cli.fleet import down, restart, run_on_nodes, status, up
-from imagebuilder.cli.hardware import hardware_app
-from imagebuilder.cli.host import doctor, init, profiles, schema, setup
-from imagebuilder.cli.images import diff, export, fsck, gc, images, sbom, shell, show
-from imagebuilder.cli.live import live_app
-from imagebuilder.cli.nightly import nightly
-from imagebuilder.cli.nodes import nodes_app
-from imagebuilder.cli.prove import prove, why
-from imagebuilder.cli.receive import receive
-from imagebuilder.cli.releases import keep, promote, publish, releases, rollback, unpublish
-from imagebuilder.cli.report import report
-from imagebuilder.cli.rollout import rollout_app
-from imagebuilder.cli.serve import serve
 from imagebuilder.cli.sudo import run_as_root
-from imagebuilder.cli.test import test
-from imagebuilder.cli.token import act, read, token_app
-from imagebuilder.cli.web import web
-from imagebuilder.cli.work import build, lock, plan
 from imagebuilder.errors import Fault, HostError, ImagebuilderError, RootError
 from imagebuilder.settings import load_settings
 from imagebuilder.ui import Ui
 from imagebuilder.untrusted import presentable
-
-COMMANDS = {
-    "Build": (profiles, plan, lock, build, nightly),
-    "Images": (images, show, sbom, diff, export, shell, gc, fsck),
-    "Proof": (prove, check, why, test, report),
-    "Releases": (publish, promote, rollback, releases, keep, unpublish),
-    "Nodes": (
-        status, explain, console, up, down, restart, configure, inventory, discover, adopt, drift,
-        serve, web,
-    ),
-    "Host": (setup, init, doctor, schema),
-}  # fmt: skip
-GROUPS = {"Build": (hardware_app,), "Nodes": (nodes_app, rollout_app, live_app, token_app)}
 
 NO_SPACE = (
     "see with df -h which disk is full; imagebuilder gc frees what no image needs, and "
@@ -77,22 +43,13 @@ UNFIT = {
 
 app = typer.Typer(
     name="imagebuilder",
+    cls=Commands,
     help="Build, prove, publish and boot-test root filesystems for GPU and NPU nodes.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for panel, functions in COMMANDS.items():
-    for function in functions:
-        app.command(rich_help_panel=panel)(function)
-for panel, groups in GROUPS.items():
-    for group in groups:
-        app.add_typer(group, rich_help_panel=panel)
-app.command("run", rich_help_panel="Nodes")(run_on_nodes)
-app.command(hidden=True)(receive)  # publish --to runs it on the other machine
-for started in (act, read):  # run by the web page or its systemd units
-    app.command(hidden=True)(started)
 
 
 def show_version(wanted: bool) -> None:

@@ -15,10 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer
-from typer.core import TyperGroup
 
-from imagebuilder.cli.main import app
 from imagebuilder.image.formats import export_image
 from imagebuilder.process import run
 from imagebuilder.publish.find import open_tree
@@ -30,6 +27,7 @@ from imagebuilder.store.state import PRIVATE, make_state, open_store
 from imagebuilder.store.workplace import workplace
 from imagebuilder.tree import PRIVATE as OF_TREE
 from imagebuilder.tree import Tree, make_tree
+from tests.commands import load_program
 from tests.integration.published import UNTESTED, make_image, quiet
 from tests.workshop import CHECKOUT
 
@@ -229,9 +227,7 @@ for words in json.load(sys.stdin):
 
 def test_every_command_is_looked_at() -> None:
     asked = {words[0] for words in COMMANDS} | ANYBODY | OF_NODES
-    commands = typer.main.get_command(app)
-    assert isinstance(commands, TyperGroup)
-    assert asked == {*commands.commands}
+    assert asked == {*load_program().commands}
 
 
 def test_an_ordinary_user_is_told_that_root_is_needed(settings: Settings, released: Tree) -> None:

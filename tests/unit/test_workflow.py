@@ -4,24 +4,21 @@
 from __future__ import annotations
 
 import ast
-import functools
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
-import typer
 from ruamel.yaml import YAML
 from typer.core import TyperGroup
 
-from imagebuilder.cli.main import app
 from imagebuilder.cli.rollout import RolloutGroup
 from imagebuilder.recipe.variant import find_variant
 from imagebuilder.settings import Settings
+from tests.commands import load_program
 
-# The program's commands, once: to make them takes as long as a hundred parses.
-program = functools.cache(functools.partial(typer.main.get_command, app))
 CHECKOUT = Path(__file__).parents[2]
 WORKFLOW = (CHECKOUT / "docs/ci/github-actions.yml").read_text()
 PAGES = ("*.md", "docs/*.md", "overlays/*/README.md")
@@ -126,7 +123,7 @@ def make_faults(words: list[str]) -> list[str]:
 
 def option_faults(words: list[str]) -> list[str]:
     """Commands and options that imagebuilder does not have, and profiles that do not ship."""
-    command = program()
+    command: Any = load_program()
     path = ["imagebuilder"]
     while isinstance(command, TyperGroup) and words and not words[0].startswith("-"):
         if isinstance(command, RolloutGroup) and words[0] not in command.commands:

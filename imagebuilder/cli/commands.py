@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands by panel of `--help`, each imported when it is used."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Mapping
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_group
+
+# MODULE.FUNCTION or MODULE.APP of this package.  To import all of them and to read their options
+# took a sixth of a build that has nothing to do.
+PANELS: Mapping[str, tuple[str, ...]] = {
+    "Build": (
+        "host.profiles", "work.plan", "work.lock", "work.build", "nightly.nightly",
+        "hardware.hardware_app",
+    ),
+    "Images": (
+        "images.images", "images.show", "images.sbom", "images.diff", "images.export",
+        "images.shell", "images.gc", "images.fsck",
+    ),
+    "Proof": ("prove.prove", "check.check", "prove.why", "test.test", "report.report"),
+    "Releases": (
+        "releases.publish", "releases.promote", "releases.rollback", "releases.releases",
+        "releases.keep", "releases.unpublish",
+    ),
+    "Nodes": (
+        "fleet.status", "configure.explain", "console.console", "fleet.up", "fleet.down",
+        "fleet.restart", "configure.configure", "configure.inventory", "adopt.discover",
+        "adopt.adopt", "drift.drift", "serve.serve", "web.web", "fleet.run_on_nodes",
+        "nodes.nodes_app", "rollout.rollout_app", "live.live_app", "token.token_app",
+    ),
+    "Host": ("host.setup", "host.init", "host.doctor", "host.schema"),
+    # Run by publish --to on the other machine, and by the web page or its systemd units.
+    "": ("receive.receive", "token.act", "token.read"),
+}  # fmt: skip
+
+
+def name_of(place: str) -> str:
+    """The name of a command, by where it is."""
+    return place.partition(".")[2].removesuffix("_app").removesuffix("_on_nodes")
+
+
+COMMANDS = {name_of(place): (panel, place) for panel, places in PANELS.items() for place in places}
+
+
+@functools.cache
+def load_command(name: str) -> TyperCommand | TyperGroup:
+    """Import a command."""
+    panel, place = COMMANDS[name]
+    module, _, attribute = place.partition(".")
+    found = getattr(importlib.import_module(f"imagebuilder.cli.{module}"), attribute)
+    app = typer.Typer(rich_markup_mode="markdown")
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, rich_help_panel=panel)
+    else:
+        app.command(name, rich_help_panel=panel, hidden=not panel)(found)
+    command = get_group(app).commands[name]
+    assert isinstance(command, (TyperCommand, TyperGroup))
+    return command
+
+
+class Commands(TyperGroup):
+    """All commands, made when they are asked for."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]  # noqa: ARG002
+        """Their names, in the order of `--help`."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> TyperCommand | TyperGroup | None:  # type: ignore[override]  # noqa: ARG002
+        """A command; None if there is none of this name."""
+        if cmd_name in COMMANDS:
+            return load_command(cmd_name)
+        # What Typer suggests instead of a name with a typo is one of `commands`.
+        self.commands.update({name: load_command(name) for name in COMMANDS})
+        return None
