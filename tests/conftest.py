@@ -8,7 +8,7 @@ import fcntl
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import pytest
 
 from imagebuilder.process import run
 from imagebuilder.sandbox_mounts import check, libc, mount
+from tests.boot_slots import BootSlots
 from tests.sampling import EVERY, find_sample
 from tests.workshop import (
     CHECKOUT,
@@ -66,6 +67,34 @@ def rank(item: pytest.Item) -> tuple[int, int]:
     if name in FIRST:
         return 0, FIRST.index(name)
     return (2 if name.startswith(UNIT) else 1), 0
+
+
+SLOTS = pytest.StashKey[BootSlots]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Give this worker its part of what all workers of a run share."""
+    if run := os.environ.get("PYTEST_XDIST_TESTRUNUID"):
+        config.stash[SLOTS] = BootSlots(run, os.cpu_count() or 1)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, object, object]:
+    """Have a slot while a test boots, and until the next one if that shares its machines."""
+    slots = item.config.stash.get(SLOTS, None)
+    if slots and boots(item):
+        slots.take()
+    done = yield
+    if slots and not (nextitem and nextitem.path == item.path and boots(nextitem)):
+        slots.free()
+    return done
+
+
+def boots(item: pytest.Item) -> bool:
+    """Whether a test boots a machine."""
+    return item.get_closest_marker("boot") is not None
 
 
 @pytest.fixture(scope="session", autouse=True)
