@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +17,17 @@ from tests.unit.web.acting import ActingSite, acting
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> FleetWorld:
-    return make_world(tmp_path, racks=2)
+def fleet_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An empty folder, the same for every test: the same nodes.yaml there is parsed once."""
+    folder = tmp_path_factory.getbasetemp() / "fleet"
+    folder.mkdir()
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def world(fleet_folder: Path) -> FleetWorld:
+    return make_world(fleet_folder, racks=2)
 
 
 @pytest.fixture
