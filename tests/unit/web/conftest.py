@@ -47,3 +47,14 @@ def people(world: FleetWorld, tmp_path: Path) -> Iterator[ActingSite]:
     world.plant_history()
     with acting(world, tmp_path / "tokens" / "tokens.json") as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def steady_people(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ActingSite]:
+    """Such a site for tests that change nothing of it, which they check."""
+    folder = tmp_path_factory.mktemp("steady")
+    world = make_world(folder, racks=2)
+    world.plant_history()
+    with acting(world, folder / "tokens" / "tokens.json") as made:
+        yield made
+        assert made.records() == ()
