@@ -40,7 +40,8 @@ def render_fields(kind: type[T], model: Model, path: KeyPath, scope: Scope) -> T
         return None
     values: dict[str, object] = {}
     sound = True
-    for name, hint in hints_of(kind).items():
+    dataclass: type = kind
+    for name, hint in hints_of(dataclass).items():
         field = type(model).model_fields[name]
         below = (*path, field.alias or name)
         value = getattr(model, name)
