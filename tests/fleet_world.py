@@ -66,10 +66,10 @@ BANNER = "answers to ssh: SSH-2.0-OpenSSH_10.0p2 Debian-7"
 
 @cache
 def saved_nights() -> TemporaryDirectory[str]:
-    """The folder of nine nightly runs: each is written after the one before, and synced."""
+    """In `reports` there, nine nightly runs: each is written after the one before, and synced."""
     folder = TemporaryDirectory(prefix="imagebuilder-nights-")
     for night in make_nights(9, ("rx7600xt", "generic", "minimal")):
-        save_run(night, Path(folder.name))
+        save_run(night, Path(folder.name, "reports"))
     return folder
 
 
@@ -144,7 +144,7 @@ class FleetWorld:
             "rx7600xt", OLD, NEW, "ada", begun, nodes, status=RolloutStatus.STOPPED,
             why="node006 failed",
         ))  # fmt: skip
-        shutil.copytree(saved_nights().name, self.reports, dirs_exist_ok=True)
+        shutil.copytree(Path(saved_nights().name, "reports"), self.reports, dirs_exist_ok=True)
         for number, (profile, version) in enumerate(itertools.product(PROFILES, (OLD, NEW)), 1):
             release = ReleaseName(profile, version)
             sums = (f"{number:064x}  {name}\n" for name in ("vmlinuz", "initrd.img", "boot.ipxe"))
