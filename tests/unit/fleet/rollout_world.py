@@ -18,7 +18,7 @@ from pathlib import Path
 from imagebuilder.fleet.drain import choose_drainer
 from imagebuilder.fleet.health import FILE
 from imagebuilder.fleet.rollout.journal import rolling_out, save_rollout
-from imagebuilder.fleet.rollout.run import RolloutRun
+from imagebuilder.fleet.rollout.run import POLL, RolloutRun
 from imagebuilder.fleet.rollout.start import RolloutOrder, make_rollout
 from imagebuilder.fleet.rollout.types import Rollout, RolloutTerms
 from imagebuilder.nodes.evidence.seen import Seen, write_seen
@@ -174,10 +174,12 @@ class RolloutWorld:
         (self.sim / "nodes" / name / "fault").write_text(f"{fault}\n")
 
     def run(self, ui: Ui | None = None) -> RolloutRun:
-        drainer, ahead = choose_drainer(self.drainer), Ahead()
-        return RolloutRun(
-            self.tree, ui or Ui(io.StringIO()), drainer, self.env, wait=ahead.wait, clock=ahead.now
-        )
+        drainer = choose_drainer(self.drainer)
+        made = RolloutRun(self.tree, ui or Ui(io.StringIO()), drainer, self.env, poll=0.0)
+        if self.drain:
+            return made  # a real scheduler needs time
+        ahead = Ahead()
+        return replace(made, poll=POLL, wait=ahead.wait, clock=ahead.now)
 
     @property
     def drainer(self) -> str:
