@@ -14,7 +14,8 @@ STAMP := .venv/imagebuilder.stamp
 AS_ROOT := scripts/as-root env PYTHONDONTWRITEBYTECODE=1
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 # On every core; what shares a fixture stays with one worker (tests/conftest.py).
-SHARED := -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+BY_FILE := --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+SHARED := -n auto $(BY_FILE)
 
 .PHONY: help image test test-all check lint style types contract shellcheck unit integration boot \
 	control-node rollouts smoke faults blind inject tried bench fuzz venv clean host host-dev host-tests profile \
@@ -50,8 +51,10 @@ contract: $(STAMP) ## Imports point down the flow
 shellcheck: $(STAMP) ## Every shell script, with the other conventions of tests/unit/test_conventions.py
 	@$(PYTEST) -q tests/unit/test_conventions.py
 
+# Unit tests wait for half of their time: two workers for each core.  pytest rewrites every test file,
+# five seconds for each worker, unless it may keep the result.
 unit: $(STAMP) ## Unit tests: no root, no network
-	@$(PYTEST) $(SHARED) -m 'not root' tests/unit
+	@PYTHONDONTWRITEBYTECODE= $(PYTEST) -n $$(($$(nproc) * 2)) $(BY_FILE) -m 'not root' tests/unit
 
 integration: host-tests $(STAMP) bytecode ## Integration tests: root, real builds
 	@$(AS_ROOT) $(PYTEST) $(SHARED) tests/integration

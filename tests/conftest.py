@@ -30,6 +30,7 @@ from tests.workshop import (
 UNIT = "tests/unit"
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x00020000, 0x4000, 1 << 18  # of sched.h and sys/mount.h
 # What takes longest begins first, so that no worker ends late; unit tests fill the gaps at the end.
+# The unit tests here mostly wait: the others run beside them.
 FIRST = (
     "tests/systems/test_debian13.py",
     "tests/boot/test_gate.py",
@@ -42,6 +43,14 @@ FIRST = (
     "tests/integration/test_playbook_roles.py",
     "tests/integration/test_faults.py",
     "tests/faults/test_corpus.py",
+    "tests/unit/test_health_probes.py",
+    "tests/unit/fleet/test_rollout_long.py",
+    "tests/unit/lock/test_wheels.py",
+    "tests/unit/drift/test_property.py",
+    "tests/unit/notify/test_deliver.py",
+    "tests/unit/fleet/test_rollout_interrupted.py",
+    "tests/unit/families/apt/test_resume.py",
+    "tests/unit/nightly/test_rollout.py",
 )
 
 

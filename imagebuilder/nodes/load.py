@@ -18,7 +18,7 @@ from imagebuilder.nodes.model import (
     NodesFile,
     PowerModel,
 )
-from imagebuilder.nodes.references import menu_problem, node_problem
+from imagebuilder.nodes.references import Problem, menu_problem, node_problem
 from imagebuilder.nodes.types import DEFAULT_CONSOLE, Menu, Node, Nodes, Power
 from imagebuilder.recipe.positions import Document, parse_document
 from imagebuilder.recipe.validate import parse_model
@@ -139,9 +139,16 @@ def choose_release(profile: str, levels: Sequence[NodeDefaultsModel]) -> tuple[s
 def find_missing(
     document: Document, tree: Tree, menu: Menu, nodes: Sequence[Node]
 ) -> Iterator[Fault]:
-    """A fault for each named thing that the tree does not have."""
+    """A fault for each named thing that the tree does not have, of each node that wants it.
+
+    Nodes that want the same are one look at the tree.
+    """
     if problem := menu_problem(tree, menu):
         yield document.fault(("menu", "default"), problem.what, problem.hint)
+    problems: dict[tuple[str, str, str, str], Problem | None] = {}
     for node in nodes:
-        if problem := node_problem(tree, node):
+        wanted = (node.profile, node.channel, node.version, node.files)
+        if wanted not in problems:
+            problems[wanted] = node_problem(tree, node)
+        if problem := problems[wanted]:
             yield document.fault(("nodes", node.name, problem.key), problem.what, problem.hint)

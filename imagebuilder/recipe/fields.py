@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass
+from functools import cache
 from typing import TypeVar, get_args, get_origin, get_type_hints
 
 from pydantic.fields import FieldInfo
@@ -39,7 +40,8 @@ def render_fields(kind: type[T], model: Model, path: KeyPath, scope: Scope) -> T
         return None
     values: dict[str, object] = {}
     sound = True
-    for name, hint in get_type_hints(kind).items():
+    dataclass: type = kind
+    for name, hint in hints_of(dataclass).items():
         field = type(model).model_fields[name]
         below = (*path, field.alias or name)
         value = getattr(model, name)
@@ -47,6 +49,12 @@ def render_fields(kind: type[T], model: Model, path: KeyPath, scope: Scope) -> T
         sound &= values[name] is not None or value is None
         sound &= not field.is_required() or bool(values[name])
     return kind(**values) if sound else None
+
+
+@cache
+def hints_of(kind: type) -> Mapping[str, object]:
+    """The types of a dataclass's fields, which are text until they are evaluated."""
+    return get_type_hints(kind)
 
 
 def render_field(

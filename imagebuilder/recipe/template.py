@@ -122,12 +122,19 @@ class Bound:
     """The most that a template can produce and do, from the sizes of its names."""
 
     def __init__(self, names: Mapping[str, object]) -> None:
+        self.names = names
         self.numbers = frozenset(
             name for name, value in names.items() if isinstance(value, int | float)
         )
-        self.sizes = {
-            name: 32 if name in self.numbers else size_of(value) for name, value in names.items()
-        }
+        self.sizes: dict[str, int] = {}  # of the names that the template reads or sets
+
+    def size(self, name: str) -> int:
+        """The most characters of a name when printed; a template reads few of the vars."""
+        if name not in self.sizes:
+            known = 32 if name in self.numbers else 1
+            measured = name in self.names and name not in self.numbers
+            self.sizes[name] = size_of(self.names[name]) if measured else known
+        return self.sizes[name]
 
     def check(self, tree: nodes.Template) -> None:
         """Raise Costly unless `tree` is cheap."""
@@ -148,7 +155,7 @@ class Bound:
         if isinstance(node, nodes.TemplateData | nodes.Const):
             return len(str(node.data if isinstance(node, nodes.TemplateData) else node.value))
         if isinstance(node, nodes.Name):
-            return self.sizes.get(node.name, 1)
+            return self.size(node.name)
         if isinstance(node, PLAIN):
             return self.all_of(list(node.iter_child_nodes()))
         if isinstance(node, nodes.Filter) and node.node is not None:

@@ -209,6 +209,7 @@ nodes:
   b: {{macs: ['52:54:00:00:00:0b'], profile: generic, version: v9}}
   c: {{macs: ['52:54:00:00:00:0c'], profile: rx}}
   d: {{macs: ['{MAC1}'], profile: generic, files: own/d}}
+  e: {{macs: ['52:54:00:00:00:0e'], profile: generic, version: v9}}
 """
     warned = [str(fault).removeprefix(f"{tree.nodes_file}:") for fault in load(tree, text).warnings]
     assert warned == [
@@ -220,6 +221,8 @@ nodes:
         "  hint: available: v1, v2",
         "5:6: nodes.c.channel: rx has no stable release\n  hint: run imagebuilder promote rx",
         f"6:61: nodes.d.files: {tree.path} has no folder own/d\n  hint: make it, or remove the key",
+        '7:63: nodes.e.version: generic has no release "v9" in this tree\n'
+        "  hint: available: v1, v2",
     ]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sample of the tests has some of every file."""
+"""A sample of the tests has some of every file, and slow files start first."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import FIRST, UNIT
 from tests.sampling import find_sample
+from tests.workshop import CHECKOUT
 
 
 @dataclass(frozen=True)
@@ -25,3 +27,9 @@ def test_every_file_is_in_a_sample(every: int, numbers: list[int]) -> None:
     found = list(find_sample(items, every))
     assert [item.number for item in found if item.path == long] == numbers
     assert [item.number for item in found if item.path == short] == [0]
+
+
+def test_what_starts_first_is_there() -> None:
+    ours = [name for name in FIRST if name.startswith(UNIT)]
+    assert ours
+    assert [name for name in ours if not (CHECKOUT / name).is_file()] == []

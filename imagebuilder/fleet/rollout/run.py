@@ -54,8 +54,9 @@ def utc_now() -> datetime:
 class RolloutRun:
     """A process that runs a roll-out: what it works with, and what it remembers of its own doing.
 
-    `clock` tells whether its window is over, `reboots` is when each boot was asked to end,
-    `problems` what became of that.  `tell` is called for each status that it comes into.
+    `clock` says when a node entered a stage, when that is late and when its window is over;
+    `reboots` is when each boot was asked to end, `problems` what became of that.  `tell` is called
+    for each status that it comes into.
     """
 
     tree: Tree
@@ -90,20 +91,23 @@ class RolloutRun:
 
     def go_on(self, rollout: Rollout) -> Rollout:
         while True:
+            before = rollout
             rollout = obey(self.tree, rollout)
-            if rollout.window and not parse_window(rollout.window).contains(self.clock()):
-                rollout = self.note(rollout, out_of_window(rollout, datetime.now(UTC)))
+            now = self.clock()
+            if rollout.window and not parse_window(rollout.window).contains(now):
+                rollout = self.note(rollout, out_of_window(rollout, now))
             self.pin(rollout)
             sights = self.observe(rollout)
-            now, stable = datetime.now(UTC), find_version(self.tree, rollout.profile, STABLE)
-            rollout = self.note(rollout, advance(rollout, sights, stable, now))
+            stable = find_version(self.tree, rollout.profile, STABLE)
+            rollout = self.note(rollout, advance(rollout, sights, stable, self.clock()))
             self.pin(rollout)
             rollout = self.act(rollout, sights)
             if rollout.status is RolloutStatus.PROMOTING:
                 rollout = self.promote(rollout)
             if rollout.settled and not find_due(rollout, {}).resume:
                 return rollout
-            self.wait(self.poll)
+            if rollout == before:  # after a step the next one may be due at once
+                self.wait(self.poll)
 
     def observe(self, rollout: Rollout) -> dict[str, Sight]:
         names = watched(rollout)

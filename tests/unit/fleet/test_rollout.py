@@ -22,6 +22,7 @@ from imagebuilder.fleet.rollout.journal import (
     rolling_out,
 )
 from imagebuilder.fleet.rollout.machine import aborted, advance, resumed
+from imagebuilder.fleet.rollout.run import POLL
 from imagebuilder.fleet.rollout.show import render_rollout
 from imagebuilder.fleet.rollout.start import check_wish
 from imagebuilder.fleet.rollout.types import (
@@ -67,6 +68,16 @@ def test_all_get_it_one_boot_each_and_stable_follows(world: RolloutWorld) -> Non
     assert world.tree.nodes_file.read_text() == before  # no pin is left, and no line is different
     assert sorted((world.sim / "resumed").read_text().split()) == list(NAMES)
     assert find_rollout(world.tree, "demo") == done
+
+
+def test_it_waits_only_while_nothing_changes(world: RolloutWorld) -> None:
+    """A step is followed by a look at once; a node with two jobs is looked at three times."""
+    (world.sim / "nodes/n1/jobs").write_text("1\n2\n")
+    waits: list[float] = []
+    run = world.run()
+    run.wait = waits.append
+    assert run.go(world.start(order())).status is RolloutStatus.DONE
+    assert waits == [POLL, POLL]
 
 
 def test_a_canary_that_fails_stops_it_and_goes_back_alone(world: RolloutWorld) -> None:

@@ -90,6 +90,7 @@ def test_one_that_a_person_pauses(world: RolloutWorld) -> None:
 def test_one_that_ends_by_an_error_is_told_of_before_anybody_else_can_find_out(
     world: RolloutWorld,
 ) -> None:
+    (world.sim / "nodes/n1/jobs").write_text("a job\na job\n")
     rollout = world.start(order())
     site = NotifyModel.model_validate({"to": {"r": {"exec": ["true"]}}})
 

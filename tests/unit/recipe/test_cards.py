@@ -7,6 +7,7 @@ import itertools
 import re
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ CHIPS = tuple(shipped_cards().chips.values())
 SPELLING = re.compile(r"\([^)]*\)|[^a-z0-9]+")
 
 
+@cache
 def lines_of_pci_ids() -> Mapping[str, str]:
     """What pci.ids calls each card, by PCI id."""
     found: dict[str, str] = {}
@@ -36,11 +38,12 @@ def lines_of_pci_ids() -> Mapping[str, str]:
     return found
 
 
-def lines_of_drivers(kind: str) -> list[tuple[str, str]]:
+@cache
+def lines_of_drivers(kind: str) -> tuple[tuple[str, str], ...]:
     """Module and value of the lines of one kind: firmware, absent, alias."""
     lines = (FIXTURES / "drivers.txt").read_text().splitlines()
     words = (line.split() for line in lines if not line.startswith("#"))
-    return [(module, value) for module, which, value in words if which == kind]
+    return tuple((module, value) for module, which, value in words if which == kind)
 
 
 def squeezed(text: str) -> str:

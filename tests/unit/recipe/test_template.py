@@ -79,6 +79,7 @@ def test_a_cheap_template_has_the_same_outcome_in_both_places(template: str) -> 
         "{% endfor %}", "{{ words|batch(9) }}", "{% macro m() %}{% endmacro %}", "{{ range(9) }}",
         "{% filter upper %}{{ text }}{% endfilter %}", "{{ words|map('center', 9) }}",
         "{{ text|replace('', text) }}", "{{ n }}" * 1001, "x" * 65537,
+        "{% for x in words %}" * 3 + "x" + "{% endfor %}" * 3,
     ],
 )  # fmt: skip
 def test_what_could_grow_is_not_cheap(template: str) -> None:

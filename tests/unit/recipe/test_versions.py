@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from functools import cache
 
 import pytest
 
@@ -22,6 +23,7 @@ KERNELS = (
 )  # fmt: skip
 
 
+@cache
 def since() -> Mapping[tuple[str, str], str]:
     """The first kernel that has a firmware file or an id, of those that the oldest lacks."""
     lines = (FIXTURES / "since.txt").read_text().splitlines()
@@ -29,17 +31,23 @@ def since() -> Mapping[tuple[str, str], str]:
     return {(module, value): kernel for module, kernel, value in words}
 
 
-def knows(chip: Chip, kernel: str) -> bool:
-    """Whether the drivers of a kernel claim a card and list all that it asks for."""
+@cache
+def lines_known_to(kernel: str) -> frozenset[tuple[str, str, str]]:
+    """Kind, module and value of all that the drivers of a kernel claim or ask for."""
     first = since()
     lines = {
         (kind, *line) for kind in ("firmware", "absent", "alias") for line in lines_of_drivers(kind)
     }
     lines |= {("firmware", *line) for line in first if "/" in line[1]}
+    return frozenset(
+        line for line in lines if older(first.get((line[1], line[2]), KERNELS[0]), kernel)
+    )
+
+
+def knows(chip: Chip, kernel: str) -> bool:
+    """Whether the drivers of a kernel claim a card and list all that it asks for."""
     known = [
-        (kind, value)
-        for kind, module, value in lines
-        if module in chip.modules and older(first.get((module, value), KERNELS[0]), kernel)
+        (kind, value) for kind, module, value in lines_known_to(kernel) if module in chip.modules
     ]
     return any(kind == "alias" and fnmatchcase(chip.pci, value) for kind, value in known) and all(
         any(kind != "alias" and fnmatchcase(value, glob) for kind, value in known)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,8 +17,17 @@ from tests.unit.web.acting import ActingSite, acting
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> FleetWorld:
-    return make_world(tmp_path, racks=2)
+def fleet_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """An empty folder, the same for every test: the same nodes.yaml there is parsed once."""
+    folder = tmp_path_factory.getbasetemp() / "fleet"
+    folder.mkdir()
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def world(fleet_folder: Path) -> FleetWorld:
+    return make_world(fleet_folder, racks=2)
 
 
 @pytest.fixture
@@ -37,3 +47,14 @@ def people(world: FleetWorld, tmp_path: Path) -> Iterator[ActingSite]:
     world.plant_history()
     with acting(world, tmp_path / "tokens" / "tokens.json") as made:
         yield made
+
+
+@pytest.fixture(scope="module")
+def steady_people(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ActingSite]:
+    """Such a site for tests that change nothing of it, which they check."""
+    folder = tmp_path_factory.mktemp("steady")
+    world = make_world(folder, racks=2)
+    world.plant_history()
+    with acting(world, folder / "tokens" / "tokens.json") as made:
+        yield made
+        assert made.records() == ()

@@ -60,17 +60,17 @@ def test_a_cookie_is_no_token(people: ActingSite) -> None:
     ids=str,
 )
 def test_requests_that_must_not_work(
-    people: ActingSite, headers: Mapping[str, str], status: int
+    steady_people: ActingSite, headers: Mapping[str, str], status: int
 ) -> None:
-    sent = {"content-type": "application/json", **bearer(people, "admin"), **headers}
+    sent = {"content-type": "application/json", **bearer(steady_people, "admin"), **headers}
     body = b'{"verb": "rollback", "profile": "generic"}'
-    assert people.client.post(PATH, content=body, headers=sent).status_code == status
-    assert people.records() == ()
+    assert steady_people.client.post(PATH, content=body, headers=sent).status_code == status
+    assert steady_people.records() == ()
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS"])
-def test_nothing_but_reading_and_posting(people: ActingSite, method: str) -> None:
-    answer = people.client.request(method, PATH, headers={"origin": "http://evil.example"})
+def test_nothing_but_reading_and_posting(steady_people: ActingSite, method: str) -> None:
+    answer = steady_people.client.request(method, PATH, headers={"origin": "http://evil.example"})
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD, POST")
     assert "access-control-allow-origin" not in answer.headers
 
@@ -80,11 +80,11 @@ def test_nothing_but_reading_and_posting(people: ActingSite, method: str) -> Non
     [b"", b"{", b"[]", b'{"verb": "sh"}', b'{"verb": "promote", "release": "p@1\\n"}',
      b'{"verb": "down", "nodes": ["--force"]}', b'{"verb": "down", "nodes": ["n1"], "x": 1}'],
 )  # fmt: skip
-def test_orders_that_are_none(people: ActingSite, body: bytes) -> None:
-    sent = {"content-type": "application/json", **bearer(people, "admin")}
-    answer = people.client.post(PATH, content=body, headers=sent)
+def test_orders_that_are_none(steady_people: ActingSite, body: bytes) -> None:
+    sent = {"content-type": "application/json", **bearer(steady_people, "admin")}
+    answer = steady_people.client.post(PATH, content=body, headers=sent)
     assert (answer.status_code, [*answer.json()]) == (400, ["error"])
-    assert people.records() == ()
+    assert steady_people.records() == ()
 
 
 def test_a_role_too_small(people: ActingSite) -> None:

@@ -125,14 +125,14 @@ def test_the_cookie(people: ActingSite, headers: Mapping[str, str], *, secure: b
     ],
 )  # fmt: skip
 def test_a_form_of_a_page_elsewhere(
-    people: ActingSite, headers: Mapping[str, str], status: int
+    steady_people: ActingSite, headers: Mapping[str, str], status: int
 ) -> None:
-    people.log_in("admin")
-    fields = {"csrf": people.csrf(), **PLAIN}
+    steady_people.log_in("admin")
+    fields = {"csrf": steady_people.csrf(), **PLAIN}
     for path in ("/act", "/login", "/logout"):
-        assert people.post(path, fields, **headers).status_code == status, path
-    assert people.records() == ()
-    assert people.csrf() == fields["csrf"]  # still logged in
+        assert steady_people.post(path, fields, **headers).status_code == status, path
+    assert steady_people.records() == ()
+    assert steady_people.csrf() == fields["csrf"]  # still logged in
 
 
 def test_two_origins_are_one_too_many(people: ActingSite) -> None:
@@ -156,11 +156,14 @@ def test_a_form_without_the_secret_of_its_session(people: ActingSite) -> None:
     ["//evil.example/", "/\\evil.example", "https://evil.example/", "/act?x\r\nSet-Cookie: a=b",
      "javascript:alert(1)", "/act?verb=up\n", "/actions/../login", "/nodes/node001"],
 )  # fmt: skip
-def test_a_log_in_leads_nowhere_else(people: ActingSite, place: str) -> None:
-    answer = people.log_in("power", next=place)
+def test_a_log_in_leads_nowhere_else(steady_people: ActingSite, place: str) -> None:
+    answer = steady_people.log_in("power", next=place)
     assert answer.headers["location"] == "/actions"
     assert [*answer.headers].count("set-cookie") == 1
-    assert people.client.get("/login", params={"next": place}).text.count('value="/actions"') == 1
+    assert (
+        steady_people.client.get("/login", params={"next": place}).text.count('value="/actions"')
+        == 1
+    )
 
 
 @pytest.mark.parametrize(
@@ -199,13 +202,13 @@ def test_a_log_in_leads_nowhere_else(people: ActingSite, place: str) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_order(people: ActingSite, fields: dict[str, str]) -> None:
-    people.log_in("admin")
-    answer = people.act(**fields)
+def test_what_is_no_order(steady_people: ActingSite, fields: dict[str, str]) -> None:
+    steady_people.log_in("admin")
+    answer = steady_people.act(**fields)
     assert answer.status_code in (400, 404), answer.text
-    shown = people.client.get("/act", params=fields)
+    shown = steady_people.client.get("/act", params=fields)
     assert shown.status_code in (400, 404)
-    assert people.records() == ()
+    assert steady_people.records() == ()
 
 
 def test_a_role_that_is_for_something_else(people: ActingSite) -> None:

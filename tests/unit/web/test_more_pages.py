@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
@@ -15,15 +14,14 @@ from imagebuilder.tree import ReleaseName
 from imagebuilder.web.app import make_app
 from imagebuilder.web.guard import POLICY, REPORT_POLICY
 from imagebuilder.web.site import WebSite
-from tests.fleet_world import NEW, OLD, FleetWorld, make_site, make_world
+from tests.fleet_world import NEW, OLD, FleetWorld, make_site
 
 ATTACK = "<script>alert(1)</script>"
 REPORT = f"/releases/rx7600xt/{NEW}/reports/20261121T100002Z"
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> FleetWorld:
-    world = make_world(tmp_path, racks=2)
+def world(world: FleetWorld) -> FleetWorld:
     world.plant_history()
     return world
 

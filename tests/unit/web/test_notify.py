@@ -165,9 +165,7 @@ def test_states_of_nodes(world: FleetWorld) -> None:
     assert state_of(replace(row, view=view)) == "fell-back"
 
 
-def test_a_damaged_file_or_one_of_another_tree_begins_anew(
-    receiver: ReceiverWorld, tmp_path: Path
-) -> None:
+def test_a_damaged_file_or_one_of_another_tree_begins_anew(receiver: ReceiverWorld) -> None:
     warnings: list[str] = []
     (receiver.state / FILE).write_text("{")
     reporter = FleetReporter(
@@ -176,7 +174,7 @@ def test_a_damaged_file_or_one_of_another_tree_begins_anew(
     receiver.update(reporter)
     reporter.close()
     assert "starting anew" in warnings[0]
-    text = (receiver.state / FILE).read_text().replace(str(tmp_path / "tree"), "/elsewhere")
+    text = (receiver.state / FILE).read_text().replace(str(receiver.world.tree.path), "/elsewhere")
     (receiver.state / FILE).write_text(text)
     with receiver.running() as reporter:
         receiver.update(reporter)
