@@ -13,9 +13,11 @@ STAMP := .venv/imagebuilder.stamp
 # Root-owned caches in a checkout are a nuisance to its owner.
 AS_ROOT := scripts/as-root env PYTHONDONTWRITEBYTECODE=1
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
-# On every core; what shares a fixture stays with one worker (tests/conftest.py).
+# What shares a fixture stays with one worker (tests/conftest.py).  Tests wait for a fifth of their
+# time, and unit tests for half of it: there are more workers than cores.
 BY_FILE := --maxprocesses 4 --dist loadfile --no-loadscope-reorder
-SHARED := -n auto $(BY_FILE)
+SHARED := -n $$(($$(nproc) + 1)) $(BY_FILE)
+UNIT_WORKERS ?= $$(($$(nproc) * 2))
 
 .PHONY: help image test test-all check lint style types contract shellcheck unit integration boot \
 	control-node rollouts smoke faults blind inject tried bench fuzz venv clean host host-dev host-tests profile \
@@ -51,10 +53,9 @@ contract: $(STAMP) ## Imports point down the flow
 shellcheck: $(STAMP) ## Every shell script, with the other conventions of tests/unit/test_conventions.py
 	@$(PYTEST) -q tests/unit/test_conventions.py
 
-# Unit tests wait for half of their time: two workers for each core.  pytest rewrites every test file,
-# five seconds for each worker, unless it may keep the result.
+# pytest rewrites every test file, five seconds for each worker, unless it may keep the result.
 unit: $(STAMP) ## Unit tests: no root, no network
-	@PYTHONDONTWRITEBYTECODE= $(PYTEST) -n $$(($$(nproc) * 2)) $(BY_FILE) -m 'not root' tests/unit
+	@PYTHONDONTWRITEBYTECODE= $(PYTEST) -n $(UNIT_WORKERS) $(BY_FILE) -m 'not root' tests/unit
 
 integration: host-tests $(STAMP) bytecode ## Integration tests: root, real builds
 	@$(AS_ROOT) $(PYTEST) $(SHARED) tests/integration

@@ -29,20 +29,23 @@ from tests.workshop import (
 
 UNIT = "tests/unit"
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x00020000, 0x4000, 1 << 18  # of sched.h and sys/mount.h
-# What takes longest begins first, so that no worker ends late; unit tests fill the gaps at the end.
-# The unit tests here mostly wait: the others run beside them.
+# What takes longest begins first, so that no worker ends late; what boots machines is not alone, for
+# it waits for a slot.  Unit tests fill the gaps at the end, those here first: they mostly wait.
 FIRST = (
-    "tests/systems/test_debian13.py",
     "tests/boot/test_gate.py",
     "tests/boot/test_node_life.py",
-    "tests/boot/test_chain.py",
+    "tests/systems/test_debian13.py",
     "tests/boot/test_failure.py",
-    "tests/boot/test_network_root.py",
-    "tests/integration/test_nights.py",
+    "tests/faults/test_corpus.py",
+    "tests/boot/test_chain.py",
     "tests/integration/test_engines.py",
     "tests/integration/test_playbook_roles.py",
+    "tests/boot/test_network_root.py",
+    "tests/integration/test_nights.py",
+    "tests/integration/test_fleet.py",
+    "tests/integration/test_serve_install.py",
+    "tests/integration/test_web_browser.py",
     "tests/integration/test_faults.py",
-    "tests/faults/test_corpus.py",
     "tests/unit/test_health_probes.py",
     "tests/unit/fleet/test_rollout_long.py",
     "tests/unit/lock/test_wheels.py",

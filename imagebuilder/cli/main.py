@@ -8,14 +8,11 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, NoReturn
 
 import typer
-from typer.main import get_command
 
 from imagebuilder import __version__
 from imagebuilder.cli.commands import Commands
@@ -137,18 +134,12 @@ def tell(error: ImagebuilderError) -> int:
 def call() -> int:
     """Run the command; Typer turns an interrupt into an exit, which is turned back here."""
     try:
-        command()(prog_name="imagebuilder")
+        app(prog_name="imagebuilder")
     except SystemExit as done:
         if interrupt := find_interrupt(done):
             raise interrupt from None
         return done.code if isinstance(done.code, int) else 1
     return 0
-
-
-@cache
-def command() -> Callable[..., object]:
-    """The program as Click has it, made once: every parameter of every command is inspected."""
-    return get_command(app)
 
 
 def find_interrupt(error: BaseException | None) -> KeyboardInterrupt | None:
