@@ -96,7 +96,7 @@ def read_startup(subject: Subject) -> Startup | None:
     names |= dict.fromkeys((SLICE, *enabled(subject)))
     words = ["systemd-analyze", "--generators=yes", "--man=no", "verify", *names]
     cmdline = f"SYSTEMD_PROC_CMDLINE={' '.join(subject.cmdline)}"
-    done = subject.ask([*VERIFY, cmdline, *words], seconds=SECONDS)
+    done = subject.run([*VERIFY, cmdline, *words], seconds=SECONDS)
     units = {unit.name: unit for unit in parse_units(done.stdout)}
     jobs, dropped, complaints = parse_log(done.stderr)
     aliases = {alias: unit for unit in units.values() for alias in unit.words("Alias")}

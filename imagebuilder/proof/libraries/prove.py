@@ -125,7 +125,7 @@ def prove_loads(
 
     Libraries `known` to be missing were already reported.
     """
-    done = subject.ask(["sh", "-c", LOAD, "sh", loader, *libraries], seconds=MOST_SECONDS)
+    done = subject.run(["sh", "-c", LOAD, "sh", loader, *libraries], seconds=MOST_SECONDS)
     answers = parse_loads(done.stdout)
     if not answers:
         yield SAY.warning(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why is this path in an image?  Who brought it, who changed it, and what of a project did so."""
+"""Why a path is in an image: its origin, what changed it, and the project's files behind that."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from imagebuilder.store.state import open_store
 from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.ui import table
 
-# The keys of an overlay that stand for files, by the folder they are written to.
+# The keys of an overlay that generate files, by the folder of these.
 GENERATED = {
     "/etc/modules-load.d": "modules",
     "/etc/modprobe.d": "modules",
@@ -36,9 +36,9 @@ GENERATED = {
 class Explained:
     """A path of an image with its trace.
 
-    `layers` are titles and digests of the layers that made and changed it, `sources` what of the
-    project may have done so, as `FILE` or `FILE:LINE:COLUMN`.  `compiled` is the source of Python's
-    bytecode.
+    `layers` are titles and digests of the layers that made and changed it, `sources` the files of
+    the project that may have done so, as `FILE` or `FILE:LINE:COLUMN`.  `compiled` is the source of
+    Python bytecode.
     """
 
     image: str
@@ -48,7 +48,6 @@ class Explained:
     compiled: str = ""
 
     def as_json(self) -> dict[str, Json]:
-        """As a value for programs."""
         trace = self.trace
         return {
             "image": self.image,
@@ -95,7 +94,7 @@ def explain(settings: Settings, name: str, path: str) -> Explained:
         place = place_of(path, root)
         trace = trace_path(place, records, root)
         if trace is None:
-            raise InputError(f"{image.name} has no {path}", hint=why_not(place, records))
+            raise InputError(f"{image.name} has no {path}", hint=why_missing(place, records))
         digests = {layer.title: layer.digest for layer in image.layers}
         source = original(place)
         return Explained(
@@ -107,20 +106,19 @@ def explain(settings: Settings, name: str, path: str) -> Explained:
         )
 
 
-def why_not(path: str, records: Records) -> str:
-    """What is known of a path that an image does not have."""
+def why_missing(path: str, records: Records) -> str:
     shipped, remover = records.shipped.get(path), records.history.remover(path)
     if remover:
         return f"{remover} removed it"
     if shipped:
         return f"the package {shipped.package} ships it, but it was not installed"
-    return "imagebuilder shell PROFILE shows what is there"
+    return "run `imagebuilder shell PROFILE` to look at its files"
 
 
 def place_of(path: str, root: Root) -> str:
     """An absolute path with the symlinks above it followed: /lib/x is /usr/lib/x."""
     if not path.startswith("/"):
-        raise InputError(f"{path} is not an absolute path", hint=f"type it as /{path}")
+        raise InputError(f"{path} is not an absolute path", hint=f"use /{path}")
     plain = posixpath.normpath(f"/{path.lstrip('/')}")
     folder, name = posixpath.split(plain)
     found = root.resolve(folder)
@@ -128,7 +126,7 @@ def place_of(path: str, root: Root) -> str:
 
 
 def find_sources(trace: Trace, image: Image, settings: Settings) -> Iterator[str]:
-    """What of the project placed a path, or may have made or changed it."""
+    """The files of the project that placed a path, or may have made or changed it."""
     overlay = trace.step.removeprefix(CONFIGURE)
     folder = settings.find_overlays().get(overlay)
     if folder is None or overlay == trace.step:

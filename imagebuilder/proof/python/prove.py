@@ -14,7 +14,7 @@ from imagebuilder.proof.python.environment import (
     Distribution,
     Environment,
     Torch,
-    ask_environment,
+    inspect_environment,
     installed,
     site_packages,
 )
@@ -45,7 +45,7 @@ def prove_python(subject: Subject) -> Iterator[Finding]:
         yield from prove_locked(subject, works.path, installed(subject.root, site))
         # 2. From inside, when there is something to run.
         if not unfit:
-            yield from prove_imports(works, site, ask_environment(subject, works.path))
+            yield from prove_imports(works, site, inspect_environment(subject, works.path))
 
 
 def prove_interpreter(subject: Subject, path: str, site: str) -> Iterator[Finding]:

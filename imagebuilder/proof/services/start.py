@@ -159,9 +159,9 @@ def hiding(unit: LoadedUnit, path: str) -> str:
 def made(subject: Subject, unit: LoadedUnit, path: str) -> bool:
     """Whether a file of the image, other than the unit's own, mentions the folder of a path."""
     folder = posixpath.dirname(path)
-    mentions = subject.ask(["grep", "-rlsF", "-e", folder, *WRITERS]).stdout.split()
+    mentions = subject.run(["grep", "-rlsF", "-e", folder, *WRITERS]).stdout.split()
     name = folder.removeprefix("/run/")
-    runtime = subject.ask(
+    runtime = subject.run(
         ["grep", "-rlsE", "-e", f"^RuntimeDirectory=(.* )?{re.escape(name)}( |$)", *UNITS]
     )
     return bool(set(mentions) - set(unit.paths)) or bool(runtime.stdout.split())

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.accounts import fields
 from imagebuilder.proof.privileges.accounts import GROUP, PASSWD, SHADOW, find_logins
-from imagebuilder.proof.privileges.login import CONFIG, SSHD, SshdSettings, ask_sshd, said_in
+from imagebuilder.proof.privileges.login import CONFIG, SSHD, SshdSettings, said_in, sshd_settings
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 
@@ -65,7 +65,7 @@ def prove_sshd(subject: Subject, users: list[str]) -> Iterator[Finding]:
     locked = {f[0] for f in fields(subject.root, SHADOW, 9) if f[1].startswith("!")}
     homes = sorted(find_logins(subject.root))
     refused: dict[str, str] = {}
-    answers = ask_sshd(subject.root, subject.ask, homes)
+    answers = sshd_settings(subject.root, subject.run, homes)
     for settings in answers:
         name = settings.account
         groups = groups_of(subject, name)

@@ -234,7 +234,7 @@ def test_what_nobody_grants_is_a_fault_that_says_who_did_it(tmp_path: Path) -> N
     fault = at(proved(tmp_path, {}), Level.FAULT)[-1]
     assert "/usr/bin/tool acts as" in fault.what
     assert fault.what.endswith("(mode 4755), which no overlay grants")
-    assert fault.evidence[0].said == "nobody known"
+    assert fault.evidence[0].said == "origin unknown"
     assert "`grants: {setuid: ['/usr/bin/tool']}`" in fault.hint
 
 

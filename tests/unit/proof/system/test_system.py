@@ -145,7 +145,7 @@ def test_who_cannot_log_in(shell: str, age: str, usepam: str, said: str, tmp_pat
     answer = "".join(f"account {name}\nusepam {usepam}\n" for name in ("me", "root"))
     sandbox = Sandbox({"sh -c": answer})
     asked = subject(
-        make_tree(tmp_path, files), users={"me": []}, ask=sandbox, epoch=20_000 * 86_400
+        make_tree(tmp_path, files), users={"me": []}, run=sandbox, epoch=20_000 * 86_400
     )
     found = faults(prove_accounts(asked))
     assert [said in what for what in found] == ([True] if said else [])
@@ -173,7 +173,7 @@ def test_lists_of_who_may_log_in(lists: str, refused: bool, tmp_path: Path) -> N
     }
     answer = "".join(f"account {name}\nusepam yes\n{lists}" for name in ("me", "root"))
     asked = subject(
-        make_tree(tmp_path, files), users={"me": []}, ask=Sandbox({"sh -c": answer}), epoch=0
+        make_tree(tmp_path, files), users={"me": []}, run=Sandbox({"sh -c": answer}), epoch=0
     )
     found = faults(prove_accounts(asked))
     assert ["lets nobody in" in what for what in found] == ([True] if refused else [])
