@@ -14,8 +14,10 @@ from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.types import Image
 from imagebuilder.process import Completed
 from imagebuilder.proof.provenance.types import Provenance
+from imagebuilder.recipe.chip import Chip
 from imagebuilder.recipe.engines import Engines
 from imagebuilder.recipe.expectations import Expectations
+from imagebuilder.recipe.hardware import chip_of
 from imagebuilder.recipe.types import Hardware
 from imagebuilder.root import Root
 
@@ -63,6 +65,11 @@ class Subject:
     @property
     def hardware(self) -> tuple[Hardware, ...]:
         return self.image.hardware
+
+    @cached_property
+    def chips(self) -> tuple[Chip, ...]:
+        """The devices of the profile that hardware/*.yaml describes."""
+        return tuple(chip for device in self.hardware if (chip := chip_of(device)))
 
     @property
     def provenance(self) -> Provenance | None:

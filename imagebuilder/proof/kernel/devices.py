@@ -71,8 +71,7 @@ def drivers_of(subject: Subject) -> Drivers:
 
 def needed_files(subject: Subject, drivers: Drivers) -> tuple[str, ...]:
     """The files of the modules that devices and overlays need, with their dependencies."""
-    chips = [chip for device in subject.hardware if (chip := chip_of(device))]
-    names = [name for chip in chips for name in (*chip.modules, *chip.beside)]
+    names = [name for chip in subject.chips for name in (*chip.modules, *chip.beside)]
     found = [drivers.find(name) for name in (*names, *subject.expectations.modules)]
     files = [path for name in found if name and (path := drivers.kernel.by_name.get(name))]
     needs = [need for path in files for need in drivers.kernel.needs(path)]
@@ -90,8 +89,7 @@ def prove_devices(subject: Subject, drivers: Drivers) -> Iterator[Finding]:
             yield from prove_programs(device, chip, drivers)
             needed.extend(chip.beside if drivers.of(chip) else ())
     # A device that nothing drives is already reported: do not report its driver again by name.
-    chips = [chip for device in subject.hardware if (chip := chip_of(device))]
-    reported = {name for chip in chips if not drivers.usable(chip) for name in chip.modules}
+    reported = {name for chip in subject.chips if not drivers.usable(chip) for name in chip.modules}
     expected = (name.replace("-", "_") for name in subject.expectations.modules)
     needed.extend(name for name in expected if name not in reported)
     yield from prove_needed(tuple(dict.fromkeys(needed)), drivers)

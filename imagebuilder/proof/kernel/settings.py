@@ -9,15 +9,10 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.cmdline import kernel_words
+from imagebuilder.proof.config import config_files, config_folders
 from imagebuilder.root import Root
 
-# A file of an earlier folder hides one of the same name in a later (modprobe.d(5)).
-FOLDERS = (
-    "/etc/modprobe.d",
-    "/run/modprobe.d",
-    "/usr/local/lib/modprobe.d",
-    "/usr/lib/modprobe.d",
-)
+FOLDERS = config_folders("modprobe.d")
 # A command that runs instead of loading a module loads it only with one of these.
 LOADS = re.compile(r"\b(modprobe|insmod)\b")
 
@@ -90,14 +85,7 @@ def read_settings(root: Root, cmdline: Iterable[str]) -> ModuleSettings:
 
 def config_lines(root: Root) -> Iterator[tuple[str, str]]:
     """(file, line) of the effective configuration, continued lines joined, without comments."""
-    seen: set[str] = set()
-    found: list[tuple[str, str]] = []
-    for folder in FOLDERS:
-        for name in root.names(folder):
-            if name.endswith(".conf") and name not in seen:
-                seen.add(name)
-                found.append((name, f"{folder}/{name}"))
-    for _, path in sorted(found):
+    for path in config_files(root, FOLDERS, ".conf"):
         for line in root.text(path).replace("\\\n", " ").splitlines():
             if line.strip() and not line.lstrip().startswith("#"):
                 yield path, " ".join(line.split())

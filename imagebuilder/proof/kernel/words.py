@@ -7,7 +7,7 @@ Data: the effect of each, and where it is documented.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Question
@@ -17,7 +17,6 @@ from imagebuilder.proof.kernel.settings import config_lines, plain
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.chip import Chip
-from imagebuilder.recipe.hardware import chip_of
 
 SAY = Say(Question.KERNEL)
 AMDGPU = "drivers/gpu/drm/amd/amdgpu/amdgpu_drv.c of Linux"
@@ -85,8 +84,7 @@ REMOVE = "remove that word or line (overlay key cmdline: or modules:)"
 
 def prove_words(subject: Subject) -> Iterator[Finding]:
     """Faults only."""
-    chips = [chip for device in subject.hardware if (chip := chip_of(device))]
-    drivers = {name for chip in chips for name in chip.modules}
+    drivers = {name for chip in subject.chips for name in chip.modules}
     for word in kernel_words(subject.cmdline):
         for row in WORDS:
             applies = not row.modules or row.modules & drivers
@@ -97,7 +95,7 @@ def prove_words(subject: Subject) -> Iterator[Finding]:
             what = f"{word.text} on the command line leaves the node too little memory"
             yield SAY.fault(what, word.evidence, hint=REMOVE)
     for module, option, value, where in options_of(subject):
-        yield from prove_option(chips, module, option, value, where)
+        yield from prove_option(subject.chips, module, option, value, where)
     yield from prove_unknown(subject, Kernel(subject.root, subject.kernel), drivers)
 
 
@@ -115,7 +113,7 @@ def prove_unknown(subject: Subject, kernel: Kernel, drivers: set[str]) -> Iterat
 
 
 def prove_option(
-    chips: list[Chip], module: str, option: str, value: str, where: Evidence
+    chips: Sequence[Chip], module: str, option: str, value: str, where: Evidence
 ) -> Iterator[Finding]:
     """Faults of one option of one module."""
     drivers = {name for chip in chips for name in chip.modules}

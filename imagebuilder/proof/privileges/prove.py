@@ -77,7 +77,7 @@ def programs_of(startup: Startup | None) -> frozenset[str]:
     started = {
         words[0]
         for unit in units
-        if unit.one("User") in ROOT
+        if unit.last("User") in ROOT
         for commands in unit.commands.values()
         for words in commands
         if words and words[0].startswith("/")

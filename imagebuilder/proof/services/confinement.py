@@ -60,7 +60,7 @@ def prove_confinement(root: Root, startup: Startup, service: Confined) -> Iterat
     if service.serves:
         yield from prove_network(root, service)
     yield from prove_limits(root, service.unit, service.unit, gpu=bool(service.devices))
-    group = startup.units.get(service.unit.one("Slice"))
+    group = startup.units.get(service.unit.last("Slice"))
     if group:
         yield from prove_limits(root, service.unit, group, gpu=False)
 
@@ -68,7 +68,7 @@ def prove_confinement(root: Root, startup: Startup, service: Confined) -> Iterat
 def prove_nodes(root: Root, service: Confined) -> Iterator[Finding]:
     """Faults of paths that the service cannot see."""
     unit = service.unit
-    top = unit.one("RootDirectory", "/").removeprefix("-")
+    top = unit.last("RootDirectory", "/").removeprefix("-")
     program = next((words[0] for words in unit.commands.get("ExecStart", ()) if words), "")
     if top != "/" and program and not root.is_file(f"{top}{program}"):
         where = said_in(root, unit, "RootDirectory")
@@ -80,7 +80,7 @@ def prove_nodes(root: Root, service: Confined) -> Iterator[Finding]:
             what = f"{unit.name} has {key}= and cannot open {device.path}"
             yield SAY.fault(what, said_in(root, unit, key), hint=LOOSEN)
     owned = [device.path for device in service.devices if device.group]
-    if owned and unit.one("PrivateUsers", "no") in ("yes", "self") and unit.one("User") != "root":
+    if owned and unit.last("PrivateUsers", "no") in ("yes", "self") and unit.last("User") != "root":
         what = f"{unit.name} has PrivateUsers=yes: in its user namespace the group that owns "
         what += f"{owned[0]} does not exist"
         yield SAY.fault(what, said_in(root, unit, "PrivateUsers"), hint=LOOSEN)
@@ -102,11 +102,11 @@ def hidden_by(unit: LoadedUnit, path: str) -> str:
 
 def prove_drivers(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
     """Faults of settings that drivers in the process do not work with."""
-    if unit.one("MemoryDenyWriteExecute") == "yes":
+    if unit.last("MemoryDenyWriteExecute") == "yes":
         what = f"{unit.name} has MemoryDenyWriteExecute=yes: the driver of the card compiles "
         what += "kernels in memory, but may not execute them"
         yield SAY.fault(what, said_in(root, unit, "MemoryDenyWriteExecute"), hint=LOOSEN)
-    if unit.one("ProcSubset") == "pid":
+    if unit.last("ProcSubset") == "pid":
         what = f"{unit.name} has ProcSubset=pid: /proc/driver, /proc/devices, /proc/cpuinfo and "
         what += "/proc/meminfo are hidden from the driver and the engine"
         yield SAY.fault(what, said_in(root, unit, "ProcSubset"), hint=LOOSEN)
@@ -139,7 +139,7 @@ def prove_calls(root: Root, service: Confined) -> Iterator[Finding]:
 def prove_network(root: Root, service: Confined) -> Iterator[Finding]:
     """Faults of a service that nobody can reach."""
     unit = service.unit
-    if unit.one("PrivateNetwork") == "yes":
+    if unit.last("PrivateNetwork") == "yes":
         what = f"{unit.name} has PrivateNetwork=yes, so nobody can reach it"
         yield SAY.fault(what, said_in(root, unit, "PrivateNetwork"), hint=LOOSEN)
     families = address_families(root, unit)
@@ -182,18 +182,18 @@ def prove_limits(
     for key, least, why in LEAST:
         if key == "LimitAS" and not gpu:
             continue
-        value = unit.one(key)
+        value = unit.last(key)
         if value.isdecimal() and int(value) < least:
             whose = "" if unit is service else f" by {unit.name}"
             what = f"{service.name} is limited to {key}={value}{whose}: {why}"
             yield SAY.fault(what, said_in(root, unit, key), hint=LOOSEN)
-    quota = unit.one(QUOTA)
+    quota = unit.last(QUOTA)
     if fullmatch(r"(\d+(\.\d+)?(ms|us) ?)+", quota):
         whose = "" if unit is service else f" by {unit.name}"
         what = f"{service.name} gets less than one processor{whose}: CPUQuota="
         yield SAY.fault(what, said_in(root, unit, "CPUQuota"), hint=LOOSEN)
-    if unit.one("LimitCPU").isdecimal() and unit.one("LimitCPU") != str((1 << 64) - 1):
-        what = f"{service.name} is killed after {unit.one('LimitCPU')} s of computing: LimitCPU="
+    if unit.last("LimitCPU").isdecimal() and unit.last("LimitCPU") != str((1 << 64) - 1):
+        what = f"{service.name} is killed after {unit.last('LimitCPU')} s of computing: LimitCPU="
         yield SAY.fault(what, said_in(root, unit, "LimitCPU"), hint=LOOSEN)
 
 

@@ -147,7 +147,7 @@ def hiding(unit: LoadedUnit, path: str) -> str:
     shown = [word.lstrip("-").split(":") for word in bound]
     if any(path.startswith((parts[1:2] or parts)[0]) for parts in shown):
         return ""
-    if path.startswith(HOMES) and unit.one("ProtectHome").lower() in HIDDEN:
+    if path.startswith(HOMES) and unit.last("ProtectHome").lower() in HIDDEN:
         return "ProtectHome"
     for key in ("InaccessiblePaths", "TemporaryFileSystem"):
         places = [word.lstrip("-+").partition(":")[0] for word in unit.words(key)]
