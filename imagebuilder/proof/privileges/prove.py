@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
+import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.privileges.accounts import find_accounts, group_names
 from imagebuilder.proof.privileges.consoles import find_consoles
-from imagebuilder.proof.privileges.devices import find_devices
-from imagebuilder.proof.privileges.files import find_files
+from imagebuilder.proof.privileges.files import find_devices, find_files
 from imagebuilder.proof.privileges.login import find_ways_in
-from imagebuilder.proof.privileges.ports import find_ports
 from imagebuilder.proof.privileges.sudo import find_rules
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.provenance.read import walk_root
@@ -30,6 +29,10 @@ MOST_PATHS = 50
 ROOT = ("", "root", "0")
 # Tables with many authors: the origin of the file does not tell that of a line.
 TABLES = (Opening.ROOT_ACCOUNTS, Opening.GROUPS, Opening.NEVER)
+LISTENING = {"ListenStream": "tcp", "ListenDatagram": "udp"}
+# An address with a port, as systemd prints it; a path is no port.
+LISTENS = re.compile(r"(?P<address>\[[^\]]*\]|[0-9.]*):?(?P<port>\d+)(\s.*)?")
+LOOPBACK = ("127.", "[::1]")
 say = Say(Question.PRIVILEGES)
 
 
@@ -69,6 +72,26 @@ def find_privileges(subject: Subject) -> Iterator[Privilege]:
     for each in subject.family.find_unsigned(root):
         gains = f"{each.what}: packages are installed without a valid signature"
         yield Privilege(Opening.SOURCES, each.path, each.path, gains, line=each.line)
+
+
+def find_ports(subject: Subject, startup: Startup | None) -> Iterator[Privilege]:
+    """Sockets of systemd that no overlay lists under `listens:`; none if the image is older."""
+    if startup is None or subject.image.listens is None:
+        return
+    for name in sorted(startup.jobs & startup.units.keys()):
+        unit = startup.units[name]
+        if not name.endswith(".socket"):
+            continue
+        for key, protocol in LISTENING.items():
+            for value in unit.every(key):
+                match = LISTENS.fullmatch(value)
+                if match is None or match["address"].startswith(LOOPBACK):
+                    continue
+                port = f"{match['port']}/{protocol}"
+                if port not in subject.image.listens:
+                    path = unit.paths[0] if unit.paths else name
+                    gains = f"{name} listens on {port}, which no overlay lists under `listens:`"
+                    yield Privilege(Opening.NEVER, port, path, gains)
 
 
 def programs_of(startup: Startup | None) -> frozenset[str]:

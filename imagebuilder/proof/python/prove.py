@@ -81,39 +81,42 @@ def prove_locked(
             hint="add it to an overlay with `python:`; what a script installs is not locked",
         )
         return
-    sound = True
+    wrong = list(prove_distributions(path, present, locked))
+    yield from wrong
+    if not wrong:
+        yield SAY.fact(f"{len(locked)} distributions as locked", Evidence(path))
+
+
+def prove_distributions(
+    path: str, present: Mapping[str, Distribution], locked: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Faults only."""
     for name, version in locked.items():
         found = present.get(name)
         if found is None:
-            sound = False
             yield SAY.fault(
                 f"{name} {version} is locked, but is not installed in {path}",
                 Evidence(path, said=f"no {name}-{version}.dist-info"),
                 hint=REBUILD,
             )
         elif not same_version(found.version, version):
-            sound = False
             yield SAY.fault(
                 f"{name} is installed as {found.version}, but locked as {version}",
                 Evidence(f"{found.path}/METADATA", symbol="Version", said=found.version),
                 hint=REBUILD,
             )
         elif not found.record:
-            sound = False
             yield SAY.fault(
                 f"{name} {version} in {path} is incomplete",
                 Evidence(found.path, said="has no METADATA and RECORD"),
                 hint=REBUILD,
             )
     if more := sorted(present.keys() - locked.keys()):
-        sound = False
         yield SAY.fault(
             f"{path} has distributions that no lock names: {some(more)}",
             *(Evidence(present[name].path, said=present[name].version) for name in more[:3]),
             hint="add them to the requirements of the overlay, with their digests",
         )
-    if sound:
-        yield SAY.fact(f"{len(locked)} distributions as locked", Evidence(path))
 
 
 def same_version(one: str, other: str) -> bool:

@@ -11,7 +11,7 @@ import pytest
 
 from imagebuilder.image.proof import Finding, Level
 from imagebuilder.process import Completed
-from imagebuilder.proof.privileges.devices import find_devices
+from imagebuilder.proof.privileges.files import find_devices
 from imagebuilder.proof.privileges.login import find_ways_in
 from imagebuilder.proof.privileges.prove import preloaded, prove_privileges
 from imagebuilder.proof.privileges.sudo import find_rules
