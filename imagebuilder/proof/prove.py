@@ -58,9 +58,7 @@ def ignore(_: Answer) -> None:
 
 
 def prove(
-    subject: Subject,
-    on_answer: Callable[[Answer], None] = ignore,
-    only: Question | None = None,
+    subject: Subject, on_answer: Callable[[Answer], None] = ignore, only: Question | None = None
 ) -> Proof:
     """Ask all questions, or only one; `on_answer` is called with each answer, in their order.
 

@@ -278,9 +278,9 @@ def prove_kernel_files(contents: list[CodeFile], expected: Code, maker: Maker) -
             *(Evidence(folder, said=f"for {target}") for folder in folders[:MOST_EVIDENCE]),
         )
     elif contents:
-        there = in_order({o.target for c in contents for o in c.objects})
+        others = in_order({o.target for c in contents for o in c.objects})
         yield SAY.fault(
-            f"no code for {target}: {len(contents)} kernel files are for {' '.join(there)}",
+            f"no code for {target}: {len(contents)} kernel files are for {' '.join(others)}",
             *(Evidence(c.path, said=c.targets) for c in contents[:MOST_EVIDENCE]),
             hint=maker.elsewhere,
         )

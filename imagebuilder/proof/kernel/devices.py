@@ -41,13 +41,13 @@ class Drivers:
         """The file of a module of the image, or the list of built-in modules."""
         return self.kernel.by_name.get(module, f"{self.kernel.folder}/modules.builtin")
 
-    def kept_off(self, name: str) -> Evidence | None:
+    def blocker(self, name: str) -> Evidence | None:
         """What prevents a module from being loaded, or from driving its device."""
         if self.settings.nomodeset and name in KMS:
             return Evidence(CMDLINE, said="nomodeset")
         found = self.find(name)
         for each in dict.fromkeys((name, found or name)):
-            if said := self.settings.kept_off(each):
+            if said := self.settings.blocker(each):
                 return said
         for path in self.kernel.needs(self.file(found)) if found else ():
             if said := self.settings.never.get(module_name(path)):
@@ -57,7 +57,7 @@ class Drivers:
     def usable(self, chip: Chip) -> bool:
         """Whether a module of the image claims a chip and nothing blocks it."""
         claims = self.kernel.claims(chip.pci)
-        return any(self.find(n) in claims and not self.kept_off(n) for n in chip.modules)
+        return any(self.find(n) in claims and not self.blocker(n) for n in chip.modules)
 
     def of(self, chip: Chip) -> tuple[str, ...]:
         """The modules of the image that can drive a chip."""
@@ -99,12 +99,12 @@ def unknown_device(device: Hardware, drivers: Drivers) -> Finding:
     """The finding about a device that hardware/*.yaml does not describe: a module must claim it."""
     claims = drivers.kernel.claims(device.pci)
     aliases = f"{drivers.kernel.folder}/modules.alias"
-    usable = [name for name in claims if not drivers.kept_off(name)]
+    usable = [name for name in claims if not drivers.blocker(name)]
     if usable:
         evidence = [Evidence(aliases, symbol=claims[name], said=name) for name in usable]
         return SAY.fact(f"{some(usable)} claims {device.pci} ({device.name})", *evidence)
     if claims:
-        why = [said for name in claims if (said := drivers.kept_off(name))]
+        why = [said for name in claims if (said := drivers.blocker(name))]
         what = f"{some(claims)} would drive {device.pci} ({device.name}), but is blocked"
         return SAY.fault(what, *why, hint=UNBLOCK)
     return SAY.fault(
@@ -120,8 +120,8 @@ def known_device(device: Hardware, chip: Chip, drivers: Drivers) -> Iterator[Fin
     aliases = f"{drivers.kernel.folder}/modules.alias"
     present = {name: found for name in chip.modules if (found := drivers.find(name))}
     claiming = {name: found for name, found in present.items() if found in claims}
-    kept_off = {name: said for name in claiming if (said := drivers.kept_off(name))}
-    usable = {name: found for name, found in claiming.items() if name not in kept_off}
+    blocked = {name: said for name in claiming if (said := drivers.blocker(name))}
+    usable = {name: found for name, found in claiming.items() if name not in blocked}
     wanted = " or ".join(chip.modules)
     if not present:
         what = f"the module {wanted}, which drives {whose}, is not in the image"
@@ -134,7 +134,7 @@ def known_device(device: Hardware, chip: Chip, drivers: Drivers) -> Iterator[Fin
         yield SAY.fault(what, Evidence(aliases), hint=hint)
     elif not usable:
         what = f"{some(claiming.values())} would drive {whose}, but is blocked"
-        yield SAY.fault(what, *kept_off.values(), hint=UNBLOCK)
+        yield SAY.fault(what, *blocked.values(), hint=UNBLOCK)
     for found in usable.values():
         file = drivers.file(found)
         if too_old(drivers.kernel.release, chip.kernel) and not BUILT.intersection(file.split("/")):
@@ -167,7 +167,7 @@ def rivals(whose: str, claims: dict[str, str], drivers: Drivers) -> Iterator[Fin
     for name in RIVALS:
         if name not in claims or drivers.find(name) is None:
             continue
-        if said := drivers.kept_off(name):
+        if said := drivers.blocker(name):
             yield SAY.fact(f"{name} is blocked from {whose}", said)
             continue
         yield SAY.fault(
@@ -188,7 +188,7 @@ def prove_needed(names: Sequence[str], drivers: Drivers) -> Iterator[Finding]:
             what = f"the module {name} is needed, but is not in the image"
             hint = "install the package that has it for this kernel, and do not prune it"
             yield SAY.fault(what, Evidence(path), hint=hint)
-        elif said := drivers.kept_off(name):
+        elif said := drivers.blocker(name):
             yield SAY.fault(f"the module {name} is needed, but is blocked", said, hint=UNBLOCK)
         elif missing := [need for need in kernel.needs(path) if not kernel.root.is_file(need)]:
             what = f"the module {name} cannot be loaded without {some(missing)}"

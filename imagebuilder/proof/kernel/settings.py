@@ -37,7 +37,7 @@ class ModuleSettings:
     off: Mapping[str, Evidence]
     nomodeset: bool = False
 
-    def kept_off(self, name: str) -> Evidence | None:
+    def blocker(self, name: str) -> Evidence | None:
         """What prevents this module from driving its device, if anything."""
         for said in (self.never, self.blacklisted, self.off):
             if plain(name) in said:

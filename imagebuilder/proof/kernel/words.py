@@ -75,10 +75,7 @@ OPTIONS: tuple[tuple[str, Harmful], ...] = (
                        "the card", AMDGPU)),
 )  # fmt: skip
 # Limits of the memory of graphics without memory of their own: option, and bytes per unit.
-GRAPHICS = (
-    ("ttm", "pages_limit", PAGE),
-    ("amdgpu", "gttsize", 1 << 20),
-)
+GRAPHICS = (("ttm", "pages_limit", PAGE), ("amdgpu", "gttsize", 1 << 20))
 REMOVE = "remove that word or line (overlay key cmdline: or modules:)"
 
 

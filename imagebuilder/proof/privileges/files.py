@@ -46,13 +46,13 @@ OTHERS = 0o006
 
 
 def find_files(
-    root: Root, there: dict[str, os.stat_result], groups: dict[int, str], run: frozenset[str]
+    root: Root, entries: dict[str, os.stat_result], groups: dict[int, str], run: frozenset[str]
 ) -> Iterator[Privilege]:
     """Ways to become root by modes, owners and attributes; `run` are programs of root's services.
 
-    `there` is everything in the root, `groups` the names of groups by id.
+    `entries` are all paths of the root, `groups` the names of groups by id.
     """
-    for path, info in there.items():
+    for path, info in entries.items():
         kind, mode = stat.S_IFMT(info.st_mode), stat.S_IMODE(info.st_mode)
         if kind == stat.S_IFREG and mode & (stat.S_ISUID | stat.S_ISGID) and mode & 0o111:
             who = "root" if mode & stat.S_ISUID and info.st_uid == 0 else "its owner"

@@ -59,9 +59,9 @@ def prove_privileges(subject: Subject) -> Iterator[Finding]:
 
 def find_privileges(subject: Subject) -> Iterator[Privilege]:
     root, startup = subject.root, read_startup(subject)
-    there = dict(walk_root(root))
+    entries = dict(walk_root(root))
     run = programs_of(startup) | preloaded(root)
-    yield from find_files(root, there, group_names(root), run)
+    yield from find_files(root, entries, group_names(root), run)
     users = {user.name: frozenset(user.groups) for user in subject.image.users}
     yield from find_accounts(root, users)
     yield from find_rules(root)

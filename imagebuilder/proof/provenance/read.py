@@ -27,13 +27,7 @@ from imagebuilder.proof.provenance.history import (
     installing,
     read_history,
 )
-from imagebuilder.proof.provenance.types import (
-    CONTENT,
-    METADATA,
-    Provenance,
-    Trace,
-    TraceKind,
-)
+from imagebuilder.proof.provenance.types import CONTENT, METADATA, Provenance, Trace, TraceKind
 from imagebuilder.root import Root
 from imagebuilder.store.repository import Store
 

@@ -13,12 +13,7 @@ from imagebuilder.proof.access.units import FOLDERS
 from imagebuilder.proof.fallback.guard import PLAIN
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import said_in
-from imagebuilder.proof.services.environment import (
-    Environment,
-    expanded,
-    files_of,
-    ignored_lines,
-)
+from imagebuilder.proof.services.environment import Environment, expanded, files_of, ignored_lines
 from imagebuilder.proof.services.settings import CommandLine
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.systemd import LoadedUnit, Startup

@@ -19,11 +19,7 @@ from imagebuilder.proof.system import SAY
 from imagebuilder.proof.systemd import Startup
 from imagebuilder.root import Root
 
-FOLDERS = (
-    "/etc/systemd/network",
-    "/usr/local/lib/systemd/network",
-    "/usr/lib/systemd/network",
-)
+FOLDERS = ("/etc/systemd/network", "/usr/local/lib/systemd/network", "/usr/lib/systemd/network")
 # The file that the initrd's systemd-network-generator makes from ip=: overlays/netboot.
 BOOT = "71-default.network"
 NICS = ("enp1s0", "eno1", "ens1", "eth0")

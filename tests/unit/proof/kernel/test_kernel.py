@@ -332,8 +332,8 @@ def test_what_overlays_need(tmp_path: Path) -> None:
     assert faults(prove(tmp_path, expectations=absent)) == [
         "the module mei_gsc is needed, but is not in the image"
     ]
-    kept_off = Expectations(modules=("nouveau",))
-    assert faults(prove(tmp_path, expectations=kept_off)) == [
+    blocker = Expectations(modules=("nouveau",))
+    assert faults(prove(tmp_path, expectations=blocker)) == [
         "the module nouveau is needed, but is blocked"
     ]
 

@@ -19,9 +19,14 @@ from imagebuilder.proof.system.files import (
     prove_options,
 )
 from imagebuilder.proof.system.network import prove_nic, prove_resolver, prove_switch
-from imagebuilder.proof.system.ports import LISTENS, PORT
 from imagebuilder.proof.system.prove import prove_system
-from imagebuilder.proof.system.start import prove_masked, prove_stopped, starts_otherwise
+from imagebuilder.proof.system.start import (
+    LISTENS,
+    PORT,
+    prove_masked,
+    prove_stopped,
+    starts_otherwise,
+)
 from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.root import Root
 from tests.unit.proof.trees import (
