@@ -65,7 +65,6 @@ def evidence_text(evidence: Evidence) -> str:
 
 
 def matrix_row(profile: str, version: str, proof: Proof | None) -> tuple[str, ...]:
-    """A row of the matrix: a profile, its image's version and a mark per question."""
     if proof is None:
         return (profile, version or "not built", *("" for _ in Question))
     results = {answer.question: answer.result for answer in proof.answers}

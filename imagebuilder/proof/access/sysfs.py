@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.access.udev import TMPFILES, facts_of, read_rules
 from imagebuilder.proof.config import config_files
+from imagebuilder.proof.kernel.modules import plain
 from imagebuilder.proof.say import Say
 from imagebuilder.recipe.chip import Chip
 from imagebuilder.root import Root
@@ -57,10 +58,10 @@ class SysfsWrite:
 
 def prove_writes(root: Root, chips: Sequence[Chip]) -> Iterator[Finding]:
     """Faults of writes that unbind a driver; warnings of writes that slow down a card."""
-    drivers = {module.replace("-", "_") for chip in chips for module in chip.modules}
+    drivers = {plain(module) for chip in chips for module in chip.modules}
     for write in (*writes_of_tmpfiles(root), *writes_of_rules(root, chips)):
         found = UNBIND.search(write.path)
-        if found and found["driver"].replace("-", "_") in drivers:
+        if found and plain(found["driver"]) in drivers:
             what = f"{write.where.path} unbinds a device from {found['driver']} at every boot"
             hint = "remove that line, or name a device that this image is not for"
             yield SAY.fault(what, write.where, hint=hint)

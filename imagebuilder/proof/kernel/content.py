@@ -15,7 +15,7 @@ import zstandard
 from imagebuilder.elf import Elf, find_elf, read_elf, text_at
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.kernel.dkms import enforced
-from imagebuilder.proof.kernel.modules import SIGNED, THREADS, Kernel, module_name, unpack
+from imagebuilder.proof.kernel.modules import SIGNED, THREADS, Kernel, module_name, plain, unpack
 from imagebuilder.proof.say import Say, some
 from imagebuilder.root import Root
 
@@ -71,7 +71,7 @@ def prove_symbols(kernel: Kernel, read: Mapping[str, ModuleContent]) -> Iterator
     for line in kernel.lines("modules.symbols"):
         words = line.split()
         if len(words) == 3 and words[1].startswith("symbol:"):
-            owners[words[1].removeprefix("symbol:")] = words[2].replace("-", "_")
+            owners[words[1].removeprefix("symbol:")] = plain(words[2])
     for content in read.values():
         missing = [
             (name, read[owner])
@@ -91,8 +91,8 @@ def prove_symbols(kernel: Kernel, read: Mapping[str, ModuleContent]) -> Iterator
 def read_content(root: Root, path: str) -> ModuleContent | None:
     """None if the file is damaged or is not an ELF file."""
     try:
-        plain = unpack(path, root.read(path) or b"")
-        elf = read_elf(plain)
+        unpacked = unpack(path, root.read(path) or b"")
+        elf = read_elf(unpacked)
     except UNREADABLE:
         return None
     if elf is None:
@@ -100,7 +100,7 @@ def read_content(root: Root, path: str) -> ModuleContent | None:
     needs, listed = undefined_symbols(elf), elf.find(EXPORTS)
     exports = bytes(elf.content(listed)).split(b"\0") if listed else []
     names = frozenset(name.decode(errors="replace") for name in exports)
-    return ModuleContent(path, elf.header.machine, needs, names, plain.endswith(SIGNED))
+    return ModuleContent(path, elf.header.machine, needs, names, unpacked.endswith(SIGNED))
 
 
 def machine_of(root: Root, path: str) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.cmdline import CMDLINE
-from imagebuilder.proof.kernel.modules import Kernel, module_name
+from imagebuilder.proof.kernel.modules import Kernel, module_name, plain
 from imagebuilder.proof.kernel.settings import ModuleSettings, read_settings
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
@@ -90,7 +90,7 @@ def prove_devices(subject: Subject, drivers: Drivers) -> Iterator[Finding]:
             needed.extend(chip.beside if drivers.of(chip) else ())
     # A device that nothing drives is already reported: do not report its driver again by name.
     reported = {name for chip in subject.chips if not drivers.usable(chip) for name in chip.modules}
-    expected = (name.replace("-", "_") for name in subject.expectations.modules)
+    expected = map(plain, subject.expectations.modules)
     needed.extend(name for name in expected if name not in reported)
     yield from prove_needed(tuple(dict.fromkeys(needed)), drivers)
 
@@ -157,7 +157,6 @@ def prove_programs(device: Hardware, chip: Chip, drivers: Drivers) -> Iterator[F
 
 
 def too_old(release: str, least: str) -> bool:
-    """Whether a kernel is older than the first version that supports a card."""
     return bool(least) and numbers(release) < numbers(least)
 
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.kernel.devices import Drivers
-from imagebuilder.proof.kernel.modules import module_name
-from imagebuilder.proof.kernel.settings import config_lines, plain
+from imagebuilder.proof.kernel.modules import module_name, plain
+from imagebuilder.proof.kernel.settings import config_lines
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.hardware import chip_of
@@ -85,7 +85,6 @@ def takes(line: str, aliases: Iterable[str]) -> bool:
 
 
 def run_modprobe(subject: Subject, program: str, alias: str) -> Loading:
-    """What is loaded for an alias, after applying blacklists."""
     options = ["--set-version", subject.kernel, "--use-blacklist", "--show-depends"]
     said = subject.run([program, "--all", "--quiet", *options, alias]).stdout
     modules: set[str] = set()

@@ -52,9 +52,14 @@ class Module:
         return (self.first("vermagic").split() or [""])[0]
 
 
+def plain(name: str) -> str:
+    """A module's name as the kernel spells it."""
+    return name.replace("-", "_")
+
+
 def module_name(path: str) -> str:
     """The module in a file, as the kernel spells it: `nvidia-uvm.ko.xz` -> nvidia_uvm."""
-    return posixpath.basename(path).partition(".ko")[0].replace("-", "_")
+    return plain(posixpath.basename(path).partition(".ko")[0])
 
 
 def read_modules(root: Root, paths: Iterable[str]) -> list[Module]:
@@ -67,8 +72,8 @@ def read_module(root: Root, path: str) -> Module:
     if content is None:
         return Module(path, problem="is missing")
     try:
-        plain = unpack(path, content)
-        elf = read_elf(plain)
+        unpacked = unpack(path, content)
+        elf = read_elf(unpacked)
         section = elf.find(".modinfo") if elf else None
     except (lzma.LZMAError, zstandard.ZstdError, zlib.error, OSError, EOFError) as error:
         return Module(path, problem=f"cannot be unpacked: {error}")
@@ -83,7 +88,7 @@ def read_module(root: Root, path: str) -> Module:
         key, is_set, value = entry.decode(errors="replace").partition("=")
         if is_set:
             info.setdefault(key, []).append(value)
-    return Module(path, {k: tuple(v) for k, v in info.items()}, plain.endswith(SIGNED))
+    return Module(path, {k: tuple(v) for k, v in info.items()}, unpacked.endswith(SIGNED))
 
 
 def unpack(path: str, content: bytes) -> bytes:
@@ -142,12 +147,12 @@ class Kernel:
         for line in self.lines("modules.alias"):
             words = line.split()
             if len(words) == 3 and words[0] == "alias" and words[1].startswith("pci:"):
-                found.append((words[1], words[2].replace("-", "_")))
+                found.append((words[1], plain(words[2])))
         builtin = self.root.read(f"{self.folder}/modules.builtin.modinfo") or b""
         for entry in builtin.split(b"\0"):
             name, is_alias, pattern = entry.decode(errors="replace").partition(".alias=")
             if is_alias and pattern.startswith("pci:"):
-                found.append((pattern, name.replace("-", "_")))
+                found.append((pattern, plain(name)))
         return tuple(found)
 
     def aliases_of(self, pci: str) -> list[str]:

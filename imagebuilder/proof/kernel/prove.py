@@ -25,7 +25,6 @@ MAGIC_AT, MAGIC, VERSION_AT, SECTOR = 0x202, b"HdrS", 0x20E, 0x200
 
 
 def prove_kernel(subject: Subject) -> Iterator[Finding]:
-    """Every finding about the kernel that nodes boot."""
     if not subject.kernel:
         return
     yield from one_kernel(subject)

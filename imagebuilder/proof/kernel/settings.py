@@ -10,16 +10,12 @@ from dataclasses import dataclass
 from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.cmdline import kernel_words
 from imagebuilder.proof.config import config_files, config_folders
+from imagebuilder.proof.kernel.modules import plain
 from imagebuilder.root import Root
 
 FOLDERS = config_folders("modprobe.d")
 # A command that runs instead of loading a module loads it only with one of these.
 LOADS = re.compile(r"\b(modprobe|insmod)\b")
-
-
-def plain(name: str) -> str:
-    """A module's name as the kernel spells it."""
-    return name.replace("-", "_")
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.cmdline import kernel_words
-from imagebuilder.proof.kernel.modules import Kernel, read_module
-from imagebuilder.proof.kernel.settings import config_lines, plain
+from imagebuilder.proof.kernel.modules import Kernel, plain, read_module
+from imagebuilder.proof.kernel.settings import config_lines
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.chip import Chip

@@ -51,7 +51,7 @@ def prove_provenance(subject: Subject) -> Iterator[Finding]:
     yield say.fact(summary(provenance), *evidence(t for t in changed if t not in altered))
     for step, paths in sorted(provenance.missing.items()):
         who = f"removed by {step}" if step else "never installed, or removed immediately"
-        yield say.fact(f"{format_count(len(paths), 'path')} that packages ship {who}")
+        yield say.fact(f"{format_count(len(paths), 'path')} of packages {who}")
 
 
 def is_altered(trace: Trace, provenance: Provenance) -> bool:

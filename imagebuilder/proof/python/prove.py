@@ -29,7 +29,6 @@ ENTRY = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)[af]?")
 
 
 def prove_python(subject: Subject) -> Iterator[Finding]:
-    """Findings about every environment that the profile declares."""
     for works in subject.expectations.python:
         site = site_packages(subject.root, works.path)
         if site is None:

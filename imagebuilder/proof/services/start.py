@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import FOLDERS
 from imagebuilder.proof.fallback.guard import PLAIN
+from imagebuilder.proof.kernel.modules import plain
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import said_in
 from imagebuilder.proof.services.environment import Environment, expanded, files_of, ignored_lines
@@ -107,20 +108,20 @@ def prove_files(subject: Subject, unit: LoadedUnit, environment: Environment) ->
         tests = is_test and path.startswith("/")
         folder = posixpath.dirname(path)
         if tests and (key := hiding(unit, path)):
-            yield SAY.fault(
-                f"{unit.name} never starts: it checks for {path}, which {key}= hides from it",
-                said_in(subject.root, unit, key),
-                *(v.evidence(name) for name, v in environment.items() if v.value == path),
-                hint=f"move it elsewhere, such as below /models, or change {key}=",
-            )
+            why = f", which {key}= hides from it"
+            hint = f"move it elsewhere, such as below /models, or change {key}="
         elif tests and not subject.root.is_dir(folder) and not appears_later(subject, path):
-            yield SAY.fault(
-                f"{unit.name} never starts: it checks for {path}, and {folder} is neither in the "
-                "image nor on a disk that it mounts",
-                said_in(subject.root, unit, "ExecCondition"),
-                *(v.evidence(name) for name, v in environment.items() if v.value == path),
-                hint="name a path below a mount point of the image, such as /models",
-            )
+            key = "ExecCondition"
+            why = f", and {folder} is neither in the image nor on a disk that it mounts"
+            hint = "name a path below a mount point of the image, such as /models"
+        else:
+            continue
+        yield SAY.fault(
+            f"{unit.name} never starts: it checks for {path}{why}",
+            said_in(subject.root, unit, key),
+            *(v.evidence(name) for name, v in environment.items() if v.value == path),
+            hint=hint,
+        )
 
 
 def prove_lines(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:
@@ -201,14 +202,12 @@ def prove_program(subject: Subject, line: CommandLine, kind: EngineKind) -> Iter
 
 
 def same_file(subject: Subject, one: str, other: str) -> bool:
-    """Whether two paths lead to the same file."""
     found = subject.root.resolve(one)
     return one == other or (found is not None and found == subject.root.resolve(other))
 
 
 def known(subject: Subject, module: str) -> bool:
-    names = {name.replace("-", "_") for name in subject.expectations.modules}
-    return module.replace("-", "_") in names
+    return plain(module) in map(plain, subject.expectations.modules)
 
 
 def same(node: str, value: str) -> bool:

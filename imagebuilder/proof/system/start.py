@@ -140,7 +140,6 @@ def prove_stopped(subject: Subject, startup: Startup) -> Iterator[Finding]:
 
 
 def prove_masked(subject: Subject) -> Iterator[Finding]:
-    """Faults of masked units that every node needs."""
     for name, why in NEEDED.items():
         for folder in FOLDERS:
             path = f"{folder}/{name}"

@@ -48,8 +48,8 @@ def test_a_root_as_the_build_left_it(tmp_path: Path) -> None:
     assert [fact.what for fact in facts] == [
         "7 paths: 1 as packages ship them, 1 as overlays place them, "
         "5 of packages, changed by steps",
-        "2 paths that packages ship never installed, or removed immediately",
-        "1 path that packages ship removed by prune",
+        "2 paths of packages never installed, or removed immediately",
+        "1 path of packages removed by prune",
     ]
     assert (
         facts[0].evidence[0].said
