@@ -62,14 +62,14 @@ def prove_platform(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -
         )
         return
     for backend in engine.backends:
-        if not made_for(said.torch, backend):
+        if not is_built_for(said.torch, backend):
             yield SAY.fault(
-                f"{title} cannot use {backend}: its torch {said.torch.version} is made for "
+                f"{title} cannot use {backend}: its torch {said.torch.version} is built for "
                 "something else",
                 chosen,
                 hint=f"use torch and {module} from requirements for {backend}",
             )
 
 
-def made_for(torch: Torch, backend: str) -> bool:
+def is_built_for(torch: Torch, backend: str) -> bool:
     return bool(getattr(torch, TORCH.get(backend, ""), ""))

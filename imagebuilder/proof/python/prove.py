@@ -62,7 +62,7 @@ def prove_interpreter(subject: Subject, path: str, site: str) -> Iterator[Findin
         )
     elif posixpath.basename(found).startswith("python3.") and posixpath.basename(found) != wheels:
         yield SAY.fault(
-            f"{path} was made for {wheels}, but its interpreter is {posixpath.basename(found)}",
+            f"{path} was created for {wheels}, but its interpreter is {posixpath.basename(found)}",
             Evidence(python, said=f"leads to {found}"),
             Evidence(site, said=f"wheels of {wheels}"),
             hint="lock the profile again: its packages now have another Python",
@@ -175,16 +175,16 @@ def prove_torch(works: PythonWorks, place: str, torch: Torch) -> Iterator[Findin
     if works.platform == "cpu":
         if kinds:
             yield SAY.warning(
-                f"torch is made for {shown}, but the profile computes on the processor",
+                f"torch is built for {shown}, but the profile computes on the processor",
                 where,
                 hint="use wheels for the processor: they are gigabytes smaller",
             )
         else:
-            yield SAY.fact(f"torch {torch.version} is made for the processor", where)
+            yield SAY.fact(f"torch {torch.version} is built for the processor", where)
         return
     if works.platform not in kinds:
         yield SAY.fault(
-            f"torch {torch.version} is made for {shown}, but the profile is for "
+            f"torch {torch.version} is built for {shown}, but the profile is for "
             f"{WORDS[works.platform]} {works.cuda}".rstrip(),
             where,
             hint=f"use torch from requirements for {WORDS[works.platform]}, and what needs it",
@@ -192,12 +192,12 @@ def prove_torch(works: PythonWorks, place: str, torch: Torch) -> Iterator[Findin
         return
     if works.cuda and torch.cuda != works.cuda:
         yield SAY.fault(
-            f"torch is made with CUDA {torch.cuda}, but the profile is for CUDA {works.cuda}",
+            f"torch is built with CUDA {torch.cuda}, but the profile is for CUDA {works.cuda}",
             where,
             hint=f"pin the torch whose wheels need CUDA {works.cuda}, and what is built with it",
         )
         return
-    yield SAY.fact(f"torch {torch.version} is made for {shown}", where)
+    yield SAY.fact(f"torch {torch.version} is built for {shown}", where)
     if works.target:
         yield prove_target(works, place, torch)
 

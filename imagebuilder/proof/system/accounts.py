@@ -25,8 +25,9 @@ def prove_accounts(subject: Subject) -> Iterator[Finding]:
     yield from prove_shells(subject, users)
     yield from prove_ages(subject, users)
     if subject.root.lies(NOLOGIN):
-        what = f"{NOLOGIN} is in the image: only root may ever log in"
-        yield SAY.fault(what, Evidence(NOLOGIN), hint="remove it; a node in need has /run/nologin")
+        what = f"{NOLOGIN} is in the image: only root may log in"
+        hint = "remove it; to close a node, create /run/nologin on it"
+        yield SAY.fault(what, Evidence(NOLOGIN), hint=hint)
     if subject.root.lies(SSHD):
         yield from prove_sshd(subject, users)
 

@@ -226,13 +226,15 @@ def prove_ports(subject: Subject, startup: Startup) -> Iterator[Finding]:
         port = line_of(unit, kind, environment_of(subject, unit)).value(kind.model.settings, "port")
         if port is None or not port.value.isdecimal():
             continue
-        for where in takers(subject, startup, unit, port.value):
+        for where in port_users(subject, startup, unit, port.value):
             what = f"{unit.name} cannot listen on port {port.value}: something else has it"
             hint = "give one of them another port"
             yield SAY.fault(what, where, hint=hint)
 
 
-def takers(subject: Subject, startup: Startup, unit: LoadedUnit, port: str) -> Iterator[Evidence]:
+def port_users(
+    subject: Subject, startup: Startup, unit: LoadedUnit, port: str
+) -> Iterator[Evidence]:
     for name in sorted(startup.units):
         other = startup.units[name]
         if other.name in (unit.name, "") or name != other.name or name not in startup.jobs:

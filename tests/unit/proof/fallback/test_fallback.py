@@ -212,8 +212,8 @@ def test_vllm_for_the_processor_is_told(tmp_path: Path) -> None:
     ("device", "cuda", "backends", "what"),
     [
         ("cpu", "", ("cuda",), "vLLM is built for the processor: it would compute there"),
-        ("", "", ("cuda",), "vLLM cannot use cuda: its torch 2.10.0 is made for something else"),
-        ("", "12.8", ("hip",), "vLLM cannot use hip: its torch 2.10.0 is made for something else"),
+        ("", "", ("cuda",), "vLLM cannot use cuda: its torch 2.10.0 is built for something else"),
+        ("", "12.8", ("hip",), "vLLM cannot use hip: its torch 2.10.0 is built for something else"),
         ("", "12.8", (), "vLLM must compute on the processor, but is not built for it"),
     ],
 )

@@ -53,8 +53,11 @@ def rules(tmp_path: Path, files: Mapping[str, Content]) -> list[Privilege]:
         ("User_Alias A = me, you\nA ALL = ALL", [f"me {ANY}", f"you {ANY}"]),
         ("#1001 ALL=(ALL) ALL", ["#1001 may run any command as root"]),
         ("me ALL=\\\n  NOPASSWD: ALL # why", [f"me {ANY}{FREE}"]),
-        ("Defaults env_reset\nDefaults !authenticate", ["sudo asks nobody for a password"]),
-        ("Defaults:me !authenticate", ["sudo asks me for no password"]),
+        (
+            "Defaults env_reset\nDefaults !authenticate",
+            ["sudo asks nobody for a password"],
+        ),
+        ("Defaults:me !authenticate", ["sudo does not ask me for a password"]),
         ("# me ALL=ALL\nCmnd_Alias X = /bin/a\nRunas_Alias Y = root", []),
     ],
 )
@@ -280,12 +283,12 @@ def test_some_commands_are_a_warning(tmp_path: Path) -> None:
         ),
         (
             {"/etc/systemd/system/x.service": CONSOLE},
-            "/etc/systemd/system/x.service is a shell of root on a console, without a password, "
+            "/etc/systemd/system/x.service is a root shell on a console without a password, "
             "which no overlay grants",
         ),
         (
             {"/etc/systemd/system/a.target.wants/debug-shell.service": ""},
-            f"debug-shell.service is a shell of root on tty9, without a password, {UNGRANTED}",
+            f"debug-shell.service is a root shell on tty9 without a password, {UNGRANTED}",
         ),
         (
             {"/etc/apt/sources.list.d/a.sources": "Types: deb\nTrusted: yes\n"},
