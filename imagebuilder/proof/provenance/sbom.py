@@ -20,14 +20,12 @@ from imagebuilder.decode import parse_object
 from imagebuilder.digest import Json
 from imagebuilder.image.sbom import IMAGE, UNKNOWN, relationship, renamed, spdx_id
 from imagebuilder.image.types import read_image
-from imagebuilder.locks import file_lock
 from imagebuilder.proof.provenance.read import read_records, trace_all, walk_root
 from imagebuilder.proof.provenance.types import Trace
 from imagebuilder.rights import check_root
 from imagebuilder.root import Root
 from imagebuilder.settings import Settings
-from imagebuilder.store.state import open_store
-from imagebuilder.store.workplace import new_id, workplace
+from imagebuilder.store.state import checked_out, open_store
 
 BLOCK = 1 << 20
 
@@ -47,11 +45,8 @@ def render_with_files(settings: Settings, name: str) -> str:
     ref = store.image(name)
     image = read_image(store, ref)
     document = parse_object(store.read(ref.commit, "/sbom.spdx.json"), "sbom.spdx.json")
-    with (
-        file_lock(settings.state / "locks" / "gc", shared=True),
-        workplace(settings.state, new_id(f"sbom-{image.profile}")) as work,
-    ):
-        store.checkout(image.root.commit, work / "root")
+    purpose = f"sbom-{image.profile}"
+    with checked_out(settings, store, image.root.commit, purpose) as work:
         root = Root(work / "root")
         entries = dict(walk_root(root))
         traces = trace_all(read_records(store, image, root), entries, root).traces

@@ -11,7 +11,6 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.image.files import original
 from imagebuilder.image.types import Image, read_image
-from imagebuilder.locks import file_lock
 from imagebuilder.proof.provenance.read import CONFIGURE, Records, read_records, trace_path
 from imagebuilder.proof.provenance.types import Trace, TraceKind
 from imagebuilder.recipe.positions import load_document
@@ -20,8 +19,7 @@ from imagebuilder.recipe.tree import TEMPLATE_SUFFIX
 from imagebuilder.rights import check_root
 from imagebuilder.root import Root
 from imagebuilder.settings import Settings
-from imagebuilder.store.state import open_store
-from imagebuilder.store.workplace import new_id, workplace
+from imagebuilder.store.state import checked_out, open_store
 from imagebuilder.ui import table
 
 # The keys of an overlay that generate files, by the folder of these.
@@ -84,11 +82,8 @@ def explain(settings: Settings, name: str, path: str) -> Explained:
     check_root("reading a root filesystem")
     store = open_store(settings)
     image = read_image(store, store.image(name))
-    with (
-        file_lock(settings.state / "locks" / "gc", shared=True),
-        workplace(settings.state, new_id(f"why-{image.profile}")) as work,
-    ):
-        store.checkout(image.root.commit, work / "root")
+    purpose = f"why-{image.profile}"
+    with checked_out(settings, store, image.root.commit, purpose) as work:
         root = Root(work / "root")
         records = read_records(store, image, root)
         place = place_of(path, root)
