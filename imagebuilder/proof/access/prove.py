@@ -109,7 +109,7 @@ def prove_device(subject: Subject, device: Device, accounts: Accounts) -> Iterat
         yield SAY.fact(f"everybody may use {device.path}", by)
         return
     if not device.group:
-        what = f"{device.path} must be usable by everybody, but has{node.text}"
+        what = f"{device.path} must be usable by everybody, but has {node.text}"
         hint = "set the group that owns it (proof: devices: group:), or ship a udev rule with "
         hint += 'MODE="0666"'
         yield SAY.fault(what, by, hint=hint)
