@@ -15,8 +15,8 @@ from imagebuilder.process import become
 from imagebuilder.rights import check_root
 from imagebuilder.sandbox import Sandbox
 from imagebuilder.settings import Settings
-from imagebuilder.store.state import open_store
-from imagebuilder.store.workplace import KEPT, new_id, remove_tree, workplace
+from imagebuilder.store.state import checked_out, open_store
+from imagebuilder.store.workplace import KEPT, remove_tree
 
 # A terminal that every root describes (ncurses-base).
 ORDINARY = "xterm"
@@ -31,11 +31,8 @@ def run_image_shell(settings: Settings, name: str, command: str, *, network: boo
     check_root("a shell in an image")
     store = open_store(settings)
     image = read_image(store, store.image(name))
-    with (
-        file_lock(settings.state / "locks" / "gc", shared=True),
-        workplace(settings.state, new_id(f"shell-{image.profile}")) as work,
-    ):
-        store.checkout(image.root.commit, work / "root")
+    purpose = f"shell-{image.profile}"
+    with checked_out(settings, store, image.root.commit, purpose) as work:
         env = (("TERM", terminal_of([work / "root"])),)
         sandbox = Sandbox(work, ("root",), "changes", image.epoch, network=network, env=env)
         return become(shell_words(work / "root", command), sandbox=sandbox)

@@ -9,14 +9,16 @@ does not know a file will not ask for it.
 from __future__ import annotations
 
 import fnmatch
+import lzma
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import zstandard
 
 from imagebuilder.families.protocol import Family
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.cmdline import kernel_words
-from imagebuilder.proof.firmware_content import unusable
 from imagebuilder.proof.kernel.devices import Drivers, drivers_of
 from imagebuilder.proof.kernel.modules import Module, read_modules
 from imagebuilder.proof.say import Say, some
@@ -32,6 +34,17 @@ FOLDER = "/usr/lib/firmware"
 PATH = "firmware_class.path"
 # The kernel prefers a plain file to a compressed one; it needs these options for the latter.
 PACKED = {".zst": "CONFIG_FW_LOADER_COMPRESS_ZSTD", ".xz": "CONFIG_FW_LOADER_COMPRESS_XZ"}
+# The XZ file format, 2.1.1.2: the kind of check is the low half of the second flag.  The kernel's
+# decoder supports only none and CRC32 (Documentation/staging/xz.rst).
+XZ, CHECK_AT, CHECKS = b"\xfd7zXZ\x00", 7, {0: "none", 1: "CRC32", 4: "CRC64", 10: "SHA-256"}
+KNOWN = (0, 1)
+# What a server or a version control system may deliver instead of a file.
+TEXTS: tuple[tuple[bytes, str], ...] = (
+    (b"<!doctype html", "is an HTML page"),
+    (b"<html", "is an HTML page"),
+    (b"<?xml", "is an XML document"),
+    (b"version https://git-lfs", "is a Git LFS pointer"),
+)
 
 
 @dataclass(frozen=True)
@@ -155,8 +168,8 @@ def prove_chip(
         return
     missing = {n: by for n, by in wanted.names.items() if files.find(n) is None}
     substituted = {n: other for n in missing if (other := find_substitute(n, chip, wanted, files))}
-    spared = {n: why for n in missing if n not in substituted and (why := spare(n, chip))}
-    absent = [n for n in missing if n not in substituted and n not in spared]
+    optional = {n: why for n in missing if n not in substituted and (why := why_optional(n, chip))}
+    absent = [n for n in missing if n not in substituted and n not in optional]
     if absent or wanted.unmet:
         names = [*absent, *wanted.unmet]
         what = f"{name} may ask for {some(names)} on {whose}, which is not in the image"
@@ -183,7 +196,7 @@ def prove_chip(
         what = f"all firmware that {name} may ask for on {whose} is present: "
         what += format_count(len(found), "file")
         yield SAY.fact(what, *(Evidence(path) for path in found))
-        for file, why in spared.items():
+        for file, why in optional.items():
             what = f"{file} is not in the image, but {whose} works without it: {why}"
             yield SAY.fact(what, evidence_of(file, wanted.names[file]))
 
@@ -194,6 +207,41 @@ def prove_content(paths: Sequence[str], files: FirmwareFiles) -> Iterator[Findin
         if why := unusable(files.root, path):
             hint = "reinstall its package, and do not change the file afterwards"
             yield SAY.fault(f"{path} {why}", Evidence(path), hint=hint)
+
+
+def unusable(root: Root, path: str) -> str:
+    """Why the kernel or the device cannot use the file, "" if nothing is wrong."""
+    content = root.read(path) or b""
+    ending = next((end for end in UNPACKERS if path.endswith(end)), "")
+    if ending:
+        try:
+            content = UNPACKERS[ending](content)
+        except (lzma.LZMAError, zstandard.ZstdError, EOFError, ValueError) as error:
+            return f"cannot be unpacked: {error}"
+    if not content.strip(b"\0"):
+        return "contains only zeros"
+    begin = content[:64].lstrip().lower()
+    return next((why for text, why in TEXTS if begin.startswith(text)), "")
+
+
+def unpack_xz(content: bytes) -> bytes:
+    """Raises ValueError for a check that the kernel does not support, LZMAError for damage."""
+    if content.startswith(XZ) and content[CHECK_AT] & 0xF not in KNOWN:
+        kind = CHECKS.get(content[CHECK_AT] & 0xF, "unknown")
+        raise ValueError(f"its check is {kind}, but the kernel needs CRC32 (xz --check=crc32)")
+    return lzma.decompress(content)
+
+
+def unpack_zst(content: bytes) -> bytes:
+    """Raises ZstdError for damage, EOFError for a truncated file."""
+    unpacker = zstandard.ZstdDecompressor().decompressobj()
+    plain = unpacker.decompress(content)
+    if not unpacker.eof:
+        raise EOFError("the file is truncated")
+    return plain
+
+
+UNPACKERS: Mapping[str, Callable[[bytes], bytes]] = {".xz": unpack_xz, ".zst": unpack_zst}
 
 
 def wanted_by(chip: Chip, modules: Sequence[Module], files: FirmwareFiles) -> Wanted:
@@ -211,7 +259,7 @@ def wanted_by(chip: Chip, modules: Sequence[Module], files: FirmwareFiles) -> Wa
     return Wanted(names, tuple(glob for glob, matches in found.items() if not matches))
 
 
-def spare(name: str, chip: Chip) -> str:
+def why_optional(name: str, chip: Chip) -> str:
     """Why the driver can do without a file; "" if it cannot."""
     reasons = (why for glob, why in chip.optional.items() if fnmatch.fnmatchcase(name, glob))
     return next(reasons, "")

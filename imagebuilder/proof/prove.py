@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Image -> Proof: the questions side by side, and a sandbox that runs programs of the image."""
+"""Image -> Proof: ask all questions concurrently, and run the image's programs in a sandbox."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from imagebuilder.proof.provenance.types import Provenance
 from imagebuilder.proof.python.prove import prove_python
 from imagebuilder.proof.secrets.prove import prove_secrets
 from imagebuilder.proof.services.prove import prove_services
-from imagebuilder.proof.subject import Ask, Subject
+from imagebuilder.proof.subject import RunInImage, Subject
 from imagebuilder.proof.system.prove import prove_system
 from imagebuilder.recipe.engines import Engines
 from imagebuilder.root import Root
@@ -50,49 +50,46 @@ QUESTIONS: tuple[tuple[Question, Callable[[Subject], Iterable[Finding]]], ...] =
     (Question.SECRETS, prove_secrets),
 )
 # They mostly wait for programs and for files.
-SIDE_BY_SIDE = 4
+THREADS = 4
 
 
-def hear_nothing(_: Answer) -> None:
-    """Answers for nobody."""
+def ignore(_: Answer) -> None:
+    """For callers that only need the proof."""
 
 
 def prove(
-    subject: Subject,
-    on_answer: Callable[[Answer], None] = hear_nothing,
-    only: Question | None = None,
+    subject: Subject, on_answer: Callable[[Answer], None] = ignore, only: Question | None = None
 ) -> Proof:
-    """Ask every question, or `only` one; `on_answer` hears of each answer in their order.
+    """Ask all questions, or only one; `on_answer` is called with each answer, in their order.
 
     Raises WorkError.
     """
-    chosen = [(question, ask) for question, ask in QUESTIONS if only in (None, question)]
+    chosen = [(question, find) for question, find in QUESTIONS if only in (None, question)]
     answers = []
-    with ThreadPoolExecutor(SIDE_BY_SIDE) as pool:
-        for answer in pool.map(lambda each: answer_to(subject, *each), chosen):
+    with ThreadPoolExecutor(THREADS) as pool:
+        for answer in pool.map(lambda each: answer_question(subject, *each), chosen):
             answers.append(answer)
             on_answer(answer)
     return Proof(subject.image.name, tuple(answers))
 
 
-def answer_to(
-    subject: Subject, question: Question, ask: Callable[[Subject], Iterable[Finding]]
+def answer_question(
+    subject: Subject, question: Question, find: Callable[[Subject], Iterable[Finding]]
 ) -> Answer:
-    """All findings of one question."""
     start = monotonic()
-    findings = tuple(map(without_secrets, ask(subject)))
+    findings = tuple(map(without_secrets, find(subject)))
     return Answer(question, findings, round(monotonic() - start, 2))
 
 
 def without_secrets(finding: Finding) -> Finding:
-    """The finding as it may be printed: evidence quotes lines of files, and they may have any."""
+    """The finding with secrets hidden: it quotes lines of files, which may contain some."""
     shown = (replace(one, said=hidden(one.said)) for one in finding.evidence)
     return replace(finding, what=hidden(finding.what), evidence=tuple(shown))
 
 
 @dataclass(frozen=True)
 class Limited:
-    """A wrapper for process.run(): in the sandbox, for at most so many seconds."""
+    """A sandbox for process.run() that ends a program after `seconds`."""
 
     inside: Inside
     seconds: int
@@ -102,28 +99,27 @@ class Limited:
         return self.inside.environment
 
     def words(self, argv: Sequence[Word]) -> list[Word]:
-        """The whole command."""
         limit = ["timeout", "--kill-after=5", str(self.seconds), *dies_with_us()]
         return [*limit, *self.inside.words(argv)]
 
 
 @contextmanager
-def asking(work: Path, root: str, epoch: int) -> Iterator[Ask]:
-    """Commands run on the tree `root`, a name below `work`; what they write is thrown away.
+def image_sandbox(work: Path, root: str, epoch: int) -> Iterator[RunInImage]:
+    """Run commands in the tree `root`, a name below `work`; what they write is discarded.
 
-    Raises WorkError when the sandbox does not start.
+    Raises WorkError if the sandbox does not start.
     """
     sandbox = Sandbox(work, (root,), "proof", epoch)
     with staying(sandbox, work / "proof.log") as inside:
-        said: dict[tuple[str, ...], Future[Completed]] = {}
+        results: dict[tuple[str, ...], Future[Completed]] = {}
         lock = Lock()
 
-        def ask(argv: Sequence[str], *, seconds: int = 60) -> Completed:
-            # Two questions may ask the same, and importing vLLM takes a quarter of a minute.
+        def run_once(argv: Sequence[str], *, seconds: int = 60) -> Completed:
+            # Several questions run the same command, and importing vLLM takes 15 s.
             words = tuple(argv)
             with lock:
-                first = words not in said
-                future = said.setdefault(words, Future())
+                first = words not in results
+                future = results.setdefault(words, Future())
             if first:
                 try:
                     future.set_result(run(words, sandbox=Limited(inside, seconds), check=False))
@@ -132,7 +128,7 @@ def asking(work: Path, root: str, epoch: int) -> Iterator[Ask]:
                     raise
             return future.result()
 
-        yield ask
+        yield run_once
 
 
 def prove_tree(
@@ -142,18 +138,18 @@ def prove_tree(
     engines: Engines,
     trace: Callable[[Mapping[str, ShippedFile]], Provenance],
     *,
-    on_answer: Callable[[Answer], None] = hear_nothing,
+    on_answer: Callable[[Answer], None] = ignore,
 ) -> Proof:
-    """Prove `image`; its root is the tree `name` below `work`, and `trace` gives its provenance,
-    when it is told what the root's packages ship.
+    """Prove `image`, whose root is the tree `name` below `work`.
 
-    `engines` are those that overlays describe.
+    `engines` are those that overlays describe; `trace` returns the provenance of the root, given
+    what its packages ship.
 
-    Raises HostError for missing tools, WorkError when the sandbox does not start, and what `trace`
+    Raises HostError for missing tools, WorkError if the sandbox does not start, and what `trace`
     raises.
     """
     check_tools("setpriv", "unshare", "nsenter", "timeout")
-    with ThreadPoolExecutor(1) as beside, asking(work, name, image.epoch) as ask:
-        subject = Subject(image, Root(work / name), ask, engines, lambda: traced.result())
+    with ThreadPoolExecutor(1) as beside, image_sandbox(work, name, image.epoch) as run_in:
+        subject = Subject(image, Root(work / name), run_in, engines, lambda: traced.result())
         traced = beside.submit(lambda: trace(subject.shipped))
         return prove(subject, on_answer)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a proof is about: the tree of an image, what its manifest says, and a way to run things."""
+"""What a proof is about: the tree of an image, its manifest, and a way to run its programs."""
 
 from __future__ import annotations
 
@@ -14,39 +14,40 @@ from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.types import Image
 from imagebuilder.process import Completed
 from imagebuilder.proof.provenance.types import Provenance
+from imagebuilder.recipe.chip import Chip
 from imagebuilder.recipe.engines import Engines
 from imagebuilder.recipe.expectations import Expectations
+from imagebuilder.recipe.hardware import chip_of
 from imagebuilder.recipe.types import Hardware
 from imagebuilder.root import Root
 
 
-class Ask(Protocol):
-    """Runs a command in the image, in a sandbox without network and without devices.
+class RunInImage(Protocol):
+    """Runs a command in the image, in a sandbox without network and devices.
 
-    Raises nothing for an exit status other than 0: 124 is what a command gets that ran longer than
-    `seconds`.
+    Does not raise for an exit status other than 0; the status is 124 after more than `seconds`.
     """
 
     def __call__(self, argv: Sequence[str], *, seconds: int = 60) -> Completed: ...
 
 
-def untraced() -> None:
-    """The provenance of a root without layers."""
+def no_provenance() -> None:
+    """For a root whose layers are not available."""
 
 
 @dataclass(frozen=True)
 class Subject:
     """An image and its tree.  `engines` are those that overlays describe.
 
-    `trace` gives the provenance of the root, None where the layers of the image are not at hand;
-    it may take its time, while other questions are asked.
+    `trace` returns the provenance of the root, None if the layers of the image are not available;
+    it may take long, while other questions are answered.
     """
 
     image: Image
     root: Root
-    ask: Ask
+    run: RunInImage
     engines: Engines = field(default_factory=dict)
-    trace: Callable[[], Provenance | None] = untraced
+    trace: Callable[[], Provenance | None] = no_provenance
 
     @cached_property
     def family(self) -> Family:
@@ -54,7 +55,7 @@ class Subject:
 
     @property
     def kernel(self) -> str:
-        """The release of the kernel that its nodes boot."""
+        """The release of the kernel that nodes boot."""
         return self.image.kernel.release
 
     @property
@@ -65,9 +66,14 @@ class Subject:
     def hardware(self) -> tuple[Hardware, ...]:
         return self.image.hardware
 
+    @cached_property
+    def chips(self) -> tuple[Chip, ...]:
+        """The devices of the profile that hardware/*.yaml describes."""
+        return tuple(chip for device in self.hardware if (chip := chip_of(device)))
+
     @property
     def provenance(self) -> Provenance | None:
-        """Where the files of the root are from.  Raises InputError, WorkError."""
+        """The origin of the root's files.  Raises InputError, WorkError."""
         return self.trace()
 
     @property
@@ -81,12 +87,12 @@ class Subject:
 
     @cached_property
     def packages(self) -> Mapping[str, str]:
-        """Versions by name, which `family` knows."""
+        """Versions by name."""
         return {package.name: package.version for package in self.image.packages}
 
     @cached_property
     def wheels(self) -> Mapping[str, Mapping[str, str]]:
-        """By environment path versions by normalised name."""
+        """Versions by path of the environment and normalised name."""
         found: dict[str, dict[str, str]] = {}
         for wheel in self.image.wheels:
             found.setdefault(wheel.path, {})[wheel.name] = wheel.version

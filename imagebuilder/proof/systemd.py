@@ -14,7 +14,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from imagebuilder.proof.access.units import FOLDERS
+from imagebuilder.proof.access.units import FOLDERS, UnitSettings
 from imagebuilder.proof.subject import Subject
 
 SYSTEMD = "/usr/lib/systemd/systemd"
@@ -37,7 +37,7 @@ DROPPED = re.compile(r"Job (?P<unit>\S+)/\w+ deleted to break ordering cycle")
 
 
 @dataclass(frozen=True)
-class LoadedUnit:
+class LoadedUnit(UnitSettings):
     """A unit as systemd merged it.
 
     `state` is loaded, masked, not-found, bad-setting or error.  `paths` are its file and its
@@ -46,23 +46,11 @@ class LoadedUnit:
     command line by key, variables as they are written.
     """
 
-    name: str
-    paths: tuple[str, ...] = ()
-    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     commands: Mapping[str, tuple[tuple[str, ...], ...]] = field(default_factory=dict)
 
     @property
     def state(self) -> str:
-        return self.one("Unit Load State")
-
-    def one(self, key: str, otherwise: str = "") -> str:
-        return (self.values.get(key) or (otherwise,))[-1]
-
-    def every(self, key: str) -> tuple[str, ...]:
-        return self.values.get(key, ())
-
-    def words(self, key: str) -> tuple[str, ...]:
-        return tuple(word for value in self.every(key) for word in value.split())
+        return self.last("Unit Load State")
 
 
 @dataclass(frozen=True)
@@ -96,7 +84,7 @@ def read_startup(subject: Subject) -> Startup | None:
     names |= dict.fromkeys((SLICE, *enabled(subject)))
     words = ["systemd-analyze", "--generators=yes", "--man=no", "verify", *names]
     cmdline = f"SYSTEMD_PROC_CMDLINE={' '.join(subject.cmdline)}"
-    done = subject.ask([*VERIFY, cmdline, *words], seconds=SECONDS)
+    done = subject.run([*VERIFY, cmdline, *words], seconds=SECONDS)
     units = {unit.name: unit for unit in parse_units(done.stdout)}
     jobs, dropped, complaints = parse_log(done.stderr)
     aliases = {alias: unit for unit in units.values() for alias in unit.words("Alias")}

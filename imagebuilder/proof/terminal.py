@@ -8,20 +8,10 @@ from collections.abc import Iterator
 from imagebuilder.image.proof import Answer, Evidence, Finding, Level, Proof, Question, Result
 from imagebuilder.ui import GREEN, RED, YELLOW, format_count, paint
 
-SHADES = {
-    Result.PROVED: GREEN,
-    Result.WARNED: YELLOW,
-    Result.FAILED: RED,
-    Result.NOT_ASKED: "",
-}
+SHADES = {Result.PROVED: GREEN, Result.WARNED: YELLOW, Result.FAILED: RED}
 # The word in a cell of the matrix.
-MARKS = {
-    Result.PROVED: "proved",
-    Result.WARNED: "warned",
-    Result.FAILED: "FAILED",
-    Result.NOT_ASKED: "-",
-}
-ORDER = (Level.FAULT, Level.WARNING, Level.FACT)
+MARKS = {Result.PROVED: "proved", Result.WARNED: "warned", Result.FAILED: "FAILED"}
+ORDER = {Level.FAULT: RED, Level.WARNING: YELLOW, Level.FACT: ""}
 WIDTH = max(len(question) for question in Question)
 MOST_EVIDENCE = 6
 
@@ -45,7 +35,7 @@ def headline(proof: Proof) -> str:
 
 def answer_lines(answer: Answer, *, colour: bool, evidence: bool) -> Iterator[str]:
     result = str(answer.result)
-    shade = SHADES[answer.result] if colour else ""
+    shade = SHADES.get(answer.result, "") if colour else ""
     took = f"  {answer.seconds:.1f} s" if answer.seconds >= 0.05 else ""
     yield f"{answer.question:<{WIDTH}}  {paint(result, shade)}{took}"
     for level in ORDER:
@@ -55,8 +45,7 @@ def answer_lines(answer: Answer, *, colour: bool, evidence: bool) -> Iterator[st
 
 
 def finding_lines(finding: Finding, *, colour: bool, evidence: bool) -> Iterator[str]:
-    """A finding with its evidence and hint."""
-    shade = {Level.FAULT: RED, Level.WARNING: YELLOW}.get(finding.level, "") if colour else ""
+    shade = ORDER[finding.level] if colour else ""
     word = "" if finding.level is Level.FACT else f"{finding.level}: "
     yield f"  {paint(word, shade)}{finding.what}"
     if finding.level is Level.FACT and not evidence:
@@ -76,11 +65,10 @@ def evidence_text(evidence: Evidence) -> str:
 
 
 def matrix_row(profile: str, version: str, proof: Proof | None) -> tuple[str, ...]:
-    """A row of the matrix: a profile, its image's version and a mark per question."""
     if proof is None:
         return (profile, version or "not built", *("" for _ in Question))
     results = {answer.question: answer.result for answer in proof.answers}
-    marks = (MARKS[results.get(question, Result.NOT_ASKED)] for question in Question)
+    marks = (MARKS.get(results.get(question, Result.NOT_ASKED), "-") for question in Question)
     return (profile, version, *marks)
 
 

@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.files import close, make_private
+from imagebuilder.locks import file_lock
 from imagebuilder.package_managers import POOLS
 from imagebuilder.rights import check_enterable, check_writable
 from imagebuilder.settings import Settings
 from imagebuilder.store.repository import Store
+from imagebuilder.store.workplace import new_id, workplace
 
 # All but nightly/, whose pages are for everybody.
 PRIVATE = (*POOLS, "layers", "locks", "logs", "store", "trees", "verified", "wheels", "work")
@@ -51,3 +54,14 @@ def open_store(settings: Settings) -> Store:
             hint="imagebuilder build PROFILE makes it; --state names another place",
         )
     return store
+
+
+@contextlib.contextmanager
+def checked_out(settings: Settings, store: Store, commit: str, purpose: str) -> Iterator[Path]:
+    """A workplace with the tree of `commit` in its folder `root`; no gc runs meanwhile."""
+    with (
+        file_lock(settings.state / "locks" / "gc", shared=True),
+        workplace(settings.state, new_id(purpose)) as work,
+    ):
+        store.checkout(commit, work / "root")
+        yield work

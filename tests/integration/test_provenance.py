@@ -204,8 +204,8 @@ def test_why_a_step_made_a_file(store: Store, image: Image, tmp_path: Path) -> N
     ("path", "said"),
     [
         ("/usr/doc/a", "demo@1 has no /usr/doc/a\n  hint: packages tool removed it"),
-        ("/nothing", "demo@1 has no /nothing\n  hint: imagebuilder shell PROFILE shows what"),
-        ("etc/conf", "etc/conf is not an absolute path\n  hint: type it as /etc/conf"),
+        ("/nothing", "demo@1 has no /nothing\n  hint: run `imagebuilder shell PROFILE` to"),
+        ("etc/conf", "etc/conf is not an absolute path\n  hint: use /etc/conf"),
     ],
 )
 def test_why_there_is_no_such_path(

@@ -13,7 +13,7 @@ from imagebuilder.image.proof import Question
 from imagebuilder.nodes.initrd import Entry, render_cpio
 from imagebuilder.process import Completed
 from imagebuilder.proof.libraries.prove import LOAD, parse_loads
-from imagebuilder.proof.python.ask import MARK
+from imagebuilder.proof.python.report import MARK
 from imagebuilder.report.types import Check, Outcome, Stage
 from imagebuilder.root import Root
 from tests.faults.catch import CAUGHT, MISSED, Found, found_by, judge

@@ -27,9 +27,7 @@ from imagebuilder.proof.access.udev import (
 from imagebuilder.proof.access.units import FOLDERS, find_unit
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
-from imagebuilder.recipe.chip import Chip
 from imagebuilder.recipe.expectations import Device
-from imagebuilder.recipe.hardware import chip_of
 from imagebuilder.root import Root
 
 SAY = Say(Question.ACCESS)
@@ -55,7 +53,7 @@ def prove_access(subject: Subject) -> Iterator[Finding]:
     if devices or subject.hardware:
         yield from prove_rules(subject)
     if subject.hardware:
-        yield from prove_writes(subject.root, chips_of(subject))
+        yield from prove_writes(subject.root, subject.chips)
     for device in (*devices, *undeclared(subject)):
         yield from prove_device(subject, device, accounts)
     if any(device.path.startswith(NVIDIA) for device in devices):
@@ -72,7 +70,7 @@ def as_owned(subject: Subject, device: Device, accounts: Accounts) -> Device:
 
     AMD's installer gives its nodes to video, the distributions give them to render.
     """
-    node = node_of(subject.root, device.path, subject.cmdline, chips_of(subject))
+    node = node_of(subject.root, device.path, subject.cmdline, subject.chips)
     group, users = accounts.group(node.group), subject.expectations.users
     shared = users and all(group in accounts.groups_of(user) for user in users)
     return replace(device, group=group) if device.group and shared and node.for_group else device
@@ -81,7 +79,7 @@ def as_owned(subject: Subject, device: Device, accounts: Accounts) -> Device:
 def undeclared(subject: Subject) -> Iterator[Device]:
     """The nodes of the profile's devices that no overlay declares."""
     declared = {device.path for device in subject.expectations.devices}
-    chips = [chip for device in subject.hardware if (chip := chip_of(device)) and chip.group]
+    chips = [chip for chip in subject.chips if chip.group]
     nodes = {
         path: chip.group for chip in chips for name in chip.modules for path in NODES.get(name, ())
     }
@@ -92,7 +90,7 @@ def undeclared(subject: Subject) -> Iterator[Device]:
 
 def prove_device(subject: Subject, device: Device, accounts: Accounts) -> Iterator[Finding]:
     """Findings about a device node: its owner in the image against the expected one."""
-    node = node_of(subject.root, device.path, subject.cmdline, chips_of(subject))
+    node = node_of(subject.root, device.path, subject.cmdline, subject.chips)
     by = Evidence(node.path or "/usr/lib/udev/rules.d", said=f"{device.path}: {node.text}")
     if device.group and device.group not in accounts.groups:
         yield SAY.fault(
@@ -111,7 +109,7 @@ def prove_device(subject: Subject, device: Device, accounts: Accounts) -> Iterat
         yield SAY.fact(f"everybody may use {device.path}", by)
         return
     if not device.group:
-        what = f"{device.path} must be usable by everybody, but has{node.text}"
+        what = f"{device.path} must be usable by everybody, but has {node.text}"
         hint = "set the group that owns it (proof: devices: group:), or ship a udev rule with "
         hint += 'MODE="0666"'
         yield SAY.fault(what, by, hint=hint)
@@ -133,14 +131,10 @@ def keeps(later: DeviceAccess, device: Device, accounts: Accounts) -> bool:
     return later.for_group and accounts.group(group) == device.group
 
 
-def chips_of(subject: Subject) -> list[Chip]:
-    return [chip for device in subject.hardware if (chip := chip_of(device))]
-
-
 def prove_rules(subject: Subject) -> Iterator[Finding]:
     """Faults of udev rules that take the card from its driver, and of lines that udev rejects."""
-    known = facts_of("pci", "", chips_of(subject))
-    for rule in read_rules(subject.root) if chips_of(subject) else ():
+    known = facts_of("pci", "", subject.chips)
+    for rule in read_rules(subject.root) if subject.chips else ():
         if rule.takes_device and rule.holds(known):
             yield SAY.fault(
                 f"a udev rule takes the card from its driver: {rule.takes_device}",
@@ -148,7 +142,7 @@ def prove_rules(subject: Subject) -> Iterator[Finding]:
                 hint="remove the rule, or make it match another device",
             )
     if subject.root.is_file(UDEVADM):
-        done = subject.ask([UDEVADM, "verify", "--no-summary", "--no-style"])
+        done = subject.run([UDEVADM, "verify", "--no-summary", "--no-style"])
         for path, what in REFUSED.findall(done.stdout + done.stderr):
             hint = "correct it; udevadm verify in the image shows the error"
             yield SAY.fault(f"udev rejects a line of {path}: {what}", Evidence(path), hint=hint)

@@ -38,7 +38,6 @@ EXECUTABLE = 0o111
 
 
 def prove_services(subject: Subject, accounts: Accounts) -> Iterator[Finding]:
-    """Findings about every service that overlays declare."""
     for service in subject.expectations.services:
         unit = find_unit(subject.root, service.unit)
         if unit is None:
@@ -50,7 +49,6 @@ def prove_services(subject: Subject, accounts: Accounts) -> Iterator[Finding]:
 
 
 def missing(root: Root, service: Service) -> Finding:
-    """The fault of a service whose unit is missing or masked."""
     path = find_file(root, service.unit)
     if path:
         what = f"{service.unit} is masked or a broken link"
@@ -98,7 +96,6 @@ def cannot_run(root: Root, program: str) -> str:
 
 
 def prove_memlock(root: Root, service: Service, unit: Unit) -> Iterator[Finding]:
-    """Findings about the limit of locked memory of a service that needs it."""
     if not service.memlock:
         return
     limit = unit.last("LimitMEMLOCK") or default_memlock(root)

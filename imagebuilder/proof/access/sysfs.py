@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.access.udev import TMPFILES, config_files, facts_of, read_rules
+from imagebuilder.proof.access.udev import TMPFILES, facts_of, read_rules
+from imagebuilder.proof.config import config_files
+from imagebuilder.proof.kernel.modules import plain
 from imagebuilder.proof.say import Say
 from imagebuilder.recipe.chip import Chip
 from imagebuilder.root import Root
@@ -54,13 +56,12 @@ class SysfsWrite:
     where: Evidence
 
 
-def prove_writes(root: Root, chips: Iterable[Chip]) -> Iterator[Finding]:
+def prove_writes(root: Root, chips: Sequence[Chip]) -> Iterator[Finding]:
     """Faults of writes that unbind a driver; warnings of writes that slow down a card."""
-    listed = list(chips)
-    drivers = {module.replace("-", "_") for chip in listed for module in chip.modules}
-    for write in (*writes_of_tmpfiles(root), *writes_of_rules(root, listed)):
+    drivers = {plain(module) for chip in chips for module in chip.modules}
+    for write in (*writes_of_tmpfiles(root), *writes_of_rules(root, chips)):
         found = UNBIND.search(write.path)
-        if found and found["driver"].replace("-", "_") in drivers:
+        if found and plain(found["driver"]) in drivers:
             what = f"{write.where.path} unbinds a device from {found['driver']} at every boot"
             hint = "remove that line, or name a device that this image is not for"
             yield SAY.fault(what, write.where, hint=hint)
@@ -79,7 +80,7 @@ def writes_of_tmpfiles(root: Root) -> Iterator[SysfsWrite]:
                 yield SysfsWrite(words[1], words[6].strip(), Evidence(path, said=line.strip()))
 
 
-def writes_of_rules(root: Root, chips: list[Chip]) -> Iterator[SysfsWrite]:
+def writes_of_rules(root: Root, chips: Sequence[Chip]) -> Iterator[SysfsWrite]:
     """The writes of rules that apply to a card or to the device of its driver."""
     facts = [facts_of("pci", "", chips), facts_of(*DRM, chips)]
     for rule in read_rules(root):

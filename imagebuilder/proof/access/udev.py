@@ -9,28 +9,17 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from imagebuilder.proof.cmdline import CMDLINE, kernel_words
+from imagebuilder.proof.config import config_files, config_folders
 from imagebuilder.proof.kernel.modules import CLASSES
 from imagebuilder.proof.kernel.settings import config_lines
 from imagebuilder.recipe.chip import Chip
 from imagebuilder.root import Root
 
-# A file in an earlier folder overrides one of the same name in a later one (udev(7)).
-FOLDERS = (
-    "/etc/udev/rules.d",
-    "/run/udev/rules.d",
-    "/usr/local/lib/udev/rules.d",
-    "/usr/lib/udev/rules.d",
-)
-TMPFILES = (
-    "/etc/tmpfiles.d",
-    "/run/tmpfiles.d",
-    "/usr/local/lib/tmpfiles.d",
-    "/usr/lib/tmpfiles.d",
-)
+RULES, TMPFILES = config_folders("udev/rules.d"), config_folders("tmpfiles.d")
 PART = re.compile(r'(\w+)(\{[^}]*\})?\s*(==|!=|\+=|-=|:=|=)\s*[ei]?"((?:[^"\\]|\\.)*)"')
 ROOT_ONLY = 0o600
 # The group may also use it if a rule sets a group but no mode (udev(7)).
@@ -115,18 +104,17 @@ class UdevRule:
 Facts = Mapping[tuple[str, str], tuple[str, ...]]
 
 
-def facts_of(subsystem: str, name: str, chips: Iterable[Chip] = ()) -> Facts:
+def facts_of(subsystem: str, name: str, chips: Sequence[Chip] = ()) -> Facts:
     """The known values of a device of one of these chips when it is added."""
-    listed = list(chips)
-    vendors = tuple(f"0x{chip.pci.partition(':')[0]}" for chip in listed)
-    devices = tuple(f"0x{chip.pci.partition(':')[2]}" for chip in listed)
-    drivers = tuple(module for chip in listed for module in chip.modules)
+    vendors = tuple(f"0x{chip.pci.partition(':')[0]}" for chip in chips)
+    devices = tuple(f"0x{chip.pci.partition(':')[2]}" for chip in chips)
+    drivers = tuple(module for chip in chips for module in chip.modules)
     of_pci = subsystem == "pci"
     return {
         ("ACTION", ""): ("add",),
         ("KERNEL", ""): (name,) if name else (),
         ("SUBSYSTEM", ""): (subsystem,) if subsystem else (),
-        ("SUBSYSTEMS", ""): (subsystem, "pci") if subsystem and listed else (),
+        ("SUBSYSTEMS", ""): (subsystem, "pci") if subsystem and chips else (),
         ("DRIVERS", ""): drivers,
         ("DRIVER", ""): drivers if of_pci else (),
         ("ATTRS", "vendor"): vendors,
@@ -142,7 +130,7 @@ def matches(value: str, pattern: str) -> bool:
 
 
 def node_of(
-    root: Root, path: str, cmdline: Iterable[str] = (), chips: Iterable[Chip] = ()
+    root: Root, path: str, cmdline: Iterable[str] = (), chips: Sequence[Chip] = ()
 ) -> DeviceAccess:
     """Who may use the device `path` (or glob), as far as known without the device."""
     if path.startswith(NVIDIA):
@@ -213,19 +201,9 @@ def at_boot(root: Root, path: str) -> DeviceAccess | None:
     return found
 
 
-def config_files(root: Root, folders: Iterable[str], ending: str) -> list[str]:
-    """The effective files by name; one in an earlier folder overrides its namesakes."""
-    chosen: dict[str, str] = {}
-    for folder in folders:
-        for name in root.names(folder):
-            if name.endswith(ending):
-                chosen.setdefault(name, f"{folder}/{name}")
-    return [path for _, path in sorted(chosen.items())]
-
-
 def read_rules(root: Root) -> Iterator[UdevRule]:
     """Every rule in effect, in udev's order: by the names of the files, wherever they are."""
-    for path in config_files(root, FOLDERS, ".rules"):
+    for path in config_files(root, RULES, ".rules"):
         # A masked one links to /dev/null, which is not a regular file and has no text.
         for line in root.text(path).replace("\\\n", " ").splitlines():
             if line.strip() and not line.lstrip().startswith("#"):

@@ -6,17 +6,12 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from imagebuilder.proof.config import config_files, config_folders
 from imagebuilder.root import Root
 
-# A file in an earlier folder overrides one of the same name in a later one.
-FOLDERS = (
-    "/etc/systemd/system",
-    "/run/systemd/system",
-    "/usr/local/lib/systemd/system",
-    "/usr/lib/systemd/system",
-)
+FOLDERS = config_folders("systemd/system")
 TRUE = ("yes", "true", "on", "1")
 # Before the program of Exec*= (systemd.service(5), "special executable prefixes").
 PREFIXES = "@-:+!|"
@@ -33,24 +28,26 @@ DRIVERS = (
 
 
 @dataclass(frozen=True)
-class Unit:
-    """A unit: its files, and the values of each key of [Service] in order.
-
-    An empty assignment removes the values before it, for the keys that are lists.
-    """
+class UnitSettings:
+    """A unit: its files, and the values of each key in order."""
 
     name: str
-    paths: tuple[str, ...]
-    settings: Mapping[str, tuple[str, ...]]
+    paths: tuple[str, ...] = ()
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def last(self, key: str, otherwise: str = "") -> str:
-        return (self.settings.get(key) or (otherwise,))[-1]
+        return (self.values.get(key) or (otherwise,))[-1]
 
     def every(self, key: str) -> tuple[str, ...]:
-        return self.settings.get(key, ())
+        return self.values.get(key, ())
 
     def words(self, key: str) -> tuple[str, ...]:
         return tuple(word for value in self.every(key) for word in value.split())
+
+
+@dataclass(frozen=True)
+class Unit(UnitSettings):
+    """The keys of [Service]; an empty assignment removes the values before it."""
 
     def true(self, key: str) -> bool:
         return self.last(key).lower() in TRUE
@@ -124,14 +121,10 @@ def drop_ins(root: Root, name: str) -> list[str]:
     """The drop-ins of a unit in the order they are read: by file name, in any folder."""
     stem, _, kind = name.rpartition(".")
     dashes = [f"{stem[: n + 1]}.{kind}" for n, letter in enumerate(stem) if letter == "-"]
-    chosen: dict[str, str] = {}
     # The closer a folder's name is to the unit's, the higher its priority.
-    for owner in dict.fromkeys((name, template(name), *reversed(dashes), kind)):
-        for folder in FOLDERS:
-            for each in root.names(f"{folder}/{owner}.d"):
-                if each.endswith(".conf"):
-                    chosen.setdefault(each, f"{folder}/{owner}.d/{each}")
-    return [path for _, path in sorted(chosen.items())]
+    owners = dict.fromkeys((name, template(name), *reversed(dashes), kind))
+    folders = [f"{folder}/{owner}.d" for owner in owners for folder in FOLDERS]
+    return config_files(root, folders, ".conf")
 
 
 def service_lines(text: str) -> Iterator[tuple[str, str]]:

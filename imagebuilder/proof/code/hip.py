@@ -87,7 +87,6 @@ def read_hip(file: Elf, wanted: str = "") -> list[CodeObject]:
 
 
 def bundles_of(file: Elf, section: Section) -> list[int]:
-    """The addresses of the bundles in a section, in order."""
     end = section.addr + section.size
     pointed = {place for place in pointers(file) if section.addr <= place < end}
     return sorted(pointed) or list(scan(file, section))

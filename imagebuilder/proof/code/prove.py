@@ -45,14 +45,6 @@ class Maker:
     install: str = ""
 
 
-def read_cuda(file: Elf, _: str) -> list[CodeObject]:
-    return cuda.read_cuda(file)
-
-
-def read_level_zero(file: Elf, _: str) -> list[CodeObject]:
-    return level_zero.read_level_zero(file)
-
-
 def serves_hip(code: CodeObject, target: str) -> Form | None:
     """HIP has native code only."""
     return code.form if hip.serves(code, target) else None
@@ -68,7 +60,7 @@ HIP = Maker(
     " its shaders for every card",
 )
 NVIDIA = Maker(
-    read_cuda,
+    lambda file, _: cuda.read_cuda(file),
     cuda.serves,
     "cubin",
     "fat binary",
@@ -79,7 +71,7 @@ NVIDIA = Maker(
     "install the compiler of the NVIDIA driver (libnvidia-ptxjitcompiler1)",
 )
 INTEL = Maker(
-    read_level_zero,
+    lambda file, _: level_zero.read_level_zero(file),
     level_zero.serves,
     "module",
     "module",
@@ -133,7 +125,9 @@ def prove_expected(root: Root, expected: Code) -> Iterator[Finding]:
             yield no_file(root, glob, expected.target, maker)
             continue
         here = {path: read_content(root, path, expected.target, maker) for path in paths}
-        if not any(content.objects for content in here.values()) and not is_data(paths):
+        # Tensile's .dat files are solutions for kernels and not code.
+        is_code = not all(path.endswith(".dat") for path in paths)
+        if is_code and not any(content.objects for content in here.values()):
             yield no_code(glob, expected.target, maker)
         contents |= here
     # The same file may have several names (libcublas.so.12); kernel files are one thing together.
@@ -146,11 +140,6 @@ def prove_expected(root: Root, expected: Code) -> Iterator[Finding]:
         yield from prove_tensile(root, list(contents), expected.target)
     if expected.accept == "forward":
         yield from prove_compiler(root, list(unique.values()), expected.target, maker)
-
-
-def is_data(paths: list[str]) -> bool:
-    """Whether these are only solutions for kernels (.dat) and not code."""
-    return all(path.endswith(".dat") for path in paths)
 
 
 def read_content(root: Root, path: str, target: str, maker: Maker) -> CodeFile:
@@ -289,9 +278,9 @@ def prove_kernel_files(contents: list[CodeFile], expected: Code, maker: Maker) -
             *(Evidence(folder, said=f"for {target}") for folder in folders[:MOST_EVIDENCE]),
         )
     elif contents:
-        there = in_order({o.target for c in contents for o in c.objects})
+        others = in_order({o.target for c in contents for o in c.objects})
         yield SAY.fault(
-            f"no code for {target}: {len(contents)} kernel files are for {' '.join(there)}",
+            f"no code for {target}: {len(contents)} kernel files are for {' '.join(others)}",
             *(Evidence(c.path, said=c.targets) for c in contents[:MOST_EVIDENCE]),
             hint=maker.elsewhere,
         )

@@ -57,7 +57,7 @@ def run_guards(subject: Subject, unit: Unit) -> Iterator[GuardRun]:
             if not words or ignored or posixpath.basename(words[0]) in PLAIN:
                 continue
             assignments = [f"{name}={value}" for name, value in variables.items()]
-            done = subject.ask(["env", *assignments, *words], seconds=SECONDS)
+            done = subject.run(["env", *assignments, *words], seconds=SECONDS)
             output = (done.stderr or done.stdout).strip().splitlines() or [""]
             yield GuardRun(key, shlex.join(words), done.status, output[-1].strip())
 

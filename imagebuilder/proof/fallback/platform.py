@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.fallback import SAY
-from imagebuilder.proof.python.environment import Torch, ask_environment
+from imagebuilder.proof.python.environment import Torch, inspect_environment
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.engines import EngineKind
 from imagebuilder.recipe.expectations import ExpectedEngine
@@ -24,7 +24,7 @@ def prove_platform(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -
     if not kind.model.platform:
         return
     title, module = kind.title, kind.model.platform.module
-    said = ask_environment(subject, engine.path)
+    said = inspect_environment(subject, engine.path)
     where = Evidence(f"{engine.path}/bin/{module}")
     found = said.platforms.get(kind.name)
     if said.failure or said.torch is None or found is None:
@@ -62,14 +62,14 @@ def prove_platform(subject: Subject, engine: ExpectedEngine, kind: EngineKind) -
         )
         return
     for backend in engine.backends:
-        if not made_for(said.torch, backend):
+        if not is_built_for(said.torch, backend):
             yield SAY.fault(
-                f"{title} cannot use {backend}: its torch {said.torch.version} is made for "
+                f"{title} cannot use {backend}: its torch {said.torch.version} is built for "
                 "something else",
                 chosen,
                 hint=f"use torch and {module} from requirements for {backend}",
             )
 
 
-def made_for(torch: Torch, backend: str) -> bool:
+def is_built_for(torch: Torch, backend: str) -> bool:
     return bool(getattr(torch, TORCH.get(backend, ""), ""))

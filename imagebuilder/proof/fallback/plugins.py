@@ -72,7 +72,7 @@ def prove_plugin(subject: Subject, kind: EngineKind, backend: str) -> Iterator[F
             hint=f"install {kind.package_of(backend)}, or remove {backend} from {kind.choice}",
         )
         return
-    done = subject.ask(["ldd", "-r", found[0]])
+    done = subject.run(["ldd", "-r", found[0]])
     lacks = [
         match["name"] or match["symbol"] for match in MISSING.finditer(done.stdout + done.stderr)
     ]
@@ -88,7 +88,7 @@ def prove_plugin(subject: Subject, kind: EngineKind, backend: str) -> Iterator[F
 def prove_no_device(subject: Subject, title: str, devices: DevicesModel) -> Iterator[Finding]:
     """The engine runs, and lists no device if there is none."""
     program = devices.command[0]
-    done = subject.ask(devices.command)
+    done = subject.run(devices.command)
     if done.status:
         last = (done.stderr or done.stdout).strip().splitlines() or [f"status {done.status}"]
         command = " ".join((posixpath.basename(program), *devices.command[1:]))

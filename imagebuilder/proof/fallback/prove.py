@@ -56,10 +56,7 @@ def prove_engine(subject: Subject, engine: ExpectedEngine) -> Iterator[Finding]:
         chosen = ", then ".join((first, *others))
         said = without[0].what if without else "nothing starts it"
         evidence = without[0].evidence if without else ()
-        yield SAY.fact(
-            f"{engine.engine}: with the device {chosen}; without it {said}",
-            *evidence,
-        )
+        yield SAY.fact(f"{engine.engine}: with the device {chosen}; without it {said}", *evidence)
 
 
 def prove_guard(subject: Subject, engine: ExpectedEngine) -> Iterator[Finding]:

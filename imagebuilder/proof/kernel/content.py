@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is in the files of the modules that devices need: the processor, symbols, signatures."""
+"""Checks of the module files that devices need: processor, symbols, signatures."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import zstandard
 from imagebuilder.elf import Elf, find_elf, read_elf, text_at
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.kernel.dkms import enforced
-from imagebuilder.proof.kernel.modules import SIGNED, THREADS, Kernel, module_name, unpack
+from imagebuilder.proof.kernel.modules import SIGNED, THREADS, Kernel, module_name, plain, unpack
 from imagebuilder.proof.say import Say, some
 from imagebuilder.root import Root
 
@@ -24,7 +24,7 @@ KMOD = "/usr/bin/kmod"
 # elf(5): Elf64_Sym, and the section of a symbol that another file defines.
 SYMBOL, UNDEFINED = struct.Struct("<IBBHQQ"), 0
 EXPORTS = "__ksymtab_strings"
-# The faults of such a file are told by built.py.
+# built.py reports these.
 UNREADABLE = (lzma.LZMAError, zstandard.ZstdError, zlib.error, OSError, EOFError, ValueError)
 
 
@@ -42,36 +42,36 @@ class ModuleContent:
 def prove_content(
     kernel: Kernel, needed: Sequence[str], cmdline: Sequence[str]
 ) -> Iterator[Finding]:
-    """Faults only; a file that cannot be read is told by built.py."""
+    """Faults only; built.py reports unreadable files."""
     with ThreadPoolExecutor(THREADS) as pool:
         read = [c for c in pool.map(lambda p: read_content(kernel.root, p), needed) if c]
-    own = machine_of(kernel.root, KMOD)
-    wrong = [content for content in read if own and content.machine != own]
+    expected = machine_of(kernel.root, KMOD)
+    wrong = [content for content in read if expected and content.machine != expected]
     for content in wrong:
         yield SAY.fault(
-            f"{content.path} is for another processor (ELF machine {content.machine}, not {own})",
+            f"{content.path} is for another processor: e_machine {content.machine}, not {expected}",
             Evidence(content.path, "ELF header", "e_machine", str(content.machine)),
-            hint="build or install the module for the architecture of the image",
+            hint="build or install the module for the image's architecture",
         )
     yield from prove_symbols(kernel, {module_name(c.path): c for c in read})
     forced = enforced(kernel, cmdline)
     unsigned = [content.path for content in read if not content.signed]
     if forced and unsigned:
         yield SAY.fault(
-            f"this kernel refuses {some(unsigned)}: no signature is appended",
+            f"this kernel rejects {some(unsigned)}: not signed",
             forced,
             *(Evidence(path) for path in unsigned[:1]),
-            hint="do not strip modules; sign those that are built with a key the kernel trusts",
+            hint="do not strip modules; sign your own with a key that the kernel trusts",
         )
 
 
 def prove_symbols(kernel: Kernel, read: Mapping[str, ModuleContent]) -> Iterator[Finding]:
-    """Faults of symbols that another module is to export and does not."""
+    """Faults of symbols that another module should export but does not."""
     owners: dict[str, str] = {}
     for line in kernel.lines("modules.symbols"):
         words = line.split()
         if len(words) == 3 and words[1].startswith("symbol:"):
-            owners[words[1].removeprefix("symbol:")] = words[2].replace("-", "_")
+            owners[words[1].removeprefix("symbol:")] = plain(words[2])
     for content in read.values():
         missing = [
             (name, read[owner])
@@ -80,19 +80,19 @@ def prove_symbols(kernel: Kernel, read: Mapping[str, ModuleContent]) -> Iterator
         ]
         if missing:
             name, other = missing[0]
-            lacking = some(each for each, _ in missing)
+            names = some(each for each, _ in missing)
             yield SAY.fault(
-                f"{content.path} cannot be loaded: {other.path} does not export {lacking}",
+                f"{content.path} cannot be loaded: {other.path} does not export {names}",
                 Evidence(other.path, "__ksymtab", name),
-                hint="take both modules from one build, then run depmod",
+                hint="use both modules from one build, then run depmod",
             )
 
 
 def read_content(root: Root, path: str) -> ModuleContent | None:
-    """What is in a module; None for what is no ELF file or damaged."""
+    """None if the file is damaged or is not an ELF file."""
     try:
-        plain = unpack(path, root.read(path) or b"")
-        elf = read_elf(plain)
+        unpacked = unpack(path, root.read(path) or b"")
+        elf = read_elf(unpacked)
     except UNREADABLE:
         return None
     if elf is None:
@@ -100,11 +100,11 @@ def read_content(root: Root, path: str) -> ModuleContent | None:
     needs, listed = undefined_symbols(elf), elf.find(EXPORTS)
     exports = bytes(elf.content(listed)).split(b"\0") if listed else []
     names = frozenset(name.decode(errors="replace") for name in exports)
-    return ModuleContent(path, elf.header.machine, needs, names, plain.endswith(SIGNED))
+    return ModuleContent(path, elf.header.machine, needs, names, unpacked.endswith(SIGNED))
 
 
 def machine_of(root: Root, path: str) -> int:
-    """e_machine of a program, 0 without one."""
+    """e_machine of a program, 0 if it is missing."""
     found = root.host(path)
     elf = find_elf(found) if found else None
     return elf.header.machine if elf else 0

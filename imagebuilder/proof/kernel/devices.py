@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which module drives each device of the profile, and whether anything keeps it from that."""
+"""Which module drives each device of the profile, and whether anything blocks it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.cmdline import CMDLINE
-from imagebuilder.proof.kernel.modules import Kernel, module_name
+from imagebuilder.proof.kernel.modules import Kernel, module_name, plain
 from imagebuilder.proof.kernel.settings import ModuleSettings, read_settings
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
@@ -18,13 +18,13 @@ from imagebuilder.recipe.hardware import chip_of
 from imagebuilder.recipe.types import Hardware
 
 SAY = Say(Question.KERNEL)
-# What else claims NVIDIA's cards: whichever module is loaded first has the card.
+# Other drivers that claim NVIDIA's cards: the first loaded module gets the card.
 RIVALS = ("nouveau", "nova_core", "nvidiafb")
-# These stay away from every device when the command line says `nomodeset`.
+# These drive no device if the command line contains `nomodeset`.
 KMS = frozenset({"amdgpu", "i915", "xe", "nouveau", "radeon"})
-# Folders of modules that are not the kernel's own.
+# Folders of modules that are not from the kernel's own tree.
 BUILT = frozenset(("updates", "extra"))
-UNBLOCK = "take that line away; a device that is not for this image does not belong in hardware:"
+UNBLOCK = "remove that line, or remove the device from hardware: if the image is not for it"
 
 
 @dataclass(frozen=True)
@@ -33,21 +33,21 @@ class Drivers:
     settings: ModuleSettings
 
     def find(self, name: str) -> str | None:
-        """The module that is loaded for `name`, None when the image has it not at all."""
+        """The module that is loaded for `name`, None if the image does not have it."""
         real = self.settings.real(name)
         return real if real in self.kernel.by_name or real in self.kernel.builtin else None
 
     def file(self, module: str) -> str:
-        """Where a module is that was found: its file, or the list of what is built in."""
+        """The file of a module of the image, or the list of built-in modules."""
         return self.kernel.by_name.get(module, f"{self.kernel.folder}/modules.builtin")
 
-    def kept_off(self, name: str) -> Evidence | None:
-        """What keeps a module from being loaded, or from driving its device."""
+    def blocker(self, name: str) -> Evidence | None:
+        """What prevents a module from being loaded, or from driving its device."""
         if self.settings.nomodeset and name in KMS:
             return Evidence(CMDLINE, said="nomodeset")
         found = self.find(name)
         for each in dict.fromkeys((name, found or name)):
-            if said := self.settings.kept_off(each):
+            if said := self.settings.blocker(each):
                 return said
         for path in self.kernel.needs(self.file(found)) if found else ():
             if said := self.settings.never.get(module_name(path)):
@@ -55,12 +55,12 @@ class Drivers:
         return None
 
     def usable(self, chip: Chip) -> bool:
-        """Whether a module of the image claims a chip and nothing keeps it off."""
+        """Whether a module of the image claims a chip and nothing blocks it."""
         claims = self.kernel.claims(chip.pci)
-        return any(self.find(n) in claims and not self.kept_off(n) for n in chip.modules)
+        return any(self.find(n) in claims and not self.blocker(n) for n in chip.modules)
 
     def of(self, chip: Chip) -> tuple[str, ...]:
-        """The modules of the image one of which drives a chip."""
+        """The modules of the image that can drive a chip."""
         return tuple(found for name in chip.modules if (found := self.find(name)))
 
 
@@ -70,9 +70,8 @@ def drivers_of(subject: Subject) -> Drivers:
 
 
 def needed_files(subject: Subject, drivers: Drivers) -> tuple[str, ...]:
-    """The files of the modules that the devices and the overlays need, with all they depend on."""
-    chips = [chip for device in subject.hardware if (chip := chip_of(device))]
-    names = [name for chip in chips for name in (*chip.modules, *chip.beside)]
+    """The files of the modules that devices and overlays need, with their dependencies."""
+    names = [name for chip in subject.chips for name in (*chip.modules, *chip.beside)]
     found = [drivers.find(name) for name in (*names, *subject.expectations.modules)]
     files = [path for name in found if name and (path := drivers.kernel.by_name.get(name))]
     needs = [need for path in files for need in drivers.kernel.needs(path)]
@@ -89,30 +88,29 @@ def prove_devices(subject: Subject, drivers: Drivers) -> Iterator[Finding]:
             yield from known_device(device, chip, drivers)
             yield from prove_programs(device, chip, drivers)
             needed.extend(chip.beside if drivers.of(chip) else ())
-    # Of a device that nothing drives it is said why not; not again of its driver by name.
-    chips = [chip for device in subject.hardware if (chip := chip_of(device))]
-    said = {name for chip in chips if not drivers.usable(chip) for name in chip.modules}
-    asked = (name.replace("-", "_") for name in subject.expectations.modules)
-    needed.extend(name for name in asked if name not in said)
+    # A device that nothing drives is already reported: do not report its driver again by name.
+    reported = {name for chip in subject.chips if not drivers.usable(chip) for name in chip.modules}
+    expected = map(plain, subject.expectations.modules)
+    needed.extend(name for name in expected if name not in reported)
     yield from prove_needed(tuple(dict.fromkeys(needed)), drivers)
 
 
 def unknown_device(device: Hardware, drivers: Drivers) -> Finding:
-    """The finding about a device that is not in our table: some module must claim it."""
+    """The finding about a device that hardware/*.yaml does not describe: a module must claim it."""
     claims = drivers.kernel.claims(device.pci)
     aliases = f"{drivers.kernel.folder}/modules.alias"
-    usable = [name for name in claims if not drivers.kept_off(name)]
+    usable = [name for name in claims if not drivers.blocker(name)]
     if usable:
         evidence = [Evidence(aliases, symbol=claims[name], said=name) for name in usable]
         return SAY.fact(f"{some(usable)} claims {device.pci} ({device.name})", *evidence)
     if claims:
-        why = [said for name in claims if (said := drivers.kept_off(name))]
-        what = f"{some(claims)} would drive {device.pci} ({device.name}), but is kept off"
+        why = [said for name in claims if (said := drivers.blocker(name))]
+        what = f"{some(claims)} would drive {device.pci} ({device.name}), but is blocked"
         return SAY.fault(what, *why, hint=UNBLOCK)
     return SAY.fault(
         f"no module of the kernel claims {device.pci} ({device.name})",
         Evidence(aliases),
-        hint="check the PCI id, or take a newer kernel or a package with the device's driver",
+        hint="check the PCI id, or use a newer kernel or a package with the device's driver",
     )
 
 
@@ -120,23 +118,23 @@ def known_device(device: Hardware, chip: Chip, drivers: Drivers) -> Iterator[Fin
     claims = drivers.kernel.claims(chip.pci)
     whose = f"{chip.pci} ({device.name})"
     aliases = f"{drivers.kernel.folder}/modules.alias"
-    there = {name: found for name in chip.modules if (found := drivers.find(name))}
-    claiming = {name: found for name, found in there.items() if found in claims}
-    kept_off = {name: said for name in claiming if (said := drivers.kept_off(name))}
-    usable = {name: found for name, found in claiming.items() if name not in kept_off}
+    present = {name: found for name in chip.modules if (found := drivers.find(name))}
+    claiming = {name: found for name, found in present.items() if found in claims}
+    blocked = {name: said for name in claiming if (said := drivers.blocker(name))}
+    usable = {name: found for name, found in claiming.items() if name not in blocked}
     wanted = " or ".join(chip.modules)
-    if not there:
-        what = f"the module {wanted} that drives {whose} is not in the image"
-        hint = f"install {wanted} for {drivers.kernel.release} (the kernel's package, or the "
-        hint += "vendor's by DKMS), and let nothing prune it"
+    if not present:
+        what = f"the module {wanted}, which drives {whose}, is not in the image"
+        hint = f"install {wanted} for {drivers.kernel.release} (from the kernel's package, or the "
+        hint += "vendor's with DKMS), and do not prune it"
         yield SAY.fault(what, Evidence(drivers.kernel.folder), hint=hint)
     elif not claiming:
-        what = f"{some(there.values())} is there but does not claim {whose}"
-        hint = "take a kernel or driver that knows this PCI id, and run depmod after it is in"
+        what = f"{some(present.values())} is in the image, but does not claim {whose}"
+        hint = "use a kernel or driver that knows this PCI id, and run depmod after installing it"
         yield SAY.fault(what, Evidence(aliases), hint=hint)
     elif not usable:
-        what = f"{some(claiming.values())} would drive {whose}, but is kept off"
-        yield SAY.fault(what, *kept_off.values(), hint=UNBLOCK)
+        what = f"{some(claiming.values())} would drive {whose}, but is blocked"
+        yield SAY.fault(what, *blocked.values(), hint=UNBLOCK)
     for found in usable.values():
         file = drivers.file(found)
         if too_old(drivers.kernel.release, chip.kernel) and not BUILT.intersection(file.split("/")):
@@ -159,23 +157,22 @@ def prove_programs(device: Hardware, chip: Chip, drivers: Drivers) -> Iterator[F
 
 
 def too_old(release: str, least: str) -> bool:
-    """Whether a kernel comes before the version that knows a card."""
     return bool(least) and numbers(release) < numbers(least)
 
 
 def rivals(whose: str, claims: dict[str, str], drivers: Drivers) -> Iterator[Finding]:
-    """Findings about the kernel's own drivers for NVIDIA's cards: each must be kept off."""
+    """Findings about the kernel's own drivers for NVIDIA's cards: each must be blocked."""
     aliases = f"{drivers.kernel.folder}/modules.alias"
     for name in RIVALS:
         if name not in claims or drivers.find(name) is None:
             continue
-        if said := drivers.kept_off(name):
-            yield SAY.fact(f"{name} is kept off {whose}", said)
+        if said := drivers.blocker(name):
+            yield SAY.fact(f"{name} is blocked from {whose}", said)
             continue
         yield SAY.fault(
-            f"{name} may take {whose} before NVIDIA's driver does",
+            f"{name} may claim {whose} before NVIDIA's driver",
             Evidence(aliases, symbol=claims[name], said=name),
-            hint=f"blacklist {name} (overlay key modules: blacklist:) or prune it",
+            hint=f"blacklist {name} (overlay key modules: blacklist:), or prune it",
         )
 
 
@@ -187,17 +184,17 @@ def prove_needed(names: Sequence[str], drivers: Drivers) -> Iterator[Finding]:
         found = drivers.find(name)
         path = drivers.file(found) if found else kernel.folder
         if found is None:
-            what = f"the module {name} is needed and not in the image"
-            hint = "install the package that has it for this kernel, and let nothing prune it"
+            what = f"the module {name} is needed, but is not in the image"
+            hint = "install the package that has it for this kernel, and do not prune it"
             yield SAY.fault(what, Evidence(path), hint=hint)
-        elif said := drivers.kept_off(name):
-            yield SAY.fault(f"the module {name} is needed, but is kept off", said, hint=UNBLOCK)
-        elif lacking := [need for need in kernel.needs(path) if not kernel.root.is_file(need)]:
-            what = f"the module {name} cannot be loaded without {some(lacking)}"
-            hint = "keep the modules it depends on, then run depmod"
+        elif said := drivers.blocker(name):
+            yield SAY.fault(f"the module {name} is needed, but is blocked", said, hint=UNBLOCK)
+        elif missing := [need for need in kernel.needs(path) if not kernel.root.is_file(need)]:
+            what = f"the module {name} cannot be loaded without {some(missing)}"
+            hint = "do not prune the modules that it depends on, then run depmod"
             yield SAY.fault(what, Evidence(path), hint=hint)
         else:
             loadable[name] = path
     if loadable:
-        what = f"what programs need can be loaded: {', '.join(loadable)}"
+        what = f"modules that programs need can be loaded: {', '.join(loadable)}"
         yield SAY.fact(what, *(Evidence(path) for path in loadable.values()))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Modules from outside the kernel's tree: what DKMS built or left, and whether they are signed."""
+"""Modules from outside the kernel's tree: whether DKMS built them, and whether they are signed."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from imagebuilder.proof.say import Say, some
 from imagebuilder.ui import format_count
 
 SAY = Say(Question.KERNEL)
-# dkms(8): NAME/VERSION has `source`, a folder for each kernel it is built for, and `build` while
-# it is built or after that failed.
+# dkms(8): NAME/VERSION has `source`, a folder per kernel that it is built for, and `build` during a
+# build or after it failed.
 TREE = "/var/lib/dkms"
 # Where a build puts the certificate of the site's key for modules (steps/signing.py).
 CERTIFICATE = "/usr/share/imagebuilder/module-signing.der"
 NO_KERNELS = ("source", "build")
-# Beside the versions: links for what is installed, and what it took the place of.
+# Next to the versions: links to what is installed, and the modules that it replaced.
 NO_VERSIONS = re.compile(r"kernel-.*|original_module")
 NAMES = re.compile(r"^\s*(BUILT|DEST)_MODULE_NAME\[(\d+)\]=(.*)$", re.MULTILINE)
 ERROR = re.compile(r"\berror\b|\bError \d+", re.IGNORECASE)
 
 
 def prove_dkms(kernel: Kernel) -> Iterator[Finding]:
-    """Findings about what DKMS knows of: each is installed for the kernel, and for no other."""
+    """Findings about the packages of DKMS: each is installed for the image's kernel."""
     for name in kernel.root.names(TREE):
         for version in kernel.root.names(f"{TREE}/{name}"):
             place = f"{TREE}/{name}/{version}"
@@ -35,7 +35,6 @@ def prove_dkms(kernel: Kernel) -> Iterator[Finding]:
 
 
 def state(kernel: Kernel, what: str, place: str) -> Finding:
-    """The finding about one version of one package of modules."""
     root = kernel.root
     kernels = [n for n in root.names(place) if n not in NO_KERNELS and root.is_dir(f"{place}/{n}")]
     built = [
@@ -52,31 +51,31 @@ def state(kernel: Kernel, what: str, place: str) -> Finding:
         return SAY.fact(f"DKMS: {what} is installed: {some(paths)}", Evidence(place))
     if kernels and kernel.release not in kernels:
         return SAY.fault(
-            f"DKMS: {what} is built for {some(kernels)}, the image boots {kernel.release}",
+            f"DKMS: {what} is built for {some(kernels)}, but the image boots {kernel.release}",
             Evidence(place),
-            hint=f"dkms install {what.replace(' ', '/')} -k {kernel.release}, never for uname -r",
+            hint=f"dkms install {what.replace(' ', '/')} -k {kernel.release}, not `uname -r`",
         )
     if root.is_file(log):
         return SAY.fault(
             f"DKMS: {what} failed to build for {kernel.release}: {last_error(kernel, log)}",
             Evidence(log, said=last_error(kernel, log)),
-            hint="read make.log: the kernel may be too new for the driver; pin one of them",
+            hint="see make.log; the kernel may be too new for the driver: pin one of them",
         )
-    how = "is built but not installed" if kernels else "is added but not built"
+    how = "is built, but not installed" if kernels else "is added, but not built"
     return SAY.fault(
         f"DKMS: {what} {how} for {kernel.release}" + (f": no {some(missing)}" if missing else ""),
         Evidence(place),
-        hint=f"dkms install {what.replace(' ', '/')} -k {kernel.release}; it needs the headers "
-        "of that kernel and a compiler",
+        hint=f"dkms install {what.replace(' ', '/')} -k {kernel.release}; it needs that "
+        "kernel's headers and a compiler",
     )
 
 
 def wanted_names(kernel: Kernel, place: str) -> set[str]:
-    """The modules that dkms.conf says are installed; none when it cannot be told from its text."""
+    """The modules that dkms.conf installs; none if its text does not tell."""
     text = kernel.root.text(f"{place}/source/dkms.conf")
     package = re.search(r'^\s*PACKAGE_NAME="?([\w.+-]+)', text, re.MULTILINE)
     names: dict[str, str] = {}
-    # DEST_ comes after BUILT_ in what is found first to last, and is what counts.
+    # DEST_MODULE_NAME overrides BUILT_MODULE_NAME.
     for kind in ("BUILT", "DEST"):
         for found, number, value in NAMES.findall(text):
             if found == kind:
@@ -89,14 +88,13 @@ def wanted_names(kernel: Kernel, place: str) -> set[str]:
 
 
 def last_error(kernel: Kernel, log: str) -> str:
-    """The last line of a build's log that tells of an error, else its last line."""
+    """The last line of a build's log that mentions an error, else its last line."""
     lines = [line.strip() for line in kernel.root.text(log).splitlines() if line.strip()]
     errors = [line for line in lines if ERROR.search(line)]
-    return next(reversed(errors or lines), "its log is empty")
+    return next(reversed(errors or lines), "the log is empty")
 
 
 def prove_signed(kernel: Kernel, cmdline: Sequence[str]) -> Iterator[Finding]:
-    """What is known of the signatures of modules from outside the kernel's tree."""
     read = [module for module in read_modules(kernel.root, kernel.outside) if not module.problem]
     unsigned = [module for module in read if not module.signed]
     if read and not unsigned:
@@ -104,7 +102,7 @@ def prove_signed(kernel: Kernel, cmdline: Sequence[str]) -> Iterator[Finding]:
         if kernel.root.is_file(CERTIFICATE):
             what = f"{many} with the site's key; enrol {CERTIFICATE} for Secure Boot"
         else:
-            what = f"{many} by somebody else; Secure Boot needs their certificate to be enrolled"
+            what = f"{many} with another key; Secure Boot requires enrolling its certificate"
         yield SAY.fact(what, *(signature(module) for module in read))
     if not unsigned:
         return
@@ -113,21 +111,21 @@ def prove_signed(kernel: Kernel, cmdline: Sequence[str]) -> Iterator[Finding]:
     evidence = [signature(module) for module in unsigned]
     forced = enforced(kernel, cmdline)
     if forced:
-        what = f"{many} not signed, and this kernel refuses such: {names}"
-        hint = "sign them with a key the kernel trusts, or take away what enforces signatures"
+        what = f"{many} not signed, and this kernel rejects unsigned modules: {names}"
+        hint = "sign them with a key that the kernel trusts, or remove what enforces signatures"
         yield SAY.fault(what, forced, *evidence, hint=hint)
         return
-    what = f"{many} not signed, which a kernel under Secure Boot refuses: {names}"
+    what = f"{many} not signed, so a kernel under Secure Boot rejects them: {names}"
     yield SAY.fact(what, *evidence)
 
 
 def signature(module: Module) -> Evidence:
-    said = "signature appended" if module.signed else "no signature appended"
+    said = "signed" if module.signed else "not signed"
     return Evidence(module.path, said=said)
 
 
 def enforced(kernel: Kernel, cmdline: Sequence[str]) -> Evidence | None:
-    """What makes the kernel refuse unsigned modules on every machine (not Secure Boot)."""
+    """What makes the kernel reject unsigned modules on every machine, even without Secure Boot."""
     for word in kernel_words(cmdline):
         locked = word.key == "lockdown" and word.value in ("integrity", "confidentiality")
         if locked or (word.key == "module.sig_enforce" and word.on):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What modprobe(8) of the image would load for each device: its own reading of the indexes that it
-uses (`modules.*.bin`) and of modprobe.d(5).
+"""What the image's own modprobe(8) would load for each device, by its indexes (`modules.*.bin`) and
+modprobe.d(5).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.kernel.devices import Drivers
-from imagebuilder.proof.kernel.modules import module_name
-from imagebuilder.proof.kernel.settings import config_lines, plain
+from imagebuilder.proof.kernel.modules import module_name, plain
+from imagebuilder.proof.kernel.settings import config_lines
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.hardware import chip_of
@@ -25,14 +25,14 @@ INSTEAD = re.compile(r"modprobe\s+.*?(?:-i|--ignore-install)\s+([\w-]+)")
 
 @dataclass(frozen=True)
 class Loading:
-    """The modules that are loaded, and the commands that are run in the place of one."""
+    """The modules that are loaded, and the commands that run instead of one."""
 
     modules: frozenset[str]
     commands: tuple[str, ...]
 
 
 def prove_loading(subject: Subject, drivers: Drivers) -> Iterator[Finding]:
-    """Faults of devices whose driver the files have, and modprobe does not load."""
+    """Faults of devices whose driver is in the image, but is not loaded by modprobe."""
     program = next((path for path in MODPROBE if subject.root.is_file(path)), None)
     if program is None:
         return
@@ -41,16 +41,16 @@ def prove_loading(subject: Subject, drivers: Drivers) -> Iterator[Finding]:
         if chip is None or not drivers.usable(chip):
             continue
         wanted = set(drivers.of(chip))
-        loading = ask_each(subject, program, drivers, chip.pci, wanted)
+        loading = load_instead(subject, program, drivers, chip.pci, wanted)
         if loading is None:
             continue
         names = " or ".join(sorted(wanted))
         where = Evidence(f"{drivers.kernel.folder}/modules.alias.bin")
         hint = "run depmod for this kernel after the last change of its modules"
-        why = "its index does not name it"
+        why = "its index does not list it"
         for path, line in config_lines(subject.root):
             if takes(line, drivers.kernel.aliases_of(chip.pci)):
-                why = f"an alias gives it to {line.split()[2]}"
+                why = f"an alias assigns it to {line.split()[2]}"
                 where, hint = Evidence(path, said=line), "remove that line"
         if loading.commands:
             why = f"it runs {loading.commands[0]}"
@@ -59,35 +59,34 @@ def prove_loading(subject: Subject, drivers: Drivers) -> Iterator[Finding]:
         yield SAY.fault(what, where, hint=hint)
 
 
-def ask_each(
+def load_instead(
     subject: Subject, program: str, drivers: Drivers, pci: str, wanted: set[str]
 ) -> Loading | None:
-    """What is loaded in the place of the wanted modules, None where they are.
+    """What is loaded instead of the wanted modules, None if they are loaded.
 
-    Which class the device has is not known, and an alias may be for one: each that the files have a
-    wanted module for is asked for by itself.
+    The class of the device is unknown, and an alias may be for one class: modprobe is run for each
+    class for which the image has a wanted module.
     """
     claims = [alias for alias, module in drivers.kernel.aliases if module in wanted]
     for name in drivers.kernel.aliases_of(pci):
         if not any(fnmatch.fnmatchcase(name.lower(), alias.lower()) for alias in claims):
             continue
-        loading = ask_modprobe(subject, program, name)
+        loading = run_modprobe(subject, program, name)
         if not wanted & (loading.modules | drivers.kernel.builtin):
             return loading
     return None
 
 
 def takes(line: str, aliases: Iterable[str]) -> bool:
-    """Whether a line of modprobe.d(5) gives a device to a module by an alias with wildcards."""
+    """Whether a line of modprobe.d(5) assigns a device to a module by an alias with wildcards."""
     words = line.split()
     is_alias = len(words) > 2 and words[0] == "alias"
     return is_alias and any(fnmatch.fnmatchcase(alias, words[1]) for alias in aliases)
 
 
-def ask_modprobe(subject: Subject, program: str, alias: str) -> Loading:
-    """What is loaded for an alias, blacklists applied."""
+def run_modprobe(subject: Subject, program: str, alias: str) -> Loading:
     options = ["--set-version", subject.kernel, "--use-blacklist", "--show-depends"]
-    said = subject.ask([program, "--all", "--quiet", *options, alias]).stdout
+    said = subject.run([program, "--all", "--quiet", *options, alias]).stdout
     modules: set[str] = set()
     commands: list[str] = []
     for line in said.splitlines():

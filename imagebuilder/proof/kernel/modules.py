@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernel modules of a root: what their files say of themselves (`.modinfo`), and what depmod(8)
-made of them.
-"""
+"""Kernel modules of a root: the `.modinfo` of their files, and the indexes of depmod(8)."""
 
 from __future__ import annotations
 
@@ -23,20 +21,20 @@ from imagebuilder.root import Root
 FOLDER = "/usr/lib/modules"
 # Appended by the kernel's scripts/sign-file; include/linux/module_signature.h.
 SIGNED = b"~Module signature appended~\n"
-# How module files end: plain, or as CONFIG_MODULE_COMPRESS_* has them.
+# Suffixes of module files: uncompressed, or compressed by CONFIG_MODULE_COMPRESS_*.
 ENDINGS = (".ko", ".ko.xz", ".ko.zst", ".ko.gz")
-# lzma, zlib and hashlib let other threads run meanwhile.
+# lzma, zlib and hashlib release the interpreter lock.
 THREADS = 4
-# PCI classes that accelerators come as (pci.ids): display (VGA, 3D, other), signal processing,
+# PCI classes of accelerators (pci.ids): display (VGA, 3D, other), signal processing,
 # processing accelerator, coprocessor.
 CLASSES = ("030000", "030200", "038000", "118000", "120000", "0b4000")
 
 
 @dataclass(frozen=True)
 class Module:
-    """A module's file: its `.modinfo` (every value a key has), and whether a signature is appended.
+    """A module file: every value of each key of its `.modinfo`, and whether it is signed.
 
-    `problem` is why nothing could be read, else "".
+    `problem` is why it could not be read, else "".
     """
 
     path: str
@@ -45,18 +43,23 @@ class Module:
     problem: str = ""
 
     def first(self, key: str) -> str:
-        """The first value of a key, "" without."""
+        """The first value of a key, "" if it has none."""
         return next(iter(self.info.get(key, ())), "")
 
     @property
     def release(self) -> str:
-        """The kernel it was built for: the first word of its vermagic."""
+        """The kernel that it was built for: the first word of its vermagic."""
         return (self.first("vermagic").split() or [""])[0]
 
 
+def plain(name: str) -> str:
+    """A module's name as the kernel spells it."""
+    return name.replace("-", "_")
+
+
 def module_name(path: str) -> str:
-    """The name of the module in a file, as the kernel has it: `nvidia-uvm.ko.xz` -> nvidia_uvm."""
-    return posixpath.basename(path).partition(".ko")[0].replace("-", "_")
+    """The module in a file, as the kernel spells it: `nvidia-uvm.ko.xz` -> nvidia_uvm."""
+    return plain(posixpath.basename(path).partition(".ko")[0])
 
 
 def read_modules(root: Root, paths: Iterable[str]) -> list[Module]:
@@ -67,17 +70,17 @@ def read_modules(root: Root, paths: Iterable[str]) -> list[Module]:
 def read_module(root: Root, path: str) -> Module:
     content = root.read(path)
     if content is None:
-        return Module(path, problem="is not there")
+        return Module(path, problem="is missing")
     try:
-        plain = unpack(path, content)
-        elf = read_elf(plain)
+        unpacked = unpack(path, content)
+        elf = read_elf(unpacked)
         section = elf.find(".modinfo") if elf else None
     except (lzma.LZMAError, zstandard.ZstdError, zlib.error, OSError, EOFError) as error:
         return Module(path, problem=f"cannot be unpacked: {error}")
     except ValueError:
-        return Module(path, problem="is damaged: it is no whole ELF file")
+        return Module(path, problem="is damaged: it is not a complete ELF file")
     if elf is None:
-        return Module(path, problem="is no ELF file")
+        return Module(path, problem="is not an ELF file")
     if section is None:
         return Module(path, problem="has no .modinfo section")
     info: dict[str, list[str]] = {}
@@ -85,11 +88,10 @@ def read_module(root: Root, path: str) -> Module:
         key, is_set, value = entry.decode(errors="replace").partition("=")
         if is_set:
             info.setdefault(key, []).append(value)
-    return Module(path, {k: tuple(v) for k, v in info.items()}, plain.endswith(SIGNED))
+    return Module(path, {k: tuple(v) for k, v in info.items()}, unpacked.endswith(SIGNED))
 
 
 def unpack(path: str, content: bytes) -> bytes:
-    """The module in a file that may be compressed."""
     unpackers: Mapping[str, Callable[[bytes], bytes]] = {
         ".xz": lzma.decompress,
         ".gz": gzip.decompress,
@@ -111,23 +113,21 @@ class Kernel:
 
     @cached_property
     def files(self) -> tuple[str, ...]:
-        """Every module's file."""
         return tuple(p for p in self.root.walk(self.folder) if p.endswith(ENDINGS))
 
     @cached_property
     def outside(self) -> tuple[str, ...]:
-        """The files of those modules that are not of the kernel's own tree."""
-        own = f"{self.folder}/kernel/"
-        return tuple(path for path in self.files if not path.startswith(own))
+        """The files of modules that are not in the kernel's own tree."""
+        return tuple(p for p in self.files if not p.startswith(f"{self.folder}/kernel/"))
 
     @cached_property
     def by_name(self) -> Mapping[str, str]:
-        """The file of each module: that which depmod chose, else that which lies there."""
+        """The file of each module: the one that depmod chose, else any of its name."""
         return {module_name(p): p for p in self.files} | {module_name(p): p for p in self.listed}
 
     @cached_property
     def listed(self) -> Mapping[str, tuple[str, ...]]:
-        """modules.dep: each file with the files it depends on, as absolute paths."""
+        """modules.dep: each file with the files that it depends on, as absolute paths."""
         found = {}
         for line in self.lines("modules.dep"):
             name, is_entry, needs = line.partition(":")
@@ -137,32 +137,32 @@ class Kernel:
 
     @cached_property
     def builtin(self) -> frozenset[str]:
-        """The names of modules that are in the kernel itself."""
+        """The names of built-in modules."""
         return frozenset(module_name(line) for line in self.lines("modules.builtin"))
 
     @cached_property
     def aliases(self) -> tuple[tuple[str, str], ...]:
-        """(pattern, module) of modules.alias and of what is built in, PCI devices only."""
+        """(pattern, module) of modules.alias and of built-in modules, for PCI devices only."""
         found = []
         for line in self.lines("modules.alias"):
             words = line.split()
             if len(words) == 3 and words[0] == "alias" and words[1].startswith("pci:"):
-                found.append((words[1], words[2].replace("-", "_")))
+                found.append((words[1], plain(words[2])))
         builtin = self.root.read(f"{self.folder}/modules.builtin.modinfo") or b""
         for entry in builtin.split(b"\0"):
             name, is_alias, pattern = entry.decode(errors="replace").partition(".alias=")
             if is_alias and pattern.startswith("pci:"):
-                found.append((pattern, name.replace("-", "_")))
+                found.append((pattern, plain(name)))
         return tuple(found)
 
     def aliases_of(self, pci: str) -> list[str]:
-        """What the kernel may call a device, whose class is not known: one a class of CLASSES."""
+        """What the kernel may call a device of unknown class: one name per class in CLASSES."""
         vendor, device = pci.upper().split(":")
         begin = f"pci:v0000{vendor}d0000{device}sv00000000sd00000000"
         return [f"{begin}bc{c[:2]}sc{c[2:4]}i{c[4:]}" for c in CLASSES]
 
     def claims(self, pci: str) -> dict[str, str]:
-        """The modules that claim a device, each with the alias by which it does."""
+        """The modules that claim a device, each with the matching alias."""
         vendor, device = pci.upper().split(":")
         begins = tuple(f"pci:v0000{vendor}d{known}" for known in ("*", f"0000{device}"))
         candidates = [(p, module) for p, module in self.aliases if p.startswith(begins)]
@@ -174,11 +174,11 @@ class Kernel:
         return found
 
     def needs(self, path: str) -> tuple[str, ...]:
-        """The files of all that a module depends on, by modules.dep (which has the whole chain)."""
+        """The files of all dependencies of a module (modules.dep lists indirect ones too)."""
         return self.listed.get(path, ())
 
     def place(self, name: str) -> str:
-        """A path of modules.dep as an absolute one."""
+        """The absolute path of a path in modules.dep."""
         return name if name.startswith("/") else f"{self.folder}/{name}"
 
     def lines(self, name: str) -> Iterator[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Question 1: one kernel, modules that are its own, and a driver for each device of the profile."""
+"""Question 1: one kernel with matching modules, and a driver for each device of the profile."""
 
 from __future__ import annotations
 
@@ -19,17 +19,12 @@ from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 
 SAY = Say(Question.KERNEL)
-# Documentation/arch/x86/boot.rst of Linux: a magic number, and where the version's text is,
-# counted from the end of the first sector.
+# Documentation/arch/x86/boot.rst of Linux: a magic number, and the offset of the version's text
+# from the end of the first sector.
 MAGIC_AT, MAGIC, VERSION_AT, SECTOR = 0x202, b"HdrS", 0x20E, 0x200
 
 
 def prove_kernel(subject: Subject) -> Iterator[Finding]:
-    """Every finding about the kernel that the nodes boot.
-
-    What is read: the header of vmlinuz, depmod's files, the modprobe configuration, and `.modinfo`
-    of the modules as imagebuilder/proof/kernel/built.py says.
-    """
     if not subject.kernel:
         return
     yield from one_kernel(subject)
@@ -39,7 +34,7 @@ def prove_kernel(subject: Subject) -> Iterator[Finding]:
     needed = needed_files(subject, drivers)
     shipped = find_shipped(subject, drivers.kernel)
     yield from prove_built(drivers.kernel, needed, shipped)
-    # What is as the kernel's packages shipped it fits together.
+    # Modules that the kernel's packages shipped fit together.
     if not shipped.issuperset(needed):
         yield from prove_content(drivers.kernel, needed, subject.cmdline)
     yield from prove_dependencies(drivers.kernel)
@@ -51,35 +46,35 @@ def prove_kernel(subject: Subject) -> Iterator[Finding]:
 
 
 def one_kernel(subject: Subject) -> Iterator[Finding]:
-    """Findings about which kernels there are: one, the one that is booted."""
+    """Findings about the kernels in the image: only the one that nodes boot."""
     root, release = subject.root, subject.kernel
-    # Empty folders are left where a package's kernel went but others' files had been.
+    # Removing a kernel's package leaves folders in which other packages had files.
     folders = [name for name in root.names(FOLDER) if root.names(f"{FOLDER}/{name}")]
     images = root.glob("/boot/vmlinuz-*")
     others = [name for name in folders if name != release]
     others += [p for p in images if p.rpartition("/")[2] != f"vmlinuz-{release}"]
     if release not in folders:
-        what = f"the image boots {release}, whose modules are not there"
-        what += f"; there is {some(folders)}" if folders else ""
-        hint = "install the modules of that kernel, or let the recipe's base name the other"
+        what = f"the image boots {release}, but does not have its modules"
+        what += f"; it has {some(folders)}" if folders else ""
+        hint = "install the modules of that kernel, or name the other one in the recipe's base"
         yield SAY.fault(what, Evidence(f"{FOLDER}/{release}"), hint=hint)
         return
     if others:
         yield SAY.fault(
-            f"beside {release}, which the image boots, there is {some(others)}",
+            f"the image boots {release}, but also has {some(others)}",
             *(Evidence(n if n.startswith("/") else f"{FOLDER}/{n}") for n in others),
-            hint="let one kernel package in: two kernels make DKMS and depmod serve the wrong one",
+            hint="install only one kernel: with two, DKMS and depmod may use the wrong one",
         )
     for path in (f"{FOLDER}/{release}/vmlinuz", f"/boot/vmlinuz-{release}"):
         if root.is_file(path):
             yield kernel_image(root, path, release)
             return
-    hint = "install the package that has the kernel itself, and keep it from being pruned"
-    yield SAY.fault(f"there is no vmlinuz of {release}", Evidence("/boot"), hint=hint)
+    hint = "install the package that has the kernel itself, and do not prune it"
+    yield SAY.fault(f"the image has no vmlinuz of {release}", Evidence("/boot"), hint=hint)
 
 
 def kernel_image(root: Root, path: str, release: str) -> Finding:
-    """The finding about the kernel's own file: it says which release it is, on x86."""
+    """The finding about the file of the kernel, which contains its release on x86."""
     said = version_of_kernel(root.read(path) or b"")
     where = Evidence(path, "setup header", "kernel_version", said)
     if said and said.split()[0] != release:
@@ -90,7 +85,7 @@ def kernel_image(root: Root, path: str, release: str) -> Finding:
 
 
 def version_of_kernel(image: bytes) -> str:
-    """The version in the header of a kernel for x86, "" for what has no such header."""
+    """The version in the header of a kernel for x86, "" for other kernels."""
     if image[MAGIC_AT : MAGIC_AT + len(MAGIC)] != MAGIC:
         return ""
     (offset,) = struct.unpack_from("<H", image, VERSION_AT)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What keeps modules from being loaded: modprobe.d(5) and the kernel command line."""
+"""What prevents modules from being loaded: modprobe.d(5) and the kernel command line."""
 
 from __future__ import annotations
 
@@ -9,31 +9,22 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.cmdline import kernel_words
+from imagebuilder.proof.config import config_files, config_folders
+from imagebuilder.proof.kernel.modules import plain
 from imagebuilder.root import Root
 
-# A file of an earlier folder hides one of the same name in a later (modprobe.d(5)).
-FOLDERS = (
-    "/etc/modprobe.d",
-    "/run/modprobe.d",
-    "/usr/local/lib/modprobe.d",
-    "/usr/lib/modprobe.d",
-)
-# A command that is run in the place of a module loads it only by one of these.
+FOLDERS = config_folders("modprobe.d")
+# A command that runs instead of loading a module loads it only with one of these.
 LOADS = re.compile(r"\b(modprobe|insmod)\b")
-
-
-def plain(name: str) -> str:
-    """A module's name as the kernel has it."""
-    return name.replace("-", "_")
 
 
 @dataclass(frozen=True)
 class ModuleSettings:
-    """What is said of modules by name: where each is blacklisted, replaced by nothing (`never`) or
-    by another module (`instead`), or told not to drive anything (`off`, by `modeset=0`).
+    """Settings of modules by name: which are blacklisted, replaced by nothing (`never`) or another
+    module (`instead`), or drive no device (`off`, by `modeset=0`).
 
-    `never` also holds when it is needed by another; a blacklist only when it is to be loaded for
-    a device or at boot.
+    `never` also applies if another module needs it, a blacklist only to loading for a device or at
+    boot.
     """
 
     blacklisted: Mapping[str, Evidence]
@@ -42,15 +33,15 @@ class ModuleSettings:
     off: Mapping[str, Evidence]
     nomodeset: bool = False
 
-    def kept_off(self, name: str) -> Evidence | None:
-        """What keeps this module from driving its device; None when nothing does."""
+    def blocker(self, name: str) -> Evidence | None:
+        """What prevents this module from driving its device, if anything."""
         for said in (self.never, self.blacklisted, self.off):
             if plain(name) in said:
                 return said[plain(name)]
         return None
 
     def real(self, name: str) -> str:
-        """The module that is loaded when this one is asked for."""
+        """The module that is loaded if this one is requested."""
         return self.instead.get(plain(name), plain(name))
 
 
@@ -75,8 +66,8 @@ def read_settings(root: Root, cmdline: Iterable[str]) -> ModuleSettings:
                 instead.setdefault(plain(name), plain(other))
             case ["options", name, *options] if "modeset=0" in options:
                 off.setdefault(plain(name), where)
-    given = list(kernel_words(cmdline))
-    for word in given:
+    on_cmdline = list(kernel_words(cmdline))
+    for word in on_cmdline:
         names = [plain(name) for name in word.value.split(",") if name]
         if word.key == "modprobe.blacklist":
             blacklisted |= dict.fromkeys(names, word.evidence)
@@ -84,20 +75,13 @@ def read_settings(root: Root, cmdline: Iterable[str]) -> ModuleSettings:
             never |= dict.fromkeys(names, word.evidence)
         elif word.key.endswith(".modeset") and word.value == "0":
             off[plain(word.key.removesuffix(".modeset"))] = word.evidence
-    modeless = any(word.text == "nomodeset" for word in given)
-    return ModuleSettings(blacklisted, never, instead, off, modeless)
+    nomodeset = any(word.text == "nomodeset" for word in on_cmdline)
+    return ModuleSettings(blacklisted, never, instead, off, nomodeset)
 
 
 def config_lines(root: Root) -> Iterator[tuple[str, str]]:
-    """(file, line) of all configuration in effect, continued lines joined, without comments."""
-    seen: set[str] = set()
-    found: list[tuple[str, str]] = []
-    for folder in FOLDERS:
-        for name in root.names(folder):
-            if name.endswith(".conf") and name not in seen:
-                seen.add(name)
-                found.append((name, f"{folder}/{name}"))
-    for _, path in sorted(found):
+    """(file, line) of the effective configuration, continued lines joined, without comments."""
+    for path in config_files(root, FOLDERS, ".conf"):
         for line in root.text(path).replace("\\\n", " ").splitlines():
             if line.strip() and not line.lstrip().startswith("#"):
                 yield path, " ".join(line.split())

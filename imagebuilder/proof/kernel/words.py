@@ -1,29 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Words of the kernel command line and options of drivers that take something from every node.
+"""Harmful words of the kernel command line and harmful options of drivers.
 
-Data: what a word or an option does, and where that is documented.
+Data: the effect of each, and where it is documented.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.cmdline import kernel_words
-from imagebuilder.proof.kernel.modules import Kernel, read_module
-from imagebuilder.proof.kernel.settings import config_lines, plain
+from imagebuilder.proof.kernel.modules import Kernel, plain, read_module
+from imagebuilder.proof.kernel.settings import config_lines
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.chip import Chip
-from imagebuilder.recipe.hardware import chip_of
 
 SAY = Say(Question.KERNEL)
 AMDGPU = "drivers/gpu/drm/amd/amdgpu/amdgpu_drv.c of Linux"
+I915 = "drivers/gpu/drm/i915/i915_params.c of Linux"
 PARAMETERS = "Documentation/admin-guide/kernel-parameters.txt of Linux"
 UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-# Less than this, and neither the root in memory nor a model has room.
+# Less has no room for the root in memory and a model.
 LEAST_MEMORY = 2 << 30
 PAGE = 4096
 LEAST_GRAPHICS = 1 << 30
@@ -31,10 +31,9 @@ LEAST_GRAPHICS = 1 << 30
 
 @dataclass(frozen=True)
 class Harmful:
-    """A word `key=value` that must not be there.
+    """A harmful word `key=value`.
 
-    `value` is a regular expression; `modules` are the drivers that it takes a device from, none:
-    it is bad for every node.
+    `value` is a regular expression; `modules` are the drivers that it harms (none: any node).
     """
 
     key: str
@@ -48,46 +47,41 @@ PCI = r"(.*,)?(off|nomsi|noacpi|nobios|conf1)(,.*)?"
 NPU = frozenset({"amdxdna"})
 WORDS: tuple[Harmful, ...] = (
     Harmful("pci", PCI, "PCI devices do not work", PARAMETERS),
-    Harmful("acpi", "off", "the machine does not find its devices", PARAMETERS),
+    Harmful("acpi", "off", "the node does not find its devices", PARAMETERS),
     Harmful("noapic", ".*", "interrupts of PCI devices do not arrive", PARAMETERS),
-    Harmful("nolapic", ".*", "one processor is left, without MSI", PARAMETERS),
-    Harmful("nosmp", ".*", "one processor is left", PARAMETERS),
-    Harmful("maxcpus", "[01]", "one processor is left", PARAMETERS),
-    Harmful("nr_cpus", "1", "one processor is left", PARAMETERS),
+    Harmful("nolapic", ".*", "only one processor is used, without MSI", PARAMETERS),
+    Harmful("nosmp", ".*", "only one processor is used", PARAMETERS),
+    Harmful("maxcpus", "[01]", "only one processor is used", PARAMETERS),
+    Harmful("nr_cpus", "1", "only one processor is used", PARAMETERS),
     Harmful("nomodule", ".*", "no driver is loaded", PARAMETERS),
     Harmful("ip", "none|off", "the initrd sets up no network for the root", "dracut.cmdline(7)"),
     Harmful("amd_iommu", "off", "the NPU's driver needs the IOMMU", PARAMETERS, NPU),
     Harmful("iommu", "off|soft", "the NPU's driver needs the IOMMU", PARAMETERS, NPU),
 )  # fmt: skip
+PART_OF_MEMORY = "the driver uses only part of the card's memory, which is meant for tests"
 OPTIONS: tuple[tuple[str, Harmful], ...] = (
     *(
-        (driver, Harmful("enable_guc", "0", "it does not load the GuC, without which DG2 computes "
-                         "nothing", "drivers/gpu/drm/i915/i915_params.c of Linux"))
+        (driver, Harmful("enable_guc", "0", "it does not load the GuC, without which DG2 cannot "
+                         "compute", I915))
         for driver in ("i915", "xe")
     ),
-    ("nvidia", Harmful("NVreg_EnableGpuFirmware", "0", "the open modules drive a card by its "
-                       "firmware alone", "NVIDIA driver README, GSP Firmware")),
-    ("amdgpu", Harmful("dpm", "0", "the card's power management is off and it keeps the clocks it "
-                       "starts with", AMDGPU)),
-    ("amdgpu", Harmful("vramlimit", r"[1-9]\d*", "the driver uses a part of its memory, which "
-                       "is meant for tests", AMDGPU)),
-    ("i915", Harmful("lmem_size", r"[1-9]\d*", "the driver uses a part of its memory, which "
-                     "is meant for tests", "drivers/gpu/drm/i915/i915_params.c of Linux")),
-    ("amdgpu", Harmful("ip_block_mask", "(?!0xf{8}$|-1$|4294967295$).*", "it leaves out parts of "
+    ("nvidia", Harmful("NVreg_EnableGpuFirmware", "0", "the open modules only work with the card's "
+                       "firmware", "NVIDIA driver README, GSP Firmware")),
+    ("amdgpu", Harmful("dpm", "0", "the card's power management is off, and it keeps its "
+                       "initial clocks", AMDGPU)),
+    ("amdgpu", Harmful("vramlimit", r"[1-9]\d*", PART_OF_MEMORY, AMDGPU)),
+    ("i915", Harmful("lmem_size", r"[1-9]\d*", PART_OF_MEMORY, I915)),
+    ("amdgpu", Harmful("ip_block_mask", "(?!0xf{8}$|-1$|4294967295$).*", "it disables parts of "
                        "the card", AMDGPU)),
 )  # fmt: skip
-# Memory that graphics without memory of its own may use: option, and bytes a unit.
-GRAPHICS = (
-    ("ttm", "pages_limit", PAGE),
-    ("amdgpu", "gttsize", 1 << 20),
-)
+# Limits of the memory of graphics without memory of their own: option, and bytes per unit.
+GRAPHICS = (("ttm", "pages_limit", PAGE), ("amdgpu", "gttsize", 1 << 20))
 REMOVE = "remove that word or line (overlay key cmdline: or modules:)"
 
 
 def prove_words(subject: Subject) -> Iterator[Finding]:
     """Faults only."""
-    chips = [chip for device in subject.hardware if (chip := chip_of(device))]
-    drivers = {name for chip in chips for name in chip.modules}
+    drivers = {name for chip in subject.chips for name in chip.modules}
     for word in kernel_words(subject.cmdline):
         for row in WORDS:
             applies = not row.modules or row.modules & drivers
@@ -98,25 +92,25 @@ def prove_words(subject: Subject) -> Iterator[Finding]:
             what = f"{word.text} on the command line leaves the node too little memory"
             yield SAY.fault(what, word.evidence, hint=REMOVE)
     for module, option, value, where in options_of(subject):
-        yield from prove_option(chips, module, option, value, where)
+        yield from prove_option(subject.chips, module, option, value, where)
     yield from prove_unknown(subject, Kernel(subject.root, subject.kernel), drivers)
 
 
 def prove_unknown(subject: Subject, kernel: Kernel, drivers: set[str]) -> Iterator[Finding]:
-    """Warnings about options of the card's drivers that the kernel would pass over."""
-    given = [each for each in options_of(subject) if each[0] in drivers]
-    paths = {m: kernel.by_name[m] for m, *_ in given if m in kernel.by_name}
-    for module, option, _, where in given:
+    """Warnings about options of the card's drivers that the kernel would ignore."""
+    options = [each for each in options_of(subject) if each[0] in drivers]
+    paths = {m: kernel.by_name[m] for m, *_ in options if m in kernel.by_name}
+    for module, option, _, where in options:
         info = read_module(kernel.root, paths[module]).info if module in paths else {}
         names = {value.partition(":")[0] for value in info.get("parmtype", ())}
         if names and option not in names:
-            what = f"{module} has no option {option}: the kernel passes it over"
+            what = f"{module} has no option {option}: the kernel ignores it"
             hint = f"modinfo -p {module} in the image lists its options"
             yield SAY.warning(what, where, hint=hint)
 
 
 def prove_option(
-    chips: list[Chip], module: str, option: str, value: str, where: Evidence
+    chips: Sequence[Chip], module: str, option: str, value: str, where: Evidence
 ) -> Iterator[Finding]:
     """Faults of one option of one module."""
     drivers = {name for chip in chips for name in chip.modules}
@@ -130,7 +124,7 @@ def prove_option(
             yield SAY.fault(f"{module} has {option}={value}: {row.why}", where, hint=REMOVE)
     for chip in chips:
         if module in chip.modules and option == "force_probe" and refuses(value, chip):
-            what = f"{module} has force_probe={value} and does not drive {chip.pci}"
+            what = f"{module} has force_probe={value}, so it does not drive {chip.pci}"
             yield SAY.fault(what, where, hint=REMOVE)
         if module == "vfio_pci" and option == "ids" and takes(value, chip):
             what = f"vfio-pci takes {chip.pci} from {' and '.join(chip.modules)}: ids={value}"
@@ -143,7 +137,7 @@ def prove_option(
 
 
 def options_of(subject: Subject) -> Iterator[tuple[str, str, str, Evidence]]:
-    """(module, option, value, where) of modprobe.d(5) and of the command line."""
+    """(module, option, value, where) of modprobe.d(5) and the command line."""
     for path, line in config_lines(subject.root):
         words = line.split()
         if words[0] == "options" and len(words) > 2:
@@ -157,17 +151,17 @@ def options_of(subject: Subject) -> Iterator[tuple[str, str, str, Evidence]]:
 
 
 def refuses(value: str, chip: Chip) -> bool:
-    """Whether `force_probe` of i915 and xe keeps a driver from a device."""
+    """Whether `force_probe` of i915 and xe excludes a device."""
     device = chip.pci.partition(":")[2]
     return any(part.strip().lower() in (f"!{device}", "!*") for part in value.split(","))
 
 
 def takes(value: str, chip: Chip) -> bool:
-    """Whether `ids` of vfio-pci has a device: vendor:device[:subvendor[:subdevice]]."""
+    """Whether `ids` of vfio-pci contains a device: vendor:device[:subvendor[:subdevice]]."""
     return any(part.strip().lower().startswith(chip.pci) for part in value.split(","))
 
 
 def size_of(value: str) -> int:
-    """Bytes of a size such as `512M`; 0 for what is none."""
+    """The bytes of a size such as `512M`; 0 if it is invalid."""
     found = re.fullmatch(r"(\d+)([kmgt]?)", value.lower())
     return int(found[1]) * UNITS.get(found[2], 1) if found else 0

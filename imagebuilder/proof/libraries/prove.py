@@ -40,8 +40,8 @@ def prove_libraries(subject: Subject) -> Iterator[Finding]:
     vendors = frozenset(one.pci.partition(":")[0] for one in subject.hardware)
     wants = any("vulkan" in engine.backends for engine in subject.expectations.engines)
     yield from prove_icds(icds, vendors, wants_vulkan=wants)
-    told = [finding.what for finding in gaps if finding.level is Level.FAULT]
-    yield from prove_there(subject, told)
+    reported = [finding.what for finding in gaps if finding.level is Level.FAULT]
+    yield from prove_present(subject, reported)
     loads = [path for path in subject.expectations.libraries if subject.root.is_file(path)]
     # An ICD only matters if the profile has a device for it.
     loads += [icd.library for icd in icds if icd.library and vendors]
@@ -102,11 +102,12 @@ def prove_sources(subject: Subject) -> Iterator[Finding]:
         )
 
 
-def prove_there(subject: Subject, told: Sequence[str]) -> Iterator[Finding]:
-    """The libraries that overlays declare exist; faults already in `told` are not repeated."""
+def prove_present(subject: Subject, reported: Sequence[str]) -> Iterator[Finding]:
+    """The libraries that overlays declare exist; faults already in `reported` are not repeated."""
     for path in subject.expectations.libraries:
         missing = f"{posixpath.basename(path)} is not in the image"
-        if not subject.root.is_file(path) and not any(said.startswith(missing) for said in told):
+        known = any(what.startswith(missing) for what in reported)
+        if not subject.root.is_file(path) and not known:
             folder = posixpath.dirname(path)
             stem = posixpath.basename(path).partition(".so")[0]
             like = [n for n in subject.root.names(folder) if n.startswith(f"{stem}.so")]
@@ -125,7 +126,7 @@ def prove_loads(
 
     Libraries `known` to be missing were already reported.
     """
-    done = subject.ask(["sh", "-c", LOAD, "sh", loader, *libraries], seconds=MOST_SECONDS)
+    done = subject.run(["sh", "-c", LOAD, "sh", loader, *libraries], seconds=MOST_SECONDS)
     answers = parse_loads(done.stdout)
     if not answers:
         yield SAY.warning(

@@ -60,5 +60,4 @@ def find_logins(root: Root) -> dict[str, str]:
 
 
 def group_names(root: Root) -> dict[int, str]:
-    """The names of groups by id."""
     return {int(f[2]): f[0] for _, f in rows(root, GROUP, 4) if f[2].isdecimal()}

@@ -31,15 +31,15 @@ def find_consoles(subject: Subject) -> Iterator[Privilege]:
             gains = f"{path} logs a user in on a console without a password"
             yield Privilege(Opening.CONSOLES, path, path, gains, line=line)
         if ON_A_TERMINAL.search(text) and SHELL.search(text):
-            gains = f"{path} is a shell of root on a console, without a password"
+            gains = f"{path} is a root shell on a console without a password"
             if not path.endswith(DEBUG):
                 yield Privilege(Opening.CONSOLES, path, path, gains, line=line_at(text, SHELL))
     for link in wanted(subject, DEBUG):
-        gains = f"{DEBUG} is a shell of root on tty9, without a password"
+        gains = f"{DEBUG} is a root shell on tty9 without a password"
         yield Privilege(Opening.CONSOLES, link, link, gains)
     for word in kernel_words(subject.cmdline):
         if word.key in WORDS and word.on:
-            gains = f"the kernel's command line has {word.text}: a shell of root without a password"
+            gains = f"the kernel's command line has {word.text}: a root shell without a password"
             yield Privilege(Opening.NEVER, word.text, "kernel command line", gains)
 
 

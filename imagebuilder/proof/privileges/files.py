@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that give root's rights: setuid, capabilities, and what other users may change."""
+"""Files that give root's rights: setuid, capabilities, and what other users may change or read."""
 
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from imagebuilder.proof.access.udev import UdevRule, facts_of, read_rules
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.root import Root
 
@@ -30,16 +32,27 @@ BELIEVED = frozenset(
 )  # fmt: skip
 HIDDEN = ("/etc/shadow", "/etc/gshadow")
 SHADOW = "shadow"
+# The subsystem of a device, a name that the kernel gives it, and what reading it exposes.
+DEVICES = (
+    ("block", "sda", "disks"),
+    ("block", "nvme0n1", "disks"),
+    ("block", "vda", "disks"),
+    ("block", "dm-0", "disks"),
+    ("mem", "mem", "memory"),
+    ("mem", "kmem", "memory"),
+    ("mem", "port", "ports of devices"),
+)
+OTHERS = 0o006
 
 
 def find_files(
-    root: Root, there: dict[str, os.stat_result], groups: dict[int, str], run: frozenset[str]
+    root: Root, entries: dict[str, os.stat_result], groups: dict[int, str], run: frozenset[str]
 ) -> Iterator[Privilege]:
     """Ways to become root by modes, owners and attributes; `run` are programs of root's services.
 
-    `there` is everything in the root, `groups` the names of groups by id.
+    `entries` are all paths of the root, `groups` the names of groups by id.
     """
-    for path, info in there.items():
+    for path, info in entries.items():
         kind, mode = stat.S_IFMT(info.st_mode), stat.S_IMODE(info.st_mode)
         if kind == stat.S_IFREG and mode & (stat.S_ISUID | stat.S_ISGID) and mode & 0o111:
             who = "root" if mode & stat.S_ISUID and info.st_uid == 0 else "its owner"
@@ -82,3 +95,23 @@ def has_capabilities(root: Root, path: str) -> bool:
         return CAPABILITIES in os.listxattr(Path(f"{root.path}{path}"), follow_symlinks=False)
     except OSError:
         return False
+
+
+def find_devices(root: Root) -> Iterator[Privilege]:
+    """Rules that may let everybody read or write a disk or memory."""
+    for rule in read_rules(root):
+        mode = rule.value("MODE")
+        if not re.fullmatch("[0-7]{3,4}", mode) or not int(mode, 8) & OTHERS:
+            continue
+        for subsystem, name, what in DEVICES:
+            if opens(rule, subsystem, name):
+                gains = f"everybody may use {what}, such as /dev/{name} (mode {mode})"
+                yield Privilege(Opening.WRITABLE, f"/dev/{name}", rule.path, gains)
+                break
+
+
+def opens(rule: UdevRule, subsystem: str, name: str) -> bool:
+    """Whether a rule may apply to such a device, by its subsystem or its name."""
+    matched = {key for key, _, operator, _ in rule.parts if operator == "=="}
+    is_specific = bool(matched & {"SUBSYSTEM", "KERNEL"})
+    return is_specific and rule.holds(facts_of(subsystem, name)) is not False

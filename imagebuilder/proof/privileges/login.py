@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from imagebuilder.proof.privileges.accounts import find_logins
 from imagebuilder.proof.privileges.types import Opening, Privilege
-from imagebuilder.proof.subject import Ask
+from imagebuilder.proof.subject import RunInImage
 from imagebuilder.root import Root
 
 SSHD = "/usr/sbin/sshd"
@@ -45,12 +45,12 @@ class SshdSettings:
         return self.values.get(key) == "yes"
 
 
-def find_ways_in(root: Root, ask: Ask) -> Iterator[Privilege]:
+def find_ways_in(root: Root, run: RunInImage) -> Iterator[Privilege]:
     """Keys, passwords and trusted hosts."""
     homes = find_logins(root)
     if root.lies(SSHD):
         seen: dict[str, list[str]] = {}
-        for settings in ask_sshd(root, ask, sorted(homes)):
+        for settings in sshd_settings(root, run, sorted(homes)):
             if "passwordauthentication" not in settings.values:
                 who = settings.account
                 gains = f"sshd does not report its settings for {who}: who may log in is unknown"
@@ -70,11 +70,11 @@ def find_ways_in(root: Root, ask: Ask) -> Iterator[Privilege]:
             yield Privilege(Opening.KEYS, path, path, f"{path} trusts users of other hosts")
 
 
-def ask_sshd(root: Root, ask: Ask, accounts: list[str]) -> list[SshdSettings]:
+def sshd_settings(root: Root, run: RunInImage, accounts: list[str]) -> list[SshdSettings]:
     """The effective settings of each account, from anywhere and from each address with a rule."""
     texts = [root.text(path) for path in (CONFIG, *root.glob(f"{FOLDER}/*.conf"))]
     addresses = dict.fromkeys((SOMEWHERE, *(a for text in texts for a in ADDRESS.findall(text))))
-    done = ask(["sh", "-c", EFFECTIVE, "sh", " ".join(addresses), " ".join(accounts)])
+    done = run(["sh", "-c", EFFECTIVE, "sh", " ".join(addresses), " ".join(accounts)])
     found: list[SshdSettings] = []
     for block in done.stdout.split("account ")[1:]:
         account, *lines = block.splitlines()

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import fnmatch
 import posixpath
+import re
 from collections.abc import Iterator
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.privileges.accounts import find_accounts, group_names
 from imagebuilder.proof.privileges.consoles import find_consoles
-from imagebuilder.proof.privileges.devices import find_devices
-from imagebuilder.proof.privileges.files import find_files
+from imagebuilder.proof.privileges.files import find_devices, find_files
 from imagebuilder.proof.privileges.login import find_ways_in
-from imagebuilder.proof.privileges.ports import find_ports
 from imagebuilder.proof.privileges.sudo import find_rules
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.provenance.read import walk_root
@@ -30,6 +29,10 @@ MOST_PATHS = 50
 ROOT = ("", "root", "0")
 # Tables with many authors: the origin of the file does not tell that of a line.
 TABLES = (Opening.ROOT_ACCOUNTS, Opening.GROUPS, Opening.NEVER)
+LISTENING = {"ListenStream": "tcp", "ListenDatagram": "udp"}
+# An address with a port, as systemd prints it; a path is no port.
+LISTENS = re.compile(r"(?P<address>\[[^\]]*\]|[0-9.]*):?(?P<port>\d+)(\s.*)?")
+LOOPBACK = ("127.", "[::1]")
 say = Say(Question.PRIVILEGES)
 
 
@@ -56,13 +59,13 @@ def prove_privileges(subject: Subject) -> Iterator[Finding]:
 
 def find_privileges(subject: Subject) -> Iterator[Privilege]:
     root, startup = subject.root, read_startup(subject)
-    there = dict(walk_root(root))
+    entries = dict(walk_root(root))
     run = programs_of(startup) | preloaded(root)
-    yield from find_files(root, there, group_names(root), run)
+    yield from find_files(root, entries, group_names(root), run)
     users = {user.name: frozenset(user.groups) for user in subject.image.users}
     yield from find_accounts(root, users)
     yield from find_rules(root)
-    yield from find_ways_in(root, subject.ask)
+    yield from find_ways_in(root, subject.run)
     yield from find_consoles(subject)
     yield from find_devices(root)
     yield from find_ports(subject, startup)
@@ -71,13 +74,33 @@ def find_privileges(subject: Subject) -> Iterator[Privilege]:
         yield Privilege(Opening.SOURCES, each.path, each.path, gains, line=each.line)
 
 
+def find_ports(subject: Subject, startup: Startup | None) -> Iterator[Privilege]:
+    """Sockets of systemd that no overlay lists under `listens:`; none if the image is older."""
+    if startup is None or subject.image.listens is None:
+        return
+    for name in sorted(startup.jobs & startup.units.keys()):
+        unit = startup.units[name]
+        if not name.endswith(".socket"):
+            continue
+        for key, protocol in LISTENING.items():
+            for value in unit.every(key):
+                match = LISTENS.fullmatch(value)
+                if match is None or match["address"].startswith(LOOPBACK):
+                    continue
+                port = f"{match['port']}/{protocol}"
+                if port not in subject.image.listens:
+                    path = unit.paths[0] if unit.paths else name
+                    gains = f"{name} listens on {port}, which no overlay lists under `listens:`"
+                    yield Privilege(Opening.NEVER, port, path, gains)
+
+
 def programs_of(startup: Startup | None) -> frozenset[str]:
     """The programs that services start as root, with the folders above them."""
     units = startup.units.values() if startup else ()
     started = {
         words[0]
         for unit in units
-        if unit.one("User") in ROOT
+        if unit.last("User") in ROOT
         for commands in unit.commands.values()
         for words in commands
         if words and words[0].startswith("/")

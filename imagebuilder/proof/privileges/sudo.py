@@ -130,7 +130,8 @@ def find_sudo(root: Root) -> Iterator[Privilege]:
     for line in lines:
         if match := LIFTED.match(line.text):
             who = (match["who"] or "").strip(":")
-            gains = f"sudo asks {who or 'nobody'} for " + ("no password" if who else "a password")
+            gains = f"sudo does not ask {who} for a password"
+            gains = gains if who else "sudo asks nobody for a password"
             yield Privilege(Opening.SUDO, who or "ALL", line.path, gains, line=line.number)
         elif not (OTHER_ALIAS.match(line.text) or ALIAS.match(line.text)):
             yield from allowed(line, aliases)

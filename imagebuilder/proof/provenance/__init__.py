@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where every path of a root is from: a package, a file of an overlay, a step, or nobody knows."""
+"""The origin of every path of a root: a package, a file of an overlay, a step, or unknown."""

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What each step of a chain of layers changed, told from their commits.
+"""What each step of a chain of layers changed, by comparing their commits.
 
-A folder's checksum covers all below it: what two layers share is not looked at.
+A folder's checksum covers everything below it, so folders that two layers share are not read.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from imagebuilder.store.objects import EMPTY, read_commit, read_folder
 from imagebuilder.store.repository import Store
 
 ADDED, MODIFIED, DELETED = "A", "M", "D"
-# `step` of the inputs of steps that install packages, without its version.
+# How `step` begins in the inputs of steps that install packages.
 INSTALLING = ("bootstrap", "packages")
-# Between the titles of layers of which only the last is in the store.
+# Joins the titles of layers of which the store has only the last.
 OR = " or "
 
 
 @dataclass(frozen=True)
 class LayerHistory:
-    """The steps that made and changed each path, by title, in the order of the build.
+    """The titles of the steps that made and changed each path, in the order of the build.
 
-    A path that `touched` does not have is as `first` left it.  `removed` has the last step that
-    removed a path, or a folder with all that was in it.
+    Paths that are not in `touched` are as `first` made them.  `removed` has the last step that
+    removed a path, or a folder with its content.
     """
 
     first: str
@@ -36,7 +36,6 @@ class LayerHistory:
     removed: Mapping[str, str] = field(default_factory=dict)
 
     def steps(self, path: str) -> tuple[str, ...]:
-        """The steps that made a path and changed it."""
         return self.touched.get(path, (self.first,))
 
     def remover(self, path: str) -> str:
@@ -51,7 +50,7 @@ class LayerHistory:
 def read_history(store: Store, image: Image) -> LayerHistory:
     """The history of an image's root.  Raises WorkError.
 
-    Layers that the store no longer has are told together with the next one: `A or B`.
+    A layer that the store no longer has counts as one with the next: `A or B`.
     """
     known = known_layers(store, image)
     trees = [read_commit(store.path, commit)[0] for _, commit in known]
@@ -60,9 +59,9 @@ def read_history(store: Store, image: Image) -> LayerHistory:
 
 
 def differences(repo: Path, old: str, new: str, folder: str = "") -> Iterator[tuple[str, str]]:
-    """What differs between two dirtrees, as ostree-diff(1) tells it; "" is an empty one.
+    """The differences between two dirtrees ("": an empty one), as ostree-diff(1) shows them.
 
-    Of a folder that is gone there is no word about what was in it.  Raises DamagedObjectError.
+    Omits the content of a removed folder.  Raises DamagedObjectError.
     """
     if old == new:
         return
@@ -84,7 +83,7 @@ def differences(repo: Path, old: str, new: str, folder: str = "") -> Iterator[tu
 
 
 def known_layers(store: Store, image: Image) -> list[tuple[str, str]]:
-    """Title and commit of each layer of the root that the store has; the last is the root."""
+    """The title and commit of each layer of the root that the store has; the last is the root."""
     found: list[tuple[str, str]] = []
     gone: list[str] = []
     chain = chain_of(image)
@@ -102,8 +101,8 @@ def fold(first: str, changes: Iterable[tuple[str, Iterable[tuple[str, str]]]]) -
     """The history from the differences of each layer after the first, by title."""
     touched: dict[str, tuple[str, ...]] = {}
     removed: dict[str, str] = {}
-    for title, told in changes:
-        for verb, path in told:
+    for title, differing in changes:
+        for verb, path in differing:
             if verb == DELETED:
                 touched.pop(path, None)
                 removed[path] = title
@@ -116,7 +115,7 @@ def fold(first: str, changes: Iterable[tuple[str, Iterable[tuple[str, str]]]]) -
 
 
 def chain_of(image: Image) -> tuple[ImageLayer, ...]:
-    """The layers of the root: all but the one beside it, which is the initrd's."""
+    """The layers of the root: all except the initrd's."""
     return tuple(layer for layer in image.layers if layer.title != InitrdStep.title)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where is every file from?  What no package, overlay or step answers for is a fault."""
+"""The origin of every file.  One that no package, overlay or step accounts for is a fault."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.ui import format_count
 
-# What the kernel loads as it is.
+# Files that the kernel loads.
 LOADED = ("/usr/lib/modules/", "/usr/lib/firmware/")
-# Steps of every build; what they change is their purpose.
+# Steps of every build whose purpose is to change files.
 OWN = ("slim", "finalise")
-MOST_PATHS = 50  # that a proof, which every manifest has, tells of one finding
+MOST_PATHS = 50  # per finding, because every manifest contains the proof
 say = Say(Question.PROVENANCE)
 
 
 def prove_provenance(subject: Subject) -> Iterator[Finding]:
-    """None where the layers of the image are not at hand."""
+    """No finding if the layers of the image are not available."""
     provenance = subject.provenance
     if provenance is None:
         return
@@ -29,33 +29,33 @@ def prove_provenance(subject: Subject) -> Iterator[Finding]:
     strange = [trace for trace in traces if trace.kind is TraceKind.UNEXPLAINED]
     if strange:
         yield say.fault(
-            f"{format_count(len(strange), 'path')} changed after the build, by no step of it",
+            f"{format_count(len(strange), 'path')} changed after the build",
             *evidence(strange),
-            hint="find out who did it, then build and publish the image again",
+            hint="find out who changed them, then rebuild and republish the image",
         )
     changed = [trace for trace in traces if trace.kind is TraceKind.CHANGED]
     altered = [trace for trace in changed if is_altered(trace, provenance)]
     if loaded := [trace for trace in altered if trace.path.startswith(LOADED)]:
         yield say.fault(
-            "modules or firmware of packages have other contents, which no overlay places",
+            "modules or firmware of packages were changed, but no overlay places them",
             *evidence(loaded),
-            hint="put the other file below files/ of an overlay, with a path in "
-            "/usr/lib/firmware/updates or /usr/lib/modules/VERSION/updates",
+            hint="put your file below files/ of an overlay, in /usr/lib/firmware/updates or "
+            "/usr/lib/modules/VERSION/updates",
         )
     if programs := [trace for trace in altered if trace not in loaded]:
         yield say.warning(
             "scripts changed files below /usr that packages ship",
             *evidence(programs),
-            hint="put the other file below files/ of the overlay, so that it is known what it is",
+            hint="put your file below files/ of the overlay, so that its origin is known",
         )
     yield say.fact(summary(provenance), *evidence(t for t in changed if t not in altered))
     for step, paths in sorted(provenance.missing.items()):
-        who = f"removed by {step}" if step else "never installed: excluded, or removed at once"
-        yield say.fact(f"{format_count(len(paths), 'path')} that packages ship {who}")
+        who = f"removed by {step}" if step else "never installed, or removed immediately"
+        yield say.fact(f"{format_count(len(paths), 'path')} of packages {who}")
 
 
 def is_altered(trace: Trace, provenance: Provenance) -> bool:
-    """Whether a step that is there for something else gave a file of a package another content."""
+    """Whether a step with another purpose changed the content of a package's file."""
     return (
         trace.change == CONTENT
         and trace.path.startswith("/usr/")
@@ -64,18 +64,18 @@ def is_altered(trace: Trace, provenance: Provenance) -> bool:
 
 
 def evidence(traces: Iterable[Trace]) -> list[Evidence]:
-    """Each path with who answers for it, as far as a proof has room."""
+    """The first paths, each with its origin."""
     return [Evidence(trace.path, said=str(trace)) for trace in traces][:MOST_PATHS]
 
 
 def summary(provenance: Provenance) -> str:
-    """How many paths are from where, in a line."""
+    """One line with the number of paths of each origin."""
     many = Counter(trace.kind for trace in provenance.traces.values())
-    told = (
+    labels = (
         (TraceKind.PACKAGE, "as packages ship them"),
         (TraceKind.OVERLAY, "as overlays place them"),
         (TraceKind.STEP, "made by steps"),
         (TraceKind.CHANGED, "of packages, changed by steps"),
     )
-    parts = [f"{many[kind]:,} {words}" for kind, words in told if many[kind]]
+    parts = [f"{many[kind]:,} {words}" for kind, words in labels if many[kind]]
     return f"{format_count(many.total(), 'path')}: {', '.join(parts)}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Image + root -> Provenance: packages' checksums, overlays' files and the layers put together.
+"""Image + root -> Provenance, from packages' checksums, overlays' files and the layers.
 
-A file is hashed where a package recorded a checksum of it, and nowhere else: that the rest is what
-a layer holds, the commits say.  A build does not hash again what the build before it has verified
+Only files with a checksum recorded by a package are hashed: the commits identify all others.  A
+build does not hash files again that the previous build verified
 (imagebuilder/proof/provenance/verified.py).
 """
 
@@ -27,13 +27,7 @@ from imagebuilder.proof.provenance.history import (
     installing,
     read_history,
 )
-from imagebuilder.proof.provenance.types import (
-    CONTENT,
-    METADATA,
-    Provenance,
-    Trace,
-    TraceKind,
-)
+from imagebuilder.proof.provenance.types import CONTENT, METADATA, Provenance, Trace, TraceKind
 from imagebuilder.root import Root
 from imagebuilder.store.repository import Store
 
@@ -42,7 +36,7 @@ CONFIGURE = "configure "
 
 @dataclass(frozen=True)
 class Placed:
-    """A file of an overlay as the inputs of the step that places it have it."""
+    """A file of an overlay, as recorded in the inputs of the step that places it."""
 
     overlay: str
     mode: int
@@ -53,9 +47,9 @@ class Placed:
 
 @dataclass(frozen=True)
 class Records:
-    """What is recorded of the paths of an image.
+    """The records about the paths of an image.
 
-    `packages` are `name version` by name, `installing` the titles of the layers of packages.
+    `packages` are `name version` by name, `installing` the titles of layers that install packages.
     """
 
     history: LayerHistory
@@ -77,10 +71,10 @@ def read_provenance(
 ) -> Provenance:
     """The provenance of a root.  Raises InputError, WorkError.
 
-    `shipped` is what the root's packages ship, if that has been read.  `strange` are paths that are
-    not what the image's commit holds, and how (`added`, `changed`, `removed`): none in a root that
-    was checked out from it.  `history` is the image's, if it has been read.  `verified` are
-    checksums of files that need not be hashed.
+    `shipped` is what the root's packages ship and `history` the image's, if they have been read.
+    `strange` are paths that differ from the image's commit, and how (`added`, `changed`,
+    `removed`): none in a root that was just checked out.  `verified` are checksums of files that
+    need not be hashed.
     """
     records = read_records(store, image, root, shipped, history)
     return trace_all(records, dict(walk_root(root)), root, strange, verified)
@@ -104,40 +98,40 @@ def read_records(
 
 
 def walk_root(root: Root) -> Iterator[tuple[str, os.stat_result]]:
-    """Everything below a root, as lstat(2) has it."""
+    """Every path below a root with its lstat(2)."""
     prefix = len(os.fspath(root.path))
     for entry in entries_below(root.path):
         yield entry.path[prefix:], entry.stat(follow_symlinks=False)
 
 
 def find_placed(image: Image) -> dict[str, Placed]:
-    """The files that overlays place; of two at one path the later decides."""
+    """The files that overlays place; a later one overrides an earlier one at its path."""
     found: dict[str, Placed] = {}
     for layer in chain_of(image):
         files = layer.inputs.get("files")
         if layer.title.startswith(CONFIGURE) and isinstance(files, Mapping):
             overlay = layer.title.removeprefix(CONFIGURE)
-            found |= {str(path): parse_placed(overlay, str(said)) for path, said in files.items()}
+            found |= {str(path): parse_placed(overlay, str(text)) for path, text in files.items()}
     return found
 
 
-def parse_placed(overlay: str, said: str) -> Placed:
+def parse_placed(overlay: str, text: str) -> Placed:
     """`MODE OWNER:GROUP DIGEST` or `MODE OWNER:GROUP -> LINK` of steps/generated.py."""
-    mode, owner, rest = said.split(" ", 2)
+    mode, owner, rest = text.split(" ", 2)
     link = rest.removeprefix("-> ") if rest.startswith("-> ") else ""
     return Placed(overlay, int(mode, 8), owner, "" if link else rest, link)
 
 
 def trace_all(
     records: Records,
-    there: Mapping[str, os.stat_result],
+    entries: Mapping[str, os.stat_result],
     root: Root,
     strange: Mapping[str, str] | None = None,
     verified: Mapping[str, Checksum] | None = None,
 ) -> Provenance:
-    """Every path of a root, and what it lacks."""
+    """The traces of all `entries` of a root, and the files of packages that it lacks."""
     strange, verified = strange or {}, verified or {}
-    files = {path for path, info in there.items() if stat.S_ISREG(info.st_mode)}
+    files = {path for path, info in entries.items() if stat.S_ISREG(info.st_mode)}
     shipped = ((path, ship.checksum) for path, ship in records.shipped.items() if path in files)
     sums = {path: checksum for path, checksum in shipped if checksum}
     unknown = [
@@ -146,7 +140,7 @@ def trace_all(
     altered = find_altered(root, unknown)
     traces = {
         path: trace(path, info, records, root, altered=path in altered)
-        for path, info in there.items()
+        for path, info in entries.items()
     }
     for path, change in strange.items():
         traces[path] = Trace(path, TraceKind.UNEXPLAINED, change=change)
@@ -154,17 +148,17 @@ def trace_all(
     for path in records.shipped:
         if path not in traces:
             missing.setdefault(records.history.remover(path), []).append(path)
-    lacking = {step: tuple(sorted(paths)) for step, paths in missing.items()}
+    removed = {step: tuple(sorted(paths)) for step, paths in missing.items()}
     intact = {
         path: checksum
         for path, checksum in sums.items()
         if path not in altered and path not in strange
     }
-    return Provenance(traces, lacking, records.installing, intact)
+    return Provenance(traces, removed, records.installing, intact)
 
 
 def find_altered(root: Root, sums: Sequence[tuple[str, Checksum]]) -> set[str]:
-    """The paths whose content is not what the package recorded.  Raises OSError."""
+    """The paths whose content differs from what the package recorded.  Raises OSError."""
 
     def check(part: Iterable[tuple[str, Checksum]]) -> list[str]:
         return [path for path, checksum in part if not checksum.is_of(Path(f"{root.path}{path}"))]
@@ -176,7 +170,7 @@ def find_altered(root: Root, sums: Sequence[tuple[str, Checksum]]) -> set[str]:
 
 
 def trace_path(path: str, records: Records, root: Root) -> Trace | None:
-    """The trace of one path, None where there is nothing.  Raises OSError."""
+    """The trace of one path, None if it does not exist.  Raises OSError."""
     place = Path(f"{root.path}{path}")
     if not os.path.lexists(place):
         return None
@@ -188,38 +182,37 @@ def trace_path(path: str, records: Records, root: Root) -> Trace | None:
 
 
 def trace(path: str, info: os.stat_result, records: Records, root: Root, *, altered: bool) -> Trace:
-    """The trace of one path.  The first rule that holds decides."""
+    """The trace of one path, by the first rule that applies."""
     steps = records.history.steps(path)
     last = set(steps[-1].split(OR))
     shipped = records.shipped.get(path)
     package = records.packages.get(shipped.package, shipped.package) if shipped else ""
-    # 1. It is what the step that changed it last places there.
+    # 1. It is what the last step that changed it places.
     placed = records.placed.get(path)
     if placed and f"{CONFIGURE}{placed.overlay}" in last and is_placed(placed, root, path, info):
         return Trace(path, TraceKind.OVERLAY, steps, package, placed.overlay)
-    # 2. No package has to do with it.
+    # 2. No package ships it.
     if not shipped:
         return Trace(path, TraceKind.STEP, steps)
-    # 3. It has another content than the package recorded.
+    # 3. Its content differs from what the package recorded.
     if altered:
         return Trace(path, TraceKind.CHANGED, steps, package, change=CONTENT)
-    # 4. Nothing but the installation of packages touched it, or no layer is known that did.
+    # 4. Only the installation of packages changed it, as far as layers are known.
     if last <= records.installing or path not in records.history.touched:
         return Trace(path, TraceKind.PACKAGE, steps, package)
-    # 5. A later step changed what no checksum of the content tells.
+    # 5. A later step changed something that the checksum does not cover.
     change = CONTENT if stat.S_ISLNK(info.st_mode) else METADATA
     return Trace(path, TraceKind.CHANGED, steps, package, change=change)
 
 
 def is_placed(placed: Placed, root: Root, path: str, info: os.stat_result) -> bool:
-    """Whether a path is what an overlay places there."""
     host = Path(f"{root.path}{path}")
     if stat.S_ISLNK(info.st_mode):
         return os.fspath(host.readlink()) == placed.link
-    is_roots = info.st_uid == info.st_gid == 0
+    is_root_owned = info.st_uid == info.st_gid == 0
     return (
         stat.S_ISREG(info.st_mode)
         and stat.S_IMODE(info.st_mode) == placed.mode
-        and is_roots == (placed.owner == "root:root")
+        and is_root_owned == (placed.owner == "root:root")
         and digest_of_file(host) == placed.digest
     )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An SBOM with every file of the image: its checksums, and who answers for it.
+"""An SBOM with every file of the image, its checksums and its origin.
 
-A file that a package ships is related to it (EXPANDED_FROM_ARCHIVE), changed or not; for all others
-the comment names the overlay or the step.  https://spdx.github.io/spdx-spec/v2.3/file-information/
+A file that a package ships is related to it (EXPANDED_FROM_ARCHIVE), even if it was changed; for
+others the comment names the overlay or the step.  https://spdx.github.io/spdx-spec/v2.3/file-information/
 """
 
 from __future__ import annotations
@@ -20,21 +20,19 @@ from imagebuilder.decode import parse_object
 from imagebuilder.digest import Json
 from imagebuilder.image.sbom import IMAGE, UNKNOWN, relationship, renamed, spdx_id
 from imagebuilder.image.types import read_image
-from imagebuilder.locks import file_lock
 from imagebuilder.proof.provenance.read import read_records, trace_all, walk_root
 from imagebuilder.proof.provenance.types import Trace
 from imagebuilder.rights import check_root
 from imagebuilder.root import Root
 from imagebuilder.settings import Settings
-from imagebuilder.store.state import open_store
-from imagebuilder.store.workplace import new_id, workplace
+from imagebuilder.store.state import checked_out, open_store
 
 BLOCK = 1 << 20
 
 
 @dataclass(frozen=True)
 class FileSums:
-    """Both digests of a file: SPDX wants the first of every file, readers the second."""
+    """Both digests of a file: SPDX requires SHA-1, readers want SHA-256."""
 
     sha1: str
     sha256: str
@@ -47,15 +45,12 @@ def render_with_files(settings: Settings, name: str) -> str:
     ref = store.image(name)
     image = read_image(store, ref)
     document = parse_object(store.read(ref.commit, "/sbom.spdx.json"), "sbom.spdx.json")
-    with (
-        file_lock(settings.state / "locks" / "gc", shared=True),
-        workplace(settings.state, new_id(f"sbom-{image.profile}")) as work,
-    ):
-        store.checkout(image.root.commit, work / "root")
+    purpose = f"sbom-{image.profile}"
+    with checked_out(settings, store, image.root.commit, purpose) as work:
         root = Root(work / "root")
-        there = dict(walk_root(root))
-        traces = trace_all(read_records(store, image, root), there, root).traces
-        paths = sorted(path for path, info in there.items() if stat.S_ISREG(info.st_mode))
+        entries = dict(walk_root(root))
+        traces = trace_all(read_records(store, image, root), entries, root).traces
+        paths = sorted(path for path, info in entries.items() if stat.S_ISREG(info.st_mode))
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             sums = pool.map(lambda path: sums_of(Path(f"{root.path}{path}")), paths)
             files = [(traces[path], each) for path, each in zip(paths, sums, strict=True)]
@@ -74,7 +69,6 @@ def sums_of(path: Path) -> FileSums:
 def add_files(
     document: Mapping[str, Json], files: Iterable[tuple[Trace, FileSums]]
 ) -> dict[str, Json]:
-    """The document with its files, whose order is that of the paths."""
     listed = list(files)
     packages = [dict(each) for each in objects(document["packages"])]
     ids = {f"{each['name']} {each['versionInfo']}": str(each["SPDXID"]) for each in packages}
@@ -123,6 +117,6 @@ def relationships_of(trace: Trace, ids: Mapping[str, str]) -> Iterator[Json]:
 
 
 def file_id(trace: Trace) -> str:
-    """By the path: one content may be at many."""
+    """From the path, because several files may have the same content."""
     name = trace.path.rpartition("/")[2]
     return spdx_id("file", name, hashlib.sha256(trace.path.encode()).hexdigest())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Provenance box: for each path of a root, who brought it and who changed it."""
+"""Provenance: for each path of a root, its origin and what changed it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from enum import StrEnum
 
 from imagebuilder.families.shipped import Checksum
 
-# What a layer above the one that brought a path may have changed.
+# What a later layer may have changed of a path.
 CONTENT, METADATA = "content", "mode, owner or attributes"
 
 
 class TraceKind(StrEnum):
-    """Who answers for a path as it is now."""
+    """What accounts for a path as it is now."""
 
     PACKAGE = "package"
     OVERLAY = "overlay"
@@ -25,11 +25,11 @@ class TraceKind(StrEnum):
 
 @dataclass(frozen=True)
 class Trace:
-    """Where one path is from.
+    """The origin of one path.
 
     PACKAGE: exactly as `package` ships it.  OVERLAY: exactly what `overlay` places.  STEP: made by
-    the first of `steps`.  CHANGED: shipped by `package`, but `change` (CONTENT or METADATA) is what
-    the last of `steps` left.  UNEXPLAINED: `change` is not what the build left.
+    the first of `steps`.  CHANGED: shipped by `package`, but the last of `steps` changed `change`
+    (CONTENT or METADATA).  UNEXPLAINED: `change` (added, changed, removed) after the build.
 
     `package` is `name version`; `steps` are the titles of the layers that made or changed the path,
     in the order of the build.
@@ -44,11 +44,11 @@ class Trace:
 
     @property
     def step(self) -> str:
-        """The layer that last changed the path, "" if none did."""
+        """The layer that last changed the path, "" if none."""
         return self.steps[-1] if self.steps else ""
 
     def __str__(self) -> str:
-        """In a few words, to follow "by" or a colon."""
+        """A few words to follow "by" or a colon."""
         match self.kind:
             case TraceKind.PACKAGE:
                 return f"package {self.package}"
@@ -63,11 +63,11 @@ class Trace:
 
 @dataclass(frozen=True)
 class Provenance:
-    """The traces of every path of a root, and of what was removed from it after the build.
+    """The traces of every path of a root, and of those removed from it after the build.
 
-    `missing` are paths that packages ship and the root lacks: those that a step removed, by the
-    step's title, and under "" those that were never installed.  `installing` are the titles of the
-    layers of packages.  `intact` are the files whose content is what their package recorded.
+    `missing` are paths that packages ship but the root lacks, by the title of the step that removed
+    them; "" for those never installed.  `installing` are the titles of layers that install
+    packages.  `intact` are files with the content that their package recorded.
     """
 
     traces: Mapping[str, Trace]
@@ -76,12 +76,12 @@ class Provenance:
     intact: Mapping[str, Checksum] = field(default_factory=dict)
 
     def who(self, path: str) -> str:
-        """Who answers for a path; "nobody known" if the root has none of this name."""
+        """What accounts for a path; "origin unknown" if the root does not have it."""
         trace = self.traces.get(path)
-        return str(trace) if trace else "nobody known"
+        return str(trace) if trace else "origin unknown"
 
     def is_packaged(self, path: str) -> bool:
-        """Whether packages alone made a path what it is: they ship it, or their scripts made it."""
+        """Whether the path comes from packages alone: they ship it, or their scripts made it."""
         trace = self.traces.get(path)
         if trace is None or trace.kind not in (TraceKind.PACKAGE, TraceKind.STEP):
             return False

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The provenance of a root that a build has just made, without hashing what the last build hashed.
+"""The provenance of a root that was just built, without hashing what the previous build hashed.
 
 state/verified/PROFILE.json     the files of the profile's last root that are as packages ship them
 
-A file of the store is named by its content, so one that two commits have under the same name has
-been verified once for both.  `imagebuilder prove` reads every byte: a build does not look for
-damage of the disk.
+The store names files by content, so a path that is the same in two commits is verified once for
+both.  `imagebuilder prove` reads every byte: a build does not look for disk damage.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from imagebuilder.store.repository import Store
 
 @dataclass(frozen=True)
 class Verified:
-    """The files of a root, by its commit, whose content is what their package recorded."""
+    """The files of the root `commit` with the content that their package recorded."""
 
     commit: str
     intact: Mapping[str, Checksum]
@@ -46,9 +45,9 @@ def verified_file(state: Path, profile: str) -> Path:
 def read_built_provenance(
     state: Path, store: Store, image: Image, root: Root, shipped: Mapping[str, ShippedFile]
 ) -> Provenance:
-    """As read_provenance(), of a root that is what the image's commit holds.
+    """Like read_provenance(), for a root that is identical to the image's commit.
 
-    Leaves what it verified for the next build of the profile, unless it cannot be written.
+    Saves what it verified for the next build of the profile, if it can be written.
     """
     verified = find_verified(state, store, image)
     found = read_provenance(store, image, root, shipped, verified=verified)
@@ -59,8 +58,8 @@ def read_built_provenance(
 
 
 def find_verified(state: Path, store: Store, image: Image) -> Mapping[str, Checksum]:
-    """The files that the image has in common with the last root of its profile and that were
-    intact there; none where that root is not known or no longer in the store.
+    """The intact files of the profile's last root that the image has too; none if that root is
+    unknown or no longer in the store.
     """
     path = verified_file(state, image.profile)
     if not path.exists():
@@ -75,7 +74,7 @@ def find_verified(state: Path, store: Store, image: Image) -> Mapping[str, Check
 
 
 def drop_verified(state: Path, profiles: Collection[str]) -> None:
-    """Remove what is known of profiles other than these, also what a killed writer left."""
+    """Remove the files of other profiles, and what a killed writer left."""
     needed = {verified_file(state, profile).name for profile in profiles}
     for path in (state / "verified").glob("*"):
         if path.name not in needed:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why is this path in an image?  Who brought it, who changed it, and what of a project did so."""
+"""Why a path is in an image: its origin, what changed it, and the project's files behind that."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.image.files import original
 from imagebuilder.image.types import Image, read_image
-from imagebuilder.locks import file_lock
 from imagebuilder.proof.provenance.read import CONFIGURE, Records, read_records, trace_path
 from imagebuilder.proof.provenance.types import Trace, TraceKind
 from imagebuilder.recipe.positions import load_document
@@ -20,11 +19,10 @@ from imagebuilder.recipe.tree import TEMPLATE_SUFFIX
 from imagebuilder.rights import check_root
 from imagebuilder.root import Root
 from imagebuilder.settings import Settings
-from imagebuilder.store.state import open_store
-from imagebuilder.store.workplace import new_id, workplace
+from imagebuilder.store.state import checked_out, open_store
 from imagebuilder.ui import table
 
-# The keys of an overlay that stand for files, by the folder they are written to.
+# The keys of an overlay that generate files, by the folder of these.
 GENERATED = {
     "/etc/modules-load.d": "modules",
     "/etc/modprobe.d": "modules",
@@ -36,9 +34,9 @@ GENERATED = {
 class Explained:
     """A path of an image with its trace.
 
-    `layers` are titles and digests of the layers that made and changed it, `sources` what of the
-    project may have done so, as `FILE` or `FILE:LINE:COLUMN`.  `compiled` is the source of Python's
-    bytecode.
+    `layers` are titles and digests of the layers that made and changed it, `sources` the files of
+    the project that may have done so, as `FILE` or `FILE:LINE:COLUMN`.  `compiled` is the source of
+    Python bytecode.
     """
 
     image: str
@@ -48,7 +46,6 @@ class Explained:
     compiled: str = ""
 
     def as_json(self) -> dict[str, Json]:
-        """As a value for programs."""
         trace = self.trace
         return {
             "image": self.image,
@@ -85,17 +82,14 @@ def explain(settings: Settings, name: str, path: str) -> Explained:
     check_root("reading a root filesystem")
     store = open_store(settings)
     image = read_image(store, store.image(name))
-    with (
-        file_lock(settings.state / "locks" / "gc", shared=True),
-        workplace(settings.state, new_id(f"why-{image.profile}")) as work,
-    ):
-        store.checkout(image.root.commit, work / "root")
+    purpose = f"why-{image.profile}"
+    with checked_out(settings, store, image.root.commit, purpose) as work:
         root = Root(work / "root")
         records = read_records(store, image, root)
         place = place_of(path, root)
         trace = trace_path(place, records, root)
         if trace is None:
-            raise InputError(f"{image.name} has no {path}", hint=why_not(place, records))
+            raise InputError(f"{image.name} has no {path}", hint=why_missing(place, records))
         digests = {layer.title: layer.digest for layer in image.layers}
         source = original(place)
         return Explained(
@@ -107,20 +101,19 @@ def explain(settings: Settings, name: str, path: str) -> Explained:
         )
 
 
-def why_not(path: str, records: Records) -> str:
-    """What is known of a path that an image does not have."""
+def why_missing(path: str, records: Records) -> str:
     shipped, remover = records.shipped.get(path), records.history.remover(path)
     if remover:
         return f"{remover} removed it"
     if shipped:
         return f"the package {shipped.package} ships it, but it was not installed"
-    return "imagebuilder shell PROFILE shows what is there"
+    return "run `imagebuilder shell PROFILE` to look at its files"
 
 
 def place_of(path: str, root: Root) -> str:
     """An absolute path with the symlinks above it followed: /lib/x is /usr/lib/x."""
     if not path.startswith("/"):
-        raise InputError(f"{path} is not an absolute path", hint=f"type it as /{path}")
+        raise InputError(f"{path} is not an absolute path", hint=f"use /{path}")
     plain = posixpath.normpath(f"/{path.lstrip('/')}")
     folder, name = posixpath.split(plain)
     found = root.resolve(folder)
@@ -128,7 +121,7 @@ def place_of(path: str, root: Root) -> str:
 
 
 def find_sources(trace: Trace, image: Image, settings: Settings) -> Iterator[str]:
-    """What of the project placed a path, or may have made or changed it."""
+    """The files of the project that placed a path, or may have made or changed it."""
     overlay = trace.step.removeprefix(CONFIGURE)
     folder = settings.find_overlays().get(overlay)
     if folder is None or overlay == trace.step:

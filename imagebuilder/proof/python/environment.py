@@ -13,11 +13,11 @@ from packaging.utils import canonicalize_name
 from imagebuilder.decode import decode_box, parse_object
 from imagebuilder.errors import InputError
 from imagebuilder.process import Completed
-from imagebuilder.proof.python.ask import MARK
+from imagebuilder.proof.python.report import MARK
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
 
-PROGRAM = Path(__file__).with_name("ask.py")
+PROGRAM = Path(__file__).with_name("report.py")
 # torch and vLLM import in 15 s; from a cold disk on a busy builder in more than a minute.
 SECONDS = 240
 TIMED_OUT = 124
@@ -75,7 +75,7 @@ class Distribution:
     record: bool
 
 
-def ask_environment(subject: Subject, path: str) -> Environment:
+def inspect_environment(subject: Subject, path: str) -> Environment:
     """Import what the profile expects of the environment at `path`, and let its engines choose, in
     one process.
 
@@ -90,7 +90,7 @@ def ask_environment(subject: Subject, path: str) -> Environment:
         if name in named and kind.model.platform
     }
     argv = [f"{path}/bin/python", "-I", "-c", PROGRAM.read_text(), json.dumps(engines), *modules]
-    return read_environment(subject.ask(argv, seconds=SECONDS))
+    return read_environment(subject.run(argv, seconds=SECONDS))
 
 
 def read_environment(done: Completed) -> Environment:

@@ -14,7 +14,7 @@ from imagebuilder.proof.python.environment import (
     Distribution,
     Environment,
     Torch,
-    ask_environment,
+    inspect_environment,
     installed,
     site_packages,
 )
@@ -29,7 +29,6 @@ ENTRY = re.compile(r"(?P<kind>sm|compute)_(?P<major>\d+)(?P<minor>\d)[af]?")
 
 
 def prove_python(subject: Subject) -> Iterator[Finding]:
-    """Findings about every environment that the profile declares."""
     for works in subject.expectations.python:
         site = site_packages(subject.root, works.path)
         if site is None:
@@ -45,7 +44,7 @@ def prove_python(subject: Subject) -> Iterator[Finding]:
         yield from prove_locked(subject, works.path, installed(subject.root, site))
         # 2. From inside, when there is something to run.
         if not unfit:
-            yield from prove_imports(works, site, ask_environment(subject, works.path))
+            yield from prove_imports(works, site, inspect_environment(subject, works.path))
 
 
 def prove_interpreter(subject: Subject, path: str, site: str) -> Iterator[Finding]:
@@ -63,7 +62,7 @@ def prove_interpreter(subject: Subject, path: str, site: str) -> Iterator[Findin
         )
     elif posixpath.basename(found).startswith("python3.") and posixpath.basename(found) != wheels:
         yield SAY.fault(
-            f"{path} was made for {wheels}, but its interpreter is {posixpath.basename(found)}",
+            f"{path} was created for {wheels}, but its interpreter is {posixpath.basename(found)}",
             Evidence(python, said=f"leads to {found}"),
             Evidence(site, said=f"wheels of {wheels}"),
             hint="lock the profile again: its packages now have another Python",
@@ -81,39 +80,42 @@ def prove_locked(
             hint="add it to an overlay with `python:`; what a script installs is not locked",
         )
         return
-    sound = True
+    wrong = list(prove_distributions(path, present, locked))
+    yield from wrong
+    if not wrong:
+        yield SAY.fact(f"{len(locked)} distributions as locked", Evidence(path))
+
+
+def prove_distributions(
+    path: str, present: Mapping[str, Distribution], locked: Mapping[str, str]
+) -> Iterator[Finding]:
+    """Faults only."""
     for name, version in locked.items():
         found = present.get(name)
         if found is None:
-            sound = False
             yield SAY.fault(
                 f"{name} {version} is locked, but is not installed in {path}",
                 Evidence(path, said=f"no {name}-{version}.dist-info"),
                 hint=REBUILD,
             )
         elif not same_version(found.version, version):
-            sound = False
             yield SAY.fault(
                 f"{name} is installed as {found.version}, but locked as {version}",
                 Evidence(f"{found.path}/METADATA", symbol="Version", said=found.version),
                 hint=REBUILD,
             )
         elif not found.record:
-            sound = False
             yield SAY.fault(
                 f"{name} {version} in {path} is incomplete",
                 Evidence(found.path, said="has no METADATA and RECORD"),
                 hint=REBUILD,
             )
     if more := sorted(present.keys() - locked.keys()):
-        sound = False
         yield SAY.fault(
             f"{path} has distributions that no lock names: {some(more)}",
             *(Evidence(present[name].path, said=present[name].version) for name in more[:3]),
             hint="add them to the requirements of the overlay, with their digests",
         )
-    if sound:
-        yield SAY.fact(f"{len(locked)} distributions as locked", Evidence(path))
 
 
 def same_version(one: str, other: str) -> bool:
@@ -173,16 +175,16 @@ def prove_torch(works: PythonWorks, place: str, torch: Torch) -> Iterator[Findin
     if works.platform == "cpu":
         if kinds:
             yield SAY.warning(
-                f"torch is made for {shown}, but the profile computes on the processor",
+                f"torch is built for {shown}, but the profile computes on the processor",
                 where,
                 hint="use wheels for the processor: they are gigabytes smaller",
             )
         else:
-            yield SAY.fact(f"torch {torch.version} is made for the processor", where)
+            yield SAY.fact(f"torch {torch.version} is built for the processor", where)
         return
     if works.platform not in kinds:
         yield SAY.fault(
-            f"torch {torch.version} is made for {shown}, but the profile is for "
+            f"torch {torch.version} is built for {shown}, but the profile is for "
             f"{WORDS[works.platform]} {works.cuda}".rstrip(),
             where,
             hint=f"use torch from requirements for {WORDS[works.platform]}, and what needs it",
@@ -190,12 +192,12 @@ def prove_torch(works: PythonWorks, place: str, torch: Torch) -> Iterator[Findin
         return
     if works.cuda and torch.cuda != works.cuda:
         yield SAY.fault(
-            f"torch is made with CUDA {torch.cuda}, but the profile is for CUDA {works.cuda}",
+            f"torch is built with CUDA {torch.cuda}, but the profile is for CUDA {works.cuda}",
             where,
             hint=f"pin the torch whose wheels need CUDA {works.cuda}, and what is built with it",
         )
         return
-    yield SAY.fact(f"torch {torch.version} is made for {shown}", where)
+    yield SAY.fact(f"torch {torch.version} is built for {shown}", where)
     if works.target:
         yield prove_target(works, place, torch)
 

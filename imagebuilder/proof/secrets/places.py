@@ -34,9 +34,7 @@ KINDS = (
     SecretPlace("GnuPG private key", r".*/(private-keys-v1\.d/[^/]+\.key|secring\.gpg)"),
     SecretPlace("self-signed key", r"/etc/ssl/private/ssl-cert-snakeoil\.key", todo=REMOVE),
     SecretPlace(
-        "DKMS signing key",
-        r"/var/lib/(dkms/mok\.key|shim-signed/mok/[^/]+\.priv)",
-        todo=REMOVE,
+        "DKMS signing key", r"/var/lib/(dkms/mok\.key|shim-signed/mok/[^/]+\.priv)", todo=REMOVE
     ),
     SecretPlace("munge key", r"(/etc/munge|/var/lib/munge)/munge\.key"),
     SecretPlace("Kerberos keytab", r"/etc/([^/]+/)*[^/]*\.keytab"),
@@ -44,9 +42,7 @@ KINDS = (
     SecretPlace("systemd credential", r"/etc/credstore(\.encrypted)?/.+"),
     # Networks, package managers, clouds and clusters.
     SecretPlace(
-        "NetworkManager identity",
-        r"/var/lib/NetworkManager/(secret_key|seen-bssids)",
-        todo=REMOVE,
+        "NetworkManager identity", r"/var/lib/NetworkManager/(secret_key|seen-bssids)", todo=REMOVE
     ),
     SecretPlace("Tailscale state", r"/var/lib/tailscale/.+\.state"),
     SecretPlace("netrc", HOME + r"/\.netrc|/etc/netrc"),

@@ -60,34 +60,27 @@ def prove_confinement(root: Root, startup: Startup, service: Confined) -> Iterat
     if service.serves:
         yield from prove_network(root, service)
     yield from prove_limits(root, service.unit, service.unit, gpu=bool(service.devices))
-    group = startup.units.get(service.unit.one("Slice"))
-    if group:
+    if group := startup.units.get(service.unit.last("Slice")):
         yield from prove_limits(root, service.unit, group, gpu=False)
 
 
 def prove_nodes(root: Root, service: Confined) -> Iterator[Finding]:
     """Faults of paths that the service cannot see."""
     unit = service.unit
-    top = unit.one("RootDirectory", "/").removeprefix("-")
+    top = unit.last("RootDirectory", "/").removeprefix("-")
     program = next((words[0] for words in unit.commands.get("ExecStart", ()) if words), "")
     if top != "/" and program and not root.is_file(f"{top}{program}"):
-        where = said_in(root, unit, "RootDirectory")
-        what = f"{unit.name} runs in {top}, which has no {program}"
-        yield SAY.fault(what, where, hint=LOOSEN)
+        yield fault(root, unit, "RootDirectory", f"runs in {top}, which has no {program}")
     for device in service.devices:
-        key = hidden_by(unit, device.path)
-        if key:
-            what = f"{unit.name} has {key}= and cannot open {device.path}"
-            yield SAY.fault(what, said_in(root, unit, key), hint=LOOSEN)
+        if key := hidden_by(unit, device.path):
+            yield fault(root, unit, key, f"has {key}= and cannot open {device.path}")
     owned = [device.path for device in service.devices if device.group]
-    if owned and unit.one("PrivateUsers", "no") in ("yes", "self") and unit.one("User") != "root":
-        what = f"{unit.name} has PrivateUsers=yes: in its user namespace the group that owns "
-        what += f"{owned[0]} does not exist"
-        yield SAY.fault(what, said_in(root, unit, "PrivateUsers"), hint=LOOSEN)
-    barred = covers(unit.words("NoExecPaths"), program)
-    if program and barred and not covers(unit.words("ExecPaths"), program):
-        what = f"{unit.name} may not execute {program}: NoExecPaths="
-        yield SAY.fault(what, said_in(root, unit, "NoExecPaths"), hint=LOOSEN)
+    if owned and unit.last("PrivateUsers", "no") in ("yes", "self") and unit.last("User") != "root":
+        what = "has PrivateUsers=yes: in its user namespace the group that owns "
+        yield fault(root, unit, "PrivateUsers", f"{what}{owned[0]} does not exist")
+    forbidden = covers(unit.words("NoExecPaths"), program)
+    if program and forbidden and not covers(unit.words("ExecPaths"), program):
+        yield fault(root, unit, "NoExecPaths", f"may not execute {program}: NoExecPaths=")
 
 
 def hidden_by(unit: LoadedUnit, path: str) -> str:
@@ -102,14 +95,14 @@ def hidden_by(unit: LoadedUnit, path: str) -> str:
 
 def prove_drivers(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
     """Faults of settings that drivers in the process do not work with."""
-    if unit.one("MemoryDenyWriteExecute") == "yes":
-        what = f"{unit.name} has MemoryDenyWriteExecute=yes: the driver of the card compiles "
-        what += "kernels in memory, but may not execute them"
-        yield SAY.fault(what, said_in(root, unit, "MemoryDenyWriteExecute"), hint=LOOSEN)
-    if unit.one("ProcSubset") == "pid":
-        what = f"{unit.name} has ProcSubset=pid: /proc/driver, /proc/devices, /proc/cpuinfo and "
-        what += "/proc/meminfo are hidden from the driver and the engine"
-        yield SAY.fault(what, said_in(root, unit, "ProcSubset"), hint=LOOSEN)
+    if unit.last("MemoryDenyWriteExecute") == "yes":
+        what = "has MemoryDenyWriteExecute=yes: the driver of the card compiles kernels in memory, "
+        what += "but may not execute them"
+        yield fault(root, unit, "MemoryDenyWriteExecute", what)
+    if unit.last("ProcSubset") == "pid":
+        what = "has ProcSubset=pid: /proc/driver, /proc/devices, /proc/cpuinfo and /proc/meminfo "
+        what += "are hidden from the driver and the engine"
+        yield fault(root, unit, "ProcSubset", what)
 
 
 def covers(words: Iterable[str], path: str) -> bool:
@@ -132,27 +125,28 @@ def prove_calls(root: Root, service: Confined) -> Iterator[Finding]:
     needed = (*CALLS, *(SERVER_CALLS if service.serves else ()))
     refused = [call for call in needed if (call in names) == denies]
     if refused:
-        what = f"{unit.name} may not call {', '.join(refused)}: SystemCallFilter="
-        yield SAY.fault(what, said_in(root, unit, "SystemCallFilter"), hint=LOOSEN)
+        what = f"may not call {', '.join(refused)}: SystemCallFilter="
+        yield fault(root, unit, "SystemCallFilter", what)
 
 
 def prove_network(root: Root, service: Confined) -> Iterator[Finding]:
     """Faults of a service that nobody can reach."""
     unit = service.unit
-    if unit.one("PrivateNetwork") == "yes":
-        what = f"{unit.name} has PrivateNetwork=yes, so nobody can reach it"
-        yield SAY.fault(what, said_in(root, unit, "PrivateNetwork"), hint=LOOSEN)
+    if unit.last("PrivateNetwork") == "yes":
+        yield fault(root, unit, "PrivateNetwork", "has PrivateNetwork=yes, so nobody can reach it")
     families = address_families(root, unit)
     if families is not None and not families & set(SERVER_FAMILIES):
-        what = f"{unit.name} may not use the network: RestrictAddressFamilies="
-        yield SAY.fault(what, said_in(root, unit, "RestrictAddressFamilies"), hint=LOOSEN)
+        yield fault(
+            root,
+            unit,
+            "RestrictAddressFamilies",
+            "may not use the network: RestrictAddressFamilies=",
+        )
     if "any" in unit.words("SocketBindDeny") and not unit.words("SocketBindAllow"):
-        what = f"{unit.name} may not listen on any port: SocketBindDeny=any"
-        yield SAY.fault(what, said_in(root, unit, "SocketBindDeny"), hint=LOOSEN)
+        yield fault(root, unit, "SocketBindDeny", "may not listen on any port: SocketBindDeny=any")
     allowed = [a for a in unit.words("IPAddressAllow") if not a.startswith(LOOPBACK)]
     if "0.0.0.0/0" in unit.words("IPAddressDeny") and not allowed:
-        what = f"{unit.name} refuses every other machine: IPAddressDeny=any"
-        yield SAY.fault(what, said_in(root, unit, "IPAddressDeny"), hint=LOOSEN)
+        yield fault(root, unit, "IPAddressDeny", "refuses every other machine: IPAddressDeny=any")
 
 
 def address_families(root: Root, unit: LoadedUnit) -> set[str] | None:
@@ -179,22 +173,26 @@ def prove_limits(
     root: Root, service: LoadedUnit, unit: LoadedUnit, *, gpu: bool
 ) -> Iterator[Finding]:
     """Faults of limits that are too low; `unit` is the service's own or its slice."""
+    whose = "" if unit is service else f" by {unit.name}"
     for key, least, why in LEAST:
         if key == "LimitAS" and not gpu:
             continue
-        value = unit.one(key)
+        value = unit.last(key)
         if value.isdecimal() and int(value) < least:
-            whose = "" if unit is service else f" by {unit.name}"
             what = f"{service.name} is limited to {key}={value}{whose}: {why}"
             yield SAY.fault(what, said_in(root, unit, key), hint=LOOSEN)
-    quota = unit.one(QUOTA)
+    quota = unit.last(QUOTA)
     if fullmatch(r"(\d+(\.\d+)?(ms|us) ?)+", quota):
-        whose = "" if unit is service else f" by {unit.name}"
         what = f"{service.name} gets less than one processor{whose}: CPUQuota="
         yield SAY.fault(what, said_in(root, unit, "CPUQuota"), hint=LOOSEN)
-    if unit.one("LimitCPU").isdecimal() and unit.one("LimitCPU") != str((1 << 64) - 1):
-        what = f"{service.name} is killed after {unit.one('LimitCPU')} s of computing: LimitCPU="
+    if unit.last("LimitCPU").isdecimal() and unit.last("LimitCPU") != str((1 << 64) - 1):
+        what = f"{service.name} is killed after {unit.last('LimitCPU')} s of computing: LimitCPU="
         yield SAY.fault(what, said_in(root, unit, "LimitCPU"), hint=LOOSEN)
+
+
+def fault(root: Root, unit: LoadedUnit, key: str, what: str) -> Finding:
+    """The fault of a setting, with the line that sets it."""
+    return SAY.fault(f"{unit.name} {what}", said_in(root, unit, key), hint=LOOSEN)
 
 
 def said_in(root: Root, unit: LoadedUnit, key: str) -> Evidence:

@@ -154,5 +154,5 @@ def resolved(
 ) -> dict[str, str]:
     """The file that the loader finds for each library of some programs."""
     assignments = [f"{name}={value}" for name, value in environment.items()]
-    output = subject.ask(["env", *assignments, "ldd", *programs]).stdout
+    output = subject.run(["env", *assignments, "ldd", *programs]).stdout
     return {found["name"]: found["path"] for found in RESOLVED.finditer(output)}

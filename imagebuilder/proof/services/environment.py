@@ -58,7 +58,7 @@ def defaults(subject: Subject) -> dict[str, Variable]:
     """DefaultEnvironment= of systemd-system.conf(5), and systemd.setenv= of the command line."""
     found: dict[str, Variable] = {}
     path = ""
-    for line in subject.ask(CONFIG).stdout.splitlines():
+    for line in subject.run(CONFIG).stdout.splitlines():
         key, _, value = line.partition("=")
         if line.startswith("# /"):
             path = line.removeprefix("# ").strip()

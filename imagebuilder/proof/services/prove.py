@@ -120,7 +120,6 @@ def backends_of(subject: Subject, engine: ExpectedEngine | None) -> tuple[str, .
 def prove_engine(
     subject: Subject, line: CommandLine, kind: EngineKind, engine: ExpectedEngine
 ) -> Iterator[Finding]:
-    """Findings about the options and variables of the engine."""
     if engine.backends and not engine.allow_cpu:
         yield from prove_processor(line, kind)
     yield from prove_address(subject, line, kind)

@@ -131,7 +131,7 @@ def prove_accepted(subject: Subject, line: CommandLine, kind: EngineKind) -> Ite
     options = {option for setting in choosing for option in setting.options}
     options |= {line.words[n - 1] for n, w in enumerate(line.words) if n and w.startswith(AT_BOOT)}
     words = [w for w in without(line.words, options) if w]
-    done = subject.ask(["env", *assignments, *words, *command[1:]])
+    done = subject.run(["env", *assignments, *words, *command[1:]])
     if done.status:
         output = (done.stderr or done.stdout).strip().splitlines() or [f"status {done.status}"]
         error = next((x for x in output if "error" in x.lower()), output[-1]).strip()

@@ -11,14 +11,10 @@ from collections.abc import Iterator, Sequence
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import FOLDERS
 from imagebuilder.proof.fallback.guard import PLAIN
+from imagebuilder.proof.kernel.modules import plain
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import said_in
-from imagebuilder.proof.services.environment import (
-    Environment,
-    expanded,
-    files_of,
-    ignored_lines,
-)
+from imagebuilder.proof.services.environment import Environment, expanded, files_of, ignored_lines
 from imagebuilder.proof.services.settings import CommandLine
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.systemd import LoadedUnit, Startup
@@ -112,20 +108,20 @@ def prove_files(subject: Subject, unit: LoadedUnit, environment: Environment) ->
         tests = is_test and path.startswith("/")
         folder = posixpath.dirname(path)
         if tests and (key := hiding(unit, path)):
-            yield SAY.fault(
-                f"{unit.name} never starts: it checks for {path}, which {key}= hides from it",
-                said_in(subject.root, unit, key),
-                *(v.evidence(name) for name, v in environment.items() if v.value == path),
-                hint=f"move it elsewhere, such as below /models, or change {key}=",
-            )
+            why = f", which {key}= hides from it"
+            hint = f"move it elsewhere, such as below /models, or change {key}="
         elif tests and not subject.root.is_dir(folder) and not appears_later(subject, path):
-            yield SAY.fault(
-                f"{unit.name} never starts: it checks for {path}, and {folder} is neither in the "
-                "image nor on a disk that it mounts",
-                said_in(subject.root, unit, "ExecCondition"),
-                *(v.evidence(name) for name, v in environment.items() if v.value == path),
-                hint="name a path below a mount point of the image, such as /models",
-            )
+            key = "ExecCondition"
+            why = f", and {folder} is neither in the image nor on a disk that it mounts"
+            hint = "name a path below a mount point of the image, such as /models"
+        else:
+            continue
+        yield SAY.fault(
+            f"{unit.name} never starts: it checks for {path}{why}",
+            said_in(subject.root, unit, key),
+            *(v.evidence(name) for name, v in environment.items() if v.value == path),
+            hint=hint,
+        )
 
 
 def prove_lines(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:
@@ -147,7 +143,7 @@ def hiding(unit: LoadedUnit, path: str) -> str:
     shown = [word.lstrip("-").split(":") for word in bound]
     if any(path.startswith((parts[1:2] or parts)[0]) for parts in shown):
         return ""
-    if path.startswith(HOMES) and unit.one("ProtectHome").lower() in HIDDEN:
+    if path.startswith(HOMES) and unit.last("ProtectHome").lower() in HIDDEN:
         return "ProtectHome"
     for key in ("InaccessiblePaths", "TemporaryFileSystem"):
         places = [word.lstrip("-+").partition(":")[0] for word in unit.words(key)]
@@ -159,9 +155,9 @@ def hiding(unit: LoadedUnit, path: str) -> str:
 def made(subject: Subject, unit: LoadedUnit, path: str) -> bool:
     """Whether a file of the image, other than the unit's own, mentions the folder of a path."""
     folder = posixpath.dirname(path)
-    mentions = subject.ask(["grep", "-rlsF", "-e", folder, *WRITERS]).stdout.split()
+    mentions = subject.run(["grep", "-rlsF", "-e", folder, *WRITERS]).stdout.split()
     name = folder.removeprefix("/run/")
-    runtime = subject.ask(
+    runtime = subject.run(
         ["grep", "-rlsE", "-e", f"^RuntimeDirectory=(.* )?{re.escape(name)}( |$)", *UNITS]
     )
     return bool(set(mentions) - set(unit.paths)) or bool(runtime.stdout.split())
@@ -206,14 +202,12 @@ def prove_program(subject: Subject, line: CommandLine, kind: EngineKind) -> Iter
 
 
 def same_file(subject: Subject, one: str, other: str) -> bool:
-    """Whether two paths lead to the same file."""
     found = subject.root.resolve(one)
     return one == other or (found is not None and found == subject.root.resolve(other))
 
 
 def known(subject: Subject, module: str) -> bool:
-    names = {name.replace("-", "_") for name in subject.expectations.modules}
-    return module.replace("-", "_") in names
+    return plain(module) in map(plain, subject.expectations.modules)
 
 
 def same(node: str, value: str) -> bool:

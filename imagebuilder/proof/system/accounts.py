@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.accounts import fields
 from imagebuilder.proof.privileges.accounts import GROUP, PASSWD, SHADOW, find_logins
-from imagebuilder.proof.privileges.login import CONFIG, SSHD, SshdSettings, ask_sshd, said_in
+from imagebuilder.proof.privileges.login import SSHD, SshdSettings, said_in, sshd_settings
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 
@@ -25,8 +25,9 @@ def prove_accounts(subject: Subject) -> Iterator[Finding]:
     yield from prove_shells(subject, users)
     yield from prove_ages(subject, users)
     if subject.root.lies(NOLOGIN):
-        what = f"{NOLOGIN} is in the image: only root may ever log in"
-        yield SAY.fault(what, Evidence(NOLOGIN), hint="remove it; a node in need has /run/nologin")
+        what = f"{NOLOGIN} is in the image: only root may log in"
+        hint = "remove it; to close a node, create /run/nologin on it"
+        yield SAY.fault(what, Evidence(NOLOGIN), hint=hint)
     if subject.root.lies(SSHD):
         yield from prove_sshd(subject, users)
 
@@ -65,29 +66,33 @@ def prove_sshd(subject: Subject, users: list[str]) -> Iterator[Finding]:
     locked = {f[0] for f in fields(subject.root, SHADOW, 9) if f[1].startswith("!")}
     homes = sorted(find_logins(subject.root))
     refused: dict[str, str] = {}
-    answers = ask_sshd(subject.root, subject.ask, homes)
+    answers = sshd_settings(subject.root, subject.run, homes)
     for settings in answers:
         name = settings.account
         groups = groups_of(subject, name)
         if name in users and (why := refusal(settings, groups)):
             refused[name] = why
         if name in users and name in locked and settings.values.get("usepam") == "no":
-            path, line = said_in(subject.root, "usepam", "no")
             what = f"sshd refuses {name}: without PAM (UsePAM no) its locked password (!) counts"
-            where = Evidence(f"{path}:{line}" if line else path, said="UsePAM no")
+            where = Evidence(place_of(subject, "usepam", "no"), said="UsePAM no")
             yield SAY.fault(what, where, hint="remove that line; keys work with PAM too")
         if name in users and settings.values.get("pubkeyauthentication") == "no":
-            path, line = said_in(subject.root, "pubkeyauthentication", "no")
             what = f"sshd accepts no key for {name}: PubkeyAuthentication no"
-            where = Evidence(f"{path}:{line}" if line else CONFIG)
+            where = Evidence(place_of(subject, "pubkeyauthentication", "no"))
             yield SAY.fault(what, where, hint="remove that line")
     let_in = {one.account for one in answers if one.account in users} - set(refused)
     if refused and not let_in:
         why = next(iter(refused.values()))
-        path, line = said_in(subject.root, why.partition(" ")[0], "")
         what = f"sshd lets nobody in ({', '.join(sorted(refused))}): {why}"
         hint = "name accounts of the image, or groups that they are in (overlay key users: groups:)"
-        yield SAY.fault(what, Evidence(f"{path}:{line}" if line else path, said=why), hint=hint)
+        where = Evidence(place_of(subject, why.partition(" ")[0], ""), said=why)
+        yield SAY.fault(what, where, hint=hint)
+
+
+def place_of(subject: Subject, key: str, value: str) -> str:
+    """The file and line of sshd's setting."""
+    path, line = said_in(subject.root, key, value)
+    return f"{path}:{line}" if line else path
 
 
 def refusal(settings: SshdSettings, groups: set[str]) -> str:

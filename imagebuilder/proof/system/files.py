@@ -152,7 +152,7 @@ def prove_certificates(root: Root) -> Iterator[Finding]:
 
 def prove_packages(subject: Subject) -> Iterator[Finding]:
     """A fault if the package database lacks installed packages."""
-    listed = set(subject.ask(subject.family.list_packages).stdout.split())
+    listed = set(subject.run(subject.family.list_packages).stdout.split())
     missing = sorted(name.partition(":")[0] for name in subject.packages)
     missing = [name for name in missing if name not in listed]
     if missing:
@@ -167,7 +167,7 @@ def prove_settings(subject: Subject) -> Iterator[Finding]:
     """Faults of sysctl.d(5) and of sysctl.NAME= on the command line."""
     path = ""
     found: dict[str, tuple[str, Evidence]] = {}
-    for line in subject.ask(SYSCTL).stdout.splitlines():
+    for line in subject.run(SYSCTL).stdout.splitlines():
         if line.startswith("# /"):
             path = line.removeprefix("# ")
         key, is_set, value = line.partition("=")

@@ -13,22 +13,19 @@ import posixpath
 from collections.abc import Iterator, Mapping
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.access.udev import config_files
+from imagebuilder.proof.config import config_files
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.systemd import Startup
 from imagebuilder.root import Root
 
-FOLDERS = (
-    "/etc/systemd/network",
-    "/usr/local/lib/systemd/network",
-    "/usr/lib/systemd/network",
-)
+FOLDERS = ("/etc/systemd/network", "/usr/local/lib/systemd/network", "/usr/lib/systemd/network")
 # The file that the initrd's systemd-network-generator makes from ip=: overlays/netboot.
 BOOT = "71-default.network"
 NICS = ("enp1s0", "eno1", "ens1", "eth0")
 GENERAL = ("Name", "OriginalName", "Type", "Kind")
 NETWORKD, RESOLVED = "systemd-networkd.service", "systemd-resolved.service"
+LINK = "make it a link to /run/systemd/resolve/stub-resolv.conf"
 RESOLVER, SWITCH = "/etc/resolv.conf", "/etc/nsswitch.conf"
 Sections = Mapping[str, Mapping[str, str]]
 
@@ -112,11 +109,9 @@ def prove_resolver(root: Root, startup: Startup) -> Iterator[Finding]:
         if servers and RESOLVED in startup.jobs:
             what = f"{RESOLVER} is a file with a server of its own: servers that {RESOLVED} learns "
             what += "by DHCP are not used"
-            hint = "make it a link to /run/systemd/resolve/stub-resolv.conf"
-            yield SAY.warning(what, Evidence(RESOLVER, said=servers[0]), hint=hint)
-        if not any(line.startswith("nameserver") for line in root.text(RESOLVER).splitlines()):
-            hint = "make it a link to /run/systemd/resolve/stub-resolv.conf"
-            yield SAY.fault("/etc/resolv.conf names no server", Evidence(RESOLVER), hint=hint)
+            yield SAY.warning(what, Evidence(RESOLVER, said=servers[0]), hint=LINK)
+        if not servers:
+            yield SAY.fault("/etc/resolv.conf names no server", Evidence(RESOLVER), hint=LINK)
         return
     link = host.readlink()
     target = posixpath.normpath(posixpath.join("/etc", link))
@@ -126,8 +121,7 @@ def prove_resolver(root: Root, startup: Startup) -> Iterator[Finding]:
         yield SAY.fault(what, Evidence(RESOLVER, said=str(link)), hint=f"enable {RESOLVED}")
     elif not target.startswith("/run/") and not root.is_file(target):
         what = f"{RESOLVER} leads to {target}, which does not exist: no name can be resolved"
-        hint = "make it a link to /run/systemd/resolve/stub-resolv.conf"
-        yield SAY.fault(what, Evidence(RESOLVER, said=str(link)), hint=hint)
+        yield SAY.fault(what, Evidence(RESOLVER, said=str(link)), hint=LINK)
 
 
 def prove_switch(root: Root) -> Iterator[Finding]:

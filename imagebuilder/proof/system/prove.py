@@ -11,8 +11,7 @@ from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.accounts import prove_accounts
 from imagebuilder.proof.system.files import prove_extensions, prove_files
 from imagebuilder.proof.system.network import prove_network
-from imagebuilder.proof.system.ports import prove_ports
-from imagebuilder.proof.system.start import prove_start
+from imagebuilder.proof.system.start import prove_ports, prove_start
 from imagebuilder.proof.systemd import read_startup
 
 # They merge extensions over /usr, /opt and /etc.

@@ -18,7 +18,7 @@ from imagebuilder.digest import Json
 from imagebuilder.image.types import ImageBoot, ImageWheel, encode_image
 from imagebuilder.process import Completed
 from imagebuilder.proof.libraries.prove import LOAD
-from imagebuilder.proof.python.ask import MARK
+from imagebuilder.proof.python.report import MARK
 from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.types import Hardware
 from imagebuilder.root import Root
@@ -36,7 +36,7 @@ class Answers:
 
     Of `env NAME=VALUE ... COMMAND` it is the command that counts, and a program's own text
     (`python -c TEXT`) is left out.  A value is what they print, `{status, stdout, stderr}`, or
-    `{environment}`: what proof/python/ask.py finds.  The loader is asked about each library:
+    `{environment}`: what proof/python/report.py finds.  The loader is asked about each library:
     `load PATH`, and what it says of one that is not listed is that it loads.  As in a real root, a
     program that is not there, or whose interpreter is not, ends with exit status 127.
     """

@@ -17,7 +17,7 @@ from imagebuilder.families.registry import family_of_distribution
 from imagebuilder.image.files import CommittedRoot, read_root
 from imagebuilder.image.proof import Proof, Question
 from imagebuilder.image.types import Image, encode_image, load_image
-from imagebuilder.proof.prove import asking, prove
+from imagebuilder.proof.prove import image_sandbox, prove
 from imagebuilder.proof.provenance.read import read_provenance
 from imagebuilder.proof.provenance.types import Provenance, Trace, TraceKind
 from imagebuilder.proof.subject import Subject
@@ -76,9 +76,9 @@ def prove_site(
     image = load_image(site.folder)
     engines = load_engines(SHIPPED_OVERLAYS, SHIPPED_OVERLAYS)
     place, root = site.tree.path, Root(site.root)
-    with asking(place, str(site.root.relative_to(place)), image.epoch) as ask:
+    with image_sandbox(place, str(site.root.relative_to(place)), image.epoch) as run_in:
         provenance = provenance_of(site, image, planted)
-        subject = Subject(image, root, ask, engines, lambda: provenance)
+        subject = Subject(image, root, run_in, engines, lambda: provenance)
         return prove(subject, only=question)
 
 

@@ -157,7 +157,7 @@ def prove(
         hardware=recipe.hardware,
         expectations=recipe.expectations,
         engines=engines_of(recipe.overlays),
-        ask=Sandbox({**GOOD, **answers}),
+        run=Sandbox({**GOOD, **answers}),
     )
     return list(prove_fallback(subject))
 

@@ -18,7 +18,7 @@ from imagebuilder.image.proof import Finding, Level
 from imagebuilder.image.types import ImageLayer, ImageWheel
 from imagebuilder.process import Completed
 from imagebuilder.proof.provenance.types import Provenance
-from imagebuilder.proof.subject import Subject, untraced
+from imagebuilder.proof.subject import Subject, no_provenance
 from imagebuilder.recipe.engines import Engines, load_engines
 from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.types import Hardware
@@ -100,16 +100,16 @@ def subject(
     *,
     hardware: Iterable[Hardware | tuple[str, str, str]] = (),
     expectations: Expectations | None = None,
-    ask: Callable[..., Completed] | None = None,
+    run: Callable[..., Completed] | None = None,
     kernel: str = KERNEL,
     cmdline: tuple[str, ...] = (),
     wheels: Mapping[str, Mapping[str, str]] | None = None,
     users: Mapping[str, Iterable[str]] | None = None,
     engines: Engines | None = None,
-    trace: Callable[[], Provenance | None] = untraced,
+    trace: Callable[[], Provenance | None] = no_provenance,
     **parts: Any,  # noqa: ANN401 - as many fields as Image has
 ) -> Subject:
-    """A Subject about `root`; hardware may be (pci, name, target); `ask` a Sandbox, else one that
+    """A Subject about `root`; hardware may be (pci, name, target); `run` a Sandbox, else one that
     knows no command; `wheels` versions by environment and name, `users` their groups, `engines`
     those that overlays describe, else the shipped ones.
     """
@@ -133,7 +133,7 @@ def subject(
     return Subject(
         image,
         root if isinstance(root, Root) else Root(root),
-        ask or Sandbox(),
+        run or Sandbox(),
         load_engines(SHIPPED_OVERLAYS, ("llama-cpp", "vllm")) if engines is None else engines,
         trace,
     )

@@ -252,7 +252,7 @@ def test_nvidias_nodes_may_be_a_groups(tmp_path: Path, where: str) -> None:
     make(tmp_path, MAKES | ({NVREG: f"options nvidia {options}\n"} if where == "file" else {}))
     cmdline = [f"nvidia.{word}" for word in options.split()] if where == "cmdline" else []
     [fault] = faults(prove(tmp_path, tuple(cmdline), **ON_NVIDIA))
-    assert fault == "/dev/nvidia* must be usable by everybody, but hasgroup 44, mode 0660"
+    assert fault == "/dev/nvidia* must be usable by everybody, but has group 44, mode 0660"
     group = Device("/dev/nvidia*", "video")
     found = prove(tmp_path, tuple(cmdline), **(ON_NVIDIA | {"devices": (group,)}))
     assert faults(found) == ["compute is not in video, whose devices it must use"]

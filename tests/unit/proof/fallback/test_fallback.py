@@ -12,7 +12,7 @@ import pytest
 from imagebuilder.image.proof import Finding
 from imagebuilder.process import Completed
 from imagebuilder.proof.fallback.prove import prove_fallback
-from imagebuilder.proof.python.ask import MARK
+from imagebuilder.proof.python.report import MARK
 from imagebuilder.recipe.expectations import Expectations, ExpectedEngine, PythonWorks
 from tests.unit.proof.trees import Link, Program, Sandbox, facts, faults, make_tree, warnings
 from tests.unit.proof.trees import subject as make_subject
@@ -61,7 +61,7 @@ def prove_llama(
         make_tree(path, there),
         hardware=[CARD],
         expectations=Expectations(engines=(engine,)),
-        ask=Sandbox({**GOOD, GUARD: REFUSED, **answers}),
+        run=Sandbox({**GOOD, GUARD: REFUSED, **answers}),
     )
     return list(prove_fallback(subject))
 
@@ -86,7 +86,7 @@ def test_the_processor_may_be_what_is_wanted(tmp_path: Path) -> None:
     subject = make_subject(
         make_tree(tmp_path, {"/usr/bin/llama-server": Program(), UNIT: "[Service]\n"}),
         expectations=Expectations(engines=(engine,)),
-        ask=Sandbox(GOOD),
+        run=Sandbox(GOOD),
     )
     assert facts(prove_fallback(subject)) == ["llama.cpp: meant to run on the processor"]
 
@@ -188,7 +188,7 @@ def prove_vllm(path: Path, device: str, cuda: str, backends: tuple[str, ...]) ->
         expectations=Expectations(
             engines=(engine,), python=(PythonWorks("/opt/vllm", ("torch", "vllm")),)
         ),
-        ask=Sandbox(
+        run=Sandbox(
             {
                 "/opt/vllm/bin/python -I -c": f"{MARK}{json.dumps(said)}\n",
                 "env /usr/libexec/vllm/find-device cuda": Completed(1, "", "no device"),
@@ -212,8 +212,8 @@ def test_vllm_for_the_processor_is_told(tmp_path: Path) -> None:
     ("device", "cuda", "backends", "what"),
     [
         ("cpu", "", ("cuda",), "vLLM is built for the processor: it would compute there"),
-        ("", "", ("cuda",), "vLLM cannot use cuda: its torch 2.10.0 is made for something else"),
-        ("", "12.8", ("hip",), "vLLM cannot use hip: its torch 2.10.0 is made for something else"),
+        ("", "", ("cuda",), "vLLM cannot use cuda: its torch 2.10.0 is built for something else"),
+        ("", "12.8", ("hip",), "vLLM cannot use hip: its torch 2.10.0 is built for something else"),
         ("", "12.8", (), "vLLM must compute on the processor, but is not built for it"),
     ],
 )

@@ -52,7 +52,7 @@ MODULES: dict[str, Info] = {
 
 
 def make(path: Path, modules: Mapping[str, Info] = MODULES) -> Path:
-    """A root with a kernel and modules for a Radeon and an NVIDIA card; nouveau is kept off."""
+    """A root with a kernel and modules for a Radeon and an NVIDIA card; nouveau is blocked."""
     needs = {AMDGPU: [TTM]} if TTM in modules else {}
     make_tree(path, kernel_files(modules, needs=needs))
     make_tree(path, {BLACKLIST: "blacklist nouveau\n"})
@@ -75,8 +75,8 @@ def test_a_good_tree_has_no_fault(tmp_path: Path) -> None:
     assert f"5 modules built for {KERNEL}" in said
     assert "amdgpu claims 1002:7480 (Radeon RX 7600 XT)" in said
     assert "nvidia claims 10de:26b9 (L40S)" in said
-    assert "nouveau is kept off 10de:26b9 (L40S)" in said
-    assert "what programs need can be loaded: nvidia_uvm, amdgpu, loop" in said
+    assert "nouveau is blocked from 10de:26b9 (L40S)" in said
+    assert "modules that programs need can be loaded: nvidia_uvm, amdgpu, loop" in said
     assert any("2 modules from outside the kernel's tree not signed" in fact for fact in said)
 
 
@@ -96,7 +96,7 @@ def test_an_image_without_a_kernel_raises_no_question(tmp_path: Path) -> None:
 def test_modules_of_another_kernel_beside(tmp_path: Path) -> None:
     make_tree(make(tmp_path), {"/usr/lib/modules/6.1.0-9-amd64/updates/dkms/nvidia.ko": b"x"})
     [fault] = faults(prove(tmp_path))
-    assert fault == f"beside {KERNEL}, which the image boots, there is 6.1.0-9-amd64"
+    assert fault == f"the image boots {KERNEL}, but also has 6.1.0-9-amd64"
 
 
 def test_an_empty_folder_of_another_kernel_is_no_kernel(tmp_path: Path) -> None:
@@ -113,12 +113,12 @@ def test_a_second_vmlinuz(tmp_path: Path) -> None:
 def test_modules_of_only_another_kernel(tmp_path: Path) -> None:
     make_tree(tmp_path, kernel_files(MODULES, release="6.1.0-9-amd64"))
     [fault] = faults(prove(tmp_path))
-    assert fault == f"the image boots {KERNEL}, whose modules are not there; there is 6.1.0-9-amd64"
+    assert fault == f"the image boots {KERNEL}, but does not have its modules; it has 6.1.0-9-amd64"
 
 
 def test_no_vmlinuz(tmp_path: Path) -> None:
     (make(tmp_path) / FOLDER.strip("/") / "vmlinuz").unlink()
-    assert faults(prove(tmp_path)) == [f"there is no vmlinuz of {KERNEL}"]
+    assert faults(prove(tmp_path)) == [f"the image has no vmlinuz of {KERNEL}"]
     make_tree(tmp_path, {f"/boot/vmlinuz-{KERNEL}": make_vmlinuz()})
     assert faults(prove(tmp_path)) == []
 
@@ -160,7 +160,7 @@ def test_what_the_kernels_package_shipped_is_not_read(tmp_path: Path) -> None:
     )
     make_tree(tmp_path, shipped_by(f"linux-modules-{KERNEL}", sums))
     said = facts(prove(tmp_path))
-    assert any("byte for byte" in fact for fact in said), said
+    assert any("91 identical" in fact for fact in said), said
     # One that was changed afterwards is read, although the package had one of that name.
     other = make_module(release="6.1.0-9-amd64")
     make_tree(tmp_path, {f"{FOLDER}/kernel/m57.ko": other})
@@ -183,8 +183,8 @@ def test_md5sums_of_another_package_prove_nothing(tmp_path: Path) -> None:
     [
         ("x.ko.xz", b"\xfd7zXZ\0broken", "cannot be unpacked"),
         ("x.ko.zst", b"\x28\xb5\x2f\xfdbroken", "cannot be unpacked"),
-        ("x.ko", b"no ELF", "is no ELF file"),
-        ("x.ko", b"", "is no ELF file"),
+        ("x.ko", b"no ELF", "is not an ELF file"),
+        ("x.ko", b"", "is not an ELF file"),
     ],
 )
 def test_a_broken_module(tmp_path: Path, name: str, content: bytes, why: str) -> None:
@@ -195,9 +195,9 @@ def test_a_broken_module(tmp_path: Path, name: str, content: bytes, why: str) ->
 def test_modules_dep_names_what_is_gone(tmp_path: Path) -> None:
     (make(tmp_path) / FOLDER.strip("/") / TTM).unlink()
     found = faults(prove(tmp_path, RADEON))
-    assert found == [f"{FOLDER}/{TTM} is not there, which amdgpu needs"]
+    assert found == [f"{FOLDER}/{TTM} is missing, but amdgpu needs it"]
     (tmp_path / FOLDER.strip("/") / AMDGPU).unlink()
-    assert f"modules.dep names 2 modules not there: {FOLDER}/{AMDGPU}, {FOLDER}/{TTM}" in faults(
+    assert f"modules.dep lists 2 missing modules: {FOLDER}/{AMDGPU}, {FOLDER}/{TTM}" in faults(
         prove(tmp_path)
     )
 
@@ -205,25 +205,27 @@ def test_modules_dep_names_what_is_gone(tmp_path: Path) -> None:
 def test_modules_dep_does_not_know_what_is_there(tmp_path: Path) -> None:
     make_tree(make(tmp_path), {f"{FOLDER}/updates/dkms/late.ko": make_module()})
     [fault] = faults(prove(tmp_path))
-    assert fault.startswith(f"modules.dep does not know {FOLDER}/updates/dkms/late.ko")
+    assert fault.startswith(f"modules.dep does not list {FOLDER}/updates/dkms/late.ko")
 
 
 def test_depmod_never_ran(tmp_path: Path) -> None:
     (make(tmp_path) / FOLDER.strip("/") / "modules.dep").unlink()
-    assert "modules.dep is missing or empty, modprobe finds no module" in faults(prove(tmp_path))
+    assert "modules.dep is missing or empty: modprobe cannot find any module" in faults(
+        prove(tmp_path)
+    )
 
 
 def test_the_driver_is_not_there(tmp_path: Path) -> None:
     make(tmp_path, {TTM: {}})
     [fault] = faults(prove(tmp_path, RADEON))
-    assert fault.startswith("the module amdgpu that drives 1002:7480 (Radeon RX 7600 XT)")
+    assert fault.startswith("the module amdgpu, which drives 1002:7480 (Radeon RX 7600 XT)")
 
 
 def test_the_driver_does_not_know_the_device(tmp_path: Path) -> None:
     info = {"alias": "pci:v00008086d000056A1sv*sd*bc03sc*i*"}
     make(tmp_path, {"kernel/i915.ko": info})
     [fault] = faults(prove(tmp_path, ("8086:56a0", "Arc A770", "dg2")))
-    assert fault == "i915 is there but does not claim 8086:56a0 (Arc A770)"
+    assert fault == "i915 is in the image, but does not claim 8086:56a0 (Arc A770)"
 
 
 def test_one_of_two_drivers_is_enough(tmp_path: Path) -> None:
@@ -233,7 +235,7 @@ def test_one_of_two_drivers_is_enough(tmp_path: Path) -> None:
     assert faults(prove(tmp_path, ("8086:56a0", "Arc A770", "dg2"))) == []
     make_tree(tmp_path, {"/etc/modprobe.d/i915.conf": "blacklist i915"})
     assert faults(prove(tmp_path, ("8086:56a0", "Arc A770", "dg2"))) == [
-        "i915, xe would drive 8086:56a0 (Arc A770), but is kept off"
+        "i915, xe would drive 8086:56a0 (Arc A770), but is blocked"
     ]
 
 
@@ -260,7 +262,7 @@ def test_a_blacklist_that_hits_the_driver(tmp_path: Path, files: dict[str, str |
     make_tree(make(tmp_path), dict(files))
     expected = Expectations(modules=("amdgpu",))
     [fault] = faults(prove(tmp_path, RADEON, expectations=expected))
-    assert fault == "amdgpu would drive 1002:7480 (Radeon RX 7600 XT), but is kept off"
+    assert fault == "amdgpu would drive 1002:7480 (Radeon RX 7600 XT), but is blocked"
 
 
 @pytest.mark.parametrize(
@@ -269,7 +271,7 @@ def test_a_blacklist_that_hits_the_driver(tmp_path: Path, files: dict[str, str |
 )
 def test_a_command_line_that_hits_the_driver(tmp_path: Path, word: str) -> None:
     [finding] = [f for f in prove(make(tmp_path), RADEON, cmdline=("quiet", word)) if f.hint]
-    assert finding.what.endswith("but is kept off")
+    assert finding.what.endswith("but is blocked")
     assert finding.evidence[0].said == word
 
 
@@ -293,13 +295,15 @@ def test_a_blacklist_that_does_not_hit(tmp_path: Path, files: dict[str, str]) ->
 def test_nouveau_is_not_kept_off(tmp_path: Path) -> None:
     (make(tmp_path) / BLACKLIST.strip("/")).unlink()
     [fault] = faults(prove(tmp_path, L40S))
-    assert fault == "nouveau may take 10de:26b9 (L40S) before NVIDIA's driver does"
+    assert fault == "nouveau may claim 10de:26b9 (L40S) before NVIDIA's driver"
     assert faults(prove(tmp_path, L40S, cmdline=("modprobe.blacklist=nouveau",))) == []
 
 
 def test_cuda_needs_nvidia_uvm(tmp_path: Path) -> None:
     make(tmp_path, {path: info for path, info in MODULES.items() if path != UVM})
-    assert faults(prove(tmp_path, L40S)) == ["the module nvidia_uvm is needed and not in the image"]
+    assert faults(prove(tmp_path, L40S)) == [
+        "the module nvidia_uvm is needed, but is not in the image"
+    ]
 
 
 def test_debian_renames_the_modules_of_nvidia(tmp_path: Path) -> None:
@@ -326,11 +330,11 @@ def test_what_overlays_need(tmp_path: Path) -> None:
     make(tmp_path)
     absent = Expectations(modules=("mei_gsc",))
     assert faults(prove(tmp_path, expectations=absent)) == [
-        "the module mei_gsc is needed and not in the image"
+        "the module mei_gsc is needed, but is not in the image"
     ]
-    kept_off = Expectations(modules=("nouveau",))
-    assert faults(prove(tmp_path, expectations=kept_off)) == [
-        "the module nouveau is needed, but is kept off"
+    blocker = Expectations(modules=("nouveau",))
+    assert faults(prove(tmp_path, expectations=blocker)) == [
+        "the module nouveau is needed, but is blocked"
     ]
 
 
@@ -353,11 +357,11 @@ def test_dkms_installed(tmp_path: Path) -> None:
     ("files", "said"),
     [
         ({f"{DKMS}/source/dkms.conf": 'BUILT_MODULE_NAME[0]="v4l2loopback"'},
-         f"is added but not built for {KERNEL}: no v4l2loopback"),
+         f"is added, but not built for {KERNEL}: no v4l2loopback"),
         ({f"{DKMS}/6.1.0-9-amd64/x86_64/module/zfs.ko": b"x"},
-         f"is built for 6.1.0-9-amd64, the image boots {KERNEL}"),
+         f"is built for 6.1.0-9-amd64, but the image boots {KERNEL}"),
         ({f"{DKMS}/{KERNEL}/x86_64/module/zfs.ko": b"x"},
-         f"is built but not installed for {KERNEL}: no zfs"),
+         f"is built, but not installed for {KERNEL}: no zfs"),
         ({f"{DKMS}/build/make.log": "make\ncc a.c\na.c:3: error: no such field\nmake: Leaving\n"},
          f"failed to build for {KERNEL}: a.c:3: error: no such field"),
     ],
@@ -382,7 +386,9 @@ def test_unsigned_where_signatures_are_enforced(tmp_path: Path, forced: str) -> 
     if forced == "config":
         make_tree(tmp_path, {f"{FOLDER}/config": "CONFIG_MODULE_SIG_FORCE=y\n"})
     [fault] = faults(prove(tmp_path, cmdline=cmdline))
-    assert fault.endswith("not signed, and this kernel refuses such: nvidia_uvm, nvidia")
+    assert fault.endswith(
+        "not signed, and this kernel rejects unsigned modules: nvidia_uvm, nvidia"
+    )
 
 
 def test_the_class_of_a_device_is_tried(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ def test_an_option_that_the_driver_does_not_have(tmp_path: Path) -> None:
     make_tree(tmp_path, kernel_files({"kernel/amdgpu.ko.xz": driver}))
     assert told(tmp_path, "amdgpu.runpm=0") == []
     (what,) = told(tmp_path, "amdgpu.runpn=0")
-    assert what == "amdgpu has no option runpn: the kernel passes it over"
+    assert what == "amdgpu has no option runpn: the kernel ignores it"
 
 
 def test_sizes() -> None:

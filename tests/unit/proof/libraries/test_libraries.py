@@ -44,7 +44,7 @@ def proved(
     """What the question finds in a tree; `expected` are fields of Expectations."""
     root = make_tree(tmp_path, {"/lib": Link("usr/lib"), **files})
     expectations = Expectations(**expected)  # type: ignore[arg-type]
-    asked = subject(root, hardware=cards, expectations=expectations, ask=OnHost(tmp_path))
+    asked = subject(root, hardware=cards, expectations=expectations, run=OnHost(tmp_path))
     return list(prove_libraries(asked))
 
 
@@ -326,7 +326,7 @@ def test_complaints_of_the_loader() -> None:
 def test_what_stands_in_for_a_vendor_is_told(tmp_path: Path) -> None:
     root = make_tree(tmp_path, {"/lib": Link("usr/lib"), **GOOD})
     source = ImageSource("nvidia", "", (), 0, "", "", "", "a fixture of the tests")
-    asked = subject(root, ask=OnHost(tmp_path), sources=(source,))
+    asked = subject(root, run=OnHost(tmp_path), sources=(source,))
     found = list(prove_libraries(asked))
     assert faults(found) == []
     assert warnings(found) == ["packages of nvidia are not from the vendor: a fixture of the tests"]

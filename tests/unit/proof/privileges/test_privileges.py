@@ -11,7 +11,7 @@ import pytest
 
 from imagebuilder.image.proof import Finding, Level
 from imagebuilder.process import Completed
-from imagebuilder.proof.privileges.devices import find_devices
+from imagebuilder.proof.privileges.files import find_devices
 from imagebuilder.proof.privileges.login import find_ways_in
 from imagebuilder.proof.privileges.prove import preloaded, prove_privileges
 from imagebuilder.proof.privileges.sudo import find_rules
@@ -53,8 +53,11 @@ def rules(tmp_path: Path, files: Mapping[str, Content]) -> list[Privilege]:
         ("User_Alias A = me, you\nA ALL = ALL", [f"me {ANY}", f"you {ANY}"]),
         ("#1001 ALL=(ALL) ALL", ["#1001 may run any command as root"]),
         ("me ALL=\\\n  NOPASSWD: ALL # why", [f"me {ANY}{FREE}"]),
-        ("Defaults env_reset\nDefaults !authenticate", ["sudo asks nobody for a password"]),
-        ("Defaults:me !authenticate", ["sudo asks me for no password"]),
+        (
+            "Defaults env_reset\nDefaults !authenticate",
+            ["sudo asks nobody for a password"],
+        ),
+        ("Defaults:me !authenticate", ["sudo does not ask me for a password"]),
         ("# me ALL=ALL\nCmnd_Alias X = /bin/a\nRunas_Alias Y = root", []),
     ],
 )
@@ -234,7 +237,7 @@ def test_what_nobody_grants_is_a_fault_that_says_who_did_it(tmp_path: Path) -> N
     fault = at(proved(tmp_path, {}), Level.FAULT)[-1]
     assert "/usr/bin/tool acts as" in fault.what
     assert fault.what.endswith("(mode 4755), which no overlay grants")
-    assert fault.evidence[0].said == "nobody known"
+    assert fault.evidence[0].said == "origin unknown"
     assert "`grants: {setuid: ['/usr/bin/tool']}`" in fault.hint
 
 
@@ -280,12 +283,12 @@ def test_some_commands_are_a_warning(tmp_path: Path) -> None:
         ),
         (
             {"/etc/systemd/system/x.service": CONSOLE},
-            "/etc/systemd/system/x.service is a shell of root on a console, without a password, "
+            "/etc/systemd/system/x.service is a root shell on a console without a password, "
             "which no overlay grants",
         ),
         (
             {"/etc/systemd/system/a.target.wants/debug-shell.service": ""},
-            f"debug-shell.service is a shell of root on tty9, without a password, {UNGRANTED}",
+            f"debug-shell.service is a root shell on tty9 without a password, {UNGRANTED}",
         ),
         (
             {"/etc/apt/sources.list.d/a.sources": "Types: deb\nTrusted: yes\n"},

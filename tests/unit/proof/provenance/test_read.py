@@ -101,7 +101,7 @@ def test_what_the_build_did_not_leave_is_unexplained(root: Root) -> None:
         "/f": "changed after the build",
         "/gone": "removed after the build",
     }
-    assert found.who("/x") == "nobody known"
+    assert found.who("/x") == "origin unknown"
     assert found.missing == {}
 
 

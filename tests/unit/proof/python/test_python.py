@@ -12,9 +12,9 @@ import pytest
 
 from imagebuilder.image.proof import Finding
 from imagebuilder.process import Completed, Word, run
-from imagebuilder.proof.python.ask import MARK
 from imagebuilder.proof.python.environment import PROGRAM, EnginePlatform, read_environment
 from imagebuilder.proof.python.prove import prove_python, runs_forward, runs_natively
+from imagebuilder.proof.python.report import MARK
 from imagebuilder.recipe.expectations import Expectations, PythonWorks
 from tests.unit.proof.trees import Link, Program, Sandbox, facts, faults, make_tree, warnings
 from tests.unit.proof.trees import subject as make_subject
@@ -66,7 +66,7 @@ def prove(
                 make_tree(path, files),
                 expectations=Expectations(python=(expected,)),
                 wheels={"/opt/vllm": wheels},
-                ask=asked,
+                run=asked,
             )
         )
     )
@@ -83,7 +83,7 @@ def test_a_good_environment_is_proved(tmp_path: Path) -> None:
         "2 distributions as locked",
         "torch 2.10.0+cu128 imports with Python 3.13.5",
         "vllm 0.19.1 imports with Python 3.13.5",
-        "torch 2.10.0+cu128 is made for CUDA 12.8",
+        "torch 2.10.0+cu128 is built for CUDA 12.8",
         "torch has code for sm_90: sm_90",
     ]
     assert all(finding.evidence for finding in found)
@@ -101,7 +101,7 @@ def test_a_missing_environment_is_found(tmp_path: Path) -> None:
         ("/usr/bin/python3.12", "the interpreter of /opt/vllm is not in the image"),
         (
             "/usr/bin/python3.14",
-            "/opt/vllm was made for python3.13, but its interpreter is python3.14",
+            "/opt/vllm was created for python3.13, but its interpreter is python3.14",
         ),
     ],
 )
@@ -135,7 +135,7 @@ def test_torch_for_the_processor_on_a_cuda_profile_is_found(tmp_path: Path) -> N
     cpu = {"version": "2.10.0+cpu", "cuda": "", "hip": "", "xpu": "", "flags": []}
     found = prove(tmp_path, answer=said(cpu), target="sm_120")
     assert faults(found) == [
-        "torch 2.10.0+cpu is made for the processor, but the profile is for CUDA 12.8"
+        "torch 2.10.0+cpu is built for the processor, but the profile is for CUDA 12.8"
     ]
 
 
@@ -146,19 +146,19 @@ def test_an_environment_without_torch_is_found(tmp_path: Path) -> None:
 
 def test_another_cuda_is_found(tmp_path: Path) -> None:
     found = prove(tmp_path, answer=said({**CUDA, "cuda": "13.0"}))
-    assert faults(found) == ["torch is made with CUDA 13.0, but the profile is for CUDA 12.8"]
+    assert faults(found) == ["torch is built with CUDA 13.0, but the profile is for CUDA 12.8"]
 
 
 def test_the_cuda_wheel_that_came_instead_of_rocm_is_found(tmp_path: Path) -> None:
     found = prove(tmp_path, platform="rocm", cuda="")
     assert faults(found) == [
-        "torch 2.10.0+cu128 is made for CUDA 12.8, but the profile is for ROCm"
+        "torch 2.10.0+cu128 is built for CUDA 12.8, but the profile is for ROCm"
     ]
 
 
 def test_a_torch_for_cuda_on_the_processor_is_only_large(tmp_path: Path) -> None:
     found = prove(tmp_path, platform="cpu", cuda="")
-    what = "torch is made for CUDA 12.8, but the profile computes on the processor"
+    what = "torch is built for CUDA 12.8, but the profile computes on the processor"
     assert warnings(found) == [what]
     assert faults(found) == []
 

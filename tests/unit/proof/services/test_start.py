@@ -60,14 +60,14 @@ def line(*words: str, **environment: str) -> CommandLine:
     ],
 )
 def test_files_of_variables(file: str, writer: str, starts: bool, tmp_path: Path) -> None:  # noqa: FBT001
-    asked = subject(tmp_path, ask=Sandbox({"grep -rlsF": writer, "grep -rlsE": ""}))
+    asked = subject(tmp_path, run=Sandbox({"grep -rlsF": writer, "grep -rlsE": ""}))
     assert (not list(prove_files(asked, unit(EnvironmentFile=file), {}))) == starts
 
 
 def test_file_of_variables_below_run_of_the_image(tmp_path: Path) -> None:
     file = "/run/site/a.env"
     tree = make_tree(tmp_path, {file: "A=1\n"})
-    asked = subject(tree, ask=Sandbox({"grep -rlsF": "", "grep -rlsE": ""}))
+    asked = subject(tree, run=Sandbox({"grep -rlsF": "", "grep -rlsE": ""}))
     found = faults(prove_files(asked, unit(EnvironmentFile=file), {}))
     assert "empty at boot" in "".join(found)
 
@@ -177,7 +177,7 @@ def test_a_file_that_is_made_at_boot_is_not_opened(tmp_path: Path) -> None:
     sandbox = Sandbox({"env": ""})
     words = (SERVER, "--api-key-file", "/run/key", "--jinja")
     given_line = line(*words, LLAMA_ARG_API_KEY_FILE="/run/key", A="1")
-    assert list(prove_accepted(subject(tmp_path, ask=sandbox), given_line, LLAMA)) == []
+    assert list(prove_accepted(subject(tmp_path, run=sandbox), given_line, LLAMA)) == []
     assert sandbox.asked == [("env", "A=1", SERVER, "--jinja", "--list-devices")]
 
 

@@ -47,12 +47,12 @@ def test_units_are_read_with_their_drop_ins_and_commands() -> None:
         "/usr/lib/systemd/system/service.d/b.conf",
     )
     assert unit.every("Environment") == ("A=1", "B=x y")
-    assert unit.one("ConditionPathExists") == "|!/dev/nvidia0 untested"
+    assert unit.last("ConditionPathExists") == "|!/dev/nvidia0 untested"
     assert unit.commands == {
         "ExecStartPre": (("/usr/bin/look", "--for", "a b"),),
         "ExecStart": (("/usr/bin/serve", "${PORT}", 'q"x'),),
     }
-    assert unit.one("MemoryMax") == "67108864"
+    assert unit.last("MemoryMax") == "67108864"
 
 
 def test_jobs_are_those_of_the_first_unit_asked_about() -> None:

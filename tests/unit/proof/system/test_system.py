@@ -19,9 +19,14 @@ from imagebuilder.proof.system.files import (
     prove_options,
 )
 from imagebuilder.proof.system.network import prove_nic, prove_resolver, prove_switch
-from imagebuilder.proof.system.ports import LISTENS, PORT
 from imagebuilder.proof.system.prove import prove_system
-from imagebuilder.proof.system.start import prove_masked, prove_stopped, starts_otherwise
+from imagebuilder.proof.system.start import (
+    LISTENS,
+    PORT,
+    prove_masked,
+    prove_stopped,
+    starts_otherwise,
+)
 from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.root import Root
 from tests.unit.proof.trees import (
@@ -145,7 +150,7 @@ def test_who_cannot_log_in(shell: str, age: str, usepam: str, said: str, tmp_pat
     answer = "".join(f"account {name}\nusepam {usepam}\n" for name in ("me", "root"))
     sandbox = Sandbox({"sh -c": answer})
     asked = subject(
-        make_tree(tmp_path, files), users={"me": []}, ask=sandbox, epoch=20_000 * 86_400
+        make_tree(tmp_path, files), users={"me": []}, run=sandbox, epoch=20_000 * 86_400
     )
     found = faults(prove_accounts(asked))
     assert [said in what for what in found] == ([True] if said else [])
@@ -173,7 +178,7 @@ def test_lists_of_who_may_log_in(lists: str, refused: bool, tmp_path: Path) -> N
     }
     answer = "".join(f"account {name}\nusepam yes\n{lists}" for name in ("me", "root"))
     asked = subject(
-        make_tree(tmp_path, files), users={"me": []}, ask=Sandbox({"sh -c": answer}), epoch=0
+        make_tree(tmp_path, files), users={"me": []}, run=Sandbox({"sh -c": answer}), epoch=0
     )
     found = faults(prove_accounts(asked))
     assert ["lets nobody in" in what for what in found] == ([True] if refused else [])

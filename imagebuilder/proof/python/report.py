@@ -7,8 +7,8 @@ ENGINES is JSON: the names of engines to their module and the text of their prog
 the module was imported, and prints JSON.
 
 Prints, after whatever the modules print, one line: MARK and JSON with `python` (its version),
-`modules` (by name their `version`, or `error` and the `path` and `line` that raised it), where it
-is there `torch` (`version`, `cuda`, `hip`, `xpu`, `flags`: the targets that it has code for), and
+`modules` (by name their `version`, or `error` and the `path` and `line` that raised it), if
+imported `torch` (`version`, `cuda`, `hip`, `xpu`, `flags`: the targets that it has code for), and
 `platforms` (by name what the program of an engine printed, or `error`).
 """
 
