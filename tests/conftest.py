@@ -29,8 +29,8 @@ from tests.workshop import (
 
 UNIT = "tests/unit"
 CLONE_NEWNS, MS_REC, MS_PRIVATE = 0x00020000, 0x4000, 1 << 18  # of sched.h and sys/mount.h
-# What takes longest begins first, so that no worker ends late; what boots machines is not alone, for
-# it waits for a slot.  Unit tests fill the gaps at the end, those here first: they mostly wait.
+# What takes longest begins first, so that no worker ends late.  What boots waits for a slot, so
+# something else comes between.  Unit tests fill the gaps at the end; those here mostly wait.
 FIRST = (
     "tests/boot/test_gate.py",
     "tests/boot/test_node_life.py",
