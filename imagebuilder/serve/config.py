@@ -64,6 +64,10 @@ class ServeConfig:
         return f"http://{self.server}{port}"
 
     @property
+    def pool_size(self) -> int:
+        return int(self.pool[1]) - int(self.pool[0]) + 1 if self.pool else 0
+
+    @property
     def answers_dns(self) -> bool:
         """Whether nodes use our DNS: not if a router answers already."""
         return self.dns and self.dhcp is Dhcp.FULL
