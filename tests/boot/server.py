@@ -74,10 +74,12 @@ class Server:
         return self.room.run(command(self.workshop, *words), check=check)
 
     def reports(self, stage: str = "") -> list[Report]:
-        """What nodes have reported so far, in order: all stages or one."""
+        """The stages that nodes have reported so far, in order: all or one."""
         log = self.tree / "serve/reports.log"
         lines = log.read_text().splitlines() if log.exists() else []
-        found = [parse_report(line) for line in lines if "ticket" not in json.loads(line)]
+        uris = [json.loads(line).get("uri", "") for line in lines]
+        stages = [line for line, uri in zip(lines, uris, strict=True) if "stage=" in uri]
+        found = [parse_report(line) for line in stages]
         return [report for report in found if stage in ("", report.stage)]
 
     def requests(self) -> list[str]:
