@@ -22,6 +22,7 @@ from imagebuilder.process import Word
 from imagebuilder.program import Program
 from tests.integration.started import PATIENCE, wait_until
 
+# A node whose answer was lost is asked again after a third of SlurmdTimeout: by itself 100 s.
 CONF = f"""\
 ClusterName=test
 SlurmctldHost=control({SERVER})
@@ -35,6 +36,7 @@ ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 MpiDefault=none
 MessageTimeout=2
+SlurmdTimeout=60
 ReturnToService=1
 """
 SET_UP = """\
