@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from imagebuilder.bootfiles import EARLY, INITRD, KERNEL
 from imagebuilder.image.assemble import boot_file
 from imagebuilder.image.types import (
     BootFile,
@@ -49,7 +50,11 @@ def packages_of(versions: Mapping[str, str]) -> tuple[ImagePackage, ...]:
 
 
 def put_manifest(folder: Path, image: Image) -> None:
-    """Write the manifest of an image beside its kernel and initrd, whose sums it gets."""
-    pair = (boot_file(folder / name) for name in ("vmlinuz", "initrd.img"))
-    kernel = ImageKernel(image.kernel.release, *pair)
+    """Write the manifest of an image beside what iPXE fetches, whose sums it gets."""
+    files = {
+        part: boot_file(folder / name)
+        for part, name in (("vmlinuz", KERNEL), ("early", EARLY), ("initrd", INITRD))
+        if (folder / name).exists()
+    }
+    kernel = ImageKernel(image.kernel.release, **files)
     (folder / "manifest.json").write_text(encode_image(replace(image, kernel=kernel)))

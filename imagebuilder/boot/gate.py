@@ -29,7 +29,8 @@ from imagebuilder.boot.shape import (
 )
 from imagebuilder.boot.start import Setting
 from imagebuilder.boot.trial import run_trial
-from imagebuilder.checks.facts import Facts
+from imagebuilder.bootfiles import KERNEL
+from imagebuilder.checks.facts import Facts, facts_of
 from imagebuilder.checks.find import CheckFile, find_checks
 from imagebuilder.checks.run import NothingSelectedError, run_tree_checks, tell_checks
 from imagebuilder.errors import HostError, InputError
@@ -228,12 +229,7 @@ def choose_release(tree: Tree, name: str) -> ReleaseName:
 
 def read_facts(tree: Tree, release: ReleaseName) -> Facts:
     folder = tree.release(release)
-    return Facts(
-        load_image(folder),
-        release=os.fspath(tree.root(release)),
-        vmlinuz=os.fspath(folder / "vmlinuz"),
-        initrd=os.fspath(folder / "initrd.img"),
-    )
+    return facts_of(load_image(folder), folder, release=os.fspath(tree.root(release)))
 
 
 def choose_firmwares(requested: str) -> tuple[Firmware, ...]:
@@ -278,7 +274,7 @@ def check_roots(tree: Tree, release: ReleaseName, roots: Sequence[str]) -> None:
 def choose_acceleration(tree: Tree, release: ReleaseName, work: Path, ui: Ui) -> Acceleration:
     """KVM if the release's own kernel starts under it."""
     with ui.step("Looking for KVM") as step:
-        kernel = tree.release(release) / "vmlinuz"
+        kernel = tree.release(release) / KERNEL
         found = probe(kernel, work)
         step.remark(f"{found.kind}: {found.why}")
     return found
@@ -373,7 +369,7 @@ def find_setting(root: Root, path: str, pattern: str) -> str:
 def find_sizes(tree: Tree, release: ReleaseName, facts: Facts) -> dict[str, int]:
     """Bytes of what nodes fetch, and of the root."""
     folder = tree.release(release)
-    names = ("vmlinuz", "initrd.img", *map(name_of, Format))
+    names = (*facts.image.kernel.files, *map(name_of, Format))
     sizes = {name: (folder / name).stat().st_size for name in names if (folder / name).exists()}
     return {"root": facts.image.root.size, **sizes}
 

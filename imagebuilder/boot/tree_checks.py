@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from imagebuilder.checks.facts import Facts
+from imagebuilder.checks.facts import facts_of
 from imagebuilder.checks.find import find_checks
 from imagebuilder.checks.run import run_tree_checks, tell_checks
 from imagebuilder.digest import Json
@@ -70,11 +69,7 @@ def check_image(settings: Settings, name: str, ui: Ui, *, selection: str = "") -
         with ui.step("Checking out the image"):
             store.checkout(ref.commit, work / "image")
             store.checkout(image.root.commit, work / "root")
-        facts = Facts(
-            image,
-            vmlinuz=os.fspath(work / "image/vmlinuz"),
-            initrd=os.fspath(work / "image/initrd.img"),
-        )
+        facts = facts_of(image, work / "image")
         files = find_checks(settings.find_overlays(), facts.image.overlays)
         with ui.step(f"Checking {image.name}") as step:
             root, epoch = work / "root", image.epoch

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 
+from imagebuilder.bootfiles import BOOT_FILES, KERNEL
 from imagebuilder.image.types import Image
 
 
@@ -34,12 +37,31 @@ class Facts:
     """An image and where it is.
 
     `release` is the path of the root in the tree, "" for an image in the store.
-    `vmlinuz` and `initrd` are paths on this host, "" if not available.
+    `vmlinuz`, `early` and `initrd` are paths on this host, "" if not available.
     `node` is only set for boot checks.
     """
 
     image: Image
     release: str = ""
     vmlinuz: str = ""
+    early: str = ""
     initrd: str = ""
     node: NodeFacts | None = None
+
+    @property
+    def boot_files(self) -> tuple[Path, ...]:
+        """The files that iPXE fetches, as far as they are available."""
+        return tuple(map(Path, filter(None, (self.vmlinuz, self.early, self.initrd))))
+
+    @property
+    def initrds(self) -> tuple[Path, ...]:
+        """Those of them that the kernel unpacks, in that order."""
+        return tuple(path for path in self.boot_files if path.name != KERNEL)
+
+
+def facts_of(image: Image, folder: Path, release: str = "") -> Facts:
+    """The facts of an image whose boot files are in `folder`."""
+    kernel, early, initrd = (
+        os.fspath(folder / name) if name in image.kernel.files else "" for name in BOOT_FILES
+    )
+    return Facts(image, release, kernel, early, initrd)

@@ -98,9 +98,8 @@ def make_place(work: Path, kind: str) -> Path:
 
 
 def binds_for(facts: Facts) -> tuple[Bind, ...]:
-    """Binds for the kernel and the initrd, which are not in the root."""
-    pair = (facts.vmlinuz, facts.initrd)
-    return tuple(Bind(Path(path), INSIDE / Path(path).name) for path in pair if path)
+    """Binds for what iPXE fetches, which is not in the root."""
+    return tuple(Bind(path, INSIDE / path.name) for path in facts.boot_files)
 
 
 class NothingSelectedError(InputError):

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from imagebuilder.boot.acceleration import probe
 from imagebuilder.boot.machine import MEMORY_MIB
+from imagebuilder.bootfiles import KERNEL
 from imagebuilder.doctor.finding import HostFinding, Severity
 from imagebuilder.doctor.host import (
     examine_kernel,
@@ -37,7 +38,7 @@ def examine_boot(tree: Tree) -> tuple[HostFinding, ...]:
         for need in load_needs()
         if need.group == "boot" or (need.group == "serve" and need.tool in SERVERS)
     ]
-    kernels = sorted(tree.http.glob("releases/*/*/vmlinuz"))
+    kernels = sorted(tree.http.glob(f"releases/*/*/{KERNEL}"))
     return (
         *(examine_need(need, path, required=True) for need in needs),
         examine_ipxe(),

@@ -51,9 +51,10 @@ def kernel_differences(old: Image, new: Image) -> list[str]:
         both = before.release and after.release and before.release != after.release
         releases = f"kernel {before.release} -> {after.release}"
         found.append(releases if both else "a different vmlinuz")
-    if before.initrd.sha256 != after.initrd.sha256:
-        found.append("a different initrd.img")
-    return found
+    names = dict.fromkeys((*before.initrds, *after.initrds))
+    return found + [
+        f"a different {name}" for name in names if before.files.get(name) != after.files.get(name)
+    ]
 
 
 def compare_roots(old: NodeBoot, new: NodeBoot) -> DriftPart:

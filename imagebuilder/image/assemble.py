@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from imagebuilder import __version__
+from imagebuilder.bootfiles import EARLY, INITRD, KERNEL
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import WorkError
 from imagebuilder.families.registry import family_of
@@ -40,14 +41,15 @@ def draft_image(
 ) -> Draft:
     """The files of the image of a plan whose layers are all in the store, below `work`.
 
-    They are vmlinuz, initrd.img, kernel-version, cmdline and sbom.spdx.json.
+    They are BOOT_FILES, kernel-version, cmdline and sbom.spdx.json.
     """
     tree = work / "image"
     store.checkout(commit_of(store, plan.leaf), tree)
     kernel = ImageKernel(
         (tree / "kernel-version").read_text().strip(),
-        boot_file(tree / "vmlinuz"),
-        boot_file(tree / "initrd.img"),
+        vmlinuz=boot_file(tree / KERNEL),
+        initrd=boot_file(tree / INITRD),
+        early=boot_file(tree / EARLY) if (tree / EARLY).exists() else None,
     )
     found = ((s.digest, find_record(state, s.digest)) for s in plan.steps)
     records = {digest: record for digest, record in found if record is not None}
@@ -79,7 +81,7 @@ def draft_image(
 
 
 def boot_file(path: Path) -> BootFile:
-    """The kernel or the initrd, read."""
+    """The size and the sha256 of a file that iPXE fetches."""
     return BootFile(digest_of_file(path), path.stat().st_size)
 
 

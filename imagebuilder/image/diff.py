@@ -62,7 +62,7 @@ def diff_images(old: Image, new: Image) -> ImageDiff:
         new=new.name,
         packages=packages,
         kernel=(old.kernel.release, new.kernel.release),
-        initrd_changed=old.kernel.initrd != new.kernel.initrd,
+        initrd_changed=old.kernel.initrds != new.kernel.initrds,
         cmdline=(old.cmdline, new.cmdline),
         root_changed=old.root.commit != new.root.commit,
         size=(old.root.size, new.root.size),

@@ -18,6 +18,7 @@ from typing import Annotated
 
 from pydantic import Field, JsonValue, StringConstraints
 
+from imagebuilder.bootfiles import BOOT_FILES, KERNEL
 from imagebuilder.decode import Amount, JsonFile, decode_box, parse_json, read_or_say
 from imagebuilder.errors import InputError
 from imagebuilder.image.proof import ManifestProof
@@ -56,7 +57,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class BootFile:
-    """The kernel or the initrd of an image; `size` in bytes."""
+    """A file that iPXE fetches; `size` in bytes."""
 
     sha256: Text
     size: Amount
@@ -64,11 +65,26 @@ class BootFile:
 
 @dataclass(frozen=True)
 class ImageKernel:
-    """The kernel that nodes boot; `release` as uname(1) says it."""
+    """The kernel that nodes boot, and what it unpacks; `release` as uname(1) says it.
+
+    `early` is what comes before the initrd (bootfiles.py), None if there is no such file.
+    """
 
     release: Text
     vmlinuz: BootFile
     initrd: BootFile
+    early: BootFile | None = None
+
+    @property
+    def files(self) -> dict[str, BootFile]:
+        """Every file by its name, in the order of BOOT_FILES."""
+        files = zip(BOOT_FILES, (self.vmlinuz, self.early, self.initrd), strict=True)
+        return {name: file for name, file in files if file is not None}
+
+    @property
+    def initrds(self) -> dict[str, BootFile]:
+        """The archives that the kernel unpacks, in that order."""
+        return {name: file for name, file in self.files.items() if name != KERNEL}
 
 
 @dataclass(frozen=True)
@@ -211,8 +227,8 @@ class Image:
 
     @property
     def sums(self) -> dict[str, str]:
-        """The sha256 of kernel and initrd by file name."""
-        return {"vmlinuz": self.kernel.vmlinuz.sha256, "initrd.img": self.kernel.initrd.sha256}
+        """The sha256 of what iPXE fetches, by file name."""
+        return {name: file.sha256 for name, file in self.kernel.files.items()}
 
     @property
     def inputs(self) -> set[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A node's own files, as entries of its second initrd (see docs/netboot-root.md)."""
+"""A node's own files, as entries of its own initrd (see docs/netboot-root.md)."""
 
 from __future__ import annotations
 

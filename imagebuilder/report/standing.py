@@ -3,19 +3,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from imagebuilder.bootfiles import BOOT_FILES, EARLY
 from imagebuilder.report.types import Outcome, Report, Stage, Trial, TrialVerdict
 from imagebuilder.report.words import degradation
 from imagebuilder.rootkind import KINDS, packed_file
 from imagebuilder.untrusted import clean, clean_lines
 
 # The files that a boot with each kind of root uses.
-BOOTED = {
-    kind: ("vmlinuz", "initrd.img", "boot.ipxe", packed_file(kind) or "root") for kind in KINDS
-}
+BOOTED = {kind: (*BOOT_FILES, "boot.ipxe", packed_file(kind) or "root") for kind in KINDS}
+# Releases without it are tested without it.
+OPTIONAL = frozenset((EARLY,))
 CHECKED = ("root",)  # what the static checks read
 
 
@@ -109,17 +110,25 @@ def find_newest(reports: Sequence[Report], digests: Mapping[str, str]) -> dict[o
 
 def same_bytes(report: Report, digests: Mapping[str, str], needed: Sequence[str]) -> bool:
     """Whether the report and the release have the same digests of all that is `needed`."""
-    return all(name in digests and report.digests.get(name) == digests[name] for name in needed)
+    return not any(find_differing(report, digests, needed))
+
+
+def find_differing(
+    report: Report, digests: Mapping[str, str], needed: Iterable[str]
+) -> Iterator[str]:
+    """The names of `needed` whose digests in the report and in the release differ, or lack."""
+    for name in needed:
+        lacks = name not in digests and name not in OPTIONAL
+        if lacks or report.digests.get(name) != digests.get(name):
+            yield name
 
 
 def find_others(report: Report, digests: Mapping[str, str], root: str) -> Iterator[str]:
     """The files on which a report and the release differ, in words."""
     kinds = [root, *(trial.root for trial in report.trials)]
-    for name in dict.fromkeys(name for kind in kinds for name in BOOTED.get(kind, ())):
-        if name not in digests:
-            yield f"the release has no {name}"
-        elif report.digests.get(name) != digests[name]:
-            yield f"{name} differs"
+    needed = dict.fromkeys(name for kind in kinds for name in BOOTED.get(kind, ()))
+    for name in find_differing(report, digests, needed):
+        yield f"{name} differs" if name in digests else f"the release has no {name}"
 
 
 def tree_verdict(report: Report) -> TrialVerdict:

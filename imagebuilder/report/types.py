@@ -172,7 +172,7 @@ class Report:
     `started` is ISO 8601 in UTC.  `acceleration` is kvm or tcg, `why` the reason for it.
     `selection` is the -k expression: a report with one is not complete and does not open the gate.
     `machine` is the name of the machine that ran it, empty in older reports.
-    `sizes` are bytes by name: root, vmlinuz, initrd.img, root.squashfs.
+    `sizes` are bytes by name: root, vmlinuz, initrd.img, root.squashfs, ...
     `files` are the check files that ran, with their sha256, by `group/file`.
     """
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from ipaddress import IPv4Address
 
+from imagebuilder.bootfiles import KERNEL
 from imagebuilder.serve.remembered import Remembered
 from imagebuilder.untrusted import parse_request
 
@@ -176,8 +177,8 @@ class BootWatch:
             return self.reach(self.owner(address), NodeStage.IPXE, address)
         if path.startswith("/ipxe/"):
             return self.reach(self.owner(address), NodeStage.FIRMWARE, path.removeprefix("/ipxe/"))
-        if path.endswith("/vmlinuz"):
-            release = path.removesuffix("/vmlinuz").removeprefix("/releases/")
+        if path.endswith(f"/{KERNEL}"):
+            release = path.removesuffix(f"/{KERNEL}").removeprefix("/releases/")
             return self.reach(self.owner(address), NodeStage.KERNEL, release)
         return []
 

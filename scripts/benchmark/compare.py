@@ -21,6 +21,7 @@ LISTED = re.compile(r"^(?P<what>.*?\}) (?P<path>/.*)$")
 CHECKSUMS = re.compile(r" [0-9a-f]{64}")
 PARTS: Mapping[str, tuple[str, ...]] = {
     "root": ("root", "commit"),
+    "early": ("kernel", "early"),
     "initrd": ("kernel", "initrd", "sha256"),
     "kernel": ("kernel", "vmlinuz", "sha256"),
 }
@@ -70,15 +71,15 @@ def on_another(argv: Sequence[Word]) -> list[Word]:
 
 
 def find(value: Json, names: Sequence[str]) -> Json:
-    """What stands in nested JSON objects under `names`."""
+    """What stands in nested JSON objects under `names`, None if the last one is not there."""
     for name in names:
         assert isinstance(value, Mapping)
-        value = value[name]
+        value = value.get(name)
     return value
 
 
 def differing_parts(one: Mapping[str, Json], other: Mapping[str, Json]) -> tuple[str, ...]:
-    """Which parts of two manifests differ: root, initrd, kernel, or else the rest of it."""
+    """Which parts of two manifests differ: those of PARTS, or else the rest of it."""
     parts = tuple(name for name, at in PARTS.items() if find(one, at) != find(other, at))
     return parts or (() if one == other else ("manifest",))
 

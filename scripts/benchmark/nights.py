@@ -133,7 +133,7 @@ def ending_of(said: Mapping[str, Json], profile: str) -> str:
 def image_size(tree: Tree, release: ReleaseName) -> int:
     """Bytes of a release: the files of its root, its kernel and initrd."""
     image = load_image(tree.release(release))
-    return image.root.size + image.kernel.vmlinuz.size + image.kernel.initrd.size
+    return image.root.size + sum(file.size for file in image.kernel.files.values())
 
 
 def renew(place: Place, profile: str, name: str) -> Lock:

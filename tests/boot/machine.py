@@ -34,9 +34,10 @@ MACS = ("52:54:00:77:00:01", "52:54:00:77:00:02")
 ACCELERATION = emulated("tests")
 
 
-def make_initrd(initrd: Path, entries: Sequence[Entry], target: Path) -> Path:
-    """`initrd` with the node's own files behind it, as a boot loader puts them together."""
-    target.write_bytes(padded(initrd.read_bytes()) + render_cpio(entries))
+def make_initrd(initrds: Sequence[Path], entries: Sequence[Entry], target: Path) -> Path:
+    """`initrds` and the node's own files behind them, as a boot loader puts them together."""
+    parts = [padded(path.read_bytes()) for path in initrds]
+    target.write_bytes(b"".join((*parts, render_cpio(entries))))
     return target
 
 

@@ -53,7 +53,7 @@ systemctl poweroff --no-block
 
 @dataclass(frozen=True)
 class Image:
-    """What a build gives: the boot triple, and the root as a tree."""
+    """What a build gives: the boot files, and the root as a tree."""
 
     folder: Path
 
@@ -62,8 +62,8 @@ class Image:
         return self.folder / "vmlinuz"
 
     @property
-    def initrd(self) -> Path:
-        return self.folder / "initrd.img"
+    def initrds(self) -> tuple[Path, ...]:
+        return tuple(self.folder / name for name in ("early.img", "initrd.img"))
 
     @property
     def root(self) -> Path:
@@ -109,7 +109,7 @@ def run_node(room: Lab, image: Image, words: Sequence[str], entries: Sequence[En
         # A getty would hang up the line we talk on.
         Entry(f"{NODE}/etc/systemd/system/serial-getty@ttyS0.service", link="/dev/null"),
     )
-    initrd = make_initrd(image.initrd, (*ours, *entries), room.work / "initrd.img")
+    initrd = make_initrd(image.initrds, (*ours, *entries), room.work / "initrd.img")
     with machine(room, image.kernel, initrd, (*image.cmdline, *CHEAP, *words)) as node:
         node.wait_for(r"FACT end=", BOOT_SECONDS)
         started = time.monotonic()
@@ -124,7 +124,7 @@ def run_failing_node(
     room: Lab, image: Image, words: Sequence[str], entries: Sequence[Entry] = ()
 ) -> list[str]:
     """Boot a node that cannot come up and powers off; what our part of the initrd said."""
-    initrd = make_initrd(image.initrd, entries, room.work / "initrd.img")
+    initrd = make_initrd(image.initrds, entries, room.work / "initrd.img")
     ending = ("rd.shell=0", "rd.emergency=poweroff")
     with machine(room, image.kernel, initrd, (*image.cmdline, *CHEAP, *ending, *words)) as node:
         node.wait(BOOT_SECONDS)

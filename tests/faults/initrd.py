@@ -51,17 +51,19 @@ def render(entries: Entries) -> bytes:
 def change(initrd: Path, result: Path, changing: Callable[[Entries], Entries]) -> None:
     """Write to `result` what `changing` makes of every archive in `initrd`.
 
-    dracut writes the processor's microcode, what is compressed already, and, compressed, the rest.
+    What is not compressed, the processor's microcode and what is compressed by itself, comes first.
     """
     data, changed = initrd.read_bytes(), b""
     while data.startswith(MAGIC):
         entries, length = parse(data)
         changed += aligned(render(changing(entries)))
         data = data[length:]
-    # What follows the frame is the padding to a multiple of four.
-    plain = ZstdDecompressor().decompressobj().decompress(data)
-    packed = ZstdCompressor(level=1).compress(render(changing(parse(plain)[0])))
-    result.write_bytes(changed + padded(packed))
+    if data:
+        # What follows the frame is the padding to a multiple of four.
+        plain = ZstdDecompressor().decompressobj().decompress(data)
+        packed = ZstdCompressor(level=1).compress(render(changing(parse(plain)[0])))
+        changed += padded(packed)
+    result.write_bytes(changed)
 
 
 def aligned(data: bytes) -> bytes:

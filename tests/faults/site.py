@@ -19,6 +19,7 @@ from typing import Any
 
 from zstandard import ZstdCompressor
 
+from imagebuilder.bootfiles import EARLY, INITRD, KERNEL
 from imagebuilder.digest import digest_of_file
 from imagebuilder.process import run
 from imagebuilder.publish.release.content import SQUASHFS, SUMS, read_sums, render_sums
@@ -81,7 +82,7 @@ class Site:
     def settle(self) -> None:
         """Make manifest and SHA256SUMS fit the files, as a build would have."""
         manifest = json.loads((self.folder / "manifest.json").read_text())
-        for part, name in (("vmlinuz", "vmlinuz"), ("initrd", "initrd.img")):
+        for part, name in (("vmlinuz", KERNEL), ("early", EARLY), ("initrd", INITRD)):
             manifest["kernel"][part]["sha256"] = digest_of_file(self.folder / name)
         self.write("release/manifest.json", json.dumps(manifest))
         sums = {name: digest_of_file(self.folder / name) for name in read_sums(self.folder)}
@@ -227,9 +228,10 @@ def change_initrd(site: Site, verb: str, step: Mapping[str, Any]) -> None:
         "renaming": lambda: initrd.renaming(words["pattern"], words["by"]),
     }[verb]()
     result = site.folder / ".initrd.new"
-    initrd.change(site.folder / "initrd.img", result, changing)
-    result.chmod(0o644)
-    result.replace(site.folder / "initrd.img")
+    for name in (EARLY, INITRD):
+        initrd.change(site.folder / name, result, changing)
+        result.chmod(0o644)
+        result.replace(site.folder / name)
 
 
 VERBS: Mapping[str, Callable[[Site, str, Mapping[str, Any]], None]] = {

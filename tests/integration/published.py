@@ -79,7 +79,7 @@ def make_image(
     store.bind(f"layer/{profile}-{number}", commit)
     files = work / f"files-{number}"
     files.mkdir()
-    for name in ("vmlinuz", "initrd.img"):
+    for name in ("vmlinuz", "early.img", "initrd.img"):
         (files / name).write_bytes(f"{name} {pair or number}\n".encode() * size)
         (files / name).chmod(0o600)
     made = replace(

@@ -176,7 +176,8 @@ def test_export(change: Change, tmp_path: Path) -> None:
     tree, packed = tmp_path / "tree", tmp_path / "packed"
     assert change.shop("export", "generic", os.fspath(tree)).stdout == f"{tree}\n"
     change.shop("export", "generic", os.fspath(packed), "--format", "squashfs")
-    names = {"vmlinuz", "initrd.img", "cmdline", "manifest.json", "sbom.spdx.json", "build.json"}
+    boot = {"vmlinuz", "early.img", "initrd.img", "cmdline"}
+    names = {*boot, "manifest.json", "sbom.spdx.json", "build.json"}
     assert {path.name for path in tree.iterdir()} == {*names, "kernel-version", "root"}
     assert {p.name for p in packed.iterdir()} == {*names, "kernel-version", "root.squashfs"}
     for name in names:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from imagebuilder.checks.facts import Facts
+from imagebuilder.checks.facts import Facts, facts_of
 from imagebuilder.checks.find import find_checks
 from imagebuilder.checks.run import run_tree_checks
 from imagebuilder.image.assemble import boot_file
@@ -50,8 +50,7 @@ class Built:
 
     @property
     def facts(self) -> Facts:
-        pair = (os.fspath(self.folder / name) for name in ("vmlinuz", "initrd.img"))
-        return Facts(load_image(self.folder), vmlinuz=next(pair), initrd=next(pair))
+        return facts_of(load_image(self.folder), self.folder)
 
     def check(
         self, work: Path, selection: str = "", facts: Facts | None = None
@@ -222,10 +221,11 @@ def test_a_bad_initrd_is_named(
     built: Built, tmp_path: Path, fault: str, check: str, word: str
 ) -> None:
     bad = copy_of(built, tmp_path / "bad")
-    initrd = bad.folder / "initrd.img"
-    rewrite(initrd, lambda real: make_bad_initrd(fault, real, bad.facts.image.kernel.release))
-    kernel = replace(bad.facts.image.kernel, initrd=boot_file(initrd))
-    facts = replace(bad.facts, image=replace(bad.facts.image, kernel=kernel))
+    kernel, initrd = bad.facts.image.kernel, bad.folder / "initrd.img"
+    early = (bad.folder / "early.img").read_bytes()
+    rewrite(initrd, lambda real: make_bad_initrd(fault, early + real, kernel.release))
+    kernel = replace(kernel, early=None, initrd=boot_file(initrd))
+    facts = facts_of(replace(bad.facts.image, kernel=kernel), bad.folder)
     found = failures(bad.check(tmp_path / "work", "initrd", facts))
     assert word in found[check]
     assert "test_kernel_and_initrd_are_those_of_the_manifest" not in found

@@ -95,7 +95,7 @@ def test_manifest_names_all_inputs(manifest: dict[str, Any], lock: Lock) -> None
 def test_manifest_describes_the_files(manifest: dict[str, Any], image: Path) -> None:
     kernel = manifest["kernel"]
     assert (image / "kernel-version").read_text().strip() == kernel["release"]
-    for key, name in (("vmlinuz", "vmlinuz"), ("initrd", "initrd.img")):
+    for key, name in (("vmlinuz", "vmlinuz"), ("early", "early.img"), ("initrd", "initrd.img")):
         assert kernel[key]["size"] == (image / name).stat().st_size
         assert kernel[key]["sha256"] == digest_of_file(image / name)
         assert stat.S_IMODE((image / name).stat().st_mode) == 0o644

@@ -72,8 +72,8 @@ def test_a_release_has_everything_and_is_readable(
     check_tidy(tree)
     folder = tree.release(release)
     assert {p.name for p in folder.iterdir()} == {
-        "vmlinuz", "initrd.img", "manifest.json", "sbom.spdx.json", "cmdline", "boot.ipxe",
-        "SHA256SUMS",
+        "vmlinuz", "early.img", "initrd.img", "manifest.json", "sbom.spdx.json", "cmdline",
+        "boot.ipxe", "SHA256SUMS",
     }  # fmt: skip
     run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=folder)
     assert channels_of(tree) == {"candidate": release.version, "stable": ""}
@@ -309,6 +309,7 @@ def test_another_image_under_the_same_name_is_refused(
 
 TAMPER: dict[str, Callable[[Path], object]] = {
     "vmlinuz": lambda path: path.write_bytes(b"x" * path.stat().st_size),
+    "early.img": lambda path: path.unlink(),
     "initrd.img": lambda path: os.truncate(path, 5),
     "manifest.json": lambda path: path.write_text("{}"),
     "root.squashfs": lambda path: path.unlink(),

@@ -44,7 +44,7 @@ def tell(one: Stored, other: Stored, folder: Path) -> str:
         paths = differing_paths(one, other)
         lines += [f"  {path}" for path in paths[:SHOWN]]
         lines += [f"  and {len(paths) - SHOWN} more"] * (len(paths) > SHOWN)
-    for part, name in (("initrd", "initrd.img"), ("kernel", "vmlinuz")):
+    for part, name in (("early", "early.img"), ("initrd", "initrd.img"), ("kernel", "vmlinuz")):
         if part in parts:
             lines.append(f"  {name}: {first_difference(one, other, name, folder)}")
     if parts == ("manifest",):

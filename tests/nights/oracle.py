@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 NEEDED = {"vmlinuz", "initrd.img", "boot.ipxe", "manifest.json"}
-BOOTED = ("vmlinuz", "initrd.img", "boot.ipxe")
+BOOTED = ("vmlinuz", "early.img", "initrd.img", "boot.ipxe")
 
 
 def examine(tree: Path, profiles: Sequence[str]) -> Iterator[str]:

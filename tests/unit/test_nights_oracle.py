@@ -25,6 +25,7 @@ def make_release(tree: Path, version: str, *, passed: bool | None) -> None:
     place, root = tree / "http/releases/demo" / version, tree / "roots/demo" / version
     files = {
         "vmlinuz": f"kernel {version}",
+        "early.img": "microcode",
         "initrd.img": "initrd",
         "boot.ipxe": f"#!ipxe\nkernel http://x/releases/demo/{version}/vmlinuz\n",
         "manifest.json": json.dumps(

@@ -15,7 +15,7 @@ import pytest
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.files import exchange, make_folder, point_link
-from imagebuilder.image.types import ImageBoot, ImageRoot
+from imagebuilder.image.types import BootFile, ImageBoot, ImageRoot
 from imagebuilder.nodes.show import root_word
 from imagebuilder.publish.channel.gate import Passage
 from imagebuilder.publish.channel.move import Moved, promote, rollback
@@ -65,7 +65,7 @@ def make_release(tree: Tree, version: str, profile: str = "demo") -> None:
     """A release with the files every release has."""
     folder = tree.release(ReleaseName(profile, version))
     folder.mkdir(parents=True)
-    names = ("vmlinuz", "initrd.img", "boot.ipxe", "manifest.json")
+    names = ("vmlinuz", "early.img", "initrd.img", "boot.ipxe", "manifest.json")
     for name in names[:-1]:
         (folder / name).write_text(f"{name} {version}")
     root = ImageRoot(plant_root(tree, profile, version), "", 0)
@@ -154,7 +154,7 @@ def test_an_exact_version_wins(tree: Tree) -> None:
 def test_files_are_read_again_only_when_they_changed(tree: Tree) -> None:
     check_release(tree, ReleaseName("demo", "20260101-aa"))
     known = read_identities(tree, ReleaseName("demo", "20260101-aa"))
-    assert set(known) == {"vmlinuz", "initrd.img", "manifest.json", "boot.ipxe"}
+    assert set(known) == {"vmlinuz", "early.img", "initrd.img", "manifest.json", "boot.ipxe"}
     path = tree.release(ReleaseName("demo", "20260101-aa")) / "vmlinuz"
     content, info = path.read_text(), path.stat()
     path.write_text("x" * len(content))
@@ -228,6 +228,16 @@ def test_a_script_names_its_version_and_no_channel() -> None:
     (plain, with_files) = (line for line in text.splitlines() if line.startswith("kernel "))
     assert " ip=dhcp quiet ${root-word} ${report-word} ${node-args} initrd=initrd.img " in plain
     assert " initrd=initrd.img initrd=node.img " in with_files
+
+
+def test_the_first_part_of_the_initrd_comes_first() -> None:
+    kernel = replace(BOOTED.kernel, early=BootFile("e1", 1))
+    lines = render_script(replace(BOOTED, kernel=kernel)).splitlines()
+    (plain, with_files) = (number for number, line in enumerate(lines) if line.startswith("kernel"))
+    assert " ${node-args} initrd=early.img initrd=initrd.img ||" in lines[plain]
+    assert " initrd=early.img initrd=initrd.img initrd=node.img ||" in lines[with_files]
+    fetched = [line.split()[2] for line in lines if line.startswith("initrd --name ")]
+    assert fetched == ["early.img", "initrd.img", "early.img", "initrd.img", "node.img"]
 
 
 def root_word_of(script: str, kind: str) -> str:

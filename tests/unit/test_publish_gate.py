@@ -72,7 +72,7 @@ def make_release(tree: Tree, name: str, root: str = "nfs", proof: Proof | None =
     profile, _, version = name.partition("@")
     folder = tree.release(ReleaseName(profile, version))
     folder.mkdir(parents=True)
-    for file in ("vmlinuz", "initrd.img", "boot.ipxe", "root.squashfs"):
+    for file in ("vmlinuz", "early.img", "initrd.img", "boot.ipxe", "root.squashfs"):
         (folder / file).write_text(f"{file} {version}")
     made = replace(
         IMAGE,
@@ -161,6 +161,11 @@ REFUSED: dict[str, tuple[Callable[[Tree], object], str, str]] = {
     "another initrd": (
         lambda tree: plant(tree, make_report(tree, NEW, 1, other={"initrd.img": "x"})),
         "the newest report, 20261121T100001Z, is about other bytes: initrd.img differs",
+        "run imagebuilder test rx;",
+    ),
+    "another first part of the initrd": (
+        lambda tree: plant(tree, make_report(tree, NEW, 1, other={"early.img": "x"})),
+        "the newest report, 20261121T100001Z, is about other bytes: early.img differs",
         "run imagebuilder test rx;",
     ),
     "another root": (
@@ -424,7 +429,8 @@ def test_many_long_reports_do_not_slow_the_list_down(tree: Tree) -> None:
 
 def test_digests_are_those_of_what_nodes_fetch(tree: Tree) -> None:
     digests = release_digests(tree, ReleaseName("rx", "20260101-aa"))
-    assert digests.keys() == {"vmlinuz", "initrd.img", "boot.ipxe", "root.squashfs", "root"}
+    boot = {"vmlinuz", "early.img", "initrd.img", "boot.ipxe"}
+    assert digests.keys() == {*boot, "root.squashfs", "root"}
     assert digests["root"] == (tree.repo / "refs/heads/root/rx/20260101-aa").read_text().strip()
     folder = tree.release(ReleaseName("rx", "20260101-aa"))
     assert digests["initrd.img"] == digest_of_file(folder / "initrd.img")

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from testinfra.host import Host
 
+from imagebuilder.bootfiles import EARLY, INITRD
 from imagebuilder.checks.common.test_kernel import MODULE, MOST, REBUILD, driver_of
 from imagebuilder.checks.facts import Facts
 from imagebuilder.checks.traversal import walk
@@ -44,10 +45,11 @@ TELL = f"""\
 say() {{ echo "== $1"; }}
 loads() {{ "$@" -S "$kernel" -a -q --show-depends {DRIVERS} 2> /dev/null; }}
 rm -rf {PLACE}; mkdir {PLACE}; cd {PLACE}
-lsinitrd --unpack "$initrd" > /dev/null 2> {PLACE}.said
+cat $files > {PLACE}.img
+lsinitrd --unpack {PLACE}.img > /dev/null 2> {PLACE}.said
 say complaints; tail -5 {PLACE}.said
 say paths; find . -type f -o -type l | sed 's/..//'
-cpio --quiet -t < "$initrd" 2> /dev/null
+cpio --quiet -t < {PLACE}.img 2> /dev/null
 say modules; cat usr/lib/dracut/modules.txt 2> /dev/null || cat lib/dracut/modules.txt
 say root; loads modprobe
 say initrd; loads modprobe -d . -C etc/modprobe.d -C usr/lib/modprobe.d
@@ -110,8 +112,8 @@ def unpacked(host: Host, facts: Facts) -> Initrd:
     """The image's initrd, as far as it can be unpacked."""
     if not facts.initrd:
         pytest.skip("the initrd is not available")
-    place = INSIDE / Path(facts.initrd).name
-    script = f"kernel={facts.image.kernel.release} initrd={place}\n{TELL}"
+    files = " ".join(str(INSIDE / path.name) for path in facts.initrds)
+    script = f"kernel={facts.image.kernel.release} files='{files}'\n{TELL}"
     found: dict[str, list[str]] = {}
     lines: list[str] = []
     for line in host.run(script).stdout.splitlines():
@@ -156,12 +158,14 @@ def test_initrd_can_be_read(unpacked: Initrd) -> None:
 def test_what_follows_the_initrd_is_found(facts: Facts) -> None:
     if not facts.initrd:
         pytest.skip("the initrd is not available")
-    size = Path(facts.initrd).stat().st_size
-    if size % ALIGNED:
-        pytest.fail(
-            f"the initrd has {size} bytes, not a multiple of {ALIGNED}: the kernel would not find "
-            f"the node's own files behind it\n{REBUILD}"
-        )
+    behind = {EARLY: "the initrd", INITRD: "the node's own files"}
+    for path in facts.initrds:
+        size = path.stat().st_size
+        if size % ALIGNED:
+            pytest.fail(
+                f"{path.name} has {size} bytes, not a multiple of {ALIGNED}: the kernel would not "
+                f"find {behind[path.name]} behind it\n{REBUILD}"
+            )
 
 
 @pytest.mark.static
@@ -227,8 +231,9 @@ def test_initrd_has_the_microcode(facts: Facts, initrd: Initrd) -> None:
     there = {path.rpartition("/")[2] for path in initrd.paths if "/microcode/" in path}
     missing = [file for name, file in MICROCODE.items() if name in packages and file not in there]
     if missing:
+        where = EARLY if facts.early else "the initrd"
         pytest.fail(
-            f"{', '.join(missing)} is not in the initrd, although the package of the microcode is "
+            f"{', '.join(missing)} is not in {where}, although the package of the microcode is "
             'installed\nset early_microcode="yes" in a file of /usr/lib/dracut/dracut.conf.d'
         )
 

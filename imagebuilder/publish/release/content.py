@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import cast
 
+from imagebuilder.bootfiles import BOOT_FILES, INITRD, KERNEL
 from imagebuilder.decode import find_object
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import Fault, ImagebuilderError, WorkError
@@ -30,7 +31,11 @@ from imagebuilder.tree import ReleaseName, Tree
 SUMS = "SHA256SUMS"
 ROOTS = "root"  # refs of the tree's repository below which the roots' commits are
 SQUASHFS = name_of(Format.SQUASHFS)
-BOOTED = ("vmlinuz", "initrd.img", "boot.ipxe", *map(name_of, Format))
+SCRIPT = "boot.ipxe"
+MANIFEST = "manifest.json"
+BOOTED = (*BOOT_FILES, SCRIPT, *map(name_of, Format))
+# Of others, the manifest says whether a release has them.
+REQUIRED = frozenset((KERNEL, INITRD, SCRIPT, MANIFEST))
 MOST = 20  # paths of one root that an error names
 Identity = list[int]
 
@@ -112,7 +117,7 @@ def find_file_faults(tree: Tree, release: ReleaseName, *, full: bool) -> list[Fa
         sums = read_sums(folder)
     except OSError:
         sums = {}
-    if not {"vmlinuz", "initrd.img", "manifest.json", "boot.ipxe"} <= sums.keys():
+    if not sums.keys() >= REQUIRED:
         return [damaged(folder / SUMS, "is missing or damaged", release)]
     known = {} if full else read_identities(tree, release)
     before = {name: identity for name in sums if (identity := identify(folder / name))}
@@ -127,7 +132,7 @@ def find_file_faults(tree: Tree, release: ReleaseName, *, full: bool) -> list[Fa
         if what := find_damage(folder / name, digest):
             wrong.add(name)
             faults.append(damaged(folder / name, what, release))
-    if "manifest.json" not in wrong:
+    if MANIFEST not in wrong:
         unbound = find_unbound(tree, release, sums)
         faults += [damaged(path, what, release) for path, what in unbound]
     if SQUASHFS in before and not is_shared(tree, release):
@@ -238,7 +243,7 @@ def find_unbound(
     folder = tree.release(release)
     image = find_image(folder)
     if image is None:
-        yield folder / "manifest.json", "is not the manifest of an image"
+        yield folder / MANIFEST, "is not the manifest of an image"
         return
     for name, recorded in image.sums.items():
         if sums.get(name) != recorded:

@@ -13,13 +13,12 @@ from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import InputError
 from imagebuilder.image.types import Image
 from imagebuilder.publish.find import find_releases
-from imagebuilder.publish.release.content import SUMS, read_sums, render_sums
+from imagebuilder.publish.release.content import MANIFEST, SCRIPT, SUMS, read_sums, render_sums
 from imagebuilder.share import SHARE
 from imagebuilder.templates import templates
 from imagebuilder.tree import Tree
 
-FILES = ("vmlinuz", "initrd.img", "cmdline", "manifest.json", "sbom.spdx.json")
-SCRIPT = "boot.ipxe"
+FILES = ("cmdline", MANIFEST, "sbom.spdx.json")
 TEMPLATES = SHARE / "pxe"
 
 
@@ -44,6 +43,7 @@ def render_script(image: Image) -> str:
             version=image.version,
             root=image.boot.root,
             cmdline=image.cmdline,
+            initrds=tuple(image.kernel.initrds),
         )
     )
 
@@ -55,26 +55,27 @@ def stage_files(
 
     Returns the sha256 they must have.  They are copies, not links to the store: a web server must
     be able to read them, and damage to a release must not damage the store.  `twins` are files of
-    other releases with the same bytes: kernel and initrd change less often than roots, and are
+    other releases with the same bytes: what nodes boot changes less often than roots, and is
     shared in the same way.
     """
     make_readable(staged)
-    for name in FILES:
+    files = (*image.kernel.files, *FILES)
+    for name in files:
         if name in twins:
             os.link(twins[name], staged / name)
         else:
             shutil.copyfile(source / name, staged / name)
     (staged / SCRIPT).write_text(render_script(image))
-    names = (*FILES, SCRIPT)
+    names = (*files, SCRIPT)
     for name in names:
         (staged / name).chmod(0o644)
-    # Those of kernel and initrd are in the manifest: check_staged() reads these files only once.
+    # Those of boot files are in the manifest: check_staged() reads these files only once.
     others = {name: digest_of_file(staged / name) for name in names if name not in image.sums}
     return others | image.sums
 
 
 def find_twins(tree: Tree, image: Image) -> dict[str, Path]:
-    """Files of other releases with the bytes of this kernel and initrd.  Reads them to be sure."""
+    """Files of other releases with the bytes that iPXE fetches.  Reads them to be sure."""
     found: dict[str, Path] = {}
     for release in reversed(find_releases(tree)):
         folder = tree.release(release)

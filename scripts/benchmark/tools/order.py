@@ -127,7 +127,7 @@ def outcome_of(made: Made) -> Outcome:
     return Outcome(
         packages=len(installed(made.root)),
         vmlinuz=digest_of_file(made.vmlinuz),
-        initrd_size=made.initrd.stat().st_size,
+        initrd_size=sum(path.stat().st_size for path in made.initrds),
     )
 
 

@@ -67,7 +67,7 @@ class Ours:
         named = f"{image.manifest['profile']}@{image.manifest['version']}"
         store.checkout(image.root, root)
         store.checkout(store.image(named).commit, files)
-        return Made(root, files / "vmlinuz", files / "initrd.img")
+        return Made(root, files / "vmlinuz", files / "initrd.img", files / "early.img")
 
     def end(self) -> None:
         make_empty(self.folder)

@@ -59,17 +59,26 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Made:
-    """A bootable result as plain files: the folder of the root, the kernel and the initrd."""
+    """A bootable result as plain files: the folder of the root, the kernel and the initrd.
+
+    `early` is the first part of the initrd, where that is a file of its own.
+    """
 
     root: Path
     vmlinuz: Path
     initrd: Path
+    early: Path | None = None
 
     @property
     def places(self) -> tuple[Path, ...]:
         """Everything, each part once."""
-        outside = (p for p in (self.vmlinuz, self.initrd) if not p.is_relative_to(self.root))
+        outside = (p for p in (self.vmlinuz, *self.initrds) if not p.is_relative_to(self.root))
         return (self.root, *outside)
+
+    @property
+    def initrds(self) -> tuple[Path, ...]:
+        """The files of the initrd."""
+        return (self.initrd,) if self.early is None else (self.early, self.initrd)
 
 
 class Tool(Protocol):

@@ -76,11 +76,14 @@ class Machine:
             return None
         report = next(w for w in self.kernel if w.startswith("imagebuilder.report="))
         release = "/".join(report.split("/")[-2:])
-        words = [w.replace(release, "RELEASE") for w in self.kernel[1:] if w != report]
-        initrd, *others = self.initrds
+        # What initrd= names is in `initrd` and `files`.
+        own = [w for w in self.kernel[1:] if w != report and not w.startswith("initrd=")]
+        words = [w.replace(release, "RELEASE") for w in own]
+        *early, initrd = (path for path in self.initrds if release in os.fspath(path))
+        others = [path for path in self.initrds if path not in (*early, initrd)]
         return Fetched(
             vmlinuz=digest(self.find(self.kernel[0])),
-            initrd=digest(initrd),
+            initrd=" ".join(map(digest, (*early, initrd))),
             root=digest_of_tree(self.tree.roots / release),
             cmdline=" ".join(words),
             files=" ".join(map(digest, others)),

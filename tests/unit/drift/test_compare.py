@@ -61,6 +61,9 @@ def test_each_part_changes_by_itself() -> None:
     assert why(OLD, replace(NEW, content=rebuilt)) == {
         "kernel": ("a different vmlinuz", "a different initrd.img")
     }
+    first = replace(CONTENT.image.kernel, early=BootFile("e1", 1))
+    early = BootContent(replace(CONTENT.image, kernel=first), CONTENT.root)
+    assert why(OLD, replace(NEW, content=early)) == {"kernel": ("a different early.img",)}
     root = content("r2")
     assert why(OLD, replace(NEW, content=root)) == {
         "root": ("root: the same packages, but different files",)

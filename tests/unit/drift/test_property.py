@@ -43,7 +43,9 @@ IMAGES: Mapping[str, Made] = {
     "demo@1": Made(),
     "demo@2-same-bytes": Made(epoch=EPOCH + 86_400),
     "demo@3-kernel": Made(kernel="kernel 2"),
+    "demo@4-early": Made(early="microcode 2"),
     "demo@4-initrd": Made(initrd="initrd 2"),
+    "demo@4-one-initrd": Made(early=""),
     "demo@5-file": Made(files={**FILES, "etc/motd": "hullo\n"}),
     "demo@6-mode": Made(modes={"usr/bin/tool": 0o755}),
     "demo@7-word": Made(cmdline=("ip=dhcp",)),
@@ -69,8 +71,11 @@ def with_content(name: str) -> Wrong:
         if name == "root":
             return replace(boot, content=replace(boot.content, root="?"))
         image, none = boot.content.image, BootFile("", 0)
-        old = image.kernel
-        kernel = replace(old, vmlinuz=none) if name == "vmlinuz" else replace(old, initrd=none)
+        kernel = {
+            "vmlinuz": lambda old: replace(old, vmlinuz=none),
+            "early": lambda old: replace(old, early=None),
+            "initrd": lambda old: replace(old, initrd=none),
+        }[name](image.kernel)
         return replace(boot, content=replace(boot.content, image=replace(image, kernel=kernel)))
 
     return lambda old, new: compare_boots(plain(old), plain(new))
@@ -93,6 +98,7 @@ def without_modes(given: NodeConfig) -> NodeConfig:
 WRONG: Mapping[str, Wrong] = {
     "by name": by_name,
     "without kernel": with_content("vmlinuz"),
+    "without early": with_content("early"),
     "without initrd": with_content("initrd"),
     "without root": with_content("root"),
     "without modes": with_given(without_modes),

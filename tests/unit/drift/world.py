@@ -41,9 +41,10 @@ RECIPE = {
 
 @dataclass(frozen=True)
 class Made:
-    """What an image is made of: kernel and initrd are their texts."""
+    """What an image is made of: kernel and initrd are their texts, an empty one is no file."""
 
     kernel: str = "kernel"
+    early: str = "microcode"
     initrd: str = "initrd"
     files: Mapping[str, str] = field(default_factory=lambda: FILES)
     modes: Mapping[str, int] = field(default_factory=dict)
@@ -115,9 +116,10 @@ class World:
         self.store.bind(f"layer/{profile}-{version}", root)
         files = work / "files"
         files.mkdir()
-        pair = {"vmlinuz": made.kernel, "initrd.img": made.initrd}
-        for name, text in pair.items():
-            (files / name).write_text(text)
+        texts = {"vmlinuz": made.kernel, "early.img": made.early, "initrd.img": made.initrd}
+        for name, text in texts.items():
+            if text:
+                (files / name).write_text(text)
         image = replace(
             IMAGE,
             profile=profile,

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from imagebuilder.errors import InputError
 from imagebuilder.image.proof import Answer, Evidence, Finding, Level, Proof, Question
 from imagebuilder.image.types import (
     Account,
+    BootFile,
     Image,
     ImageBoot,
     ImageLayer,
@@ -88,7 +90,8 @@ IMAGES = st.builds(
     base=WORDS, distribution=WORDS, suite=WORDS, architecture=WORDS, overlays=st.tuples(WORDS),
     hardware=st.tuples(st.builds(Hardware, WORDS, WORDS, WORDS)),
     boot=st.builds(ImageBoot, WORDS, st.tuples(WORDS, WORDS)), root=st.just(IMAGE.root),
-    kernel=st.just(IMAGE.kernel), sources=st.tuples(SOURCES), layers=st.tuples(LAYERS, LAYERS),
+    kernel=st.sampled_from((IMAGE.kernel, replace(IMAGE.kernel, early=BootFile("e1", 2)))),
+    sources=st.tuples(SOURCES), layers=st.tuples(LAYERS, LAYERS),
     packages=st.builds(packages_of, st.dictionaries(WORDS, WORDS, max_size=2)),
     wheels=st.just(()), listens=st.none() | st.tuples(WORDS),
     slimmed=st.none() | st.dictionaries(WORDS, st.integers(), max_size=2),

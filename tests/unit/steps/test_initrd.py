@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is not compressed of an initrd becomes a file of its own, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.errors import WorkError
+from imagebuilder.nodes.initrd import Entry, render_cpio
+from imagebuilder.steps.initrd import split_initrd
+
+MICROCODE = render_cpio([Entry("kernel/x86/microcode/GenuineIntel.bin", b"m" * 1001)])
+MODULES = render_cpio([Entry("usr/lib/modules/7/nic.ko.xz", b"x" * 333)])
+# The magic number of zstd, then anything: here what a further archive begins with.
+PACKED = b"\x28\xb5\x2f\xfd" + MODULES
+
+
+def blocks(archive: bytes) -> bytes:
+    """As cpio(1) writes an archive."""
+    return archive + bytes(-len(archive) % 512)
+
+
+def split(folder: Path, initrd: bytes) -> dict[str, bytes]:
+    """The files that become of an initrd."""
+    (folder / "initrd.img").write_bytes(initrd)
+    split_initrd(folder)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o644}
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    "early",
+    [blocks(MICROCODE) + blocks(MODULES), MICROCODE + MODULES, blocks(MICROCODE) + bytes(4096)],
+    ids=["blocks", "no padding", "much padding"],
+)
+def test_archives_without_compression_are_split_off(tmp_path: Path, early: bytes) -> None:
+    found = split(tmp_path, early + PACKED)
+    assert found == {"early.img": early, "initrd.img": PACKED + bytes(-len(PACKED) % 4)}
+
+
+@pytest.mark.parametrize(
+    "initrd", [PACKED, blocks(MICROCODE) + MODULES, MODULES], ids=["packed", "several", "one"]
+)
+def test_an_initrd_of_one_kind_stays_whole(tmp_path: Path, initrd: bytes) -> None:
+    assert split(tmp_path, initrd) == {"initrd.img": initrd + bytes(-len(initrd) % 4)}
+
+
+@pytest.mark.parametrize("size", range(len(MODULES) - 120, len(MODULES) - 1, 7))
+def test_an_archive_without_an_end_is_an_error(tmp_path: Path, size: int) -> None:
+    with pytest.raises(WorkError, match="ends after"):
+        split(tmp_path, blocks(MICROCODE) + MODULES[:size])
+
+
+def test_damaged_lengths_are_an_error(tmp_path: Path) -> None:
+    with pytest.raises(WorkError, match="cannot be read"):
+        split(tmp_path, MICROCODE[:54] + b"zzzzzzzz" + MICROCODE[62:])
+
+
+@pytest.mark.parametrize("what", ["nothing", "a link", "a pipe"])
+def test_what_is_no_file_is_an_error(tmp_path: Path, what: str) -> None:
+    initrd, outside = tmp_path / "initrd.img", tmp_path.parent / "outside"
+    outside.write_bytes(MICROCODE + PACKED)
+    if what == "a link":
+        initrd.symlink_to(outside)
+    elif what == "a pipe":
+        os.mkfifo(initrd)
+    with pytest.raises(WorkError, match="cannot be read"):
+        split_initrd(tmp_path)
+    assert outside.read_bytes() == MICROCODE + PACKED
