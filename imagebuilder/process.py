@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pwd
 import re
@@ -43,6 +44,7 @@ MOST = 400  # characters of a line or command in a message
 # the background a program would have an empty stdin, were it not for 3.
 TELL_ALL = 'exec 3<&0; trap "trap - TERM; kill -TERM 0" TERM; "$@" <&3 3<&- & wait $!'
 KILLED = 128
+TIMED_OUT = 124  # as timeout(1) has it
 ASK_S = 0.25
 END_S = 3.0
 MOST_PIECE = 65536  # bytes of a line that are taken at once: what never ends a line is cut
@@ -71,11 +73,15 @@ class Sink(Protocol):
 
 @dataclass(frozen=True)
 class Completed:
-    """What a finished program left: exit status and its output as text."""
+    """What a program left: exit status and its output as text.
+
+    `late` is whether it was ended because its time had passed; the status is then TIMED_OUT.
+    """
 
     status: int
     stdout: str
     stderr: str
+    late: bool = False
 
 
 def base_environment() -> dict[str, str]:
@@ -108,6 +114,7 @@ def run(
     log: Path | Sink | None = None,
     on_line: Callable[[str], None] | None = None,
     ask: Callable[[], None] | None = None,
+    seconds: float | None = None,
     check: bool = True,
 ) -> Completed:
     """Run a program to its end.
@@ -117,7 +124,8 @@ def run(
     ended and OSError raised; a Log may lose lines.  `env` is added to the allow-listed environment.
     The program dies with us, even when we are killed.  `ask`, for captured programs, is called over
     and over and may raise: then the program and its children are told to end, as they are when we
-    are killed, and have END_S for it.  Raises HostError when the program is not
+    are killed, and have END_S for it.  After `seconds`, for captured programs, they are too, and
+    what holds its streams open is not waited for.  Raises HostError when the program is not
     installed and, with `check`, WorkError when it fails: the error shows the command to paste, the
     last lines it said and where the whole log is.
     """
@@ -133,7 +141,8 @@ def run(
             source.write(stdin)
             source.seek(0)
         if log is None:
-            done = capture(command, environment, cwd, source, ask)
+            group = sandbox is None and bool(ask or seconds)  # a sandbox makes its own
+            done = capture(command, environment, cwd, source, ask, seconds, group=group)
         else:
             sink: Sink
             if isinstance(log, Path):
@@ -167,8 +176,12 @@ def capture(
     cwd: Path | None,
     stdin: IO[bytes] | None,
     ask: Callable[[], None] | None = None,
+    seconds: float | None = None,
+    *,
+    group: bool = False,
 ) -> Completed:
-    """Run with both streams captured; with `ask`, in a process group of its own."""
+    """Run with both streams captured; `group`: in a process group of its own."""
+    late = False
     with subprocess.Popen(
         command,
         env=env,
@@ -177,31 +190,47 @@ def capture(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         umask=0o022,
-        process_group=0 if ask else None,
+        process_group=0 if group else None,
     ) as process:
         try:
-            stdout, stderr = communicate(process, ask)
+            stdout, stderr = communicate(process, ask, seconds)
+        except subprocess.TimeoutExpired as said:
+            end_program(process)
+            stdout, stderr, late = said.stdout or b"", said.stderr or b"", True
         except BaseException:
-            if ask:
-                end_group(process)
-            process.kill()
+            end_program(process)
             raise
-    status = process.returncode
+    status = TIMED_OUT if late else process.returncode
     if ask and status > KILLED:  # as sh tells of a signal
         status = KILLED - status
-    return Completed(status, stdout.decode(errors="replace"), stderr.decode(errors="replace"))
+    return Completed(status, stdout.decode(errors="replace"), stderr.decode(errors="replace"), late)
 
 
 def communicate(
-    process: subprocess.Popen[bytes], ask: Callable[[], None] | None
+    process: subprocess.Popen[bytes], ask: Callable[[], None] | None, seconds: float | None
 ) -> tuple[bytes, bytes]:
-    """What the program said until its end.  Raises what `ask` raises."""
+    """What the program said until its end.
+
+    Raises what `ask` raises, and TimeoutExpired, which has what it said, after `seconds`.
+    """
+    until = math.inf if seconds is None else time.monotonic() + seconds
     while True:
+        left = min(until - time.monotonic(), ASK_S if ask else math.inf)
         try:
-            return process.communicate(timeout=ASK_S if ask else None)
+            return process.communicate(timeout=None if left == math.inf else max(left, 0))
         except subprocess.TimeoutExpired:
+            if time.monotonic() >= until:
+                raise
             if ask:
                 ask()
+
+
+def end_program(process: subprocess.Popen[bytes]) -> None:
+    """End a program, and its children if it leads a process group."""
+    with contextlib.suppress(ProcessLookupError):
+        if os.getpgid(process.pid) == process.pid:
+            end_group(process)
+    process.kill()
 
 
 def end_group(leader: subprocess.Popen[bytes]) -> None:

@@ -106,4 +106,4 @@ def check_published(
 def check_host() -> None:
     """Raise HostError if no check can run here."""
     check_root("checking an image, in a sandbox,")
-    check_tools("setpriv", "unshare", "nsenter", "timeout")
+    check_tools("setpriv", "unshare", "nsenter")

@@ -12,7 +12,6 @@ from imagebuilder.checks.reach import BOOT, MOST_SECONDS, Reach
 from imagebuilder.process import run
 
 LOST = 255  # the status of ssh(1) if the connection failed, not the command
-TIMED_OUT = 124  # timeout(1)
 MOST = 300  # characters of a command or an answer in a message
 
 
@@ -33,9 +32,9 @@ class CommandBackend(BaseBackend):
     def run(self, command: str, *args: str, **_: object) -> CommandResult:
         """Run a command with sh.  Raises LostConnection, TimeoutError."""
         script = self.get_command(command, *args)
-        done = run([script], sandbox=self.reach, check=False)
-        if done.status == TIMED_OUT and not done.stderr:
-            limit = MOST_SECONDS[self.reach.kind]
+        limit = MOST_SECONDS[self.reach.kind]
+        done = run([script], sandbox=self.reach, seconds=limit, check=False)
+        if done.late:
             raise TimeoutError(f"did not end within {limit} s: {shortened(script)}")
         if self.reach.kind == BOOT and done.status == LOST:
             raise LostConnection(last_line(done.stderr) or "ssh ended without a message")

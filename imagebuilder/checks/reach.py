@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from imagebuilder.process import Word, dies_with_us
+from imagebuilder.process import Word
 
 STATIC, BOOT = "static", "boot"
 CHECK, FAULT, LOST = "#check ", "#fault ", "#lost "
@@ -30,7 +30,6 @@ class Reach:
     def words(self, argv: Sequence[Word]) -> list[Word]:
         """The whole command for the script that is the only word of `argv`."""
         (script,) = argv
-        limit = ["timeout", "--kill-after=5", str(MOST_SECONDS[self.kind]), *dies_with_us()]
         if self.kind == STATIC:
-            return [*limit, *self.prefix, "sh", "-c", script]
-        return [*limit, *self.prefix, shlex.join(["sh", "-c", OVER_SSH, "sh", str(script)])]
+            return [*self.prefix, "sh", "-c", script]
+        return [*self.prefix, shlex.join(["sh", "-c", OVER_SSH, "sh", str(script)])]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from time import monotonic
@@ -14,7 +14,7 @@ from time import monotonic
 from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.proof import Answer, Finding, Proof, Question
 from imagebuilder.image.types import Image
-from imagebuilder.process import Completed, Word, check_tools, dies_with_us, run
+from imagebuilder.process import Completed, check_tools, run
 from imagebuilder.proof.access.prove import prove_access
 from imagebuilder.proof.code.prove import prove_code
 from imagebuilder.proof.fallback.prove import prove_fallback
@@ -32,7 +32,7 @@ from imagebuilder.proof.system.prove import prove_system
 from imagebuilder.recipe.engines import Engines
 from imagebuilder.root import Root
 from imagebuilder.sandbox import Sandbox
-from imagebuilder.sandbox_lasting import Inside, staying
+from imagebuilder.sandbox_lasting import staying
 from imagebuilder.secret import hidden
 
 QUESTIONS: tuple[tuple[Question, Callable[[Subject], Iterable[Finding]]], ...] = (
@@ -87,22 +87,6 @@ def without_secrets(finding: Finding) -> Finding:
     return replace(finding, what=hidden(finding.what), evidence=tuple(shown))
 
 
-@dataclass(frozen=True)
-class Limited:
-    """A sandbox for process.run() that ends a program after `seconds`."""
-
-    inside: Inside
-    seconds: int
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        return self.inside.environment
-
-    def words(self, argv: Sequence[Word]) -> list[Word]:
-        limit = ["timeout", "--kill-after=5", str(self.seconds), *dies_with_us()]
-        return [*limit, *self.inside.words(argv)]
-
-
 @contextmanager
 def image_sandbox(work: Path, root: str, epoch: int) -> Iterator[RunInImage]:
     """Run commands in the tree `root`, a name below `work`; what they write is discarded.
@@ -122,7 +106,7 @@ def image_sandbox(work: Path, root: str, epoch: int) -> Iterator[RunInImage]:
                 future = results.setdefault(words, Future())
             if first:
                 try:
-                    future.set_result(run(words, sandbox=Limited(inside, seconds), check=False))
+                    future.set_result(run(words, sandbox=inside, seconds=seconds, check=False))
                 except BaseException as error:
                     future.set_exception(error)
                     raise
@@ -148,7 +132,7 @@ def prove_tree(
     Raises HostError for missing tools, WorkError if the sandbox does not start, and what `trace`
     raises.
     """
-    check_tools("setpriv", "unshare", "nsenter", "timeout")
+    check_tools("setpriv", "unshare", "nsenter")
     with ThreadPoolExecutor(1) as beside, image_sandbox(work, name, image.epoch) as run_in:
         subject = Subject(image, Root(work / name), run_in, engines, lambda: traced.result())
         traced = beside.submit(lambda: trace(subject.shipped))

@@ -25,7 +25,7 @@ from imagebuilder.root import Root
 class RunInImage(Protocol):
     """Runs a command in the image, in a sandbox without network and devices.
 
-    Does not raise for an exit status other than 0; the status is 124 after more than `seconds`.
+    Does not raise for an exit status other than 0; after more than `seconds`, it is TIMED_OUT.
     """
 
     def __call__(self, argv: Sequence[str], *, seconds: int = 60) -> Completed: ...

@@ -93,6 +93,25 @@ def test_what_commands_leave_behind_is_reaped(busybox: Path, tmp_path: Path) -> 
         assert " Z" not in said
 
 
+@pytest.mark.parametrize("script", ["sleep 60", "(sleep 60 & wait)", "sleep 60 & exit 0"])
+def test_what_takes_too_long_ends_with_its_children(
+    busybox: Path, tmp_path: Path, script: str
+) -> None:
+    with staying(Sandbox(busybox, ("c",), "u", 0), tmp_path / "log") as inside:
+        done = run(["sh", "-c", f"echo begun; {script}"], sandbox=inside, seconds=1, check=False)
+        assert (done.late, done.stdout) == (True, "begun\n")
+        said = run(["sh", "-c", "cat /proc/[0-9]*/cmdline"], sandbox=inside).stdout
+        assert "sleep" not in said
+
+
+def test_who_hides_in_a_session_of_its_own_is_not_waited_for(busybox: Path, tmp_path: Path) -> None:
+    with staying(Sandbox(busybox, ("c",), "u", 0), tmp_path / "log") as inside:
+        hidden = ["sh", "-c", "echo begun; setsid sleep 60 & sleep 0.2"]
+        done = run(hidden, sandbox=inside, seconds=1, check=False)
+        assert (done.late, done.stdout) == (True, "begun\n")
+        assert run(["sh", "-c", "echo on"], sandbox=inside).stdout == "on\n"
+
+
 def test_services_are_not_started_and_no_trace_stays(busybox: Path) -> None:
     said = inside(busybox, "cat /usr/sbin/policy-rc.d; ls -l /usr/sbin/policy-rc.d")
     assert "exit 101" in said

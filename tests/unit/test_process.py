@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.errors import HostError, WorkError
-from imagebuilder.process import run
+from imagebuilder.process import TIMED_OUT, Completed, run
 from tests.integration.started import wait_until
 
 
@@ -49,6 +49,35 @@ def test_whoever_waits_may_give_up_and_children_end_too(tmp_path: Path) -> None:
     assert not any(b"61.7" in words for words in running)
     for script, status in (("exit 3", 3), ("kill -KILL $$", -signal.SIGKILL)):
         assert run(["sh", "-c", script], ask=lambda: None, check=False).status == status
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "echo begun; sleep 61.8",
+        "echo begun; trap '' TERM; while :; do sleep 61.8; done",
+        "echo begun; sleep 61.8 & exit 0",
+        "echo begun; sleep 61.8 & wait",
+    ],
+    ids=["hangs", "ignores", "leaves a child", "waits for a child"],
+)
+def test_a_program_has_so_many_seconds_and_its_children_too(script: str) -> None:
+    done = run(["sh", "-c", script], seconds=0.3, check=False)
+    assert done == Completed(TIMED_OUT, "begun\n", "", late=True)
+    running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
+    assert not any(b"61.8" in words for words in running)
+
+
+def test_who_leaves_the_group_and_holds_the_streams_is_not_waited_for() -> None:
+    begun = time.monotonic()
+    done = run(["sh", "-c", "echo begun; setsid sleep 7 & exit 0"], seconds=0.3, check=False)
+    assert (done.late, done.stdout) == (True, "begun\n")
+    assert time.monotonic() - begun < 7
+
+
+def test_a_program_in_time_is_not_late() -> None:
+    done = run(["sh", "-c", f"exit {TIMED_OUT}"], seconds=60, check=False)
+    assert done == Completed(TIMED_OUT, "", "", late=False)
 
 
 def test_umask_is_ours(tmp_path: Path) -> None:

@@ -10,7 +10,6 @@ from imagebuilder.fleet.power.protocol import SECONDS, PowerError
 from imagebuilder.process import check_tools, run
 from imagebuilder.untrusted import clean
 
-TIMED_OUT = 124  # timeout(1)
 LINES = 3
 KLOG = re.compile(r"[IWEF]\d{4} [\d:.]+ +\d+ \S+\] ")  # what kubectl logs before it says why
 
@@ -23,9 +22,8 @@ def run_limited(
     The message has its last lines and its name, but no argument: some programs take passwords.
     """
     check_tools(argv[0])
-    limit = ["timeout", "--kill-after=5", f"{SECONDS:g}"]
-    done = run([*limit, *argv], env=env, check=False)
-    if done.status == TIMED_OUT:
+    done = run(argv, env=env, seconds=SECONDS, check=False)
+    if done.late:
         raise PowerError(f"{argv[0]} did not end within {SECONDS:g} s", where=node, hint=hint)
     if done.status != 0:
         lines = (done.stderr or done.stdout).strip().splitlines()

@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from imagebuilder.process import TIMED_OUT
 from imagebuilder.proof.access.units import PREFIXES, Unit
 from imagebuilder.proof.subject import Subject
 from imagebuilder.root import Root
@@ -22,8 +23,8 @@ PLAIN = frozenset(("test", "[", "true", "mkdir", "sleep", "rm", "ln", "install",
 GUARDS = ("ExecCondition", "ExecStartPre")
 VARIABLE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
 SECONDS = 120
-# Statuses of timeout(1) and sh(1): too slow, not executable, not found.
-BROKEN = (124, 126, 127)
+# Statuses of sh(1): not executable, not found.
+BROKEN = (TIMED_OUT, 126, 127)
 
 
 @dataclass(frozen=True)

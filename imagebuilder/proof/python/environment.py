@@ -20,7 +20,6 @@ from imagebuilder.root import Root
 PROGRAM = Path(__file__).with_name("report.py")
 # torch and vLLM import in 15 s; from a cold disk on a busy builder in more than a minute.
 SECONDS = 240
-TIMED_OUT = 124
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def read_environment(done: Completed) -> Environment:
     found = done.stdout.rpartition(MARK)[2] if MARK in done.stdout else ""
     if not found:
         lines = (done.stderr or done.stdout).strip().splitlines() or [""]
-        failure = f"it ran longer than {SECONDS} s" if done.status == TIMED_OUT else lines[-1]
+        failure = f"it ran longer than {SECONDS} s" if done.late else lines[-1]
         return Environment(failure=failure or f"it ended with status {done.status}")
     try:
         said = parse_object(found.partition("\n")[0], "its answer")
