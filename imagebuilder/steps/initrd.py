@@ -12,13 +12,13 @@ makes a new initrd, and dracut runs beside what follows.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, ClassVar
 
 from imagebuilder.bootfiles import EARLY, INITRD
+from imagebuilder.cpio import ALIGNED, measure_archives
 from imagebuilder.digest import Json
 from imagebuilder.errors import WorkError
 from imagebuilder.files import plain_file
@@ -33,14 +33,6 @@ VERSION = 3
 OUT = INSIDE / "out"
 # An initrd and all that it is packed from.
 INITRD_BYTES = 300_000_000
-# cpio's format newc: a header of 110 bytes, then name and content, each padded to ALIGNED bytes
-# (Documentation/driver-api/early-userspace/buffer-format.rst).
-MAGIC = b"070701"
-HEADER = 110
-TRAILER = b"TRAILER!!!"
-# The kernel looks for an archive at such an offset only, and its EFI stub puts one file behind the
-# other without a gap.
-ALIGNED = 4
 BLOCK = 1 << 20
 
 
@@ -94,7 +86,9 @@ def split_initrd(folder: Path) -> None:
     initrd, rest = folder / INITRD, folder / "rest"
     try:
         with plain_file(initrd, follow=False) as whole:
-            size = measure_early(whole)
+            size = measure_archives(whole)
+            if not whole.read(1):  # nothing is compressed
+                size = 0
     except (OSError, ValueError) as error:
         raise WorkError(f"dracut made an initrd that cannot be read: {error}") from error
     with initrd.open("rb") as whole:
@@ -111,45 +105,3 @@ def copy_part(source: BinaryIO, target: Path, size: int) -> None:
             stream.write(source.read(min(BLOCK, size - start)))
         stream.write(bytes(-size % ALIGNED))
     target.chmod(0o644)
-
-
-def measure_early(initrd: BinaryIO) -> int:
-    """The bytes of the archives, with what pads them, that precede the first compressed one.
-
-    It is 0 if none is compressed.  Raises ValueError if an archive ends early.
-    """
-    while skip_archive(initrd):
-        skip_padding(initrd)
-    size = initrd.tell()
-    return size if initrd.read(1) else 0
-
-
-def skip_archive(stream: BinaryIO) -> bool:
-    """Go behind an archive; False, where there is none.  Raises ValueError if it ends early."""
-    name = b""
-    while header := read_header(stream):
-        size, length = int(header[54:62], 16), int(header[94:102], 16)
-        name = stream.read(length).rstrip(b"\0")
-        stream.seek(-(HEADER + length) % ALIGNED + size + -size % ALIGNED, os.SEEK_CUR)
-        if name == TRAILER:
-            return True
-    if name:
-        raise ValueError(f"an archive ends after {os.fsdecode(name)}")
-    return False
-
-
-def read_header(stream: BinaryIO) -> bytes:
-    """The header of the next entry; where there is none, nothing, and nothing is read."""
-    header = stream.read(HEADER)
-    if header.startswith(MAGIC) and len(header) == HEADER:
-        return header
-    stream.seek(-len(header), os.SEEK_CUR)
-    return b""
-
-
-def skip_padding(stream: BinaryIO) -> None:
-    """Go to the next byte that is not 0."""
-    while block := stream.read(512):
-        if rest := block.lstrip(b"\0"):
-            stream.seek(-len(rest), os.SEEK_CUR)
-            return

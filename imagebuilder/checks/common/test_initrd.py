@@ -16,6 +16,7 @@ from imagebuilder.bootfiles import EARLY, INITRD
 from imagebuilder.checks.common.test_kernel import MODULE, MOST, REBUILD, driver_of
 from imagebuilder.checks.facts import Facts
 from imagebuilder.checks.traversal import walk
+from imagebuilder.cpio import ALIGNED, measure_archives
 from imagebuilder.sandbox import INSIDE
 from imagebuilder.secret import find_secrets
 
@@ -35,8 +36,6 @@ DRIVERS = " ".join((*NIC_DRIVERS, *ROOT_DRIVERS))
 ACCOUNTS = ("etc/passwd", "etc/group", "etc/nsswitch.conf")
 PROGRAMS = ("busybox", "losetup", "modprobe", "mount", "mount.nfs", "mount.nfs4", "udevadm")
 MICROCODE = {"amd64-microcode": "AuthenticAMD.bin", "intel-microcode": "GenuineIntel.bin"}
-# Where an archive in an initramfs may begin (buffer-format.rst of the kernel's documentation).
-ALIGNED = 4
 UNREADABLE = re.compile(r"(?i)\b(error|premature|unexpected|truncated|not in gzip|corrupt)")
 # One command, because lsinitrd(1) takes a second.  The first archive has the processors' microcode
 # and no compression.  kmod of the root reads the indexes and the configuration of the initrd, the
@@ -112,6 +111,12 @@ def unpacked(host: Host, facts: Facts) -> Initrd:
     """The image's initrd, as far as it can be unpacked."""
     if not facts.initrd:
         pytest.skip("the initrd is not available")
+    try:
+        if facts.early:
+            with Path(facts.early).open("rb") as stream:
+                measure_archives(stream)
+    except ValueError as error:  # 3cpio(1) would run for ever
+        return Initrd(frozenset(), {"complaints": (f"{EARLY}: {error}",)})
     files = " ".join(str(INSIDE / path.name) for path in facts.initrds)
     script = f"kernel={facts.image.kernel.release} files='{files}'\n{TELL}"
     found: dict[str, list[str]] = {}
