@@ -88,12 +88,18 @@ def entries_below(top: Path) -> Iterator[os.DirEntry[str]]:
 
     Raises OSError.
     """
-    with os.scandir(top) as entries:
-        listed = sorted(entries, key=lambda entry: entry.name)
-    for entry in listed:
+    todo = reversed_entries(os.fspath(top))
+    while todo:
+        entry = todo.pop()
         yield entry
         if entry.is_dir(follow_symlinks=False):
-            yield from entries_below(Path(entry.path))
+            todo += reversed_entries(entry.path)
+
+
+def reversed_entries(folder: str) -> list[os.DirEntry[str]]:
+    """What a folder holds, by name, the last first.  Raises OSError."""
+    with os.scandir(folder) as entries:
+        return sorted(entries, key=lambda entry: entry.name, reverse=True)
 
 
 def sync(path: Path) -> None:

@@ -23,6 +23,7 @@ from imagebuilder.proof.kernel.prove import prove_kernel
 from imagebuilder.proof.libraries.prove import prove_libraries
 from imagebuilder.proof.privileges.prove import prove_privileges
 from imagebuilder.proof.provenance.prove import prove_provenance
+from imagebuilder.proof.provenance.read import Entries
 from imagebuilder.proof.provenance.types import Provenance
 from imagebuilder.proof.python.prove import prove_python
 from imagebuilder.proof.secrets.prove import prove_secrets
@@ -136,14 +137,14 @@ def prove_tree(
     work: Path,
     name: str,
     engines: Engines,
-    trace: Callable[[Mapping[str, ShippedFile]], Provenance],
+    trace: Callable[[Mapping[str, ShippedFile], Entries], Provenance],
     *,
     on_answer: Callable[[Answer], None] = ignore,
 ) -> Proof:
     """Prove `image`, whose root is the tree `name` below `work`.
 
     `engines` are those that overlays describe; `trace` returns the provenance of the root, given
-    what its packages ship.
+    what its packages ship and its paths.
 
     Raises HostError for missing tools, WorkError if the sandbox does not start, and what `trace`
     raises.
@@ -151,5 +152,5 @@ def prove_tree(
     check_tools("setpriv", "unshare", "nsenter", "timeout")
     with ThreadPoolExecutor(1) as beside, image_sandbox(work, name, image.epoch) as run_in:
         subject = Subject(image, Root(work / name), run_in, engines, lambda: traced.result())
-        traced = beside.submit(lambda: trace(subject.shipped))
+        traced = beside.submit(lambda: trace(subject.shipped, subject.entries))
         return prove(subject, on_answer)

@@ -13,6 +13,7 @@ from imagebuilder.families.registry import family_of_distribution
 from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.types import Image
 from imagebuilder.process import Completed
+from imagebuilder.proof.provenance.read import Entries, walk_root
 from imagebuilder.proof.provenance.types import Provenance
 from imagebuilder.recipe.chip import Chip
 from imagebuilder.recipe.engines import Engines
@@ -102,6 +103,11 @@ class Subject:
     def enabled(self) -> tuple[str, ...]:
         """The units that overlays enable."""
         return tuple(unit for unit, verb in self.image.units.items() if verb == "enable")
+
+    @cached_property
+    def entries(self) -> Entries:
+        """Every path of the root with its lstat(2); folders come before what they hold."""
+        return dict(walk_root(self.root))
 
     @cached_property
     def shipped(self) -> Mapping[str, ShippedFile]:

@@ -14,7 +14,7 @@ from imagebuilder.image.proof import Level, Proof
 from imagebuilder.image.types import Image, read_image
 from imagebuilder.pipeline import BuildOptions, build_profile
 from imagebuilder.proof.prove import prove_tree
-from imagebuilder.proof.provenance.read import read_provenance
+from imagebuilder.proof.provenance.read import Entries, read_provenance
 from imagebuilder.proof.provenance.types import Provenance
 from imagebuilder.proof.provenance.verified import FILE, Verified, find_verified, verified_file
 from imagebuilder.recipe.engines import Engines
@@ -53,7 +53,7 @@ def test_the_tree_that_is_proved_is_the_one_in_the_store(
         work: Path,
         name: str,
         engines: Engines,
-        trace: Callable[[Mapping[str, ShippedFile]], Provenance],
+        trace: Callable[[Mapping[str, ShippedFile], Entries], Provenance],
     ) -> Proof:
         proved.append(name)
         store.checkout(image.root.commit, tmp_path / "stored")

@@ -32,6 +32,8 @@ from imagebuilder.root import Root
 from imagebuilder.store.repository import Store
 
 CONFIGURE = "configure "
+# Paths of a root with their lstat(2).
+Entries = Mapping[str, os.stat_result]
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ def read_provenance(
     image: Image,
     root: Root,
     shipped: Mapping[str, ShippedFile] | None = None,
+    entries: Entries | None = None,
     *,
     strange: Mapping[str, str] | None = None,
     history: LayerHistory | None = None,
@@ -71,13 +74,14 @@ def read_provenance(
 ) -> Provenance:
     """The provenance of a root.  Raises InputError, WorkError.
 
-    `shipped` is what the root's packages ship and `history` the image's, if they have been read.
+    `shipped` is what the root's packages ship, `entries` are its paths and `history` is the
+    image's, if they have been read.
     `strange` are paths that differ from the image's commit, and how (`added`, `changed`,
     `removed`): none in a root that was just checked out.  `verified` are checksums of files that
     need not be hashed.
     """
     records = read_records(store, image, root, shipped, history)
-    return trace_all(records, dict(walk_root(root)), root, strange, verified)
+    return trace_all(records, entries or dict(walk_root(root)), root, strange, verified)
 
 
 def read_records(
@@ -124,7 +128,7 @@ def parse_placed(overlay: str, text: str) -> Placed:
 
 def trace_all(
     records: Records,
-    entries: Mapping[str, os.stat_result],
+    entries: Entries,
     root: Root,
     strange: Mapping[str, str] | None = None,
     verified: Mapping[str, Checksum] | None = None,

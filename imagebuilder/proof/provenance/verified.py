@@ -20,7 +20,7 @@ from imagebuilder.families.shipped import Checksum, ShippedFile
 from imagebuilder.files import write_file
 from imagebuilder.image.types import Image
 from imagebuilder.proof.provenance.history import differences
-from imagebuilder.proof.provenance.read import read_provenance
+from imagebuilder.proof.provenance.read import Entries, read_provenance
 from imagebuilder.proof.provenance.types import Provenance
 from imagebuilder.root import Root
 from imagebuilder.store.objects import read_commit
@@ -43,14 +43,19 @@ def verified_file(state: Path, profile: str) -> Path:
 
 
 def read_built_provenance(
-    state: Path, store: Store, image: Image, root: Root, shipped: Mapping[str, ShippedFile]
+    state: Path,
+    store: Store,
+    image: Image,
+    root: Root,
+    shipped: Mapping[str, ShippedFile],
+    entries: Entries,
 ) -> Provenance:
     """Like read_provenance(), for a root that is identical to the image's commit.
 
     Saves what it verified for the next build of the profile, if it can be written.
     """
     verified = find_verified(state, store, image)
-    found = read_provenance(store, image, root, shipped, verified=verified)
+    found = read_provenance(store, image, root, shipped, entries, verified=verified)
     target = verified_file(state, image.profile)
     with suppress(OSError):
         write_file(target, FILE.render(Verified(image.root.commit, found.intact)).encode())
