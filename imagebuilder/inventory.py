@@ -14,7 +14,7 @@ from imagebuilder.lock.builds import environments, every_package
 from imagebuilder.lock.file import load_lock
 from imagebuilder.locks import file_lock
 from imagebuilder.package_managers import POOLS
-from imagebuilder.proof.provenance.verified import drop_verified
+from imagebuilder.proof.memory import drop_verified
 from imagebuilder.rights import check_writable
 from imagebuilder.settings import Settings
 from imagebuilder.store.kept_tree import drop_trees

@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Lock
 from time import monotonic
 
 from imagebuilder.families.shipped import ShippedFile
@@ -19,8 +18,10 @@ from imagebuilder.proof.access.prove import prove_access
 from imagebuilder.proof.code.prove import prove_code
 from imagebuilder.proof.fallback.prove import prove_fallback
 from imagebuilder.proof.firmware import prove_firmware
+from imagebuilder.proof.kernel.modules import ModuleReader
 from imagebuilder.proof.kernel.prove import prove_kernel
 from imagebuilder.proof.libraries.prove import prove_libraries
+from imagebuilder.proof.once import Once
 from imagebuilder.proof.privileges.prove import prove_privileges
 from imagebuilder.proof.provenance.prove import prove_provenance
 from imagebuilder.proof.provenance.read import Entries
@@ -112,22 +113,12 @@ def image_sandbox(work: Path, root: str, epoch: int) -> Iterator[RunInImage]:
     """
     sandbox = Sandbox(work, (root,), "proof", epoch)
     with staying(sandbox, work / "proof.log") as inside:
-        results: dict[tuple[str, ...], Future[Completed]] = {}
-        lock = Lock()
+        results: Once[tuple[str, ...], Completed] = Once()
 
         def run_once(argv: Sequence[str], *, seconds: int = 60) -> Completed:
             # Several questions run the same command, and importing vLLM takes 15 s.
-            words = tuple(argv)
-            with lock:
-                first = words not in results
-                future = results.setdefault(words, Future())
-            if first:
-                try:
-                    future.set_result(run(words, sandbox=Limited(inside, seconds), check=False))
-                except BaseException as error:
-                    future.set_exception(error)
-                    raise
-            return future.result()
+            limited = Limited(inside, seconds)
+            return results.get(tuple(argv), lambda: run(argv, sandbox=limited, check=False))
 
         yield run_once
 
@@ -138,19 +129,21 @@ def prove_tree(
     name: str,
     engines: Engines,
     trace: Callable[[Mapping[str, ShippedFile], Entries], Provenance],
+    reader: ModuleReader | None = None,
     *,
     on_answer: Callable[[Answer], None] = ignore,
 ) -> Proof:
     """Prove `image`, whose root is the tree `name` below `work`.
 
     `engines` are those that overlays describe; `trace` returns the provenance of the root, given
-    what its packages ship and its paths.
+    what its packages ship and its paths.  `reader` may know modules of that root.
 
     Raises HostError for missing tools, WorkError if the sandbox does not start, and what `trace`
     raises.
     """
     check_tools("setpriv", "unshare", "nsenter", "timeout")
     with ThreadPoolExecutor(1) as beside, image_sandbox(work, name, image.epoch) as run_in:
-        subject = Subject(image, Root(work / name), run_in, engines, lambda: traced.result())
+        root = Root(work / name)
+        subject = Subject(image, root, run_in, engines, lambda: traced.result(), reader)
         traced = beside.submit(lambda: trace(subject.shipped, subject.entries))
         return prove(subject, on_answer)

@@ -13,6 +13,7 @@ from imagebuilder.families.registry import family_of_distribution
 from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.types import Image
 from imagebuilder.process import Completed
+from imagebuilder.proof.kernel.modules import ModuleReader
 from imagebuilder.proof.provenance.read import Entries, walk_root
 from imagebuilder.proof.provenance.types import Provenance
 from imagebuilder.recipe.chip import Chip
@@ -41,7 +42,7 @@ class Subject:
     """An image and its tree.  `engines` are those that overlays describe.
 
     `trace` returns the provenance of the root, None if the layers of the image are not available;
-    it may take long, while other questions are answered.
+    it may take long, while other questions are answered.  `reader` may know modules of the root.
     """
 
     image: Image
@@ -49,6 +50,7 @@ class Subject:
     run: RunInImage
     engines: Engines = field(default_factory=dict)
     trace: Callable[[], Provenance | None] = no_provenance
+    reader: ModuleReader | None = None
 
     @cached_property
     def family(self) -> Family:
@@ -103,6 +105,11 @@ class Subject:
     def enabled(self) -> tuple[str, ...]:
         """The units that overlays enable."""
         return tuple(unit for unit, verb in self.image.units.items() if verb == "enable")
+
+    @cached_property
+    def modules(self) -> ModuleReader:
+        """Reads the kernel's modules, each once for all questions."""
+        return self.reader or ModuleReader(self.root)
 
     @cached_property
     def entries(self) -> Entries:
