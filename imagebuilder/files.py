@@ -84,22 +84,17 @@ def read_text(path: Path) -> str:
 
 
 def entries_below(top: Path) -> Iterator[os.DirEntry[str]]:
-    """Everything below a folder by name, folders before what they hold; symlinks are not followed.
-
-    Raises OSError.
-    """
-    todo = reversed_entries(os.fspath(top))
-    while todo:
-        entry = todo.pop()
-        yield entry
-        if entry.is_dir(follow_symlinks=False):
-            todo += reversed_entries(entry.path)
-
-
-def reversed_entries(folder: str) -> list[os.DirEntry[str]]:
-    """What a folder holds, by name, the last first.  Raises OSError."""
-    with os.scandir(folder) as entries:
-        return sorted(entries, key=lambda entry: entry.name, reverse=True)
+    """Everything below a folder by name, each folder first, no link followed.  Raises OSError."""
+    todo: list[os.DirEntry[str]] = []
+    folder = os.fspath(top)
+    while True:
+        if folder:
+            with os.scandir(folder) as entries:
+                todo += sorted(entries, key=lambda entry: entry.name, reverse=True)
+        if not todo:
+            return
+        yield (entry := todo.pop())
+        folder = entry.path if entry.is_dir(follow_symlinks=False) else ""
 
 
 def sync(path: Path) -> None:
