@@ -86,7 +86,7 @@ def build(
             with ui.step("prove") as step:
                 tree, engines = finished_tree(plan, site), engines_of(recipe.overlays)
                 memory = Memory(settings.state, store, draft.image, Root(work / tree))
-                proof = prove_tree(draft.image, work, tree, engines, memory.trace, memory.reader)
+                proof = prove_tree(draft.image, work, tree, engines, memory.trace, memory.reading)
                 memory.keep()
                 step.remark(headline(proof))
             image = assemble_image(draft, plan, store, proof=proof)

@@ -2,7 +2,7 @@
 """What the proof of a profile's last build found out of files that are the same in this build.
 
 state/verified/PROFILE.json     files of the last root: those that are as packages ship them, those
-                                that are not, and the modules that were read
+                                that are not, and what was read of modules and of code for GPUs
 
 The store names files by content, so what is known of a path holds for every commit that has the
 same file there.  `imagebuilder prove` reads every byte: a build does not look for disk damage.
@@ -10,23 +10,30 @@ same file there.  `imagebuilder prove` reads every byte: a build does not look f
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TypeVar
 
+from imagebuilder import elf
 from imagebuilder.decode import JsonFile
 from imagebuilder.errors import ImagebuilderError
 from imagebuilder.families.shipped import Checksum, ShippedFile
 from imagebuilder.files import write_file
 from imagebuilder.image.types import Image
+from imagebuilder.proof.code import cuda, hip, level_zero, prove, types
+from imagebuilder.proof.code.types import CodeFile
+from imagebuilder.proof.facts import FileFacts, Known
+from imagebuilder.proof.kernel import modules
 from imagebuilder.proof.kernel.modules import Module, ModuleReader
 from imagebuilder.proof.provenance.history import differences
 from imagebuilder.proof.provenance.read import Entries, read_provenance
 from imagebuilder.proof.provenance.types import Compared, Provenance
+from imagebuilder.proof.subject import RootReader
 from imagebuilder.root import Root
 from imagebuilder.store.objects import read_commit
 from imagebuilder.store.repository import Store
@@ -37,17 +44,20 @@ V = TypeVar("V")
 @dataclass(frozen=True)
 class Verified:
     """What is known of the root `commit`: the files with the content that their package recorded,
-    those with another, each with that record, and modules.
+    those with another, each with that record, and what the program `read_by` read of others.
     """
 
     commit: str = ""
     intact: Mapping[str, Checksum] = field(default_factory=dict)
     altered: Mapping[str, Checksum] = field(default_factory=dict)
-    modules: Mapping[str, Module] = field(default_factory=dict)
+    read_by: str = ""
+    modules: Known[Module] = field(default_factory=dict)
+    code: Known[CodeFile] = field(default_factory=dict)
 
 
-# Another number also when read_module() reads something else.
-FILE = JsonFile(Verified, schema=2, hint="remove it: the next build reads all files")
+# What makes facts of the content of a file.
+READERS = (elf, modules, types, prove, hip, cuda, level_zero)
+FILE = JsonFile(Verified, schema=3, hint="remove it: the next build reads all files")
 
 
 @dataclass(frozen=True)
@@ -65,8 +75,11 @@ class Memory:
         return find_verified(self.state, self.store, self.image)
 
     @cached_property
-    def reader(self) -> ModuleReader:
-        return ModuleReader(self.root, lambda: self.known.modules)
+    def reading(self) -> RootReader:
+        return RootReader(
+            ModuleReader(self.root, lambda: self.known.modules),
+            FileFacts(self.root, lambda: self.known.code),
+        )
 
     def trace(self, shipped: Mapping[str, ShippedFile], entries: Entries) -> Provenance:
         """Like read_provenance(), without hashing what is known.  Called once."""
@@ -79,10 +92,22 @@ class Memory:
         """Save what this proof found out for the profile's next build, if it can be written."""
         compared = self.traced.result().compared
         found = Verified(
-            self.image.root.commit, compared.intact, compared.altered, self.reader.sound()
+            self.image.root.commit,
+            compared.intact,
+            compared.altered,
+            program(),
+            self.reading.modules.kept(lambda module: not module.problem),
+            self.reading.code.kept(lambda file: not any(each.problem for each in file.objects)),
         )
         with suppress(OSError):
             write_file(verified_file(self.state, self.image.profile), FILE.render(found).encode())
+
+
+@cache
+def program() -> str:
+    """Identifies the version of the program that reads facts."""
+    sources = (Path(module.__file__ or "").read_bytes() for module in READERS)
+    return hashlib.sha256(b"\0".join(sources)).hexdigest()
 
 
 def verified_file(state: Path, profile: str) -> Path:
@@ -102,12 +127,12 @@ def find_verified(state: Path, store: Store, image: Image) -> Verified:
         changed = {name for _, name in differences(store.path, old, new)}
     except ImagebuilderError:
         return Verified()
-    return Verified(
-        image.root.commit,
-        unchanged(last.intact, changed),
-        unchanged(last.altered, changed),
-        unchanged(last.modules, changed),
-    )
+    intact, altered = unchanged(last.intact, changed), unchanged(last.altered, changed)
+    if last.read_by != program():
+        return Verified(image.root.commit, intact, altered)
+    read = {asked: unchanged(facts, changed) for asked, facts in last.modules.items()}
+    code = {asked: unchanged(facts, changed) for asked, facts in last.code.items()}
+    return Verified(image.root.commit, intact, altered, program(), read, code)
 
 
 def unchanged(known: Mapping[str, V], changed: Collection[str]) -> Mapping[str, V]:

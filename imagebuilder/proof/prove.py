@@ -18,7 +18,6 @@ from imagebuilder.proof.access.prove import prove_access
 from imagebuilder.proof.code.prove import prove_code
 from imagebuilder.proof.fallback.prove import prove_fallback
 from imagebuilder.proof.firmware import prove_firmware
-from imagebuilder.proof.kernel.modules import ModuleReader
 from imagebuilder.proof.kernel.prove import prove_kernel
 from imagebuilder.proof.libraries.prove import prove_libraries
 from imagebuilder.proof.once import Once
@@ -29,7 +28,7 @@ from imagebuilder.proof.provenance.types import Provenance
 from imagebuilder.proof.python.prove import prove_python
 from imagebuilder.proof.secrets.prove import prove_secrets
 from imagebuilder.proof.services.prove import prove_services
-from imagebuilder.proof.subject import RunInImage, Subject
+from imagebuilder.proof.subject import RootReader, RunInImage, Subject
 from imagebuilder.proof.system.prove import prove_system
 from imagebuilder.recipe.engines import Engines
 from imagebuilder.root import Root
@@ -129,14 +128,14 @@ def prove_tree(
     name: str,
     engines: Engines,
     trace: Callable[[Mapping[str, ShippedFile], Entries], Provenance],
-    reader: ModuleReader | None = None,
+    reading: RootReader | None = None,
     *,
     on_answer: Callable[[Answer], None] = ignore,
 ) -> Proof:
     """Prove `image`, whose root is the tree `name` below `work`.
 
     `engines` are those that overlays describe; `trace` returns the provenance of the root, given
-    what its packages ship and its paths.  `reader` may know modules of that root.
+    what its packages ship and its paths.  `reading` may know facts about the root.
 
     Raises HostError for missing tools, WorkError if the sandbox does not start, and what `trace`
     raises.
@@ -144,6 +143,6 @@ def prove_tree(
     check_tools("setpriv", "unshare", "nsenter", "timeout")
     with ThreadPoolExecutor(1) as beside, image_sandbox(work, name, image.epoch) as run_in:
         root = Root(work / name)
-        subject = Subject(image, root, run_in, engines, lambda: traced.result(), reader)
+        subject = Subject(image, root, run_in, engines, lambda: traced.result(), reading)
         traced = beside.submit(lambda: trace(subject.shipped, subject.entries))
         return prove(subject, on_answer)

@@ -16,7 +16,7 @@ from functools import cached_property
 import zstandard
 
 from imagebuilder.elf import read_elf
-from imagebuilder.proof.once import Once
+from imagebuilder.proof.facts import FileFacts
 from imagebuilder.root import Root
 
 FOLDER = "/usr/lib/modules"
@@ -63,37 +63,15 @@ def module_name(path: str) -> str:
     return plain(posixpath.basename(path).partition(".ko")[0])
 
 
-def none_known() -> Mapping[str, Module]:
-    """For a root of which no earlier proof is at hand."""
-    return {}
-
-
-@dataclass(frozen=True)
-class ModuleReader:
-    """Reads modules of a root, each once.
-
-    `known` returns what an earlier proof read of files that are the same here.
-    """
-
-    root: Root
-    known: Callable[[], Mapping[str, Module]] = none_known
-    read: Once[str, Module] = field(default_factory=Once)
+class ModuleReader(FileFacts[Module]):
+    """Reads modules of a root."""
 
     def module(self, path: str) -> Module:
-        return self.read.get(path, lambda: self.find_known(path) or read_module(self.root, path))
+        return self.of(path, lambda each: read_module(self.root, each))
 
     def modules(self, paths: Iterable[str]) -> list[Module]:
         with ThreadPoolExecutor(THREADS) as pool:
             return list(pool.map(self.module, paths))
-
-    def find_known(self, path: str) -> Module | None:
-        """The module if it is known.  A path with a link may lead to another file than it did."""
-        return self.known().get(path) if self.root.resolve(path) == path else None
-
-    def sound(self) -> Mapping[str, Module]:
-        """What was read without a problem, for a later proof; nobody may read meanwhile."""
-        read = self.read.made()
-        return {p: m for p, m in read.items() if not m.problem and self.root.resolve(p) == p}
 
 
 def read_module(root: Root, path: str) -> Module:

@@ -384,12 +384,13 @@ def test_a_module_is_read_once_and_not_at_all_if_it_is_known(tmp_path: Path) -> 
     root = make_tree(tmp_path, {f"{FOLDER}/linked.ko.xz": Link(TTM)})
     ttm, nvidia, linked = (f"{FOLDER}/{name}" for name in (TTM, NVIDIA, "linked.ko.xz"))
     known = {path: Module(path, {"vermagic": ("known",)}) for path in (ttm, linked, "/gone.ko")}
-    reader = ModuleReader(root, lambda: known)
+    reader = ModuleReader(root, lambda: {"": known})
     found = reader.modules([ttm, nvidia, linked, "/gone.ko"])
     assert [module.release for module in found] == ["known", KERNEL, KERNEL, ""]
     assert found[3].problem == "is missing"
     assert reader.module(nvidia) is found[1]
-    assert reader.sound() == {ttm: found[0], nvidia: found[1]}, "a link may lead elsewhere"
+    kept = reader.kept(lambda module: not module.problem)
+    assert kept == {"": {ttm: found[0], nvidia: found[1]}}, "a link may lead elsewhere"
 
 
 @pytest.mark.parametrize("forced", ["cmdline", "config"])
