@@ -7,6 +7,7 @@ import fnmatch
 import gzip
 import lzma
 import posixpath
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ THREADS = 4
 # PCI classes of accelerators (pci.ids): display (VGA, 3D, other), signal processing,
 # processing accelerator, coprocessor.
 CLASSES = ("030000", "030200", "038000", "118000", "120000", "0b4000")
+WILDCARD = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,15 @@ class Module:
 def plain(name: str) -> str:
     """A module's name as the kernel spells it."""
     return name.replace("-", "_")
+
+
+def matches_alias(name: str, pattern: str) -> bool:
+    """Whether an alias with wildcards is for a device of this name; case does not matter.
+
+    Drivers have hundreds, and to compile one takes a millisecond: most differ before a wildcard.
+    """
+    name, pattern = name.lower(), pattern.lower()
+    return name.startswith(WILDCARD.split(pattern, 1)[0]) and fnmatch.fnmatchcase(name, pattern)
 
 
 def module_name(path: str) -> str:
@@ -180,7 +191,7 @@ class Kernel:
         found: dict[str, str] = {}
         for name in self.aliases_of(pci):
             for pattern, module in candidates:
-                if fnmatch.fnmatchcase(name.lower(), pattern.lower()):
+                if matches_alias(name, pattern):
                     found.setdefault(module, pattern)
         return found
 
