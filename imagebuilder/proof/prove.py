@@ -51,7 +51,10 @@ QUESTIONS: tuple[tuple[Question, Callable[[Subject], Iterable[Finding]]], ...] =
     (Question.SECRETS, prove_secrets),
 )
 # They mostly wait for programs and for files.
-THREADS = 4
+THREADS = 6
+# These run programs one after the other, which take long: asked first, they do it while the others
+# take the interpreter.
+FIRST = (Question.PYTHON, Question.FALLBACK, Question.SERVICES)
 
 
 def ignore(_: Answer) -> None:
@@ -68,9 +71,14 @@ def prove(
     chosen = [(question, find) for question, find in QUESTIONS if only in (None, question)]
     answers = []
     with ThreadPoolExecutor(THREADS) as pool:
-        for answer in pool.map(lambda each: answer_question(subject, *each), chosen):
-            answers.append(answer)
-            on_answer(answer)
+        ordered = sorted(chosen, key=lambda each: each[0] not in FIRST)
+        asked = {each[0]: pool.submit(answer_question, subject, *each) for each in ordered}
+        try:
+            for question, _ in chosen:
+                answers.append(asked[question].result())
+                on_answer(answers[-1])
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
     return Proof(subject.image.name, tuple(answers))
 
 
