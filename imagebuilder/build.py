@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 from typing import cast
@@ -25,8 +24,8 @@ from imagebuilder.lock.verified import Pool
 from imagebuilder.locks import file_lock
 from imagebuilder.plan import Action, Plan, PlannedStep
 from imagebuilder.process import check_tools, end_children
+from imagebuilder.proof.memory import Memory
 from imagebuilder.proof.prove import prove_tree
-from imagebuilder.proof.provenance.verified import read_built_provenance
 from imagebuilder.proof.terminal import headline
 from imagebuilder.recipe.engines import engines_of
 from imagebuilder.recipe.types import Recipe
@@ -86,9 +85,9 @@ def build(
             draft = draft_image(recipe, lock, plan, settings.state, store, work)
             with ui.step("prove") as step:
                 tree, engines = finished_tree(plan, site), engines_of(recipe.overlays)
-                root = Root(work / tree)
-                trace = partial(read_built_provenance, settings.state, store, draft.image, root)
-                proof = prove_tree(draft.image, work, tree, engines, trace)
+                memory = Memory(settings.state, store, draft.image, Root(work / tree))
+                proof = prove_tree(draft.image, work, tree, engines, memory.trace, memory.reading)
+                memory.keep()
                 step.remark(headline(proof))
             image = assemble_image(draft, plan, store, proof=proof)
             keep_tree(settings.state, plan.profile, draft.image.root.commit, work / tree)

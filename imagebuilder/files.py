@@ -84,16 +84,17 @@ def read_text(path: Path) -> str:
 
 
 def entries_below(top: Path) -> Iterator[os.DirEntry[str]]:
-    """Everything below a folder by name, folders before what they hold; symlinks are not followed.
-
-    Raises OSError.
-    """
-    with os.scandir(top) as entries:
-        listed = sorted(entries, key=lambda entry: entry.name)
-    for entry in listed:
-        yield entry
-        if entry.is_dir(follow_symlinks=False):
-            yield from entries_below(Path(entry.path))
+    """Everything below a folder by name, each folder first, no link followed.  Raises OSError."""
+    todo: list[os.DirEntry[str]] = []
+    folder = os.fspath(top)
+    while True:
+        if folder:
+            with os.scandir(folder) as entries:
+                todo += sorted(entries, key=lambda entry: entry.name, reverse=True)
+        if not todo:
+            return
+        yield (entry := todo.pop())
+        folder = entry.path if entry.is_dir(follow_symlinks=False) else ""
 
 
 def sync(path: Path) -> None:

@@ -14,7 +14,8 @@ from imagebuilder.lock.builds import environments, every_package
 from imagebuilder.lock.file import load_lock
 from imagebuilder.locks import file_lock
 from imagebuilder.package_managers import POOLS
-from imagebuilder.proof.provenance.verified import drop_verified
+from imagebuilder.proof.memory import drop_verified
+from imagebuilder.recipe.memory import drop_documents
 from imagebuilder.rights import check_writable
 from imagebuilder.settings import Settings
 from imagebuilder.store.kept_tree import drop_trees
@@ -137,6 +138,7 @@ def collect_garbage(
                 store.remove(f"{LAYERS}/{digest}")
             drop_records(state, needed)
             drop_verified(state, {image.profile for image in kept})
+            drop_documents(state, {image.profile for image in kept})
             drop_trees(state)  # what they link would stay on the disk
             with ui.step("prune the store"):
                 store.prune()

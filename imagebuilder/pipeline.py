@@ -26,6 +26,7 @@ from imagebuilder.plan import Plan, make_plan
 from imagebuilder.playbook.missing_packages import add_missing, find_requests, tell_missing
 from imagebuilder.recipe.agreement import check_versions
 from imagebuilder.recipe.load import load_recipe
+from imagebuilder.recipe.memory import keep_documents
 from imagebuilder.recipe.read import load_site
 from imagebuilder.recipe.types import Recipe
 from imagebuilder.rights import check_root, check_writable
@@ -95,6 +96,7 @@ def build_profile(profile: str, settings: Settings, ui: Ui, options: BuildOption
         offline=options.offline,
         keep_failed=options.keep_failed,
     )
+    keep_documents(settings.state, recipe.profile)
     return Built(plan, image, new=True, proof=proof)
 
 

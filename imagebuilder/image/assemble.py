@@ -109,7 +109,8 @@ def assemble_image(draft: Draft, plan: Plan, store: Store, *, proof: Proof) -> I
         "seconds": dict(draft.seconds),
     }
     (draft.tree / "build.json").write_text(json.dumps(facts, indent=1) + "\n")
-    return store.commit_image(plan.profile, plan.version, draft.tree, epoch=plan.epoch)
+    leaf = commit_of(store, plan.leaf)
+    return store.commit_image(plan.profile, plan.version, draft.tree, epoch=plan.epoch, base=leaf)
 
 
 def commit_of(store: Store, planned: PlannedStep) -> str:

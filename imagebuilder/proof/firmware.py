@@ -20,7 +20,7 @@ from imagebuilder.families.protocol import Family
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.cmdline import kernel_words
 from imagebuilder.proof.kernel.devices import Drivers, drivers_of
-from imagebuilder.proof.kernel.modules import Module, read_modules
+from imagebuilder.proof.kernel.modules import Module
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.chip import Chip
@@ -153,7 +153,7 @@ def prove_chip(
 ) -> Iterator[Finding]:
     whose = f"{chip.pci} ({device.name})"
     paths = [p for m in drivers.of(chip) if (p := drivers.kernel.by_name.get(m))]
-    modules = [module for module in read_modules(drivers.kernel.root, paths) if module.info]
+    modules = [module for module in drivers.kernel.reader.modules(paths) if module.info]
     name = " or ".join(chip.modules)
     listing = [module for module in modules if module.info.get("firmware")]
     wanted = wanted_by(chip, modules, files)

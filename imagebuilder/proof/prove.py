@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from threading import Lock
 from time import monotonic
 
 from imagebuilder.families.shipped import ShippedFile
@@ -21,13 +20,15 @@ from imagebuilder.proof.fallback.prove import prove_fallback
 from imagebuilder.proof.firmware import prove_firmware
 from imagebuilder.proof.kernel.prove import prove_kernel
 from imagebuilder.proof.libraries.prove import prove_libraries
+from imagebuilder.proof.once import Once
 from imagebuilder.proof.privileges.prove import prove_privileges
 from imagebuilder.proof.provenance.prove import prove_provenance
+from imagebuilder.proof.provenance.read import Entries
 from imagebuilder.proof.provenance.types import Provenance
 from imagebuilder.proof.python.prove import prove_python
 from imagebuilder.proof.secrets.prove import prove_secrets
 from imagebuilder.proof.services.prove import prove_services
-from imagebuilder.proof.subject import RunInImage, Subject
+from imagebuilder.proof.subject import RootReader, RunInImage, Subject
 from imagebuilder.proof.system.prove import prove_system
 from imagebuilder.recipe.engines import Engines
 from imagebuilder.root import Root
@@ -50,7 +51,10 @@ QUESTIONS: tuple[tuple[Question, Callable[[Subject], Iterable[Finding]]], ...] =
     (Question.SECRETS, prove_secrets),
 )
 # They mostly wait for programs and for files.
-THREADS = 4
+THREADS = 6
+# These run programs one after the other, which take long: asked first, they do it while the others
+# take the interpreter.
+FIRST = (Question.PYTHON, Question.FALLBACK, Question.SERVICES)
 
 
 def ignore(_: Answer) -> None:
@@ -67,9 +71,14 @@ def prove(
     chosen = [(question, find) for question, find in QUESTIONS if only in (None, question)]
     answers = []
     with ThreadPoolExecutor(THREADS) as pool:
-        for answer in pool.map(lambda each: answer_question(subject, *each), chosen):
-            answers.append(answer)
-            on_answer(answer)
+        ordered = sorted(chosen, key=lambda each: each[0] not in FIRST)
+        asked = {each[0]: pool.submit(answer_question, subject, *each) for each in ordered}
+        try:
+            for question, _ in chosen:
+                answers.append(asked[question].result())
+                on_answer(answers[-1])
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
     return Proof(subject.image.name, tuple(answers))
 
 
@@ -95,22 +104,13 @@ def image_sandbox(work: Path, root: str, epoch: int) -> Iterator[RunInImage]:
     """
     sandbox = Sandbox(work, (root,), "proof", epoch)
     with staying(sandbox, work / "proof.log") as inside:
-        results: dict[tuple[str, ...], Future[Completed]] = {}
-        lock = Lock()
+        results: Once[tuple[str, ...], Completed] = Once()
 
         def run_once(argv: Sequence[str], *, seconds: int = 60) -> Completed:
             # Several questions run the same command, and importing vLLM takes 15 s.
-            words = tuple(argv)
-            with lock:
-                first = words not in results
-                future = results.setdefault(words, Future())
-            if first:
-                try:
-                    future.set_result(run(words, sandbox=inside, seconds=seconds, check=False))
-                except BaseException as error:
-                    future.set_exception(error)
-                    raise
-            return future.result()
+            return results.get(
+                tuple(argv), lambda: run(argv, sandbox=inside, seconds=seconds, check=False)
+            )
 
         yield run_once
 
@@ -120,20 +120,22 @@ def prove_tree(
     work: Path,
     name: str,
     engines: Engines,
-    trace: Callable[[Mapping[str, ShippedFile]], Provenance],
+    trace: Callable[[Mapping[str, ShippedFile], Entries], Provenance],
+    reading: RootReader | None = None,
     *,
     on_answer: Callable[[Answer], None] = ignore,
 ) -> Proof:
     """Prove `image`, whose root is the tree `name` below `work`.
 
     `engines` are those that overlays describe; `trace` returns the provenance of the root, given
-    what its packages ship.
+    what its packages ship and its paths.  `reading` may know facts about the root.
 
     Raises HostError for missing tools, WorkError if the sandbox does not start, and what `trace`
     raises.
     """
     check_tools("setpriv", "unshare", "nsenter")
     with ThreadPoolExecutor(1) as beside, image_sandbox(work, name, image.epoch) as run_in:
-        subject = Subject(image, Root(work / name), run_in, engines, lambda: traced.result())
-        traced = beside.submit(lambda: trace(subject.shipped))
+        root = Root(work / name)
+        subject = Subject(image, root, run_in, engines, lambda: traced.result(), reading)
+        traced = beside.submit(lambda: trace(subject.shipped, subject.entries))
         return prove(subject, on_answer)

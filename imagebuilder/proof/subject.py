@@ -13,6 +13,10 @@ from imagebuilder.families.registry import family_of_distribution
 from imagebuilder.families.shipped import ShippedFile
 from imagebuilder.image.types import Image
 from imagebuilder.process import Completed
+from imagebuilder.proof.code.types import CodeFile
+from imagebuilder.proof.facts import FileFacts
+from imagebuilder.proof.kernel.modules import ModuleReader
+from imagebuilder.proof.provenance.read import Entries, walk_root
 from imagebuilder.proof.provenance.types import Provenance
 from imagebuilder.recipe.chip import Chip
 from imagebuilder.recipe.engines import Engines
@@ -20,6 +24,14 @@ from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.hardware import chip_of
 from imagebuilder.recipe.types import Hardware
 from imagebuilder.root import Root
+
+
+@dataclass(frozen=True)
+class RootReader:
+    """What reads the files that take long, with what it knows of them."""
+
+    modules: ModuleReader
+    code: FileFacts[CodeFile]
 
 
 class RunInImage(Protocol):
@@ -40,7 +52,7 @@ class Subject:
     """An image and its tree.  `engines` are those that overlays describe.
 
     `trace` returns the provenance of the root, None if the layers of the image are not available;
-    it may take long, while other questions are answered.
+    it may take long, while other questions are answered.  `reading` may know facts about the root.
     """
 
     image: Image
@@ -48,6 +60,7 @@ class Subject:
     run: RunInImage
     engines: Engines = field(default_factory=dict)
     trace: Callable[[], Provenance | None] = no_provenance
+    reading: RootReader | None = None
 
     @cached_property
     def family(self) -> Family:
@@ -102,6 +115,21 @@ class Subject:
     def enabled(self) -> tuple[str, ...]:
         """The units that overlays enable."""
         return tuple(unit for unit, verb in self.image.units.items() if verb == "enable")
+
+    @cached_property
+    def modules(self) -> ModuleReader:
+        """Reads the kernel's modules, each once for all questions."""
+        return self.reading.modules if self.reading else ModuleReader(self.root)
+
+    @cached_property
+    def code(self) -> FileFacts[CodeFile]:
+        """The code for GPUs in files, by target."""
+        return self.reading.code if self.reading else FileFacts(self.root)
+
+    @cached_property
+    def entries(self) -> Entries:
+        """Every path of the root with its lstat(2); folders come before what they hold."""
+        return dict(walk_root(self.root))
 
     @cached_property
     def shipped(self) -> Mapping[str, ShippedFile]:

@@ -15,6 +15,7 @@ from imagebuilder.recipe.check import check_relations, check_sources, check_tree
 from imagebuilder.recipe.engines import check_engines
 from imagebuilder.recipe.hardware import resolve_hardware
 from imagebuilder.recipe.keys import KEYS_VAR, load_site_keys
+from imagebuilder.recipe.memory import recall_documents
 from imagebuilder.recipe.model import BaseFile
 from imagebuilder.recipe.overlay import render_base, render_overlay, with_components
 from imagebuilder.recipe.part import Part
@@ -57,6 +58,7 @@ def load_recipe(
     Raises InputError with every fault, sorted by file and line.
     """
     faults: list[Fault] = []
+    recall_documents(settings.state, profile)
     home = find_home(os.environ if env is None else env)
     try:
         recipe = resolve_recipe(profile, settings, home, faults)

@@ -7,14 +7,15 @@ type.  Size, depth and the number of nodes (aliases expanded) are bounded while 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, YAMLError
@@ -40,6 +41,7 @@ KeyPath = tuple[Key, ...]
 MAX_BYTES = 256 * 1024
 MAX_NODES = 20_000
 MAX_DEPTH = 24
+MOST_READ = 128
 
 # The YAML 1.2 core schema (chapter 10.3.2 of the specification).
 CONSTANTS: Mapping[str, bool | None] = {
@@ -90,6 +92,42 @@ class Document:
 
 
 @dataclass(frozen=True)
+class Parsed:
+    """A document without the name of its file; nobody may change its value."""
+
+    value: dict[str, Yaml]
+    values: Mapping[KeyPath, Mark]
+    keys: Mapping[KeyPath, Mark]
+
+
+class Shelf:
+    """The documents that were read last, by the checksum of their bytes: one command reads bases,
+    overlays and nodes.yaml many times.
+
+    `before` are those that an earlier command read (recipe/memory.py).
+    """
+
+    def __init__(self) -> None:
+        self.before: Mapping[str, Parsed] = {}
+        self.read: dict[str, Parsed] = {}
+        self.lock = Lock()
+
+    def find(self, content: bytes, parse: Callable[[], Parsed]) -> Parsed:
+        """The document in `content`.  Raises what `parse` raises, each time."""
+        name = hashlib.sha256(content).hexdigest()
+        found = self.read.get(name) or self.before.get(name) or parse()
+        with self.lock:
+            self.read.pop(name, None)
+            self.read[name] = found
+            if len(self.read) > MOST_READ:
+                del self.read[next(iter(self.read))]
+        return found
+
+
+SHELF = Shelf()
+
+
+@dataclass(frozen=True)
 class Origin:
     """Where something was written."""
 
@@ -135,13 +173,12 @@ def read_content(path: Path, shown: str) -> bytes:
 
 def parse_document(content: bytes, shown: str) -> Document:
     """The document in `content`.  Raises InputError: every duplicate key, or the first fault."""
-    document = build_document(content, shown)
-    return replace(document, value=deepcopy(document.value))
+    parsed = SHELF.find(content, lambda: parse_content(content, shown))
+    return Document(shown, deepcopy(parsed.value), parsed.values, parsed.keys)
 
 
-@lru_cache(maxsize=128)  # one command reads bases, overlays and nodes.yaml many times
-def build_document(content: bytes, shown: str) -> Document:
-    """The document in `content`, which callers must not change.  Raises InputError."""
+def parse_content(content: bytes, shown: str) -> Parsed:
+    """The content of a document.  Raises InputError."""
     if len(content) > MAX_BYTES:
         raise InputError(f"is larger than {MAX_BYTES // 1024} KiB", where=shown)
     try:
@@ -161,7 +198,7 @@ def build_document(content: bytes, shown: str) -> Document:
     if not isinstance(value, dict):
         what = "is empty" if value is None else "must be a mapping of keys to values"
         raise InputError(what, where=f"{shown}:1:1")
-    return Document(shown, value, builder.values, builder.keys)
+    return Parsed(value, builder.values, builder.keys)
 
 
 def syntax_fault(error: YAMLError, text: str, shown: str) -> Fault:

@@ -24,6 +24,8 @@ from imagebuilder.errors import WorkError
 from imagebuilder.files import read_plain
 
 WIDTHS = (1, 2, 4, 8)
+LAYOUTS = {1: "<B", 2: "<H", 4: "<I", 8: "<Q"}
+NARROW = 256  # smaller containers have offsets of one byte
 SUM = 32  # bytes of a sha256
 Xattrs = tuple[tuple[bytes, bytes], ...]
 # Between the size of a file's header and the header: it begins at a multiple of 8 bytes.
@@ -106,8 +108,11 @@ def list_objects(repo: Path, commit: str) -> frozenset[str]:
 def entries(data: bytes, offsets: int) -> Iterator[tuple[str, bytes]]:
     """Names and checksums of an array whose elements end with so many offsets."""
     for element in elements(data):
-        inner = width_of(len(element))
-        name = number(element, -inner, inner)
+        if len(element) < NARROW:  # nearly all of them: not worth three calls each
+            name, inner = element[-1], 1
+        else:
+            inner = width_of(len(element))
+            name = number(element, -inner, inner)
         yield os.fsdecode(element[: name - 1]), element[name : len(element) - offsets * inner]
 
 
@@ -116,9 +121,9 @@ def elements(data: bytes) -> Iterator[bytes]:
     if not data:
         return
     width = width_of(len(data))
+    table = data[number(data, -width, width) :]
     start = 0
-    for place in range(number(data, -width, width), len(data), width):
-        end = number(data, place, width)
+    for (end,) in struct.iter_unpack(LAYOUTS[width], table):
         yield data[start:end]
         start = end
 

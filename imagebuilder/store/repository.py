@@ -24,6 +24,7 @@ from imagebuilder.locks import file_lock
 from imagebuilder.process import Word, run
 from imagebuilder.recipe.validate import suggest
 from imagebuilder.rights import check_enterable
+from imagebuilder.store.objects import read_commit, read_folder
 from imagebuilder.store.upper import Changes, stage
 from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.tree import ReleaseName
@@ -129,12 +130,19 @@ class Store:
         """The tree of `commit` at `target`, as hard links (not to be written to) or copies."""
         self.ostree("checkout", "--require-hardlinks" if links else "--force-copy", commit, target)
 
-    def commit(self, tree: Path, *, epoch: int, base: str | None = None) -> str:
-        """Commit `tree`, which is consumed, on top of `base` if given; returns the commit."""
-        below = [f"--base={base}"] if base else []
+    def commit(
+        self, tree: Path, *, epoch: int, base: str | None = None, linked: bool = False
+    ) -> str:
+        """Commit `tree`, which is consumed, on top of `base` if given; returns the commit.
+
+        The files of a `linked` tree, most of it a checkout, are not hashed if they are the store's:
+        ostree looks at each of its objects to know them again.
+        """
+        options = ["--devino-canonical"] if linked else []
+        options += [f"--base={base}"] if base else []
         return self.ostree(
-            "commit", "--orphan", "--consume", "--devino-canonical", "--parent=none",
-            "--subject=imagebuilder", f"--timestamp=@{epoch}", *below, f"--tree=dir={tree}",
+            "commit", "--orphan", "--consume", "--parent=none", "--subject=imagebuilder",
+            f"--timestamp=@{epoch}", *options, f"--tree=dir={tree}",
         )  # fmt: skip
 
     def commit_layer(
@@ -180,16 +188,23 @@ class Store:
         else:
             tree.mkdir()
         stage(upper, tree, changes)
-        return self.commit(tree, epoch=epoch)
+        return self.commit(tree, epoch=epoch, linked=below is not None)
 
     def bind(self, ref: str, commit: str) -> None:
         """Point `ref` at `commit`, atomically."""
         self.ostree("refs", "--force", f"--create={ref}", commit)
         self.sync_names(ref)
 
-    def commit_image(self, profile: str, version: str, tree: Path, *, epoch: int) -> ImageRef:
-        """Record an image: `tree` holds its files and is consumed."""
-        image = ImageRef(profile, version, self.commit(tree, epoch=epoch))
+    def commit_image(
+        self, profile: str, version: str, tree: Path, *, epoch: int, base: str | None = None
+    ) -> ImageRef:
+        """Record an image: `tree` holds its files, those of `base` as they are there, and is
+        consumed.
+        """
+        if base:
+            for name in read_folder(self.path, read_commit(self.path, base)[0]).files:
+                (tree / name).unlink()
+        image = ImageRef(profile, version, self.commit(tree, epoch=epoch, base=base))
         self.bind(image.ref, image.commit)
         return image
 

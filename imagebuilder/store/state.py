@@ -18,7 +18,10 @@ from imagebuilder.store.repository import Store
 from imagebuilder.store.workplace import new_id, workplace
 
 # All but nightly/, whose pages are for everybody.
-PRIVATE = (*POOLS, "layers", "locks", "logs", "store", "trees", "verified", "wheels", "work")
+PRIVATE = (
+    *POOLS,
+    *("layers", "locks", "logs", "parsed", "store", "trees", "verified", "wheels", "work"),
+)
 
 
 def make_state(state: Path) -> None:

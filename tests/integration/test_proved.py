@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ from imagebuilder.families.shipped import Checksum, ChecksumKind, ShippedFile
 from imagebuilder.image.proof import Level, Proof
 from imagebuilder.image.types import Image, read_image
 from imagebuilder.pipeline import BuildOptions, build_profile
+from imagebuilder.proof.kernel.modules import ModuleReader
+from imagebuilder.proof.memory import FILE, Verified, find_verified, verified_file
 from imagebuilder.proof.prove import prove_tree
-from imagebuilder.proof.provenance.read import read_provenance
+from imagebuilder.proof.provenance.read import Entries, read_provenance
 from imagebuilder.proof.provenance.types import Provenance
-from imagebuilder.proof.provenance.verified import FILE, Verified, find_verified, verified_file
+from imagebuilder.proof.subject import RootReader
 from imagebuilder.recipe.engines import Engines
 from imagebuilder.root import Root
 from imagebuilder.settings import Settings
@@ -53,13 +56,14 @@ def test_the_tree_that_is_proved_is_the_one_in_the_store(
         work: Path,
         name: str,
         engines: Engines,
-        trace: Callable[[Mapping[str, ShippedFile]], Provenance],
+        trace: Callable[[Mapping[str, ShippedFile], Entries], Provenance],
+        reading: RootReader,
     ) -> Proof:
         proved.append(name)
         store.checkout(image.root.commit, tmp_path / "stored")
         assert (work / name / "usr/share/doc/dash").read_text() == "file\n"
         assert snapshot(work / name) == snapshot(tmp_path / "stored")
-        return prove_tree(image, work, name, engines, trace)
+        return prove_tree(image, work, name, engines, trace, reading)
 
     monkeypatch.setattr(build, "prove_tree", see)
     settings = Settings(shop.project, shop.state, shop.cache, shop.site)
@@ -73,7 +77,11 @@ def test_the_tree_that_is_proved_is_the_one_in_the_store(
     after = FILE.load(verified_file(shop.state, "generic"))
     assert after.commit == image.root.commit != before.commit
     whole = read_provenance(store, image, Root(tmp_path / "stored"))
-    assert after.intact == whole.intact
+    assert after.intact == whole.compared.intact
+    assert after.altered == whole.compared.altered
+    assert after.altered, "slimming alters files"
+    fresh = ModuleReader(Root(tmp_path / "stored"))
+    assert {p: fresh.module(p) for p in after.modules[""]} == after.modules[""] != {}
     assert set(before.intact) - set(after.intact) >= {"/usr/share/doc/bash/copyright"}
     assert built.proof
     findings = [finding for answer in built.proof.answers for finding in answer.findings]
@@ -103,4 +111,18 @@ def test_what_is_not_known_is_hashed(
     path.parent.mkdir(parents=True)
     gone = FILE.render(Verified("0" * 64, {"/usr/bin/bash": Checksum(ChecksumKind.MD5, "0")}))
     path.write_bytes(gone.encode() if planted is None else planted)
-    assert find_verified(state, store, image) == {}
+    assert find_verified(state, store, image) == Verified()
+
+
+def test_what_another_version_read_is_read_again(workshop: Workshop, tmp_path: Path) -> None:
+    store = Store(workshop.state / "store")
+    image = read_image(store, store.image("generic"))
+    last = FILE.load(verified_file(workshop.state, "generic"))
+    assert find_verified(workshop.state, store, image) == last
+    path = verified_file(tmp_path, "generic")
+    path.parent.mkdir()
+    path.write_text(FILE.render(replace(last, read_by="another")))
+    found = find_verified(tmp_path, store, image)
+    assert (found.intact, found.altered) == (last.intact, last.altered)
+    assert not found.modules
+    assert not found.code

@@ -103,6 +103,23 @@ def test_both_ways_of_committing_agree(busybox: Path, store: Store) -> None:
     assert fast == slow
 
 
+def test_an_image_on_top_of_another_commit_is_the_same_image(busybox: Path, store: Store) -> None:
+    """What the base has is neither read nor written again."""
+    made = busybox / "made"
+    made.mkdir(mode=0o755)
+    (made / "vmlinuz").write_text("kernel")
+    leaf = store.commit(made, epoch=1)
+    commits = []
+    for version, base in (("1", None), ("2", leaf)):
+        store.checkout(leaf, busybox / version)
+        (busybox / version / "manifest.json").write_text("{}")
+        image = store.commit_image("demo", version, busybox / version, epoch=1, base=base)
+        commits.append(image.commit)
+        assert not (busybox / version).exists()
+    assert commits[0] == commits[1] != leaf
+    assert store.read(commits[1], "/vmlinuz") == "kernel"
+
+
 def test_commit_is_a_function_of_content(busybox: Path, store: Store, tmp_path: Path) -> None:
     other = Store(tmp_path / "other")
     run(["ostree", "init", f"--repo={other.path}", "--mode=bare"])

@@ -7,12 +7,14 @@ import mmap
 import posixpath
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from imagebuilder.elf import Elf, find_elf
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.code import cuda, hip, level_zero
 from imagebuilder.proof.code.tensile import find_kernels
-from imagebuilder.proof.code.types import CodeObject, Form, in_order
+from imagebuilder.proof.code.types import CodeFile, CodeObject, Form, in_order
+from imagebuilder.proof.facts import FileFacts
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.expectations import Code
@@ -82,31 +84,10 @@ INTEL = Maker(
 )
 
 
-@dataclass(frozen=True)
-class CodeFile:
-    """A file and the device code in it; `whole`: it contains only device code."""
-
-    path: str
-    objects: tuple[CodeObject, ...]
-    whole: bool
-
-    @property
-    def name(self) -> str:
-        return posixpath.basename(self.path)
-
-    @property
-    def targets(self) -> str:
-        """The targets of all valid code in it; those of PTX as `compute_90`."""
-        sound = [o for o in self.objects if o.target and not o.problem]
-        ptx = {o.target.replace("sm_", "compute_") for o in sound if o.form is Form.FORWARD}
-        native = {o.target for o in sound if o.form is not Form.FORWARD}
-        return " ".join([*in_order(native), *in_order(ptx)])
-
-
 def prove_code(subject: Subject) -> Iterator[Finding]:
     """Each expected binary has code that the target runs, or that the driver can compile."""
     for expected in subject.expectations.code:
-        yield from prove_expected(subject.root, expected)
+        yield from prove_expected(subject.root, subject.code, expected)
 
 
 def maker_of(target: str) -> Maker:
@@ -115,16 +96,17 @@ def maker_of(target: str) -> Maker:
     return NVIDIA if target.startswith("sm_") else INTEL
 
 
-def prove_expected(root: Root, expected: Code) -> Iterator[Finding]:
+def prove_expected(root: Root, code: FileFacts[CodeFile], expected: Code) -> Iterator[Finding]:
     """One entry of an overlay's `code:`."""
     maker = maker_of(expected.target)
     contents: dict[str, CodeFile] = {}
+    read = partial(read_content, root, target=expected.target, maker=maker)
     for glob in expected.files:
         paths = [path for path in root.glob(glob) if root.is_file(path)]
         if not paths:
             yield no_file(root, glob, expected.target, maker)
             continue
-        here = {path: read_content(root, path, expected.target, maker) for path in paths}
+        here = {path: code.of(path, read, expected.target) for path in paths}
         # Tensile's .dat files are solutions for kernels and not code.
         is_code = not all(path.endswith(".dat") for path in paths)
         if is_code and not any(content.objects for content in here.values()):
@@ -142,7 +124,7 @@ def prove_expected(root: Root, expected: Code) -> Iterator[Finding]:
         yield from prove_compiler(root, list(unique.values()), expected.target, maker)
 
 
-def read_content(root: Root, path: str, target: str, maker: Maker) -> CodeFile:
+def read_content(root: Root, path: str, *, target: str, maker: Maker) -> CodeFile:
     place = root.host(path)
     assert place is not None
     if file := find_elf(place):

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -48,3 +49,24 @@ def in_order(targets: set[str] | frozenset[str]) -> list[str]:
         return found[1], number, found[3]
 
     return sorted(targets, key=key)
+
+
+@dataclass(frozen=True)
+class CodeFile:
+    """A file and the device code in it; `whole`: it contains only device code."""
+
+    path: str
+    objects: tuple[CodeObject, ...]
+    whole: bool
+
+    @property
+    def name(self) -> str:
+        return posixpath.basename(self.path)
+
+    @property
+    def targets(self) -> str:
+        """The targets of all valid code in it; those of PTX as `compute_90`."""
+        sound = [o for o in self.objects if o.target and not o.problem]
+        ptx = {o.target.replace("sm_", "compute_") for o in sound if o.form is Form.FORWARD}
+        native = {o.target for o in sound if o.form is not Form.FORWARD}
+        return " ".join([*in_order(native), *in_order(ptx)])

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from imagebuilder.families.shipped import checksums_of
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.kernel.modules import THREADS, Kernel, Module, module_name, read_modules
+from imagebuilder.proof.kernel.modules import THREADS, Kernel, Module, module_name
 from imagebuilder.proof.say import Say, some
 from imagebuilder.proof.subject import Subject
 from imagebuilder.ui import format_count
@@ -35,7 +35,7 @@ def prove_built(kernel: Kernel, needed: Iterable[str], shipped: Set[str]) -> Ite
         return
     first = [*kernel.outside, *needed]
     sample = set(sorted(shipped)[:: max(1, len(shipped) // SAMPLE)]) | (set(needed) & shipped)
-    read = read_modules(kernel.root, [p for p in kernel.files if p not in shipped or p in sample])
+    read = kernel.reader.modules(p for p in kernel.files if p not in shipped or p in sample)
     broken = [module for module in read if module.problem]
     for module in broken:
         what = f"{module.path} {module.problem}"
@@ -84,7 +84,7 @@ def find_shipped(subject: Subject, kernel: Kernel) -> set[str]:
     )
     known = [path for path in kernel.files if path in sums]
     if provenance := subject.provenance:
-        return {path for path in known if path in provenance.intact}
+        return {path for path in known if path in provenance.compared.intact}
 
     def same(paths: list[str]) -> list[str]:
         places = ((path, kernel.root.host(path)) for path in paths)

@@ -66,7 +66,7 @@ class Drivers:
 
 def drivers_of(subject: Subject) -> Drivers:
     settings = read_settings(subject.root, subject.cmdline)
-    return Drivers(Kernel(subject.root, subject.kernel), settings)
+    return Drivers(Kernel(subject.modules, subject.kernel), settings)
 
 
 def needed_files(subject: Subject, drivers: Drivers) -> tuple[str, ...]:

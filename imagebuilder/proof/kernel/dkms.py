@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.cmdline import kernel_words
-from imagebuilder.proof.kernel.modules import Kernel, Module, module_name, read_modules
+from imagebuilder.proof.kernel.modules import Kernel, Module, module_name
 from imagebuilder.proof.say import Say, some
 from imagebuilder.ui import format_count
 
@@ -95,7 +95,7 @@ def last_error(kernel: Kernel, log: str) -> str:
 
 
 def prove_signed(kernel: Kernel, cmdline: Sequence[str]) -> Iterator[Finding]:
-    read = [module for module in read_modules(kernel.root, kernel.outside) if not module.problem]
+    read = [module for module in kernel.reader.modules(kernel.outside) if not module.problem]
     unsigned = [module for module in read if not module.signed]
     if read and not unsigned:
         many = f"{format_count(len(read), 'module')} from outside the kernel's tree signed"

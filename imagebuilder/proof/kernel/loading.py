@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.kernel.devices import Drivers
-from imagebuilder.proof.kernel.modules import module_name, plain
+from imagebuilder.proof.kernel.modules import matches_alias, module_name, plain
 from imagebuilder.proof.kernel.settings import config_lines
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
@@ -69,7 +69,7 @@ def load_instead(
     """
     claims = [alias for alias, module in drivers.kernel.aliases if module in wanted]
     for name in drivers.kernel.aliases_of(pci):
-        if not any(fnmatch.fnmatchcase(name.lower(), alias.lower()) for alias in claims):
+        if not any(matches_alias(name, alias) for alias in claims):
             continue
         loading = run_modprobe(subject, program, name)
         if not wanted & (loading.modules | drivers.kernel.builtin):

@@ -7,6 +7,7 @@ import fnmatch
 import gzip
 import lzma
 import posixpath
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from functools import cached_property
 import zstandard
 
 from imagebuilder.elf import read_elf
+from imagebuilder.proof.facts import FileFacts
 from imagebuilder.root import Root
 
 FOLDER = "/usr/lib/modules"
@@ -28,6 +30,7 @@ THREADS = 4
 # PCI classes of accelerators (pci.ids): display (VGA, 3D, other), signal processing,
 # processing accelerator, coprocessor.
 CLASSES = ("030000", "030200", "038000", "118000", "120000", "0b4000")
+WILDCARD = re.compile(r"[*?\[]")
 
 
 @dataclass(frozen=True)
@@ -57,14 +60,29 @@ def plain(name: str) -> str:
     return name.replace("-", "_")
 
 
+def matches_alias(name: str, pattern: str) -> bool:
+    """Whether an alias with wildcards is for a device of this name; case does not matter.
+
+    Drivers have hundreds, and to compile one takes a millisecond: most differ before a wildcard.
+    """
+    name, pattern = name.lower(), pattern.lower()
+    return name.startswith(WILDCARD.split(pattern, 1)[0]) and fnmatch.fnmatchcase(name, pattern)
+
+
 def module_name(path: str) -> str:
     """The module in a file, as the kernel spells it: `nvidia-uvm.ko.xz` -> nvidia_uvm."""
     return plain(posixpath.basename(path).partition(".ko")[0])
 
 
-def read_modules(root: Root, paths: Iterable[str]) -> list[Module]:
-    with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(lambda path: read_module(root, path), paths))
+class ModuleReader(FileFacts[Module]):
+    """Reads modules of a root."""
+
+    def module(self, path: str) -> Module:
+        return self.of(path, lambda each: read_module(self.root, each))
+
+    def modules(self, paths: Iterable[str]) -> list[Module]:
+        with ThreadPoolExecutor(THREADS) as pool:
+            return list(pool.map(self.module, paths))
 
 
 def read_module(root: Root, path: str) -> Module:
@@ -104,8 +122,12 @@ def unpack(path: str, content: bytes) -> bytes:
 class Kernel:
     """The modules of the kernel `release` in a root, as modprobe(8) finds them."""
 
-    root: Root
+    reader: ModuleReader
     release: str
+
+    @property
+    def root(self) -> Root:
+        return self.reader.root
 
     @property
     def folder(self) -> str:
@@ -169,7 +191,7 @@ class Kernel:
         found: dict[str, str] = {}
         for name in self.aliases_of(pci):
             for pattern, module in candidates:
-                if fnmatch.fnmatchcase(name.lower(), pattern.lower()):
+                if matches_alias(name, pattern):
                     found.setdefault(module, pattern)
         return found
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.cmdline import kernel_words
-from imagebuilder.proof.kernel.modules import Kernel, plain, read_module
+from imagebuilder.proof.kernel.modules import Kernel, plain
 from imagebuilder.proof.kernel.settings import config_lines
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
@@ -93,7 +93,7 @@ def prove_words(subject: Subject) -> Iterator[Finding]:
             yield SAY.fault(what, word.evidence, hint=REMOVE)
     for module, option, value, where in options_of(subject):
         yield from prove_option(subject.chips, module, option, value, where)
-    yield from prove_unknown(subject, Kernel(subject.root, subject.kernel), drivers)
+    yield from prove_unknown(subject, Kernel(subject.modules, subject.kernel), drivers)
 
 
 def prove_unknown(subject: Subject, kernel: Kernel, drivers: set[str]) -> Iterator[Finding]:
@@ -101,7 +101,7 @@ def prove_unknown(subject: Subject, kernel: Kernel, drivers: set[str]) -> Iterat
     options = [each for each in options_of(subject) if each[0] in drivers]
     paths = {m: kernel.by_name[m] for m, *_ in options if m in kernel.by_name}
     for module, option, _, where in options:
-        info = read_module(kernel.root, paths[module]).info if module in paths else {}
+        info = kernel.reader.module(paths[module]).info if module in paths else {}
         names = {value.partition(":")[0] for value in info.get("parmtype", ())}
         if names and option not in names:
             what = f"{module} has no option {option}: the kernel ignores it"

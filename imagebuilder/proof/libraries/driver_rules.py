@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.kernel.modules import ENDINGS, Module, module_name, read_module
+from imagebuilder.proof.kernel.modules import ENDINGS, Module, ModuleReader, module_name
 from imagebuilder.proof.libraries import SAY
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.hardware import chip_of
@@ -62,7 +62,7 @@ def prove_driver(subject: Subject) -> Iterator[Finding]:
     if not wanted and not any(one.pci.startswith(VENDOR) for one in subject.hardware):
         return
     parts = [*libraries_of(subject.root), *firmware_of(subject.root)]
-    modules = list(modules_of(subject.root, subject.kernel))
+    modules = list(modules_of(subject.modules, subject.kernel))
     parts += [
         DriverPart("nvidia.ko", m.path, m.first("version")) for m in modules if m.first("version")
     ]
@@ -136,13 +136,13 @@ def firmware_of(root: Root) -> Iterator[DriverPart]:
             yield DriverPart("GSP firmware", f"{FIRMWARE}/{name}", name)
 
 
-def modules_of(root: Root, kernel: str) -> Iterator[Module]:
+def modules_of(reader: ModuleReader, kernel: str) -> Iterator[Module]:
     """nvidia.ko for the kernel that nodes boot."""
-    for path in root.walk(f"/usr/lib/modules/{kernel}"):
+    for path in reader.root.walk(f"/usr/lib/modules/{kernel}"):
         # Debian builds nvidia-current.ko and renames it with an alias.
         name = module_name(path) if path.endswith(ENDINGS) else ""
         if name == "nvidia" or re.fullmatch(r"nvidia_current(_open)?", name):
-            yield read_module(root, path)
+            yield reader.module(path)
 
 
 def first_of_each(parts: Iterable[DriverPart]) -> list[DriverPart]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from imagebuilder.proof.access.udev import UdevRule, facts_of, read_rules
@@ -46,7 +46,7 @@ OTHERS = 0o006
 
 
 def find_files(
-    root: Root, entries: dict[str, os.stat_result], groups: dict[int, str], run: frozenset[str]
+    root: Root, entries: Mapping[str, os.stat_result], groups: dict[int, str], run: frozenset[str]
 ) -> Iterator[Privilege]:
     """Ways to become root by modes, owners and attributes; `run` are programs of root's services.
 

@@ -15,7 +15,6 @@ from imagebuilder.proof.privileges.files import find_devices, find_files
 from imagebuilder.proof.privileges.login import find_ways_in
 from imagebuilder.proof.privileges.sudo import find_rules
 from imagebuilder.proof.privileges.types import Opening, Privilege
-from imagebuilder.proof.provenance.read import walk_root
 from imagebuilder.proof.provenance.types import Provenance
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.subject import Subject
@@ -59,9 +58,8 @@ def prove_privileges(subject: Subject) -> Iterator[Finding]:
 
 def find_privileges(subject: Subject) -> Iterator[Privilege]:
     root, startup = subject.root, read_startup(subject)
-    entries = dict(walk_root(root))
     run = programs_of(startup) | preloaded(root)
-    yield from find_files(root, entries, group_names(root), run)
+    yield from find_files(root, subject.entries, group_names(root), run)
     users = {user.name: frozenset(user.groups) for user in subject.image.users}
     yield from find_accounts(root, users)
     yield from find_rules(root)

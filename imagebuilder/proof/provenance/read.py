@@ -3,7 +3,7 @@
 
 Only files with a checksum recorded by a package are hashed: the commits identify all others.  A
 build does not hash files again that the previous build verified
-(imagebuilder/proof/provenance/verified.py).
+(imagebuilder/proof/memory.py).
 """
 
 from __future__ import annotations
@@ -27,11 +27,20 @@ from imagebuilder.proof.provenance.history import (
     installing,
     read_history,
 )
-from imagebuilder.proof.provenance.types import CONTENT, METADATA, Provenance, Trace, TraceKind
+from imagebuilder.proof.provenance.types import (
+    CONTENT,
+    METADATA,
+    Compared,
+    Provenance,
+    Trace,
+    TraceKind,
+)
 from imagebuilder.root import Root
 from imagebuilder.store.repository import Store
 
 CONFIGURE = "configure "
+# Paths of a root with their lstat(2).
+Entries = Mapping[str, os.stat_result]
 
 
 @dataclass(frozen=True)
@@ -64,20 +73,22 @@ def read_provenance(
     image: Image,
     root: Root,
     shipped: Mapping[str, ShippedFile] | None = None,
+    entries: Entries | None = None,
     *,
     strange: Mapping[str, str] | None = None,
     history: LayerHistory | None = None,
-    verified: Mapping[str, Checksum] | None = None,
+    known: Compared | None = None,
 ) -> Provenance:
     """The provenance of a root.  Raises InputError, WorkError.
 
-    `shipped` is what the root's packages ship and `history` the image's, if they have been read.
+    `shipped` is what the root's packages ship, `entries` are its paths and `history` is the
+    image's, if they have been read.
     `strange` are paths that differ from the image's commit, and how (`added`, `changed`,
-    `removed`): none in a root that was just checked out.  `verified` are checksums of files that
-    need not be hashed.
+    `removed`): none in a root that was just checked out.  `known` are files that need not
+    be hashed.
     """
     records = read_records(store, image, root, shipped, history)
-    return trace_all(records, dict(walk_root(root)), root, strange, verified)
+    return trace_all(records, entries or dict(walk_root(root)), root, strange, known)
 
 
 def read_records(
@@ -124,22 +135,19 @@ def parse_placed(overlay: str, text: str) -> Placed:
 
 def trace_all(
     records: Records,
-    entries: Mapping[str, os.stat_result],
+    entries: Entries,
     root: Root,
     strange: Mapping[str, str] | None = None,
-    verified: Mapping[str, Checksum] | None = None,
+    known: Compared | None = None,
 ) -> Provenance:
     """The traces of all `entries` of a root, and the files of packages that it lacks."""
-    strange, verified = strange or {}, verified or {}
+    strange, known = strange or {}, known or Compared()
     files = {path for path, info in entries.items() if stat.S_ISREG(info.st_mode)}
     shipped = ((path, ship.checksum) for path, ship in records.shipped.items() if path in files)
-    sums = {path: checksum for path, checksum in shipped if checksum}
-    unknown = [
-        (path, checksum) for path, checksum in sums.items() if verified.get(path) != checksum
-    ]
-    altered = find_altered(root, unknown)
+    sums = {path: checksum for path, checksum in shipped if checksum and path not in strange}
+    compared = compare_files(root, sums, known)
     traces = {
-        path: trace(path, info, records, root, altered=path in altered)
+        path: trace(path, info, records, root, altered=path in compared.altered)
         for path, info in entries.items()
     }
     for path, change in strange.items():
@@ -149,12 +157,22 @@ def trace_all(
         if path not in traces:
             missing.setdefault(records.history.remover(path), []).append(path)
     removed = {step: tuple(sorted(paths)) for step, paths in missing.items()}
-    intact = {
-        path: checksum
+    return Provenance(traces, removed, records.installing, compared)
+
+
+def compare_files(root: Root, sums: Mapping[str, Checksum], known: Compared) -> Compared:
+    """Which files have the content that was recorded.  Raises OSError."""
+    different = {path for path, checksum in sums.items() if known.altered.get(path) == checksum}
+    unknown = [
+        (path, checksum)
         for path, checksum in sums.items()
-        if path not in altered and path not in strange
-    }
-    return Provenance(traces, removed, records.installing, intact)
+        if path not in different and known.intact.get(path) != checksum
+    ]
+    different |= find_altered(root, unknown)
+    return Compared(
+        {path: checksum for path, checksum in sums.items() if path not in different},
+        {path: sums[path] for path in sums if path in different},
+    )
 
 
 def find_altered(root: Root, sums: Sequence[tuple[str, Checksum]]) -> set[str]:

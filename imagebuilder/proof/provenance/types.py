@@ -62,18 +62,28 @@ class Trace:
 
 
 @dataclass(frozen=True)
+class Compared:
+    """Files that were compared with the checksum that their package recorded, each with that
+    record: `intact` have this content, `altered` another.
+    """
+
+    intact: Mapping[str, Checksum] = field(default_factory=dict)
+    altered: Mapping[str, Checksum] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Provenance:
     """The traces of every path of a root, and of those removed from it after the build.
 
     `missing` are paths that packages ship but the root lacks, by the title of the step that removed
     them; "" for those never installed.  `installing` are the titles of layers that install
-    packages.  `intact` are files with the content that their package recorded.
+    packages.  `compared` are the files of which packages recorded a checksum.
     """
 
     traces: Mapping[str, Trace]
     missing: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     installing: frozenset[str] = frozenset()
-    intact: Mapping[str, Checksum] = field(default_factory=dict)
+    compared: Compared = field(default_factory=Compared)
 
     def who(self, path: str) -> str:
         """What accounts for a path; "origin unknown" if the root does not have it."""

@@ -28,7 +28,7 @@ class SecretPlace:
     todo: str = AS_NODE_FILE
 
 
-KINDS = (
+OURS = (
     # Keys of machines and people.
     SecretPlace("ssh host key", r".*/ssh_host_[^/]*key"),
     SecretPlace("GnuPG private key", r".*/(private-keys-v1\.d/[^/]+\.key|secring\.gpg)"),
@@ -78,15 +78,17 @@ KINDS = (
     SecretPlace("VNC password", HOME + r"/\.vnc/passwd"),
     # What builds and people leave.
     SecretPlace("shell history", HOME + r"/\.[a-z_]*(history|hst)", todo=REMOVE),
-    *(
-        SecretPlace(one.name, one.path, one.holds)
-        for family in families()
-        for one in family.secrets
-    ),
 )
+OF_FAMILIES = tuple(
+    SecretPlace(one.name, one.path, one.holds) for family in families() for one in family.secrets
+)
+KINDS = (*OURS, *OF_FAMILIES)
 PATTERNS = tuple((kind, re.compile(kind.path)) for kind in KINDS)
+# Nearly no path fits: one match says so in a fifth of the time.
+ANY_OF_OURS = re.compile("|".join(f"(?:{kind.path})" for kind in OURS))
 
 
 def fitting_kinds(path: str) -> list[SecretPlace]:
     """The kinds of secrets that this path may contain."""
-    return [kind for kind, pattern in PATTERNS if pattern.fullmatch(path)]
+    patterns = PATTERNS if ANY_OF_OURS.fullmatch(path) else PATTERNS[len(OURS) :]
+    return [kind for kind, pattern in patterns if pattern.fullmatch(path)]

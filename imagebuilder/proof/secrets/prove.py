@@ -12,7 +12,6 @@ from pathlib import Path
 
 from imagebuilder.files import read_plain
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.provenance.read import walk_root
 from imagebuilder.proof.provenance.types import Provenance, TraceKind
 from imagebuilder.proof.say import Say
 from imagebuilder.proof.secrets.places import AS_NODE_FILE, fitting_kinds
@@ -91,7 +90,7 @@ def allowing(allowed: Sequence[AllowedSecret], path: str) -> AllowedSecret | Non
 
 def find_in_root(subject: Subject, provenance: Provenance) -> Iterator[SecretAt]:
     """Secrets in files, except unchanged files of packages, which are public."""
-    for path, info in walk_root(subject.root):
+    for path, info in subject.entries.items():
         if not stat.S_ISREG(info.st_mode) or not 0 < info.st_size <= MOST_BYTES:
             continue
         kinds = fitting_kinds(path)

@@ -19,7 +19,7 @@ from imagebuilder.image.proof import Proof, Question
 from imagebuilder.image.types import Image, encode_image, load_image
 from imagebuilder.proof.prove import image_sandbox, prove
 from imagebuilder.proof.provenance.read import read_provenance
-from imagebuilder.proof.provenance.types import Provenance, Trace, TraceKind
+from imagebuilder.proof.provenance.types import Compared, Provenance, Trace, TraceKind
 from imagebuilder.proof.subject import Subject
 from imagebuilder.recipe.engines import load_engines
 from imagebuilder.root import Root
@@ -96,8 +96,8 @@ def provenance_of(site: Site, image: Image, planted: TraceKind) -> Provenance | 
     brought = {
         path: Trace(path, planted, overlay="planted", change=how) for path, how in strange.items()
     }
-    intact = {path: checksum for path, checksum in good.intact.items() if path not in strange}
-    return replace(good, traces=traces | brought, intact=intact)
+    intact = {p: checksum for p, checksum in good.compared.intact.items() if p not in strange}
+    return replace(good, traces=traces | brought, compared=Compared(intact))
 
 
 KNOWN: dict[str, tuple[Provenance, CommittedRoot]] = {}

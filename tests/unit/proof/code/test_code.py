@@ -5,13 +5,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.code.prove import prove_code
-from imagebuilder.proof.code.types import in_order
+from imagebuilder.proof.code.types import CodeFile, CodeObject, Form, in_order
+from imagebuilder.proof.facts import FileFacts
+from imagebuilder.proof.kernel.modules import ModuleReader
+from imagebuilder.proof.subject import RootReader
 from imagebuilder.recipe.expectations import Code, Expectations
 from tests.fixtures.elf import (
     PAGE,
@@ -60,6 +64,20 @@ def test_code_for_the_target(tmp_path: Path) -> None:
     (evidence,) = fact.evidence
     assert (evidence.path, evidence.section) == (HIP, ".hip_fatbin")
     assert evidence.said == "gfx1030 gfx1102"
+
+
+def test_a_file_that_is_known_is_not_read(tmp_path: Path) -> None:
+    root = make_tree(tmp_path, {HIP: library(bundle("gfx803"))})
+    known = CodeFile(HIP, (CodeObject("gfx1102", Form.NATIVE, 4096, ".hip_fatbin"),), whole=False)
+    code = FileFacts(root, lambda: {"gfx1102": {HIP: known}})
+    codes = tuple(Code((HIP,), target) for target in ("gfx1102", "gfx803"))
+    asked = subject(root, expectations=Expectations(code=codes))
+    found = list(prove_code(replace(asked, reading=RootReader(ModuleReader(root), code))))
+    assert facts(found) == [
+        "libggml-hip.so has code for gfx1102: 1 code object, 4 KiB",
+        "libggml-hip.so has code for gfx803: 1 code object, 4 KiB",
+    ]
+    assert code.kept(bool).keys() == {"gfx1102", "gfx803"}
 
 
 def test_no_code_for_the_target_says_what_there_is(tmp_path: Path) -> None:

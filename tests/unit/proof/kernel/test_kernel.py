@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from imagebuilder.image.proof import Finding
-from imagebuilder.proof.kernel.modules import Kernel, read_module
+from imagebuilder.proof.kernel.modules import Kernel, Module, ModuleReader, read_module
 from imagebuilder.proof.kernel.prove import prove_kernel
 from imagebuilder.proof.kernel.settings import read_settings
 from imagebuilder.recipe.cards import find_chip
@@ -379,6 +379,20 @@ def test_signatures(tmp_path: Path) -> None:
     assert not read_module(root, f"{FOLDER}/{NVIDIA}").signed
 
 
+def test_a_module_is_read_once_and_not_at_all_if_it_is_known(tmp_path: Path) -> None:
+    make_tree(make(tmp_path, {TTM: {}, NVIDIA: {}}), {})
+    root = make_tree(tmp_path, {f"{FOLDER}/linked.ko.xz": Link(TTM)})
+    ttm, nvidia, linked = (f"{FOLDER}/{name}" for name in (TTM, NVIDIA, "linked.ko.xz"))
+    known = {path: Module(path, {"vermagic": ("known",)}) for path in (ttm, linked, "/gone.ko")}
+    reader = ModuleReader(root, lambda: {"": known})
+    found = reader.modules([ttm, nvidia, linked, "/gone.ko"])
+    assert [module.release for module in found] == ["known", KERNEL, KERNEL, ""]
+    assert found[3].problem == "is missing"
+    assert reader.module(nvidia) is found[1]
+    kept = reader.kept(lambda module: not module.problem)
+    assert kept == {"": {ttm: found[0], nvidia: found[1]}}, "a link may lead elsewhere"
+
+
 @pytest.mark.parametrize("forced", ["cmdline", "config"])
 def test_unsigned_where_signatures_are_enforced(tmp_path: Path, forced: str) -> None:
     make(tmp_path)
@@ -398,7 +412,7 @@ def test_the_class_of_a_device_is_tried(tmp_path: Path) -> None:
             "kernel/b.ko": {"alias": "pci:v00001022d*sv*sd*bc04sc03i00*"},
         }
     )
-    kernel = Kernel(make_tree(tmp_path, files), KERNEL)
+    kernel = Kernel(ModuleReader(make_tree(tmp_path, files)), KERNEL)
     assert set(kernel.claims("1022:17f0")) == {"a"}
     assert kernel.claims("1022:17F0") == kernel.claims("1022:17f0")
 

@@ -9,9 +9,17 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.families.shipped import Checksum
 from imagebuilder.proof.provenance.history import LayerHistory
 from imagebuilder.proof.provenance.read import Placed, find_placed, trace_all, trace_path, walk_root
-from imagebuilder.proof.provenance.types import CONTENT, METADATA, Provenance, Trace, TraceKind
+from imagebuilder.proof.provenance.types import (
+    CONTENT,
+    METADATA,
+    Compared,
+    Provenance,
+    Trace,
+    TraceKind,
+)
 from imagebuilder.root import Root
 from tests.unit.proof.provenance.chain import (
     BASE,
@@ -112,6 +120,26 @@ def test_what_packages_ship_and_the_root_lacks(root: Root) -> None:
     assert found.missing == {"prune": ("/doc/a",), "": ("/man",)}
     assert found.is_packaged("/f")
     assert not found.is_packaged("/man")
+
+
+def test_what_is_known_of_the_same_checksum_is_not_hashed(root: Root) -> None:
+    entries, given = dict(walk_root(root)), records_of({"/f": shipped("placed")})
+    checksum = given.shipped["/f"].checksum
+    assert checksum
+    other = Checksum(checksum.kind, "0")
+    for known, compared in (
+        (Compared(), Compared({"/f": checksum})),
+        (Compared(altered={"/f": checksum}), Compared(altered={"/f": checksum})),
+        (Compared(altered={"/f": other}), Compared({"/f": checksum})),
+    ):
+        assert trace_all(given, entries, root, known=known).compared == compared
+    (root.path / "f").write_text("changed")
+    for known, compared in (
+        (Compared({"/f": checksum}), Compared({"/f": checksum})),
+        (Compared({"/f": other}), Compared(altered={"/f": checksum})),
+    ):
+        assert trace_all(given, entries, root, known=known).compared == compared
+    assert trace_all(given, entries, root, {"/f": "changed"}).compared == Compared()
 
 
 def test_many_files_are_hashed_side_by_side(tmp_path: Path) -> None:
