@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import stat
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from imagebuilder.errors import Fault
@@ -51,12 +52,25 @@ def check_program(part: Part, scope: Scope, path: Path) -> None:
     """A fault for a check that Python cannot compile."""
     where = f"{part.shown}/{path.relative_to(part.folder)}"
     try:
-        ast.parse(path.read_bytes(), filename=path.name)
+        problem = find_problem(path.read_bytes(), path.name)
+    except (OSError, ValueError) as error:
+        problem = "", str(error)
+    if problem:
+        at, why = problem
+        scope.faults.append(Fault(f"{where}{at}", f"not Python: {why}"))
+
+
+@lru_cache(maxsize=256)  # every profile that has an overlay asks for its checks
+def find_problem(program: bytes, name: str) -> tuple[str, str] | None:
+    """Why it is not Python: the place, `:LINE:COLUMN` or nothing, and the words."""
+    try:
+        ast.parse(program, filename=name)
     except SyntaxError as error:
         at = f":{error.lineno}:{error.offset}" if error.lineno and error.offset else ""
-        scope.faults.append(Fault(f"{where}{at}", f"not Python: {error.msg}"))
-    except (OSError, ValueError, RecursionError, MemoryError) as error:
-        scope.faults.append(Fault(where, f"not Python: {error}"))
+        return at, error.msg
+    except (ValueError, RecursionError, MemoryError) as error:
+        return "", str(error)
+    return None
 
 
 def find_inside(

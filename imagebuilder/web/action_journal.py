@@ -162,7 +162,7 @@ def action_log(tree: Tree, action: str) -> Iterator[ActionLog]:
 
 def drop_old(folder: Path) -> None:
     """Make room for one more; names begin with the time."""
-    for path in sorted(folder.glob("*.log"))[: 1 - KEPT_LOGS]:
+    for path in sorted(folder.glob("*.log"), key=os.fspath)[: 1 - KEPT_LOGS]:
         if not is_locked(path):
             path.unlink(missing_ok=True)
 

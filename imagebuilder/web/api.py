@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
@@ -248,11 +249,9 @@ def make_routes(site: WebSite) -> list[Route]:
             return JSONResponse(words, 503, {"Retry-After": "10"})
         return EventStream(broker, request.headers.get("last-event-id", "")[:80])
 
-    document = encode(make_document())
-
     def openapi(request: Request) -> Response:
         del request
-        return Response(document, media_type="application/json")
+        return Response(render_document(), media_type="application/json")
 
     return [
         *map(route, ENDPOINTS),
@@ -265,8 +264,9 @@ def encode(value: Json) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
 
 
-def make_document() -> dict[str, Json]:
-    """The OpenAPI document."""
+@cache  # it takes a tenth of a second, and few clients ask for it
+def render_document() -> bytes:
+    """The OpenAPI document, which is the same for every site."""
     models: list[type[BaseModel]] = [*(endpoint.model for endpoint in ENDPOINTS), ApiError]
     inputs: list[tuple[type[BaseModel], JsonSchemaMode]] = [(m, "serialization") for m in models]
     _, schemas = models_json_schema([*inputs, *INPUTS], ref_template=REFERENCE)
@@ -282,12 +282,13 @@ def make_document() -> dict[str, Json]:
             "responses": {"200": {"description": "events", "content": stream}},
         }
     }
-    return {
+    document: dict[str, Json] = {
         "openapi": "3.1.0",
         "info": {"title": "imagebuilder", "version": __version__},
         "paths": paths | describe_actions(),
         "components": {"schemas": schemas["$defs"], "securitySchemes": SECURITY},
     }
+    return encode(document)
 
 
 def describe(endpoint: Endpoint) -> dict[str, Json]:

@@ -166,6 +166,8 @@ def documented(text: str) -> Iterator[str]:
 def mentioned(source: str) -> Iterator[str]:
     """The commands, with the options that follow at once, in the texts of a module."""
     for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.JoinedStr | ast.Constant):
+            continue
         parts = node.values if isinstance(node, ast.JoinedStr) else [node]
         text = "".join(
             part.value if isinstance(part, ast.Constant) and isinstance(part.value, str) else "X"

@@ -110,6 +110,14 @@ WRONG: Mapping[str, Wrong] = {
 }
 
 
+@dataclass(frozen=True)
+class Look:
+    """What the bytes say of a node's parts, and whether its next boot would find no root."""
+
+    parts: Mapping[str, DriftState]
+    lacks_root: bool
+
+
 @dataclass
 class Run:
     """The desk, and what each NIC's owner fetched at its last boot, with when that was."""
@@ -124,27 +132,20 @@ class Run:
             report(self.desk.world.tree, mac, fetched, second)
             self.booted[mac] = (second, fetched)
 
-    def truth(self, name: str) -> Mapping[str, DriftState]:
-        """What the bytes say, by part."""
+    def look(self, name: str) -> Look:
+        """What the bytes say now."""
         macs = [mac for mac in self.desk.spec["nodes"][name]["macs"] if mac in self.booted]
         if not macs:
-            return dict.fromkeys(PARTS, DriftState.UNKNOWN)
+            return Look(dict.fromkeys(PARTS, DriftState.UNKNOWN), lacks_root=False)
         mac = max(macs, key=lambda each: self.booted[each][0])
         before, now = self.booted[mac][1], fetch(self.desk.world.tree, mac)
         if now is None:
-            return dict.fromkeys(PARTS, DriftState.CHANGES)
-        return {
+            return Look(dict.fromkeys(PARTS, DriftState.CHANGES), lacks_root=False)
+        parts = {
             part: DriftState.SAME if value == now.parts[part] else DriftState.CHANGES
             for part, value in before.parts.items()
         }
-
-    def lacks_root(self, name: str) -> bool:
-        """Whether its next boot would find no root."""
-        booted = [mac for mac in self.desk.spec["nodes"][name]["macs"] if mac in self.booted]
-        if not booted:
-            return False
-        now = fetch(self.desk.world.tree, max(booted, key=lambda each: self.booted[each][0]))
-        return now is not None and not now.rooted
+        return Look(parts, lacks_root=not now.rooted)
 
     def edits(self, count: int) -> Iterator[str]:
         """`count` edits; after each some node may boot, but not before it was looked at."""
@@ -186,14 +187,14 @@ def test_drift_says_what_the_bytes_say(published: Published) -> None:
         for node in drift_of_nodes(world.tree, started.desk.nodes, started.desk.nodes.nodes):
             if is_gone(world, node):
                 continue  # nothing is left to compare with: of that is another test
-            truth = started.truth(node.node)
-            assert states(node.parts) == truth, f"{what}: {node.as_json()}"
+            seen = started.look(node.node)
+            assert states(node.parts) == seen.parts, f"{what}: {node.as_json()}"
             assert all(part.why for part in node.parts.values() if part.state != DriftState.SAME)
-            assert bool(node.notes) == started.lacks_root(node.node), f"{what}: {node.notes}"
+            assert bool(node.notes) == seen.lacks_root, f"{what}: {node.notes}"
             lacking += len(node.notes)
             counted[node.reboot] += 1
-            if boots := find_boots(world, started.desk.nodes.find(node.node)):
-                unnoticed -= {name for name in unnoticed if states(WRONG[name](*boots)) != truth}
+            if unnoticed and (boots := find_boots(world, started.desk.nodes.find(node.node))):
+                unnoticed -= {n for n in unnoticed if states(WRONG[n](*boots)) != seen.parts}
         if what.endswith("edit_recipe"):
             recipe = find_recipe(world.tree, "demo", world.settings)
             assert recipe.problem == "", what

@@ -41,6 +41,19 @@ def client(site: WebSite) -> Iterator[TestClient]:
         yield client
 
 
+@pytest.fixture(scope="module")
+def steady_world(tmp_path_factory: pytest.TempPathFactory) -> FleetWorld:
+    return make_world(tmp_path_factory.mktemp("steady"), racks=2)
+
+
+@pytest.fixture(scope="module")
+def steady_client(steady_world: FleetWorld) -> Iterator[TestClient]:
+    """A client for tests that only read, of a fleet that nothing changes."""
+    app = make_app(make_site(steady_world), ["testserver"])
+    with TestClient(app, raise_server_exceptions=False) as client:
+        yield client
+
+
 @pytest.fixture
 def people(world: FleetWorld, tmp_path: Path) -> Iterator[ActingSite]:
     """A site on which people with a token of each role may act."""

@@ -26,6 +26,19 @@ def world(world: FleetWorld) -> FleetWorld:
     return world
 
 
+@pytest.fixture(scope="module")
+def steady_world(steady_world: FleetWorld) -> FleetWorld:
+    steady_world.plant_history()
+    (steady_world.reports / "nights/secret").write_text("secret")
+    return steady_world
+
+
+@pytest.fixture(scope="module")
+def client(steady_client: TestClient) -> TestClient:
+    """One for all: with it tests only read."""
+    return steady_client
+
+
 def test_releases_have_channels_tests_proof_and_changes(client: TestClient) -> None:
     text = client.get("/releases").text
     assert text.count("1 security") == 2
@@ -123,9 +136,9 @@ def test_nightly_runs_lead_to_the_pages_that_nightly_wrote(client: TestClient) -
     ],
 )  # fmt: skip
 def test_nothing_else_of_the_folder_of_reports_is_shown(
-    world: FleetWorld, client: TestClient, path: str
+    steady_world: FleetWorld, client: TestClient, path: str
 ) -> None:
-    (world.reports / "nights/secret").write_text("secret")
+    assert (steady_world.reports / "nights/secret").read_text() == "secret"
     assert client.get(f"/nightly/files/{path}").status_code == 404
 
 

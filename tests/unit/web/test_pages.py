@@ -17,6 +17,12 @@ HOSTS = ("testserver",)
 ATTACK = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
 
 
+@pytest.fixture(scope="module")
+def client(steady_client: TestClient) -> TestClient:
+    """One for all: with it tests only read."""
+    return steady_client
+
+
 def rows_of(text: str) -> list[str]:
     return re.findall(r'data-key="row-([^"]+)"', text)
 
