@@ -188,7 +188,8 @@ def test_a_module_that_does_not_import_is_found(tmp_path: Path) -> None:
     [
         (Completed(127, "", "env: python: not found"), "env: python: not found"),
         (Completed(139, "", ""), "it ended with status 139"),
-        (Completed(124, "", ""), "it ran longer than 240 s"),
+        (Completed(TIMED_OUT, "", "", late=True), "it ran longer than 240 s"),
+        (Completed(TIMED_OUT, "", ""), "it ended with status 124"),
     ],
 )
 def test_a_python_that_does_not_run_is_found(tmp_path: Path, done: Completed, why: str) -> None:
