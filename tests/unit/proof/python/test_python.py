@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from imagebuilder.image.proof import Finding
-from imagebuilder.process import Completed, Word, run
+from imagebuilder.process import TIMED_OUT, Completed, Word, run
 from imagebuilder.proof.python.environment import PROGRAM, EnginePlatform, read_environment
 from imagebuilder.proof.python.prove import prove_python, runs_forward, runs_natively
 from imagebuilder.proof.python.report import MARK
