@@ -276,10 +276,11 @@ def test_kernel_and_its_modules_belong_together(root: Path, image: Path) -> None
 
 
 def test_initrd_holds_our_module(root: Path, image: Path, tmp_path: Path) -> None:
-    for name, path in (("root", root), ("initrd.img", image / "initrd.img")):
-        (tmp_path / name).symlink_to(path)
-    inside = Path("/run/imagebuilder/initrd.img")
-    sandbox = Sandbox(tmp_path, ("root",), "u", 1, (Bind(image / "initrd.img", inside),))
+    whole, inside = tmp_path / "whole.img", Path("/run/imagebuilder/whole.img")
+    parts = ((image / name).read_bytes() for name in ("early.img", "initrd.img"))
+    whole.write_bytes(b"".join(parts))
+    (tmp_path / "root").symlink_to(root)
+    sandbox = Sandbox(tmp_path, ("root",), "u", 1, (Bind(whole, inside),))
     said = run(["lsinitrd", inside], sandbox=sandbox).stdout
     release = (image / "kernel-version").read_text().strip()
     modules = said.partition("dracut modules:\n")[2].partition("\n=")[0].split()

@@ -250,7 +250,7 @@ def edit_time(desk: Desk) -> None:
 
 def edit_gone(desk: Desk) -> None:
     top = desk.own(desk.dice.choice(("n1", "spare")))
-    shutil.rmtree(desk.dice.choice([*top.iterdir()] or [top / "x"]), ignore_errors=True)
+    shutil.rmtree(desk.dice.choice(sorted(top.iterdir()) or [top / "x"]), ignore_errors=True)
     (top / "etc").mkdir(exist_ok=True)
 
 

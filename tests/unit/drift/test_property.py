@@ -38,6 +38,7 @@ from tests.unit.drift.edits import Desk, random_edit, recipe_is_as_built
 from tests.unit.drift.fetch import Fetched, fetch, report
 from tests.unit.drift.world import EPOCH, FILES, Made, World, make_world
 
+# As many edits at least, and at most three times as many until each wrong way is noticed.
 SEED, COUNT = 20261122, 500
 IMAGES: Mapping[str, Made] = {
     "demo@1": Made(),
@@ -182,7 +183,9 @@ def test_drift_says_what_the_bytes_say(published: Published) -> None:
     started = run(published, SEED)
     world, counted, unnoticed = started.desk.world, dict.fromkeys(Reboot, 0), {*WRONG}
     lacking = 0
-    for what in started.edits(COUNT):
+    for number, what in enumerate(started.edits(3 * COUNT)):
+        if number >= COUNT and not unnoticed:
+            break
         note_reports(world.tree)
         for node in drift_of_nodes(world.tree, started.desk.nodes, started.desk.nodes.nodes):
             if is_gone(world, node):
