@@ -90,7 +90,7 @@ fuzz: $(STAMP) ## Mutate every kind of file 20,000 times: make fuzz OPTIONS='--s
 tried: host-tests $(STAMP) bytecode ## Build and boot every shipped profile; the table in docs/bases.md (hours)
 	@$(AS_ROOT) scripts/tried $(if $(PROFILES),$(PROFILES),$(patsubst recipes/%.yaml,%,$(wildcard recipes/*.yaml)))
 
-bench: host $(STAMP) ## Measure, beside other tools: JSON and a page in build/bench
+bench: host $(STAMP) bytecode ## Measure, beside other tools: JSON and a page in build/bench
 	@scripts/host-setup --quiet --boot
 	@$(AS_ROOT) scripts/bench $(OPTIONS)
 
