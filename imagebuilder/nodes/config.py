@@ -19,12 +19,12 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from imagebuilder.cpio import Entry, complete
 from imagebuilder.decode import decode_box, encode_box, parse_object, read_bytes
 from imagebuilder.digest import digest_of, digest_of_bytes
 from imagebuilder.errors import InputError, RootError
 from imagebuilder.files import Content, make_private, place_files, read_text
 from imagebuilder.nodes.evidence.seen import find_seen
-from imagebuilder.nodes.initrd import Entry, complete
 from imagebuilder.nodes.node_files import PLACE
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import Tree

@@ -19,13 +19,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from imagebuilder.cpio import render_cpio
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.files import Content, place_file, place_files, read_text, set_access, sync
 from imagebuilder.locks import file_lock
 from imagebuilder.nodes.config import describe_config, keep_configs
 from imagebuilder.nodes.evidence.boots import fallen_back, find_fallbacks
 from imagebuilder.nodes.identity import Identity, make_identity
-from imagebuilder.nodes.initrd import render_cpio
 from imagebuilder.nodes.load import load_nodes
 from imagebuilder.nodes.node_files import node_entries
 from imagebuilder.nodes.references import find_live, find_offers

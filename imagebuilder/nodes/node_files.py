@@ -8,11 +8,11 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from imagebuilder.cpio import Entry
 from imagebuilder.digest import canonical_json
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.files import entries_below, read_plain
 from imagebuilder.nodes.identity import KEY, PUBLIC, Identity
-from imagebuilder.nodes.initrd import Entry
 from imagebuilder.nodes.types import Node
 
 PLACE = "imagebuilder/node"

@@ -12,7 +12,7 @@ from imagebuilder.boot.console import Console
 from imagebuilder.boot.lab import Lab
 from imagebuilder.boot.machine import MEMORY_MIB, Firmware, Machine, Nic, nic_words
 from imagebuilder.boot.machine import netbooting as switched_on
-from imagebuilder.nodes.initrd import Entry, padded, render_cpio
+from imagebuilder.cpio import Entry, padded, render_cpio
 from imagebuilder.process import Word
 from imagebuilder.program import Program
 from tests.boot.lab import TAPS

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.boot.lab import Lab
-from imagebuilder.nodes.initrd import Entry
+from imagebuilder.cpio import Entry
 from tests.boot.machine import machine, make_initrd
 
 BOOT_SECONDS = 600

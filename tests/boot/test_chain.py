@@ -11,7 +11,7 @@ import pytest
 
 from imagebuilder.boot.lab import Lab
 from imagebuilder.boot.machine import Firmware
-from imagebuilder.nodes.initrd import Entry, render_cpio
+from imagebuilder.cpio import Entry, render_cpio
 from imagebuilder.process import run
 from tests.boot.lab import router
 from tests.boot.machine import MACS, netbooting

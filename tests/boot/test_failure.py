@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pytest
 
 from imagebuilder.boot.lab import SERVER, Lab
-from imagebuilder.nodes.initrd import Entry
+from imagebuilder.cpio import Entry
 from tests.boot.lab import ABSENT, dhcp_server, nfs_server, web_server
 from tests.boot.machine import MACS
 from tests.boot.node import NODE, Image, run_failing_node

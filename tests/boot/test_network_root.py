@@ -12,7 +12,7 @@ import pytest
 
 from imagebuilder.boot.lab import SERVER, Lab
 from imagebuilder.boot.machine import MEMORY_MIB
-from imagebuilder.nodes.initrd import Entry
+from imagebuilder.cpio import Entry
 from tests.boot.lab import address_of, dhcp_server, nfs_server, web_server
 from tests.boot.machine import MACS, UUID
 from tests.boot.node import NODE, Image, Told, run_node

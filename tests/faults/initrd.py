@@ -9,7 +9,7 @@ from pathlib import Path
 
 from zstandard import ZstdCompressor, ZstdDecompressor
 
-from imagebuilder.nodes.initrd import padded
+from imagebuilder.cpio import padded
 
 MAGIC = b"070701"
 HEADER = 110

@@ -18,9 +18,9 @@ import pytest
 from imagebuilder.checks.facts import Facts, facts_of
 from imagebuilder.checks.find import find_checks
 from imagebuilder.checks.run import run_tree_checks
+from imagebuilder.cpio import Entry, render_cpio
 from imagebuilder.image.assemble import boot_file
 from imagebuilder.image.types import load_image
-from imagebuilder.nodes.initrd import Entry, render_cpio
 from imagebuilder.process import run
 from imagebuilder.report.types import Check, Outcome
 from tests.check_room import by_name, make_file

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.cpio import Entry, render_cpio
 from imagebuilder.image.proof import Question
-from imagebuilder.nodes.initrd import Entry, render_cpio
 from imagebuilder.process import Completed
 from imagebuilder.proof.libraries.prove import LOAD, parse_loads
 from imagebuilder.proof.python.report import MARK

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.cpio import Entry, render_cpio
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.nodes import files
 from imagebuilder.nodes.files import (
@@ -21,7 +22,6 @@ from imagebuilder.nodes.files import (
     update_menu,
     update_nodes,
 )
-from imagebuilder.nodes.initrd import Entry, render_cpio
 from imagebuilder.process import run
 from imagebuilder.publish.find import changing
 from imagebuilder.tree import Tree

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.cpio import Entry, render_cpio
 from imagebuilder.errors import WorkError
-from imagebuilder.nodes.initrd import Entry, render_cpio
 from imagebuilder.steps.initrd import split_initrd
 
 MICROCODE = render_cpio([Entry("kernel/x86/microcode/GenuineIntel.bin", b"m" * 1001)])
