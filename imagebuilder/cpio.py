@@ -89,7 +89,7 @@ def skip_archive(stream: BinaryIO) -> bool:
     """Go behind an archive; False, where there is none.  Raises ValueError if it ends early."""
     name = b""
     while header := read_header(stream):
-        size, length = int(header[54:62], 16), int(header[94:102], 16)
+        size, length = number(header[54:62]), number(header[94:102])
         name = stream.read(length).rstrip(b"\0")
         stream.seek(-(HEADER + length) % ALIGNED + size + -size % ALIGNED, os.SEEK_CUR)
         if name == TRAILER:
@@ -97,6 +97,11 @@ def skip_archive(stream: BinaryIO) -> bool:
     if name:
         raise ValueError(f"truncated: an archive ends after {os.fsdecode(name)}")
     return False
+
+
+def number(field: bytes) -> int:
+    """Eight digits.  Raises ValueError: int() would take a sign, and lead back for ever."""
+    return int.from_bytes(bytes.fromhex(field.decode("ascii")), "big")
 
 
 def read_header(stream: BinaryIO) -> bytes:

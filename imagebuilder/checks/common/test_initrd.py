@@ -37,7 +37,9 @@ DRIVERS = " ".join((*NIC_DRIVERS, *ROOT_DRIVERS))
 ACCOUNTS = ("etc/passwd", "etc/group", "etc/nsswitch.conf")
 PROGRAMS = ("busybox", "losetup", "modprobe", "mount", "mount.nfs", "mount.nfs4", "udevadm")
 MICROCODE = {"amd64-microcode": "AuthenticAMD.bin", "intel-microcode": "GenuineIntel.bin"}
-BLOCK = 1 << 20
+# zstd makes up to 32,000 bytes of one: of a block at most 32 MB, which a node has in any case.
+BLOCK = 1 << 10
+MOST_UNPACKED = 2 << 30
 UNREADABLE = re.compile(r"(?i)\b(error|premature|unexpected|truncated|not in gzip|corrupt)")
 # One command, because lsinitrd(1) takes a second.  The first archive has the processors' microcode
 # and no compression.  kmod of the root reads the indexes and the configuration of the initrd, the
@@ -132,7 +134,8 @@ def unpacked(host: Host, facts: Facts) -> Initrd:
 
 
 def check_whole(path: Path) -> None:
-    """Raise ValueError or ZstdError if archives, or what zstd compressed behind them, end early.
+    """Raise ValueError or ZstdError if archives, or what zstd compressed behind them, end early,
+    and if that is far too much.
 
     3cpio(1), which lsinitrd(1) of Debian testing runs, would not end.
     """
@@ -143,10 +146,13 @@ def check_whole(path: Path) -> None:
         if magic != zstandard.FRAME_HEADER:
             return
         frame.decompress(magic)
+        unpacked = 0
         while block := stream.read(BLOCK):
-            frame.decompress(block)
+            unpacked += len(frame.decompress(block))
             if frame.eof:
                 return
+            if unpacked > MOST_UNPACKED:
+                raise ValueError(f"unexpected: it unpacks to more than {MOST_UNPACKED} bytes")
     raise ValueError("truncated: what zstd compressed has no end")
 
 

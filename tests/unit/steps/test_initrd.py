@@ -55,9 +55,12 @@ def test_an_archive_without_an_end_is_an_error(tmp_path: Path, size: int) -> Non
         split(tmp_path, blocks(MICROCODE) + MODULES[:size])
 
 
-def test_damaged_lengths_are_an_error(tmp_path: Path) -> None:
+@pytest.mark.parametrize("field", [b"zzzzzzzz", b"-0000070", b"\xff" * 8, b"        "])
+def test_damaged_lengths_are_an_error(tmp_path: Path, field: bytes) -> None:
+    """With a negative one, an archive would begin again and again."""
+    entry = render_cpio([Entry("a", b"x")])[:112]
     with pytest.raises(WorkError, match="cannot be read"):
-        split(tmp_path, MICROCODE[:54] + b"zzzzzzzz" + MICROCODE[62:])
+        split(tmp_path, entry[:54] + field + entry[62:] + MODULES[:40])
 
 
 @pytest.mark.parametrize("what", ["nothing", "a link", "a pipe"])
