@@ -234,15 +234,18 @@ def end_program(process: subprocess.Popen[bytes]) -> None:
 
 
 def end_group(leader: subprocess.Popen[bytes]) -> None:
-    """Tell a process group to end, and kill what is left of it after END_S."""
+    """Tell a process group to end, and kill what is left of it after END_S.
+
+    Nothing of it runs afterwards, but what the kernel does not let go for another END_S.
+    """
     with contextlib.suppress(ProcessLookupError):
-        os.killpg(leader.pid, signal.SIGTERM)
-        until = time.monotonic() + END_S
-        while time.monotonic() < until:
-            leader.poll()  # else it stays in its group
-            os.killpg(leader.pid, 0)
-            time.sleep(0.02)
-        os.killpg(leader.pid, signal.SIGKILL)
+        for signum in (signal.SIGTERM, signal.SIGKILL):
+            os.killpg(leader.pid, signum)
+            until = time.monotonic() + END_S
+            while time.monotonic() < until:
+                leader.poll()  # else it stays in its group
+                os.killpg(leader.pid, 0)
+                time.sleep(0.02)
 
 
 def follow(

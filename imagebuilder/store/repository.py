@@ -19,7 +19,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import HostError, InputError, WorkError
-from imagebuilder.files import close, filling, keep_file, make_folder, move_in, sync_all
+from imagebuilder.files import (
+    close,
+    filling,
+    keep_file,
+    make_folder,
+    move_in,
+    scratch,
+    sync_all,
+)
 from imagebuilder.locks import file_lock
 from imagebuilder.process import Word, run
 from imagebuilder.recipe.validate import suggest
@@ -191,8 +199,18 @@ class Store:
         return self.commit(tree, epoch=epoch, linked=below is not None)
 
     def bind(self, ref: str, commit: str) -> None:
-        """Point `ref` at `commit`, atomically."""
-        self.ostree("refs", "--force", f"--create={ref}", commit)
+        """Point `ref` at `commit`, atomically.
+
+        Not with ostree, which writes a ref beside its place: what a killed one leaves there is one
+        more ref.  Raises OSError.
+        """
+        place = self.path / "refs" / "heads" / ref
+        make_folder(place.parent)
+        with scratch(self.path / "tmp", "ref-") as staged:
+            written = staged / place.name
+            written.write_text(f"{commit}\n", encoding="ascii")
+            written.chmod(0o644)
+            keep_file(written, place)
         self.sync_names(ref)
 
     def commit_image(
@@ -214,7 +232,7 @@ class Store:
         self.sync_names(ref)
 
     def sync_names(self, ref: str) -> None:
-        """Make what happened to the name of a ref last: ostree syncs its file alone."""
+        """Make what happened to the name of a ref last, with the folders above it."""
         top = self.path / "refs" / "heads"
         sync_all(top / folder for folder in Path(ref).parents if (top / folder).is_dir())
 

@@ -16,6 +16,17 @@ from imagebuilder.process import TIMED_OUT, Completed, run
 from tests.integration.started import wait_until
 
 
+def own_number() -> str:
+    """Seconds to sleep that no other run of these tests has."""
+    return f"61.{os.getpid():08}"
+
+
+def is_running(number: str) -> bool:
+    """Whether a program still has that number in its command line."""
+    running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
+    return any(number.encode() in words for words in running)
+
+
 def test_last_unterminated_line_is_kept() -> None:
     assert run(["printf", "one\\ntwo"]).stdout == "one\ntwo"
 
@@ -34,8 +45,9 @@ def test_environment_is_an_allow_list(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_whoever_waits_may_give_up_and_children_end_too(tmp_path: Path) -> None:
     """The program ends when it is told to; a child that does not is killed."""
     script = (
-        'trap "echo told > told; exit" TERM; sh -c "trap : TERM; sleep 61.7 & wait; wait" & wait'
+        'trap "echo told > told; exit" TERM; sh -c "trap : TERM; sleep $number & wait; wait" & wait'
     )
+    number = own_number()
     until = time.monotonic() + 1
 
     def ask() -> None:
@@ -43,10 +55,9 @@ def test_whoever_waits_may_give_up_and_children_end_too(tmp_path: Path) -> None:
             raise WorkError("enough")
 
     with pytest.raises(WorkError, match="enough"):
-        run(["sh", "-c", script], cwd=tmp_path, ask=ask)
+        run(["sh", "-c", script], env={"number": number}, cwd=tmp_path, ask=ask)
     assert (tmp_path / "told").read_text() == "told\n"
-    running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
-    assert not any(b"61.7" in words for words in running)
+    assert not is_running(number)
     for script, status in (("exit 3", 3), ("kill -KILL $$", -signal.SIGKILL)):
         assert run(["sh", "-c", script], ask=lambda: None, check=False).status == status
 
@@ -54,18 +65,18 @@ def test_whoever_waits_may_give_up_and_children_end_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "script",
     [
-        "echo begun; sleep 61.8",
-        "echo begun; trap '' TERM; while :; do sleep 61.8; done",
-        "echo begun; sleep 61.8 & exit 0",
-        "echo begun; sleep 61.8 & wait",
+        "echo begun; sleep $number",
+        "echo begun; trap '' TERM; while :; do sleep $number; done",
+        "echo begun; sleep $number & exit 0",
+        "echo begun; sleep $number & wait",
     ],
     ids=["hangs", "ignores", "leaves a child", "waits for a child"],
 )
 def test_a_program_has_so_many_seconds_and_its_children_too(script: str) -> None:
-    done = run(["sh", "-c", script], seconds=0.3, check=False)
+    number = own_number()
+    done = run(["sh", "-c", script], env={"number": number}, seconds=0.3, check=False)
     assert done == Completed(TIMED_OUT, "begun\n", "", late=True)
-    running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
-    assert not any(b"61.8" in words for words in running)
+    assert not is_running(number)
 
 
 def test_who_leaves_the_group_and_holds_the_streams_is_not_waited_for() -> None:
