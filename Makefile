@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
 # What shares a fixture stays with one worker (tests/conftest.py).  Tests wait for a fifth of their
 # time, and unit tests for half of it: there are more workers than cores.
 BY_FILE := --maxprocesses 4 --dist loadfile --no-loadscope-reorder
-SHARED := -n $$(($$(nproc) + 1)) $(BY_FILE)
+SHARED := -n $$(($$(nproc) + 2)) $(BY_FILE)
 UNIT_WORKERS ?= $$(($$(nproc) * 2))
 
 .PHONY: help image test test-all check lint style types contract shellcheck unit integration boot \
