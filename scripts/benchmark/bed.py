@@ -77,6 +77,7 @@ class Place:
             "IMAGEBUILDER_SITE": os.fspath(self.top / "site.yaml"),
             "IMAGEBUILDER_CACHE": os.fspath(self.top / "cache"),
             "PYTHONPYCACHEPREFIX": os.fspath(self.top / "bytecode"),
+            "PYTHONDONTWRITEBYTECODE": "",  # which run() hands on from scripts/bench
             "PYTHONPATH": os.fspath(CHECKOUT),
         }
 

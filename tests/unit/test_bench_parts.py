@@ -22,7 +22,7 @@ from imagebuilder.errors import WorkError
 from imagebuilder.process import run
 from imagebuilder.ui import Ui
 from scripts.benchmark import table
-from scripts.benchmark.bed import Bed, add_package
+from scripts.benchmark.bed import Bed, Place, add_package
 from scripts.benchmark.boot import used_memory
 from scripts.benchmark.compare import (
     another_environment,
@@ -542,3 +542,13 @@ def test_the_added_package_is_there_on_a_machine_that_never_had_it(
 
     monkeypatch.setattr(table, "make_order", see)
     assert cast("object", table.order_of(cast("Bed", Fetching()), "generic")) == ["tree.deb"]
+
+
+def test_what_is_measured_keeps_its_bytecode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """scripts/bench itself leaves none, and programs inherit that."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    Place(tmp_path, CHECKOUT, tmp_path / "state")("--version")
+    found = {path.name.partition(".")[0] for path in (tmp_path / "bytecode").rglob("*.pyc")}
+    assert {"main", "core"} <= found, "ours and those of libraries"
