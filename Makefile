@@ -13,7 +13,7 @@ STAMP := .venv/imagebuilder.stamp
 # Root-owned caches in a checkout are a nuisance to its owner.
 AS_ROOT := scripts/as-root env PYTHONDONTWRITEBYTECODE=1
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
-# What shares a fixture stays with one worker (tests/conftest.py).  Tests wait for a fifth of their
+# What shares a fixture stays with one worker (tests/conftest.py).  Tests wait for a third of their
 # time, and unit tests for half of it: there are more workers than cores.
 BY_FILE := --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 SHARED := -n $$(($$(nproc) + 2)) $(BY_FILE)
