@@ -13,8 +13,8 @@ STAMP := .venv/imagebuilder.stamp
 # Root-owned caches in a checkout are a nuisance to its owner.
 AS_ROOT := scripts/as-root env PYTHONDONTWRITEBYTECODE=1
 PYTEST := $(BIN)/python -m pytest -p no:cacheprovider
-# What shares a fixture stays with one worker (tests/conftest.py).  Tests wait for a third of their
-# time, and unit tests for half of it: there are more workers than cores.
+# What shares a fixture stays with one worker (tests/conftest.py).  Tests wait for programs
+# and machines: with two workers more than cores, the cores are still idle for a tenth of a run.
 BY_FILE := --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 SHARED := -n $$(($$(nproc) + 2)) $(BY_FILE)
 UNIT_WORKERS ?= $$(($$(nproc) * 2))
