@@ -41,6 +41,8 @@ from imagebuilder.tree import ReleaseName
 CONFIG, FOLDERS = "config", ("tmp", "refs/heads", "objects")
 LAYERS = "layer"
 IMAGES = "image"
+# How the names begin that ostree gives to refs which it is writing, and leaves when it is killed.
+UNFINISHED = "tmp."
 
 
 @dataclass(frozen=True)
@@ -84,7 +86,8 @@ class Store:
         check_enterable(self.path)
         # Refs are files (ostree's documented layout): reading them costs nothing, a process 10 ms.
         top = self.path / "refs" / "heads" / kind
-        found = sorted(p for p in top.rglob("*") if p.is_file()) if top.is_dir() else []
+        files = (path for path in top.rglob("*") if path.is_file()) if top.is_dir() else ()
+        found = sorted(path for path in files if not path.name.startswith(UNFINISHED))
         return {os.fspath(p.relative_to(top)): p.read_text().strip() for p in found}
 
     def layers(self) -> dict[str, str]:
@@ -242,6 +245,8 @@ class Store:
         Nobody may commit meanwhile.  The commits go first: ostree deletes in any order, and a
         commit that lost some of its objects to a killed `prune` is damage to fsck.
         """
+        for left in (self.path / "refs").rglob(f"{UNFINISHED}*"):
+            left.unlink()
         named = (path for path in (self.path / "refs").rglob("*") if path.is_file())
         needed = {path.read_text().strip() for path in named}
         commits = (self.path / "objects").glob("??/*.commit")

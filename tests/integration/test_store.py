@@ -193,6 +193,20 @@ def test_a_killed_prune_leaves_no_damaged_commit(
     assert (busybox / "whole/usr/bin/busybox").is_file()
 
 
+def test_a_ref_that_a_killed_ostree_left_is_none_and_goes(busybox: Path, store: Store) -> None:
+    """Its name is newer than that of the true image, which gc would remove."""
+    (busybox / "image").mkdir()
+    image = store.commit_image("demo", "20260101000000-aaaaaaaa", busybox / "image", epoch=1)
+    left = store.path / "refs/heads/image/demo/tmp.al0NkA"
+    left.write_text(f"{image.commit}\n")
+    assert store.images() == (image,)
+    assert not [path for path in store.path.glob("tmp/*") if path.name.startswith("ref-")]
+    store.prune()
+    assert not left.exists()
+    assert store.images() == (image,)
+    check_objects(store.path)
+
+
 def test_records_go_with_their_layers(tmp_path: Path) -> None:
     """Also one whose layer a killed gc removed, and one that a killed build was writing."""
     record = Record("base", 1, 1, 0.1)
