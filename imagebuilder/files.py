@@ -83,20 +83,6 @@ def read_text(path: Path) -> str:
     return read_plain(path).decode(errors="replace")
 
 
-def entries_below(top: Path) -> Iterator[os.DirEntry[str]]:
-    """Everything below a folder by name, each folder first, no link followed.  Raises OSError."""
-    todo: list[os.DirEntry[str]] = []
-    folder = os.fspath(top)
-    while True:
-        if folder:
-            with os.scandir(folder) as entries:
-                todo += sorted(entries, key=lambda entry: entry.name, reverse=True)
-        if not todo:
-            return
-        yield (entry := todo.pop())
-        folder = entry.path if entry.is_dir(follow_symlinks=False) else ""
-
-
 def sync(path: Path) -> None:
     """Wait until the bytes of a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from imagebuilder.errors import InputError
 from imagebuilder.files import filling, move_in, scratch, sync_filesystem
+from imagebuilder.folders import paths_below
 from imagebuilder.reference import json_schema
 
 # The files of a new project; `dot-` in a name stands for a dot.
@@ -35,14 +36,14 @@ def write_project(place: Path) -> tuple[str, ...]:
     place.parent.mkdir(parents=True, exist_ok=True)
     with scratch(place.parent, ".imagebuilder-init-") as work:
         staged = work / "project"
-        for path in SKELETON.rglob("*"):
+        for path in paths_below(SKELETON):
             if path.is_file() and "__pycache__" not in path.parts:
                 parts = path.relative_to(SKELETON).parts
                 target = staged.joinpath(*(re.sub("^dot-", ".", part) for part in parts))
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(path, target)
         (staged / SCHEMA).write_text(json.dumps(json_schema(), indent=1) + "\n")
-        files = [path.relative_to(staged) for path in staged.rglob("*") if path.is_file()]
+        files = [path.relative_to(staged) for path in paths_below(staged) if path.is_file()]
         sync_filesystem(staged)
         move_in(staged, place)
     return tuple(sorted(map(os.fspath, files)))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.digest import Json
+from imagebuilder.folders import matching
 from imagebuilder.image.types import read_image
 from imagebuilder.lock.builds import environments, every_package
 from imagebuilder.lock.file import load_lock
@@ -129,7 +130,7 @@ def collect_garbage(
             layers=len(layers),
             packages=len(pool),
             package_bytes=sum(p.stat().st_size for p in pool),
-            places=len(list((state / "work").glob("*/.kept"))),
+            places=len(list(matching(state / "work", "*/.kept"))),
         )
         if not dry_run:
             for image in old:
@@ -173,7 +174,7 @@ def unneeded_packages(
     # Without the lock of the one fetch that adds (lock/pool.py).
     folders = [settings.state / name for name in POOLS]
     packages = [p for folder in folders for p in folder.glob("[!.]*") if p.is_file()]
-    wheels = [p for p in (settings.state / "wheels").glob("*/*") if p.is_file()]
+    wheels = [p for p in matching(settings.state / "wheels", "*/*") if p.is_file()]
     return [
         *(p for p in packages if p.name.split(".")[0] not in needed),
         *(p for p in wheels if p.parent.name not in needed),

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import InputError
+from imagebuilder.folders import matching
 from imagebuilder.share import INSTALLED, SHARE
 
 # Whence a recipe or overlay is that has the name of one that ships.
@@ -58,7 +59,8 @@ class Settings:
     def _find(self, pattern: str) -> list[Path]:
         """What matches, in order; the project's own replaces what ships under the same name."""
         places = (self.shipped, self.project) if self.shipped else (self.project,)
-        found = {path.relative_to(place): path for place in places for path in place.glob(pattern)}
+        paths = ((path, place) for place in places for path in matching(place, pattern))
+        found = {path.relative_to(place): path for path, place in paths}
         return [found[name] for name in sorted(found, key=lambda path: path.with_suffix(""))]
 
     def origin(self, path: Path) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from imagebuilder.folders import paths_below
 from imagebuilder.process import run
 
 # mke2fs uses a random id and seed; fixed ones make every disk the same.
@@ -35,8 +36,8 @@ def make_models_disk(path: Path, models: Mapping[str, Path], *, label: str = "mo
             else:
                 shutil.copyfile(model, target)
         # List first: listing a folder changes its access time.
-        size = sum(made.stat().st_size for made in top.rglob("*") if made.is_file()) + SPARE
-        for made in (top, *top.rglob("*")):
+        size = sum(made.stat().st_size for made in paths_below(top) if made.is_file()) + SPARE
+        for made in (top, *paths_below(top)):
             made.chmod(0o644 if made.is_file() else 0o755)
             os.utime(made, (EPOCH, EPOCH))
         path.unlink(missing_ok=True)
@@ -50,7 +51,7 @@ def make_models_disk(path: Path, models: Mapping[str, Path], *, label: str = "mo
             env=fixed,
         )  # fmt: skip
         # mke2fs copies the time of the last change, which cannot be set, into each inode.
-        copied = [f"/{made.relative_to(top)}" for made in top.rglob("*")]
+        copied = [f"/{made.relative_to(top)}" for made in paths_below(top)]
         commands = Path(scratch) / "commands"
         commands.write_text("".join(f'sif "{made}" ctime {EPOCH}\n' for made in copied))
         run(["debugfs", "-w", "-f", commands, path], env=fixed)

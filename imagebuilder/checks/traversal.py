@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.files import entries_below
+from imagebuilder.folders import entries_below
 
 
 @dataclass(frozen=True)

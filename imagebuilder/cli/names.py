@@ -57,10 +57,11 @@ def complete_image(incomplete: str) -> list[str]:
 
 def complete_release(incomplete: str) -> list[str]:
     """Releases of the tree with this prefix, as profile@version, and their profiles."""
+    from imagebuilder.folders import matching
     from imagebuilder.tree import Tree
 
     tree = Tree(Path(os.environ.get("IMAGEBUILDER_TREE") or DEFAULT_TREE))
-    found = [(p.parent.name, p.name) for p in (tree.http / "releases").glob("*/*")]
+    found = [(p.parent.name, p.name) for p in matching(tree.http / "releases", "*/*")]
     names = {f"{profile}@{version}" for profile, version in found} | {p for p, _ in found}
     return sorted(name for name in names if name.startswith(incomplete))
 

@@ -21,6 +21,7 @@ from imagebuilder.doctor.host import (
     load_needs,
 )
 from imagebuilder.doctor.serve import examine_ipxe
+from imagebuilder.folders import matching
 from imagebuilder.process import base_environment
 from imagebuilder.tree import Tree
 from imagebuilder.ui import format_size
@@ -38,7 +39,7 @@ def examine_boot(tree: Tree) -> tuple[HostFinding, ...]:
         for need in load_needs()
         if need.group == "boot" or (need.group == "serve" and need.tool in SERVERS)
     ]
-    kernels = sorted(tree.http.glob(f"releases/*/*/{KERNEL}"))
+    kernels = sorted(matching(tree.http, f"releases/*/*/{KERNEL}"))
     return (
         *(examine_need(need, path, required=True) for need in needs),
         examine_ipxe(),

@@ -17,6 +17,7 @@ from imagebuilder.doctor.finding import HostFinding, Severity
 from imagebuilder.errors import HostError
 from imagebuilder.families.tool import Tool, check_tool, find_tool
 from imagebuilder.files import scratch
+from imagebuilder.folders import matching
 from imagebuilder.playbook.step import check_ansible, find_ansible
 from imagebuilder.process import run
 from imagebuilder.sandbox import check_sandbox
@@ -136,7 +137,7 @@ def is_present(tool: str, path: str) -> bool:
         return importlib.util.find_spec(tool.removeprefix("module:")) is not None
     if tool.startswith("/"):
         patterns = (pattern.lstrip("/") for pattern in tool.split("|"))
-        return any(any(Path("/").glob(pattern)) for pattern in patterns)
+        return any(any(matching(Path("/"), pattern)) for pattern in patterns)
     return shutil.which(tool, os.F_OK, path=path) is not None  # others may not run it
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from imagebuilder.errors import ImagebuilderError
 from imagebuilder.families.registry import family_of
 from imagebuilder.fetch import fetch
+from imagebuilder.folders import matching
 from imagebuilder.fsck.types import Checked, Damage
 from imagebuilder.lock.builds import environments, every_package
 from imagebuilder.lock.file import load_lock
@@ -71,7 +72,7 @@ def pool_files(state: Path) -> Iterator[tuple[Path, str]]:
     """Every file of the pool and the sha256 in its name."""
     for path in (path for name in POOLS for path in sorted((state / name).glob("[!.]*"))):
         yield path, path.name.partition(".")[0]
-    for path in sorted((state / "wheels").glob("[!.]*/*")):
+    for path in sorted(matching(state / "wheels", "[!.]*/*")):
         yield path, path.parent.name
 
 

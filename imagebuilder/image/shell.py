@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from imagebuilder.errors import InputError
+from imagebuilder.folders import matching
 from imagebuilder.image.types import read_image
 from imagebuilder.locks import file_lock
 from imagebuilder.process import become
@@ -44,7 +45,7 @@ def run_failed_shell(settings: Settings, name: str, command: str, *, network: bo
     place = settings.state / "work" / name
     kept = place / KEPT
     if not kept.is_file():
-        there = sorted(p.parent.name for p in place.parent.glob(f"*/{KEPT}"))
+        there = sorted(p.parent.name for p in matching(place.parent, f"*/{KEPT}"))
         raise InputError(
             f"no failed build {name} was kept",
             hint=f"there are: {', '.join(there)}" if there else "use build --keep-failed",

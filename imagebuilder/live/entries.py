@@ -26,6 +26,7 @@ from imagebuilder.decode import decode_box, read_object
 from imagebuilder.digest import Json, digest_of, digest_of_file
 from imagebuilder.errors import InputError
 from imagebuilder.files import move_away, move_in, sync_all
+from imagebuilder.folders import matching
 from imagebuilder.live.iso import CASPER, LiveIso, extract, read_iso
 from imagebuilder.live.seed import render_hook, render_meta_data, render_user_data
 from imagebuilder.lock.storage import check_free
@@ -123,7 +124,7 @@ def add_live(
 
 def list_lives(tree: Tree) -> tuple[Live, ...]:
     """Every live system of the tree, by name.  Raises InputError if one cannot be read."""
-    return tuple(load_live(entry) for entry in sorted((tree.http / "live").glob(f"*/{ENTRY}")))
+    return tuple(load_live(entry) for entry in sorted(matching(tree.http / "live", f"*/{ENTRY}")))
 
 
 def remove_live(tree: Tree, name: str, ui: Ui) -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from imagebuilder.digest import digest_of_file
 from imagebuilder.files import keep_file
+from imagebuilder.folders import paths_below
 from imagebuilder.lock.patience import Pace
 from imagebuilder.lock.types import LockedWheel
 
@@ -39,7 +40,7 @@ def pip_folder(folder: Path) -> Iterator[Path]:
 def keep_partial(work: Path) -> None:
     """Remove pip's folder `work`, but keep the partial wheels in it beside it."""
     log = (work / LOG).read_text(errors="replace") if (work / LOG).exists() else ""
-    for path in work.rglob("*.whl"):
+    for path in [path for path in paths_below(work) if path.suffix == ".whl"]:
         part, url = partial(work.parent, path.name), find_url(log, path.name)
         if url and path.stat().st_size > size_of(part):
             keep_file(path, part)

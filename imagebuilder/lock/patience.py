@@ -13,6 +13,7 @@ from time import monotonic
 from typing import Protocol
 
 from imagebuilder.errors import HostError
+from imagebuilder.folders import paths_below
 
 POLL_S = 0.2
 
@@ -94,7 +95,7 @@ class Pace:
 def size_below(folder: Path) -> int:
     """The bytes in files below `folder`, some of which may vanish meanwhile."""
     size = 0
-    for path in folder.rglob("*"):
+    for path in paths_below(folder):
         try:
             size += path.stat().st_size if path.is_file() else 0
         except FileNotFoundError:

@@ -11,7 +11,8 @@ from pathlib import Path
 from imagebuilder.cpio import Entry
 from imagebuilder.digest import canonical_json
 from imagebuilder.errors import HostError, InputError
-from imagebuilder.files import entries_below, read_plain
+from imagebuilder.files import read_plain
+from imagebuilder.folders import entries_below
 from imagebuilder.nodes.identity import KEY, PUBLIC, Identity
 from imagebuilder.nodes.types import Node
 

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 
 from imagebuilder.errors import Fault
+from imagebuilder.folders import matching
 from imagebuilder.nodes.types import LIVE, LOCAL, Menu, Node
 from imagebuilder.recipe.validate import quote, suggest
 from imagebuilder.tree import CANDIDATE, CHANNELS, STABLE, ReleaseName, Tree
@@ -107,7 +108,7 @@ def find_live(tree: Tree) -> tuple[str, ...]:
 def subfolders_of(tree: Tree, kind: str, pattern: str) -> tuple[str, ...]:
     """The complete folders of http/KIND with something that matches `pattern`, sorted."""
     folder = tree.http / kind
-    names = {path.relative_to(folder).parts[0] for path in folder.glob(pattern)}
+    names = {path.relative_to(folder).parts[0] for path in matching(folder, pattern)}
     return tuple(sorted(name for name in names if FIT.fullmatch(name)))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from imagebuilder.digest import digest_of_bytes, digest_of_file
 from imagebuilder.errors import Fault
-from imagebuilder.files import entries_below
+from imagebuilder.folders import entries_below
 from imagebuilder.recipe.model import FileRule
 from imagebuilder.recipe.render import Scope, TemplateProblem, Unknown
 from imagebuilder.recipe.rules import Rule

@@ -25,6 +25,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from imagebuilder.files import read_text
+from imagebuilder.folders import paths_below
 from imagebuilder.log import Log
 from imagebuilder.nodes.evidence.consoles import (
     NAME,
@@ -233,7 +234,7 @@ def drop_rights(tree: Tree, user: str) -> None:
     entry = pwd.getpwnam(user) if user else None
     folder.chmod(0o700)
     if entry and os.geteuid() == 0:
-        for path in (folder, *folder.rglob("*")):
+        for path in (folder, *paths_below(folder)):
             os.chown(path, entry.pw_uid, entry.pw_gid, follow_symlinks=False)
         os.setgroups([])
         os.setgid(entry.pw_gid)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from imagebuilder.files import entries_below as all_below
+from imagebuilder.folders import entries_below as all_below
 from imagebuilder.root import Root
 from imagebuilder.ui import format_size
 

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from imagebuilder.folders import matching
 from imagebuilder.workspace import Workspace
 
 TREE = "var/lib/dkms"
@@ -55,7 +56,7 @@ def find_dkms_failure(tools: Workspace, kernel: str) -> DkmsFailure | None:
 
     The tree is thrown away, so the step's log gets the whole make.log.
     """
-    logs = sorted((tools.tree / TREE).glob(f"*/*/build/{LOG}"))
+    logs = sorted(matching(tools.tree / TREE, f"*/*/build/{LOG}"))
     if not logs:
         return None
     log = logs[-1]

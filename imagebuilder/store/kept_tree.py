@@ -19,6 +19,7 @@ from pathlib import Path
 
 from imagebuilder.errors import WorkError
 from imagebuilder.files import make_private, move_away, move_in
+from imagebuilder.folders import matching
 from imagebuilder.store.objects import (
     EMPTY,
     object_path,
@@ -63,7 +64,7 @@ def take_tree(state: Path, store: Store, profile: str, commit: str, target: Path
 
 
 def find_trees(state: Path, profile: str = "*") -> Iterator[Path]:
-    return (state / TREES).glob(f"{profile}/*")
+    return matching(state / TREES, f"{profile}/*")
 
 
 def boot() -> str:

@@ -19,15 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import HostError, InputError, WorkError
-from imagebuilder.files import (
-    close,
-    filling,
-    keep_file,
-    make_folder,
-    move_in,
-    scratch,
-    sync_all,
-)
+from imagebuilder.files import close, filling, keep_file, make_folder, move_in, scratch, sync_all
+from imagebuilder.folders import matching, paths_below
 from imagebuilder.locks import file_lock
 from imagebuilder.process import Word, run
 from imagebuilder.recipe.validate import suggest
@@ -86,7 +79,7 @@ class Store:
         check_enterable(self.path)
         # Refs are files (ostree's documented layout): reading them costs nothing, a process 10 ms.
         top = self.path / "refs" / "heads" / kind
-        files = (path for path in top.rglob("*") if path.is_file()) if top.is_dir() else ()
+        files = (path for path in paths_below(top) if path.is_file())
         found = sorted(path for path in files if not path.name.startswith(UNFINISHED))
         return {os.fspath(p.relative_to(top)): p.read_text().strip() for p in found}
 
@@ -245,11 +238,13 @@ class Store:
         Nobody may commit meanwhile.  The commits go first: ostree deletes in any order, and a
         commit that lost some of its objects to a killed `prune` is damage to fsck.
         """
-        for left in (self.path / "refs").rglob(f"{UNFINISHED}*"):
-            left.unlink()
-        named = (path for path in (self.path / "refs").rglob("*") if path.is_file())
+        named = [path for path in paths_below(self.path / "refs") if path.is_file()]
+        for path in named:
+            if path.name.startswith(UNFINISHED):
+                path.unlink()
+        named = [path for path in named if not path.name.startswith(UNFINISHED)]
         needed = {path.read_text().strip() for path in named}
-        commits = (self.path / "objects").glob("??/*.commit")
+        commits = matching(self.path / "objects", "??/*.commit")
         dropped = [path for path in commits if f"{path.parent.name}{path.stem}" not in needed]
         for path in dropped:
             path.unlink()
@@ -298,7 +293,7 @@ def make_store(
 
 def put_in_place(new: Path, path: Path) -> None:
     """Give a new repository its name, or what is there the parts it lacks, the file last."""
-    parts = sorted(new.rglob("*"))
+    parts = sorted(paths_below(new))
     sync_all((*parts, new))
     if not path.is_dir() or not any(path.iterdir()):
         move_in(new, path)

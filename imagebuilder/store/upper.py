@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.files import entries_below
+from imagebuilder.folders import entries_below
 
 OPAQUE = "trusted.overlay.opaque"
 OVERLAY_XATTRS = "trusted.overlay."

@@ -9,6 +9,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
 
 from imagebuilder.errors import ImagebuilderError
 from imagebuilder.files import read_text
+from imagebuilder.folders import matching
 from imagebuilder.serve.interface import find_interface
 from imagebuilder.tree import Tree
 
@@ -19,7 +20,7 @@ INTERFACE = re.compile(r"^interface=(\S+)$", re.MULTILINE)
 def find_node_networks(tree: Tree) -> tuple[Network, ...]:
     """The networks of the interfaces that `serve` was given, in the foreground and as units."""
     names: set[str] = set()
-    for path in tree.serve.glob("*/dnsmasq.conf"):
+    for path in matching(tree.serve, "*/dnsmasq.conf"):
         with contextlib.suppress(OSError):
             names |= {*INTERFACE.findall(read_text(path))}
     found = []

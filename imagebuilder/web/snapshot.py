@@ -23,6 +23,7 @@ from imagebuilder.fleet.rollout.journal import find_live_rollouts, is_running
 from imagebuilder.fleet.rollout.types import LiveRollout
 from imagebuilder.fleet.state import Condition, Observation, summarise
 from imagebuilder.fleet.status import addresses_of, find_states, last_seen
+from imagebuilder.folders import matching
 from imagebuilder.nightly.history import FoundRuns, find_ids, read_runs
 from imagebuilder.nodes.evidence.usage import read_usage
 from imagebuilder.nodes.types import Node, Nodes
@@ -187,7 +188,7 @@ class SnapshotMaker:
     def stamp_of_releases(self) -> Stamp:
         tree = self.tree
         patterns = ("http/releases/*", "channels/*", "reports/*/*", "kept/*")
-        places = [path for pattern in patterns for path in tree.path.glob(pattern)]
+        places = [path for pattern in patterns for path in matching(tree.path, pattern)]
         return stamp_of((tree.journal, tree.http / "releases", *sorted(places)))
 
     def take(self) -> WebSnapshot:
@@ -269,7 +270,7 @@ class SnapshotMaker:
             return (), error.faults
 
     def find_networks(self) -> tuple[Network, ...]:
-        stamp = stamp_of(sorted(self.tree.serve.glob("*/dnsmasq.conf")))
+        stamp = stamp_of(sorted(matching(self.tree.serve, "*/dnsmasq.conf")))
         if self._networks is None or self._networks[0] != stamp:
             self._networks = stamp, find_node_networks(self.tree)
         return self._networks[1]

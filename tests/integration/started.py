@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from imagebuilder.folders import paths_below
 from imagebuilder.process import base_environment
 
 PR_SET_CHILD_SUBREAPER = 36
@@ -119,9 +120,7 @@ def children_of(pid: int) -> list[int]:
 
 def host_state() -> tuple[str, tuple[str, ...]]:
     """What a build must never change: the mount table and /dev, but for what others make there."""
-    devices = sorted(
-        os.fspath(path)
-        for path in Path("/dev").rglob("*")
-        if path.relative_to("/dev").parts[0] not in ("pts", "shm")
-    )
+    others = (Path("/dev/pts"), Path("/dev/shm"))
+    tops = [path for path in Path("/dev").iterdir() if path not in others]
+    devices = sorted(os.fspath(path) for top in tops for path in (top, *paths_below(top)))
     return Path("/proc/self/mountinfo").read_text(), tuple(devices)

@@ -154,6 +154,29 @@ def renames(node: ast.AST) -> int:
     return node.lineno if called in ("rename", "replace") and alone else 0
 
 
+def globs_that_raise(root: Path) -> list[str]:
+    """folders.py lists folders that go meanwhile; an image that is built stays as it is."""
+    return [
+        f"{path}:{line}"
+        for path, text in modules(root)
+        if path.parts[0] == "imagebuilder" and "inside" not in path.parts
+        for line in map(raising_glob, nodes_of(text))
+        if line
+    ]
+
+
+def raising_glob(node: ast.AST) -> int:
+    """The line of a call of Path.rglob(), or of Path.glob() that lists several folders, else 0."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return 0
+    if node.func.attr == "rglob":
+        return node.lineno
+    owner = ast.unparse(node.func.value).rpartition(".")[2]
+    if node.func.attr != "glob" or owner == "root":
+        return 0
+    return node.lineno if re.search(r"[*?\]].*/[^'\"]", ast.unparse(node.args[0])) else 0
+
+
 def starts(node: ast.AST) -> int:
     """The line on which this imports subprocess or starts a program without it, 0 for neither."""
     if isinstance(node, ast.Import):
@@ -371,6 +394,7 @@ GUARDS = (
     long_functions,
     programs_started_elsewhere,
     renamed_elsewhere,
+    globs_that_raise,
     class_names_used_twice,
     package_managers_elsewhere,
     metaphors_in_names,
@@ -397,6 +421,8 @@ PLANTED = (
     (renamed_elsewhere, "imagebuilder/a.py", "new.replace(place)\n"),
     (renamed_elsewhere, "imagebuilder/a.py", "os.replace(new, place)\n"),
     (renamed_elsewhere, "imagebuilder/a.py", "shutil.move(new, place)\n"),
+    (globs_that_raise, "imagebuilder/a.py", "for path in folder.rglob('*.json'): ...\n"),
+    (globs_that_raise, "imagebuilder/a.py", "found = sorted((state / 'work').glob(f'*/{KEPT}'))\n"),
     (class_names_used_twice, "imagebuilder/a.py", "class A: ...\nclass B: ...\nclass A: ...\n"),
     (package_managers_elsewhere, "imagebuilder/a.py", "INFO = '/var/lib/dpkg/info'\n"),
     (package_managers_elsewhere, "imagebuilder/families/a.py", "# as apt has it\n"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import threading
 from pathlib import Path
@@ -30,6 +31,7 @@ from imagebuilder.files import (
     write_file,
     write_files,
 )
+from imagebuilder.folders import matching, paths_below
 
 
 def names(folder: Path) -> list[str]:
@@ -170,3 +172,18 @@ def test_scratch_folders_of_killed_processes_go_and_no_other(tmp_path: Path) -> 
             (two / "file").touch()
             assert one.is_dir()
     assert names(tmp_path) == ["other-left", "trial-file"]
+
+
+def test_folders_that_go_while_they_are_listed_are_left_out(tmp_path: Path) -> None:
+    for find in (paths_below, lambda top: matching(top, "*/*")):
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir(exist_ok=True)
+            (tmp_path / name / "file").touch()
+        found = find(tmp_path)
+        first = next(found)
+        there = first if first.is_dir() else first.parent
+        other = tmp_path / ("b" if there.name == "a" else "a")
+        shutil.rmtree(other)
+        assert other / "file" not in [first, *found]
+    assert list(paths_below(tmp_path / "absent")) == []
+    assert list(matching(tmp_path / "absent", "*/*")) == []

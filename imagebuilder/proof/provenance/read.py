@@ -18,7 +18,7 @@ from pathlib import Path
 from imagebuilder.digest import digest_of_file
 from imagebuilder.families.registry import family_of_distribution
 from imagebuilder.families.shipped import Checksum, ShippedFile
-from imagebuilder.files import entries_below
+from imagebuilder.folders import entries_below
 from imagebuilder.image.types import Image
 from imagebuilder.proof.provenance.history import (
     OR,

@@ -20,6 +20,7 @@ from imagebuilder import __version__
 from imagebuilder.decode import encode_box
 from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, InputError, WorkError
+from imagebuilder.folders import matching
 from imagebuilder.image.types import MANIFEST, read_image
 from imagebuilder.process import check_tools
 from imagebuilder.publish.channel.gate import check_reason, pass_gate
@@ -119,7 +120,7 @@ class LocalTree:
 
     def have(self) -> frozenset[str]:
         """The start of the name of every object."""
-        names = (self.tree.repo / "objects").glob("??/*")
+        names = matching(self.tree.repo / "objects", "??/*")
         return frozenset((path.parent.name + path.name)[:PREFIX] for path in names)
 
     @contextmanager

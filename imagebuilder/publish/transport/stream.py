@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO
 
 from imagebuilder.errors import HostError, ImagebuilderError, WorkError
+from imagebuilder.folders import paths_below
 from imagebuilder.process import Completed, Word, run
 from imagebuilder.publish.space import full_disk
 from imagebuilder.ui import Bar, Ui, format_count
@@ -137,7 +138,7 @@ def unpack_objects(stream: IO[bytes], folder: Path) -> None:
             f"the objects arrived incomplete; nothing was published\n{error.faults[0].what}",
             hint="the connection broke or the sender was stopped; publish again",
         ) from error
-    for path in folder.rglob("*"):
+    for path in paths_below(folder):
         name = os.fspath(path.relative_to(folder))
         if not path.is_symlink() and path.is_dir():
             continue
