@@ -1,80 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verify every object of a repository in parallel, and find the files of damaged ones."""
+"""The objects that commits need, the files of damaged ones, and their repair."""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from imagebuilder.files import keep_file, point_link
-from imagebuilder.publish.release.verify import file_sum
-from imagebuilder.store.objects import (
-    DamagedObjectError,
-    Hasher,
-    object_path,
-    read_commit,
-    read_folder,
-    read_object,
-)
+from imagebuilder.store.objects import DamagedObjectError, Hasher, read_commit, read_folder
 from imagebuilder.store.upper import remove
-
-Name = tuple[str, str]  # checksum and kind
-COMMIT, DIRTREE, DIRMETA, FILE = "commit", "dirtree", "dirmeta", "file"
-KINDS = (COMMIT, DIRTREE, DIRMETA, FILE)
-BATCH = 128  # objects that a thread takes at a time
-OTHER, MISSING = "does not match its digest", "is missing"
-
-
-def place_of(repo: Path, name: Name) -> Path:
-    return repo / "objects" / object_path(*name)
-
-
-def list_objects(repo: Path) -> list[Name]:
-    found: list[Name] = []
-    for folder in list(os.scandir(repo / "objects")):
-        if len(folder.name) != 2 or not folder.is_dir(follow_symlinks=False):
-            continue
-        for entry in list(os.scandir(folder.path)):
-            rest, _, kind = entry.name.partition(".")
-            if kind in KINDS:
-                found.append((folder.name + rest, kind))
-    return sorted(found)
-
-
-def find_damaged(repo: Path, names: Sequence[Name]) -> dict[Name, str]:
-    """The damaged or missing objects, and how; reads every byte."""
-    batches = [names[start : start + BATCH] for start in range(0, len(names), BATCH)]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = pool.map(lambda batch: check_objects(repo, batch), batches)
-        return {name: how for part in found for name, how in part.items()}
-
-
-def check_objects(repo: Path, names: Iterable[Name]) -> dict[Name, str]:
-    hasher, wrong = Hasher(), {}
-    for name in names:
-        if how := find_fault(repo, name, hasher):
-            wrong[name] = how
-    return wrong
-
-
-def find_fault(repo: Path, name: Name, hasher: Hasher) -> str:
-    """What is wrong with an object; "" if it is valid."""
-    checksum, kind = name
-    try:
-        if kind == FILE:
-            same = file_sum(os.fspath(place_of(repo, name)), hasher) == checksum
-            return "" if same else OTHER
-        read_object(repo, checksum, kind)
-    except FileNotFoundError:
-        return MISSING
-    except OSError as error:
-        return f"cannot be read ({error.strerror})"
-    except DamagedObjectError:
-        return OTHER if place_of(repo, name).exists() else MISSING
-    return ""
+from imagebuilder.store.verify import COMMIT, DIRMETA, DIRTREE, FILE, Name, find_fault, place_of
 
 
 def reachable(repo: Path, commits: Iterable[str]) -> set[Name]:

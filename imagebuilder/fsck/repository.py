@@ -7,18 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from imagebuilder.fsck.objects import (
+from imagebuilder.fsck.objects import Finder, reachable, take_from
+from imagebuilder.fsck.types import REPAIR, Damage
+from imagebuilder.store.verify import (
     COMMIT,
     MISSING,
-    Finder,
     Name,
     find_damaged,
-    list_objects,
+    objects_in,
     place_of,
-    reachable,
-    take_from,
 )
-from imagebuilder.fsck.types import REPAIR, Damage
 from imagebuilder.ui import format_count
 
 MOST_PATHS = 4
@@ -33,7 +31,7 @@ class Objects:
 
 def check_repository(repo: Path, commits: Sequence[str]) -> Objects:
     """Read every object, and check that all objects of `commits` exist."""
-    names = list_objects(repo)
+    names = objects_in(repo)
     wrong = find_damaged(repo, names)
     missing = reachable(repo, commits) - set(names)
     return Objects(len(names), wrong | dict.fromkeys(sorted(missing), MISSING))

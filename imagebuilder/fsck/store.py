@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import ImagebuilderError
-from imagebuilder.fsck.objects import Name, drop_objects, reachable
+from imagebuilder.fsck.objects import drop_objects, reachable
 from imagebuilder.fsck.repository import Holder, check_repository, describe, left, take_all
 from imagebuilder.fsck.types import Checked, Damage
 from imagebuilder.image.types import Image, ImageLayer, read_image
 from imagebuilder.store.kept_tree import drop_trees
 from imagebuilder.store.records import find_record, record_file
 from imagebuilder.store.repository import LAYERS, ImageRef, Store
+from imagebuilder.store.verify import Name
 
 SHOWN = 12  # characters of a digest
 

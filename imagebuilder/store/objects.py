@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from imagebuilder.errors import WorkError
-from imagebuilder.files import read_plain
+from imagebuilder.files import plain_file
 
 WIDTHS = (1, 2, 4, 8)
 LAYOUTS = {1: "<B", 2: "<H", 4: "<I", 8: "<Q"}
@@ -61,7 +61,8 @@ def read_object(repo: Path, checksum: str, kind: str) -> bytes:
     """The content of an object other than a file.  Raises DamagedObjectError."""
     path = repo / "objects" / object_path(checksum, kind)
     try:
-        data = read_plain(path)
+        with plain_file(path, follow=False) as stream:
+            data = stream.read()
     except OSError as error:
         raise DamagedObjectError(path, f"cannot be read: {error.strerror}") from error
     if hashlib.sha256(data).hexdigest() != checksum:

@@ -405,6 +405,49 @@ def test_a_stream_of_anything_but_objects_is_refused(tmp_path: Path, name: str) 
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bad", "stream", "target"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "how"), [("dirtree", "link"), ("file", "pipe"), ("file", "second name")]
+)
+def test_a_stream_of_objects_of_another_kind_is_refused(
+    tmp_path: Path, kind: str, how: str
+) -> None:
+    made, target = tmp_path / "made", tmp_path / "target"
+    (made / "ab").mkdir(parents=True)
+    target.mkdir()
+    path = made / "ab" / f"{'c' * 62}.{kind}"
+    if how == "link":
+        path.symlink_to("/etc/hostname")
+    elif how == "pipe":
+        os.mkfifo(path)
+    else:
+        path.write_text("x")
+        os.link(path, path.with_suffix(".dirmeta"))
+    run(["tar", "--zstd", "-cf", tmp_path / "stream", "-C", made, "ab"])
+    with (tmp_path / "stream").open("rb") as stream, pytest.raises(WorkError, match="nothing was"):
+        unpack_objects(stream, target)
+
+
+def test_what_no_checksum_covers_is_not_the_senders(tmp_path: Path) -> None:
+    made, target = tmp_path / "made", tmp_path / "target"
+    (made / "ab").mkdir(parents=True)
+    target.mkdir()
+    tree, file = (made / "ab" / f"{'c' * 62}.{kind}" for kind in ("dirtree", "file"))
+    for path in (tree, file):
+        path.write_text("x")
+        os.chown(path, 1000, 1000)
+        path.chmod(0o666)
+        os.setxattr(path, "user.of", b"sender")
+    run(["tar", "--zstd", "--xattrs", "-cf", tmp_path / "stream", "-C", made, "ab"])
+    with (tmp_path / "stream").open("rb") as stream:
+        unpack_objects(stream, target)
+    tree, file = (target / "ab" / path.name for path in (tree, file))
+    found = [(os.listxattr(path), path.stat()) for path in (tree, file)]
+    assert [(x, s.st_uid, s.st_gid, s.st_mode & 0o7777, s.st_mtime) for x, s in found] == [
+        ([], 0, 0, 0o644, 0),
+        (["user.of"], 1000, 1000, 0o666, 0),
+    ]
+
+
 def test_a_link_in_the_stream_leads_nowhere_out(tmp_path: Path) -> None:
     outside, made = tmp_path / "outside", tmp_path / "made"
     outside.mkdir()

@@ -14,19 +14,20 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 from imagebuilder.errors import WorkError
 from imagebuilder.process import run
 from imagebuilder.publish.find import find_releases
 from imagebuilder.publish.release.content import ROOTS
-from imagebuilder.store.objects import list_objects
+from imagebuilder.store.objects import list_objects, object_path
 from imagebuilder.store.repository import IMAGES, Store, make_store
+from imagebuilder.store.verify import find_damaged, objects_in
 from imagebuilder.tree import ReleaseName, Tree
 
 AT_ONCE = 4000  # names of objects on one command line
-
-
+MOST_SHOWN = 5  # damaged objects
 ELSEWHERE = "--tree names another place"
 
 
@@ -58,8 +59,8 @@ def bring(source: Store, tree: Tree, release: ReleaseName, commits: Commits, wor
         scratch = make_scratch(repo, work / "brought")
         copy_objects(source, find_new(source, repo, commits), scratch)
         try:
-            for commit in (commits.image, commits.root):
-                pull_verified(scratch, repo, commit)
+            verify_objects(scratch)
+            move_objects(scratch, repo, commits)
         except WorkError as error:
             raise WorkError(
                 f"could not publish {release}: its source repository is damaged\n"
@@ -100,9 +101,21 @@ def copy_objects(source: Store, names: Sequence[str], scratch: Store) -> None:
         )  # fmt: skip
 
 
-def pull_verified(source: Store, target: Store, commit: str) -> None:
-    """Pull one commit.  --untrusted computes the checksum of every object."""
-    target.ostree("pull-local", "--untrusted", source.path.absolute(), commit)
+def verify_objects(scratch: Store) -> None:
+    """Raise WorkError if an object of `scratch` is not what its name says."""
+    if damaged := find_damaged(scratch.path, objects_in(scratch.path)):
+        shown = [f"{object_path(*name)} {how}" for name, how in islice(damaged.items(), MOST_SHOWN)]
+        more = len(damaged) - len(shown)
+        raise WorkError("\n".join([*shown, f"and {more} more"] if more else shown))
+
+
+def move_objects(scratch: Store, repo: Store, commits: Commits) -> None:
+    """Give `repo` the verified objects of both commits.  Raises WorkError if one is missing.
+
+    They become hard links, or copies if the repository is a mount point.  ostree's own --untrusted
+    would verify them too, but copies every byte once more and never shares blocks.
+    """
+    repo.ostree("pull-local", scratch.path.absolute(), commits.image, commits.root)
 
 
 def check_out(source: Store, commit: str, target: Path) -> None:

@@ -14,7 +14,7 @@ from imagebuilder.files import keep_file, move_away, move_in, sync_filesystem
 from imagebuilder.image.types import Image
 from imagebuilder.process import run
 from imagebuilder.publish.release.repo import check_out
-from imagebuilder.publish.release.verify import DamagedPath, How, file_sum, find_changes
+from imagebuilder.publish.release.verify import DamagedPath, How, find_changes
 from imagebuilder.store.objects import (
     Folder,
     Hasher,
@@ -24,6 +24,7 @@ from imagebuilder.store.objects import (
     write_dirmeta,
 )
 from imagebuilder.store.repository import Store
+from imagebuilder.store.verify import file_sum
 from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui, format_count

@@ -11,7 +11,6 @@ The checksum of a file covers its owner, mode, attributes and content.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -23,15 +22,12 @@ from imagebuilder.store.objects import (
     Folder,
     Hasher,
     dirmeta_sum,
-    link_sum,
     read_commit,
     read_folder,
 )
+from imagebuilder.store.verify import file_sum
 
 BATCH = 128  # files that a thread takes at a time
-CHUNK = 1 << 18
-# Never waits for a named pipe or a device, never follows a link.
-OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 class How(StrEnum):
@@ -147,26 +143,6 @@ def check_files(top: Path, wanted: Sequence[Wanted]) -> list[DamagedPath]:
         except OSError as error:
             changes.append(unreadable(path, error))
     return changes
-
-
-def file_sum(path: str, hasher: Hasher) -> str:
-    """The checksum of a regular file or a link, as OSTree computes it.  Raises OSError."""
-    try:
-        descriptor = os.open(path, OPEN)
-    except OSError:
-        if not Path(path).is_symlink():
-            raise
-        return link_sum(path)
-    try:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode):
-            return ""
-        digest = hasher.begin(descriptor, found)
-        while chunk := os.read(descriptor, CHUNK):
-            digest.update(chunk)
-        return digest.hexdigest()
-    finally:
-        os.close(descriptor)
 
 
 def below(path: str, name: str) -> str:

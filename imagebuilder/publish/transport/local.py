@@ -26,7 +26,14 @@ from imagebuilder.process import check_tools
 from imagebuilder.publish.channel.gate import check_reason, pass_gate
 from imagebuilder.publish.find import changing
 from imagebuilder.publish.publish import drop_leftovers, publish
-from imagebuilder.publish.release.repo import copy_objects, make_scratch, open_repo, pull_verified
+from imagebuilder.publish.release.repo import (
+    Commits,
+    copy_objects,
+    make_scratch,
+    move_objects,
+    open_repo,
+    verify_objects,
+)
 from imagebuilder.publish.transport.protocol import PREFIX, Activated, Order, PlaceContents
 from imagebuilder.publish.transport.reports import KeptReports, list_ids, take_reports
 from imagebuilder.publish.transport.stream import unpack_objects
@@ -66,12 +73,12 @@ class LocalArrival:
             unpack_objects(stream, self.scratch.path / "objects")
 
     def verify(self) -> None:
-        """Pull the image and its root into the tree's repository and verify every object."""
+        """Verify every object, then give them to the tree's repository."""
         try:
             with self.ui.step("verify"):
-                pull_verified(self.scratch, self.repo, self.image.commit)
+                verify_objects(self.scratch)
                 root = read_image(self.scratch, self.image).root.commit
-                pull_verified(self.scratch, self.repo, root)
+                move_objects(self.scratch, self.repo, Commits(self.image.commit, root))
         except WorkError as error:
             raise WorkError(
                 f"{self.image.name} was damaged in transit; nothing was published\n"

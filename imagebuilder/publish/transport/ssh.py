@@ -5,7 +5,7 @@ here                                         there (`imagebuilder receive`, see 
 receive --have              ->               which commits its repository has, and which reports
 objects of the image, less those of the commits that both have
 tar of bare objects | zstd  ->  ssh  ->      a temporary repository in work/
-                                             ostree pull-local --untrusted: checksums
+                                             verify every checksum, then ostree pull-local
                                              publish(), as if the image were made there
                             <-               the release as JSON
 reports that it lacks       ->  receive --reports: those of exactly the bytes that are there

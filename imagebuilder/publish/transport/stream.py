@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -18,6 +19,7 @@ from imagebuilder.errors import HostError, ImagebuilderError, WorkError
 from imagebuilder.folders import paths_below
 from imagebuilder.process import Completed, Word, run
 from imagebuilder.publish.space import full_disk
+from imagebuilder.store.verify import FILE
 from imagebuilder.ui import Bar, Ui, format_count
 
 # --sparse: pruned libraries are mostly holes.
@@ -139,8 +141,27 @@ def unpack_objects(stream: IO[bytes], folder: Path) -> None:
             hint="the connection broke or the sender was stopped; publish again",
         ) from error
     for path in paths_below(folder):
-        name = os.fspath(path.relative_to(folder))
-        if not path.is_symlink() and path.is_dir():
-            continue
-        if not OBJECT.fullmatch(name):
-            raise WorkError(f"{name!r} is not an object of a repository; nothing was published")
+        name, found = os.fspath(path.relative_to(folder)), path.lstat()
+        if not stat.S_ISDIR(found.st_mode):
+            if not is_object(name, found):
+                raise WorkError(f"{name!r} is not an object of a repository; nothing was published")
+            normalise(path)
+
+
+def is_object(name: str, found: os.stat_result) -> bool:
+    """Whether this can be an object.  With a second name, its mode could change later."""
+    matched = OBJECT.fullmatch(name)
+    if not matched or found.st_nlink != 1:
+        return False
+    return stat.S_ISREG(found.st_mode) or (matched[1] == FILE and stat.S_ISLNK(found.st_mode))
+
+
+def normalise(path: Path) -> None:
+    """Set what the checksum of an object does not cover, as OSTree has it."""
+    if not path.name.endswith(f".{FILE}"):
+        os.chown(path, 0, 0)
+        path.chmod(0o644)
+        for name in os.listxattr(path):
+            if not name.startswith("security."):  # those are the kernel's
+                os.removexattr(path, name)
+    os.utime(path, (0, 0), follow_symlinks=False)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verify objects of a repository, with a thread for each processor."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from imagebuilder.store.objects import (
+    DamagedObjectError,
+    Hasher,
+    link_sum,
+    object_path,
+    read_object,
+)
+
+Name = tuple[str, str]  # checksum and kind
+COMMIT, DIRTREE, DIRMETA, FILE = "commit", "dirtree", "dirmeta", "file"
+KINDS = (COMMIT, DIRTREE, DIRMETA, FILE)
+BATCH = 128  # objects that a thread takes at a time
+CHUNK = 1 << 18
+# Never waits for a named pipe or a device, never follows a link.
+OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+OTHER, MISSING = "does not match its digest", "is missing"
+
+
+def place_of(repo: Path, name: Name) -> Path:
+    return repo / "objects" / object_path(*name)
+
+
+def objects_in(repo: Path) -> list[Name]:
+    """What a repository itself has, not its parent."""
+    found: list[Name] = []
+    for folder in list(os.scandir(repo / "objects")):
+        if len(folder.name) != 2 or not folder.is_dir(follow_symlinks=False):
+            continue
+        for entry in list(os.scandir(folder.path)):
+            rest, _, kind = entry.name.partition(".")
+            if kind in KINDS:
+                found.append((folder.name + rest, kind))
+    return sorted(found)
+
+
+def find_damaged(repo: Path, names: Sequence[Name]) -> dict[Name, str]:
+    """The damaged or missing objects, and how; reads every byte."""
+    batches = [names[start : start + BATCH] for start in range(0, len(names), BATCH)]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = pool.map(lambda batch: check_objects(repo, batch), batches)
+        return {name: how for part in found for name, how in part.items()}
+
+
+def check_objects(repo: Path, names: Iterable[Name]) -> dict[Name, str]:
+    hasher, wrong = Hasher(), {}
+    for name in names:
+        if how := find_fault(repo, name, hasher):
+            wrong[name] = how
+    return wrong
+
+
+def find_fault(repo: Path, name: Name, hasher: Hasher) -> str:
+    """What is wrong with an object; "" if it is valid."""
+    checksum, kind = name
+    try:
+        if kind == FILE:
+            same = file_sum(os.fspath(place_of(repo, name)), hasher) == checksum
+            return "" if same else OTHER
+        read_object(repo, checksum, kind)
+    except FileNotFoundError:
+        return MISSING
+    except OSError as error:
+        return f"cannot be read ({error.strerror})"
+    except DamagedObjectError:
+        return OTHER if place_of(repo, name).exists() else MISSING
+    return ""
+
+
+def file_sum(path: str, hasher: Hasher) -> str:
+    """The checksum of a regular file or a link, as OSTree computes it.  Raises OSError."""
+    try:
+        descriptor = os.open(path, OPEN)
+    except OSError:
+        if not Path(path).is_symlink():
+            raise
+        return link_sum(path)
+    try:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
+            return ""
+        digest = hasher.begin(descriptor, found)
+        while chunk := os.read(descriptor, CHUNK):
+            digest.update(chunk)
+        return digest.hexdigest()
+    finally:
+        os.close(descriptor)
