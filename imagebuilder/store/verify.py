@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 
 from imagebuilder.store.objects import (
@@ -31,6 +32,12 @@ def place_of(repo: Path, name: Name) -> Path:
     return repo / "objects" / object_path(*name)
 
 
+def name_of(path: str) -> Name:
+    """The name of an object from its path below objects/."""
+    checksum, _, kind = path.partition(".")
+    return checksum.replace("/", ""), kind
+
+
 def objects_in(repo: Path) -> list[Name]:
     """What a repository itself has, not its parent."""
     found: list[Name] = []
@@ -44,9 +51,13 @@ def objects_in(repo: Path) -> list[Name]:
     return sorted(found)
 
 
-def find_damaged(repo: Path, names: Sequence[Name]) -> dict[Name, str]:
-    """The damaged or missing objects, and how; reads every byte."""
-    batches = [names[start : start + BATCH] for start in range(0, len(names), BATCH)]
+def find_damaged(repo: Path, names: Iterable[Name]) -> dict[Name, str]:
+    """The damaged or missing objects, and how; reads every byte.
+
+    Each batch is verified as soon as `names` has given it.
+    """
+    names = iter(names)
+    batches = iter(lambda: tuple(islice(names, BATCH)), ())
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         found = pool.map(lambda batch: check_objects(repo, batch), batches)
         return {name: how for part in found for name, how in part.items()}

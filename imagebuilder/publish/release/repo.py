@@ -12,7 +12,7 @@ The checkout is hard links into this repository.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -23,10 +23,10 @@ from imagebuilder.publish.find import find_releases
 from imagebuilder.publish.release.content import ROOTS
 from imagebuilder.store.objects import list_objects, object_path
 from imagebuilder.store.repository import IMAGES, Store, make_store
-from imagebuilder.store.verify import find_damaged, objects_in
+from imagebuilder.store.verify import Name, find_damaged, name_of
 from imagebuilder.tree import ReleaseName, Tree
 
-AT_ONCE = 4000  # names of objects on one command line
+AT_ONCE = 1000  # names of objects on one command line
 MOST_SHOWN = 5  # damaged objects
 ELSEWHERE = "--tree names another place"
 
@@ -57,9 +57,10 @@ def bring(source: Store, tree: Tree, release: ReleaseName, commits: Commits, wor
     repo = open_repo(tree)
     if source.path.resolve() != repo.path.resolve():
         scratch = make_scratch(repo, work / "brought")
-        copy_objects(source, find_new(source, repo, commits), scratch)
+        new = find_new(source, repo, commits)
         try:
-            verify_objects(scratch)
+            # Those that were copied are verified while the next are copied.
+            verify_objects(scratch, copy_objects(source, new, scratch))
             move_objects(scratch, repo, commits)
         except WorkError as error:
             raise WorkError(
@@ -87,23 +88,25 @@ def find_new(source: Store, repo: Store, commits: Commits) -> list[str]:
     return sorted(name for name in needed if not os.path.lexists(f"{there}/{name}"))
 
 
-def copy_objects(source: Store, names: Sequence[str], scratch: Store) -> None:
-    """Copy objects into `scratch`; blocks are shared where possible.
+def copy_objects(source: Store, names: Sequence[str], scratch: Store) -> Iterator[Name]:
+    """Copy objects into `scratch`, and give their names; blocks are shared where possible.
 
     They are copies, not hard links: a write to a published file must not change the store.
     """
     for start in range(0, len(names), AT_ONCE):
+        batch = names[start : start + AT_ONCE]
         run(
             ["cp", "--archive", "--reflink=auto", "--parents",
              f"--target-directory={scratch.path / 'objects'}", "--",
-             *names[start : start + AT_ONCE]],
+             *batch],
             cwd=source.path / "objects",
         )  # fmt: skip
+        yield from map(name_of, batch)
 
 
-def verify_objects(scratch: Store) -> None:
-    """Raise WorkError if an object of `scratch` is not what its name says."""
-    if damaged := find_damaged(scratch.path, objects_in(scratch.path)):
+def verify_objects(scratch: Store, names: Iterable[Name]) -> None:
+    """Raise WorkError if one of these objects is not what its name says."""
+    if damaged := find_damaged(scratch.path, names):
         shown = [f"{object_path(*name)} {how}" for name, how in islice(damaged.items(), MOST_SHOWN)]
         more = len(damaged) - len(shown)
         raise WorkError("\n".join([*shown, f"and {more} more"] if more else shown))

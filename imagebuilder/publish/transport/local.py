@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,6 +40,7 @@ from imagebuilder.publish.transport.reports import KeptReports, list_ids, take_r
 from imagebuilder.publish.transport.stream import unpack_objects
 from imagebuilder.rights import check_root
 from imagebuilder.store.repository import ImageRef, Store
+from imagebuilder.store.verify import objects_in
 from imagebuilder.store.workplace import new_id, workplace
 from imagebuilder.tree import Tree, make_tree
 from imagebuilder.ui import Ui
@@ -64,7 +66,7 @@ class LocalArrival:
     def send(self, source: Store, objects: Sequence[str]) -> int:
         """Copy these objects."""
         with self.ui.step(f"copy {self.image.name}"):
-            copy_objects(source, objects, self.scratch)
+            deque(copy_objects(source, objects, self.scratch), maxlen=0)
         return sum((source.path / "objects" / name).lstat().st_size for name in objects)
 
     def unpack(self, stream: IO[bytes]) -> None:
@@ -76,7 +78,7 @@ class LocalArrival:
         """Verify every object, then give them to the tree's repository."""
         try:
             with self.ui.step("verify"):
-                verify_objects(self.scratch)
+                verify_objects(self.scratch, objects_in(self.scratch.path))
                 root = read_image(self.scratch, self.image).root.commit
                 move_objects(self.scratch, self.repo, Commits(self.image.commit, root))
         except WorkError as error:
