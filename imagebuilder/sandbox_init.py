@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds the world of a sandbox from a JSON table, runs one command in it, reaps, ends.
+"""Builds the world of a sandbox from a table, runs one command in it, reaps, ends.
 
 Started by `unshare` in a fresh mount namespace, with the table as the first argument and the
 command after it; without one it says READY and stays until it is killed.  Three processes share
@@ -13,8 +13,8 @@ Nothing of the sandbox is the host's root: uid 0 inside is uid SHIFT outside, an
 ids make SHIFT write uid 0 into the layers (mount_setattr(2), MOUNT_ATTR_IDMAP).  Capabilities count
 for what the user namespace owns.  Mounts that it inherits are locked (user_namespaces(7)).
 
-Everything here dies with the namespaces, so nothing is undone.  Uses the standard library only: it
-runs isolated (`python -I -S`).
+Everything here dies with the namespaces, so nothing is undone.  Uses the standard library only, and
+of it only what loads at once (sandbox_mounts.py): it runs isolated (`python -I -S`).
 """
 
 from __future__ import annotations
@@ -22,16 +22,12 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
-import json
+import marshal
 import os
-import signal
-import socket
 import stat
 import struct
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import NoReturn
+import warnings  # noqa: F401 - os.execvp() asks for it
 
 from imagebuilder.sandbox_mounts import (
     MS_BIND,
@@ -42,7 +38,6 @@ from imagebuilder.sandbox_mounts import (
     MS_REMOUNT,
     SHIFT,
     USERS,
-    Table,
     attach,
     check,
     clone,
@@ -55,7 +50,15 @@ from imagebuilder.sandbox_mounts import (
     mount_layers,
     mount_view,
     remove_resolver,
+    write_text,
 )
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import NoReturn
+
+    from imagebuilder.sandbox_mounts import Table
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
@@ -67,15 +70,21 @@ KEYCTL_JOIN_SESSION_KEYRING = 1
 SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x8913, 0x8914, 1
 REFUSED = 126  # exit status: the sandbox could not be made
 READY = "ready"
-NO_SERVICES = Path("/usr/sbin/policy-rc.d")
+NO_SERVICES = "/usr/sbin/policy-rc.d"
+AF_INET, SOCK_DGRAM = 2, 2
+# signal(7) and signal.h; the module of that name is slow to load.
+SIGINT, SIGKILL, SIGTERM, SIGCHLD = 2, 9, 15, 17
+SIG_DFL, SIG_IGN, SIG_BLOCK = None, ctypes.c_void_p(1), 0
+SIGSET = 128  # bytes of a sigset_t
 
 
 def raise_loopback() -> None:
     """`ip link set lo up`, for programs that talk to themselves."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        request = struct.pack("16sh", b"lo", 0).ljust(40, b"\0")
-        flags = struct.unpack_from("h", fcntl.ioctl(sock, SIOCGIFFLAGS, request), 16)[0]
-        fcntl.ioctl(sock, SIOCSIFFLAGS, struct.pack("16sh", b"lo", flags | IFF_UP).ljust(40, b"\0"))
+    sock = check(libc.socket(AF_INET, SOCK_DGRAM, 0), "socket")
+    request = struct.pack("16sh", b"lo", 0).ljust(40, b"\0")
+    flags = struct.unpack_from("h", fcntl.ioctl(sock, SIOCGIFFLAGS, request), 16)[0]
+    fcntl.ioctl(sock, SIOCSIFFLAGS, struct.pack("16sh", b"lo", flags | IFF_UP).ljust(40, b"\0"))
+    os.close(sock)
 
 
 def run_to_end(argv: list[str]) -> int:
@@ -99,10 +108,13 @@ def stay() -> int:
     No program of the root takes part: it may have none, or none that works.  The signal is
     blocked, because the kernel throws away what a first process neither handles nor blocks.
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    libc.signal(SIGCHLD, SIG_IGN)
+    awaited = ctypes.create_string_buffer(SIGSET)
+    check(libc.sigemptyset(awaited), "sigemptyset")
+    check(libc.sigaddset(awaited, SIGTERM), "sigaddset")
+    check(libc.sigprocmask(SIG_BLOCK, awaited, None), "sigprocmask")
     print(READY, flush=True)
-    signal.sigwait({signal.SIGTERM})
+    libc.sigwait(awaited, ctypes.byref(ctypes.c_int()))
     return 0
 
 
@@ -140,7 +152,7 @@ def become_root_inside() -> None:
     os.setgroups([])
     os.setresgid(0, 0, 0)
     os.setresuid(0, 0, 0)
-    check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
+    check(libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0), "prctl")
 
 
 def hold(table: Table, argv: list[str], words: int, answers: int) -> int:
@@ -165,31 +177,39 @@ def hold(table: Table, argv: list[str], words: int, answers: int) -> int:
 
 def first_process(table: Table, argv: list[str], hears: int) -> int:
     """Process 1 of the sandbox: runs the command, if any, in the root that the builder mounted."""
-    check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
+    check(libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0), "prctl")
     await_word(hears)
     check(libc.unshare(CLONE_NEWNS), "unshare")  # every mount so far is locked from here on
     os.chdir("/")
     os.closerange(3, os.sysconf("SC_OPEN_MAX"))
-    socket.sethostname(table["hostname"])
+    name = table["hostname"].encode()
+    check(libc.sethostname(name, len(name)), "sethostname")
     if not table["network"]:
         raise_loopback()
     # Like any program here: /proc/1 is what others look at to see where they are.
     check(libc.prctl(PR_SET_DUMPABLE, 1, 0, 0, 0), "prctl")
     join_session_keyring()
-    install_filter(bytes.fromhex(table["filter"]))
+    install_filter(table["filter"])
     os.umask(0o022)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    guarded = table["enter"] and NO_SERVICES.parent.is_dir() and not os.path.lexists(NO_SERVICES)
+    libc.signal(SIGINT, SIG_DFL)
+    there = os.path.isdir(os.path.dirname(NO_SERVICES))
+    guarded = table["enter"] and there and not os.path.lexists(NO_SERVICES)
     if guarded:
-        NO_SERVICES.write_text("#!/bin/sh\nexit 101\n")
-        NO_SERVICES.chmod(0o755)
+        write_text(NO_SERVICES, "#!/bin/sh\nexit 101\n")
+        os.chmod(NO_SERVICES, 0o755)
     try:
         return run_to_end(argv) if argv else stay()
     finally:
         if guarded:
-            NO_SERVICES.unlink(missing_ok=True)
+            remove(NO_SERVICES)
         if table["enter"]:
             remove_resolver()
+
+
+def remove(path: str) -> None:
+    """Remove a file that the command may have removed."""
+    if os.path.lexists(path):
+        os.unlink(path)
 
 
 def join_session_keyring() -> None:
@@ -224,7 +244,7 @@ class SandboxHolder:
         self.answer()
         try:
             for name in ("uid_map", "gid_map"):
-                Path(f"/proc/{self.pid}/{name}").write_text(f"0 {SHIFT} {USERS}\n")
+                write_text(f"/proc/{self.pid}/{name}", f"0 {SHIFT} {USERS}\n")
         except OSError as error:
             raise OSError(error.errno, "the kernel maps no users for a sandbox", name) from error
         self.go()
@@ -267,21 +287,21 @@ def make_root(table: Table, holder: SandboxHolder) -> None:
     parent = os.getppid()
     libc.setfsuid(ctypes.c_uint(SHIFT))
     # A change of users takes this back.
-    check(libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "prctl")
+    check(libc.prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0), "prctl")
     if os.getppid() != parent:
         sys.exit(REFUSED)
     if table["enter"]:
-        mount_layers(table, holder.user, Path(table["work"]))
-        root = Path(table["work"], table["merged"])
+        mount_layers(table, holder.user, table["work"])
+        root = f"{table['work']}/{table['merged']}"
         mount_kernel_trees(root)
-        mount_proc(root / "proc", pids)
+        mount_proc(f"{root}/proc", pids)
     else:  # what is named may lie below /tmp
-        root = Path(table["work"], "view")
+        root = f"{table['work']}/view"
         mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755")
         mount_kernel_trees(root)
-        mount_proc(root / "proc", pids)
+        mount_proc(f"{root}/proc", pids)
         mount_view(root, table["view"], resolver=bool(table["resolver"]))
-        mount_layers(table, holder.user, Path(f"{root}{table['work']}"))
+        mount_layers(table, holder.user, f"{root}{table['work']}")
     for row, copy in binds:
         attach(copy, row["source"], f"{root}{row['target']}")
     if not table["enter"]:
@@ -291,7 +311,7 @@ def make_root(table: Table, holder: SandboxHolder) -> None:
         make_resolver(table["resolver"])
 
 
-def mount_proc(place: Path, pids: int) -> None:
+def mount_proc(place: str, pids: int) -> None:
     """A fresh /proc of the process numbers `pids`, which a child of ours must have for that."""
     check(libc.setns(pids, CLONE_NEWPID), "setns")
     child = os.fork()
@@ -301,9 +321,15 @@ def mount_proc(place: Path, pids: int) -> None:
         sys.exit(REFUSED)
 
 
+def read_table(word: str) -> Table:
+    """The table that sandbox.py wrote (Sandbox.encode_table())."""
+    table: Table = marshal.loads(bytes.fromhex(word))
+    return table
+
+
 def main() -> int:
     """Build the world of the table, then run the command."""
-    table: Table = json.loads(sys.argv[1])
+    table = read_table(sys.argv[1])
     if not os.isatty(0):  # nothing inside reaches the terminal of whoever runs us
         os.setsid()
     holder = SandboxHolder(table, sys.argv[2:])
@@ -315,8 +341,14 @@ def main() -> int:
     return holder.wait()
 
 
+def import_nothing_more() -> None:
+    """What is not imported yet would come from the root of the sandbox, which may be hostile."""
+    sys.path.clear()
+
+
 def start() -> NoReturn:
     """What sandbox.py runs."""
+    import_nothing_more()
     try:
         sys.exit(main())
     except OSError as error:

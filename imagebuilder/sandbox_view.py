@@ -9,17 +9,23 @@ is seen can be read with the person's rights.
 from __future__ import annotations
 
 import ctypes
-import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from imagebuilder.process import Word, Wrapper
 from imagebuilder.sandbox import Sandbox
-from imagebuilder.sandbox_init import complain, install_filter, raise_loopback, run_to_end
+from imagebuilder.sandbox_init import (
+    complain,
+    import_nothing_more,
+    install_filter,
+    raise_loopback,
+    read_table,
+    run_to_end,
+)
 from imagebuilder.sandbox_mounts import (
     DEVICES,
     LINKS,
@@ -29,7 +35,6 @@ from imagebuilder.sandbox_mounts import (
     MS_NOSUID,
     MS_RDONLY,
     MS_REMOUNT,
-    Table,
     attach,
     check,
     clone,
@@ -39,6 +44,9 @@ from imagebuilder.sandbox_mounts import (
     mount,
     mount_view,
 )
+
+if TYPE_CHECKING:
+    from imagebuilder.sandbox_mounts import Table
 
 START = (
     "import sys; sys.path.append(sys.argv.pop(1)); "
@@ -67,7 +75,7 @@ class View:
         return [
             "unshare", "--user", "--map-root-user", "--mount", "--pid", "--ipc", "--uts", "--net",
             "--fork", "--kill-child", "--", sys.executable, "-I", "-S", "-c", START,
-            Path(__file__).parents[1], json.dumps(self.sandbox.table()), *argv,
+            Path(__file__).parents[1], self.sandbox.encode_table(), *argv,
         ]  # fmt: skip
 
 
@@ -90,23 +98,24 @@ def make_view(table: Table) -> None:
         (root / "dev" / name).symlink_to(target)
     (root / "dev/shm").mkdir()
     mount("tmpfs", root / "dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777")
-    mount_view(root, table["view"], resolver=False)
+    mount_view(os.fspath(root), table["view"], resolver=False)
     work = table["work"]
     attach(clone(work, user=None, recursive=True), work, f"{root}{work}")
     for row in table["binds"]:
         copy = clone(row["source"], user=None, recursive=True, attributes=limits(row))
         attach(copy, row["source"], f"{root}{row['target']}")
     mount("", root, flags=MS_BIND | MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV)
-    enter(root)
+    enter(os.fspath(root))
 
 
 def start() -> NoReturn:
-    table: Table = json.loads(sys.argv[1])
+    import_nothing_more()
+    table = read_table(sys.argv[1])
     try:
         make_view(table)
         raise_loopback()
         check(libc.prctl(PR_SET_NO_NEW_PRIVS, *map(ctypes.c_ulong, (1, 0, 0, 0))), "prctl")
-        install_filter(bytes.fromhex(table["filter"]))
+        install_filter(table["filter"])
     except OSError as error:
         complain(error)
         sys.exit(REFUSED)

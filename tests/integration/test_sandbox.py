@@ -15,6 +15,7 @@ from imagebuilder.errors import WorkError
 from imagebuilder.process import run
 from imagebuilder.sandbox import Bind, Sandbox, folders_of
 from imagebuilder.sandbox_lasting import staying
+from tests.workshop import CHECKOUT
 
 pytestmark = pytest.mark.root
 
@@ -238,3 +239,13 @@ def sleepers() -> list[str]:
         if text.startswith(b"sleep\x0087654"):
             found.append(path.parent.name)
     return found
+
+
+@pytest.mark.parametrize("module", ["sandbox_init", "sandbox_view"])
+def test_nothing_is_imported_from_the_root_of_a_sandbox(module: str) -> None:
+    """A late import would find what a hostile root has where the interpreter looks."""
+    late = f"import sys; from imagebuilder import {module} as ours; "
+    late += "ours.read_table = lambda _: __import__('colorsys'); sys.argv.append(''); ours.start()"
+    words = ["env", f"PYTHONPATH={CHECKOUT}", sys.executable, "-S", "-B", "-c", late]
+    said = run(words, check=False).stderr
+    assert said.splitlines()[-1] == "ModuleNotFoundError: No module named 'colorsys'"
