@@ -146,11 +146,12 @@ GOALS = (
     ),
     Goal(
         OWN, "publish", "`publish` into an empty netboot tree", "s", 2.0,
-        "the whole process, with sync and read-back; tree and store on one file system",
+        "the whole process, with verification of every object that is copied, sync and read-back; "
+        "tree and store on one file system",
     ),
     Goal(
         OWN, "promote", "`promote` and `rollback`", "s", 0.6,
-        "the whole process; the two take turns",
+        "the whole process; the two take turns, and each reads every byte of the release",
     ),
     Goal(
         OWN, "same", "differences between two builds of one lock", "differences", 0,
