@@ -270,6 +270,10 @@ def test_a_device_that_only_its_group_may_open(node: FakeNode) -> None:
         ),
         (["NVRM: Xid (PCI:0000:01:00): 79, GPU has fallen off the bus."], "missing device"),
         (["NVRM: Xid (PCI:0000:01:00): 48, An uncorrectable double bit error"], "wrong results"),
+        (["NVRM: Xid (PCI:0000:01:00): 95, Uncontained: DRAM"], "wrong results"),
+        (["NVRM: Xid (PCI:0000:01:00): 140, pid=7, Unrecovered ECC"], "wrong results"),
+        (["NVRM: Xid (PCI:0000:01:00): 94, Contained: SM"], "ok"),
+        (["NVRM: Xid (PCI:0000:01:00): 119, Timeout after 6s of waiting for RPC"], "degraded"),
         (["NVRM: Xid (PCI:0000:01:00): 13, Graphics SM Warp Exception"], "ok"),
         (["i915 0000:03:00.0: [drm] GPU HANG: ecode 12:1:85dcfdfb, in llama"], "degraded"),
         (["amdgpu 0000:03:00.0: amdgpu: SMU is initialized successfully!"], "ok"),
@@ -551,7 +555,7 @@ def test_a_model_on_the_processor_is_degraded(
 def test_the_probes_that_ship_have_names_and_are_programs() -> None:
     shipped = sorted(CHECKOUT.glob("overlays/*/files/usr/lib/imagebuilder/health.d/*"))
     assert {path.name.removesuffix(".j2") for path in shipped} == {
-        "present-pci", "alive-driver", "alive-log", "alive-readings", "serves-llama-cpp",
-        "computes-llama-cpp", "serves-vllm",
+        "present-pci", "alive-driver", "alive-log", "alive-nvidia", "alive-readings",
+        "serves-llama-cpp", "computes-llama-cpp", "serves-vllm",
     }  # fmt: skip
     assert all(os.access(path, os.X_OK) for path in shipped)
