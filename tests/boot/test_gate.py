@@ -21,6 +21,7 @@ import pytest
 
 from tests.boot.conftest import untouched_host
 from tests.boot.server import Published, copy_tree
+from tests.boot.verdict import passed_report
 from tests.integration.changes import add_file, linked
 from tests.integration.started import (
     PATIENCE,
@@ -50,11 +51,9 @@ def tree(published: Published, tmp_path: Path) -> Path:
 
 
 def report_of(workshop: Workshop, name: str, *words: str, tree: Path) -> dict[str, Any]:
-    """Test a release, which must pass; the report."""
+    """Test a release, which must pass and leave this host as it was; the report."""
     with untouched_host():
-        done = workshop("test", name, *words, "--json", IMAGEBUILDER_TREE=os.fspath(tree))
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
+        return passed_report(workshop, name, *words, tree=tree)
 
 
 def check_boot(
