@@ -98,6 +98,24 @@ def test_two_vendors_in_one_image_keep_the_vulkan_of_both(tmp_path: Path) -> Non
     assert not {glob for glob in pruned if "[!r]" in glob or "[!i]" in glob}
 
 
+@pytest.mark.parametrize(
+    ("profile", "backend"),
+    [("generic", "blas"), ("rx7600xt", "hip"), ("rx7600xt", "vulkan"), ("l40s", "cuda")],
+)
+def test_what_the_health_check_of_llama_cpp_runs_is_there_for_every_card(
+    tmp_path: Path, profile: str, backend: str
+) -> None:
+    given, more = f"llama_backends: [{backend}]", ""
+    if backend == "cuda":
+        given += ", nvidia_source: vendor"
+        more = "base: debian-forky\noverlays: [llama-cpp]\n"
+    recipe = recipe_of(profile, tmp_path, given, more)
+    (overlay,) = (each for each in recipe.overlays if each.name == "llama-cpp")
+    checks = {file for file in overlay.files if "computes-llama-cpp" in file.target}
+    assert bool(checks) is (backend != "blas")
+    assert ("llama.cpp-tests" in overlay.packages) is bool(checks)
+
+
 def test_vendors_that_need_different_bases_exclude_each_other(tmp_path: Path) -> None:
     given = "cuda_target: sm_89, nvidia_source: vendor"
     cards = "hardware: [{card: Arc A770}, {card: L40S}]\n"
