@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import sys
 import threading
@@ -184,7 +185,9 @@ def watch(tree: Tree, find: Callable[[], FleetShot], every: float) -> NoReturn:
     changes its size is drawn again at once.
     """
     console = Console(file=sys.stdout, highlight=False)
-    changed, latest = threading.Event(), LatestShot()
+    # Not an Event: a handler of a signal would wait for the lock that its own thread may hold.
+    changed: queue.SimpleQueue[None] = queue.SimpleQueue()
+    latest = LatestShot()
 
     def refresh() -> None:
         while latest.failed is None:
@@ -193,12 +196,12 @@ def watch(tree: Tree, find: Callable[[], FleetShot], every: float) -> NoReturn:
                 latest.shot = find()
             except BaseException as error:  # noqa: BLE001  it is raised where it is seen
                 latest.failed = error
-            changed.set()
+            changed.put(None)
             time.sleep(max(every, SHARE * (time.process_time() - before)))
 
     def resized(number: int, frame: object) -> None:
         del number, frame
-        changed.set()
+        changed.put(None)
 
     previous = signal.signal(signal.SIGWINCH, resized)
     try:
@@ -207,8 +210,9 @@ def watch(tree: Tree, find: Callable[[], FleetShot], every: float) -> NoReturn:
             while latest.failed is None:
                 console.size = find_size()
                 live.update(draw(tree, latest.shot, every, *console.size), refresh=True)
-                changed.wait()
-                changed.clear()
+                changed.get()
+                while not changed.empty():  # one picture for all that changed until now
+                    changed.get()
         raise latest.failed
     finally:
         signal.signal(signal.SIGWINCH, previous)
