@@ -163,3 +163,9 @@ def test_fields_that_an_older_driver_does_not_have_say_nothing(node: FakeNode) -
     older = re.sub(r"<(fabric|remapped_rows)>.*?</\1>", "", older, flags=re.DOTALL)
     say(node, older)
     assert check(node)[0] == "ok"
+
+
+def test_a_check_that_fails_itself_says_nothing_of_the_cards(node: FakeNode) -> None:
+    bind(node, SLOT)
+    say(node, HEALTHY.replace('<gpu id="', '<gpu id="GPU-'))
+    assert check(node)[0] == "unknown"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""llama.cpp's own program on a node; the logs are real but for their cuts."""
+"""llama.cpp's own program on a node."""
 
 from __future__ import annotations
 
@@ -15,6 +15,17 @@ from typing import Any
 import pytest
 
 from imagebuilder.process import Word, run
+from tests.unit.llama_logs import (
+    CPU_LOG,
+    CPU_LOG_WITH_RPC,
+    CUDA_LOG,
+    PLACED,
+    QUIET_LOG,
+    ROCM_LOG,
+    RPC_LOG,
+    RPC_LOG_UNUSED,
+    VULKAN_LOG,
+)
 from tests.unit.probes import load_program, server
 from tests.workshop import SHIPPED_OVERLAYS
 
@@ -23,122 +34,12 @@ BOOT = load_program(PROBES / "boot.py")
 read_offload = load_program(PROBES / "offload.py").read_offload
 FailedError, Said, Stack = BOOT.FailedError, BOOT.Said, BOOT.Stack
 
-# llama.cpp 0.7.0 (11669) of Debian, our model, no accelerator and no backend but the processor's.
-CPU_LOG = """\
-0.00.042.688 I load_tensors: loading model tensors, this can take a while... (load_mode = mmap)
-0.00.043.310 I load_tensors:   CPU_Mapped model buffer size =     1.97 MiB
-0.00.043.614 I llama_context:        CPU  output buffer size =     0.01 MiB
-0.00.043.635 I llama_kv_cache:        CPU KV buffer size =     0.50 MiB
-0.00.044.927 I sched_reserve:        CPU compute buffer size =     4.02 MiB
-"""
-# The same with libggml0-backend-rpc, and no node to ask: the second kind of line is not true.
-CPU_LOG_WITH_RPC = """\
-0.00.027.813 I load_tensors: offloading output layer to GPU
-0.00.027.821 I load_tensors: offloading 1 repeating layers to GPU
-0.00.027.826 I load_tensors: offloaded 3/3 layers to GPU
-0.00.027.832 I load_tensors:   CPU_Mapped model buffer size =     1.97 MiB
-"""
-RPC_LOG = """\
-0.00.036.351 I llama_prepare_model_devices: using device RPC0 (10.77.0.12:50052) (unknown id) - \
-24105 MiB free
-0.00.037.759 I load_tensors: offloading output layer to GPU
-0.00.037.770 I load_tensors: offloading 1 repeating layers to GPU
-0.00.037.770 I load_tensors: offloaded 3/3 layers to GPU
-0.00.037.773 I load_tensors:   CPU_Mapped model buffer size =     0.17 MiB
-0.00.037.773 I load_tensors: RPC0[10.77.0.12:50052] model buffer size =     1.80 MiB
-0.00.041.263 I llama_kv_cache: RPC0[10.77.0.12:50052] KV buffer size =     0.50 MiB
-"""
-# The device is there and gets nothing (-ngl 0).
-RPC_LOG_UNUSED = """\
-0.00.041.594 I llama_prepare_model_devices: using device RPC0 (10.77.0.12:50052) (unknown id) - \
-24105 MiB free
-0.00.043.158 I load_tensors: offloading 0 repeating layers to GPU
-0.00.043.168 I load_tensors: offloaded 0/3 layers to GPU
-0.00.043.175 I load_tensors:   CPU_Mapped model buffer size =     1.97 MiB
-"""
-# gpustack/gpustack#1547
-ROCM_LOG = """\
-load_tensors: loading model tensors, this can take a while... (mmap = false)
-load_tensors: offloading 24 repeating layers to GPU
-load_tensors: offloading output layer to GPU
-load_tensors: offloaded 25/25 layers to GPU
-load_tensors:        ROCm0 model buffer size =   579.23 MiB
-load_tensors:    ROCm_Host model buffer size =   520.30 MiB
-"""
-# iacopPBK/llama.cpp-gfx906#17
-ROCM_LOG_OF_TWO = """\
-load_tensors: offloaded 63/63 layers to GPU
-load_tensors:          CPU model buffer size =   251.85 MiB
-load_tensors:        ROCm0 model buffer size = 27022.95 MiB
-load_tensors:        ROCm1 model buffer size = 26590.20 MiB
-"""
-# ggml-org/llama.cpp#16095
-VULKAN_LOG = """\
-load_tensors: offloading 48 repeating layers to GPU
-load_tensors: offloading output layer to GPU
-load_tensors: offloaded 49/49 layers to GPU
-load_tensors:   CPU_Mapped model buffer size = 25265.84 MiB
-load_tensors:      Vulkan0 model buffer size = 27246.99 MiB
-"""
-# ggml-org/llama.cpp#11367 says 0/36 with a device that it uses; the buffer is as without it.
-VULKAN_LOG_UNUSED = """\
-llama_model_load_from_file_impl: using device Vulkan0 (NVIDIA GeForce RTX 2060) - 5955 MiB free
-load_tensors: offloading 0 repeating layers to GPU
-load_tensors: offloaded 0/36 layers to GPU
-load_tensors:   CPU_Mapped model buffer size =  3891.24 MiB
-"""
-# The form of ggml-org/llama.cpp's src/llama-model.cpp, some of the layers on the card.
-CUDA_LOG = """\
-llama_prepare_model_devices: using device CUDA0 (NVIDIA GeForce RTX 3060) - 11929 MiB free
-load_tensors: offloading output layer to GPU
-load_tensors: offloading 3 repeating layers to GPU
-load_tensors: offloaded 4/41 layers to GPU
-load_tensors: CPU_Mapped model buffer size = 12398.48 MiB
-load_tensors: CUDA0 model buffer size = 1101.95 MiB
-"""
-LLVMPIPE_LOG = (
-    f"llama_prepare_model_devices: using device Vulkan0 (llvmpipe (LLVM 21))\n{VULKAN_LOG}"
-)
 
-
-@pytest.mark.parametrize(
-    ("log", "backend"),
-    [
-        (CPU_LOG, "cpu"),
-        (CPU_LOG_WITH_RPC, "cpu"),
-        (RPC_LOG, "cpu"),
-        (RPC_LOG_UNUSED, "cpu"),
-        (ROCM_LOG, "rocm"),
-        (ROCM_LOG_OF_TWO, "rocm"),
-        (VULKAN_LOG, "vulkan"),
-        (VULKAN_LOG_UNUSED, "cpu"),
-        (CUDA_LOG, "cuda"),
-        (LLVMPIPE_LOG, "cpu"),
-        (VULKAN_LOG.replace("27246.99", "0.00"), "cpu"),
-        (ROCM_LOG.replace("ROCm0 model", "ROCm0_Split model"), "rocm"),
-        (ROCM_LOG_OF_TWO.replace("ROCm1", "Vulkan1"), "rocm"),
-    ],
-)
-def test_the_weights_tell_the_backend(log: str, backend: str) -> None:
+@pytest.mark.parametrize(("log", "backend", "lenders"), PLACED)
+def test_the_weights_tell_what_computes(log: str, backend: str, lenders: tuple[str, ...]) -> None:
     found = read_offload(log)
     assert found
-    assert found.backend == backend
-
-
-@pytest.mark.parametrize(
-    ("log", "lenders"),
-    [
-        (CPU_LOG_WITH_RPC, ()),
-        (RPC_LOG_UNUSED, ()),
-        (RPC_LOG, ("10.77.0.12:50052",)),
-        (RPC_LOG.replace("RPC0[", "RPC["), ("10.77.0.12:50052",)),
-        (RPC_LOG.replace("1.80 MiB", "0.00 MiB"), ()),
-    ],
-)
-def test_a_node_lends_only_if_it_holds_weights(log: str, lenders: tuple[str, ...]) -> None:
-    found = read_offload(log)
-    assert found
-    assert found.lenders == lenders
+    assert (found.backend, found.lenders) == (backend, lenders)
 
 
 @pytest.mark.parametrize(
@@ -156,18 +57,8 @@ def test_some_layers_are_not_all(log: str, text: str) -> None:
     assert str(read_offload(log)) == text
 
 
-def test_the_last_load_counts() -> None:
-    again = ROCM_LOG + CPU_LOG
-    found = read_offload(again)
-    assert found
-    assert found.backend == "cpu"
-
-
 def test_a_log_without_the_lines_tells_nothing() -> None:
-    quiet = (
-        "I srv  llama_server: model loaded\nI srv  llama_server: listening on http://[::1]:8080\n"
-    )
-    assert read_offload(quiet) is None
+    assert read_offload(QUIET_LOG) is None
 
 
 # --- what the image declares
@@ -305,7 +196,7 @@ def test_silence_is_told_with_the_last_lines(state: dict[str, str], message: str
 
 def test_an_answer_from_who_knows_where_is_none() -> None:
     with pytest.raises(FailedError, match="does not log where it has put the model"):
-        BOOT.conclude(GPUS, said("I srv  llama_server: model loaded\n"))
+        BOOT.conclude(GPUS, said(QUIET_LOG))
 
 
 @pytest.mark.parametrize("log", [CPU_LOG_WITH_RPC, RPC_LOG_UNUSED, CPU_LOG])
