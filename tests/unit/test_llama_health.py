@@ -228,7 +228,8 @@ def test_a_process_that_may_not_be_read_is_not_known(node: LlamaNode, tmp_path: 
 
 CASE = "MUL_MAT(type_a=q4_0,type_b=f32,m=16,n=1,k=256,bs=[1,1],nr=[1,1],per=[0,1,2,3],v=0,o=1)"
 OTHER = CASE.replace("q4_0", "q8_0")
-RED = "\x1b[1;31mFAIL\x1b[0m"
+RED, GREEN = "\x1b[1;31mFAIL\x1b[0m", "\x1b[1;32mOK\x1b[0m"
+FINE = f"  {CASE.replace('q4_0', 'f32')}: {GREEN}"
 
 
 def failed(said: str, case: str = CASE) -> str:
@@ -243,7 +244,7 @@ def near(times: float, case: str = CASE) -> str:
 def compare(node: LlamaNode, *runs: str) -> tuple[str, str]:
     """What is said of a device whose runs print this; a run with FAIL in it fails."""
     for number, text in enumerate(runs):
-        node.write(f"runs/{number}", f"{text}\n")
+        node.write(f"runs/{number}", f"{FINE}\n{FINE.replace('m=16', 'm=1')}\n{text}\n")
     node.program(
         "test-backend-ops",
         f"cd {node.root}/runs\n[ \"$*\" = 'test -b CUDA0 -o MUL_MAT' ] || exit 99\n"
@@ -253,8 +254,24 @@ def compare(node: LlamaNode, *runs: str) -> tuple[str, str]:
 
 
 def test_a_run_that_passes_is_enough(node: LlamaNode) -> None:
-    passed = f"  {CASE}: \x1b[1;32mOK\x1b[0m\n  1304/1304 tests passed"
-    assert compare(node, passed) == ("ok", "CUDA0: MUL_MAT as on the processor")
+    passed = f"  {CASE}: {GREEN}\n  3/3 tests passed\n  Backend CUDA0: {GREEN}"
+    assert compare(node, passed) == ("ok", "CUDA0: 3 cases of MUL_MAT as on the processor")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "",
+        f"Testing 1 devices\n\nBackend 1/1: CPU\n  Skipping\n1/1 backends passed\n{GREEN}",
+        f"  {CASE}: not supported [CUDA0] \n  0/0 tests passed\n  Backend CUDA0: {GREEN}",
+    ],
+)
+def test_a_run_that_compares_nothing_has_no_result(node: LlamaNode, said: str) -> None:
+    node.write("said", f"{said}\n")
+    node.program("test-backend-ops", f"cat {node.root}/said")
+    verdict, words = node.health("results", str(node.root / "bin/test-backend-ops"), "CUDA0")
+    assert verdict == "unknown"
+    assert words.endswith("CUDA0: test-backend-ops has no result")
 
 
 @pytest.mark.parametrize(
@@ -286,13 +303,13 @@ def test_what_no_rounding_explains_is_wrong_at_once(
 @pytest.mark.parametrize(
     ("second", "verdict", "words"),
     [
-        ("OK", "ok", f"CUDA0: MUL_MAT as on the processor, but once {CASE}: 1.4 times the "
-                     "tolerance"),
-        (near(1.2, OTHER), "ok", "but once "),
+        (f"  {CASE}: {GREEN}", "ok", f"CUDA0: 3 cases of MUL_MAT as on the processor; once {CASE}: "
+                                     "1.4 times the tolerance"),
+        (near(1.2, OTHER), "ok", f"; once {OTHER}: 1.2 times the tolerance"),
         (near(1.1), "wrong results", f"in two runs: {CASE}: 1.1 times the tolerance"),
         (near(1.1, OTHER) + "\n" + near(3), "wrong results", f"{CASE}: 3 times"),
         (near(11, OTHER), "wrong results", f"{OTHER}: 11 times the tolerance"),
-        (failed("failed to allocate tensors [CUDA0]"), "unknown", "failed without a result"),
+        (failed("failed to allocate tensors [CUDA0]"), "unknown", "has no result"),
     ],
 )  # fmt: skip
 def test_a_little_is_wrong_if_it_comes_again(
@@ -309,19 +326,19 @@ def test_a_little_is_wrong_if_it_comes_again(
         failed("failed to allocate tensors [CUDA0]"),
         near(1.4, OTHER) + "\n" + failed("failed to allocate tensors [CUDA0]"),
         "CUDA error: out of memory\nFAIL",
+        "  some other FAIL",
     ],
 )
 def test_no_result_is_not_a_wrong_one(node: LlamaNode, said: str) -> None:
     verdict, words = compare(node, said)
     assert verdict == "unknown"
-    assert words.endswith("CUDA0: test-backend-ops failed without a result")
+    assert words.endswith("CUDA0: test-backend-ops has no result")
 
 
 def test_each_device_is_compared(node: LlamaNode) -> None:
-    node.program("test-backend-ops", f"echo '{near(20)}'; [ $3 = CUDA0 ]")
     tool = str(node.root / "bin/test-backend-ops")
-    assert node.health("results", tool, "CUDA0")[0] == "wrong results"
-    node.program("test-backend-ops", f"[ $3 = CUDA0 ] || {{ echo '{near(20)}'; exit 1; }}")
+    found = f"echo '{FINE}'; [ $3 = CUDA0 ] || {{ echo '{near(20)}'; exit 1; }}"
+    node.program("test-backend-ops", found)
     assert node.health("results", tool, "CUDA0")[0] == "ok"
     verdict, words = node.health("results", tool, "CUDA0", "CUDA1")
     assert (verdict, words.split(":")[0]) == ("wrong results", "CUDA1")
