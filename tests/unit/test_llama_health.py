@@ -4,38 +4,22 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.unit.llama_logs import PLACED, QUIET_LOG, ROCM_LOG
-from tests.workshop import SHIPPED_OVERLAYS
+from tests.unit.llama_logs import CPU_LOG, PLACED, QUIET_LOG, ROCM_LOG
+from tests.unit.test_health_probes import LLAMA, STATUS, FakeNode
 
-HEALTH = SHIPPED_OVERLAYS["llama-cpp"] / "files/usr/libexec/llama-cpp/health"
-STATUS = {0: "ok", 1: "degraded", 2: "wrong results", 4: "unknown"}
 PID, INVOCATION = "4711", "0c1f6a3e5f9e4d3c8b675a2f7d1c9e10"
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 
 
-@dataclass(frozen=True)
-class LlamaNode:
-    """A root folder, and programs that come before those of this host."""
+class LlamaNode(FakeNode):
+    """A node whose llama-server has this process."""
 
-    root: Path
-
-    def write(self, path: str, text: str, mode: int = 0o644) -> None:
-        place = self.root / path
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(text)
-        place.chmod(mode)
-
-    def program(self, name: str, text: str) -> None:
-        self.write(f"bin/{name}", f"#!/bin/sh\n{text}\n", 0o755)
-
-    def log(self, text: str) -> None:
+    def journal(self, text: str) -> None:
         """What the server has logged since it was started."""
         self.write("log", text)
         own = f"case \"$*\" in *' _SYSTEMD_INVOCATION_ID={INVOCATION}') cat {self.root}/log ;; esac"
@@ -58,26 +42,22 @@ class LlamaNode:
         """Processes that NVIDIA's driver knows."""
         self.program("nvidia-smi", "\n".join(f"echo '{line}'" for line in lines) or "exit 9")
 
-    def health(self, *words: str) -> tuple[str, str]:
+    def judge(self, *words: str) -> tuple[str, str]:
         """Verdict and words."""
-        path = f"{self.root}/bin:{os.environ['PATH']}"
-        done = subprocess.run(
-            [sys.executable, "-I", HEALTH, *words],
-            env={"HEALTH_ROOT": str(self.root), "PATH": path},
-            capture_output=True, text=True, check=False,
-        )  # fmt: skip
+        program = LLAMA / "libexec/llama-cpp/health"
+        done = self.run(sys.executable, "-I", program, *words)
         assert not done.stderr
         return STATUS[done.returncode], done.stdout.strip()
 
     def model(self) -> tuple[str, str]:
-        return self.health("model", "llama-server.service", "/etc/default/llama-server")
+        return self.judge("model", "llama-server.service", "/etc/default/llama-server")
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> LlamaNode:
     made = LlamaNode(tmp_path)
     made.program("systemctl", f"printf 'MainPID={PID}\\nInvocationID={INVOCATION}\\n'")
-    made.log(QUIET_LOG)
+    made.journal(QUIET_LOG)
     made.smi()
     made.serve(5 * GIB)
     made.describe("pos:\t0\nflags:\t02\n")
@@ -91,14 +71,34 @@ def node(tmp_path: Path) -> LlamaNode:
 def test_the_check_and_the_boot_test_read_a_log_alike(
     node: LlamaNode, log: str, backend: str, lenders: tuple[str, ...]
 ) -> None:
-    node.log(log)
+    node.journal(log)
     verdict, words = node.model()
     assert verdict == ("degraded" if backend == "cpu" and not lenders else "ok")
     assert "MiB" in words
 
 
+FORGED = "load_tensors: ROCm0 model buffer size = 579.23 MiB"
+
+
+@pytest.mark.parametrize(
+    ("log", "verdict"),
+    [
+        (f"{CPU_LOG}{QUIET_LOG}prompt: x\n{FORGED}\n", "degraded"),
+        (f"{ROCM_LOG}{QUIET_LOG}prompt: x\n{CPU_LOG}", "ok"),
+        (f"{CPU_LOG}request: GET /{FORGED} 503\n", "degraded"),
+        (f"{ROCM_LOG}request: GET /load_tensors: loading model tensors 503\n", "ok"),
+        (f"request: GET /a: using device ROCm0 (llvmpipe 503\n{ROCM_LOG}", "ok"),
+    ],
+)
+def test_whoever_sends_requests_does_not_say_where_the_model_is(
+    node: LlamaNode, log: str, verdict: str
+) -> None:
+    node.journal(log)
+    assert node.model()[0] == verdict
+
+
 def test_what_an_earlier_start_logged_says_nothing(node: LlamaNode) -> None:
-    node.log(ROCM_LOG)
+    node.journal(ROCM_LOG)
     node.program("systemctl", f"printf 'MainPID={PID}\\nInvocationID=another\\n'")
     assert node.model()[0] == "degraded"
 
@@ -200,9 +200,8 @@ def test_a_process_that_only_opens_an_nvidia_card_has_no_model_there(
 
 
 def test_all_parts_of_a_model_are_its_size(node: LlamaNode) -> None:
-    for number, size in ((1, MIB), (2, GIB), (3, GIB)):
-        node.serve(size, name=f"m-{number:05}-of-00003.gguf")
-    node.serve(MIB, name="m-00001-of-00003.gguf")
+    for number, size in ((3, GIB), (2, GIB), (1, MIB)):
+        node.serve(size, name=f"m[1]-{number:05}-of-00003.gguf")
     node.smi(f"{PID}, 518")
     assert node.model()[0] == "degraded"
 
@@ -221,7 +220,7 @@ def test_a_process_that_may_not_be_read_is_not_known(node: LlamaNode, tmp_path: 
     (tmp_path / f"proc/{PID}/fdinfo").rmdir()
     verdict, words = node.model()
     assert verdict == "unknown"
-    assert words.endswith("with LLAMA_ARG_LOG_VERBOSITY=4 llama-server says it")
+    assert words.endswith("set LLAMA_ARG_LOG_VERBOSITY=4 to have llama-server log it")
 
 
 # --- which results are wrong
@@ -250,7 +249,7 @@ def compare(node: LlamaNode, *runs: str) -> tuple[str, str]:
         f"cd {node.root}/runs\n[ \"$*\" = 'test -b CUDA0 -o MUL_MAT' ] || exit 99\n"
         "set -- *; cat $1; echo loaded >&2; ! grep -q FAIL $1 || s=1; rm $1; exit ${s:-0}",
     )
-    return node.health("results", str(node.root / "bin/test-backend-ops"), "CUDA0")
+    return node.judge("results", str(node.root / "bin/test-backend-ops"), "CUDA0")
 
 
 def test_a_run_that_passes_is_enough(node: LlamaNode) -> None:
@@ -269,7 +268,7 @@ def test_a_run_that_passes_is_enough(node: LlamaNode) -> None:
 def test_a_run_that_compares_nothing_has_no_result(node: LlamaNode, said: str) -> None:
     node.write("said", f"{said}\n")
     node.program("test-backend-ops", f"cat {node.root}/said")
-    verdict, words = node.health("results", str(node.root / "bin/test-backend-ops"), "CUDA0")
+    verdict, words = node.judge("results", str(node.root / "bin/test-backend-ops"), "CUDA0")
     assert verdict == "unknown"
     assert words.endswith("CUDA0: test-backend-ops has no result")
 
@@ -303,9 +302,9 @@ def test_what_no_rounding_explains_is_wrong_at_once(
 @pytest.mark.parametrize(
     ("second", "verdict", "words"),
     [
-        (f"  {CASE}: {GREEN}", "ok", f"CUDA0: 3 cases of MUL_MAT as on the processor; once {CASE}: "
-                                     "1.4 times the tolerance"),
-        (near(1.2, OTHER), "ok", f"; once {OTHER}: 1.2 times the tolerance"),
+        (f"  {CASE}: {GREEN}", "ok", "CUDA0: 3 cases of MUL_MAT as on the processor; beyond the "
+                                     f"tolerance in one run: {CASE}: 1.4 times the tolerance"),
+        (near(1.2, OTHER), "ok", f", {OTHER}: 1.2 times the tolerance"),
         (near(1.1), "wrong results", f"in two runs: {CASE}: 1.1 times the tolerance"),
         (near(1.1, OTHER) + "\n" + near(3), "wrong results", f"{CASE}: 3 times"),
         (near(11, OTHER), "wrong results", f"{OTHER}: 11 times the tolerance"),
@@ -339,12 +338,12 @@ def test_each_device_is_compared(node: LlamaNode) -> None:
     tool = str(node.root / "bin/test-backend-ops")
     found = f"echo '{FINE}'; [ $3 = CUDA0 ] || {{ echo '{near(20)}'; exit 1; }}"
     node.program("test-backend-ops", found)
-    assert node.health("results", tool, "CUDA0")[0] == "ok"
-    verdict, words = node.health("results", tool, "CUDA0", "CUDA1")
-    assert (verdict, words.split(":")[0]) == ("wrong results", "CUDA1")
+    assert node.judge("results", tool, "CUDA0")[0] == "ok"
+    verdict, words = node.judge("results", tool, "CUDA0", "CUDA1")
+    assert (verdict, words.split()[0]) == ("wrong results", "CUDA1")
 
 
 def test_a_check_that_fails_itself_says_nothing_of_the_device(node: LlamaNode) -> None:
-    verdict, words = node.health("results", "/nonexistent/test-backend-ops", "CUDA0")
+    verdict, words = node.judge("results", "/nonexistent/test-backend-ops", "CUDA0")
     assert verdict == "unknown"
     assert words.startswith("FileNotFoundError: ")
