@@ -80,7 +80,11 @@ class NoDrain:
 
 
 class SlurmDrain:
-    """scontrol(1).  A node that is down or failing gets no job either: it stays as it is."""
+    """scontrol(1).  A node that is down or failing gets no job either: it stays as it is.
+
+    One that is resumed gets no job before its slurmd has registered again (_require_node_reg in
+    Slurm's src/slurmctld/node_mgr.c), so nobody has to wait for slurmd after a boot.
+    """
 
     def check(self, names: Sequence[str]) -> None:
         known = read_slurm()

@@ -33,6 +33,18 @@ PATH=/usr/bin:/bin
 until scontrol --oneliner show node $SLURMD_NODENAME | grep State=.*DRAIN; do sleep 0.2; done
 sleep 3
 """
+# Cuts the power of the node's machine, and waits until Slurm has heard of the next boot and a
+# resumed node counts as heard of later than that: both are whole seconds, of two processes.
+REBOOT = """\
+#!/bin/sh
+booted() {{ scontrol --oneliner show node "$NODE" | grep -o "BootTime=[^ ]*"; }}
+before=$(booted)
+case $NODE in
+{cases}
+esac
+while [ "$(booted)" = "$before" ]; do sleep 0.1; done
+sleep 2
+"""
 
 
 @pytest.fixture
@@ -53,11 +65,16 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlurmRoom
 
 
 def make_nodes(top: Path, slurm: SlurmRoom, names: tuple[str, ...] = NAMES) -> RolloutWorld:
-    """Simulated nodes: a reboot ends what Slurm runs on them, too."""
+    """Simulated nodes: a reboot ends what Slurm runs on them, too.
+
+    Slurm gives jobs to a resumed node once slurmd has registered again, and calls a boot that began
+    after the node was resumed an unexpected reboot.  slurmd -b says that the boot began when slurmd
+    did, so a node answers here only after that; a real one does so by itself.
+    """
     world = replace(make_world(top, names), drain="slurm")
     boot = world.sim / "boot"
-    cases = "".join(f"{name}) kill -USR1 {pid} ;;\n" for name, pid in slurm.pids.items())
-    boot.write_text(f"{boot.read_text()}case $NODE in\n{cases}esac\n")
+    cases = "\n".join(f"{name}) kill -USR1 {pid} ;;" for name, pid in slurm.pids.items())
+    boot.write_text(f"{REBOOT.format(cases=cases)}{boot.read_text()}")
     return world
 
 
