@@ -293,6 +293,19 @@ def test_a_log_that_cannot_be_read_is_no_good_sign(node: FakeNode) -> None:
     assert node.check("log") == ("unknown", "the kernel's log cannot be read")
 
 
+@pytest.mark.parametrize("program", ["health-check", "llama-cpp/health"])
+@pytest.mark.parametrize("words", [[], ["pci", "twice"], ["serves", "x.service"]])
+def test_a_probe_that_asks_for_no_check_has_no_finding(
+    node: FakeNode, program: str, words: list[str]
+) -> None:
+    here = {"health-check": PROGRAMS, "llama-cpp/health": LLAMA / "libexec"}
+    done = node.run(sys.executable, "-I", here[program] / program, *words)
+    assert (STATUS[done.returncode], done.stdout) == (
+        "unknown", f"no such check: {' '.join(words)}\n"
+    )  # fmt: skip
+    assert "usage:" in done.stderr
+
+
 def readings(node: FakeNode) -> dict[str, int]:
     """What the probe of readings prints; it is never a finding."""
     done = node.run(sys.executable, "-I", PROGRAMS / "health-check", "readings")
