@@ -28,7 +28,7 @@ from tests.faults.roots.made import Answers
 from tests.faults.site import Site, plant
 
 CORPUS = Path(__file__).parent
-THIRD = "third"  # its folder, and what its names begin with
+FURTHER = ("third", "fourth")  # corpora: their folders, and what their names begin with
 
 
 @dataclass(frozen=True)
@@ -47,10 +47,14 @@ class Case:
 
 
 def load_cases(folder: str) -> list[Case]:
-    """`faults` or `legit`, by name; after them those of the third corpus, named third-NAME."""
+    """`faults` or `legit`, by name; after them those of each further corpus, named CORPUS-NAME."""
     first = [load_case(path) for path in sorted((CORPUS / folder).glob("*/fault.yaml"))]
-    third = [load_case(path) for path in sorted((CORPUS / THIRD / folder).glob("*/fault.yaml"))]
-    return [*first, *(replace(case, name=f"{THIRD}-{case.name}") for case in third)]
+    further = [
+        replace(case, name=f"{corpus}-{case.name}")
+        for corpus in FURTHER
+        for case in map(load_case, sorted((CORPUS / corpus / folder).glob("*/fault.yaml")))
+    ]
+    return [*first, *further]
 
 
 def load_case(path: Path) -> Case:
