@@ -74,6 +74,16 @@ class ReleaseName:
         return f"{self.profile}@{self.version}"
 
 
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
+# What OSTree ignores among refs, and what lies beside a root under its name.
+TAKEN = re.compile(r"tmp\..*|.*\.(squashfs|erofs)")
+
+
+def is_name(text: str) -> bool:
+    """Whether this can be a profile or a version: the name of a folder, a ref and part of a URL."""
+    return bool(NAME.fullmatch(text)) and not TAKEN.fullmatch(text)
+
+
 @dataclass(frozen=True)
 class Tree:
     """The tree at `path`, absolute; make_tree() makes it."""

@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 import uvicorn
 
+from imagebuilder.digest import digest_of
 from imagebuilder.fleet.rollout.journal import save_rollout
 from imagebuilder.fleet.rollout.types import (
     Rollout,
@@ -266,7 +267,7 @@ def make_image(profile: str, version: str) -> Image:
         description="Nodes that compute",
         base="debian-trixie",
         kernel=ImageKernel("6.12.57+deb13-amd64", BootFile("k", 1), BootFile(version, 1)),
-        root=ImageRoot(version, version, 2_400_000_000 + 5_000_000 * newer),
+        root=ImageRoot(digest_of(version), version, 2_400_000_000 + 5_000_000 * newer),
         sources=sources,
         packages=packages,
         proof=proof,

@@ -31,7 +31,7 @@ IMAGE = Image(
     overlays=(),
     hardware=(),
     boot=ImageBoot("nfs", ("ip=dhcp", "quiet")),
-    root=ImageRoot("c1", "l1", 1000),
+    root=ImageRoot("c1" * 32, "l1", 1000),
     kernel=ImageKernel("6.12.1", BootFile("k1", 1), BootFile("i1", 1)),
     sources=(),
     layers=(),

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, JsonValue, StringConstraints
+from pydantic import AfterValidator, Field, JsonValue, StringConstraints
 
 from imagebuilder.bootfiles import BOOT_FILES, KERNEL
 from imagebuilder.decode import Amount, JsonFile, decode_box, parse_json, read_or_say
@@ -25,13 +25,24 @@ from imagebuilder.image.proof import ManifestProof
 from imagebuilder.reasons import LayerRecord
 from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.types import AllowedSecret, Grants, Hardware
+from imagebuilder.rootkind import RootKind
 from imagebuilder.store.repository import ImageRef, Store
-from imagebuilder.tree import ReleaseName
+from imagebuilder.tree import ReleaseName, is_name
 
 HINT = "publish or build the image again; imagebuilder releases --verify shows what else is damaged"
 
+
+def check_name(value: str) -> str:
+    """A profile or a version; they become paths of the tree.  Raises ValueError."""
+    if not is_name(value):
+        raise ValueError("is not the name of a profile or a version")
+    return value
+
+
 Epoch = Annotated[int, Field(ge=0, lt=1 << 33)]
 Text = Annotated[str, StringConstraints(max_length=65536)]
+Commit = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+Name = Annotated[str, AfterValidator(check_name)]
 
 
 @dataclass(frozen=True)
@@ -91,7 +102,7 @@ class ImageKernel:
 class ImageBoot:
     """The kind of root that nodes get unless they say otherwise, and their command line."""
 
-    root: Text
+    root: RootKind
     cmdline: tuple[Text, ...]
 
 
@@ -99,7 +110,7 @@ class ImageBoot:
 class ImageRoot:
     """The commit of the root and its layer's digest; `size` in bytes is an upper bound."""
 
-    commit: Text
+    commit: Commit
     layer: Text
     size: Amount
 
@@ -185,8 +196,8 @@ class Image:
     `listens` are the ports its overlays declare, `grants` what they open, by overlay.
     """
 
-    profile: Text
-    version: Text
+    profile: Name
+    version: Name
     epoch: Epoch
     description: Text
     base: Text
@@ -308,5 +319,11 @@ def find_image(folder: Path) -> Image | None:
 
 
 def read_image(store: Store, image: ImageRef) -> Image:
-    """An image of a store.  Raises InputError when it is damaged, WorkError when it lacks files."""
-    return decode_image(store.read(image.commit, "/manifest.json"), image.name)
+    """An image of a store.
+
+    Raises InputError when it is damaged or is another image, WorkError when it lacks files.
+    """
+    found = decode_image(store.read(image.commit, "/manifest.json"), image.name)
+    if found.release != image.release:
+        raise InputError(f"is {found.name} according to its manifest", where=image.name, hint=HINT)
+    return found

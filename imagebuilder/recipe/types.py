@@ -17,6 +17,7 @@ from imagebuilder.digest import Json
 from imagebuilder.recipe.chip import Chip
 from imagebuilder.recipe.expectations import Expectations, joined
 from imagebuilder.recipe.model_engine import EngineModel
+from imagebuilder.rootkind import RootKind
 
 
 @dataclass(frozen=True)
@@ -295,7 +296,7 @@ class Hardware:
 class Boot:
     """How nodes of the profile boot: the kind of root, and its kernel command line."""
 
-    root: str
+    root: RootKind
     console: tuple[str, ...]
     cmdline: tuple[str, ...]
 

@@ -103,7 +103,7 @@ def find_newest(reports: Sequence[Report], digests: Mapping[str, str]) -> dict[o
         if same_bytes(report, digests, CHECKED):
             newest[None] = BootResult(report, tree_verdict(report))
         for trial in report.trials:
-            if same_bytes(report, digests, BOOTED.get(trial.root, tuple(report.digests))):
+            if trial.root in BOOTED and same_bytes(report, digests, BOOTED[trial.root]):
                 newest[trial.way] = BootResult(report, trial.verdict, trial)
     return newest
 

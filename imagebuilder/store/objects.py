@@ -27,6 +27,7 @@ WIDTHS = (1, 2, 4, 8)
 LAYOUTS = {1: "<B", 2: "<H", 4: "<I", 8: "<Q"}
 NARROW = 256  # smaller containers have offsets of one byte
 SUM = 32  # bytes of a sha256
+HEAD = 12  # bytes of a dirmeta's owner, group and mode
 Xattrs = tuple[tuple[bytes, bytes], ...]
 # Between the size of a file's header and the header: it begins at a multiple of 8 bytes.
 PADDING = b"\0" * 4
@@ -81,8 +82,19 @@ def read_commit(repo: Path, checksum: str) -> tuple[str, str]:
 def read_folder(repo: Path, checksum: str) -> Folder:
     """A dirtree.  Raises DamagedObjectError."""
     data = read_object(repo, checksum, "dirtree")
+    try:
+        return parse_folder(data)
+    except (struct.error, LookupError, ValueError) as error:
+        path = repo / "objects" / object_path(checksum, "dirtree")
+        raise DamagedObjectError(path, "is no list of files") from error
+
+
+def parse_folder(data: bytes) -> Folder:
+    """The content of a dirtree.  Raises ValueError, struct.error and LookupError."""
     width = width_of(len(data))
     end = number(data, -width, width)
+    if end > len(data) - width:
+        raise ValueError("its files end behind its end")
     files = {name: sums.hex() for name, sums in entries(data[:end], 1)}
     both = {name: sums.hex() for name, sums in entries(data[end:-width], 2)}
     return Folder(files, {name: (sums[: 2 * SUM], sums[2 * SUM :]) for name, sums in both.items()})
@@ -175,14 +187,27 @@ def write_dirmeta(repo: Path, checksum: str, path: str) -> None:
     Raises OSError, DamagedObjectError.
     """
     data = read_object(repo, checksum, "dirmeta")
-    owner, group, mode = struct.unpack(">III", data[:12])
-    wanted = dict(pairs(data[12:]))
+    owner, group, mode = struct.unpack(">III", data[:HEAD])
+    wanted = dict(pairs(data[HEAD:]))
     os.chown(path, owner, group, follow_symlinks=False)
     for name, _ in set(read_xattrs(path)) - set(wanted.items()):
         os.removexattr(path, name, follow_symlinks=False)
     for name, value in wanted.items():
         os.setxattr(path, name, value, follow_symlinks=False)
     Path(path).chmod(stat.S_IMODE(mode))
+
+
+def is_folder_meta(data: bytes) -> bool:
+    """Whether a dirmeta describes a folder, in the one way that OSTree writes it."""
+    if len(data) < HEAD:
+        return False
+    _, _, mode = struct.unpack(">III", data[:HEAD])
+    if mode & ~0o7777 != stat.S_IFDIR:
+        return False
+    try:
+        return render_xattrs(tuple(pairs(data[HEAD:]))) == data[HEAD:]
+    except (struct.error, LookupError, ValueError):
+        return False
 
 
 def pairs(data: bytes) -> Iterator[tuple[bytes, bytes]]:

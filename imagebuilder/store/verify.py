@@ -13,6 +13,7 @@ from pathlib import Path
 from imagebuilder.store.objects import (
     DamagedObjectError,
     Hasher,
+    is_folder_meta,
     link_sum,
     object_path,
     read_object,
@@ -26,6 +27,7 @@ CHUNK = 1 << 18
 # Never waits for a named pipe or a device, never follows a link.
 OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 OTHER, MISSING = "does not match its digest", "is missing"
+NO_FOLDER = "describes no folder"
 
 
 def place_of(repo: Path, name: Name) -> Path:
@@ -78,7 +80,8 @@ def find_fault(repo: Path, name: Name, hasher: Hasher) -> str:
         if kind == FILE:
             same = file_sum(os.fspath(place_of(repo, name)), hasher) == checksum
             return "" if same else OTHER
-        read_object(repo, checksum, kind)
+        data = read_object(repo, checksum, kind)
+        return NO_FOLDER if kind == DIRMETA and not is_folder_meta(data) else ""
     except FileNotFoundError:
         return MISSING
     except OSError as error:

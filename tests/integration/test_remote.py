@@ -6,15 +6,18 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import json
 import os
 import shlex
 import socket
 import sys
+import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -27,11 +30,14 @@ from imagebuilder.publish.channel.move import promote
 from imagebuilder.publish.journal import read_tail
 from imagebuilder.publish.listing import list_releases
 from imagebuilder.publish.publish import publish
-from imagebuilder.publish.transport.protocol import Transport
+from imagebuilder.publish.transport import stream
+from imagebuilder.publish.transport.local import LocalTree
+from imagebuilder.publish.transport.protocol import Order, Transport
 from imagebuilder.publish.transport.send import Sent, publish_to
 from imagebuilder.publish.transport.ssh import Remote
 from imagebuilder.publish.transport.stream import unpack_objects
 from imagebuilder.report.save import find_reports
+from imagebuilder.store.objects import list_objects
 from imagebuilder.store.repository import ImageRef, Store, make_store
 from imagebuilder.tree import ReleaseName, Tree, make_tree
 from imagebuilder.ui import Ui
@@ -389,6 +395,91 @@ def test_a_tampered_object_is_refused(far: Far, builder: Store, two: Two) -> Non
         send(far.remote, builder, two.new)
     assert far.state() == before
     assert far.left() == []
+
+
+def take(tree: Path, sender: Store, image: ImageRef, objects: Sequence[str]) -> None:
+    """What `receive` does with these objects, whatever a sender ought to have seen in them."""
+    order = Order("candidate", (), "")
+    with LocalTree(Tree(tree)).arrival(image, order, Ui(io.StringIO())) as arrival:
+        arrival.send(sender, objects)
+        arrival.verify()
+        arrival.activate()
+
+
+class Hostile(NamedTuple):
+    """A manifest that is not that of the image it comes in, or a file that is none."""
+
+    change: dict[str, Any]
+    link: str
+    said: str
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        Hostile({"version": "1"}, "", "small@9: is small@1 according to its manifest"),
+        Hostile({"profile": "other"}, "", "small@9: is other@9 according to its manifest"),
+        Hostile({"version": "/etc/small"}, "", "is not the name of a profile or a version"),
+        Hostile({"profile": ".."}, "", "is not the name of a profile or a version"),
+        Hostile({"root": {"commit": "--repo=/x", "layer": "", "size": 1}}, "", "root.commit: "),
+        Hostile({}, "/etc/shadow", "its sbom.spdx.json is not a file (a link)"),
+        Hostile({}, "/proc/kmsg", "its sbom.spdx.json is not a file (a link)"),
+    ],
+    ids=lambda how: str([*how.change, how.link]),
+)
+def test_an_image_that_claims_another_place_changes_nothing(
+    far: Far, builder: Store, two: Two, how: Hostile
+) -> None:
+    send(far.remote, builder, two.old)
+    before = far.state()
+    work = builder.path.parent / "hostile"
+    builder.checkout(two.new.commit, work, links=False)
+    manifest = json.loads((work / "manifest.json").read_text())
+    (work / "manifest.json").write_text(json.dumps({**manifest, "version": "9", **how.change}))
+    if how.link:
+        (work / "sbom.spdx.json").unlink()
+        (work / "sbom.spdx.json").symlink_to(how.link)
+    image = builder.commit_image("small", "9", work, epoch=1)
+    objects = list_objects(builder.path, image.commit)
+    objects |= list_objects(builder.path, manifest["root"]["commit"])
+    with pytest.raises(InputError) as caught:
+        take(far.tree, builder, image, sorted(objects))
+    assert how.said in str(caught.value)
+    assert far.state() == before
+    assert far.left() == []
+
+
+def test_a_silent_sender_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "SILENT_S", 0.5)
+    out, into = os.pipe()
+    try:
+        with os.fdopen(out, "rb") as silent, pytest.raises(WorkError, match="has sent nothing for"):
+            unpack_objects(silent, tmp_path)
+    finally:
+        os.close(into)
+
+
+def test_an_object_of_holes_is_not_read(tmp_path: Path) -> None:
+    made, target = tmp_path / "made", tmp_path / "target"
+    for folder in (made / "ab", target):
+        folder.mkdir(parents=True)
+    for kind, size in (("dirtree", 129 << 20), ("file", 1 << 43)):
+        path = made / "ab" / f"{'c' * 62}.{kind}"
+        with path.open("wb") as holes:
+            holes.truncate(size)
+        run(["tar", "--zstd", "--sparse", "-cf", tmp_path / "stream", "-C", made, "ab"])
+        with (tmp_path / "stream").open("rb") as sent, pytest.raises(WorkError, match="nothing"):
+            unpack_objects(sent, target)
+        path.unlink()
+
+
+def test_names_of_any_length_take_no_memory(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "s.tar", "w", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(tarfile.TarInfo("x" * (1 << 30)))
+    run(["zstd", "-q", tmp_path / "s.tar", "-o", tmp_path / "stream"])
+    (tmp_path / "s.tar").unlink()
+    with (tmp_path / "stream").open("rb") as sent, pytest.raises(WorkError, match="memory"):
+        unpack_objects(sent, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["config", "../escaped", "ab/short.file", "objects"])

@@ -3,15 +3,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from imagebuilder.publish.release.verify import DamagedPath, How, find_changes
+from imagebuilder.store.objects import DamagedObjectError, object_path, read_folder
 from imagebuilder.store.repository import Store, make_store
+from imagebuilder.store.verify import NO_FOLDER, find_damaged, objects_in
 
 pytestmark = pytest.mark.root
 
@@ -110,6 +114,31 @@ def test_a_damaged_record_is_no_proof(store: Store, root: Path, kind: str) -> No
     (found,) = find_changes(store.path, name, root)
     assert (found.path, found.how) == (".", How.OBJECT)
     assert f".{kind} does not have the checksum of its name" in found.detail
+
+
+def test_what_describes_no_folder_is_damaged(store: Store, root: Path) -> None:
+    commit(store, root)
+    names = objects_in(store.path)
+    assert find_damaged(store.path, names) == {}
+    folder = struct.pack(">III", 0, 0, 0o40755)
+    for data in (b"x", struct.pack(">III", 0, 0, 0o100644), b"\xff" * 12, folder + b"\xff" * 7):
+        checksum = hashlib.sha256(data).hexdigest()
+        path = store.path / "objects" / object_path(checksum, "dirmeta")
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+        name = (checksum, "dirmeta")
+        assert find_damaged(store.path, [*names, name]) == {name: NO_FOLDER}
+        path.unlink()
+
+
+def test_what_is_no_list_of_files_is_damaged(store: Store) -> None:
+    for data in (b"x" * 9, b"\xff" * 40):
+        checksum = hashlib.sha256(data).hexdigest()
+        path = store.path / "objects" / object_path(checksum, "dirtree")
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(data)
+        with pytest.raises(DamagedObjectError, match="is no list of files"):
+            read_folder(store.path, checksum)
 
 
 def test_a_folder_that_is_missing_or_a_file(store: Store, root: Path) -> None:

@@ -7,11 +7,13 @@ import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from imagebuilder.errors import InputError, WorkError
 from imagebuilder.publish.channel.move import promote
+from imagebuilder.publish.transport import reports
 from imagebuilder.publish.transport.reports import (
     KeptReports,
     find_carried,
@@ -57,6 +59,39 @@ def line(report: Report, **logs: str) -> bytes:
     """A report on its way, written by whoever likes."""
     named = {name.replace("_", "/"): text for name, text in logs.items()}
     return json.dumps({"report": REPORT.encode(report), "logs": named}).encode() + b"\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"id": "zzz"}, "gives neither reports nor logs such a name"),
+        ({"id": "29991231T000000Z-1"}, "gives neither reports nor logs such a name"),
+        ({"id": "20261399T000000Z-1"}, "gives neither reports nor logs such a name"),
+        ({"digests": {}, "root": "floppy"}, "there is no root of the kind 'floppy'"),
+    ],
+)
+def test_a_report_that_only_seems_to_be_one_is_never_kept(
+    builder: Tree, node: Tree, change: dict[str, Any], why: str
+) -> None:
+    (report,) = find_carried(builder, ReleaseName(*NEW.split("@")), ())
+    trials = tuple(replace(each, root=change.pop("root", each.root)) for each in report.trials)
+    told = take(node, NEW, line(replace(report, trials=trials, **change)))
+    assert (told.kept, [why in each for each in told.refused]) == ((), [True])
+
+
+def test_reports_fill_no_disk(builder: Tree, node: Tree, monkeypatch: pytest.MonkeyPatch) -> None:
+    (report,) = find_carried(builder, ReleaseName(*NEW.split("@")), ())
+    monkeypatch.setattr(reports, "MOST_LOGS", 9)
+    (why,) = take(node, NEW, line(report, **{"dnsmasq.log": "x" * 10})).refused
+    assert "its logs are longer" in why
+    monkeypatch.setattr(reports, "MOST_REPORTS", 1)
+    one, two = (line(replace(report, id=f"20261121T10000{n}Z")) for n in (1, 2))
+    told = take(node, NEW, one + two)
+    assert told.kept == ("20261121T100001Z",)
+    assert "this tree has 1 reports of the release" in told.refused[0]
+    monkeypatch.setattr(reports, "MOST_SENT", len(one) + 1)
+    with pytest.raises(InputError, match="is longer than"):
+        take(node, NEW, one + two)
 
 
 def test_a_report_of_the_same_bytes_opens_the_gate_and_keeps_its_logs(

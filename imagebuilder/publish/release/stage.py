@@ -11,6 +11,7 @@ from pathlib import Path
 
 from imagebuilder.digest import digest_of_file
 from imagebuilder.errors import InputError
+from imagebuilder.files import plain_file
 from imagebuilder.image.types import Image
 from imagebuilder.publish.find import find_releases
 from imagebuilder.publish.release.content import MANIFEST, SCRIPT, SUMS, read_sums, render_sums
@@ -19,6 +20,7 @@ from imagebuilder.templates import templates
 from imagebuilder.tree import Tree
 
 FILES = ("cmdline", MANIFEST, "sbom.spdx.json")
+CHUNK = 1 << 20
 TEMPLATES = SHARE / "pxe"
 
 
@@ -64,7 +66,7 @@ def stage_files(
         if name in twins:
             os.link(twins[name], staged / name)
         else:
-            shutil.copyfile(source / name, staged / name)
+            copy_file(source / name, staged / name, image)
     (staged / SCRIPT).write_text(render_script(image))
     names = (*files, SCRIPT)
     for name in names:
@@ -72,6 +74,21 @@ def stage_files(
     # Those of boot files are in the manifest: check_staged() reads these files only once.
     others = {name: digest_of_file(staged / name) for name in names if name not in image.sums}
     return others | image.sums
+
+
+def copy_file(source: Path, target: Path, image: Image) -> None:
+    """Copy a file of an image.  Raises InputError for a link: it would lead out of the image."""
+    with contextlib.ExitStack() as stack:
+        try:
+            own = stack.enter_context(plain_file(source, follow=False))
+        except OSError as error:
+            raise InputError(
+                f"its {source.name} is not a file ({'a link' if source.is_symlink() else error})",
+                where=image.name,
+                hint="build the image again; nothing was published",
+            ) from error
+        new = stack.enter_context(target.open("wb"))
+        shutil.copyfileobj(own, new, CHUNK)
 
 
 def find_twins(tree: Tree, image: Image) -> dict[str, Path]:

@@ -18,7 +18,7 @@ from io import BytesIO
 from typing import IO
 
 from imagebuilder import __version__
-from imagebuilder.decode import encode_box
+from imagebuilder.decode import MAX_BYTES, encode_box
 from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.folders import matching
@@ -42,13 +42,13 @@ from imagebuilder.rights import check_root
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.store.verify import objects_in
 from imagebuilder.store.workplace import new_id, workplace
-from imagebuilder.tree import Tree, make_tree
+from imagebuilder.tree import Tree, is_name, make_tree
 from imagebuilder.ui import Ui
 
 # Increase this if the input, output or arguments of `receive` change.
 PROTOCOL = 4
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 CALLED = "imagebuilder publish --to calls this; --have says what the tree has"
+SIZE = 3  # after mode, owner and group in a line of ostree ls
 COMMIT = re.compile(r"[0-9a-f]{64}")
 
 
@@ -79,6 +79,7 @@ class LocalArrival:
         try:
             with self.ui.step("verify"):
                 verify_objects(self.scratch, objects_in(self.scratch.path))
+                check_manifest(self.scratch, self.image)
                 root = read_image(self.scratch, self.image).root.commit
                 move_objects(self.scratch, self.repo, Commits(self.image.commit, root))
         except WorkError as error:
@@ -153,6 +154,13 @@ class LocalTree:
         return take_reports(self.tree, image.name, BytesIO(lines), ui)
 
 
+def check_manifest(scratch: Store, image: ImageRef) -> None:
+    """Raise WorkError if the manifest is too large to be read: what it says is held in memory."""
+    listed = scratch.ostree("ls", image.commit, "/manifest.json").split()
+    if not (len(listed) > SIZE and listed[SIZE].isdecimal() and int(listed[SIZE]) <= MAX_BYTES):
+        raise WorkError(f"its manifest is not a file of at most {MAX_BYTES >> 20} MiB")
+
+
 def describe(place: LocalTree, name: str, *, objects: bool) -> Mapping[str, Json]:
     """The answer to a sender's question: versions and list(); with `objects` also have()."""
     ref = image_named(name, "") if name else None
@@ -169,7 +177,7 @@ def describe(place: LocalTree, name: str, *, objects: bool) -> Mapping[str, Json
 def image_named(name: str, commit: str) -> ImageRef:
     """Parse `profile@version` and its commit (may be ""). Raises InputError."""
     profile, _, version = name.partition("@")
-    if not (NAME.fullmatch(profile) and NAME.fullmatch(version)):
+    if not (is_name(profile) and is_name(version)):
         raise InputError("is not PROFILE@VERSION", where=repr(name), hint=CALLED)
     if commit and not COMMIT.fullmatch(commit):
         raise InputError("is not a commit", where=repr(commit), hint=CALLED)

@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import IO
 
 from imagebuilder.decode import MAX_BYTES, decode_box, parse_object
+from imagebuilder.errors import InputError
 from imagebuilder.publish.channel.standing import judge
 from imagebuilder.publish.find import changing, find_release
 from imagebuilder.report.save import (
@@ -29,10 +31,18 @@ from imagebuilder.report.save import (
 )
 from imagebuilder.report.standing import State
 from imagebuilder.report.types import REPORT, Report
+from imagebuilder.rootkind import KINDS
 from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.ui import Ui
 
-ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]{0,63}")
+# As `test` names them, when it begins: they are put in the order of their names.
+ID = re.compile(r"(?P<begun>\d{8}T\d{6}Z)(-\d{1,10})?")
+BEGUN = "%Y%m%dT%H%M%SZ"
+AHEAD = timedelta(days=1)  # the clock of a sender may be wrong
+MOST_LINE = MAX_BYTES // 2  # it may get longer as it is saved
+MOST_SENT = 4 * MAX_BYTES
+MOST_LOGS = 16 << 20  # bytes; of each log the sender reads the end alone (read_logs())
+MOST_REPORTS = 100  # of a release
 LOG_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z+._-]{0,63}\.log")
 # The states that are about exactly these bytes.
 TELLING = (State.PASSED, State.FAILED, State.OTHER_ROOT)
@@ -83,9 +93,10 @@ def take_reports(tree: Tree, name: str, stream: IO[bytes], ui: Ui) -> KeptReport
     """
     kept: list[str] = []
     refused: list[str] = []
+    lines = read_lines(stream)  # a sender that is slow keeps nobody from changing the tree
     with changing(tree, ui):
         release = find_release(tree, name)
-        while line := stream.readline(MAX_BYTES + 1):
+        for line in lines:
             carried = decode_box(Carried, parse_object(line, "report"), "report")
             report = REPORT.decode(carried.report, "report")
             if why := find_objection(tree, release, report, carried.logs):
@@ -95,14 +106,45 @@ def take_reports(tree: Tree, name: str, stream: IO[bytes], ui: Ui) -> KeptReport
     return KeptReports(tuple(kept), tuple(refused))
 
 
-def find_objection(tree: Tree, release: ReleaseName, report: Report, logs: Collection[str]) -> str:
+def read_lines(stream: IO[bytes]) -> list[bytes]:
+    """Raises InputError if there is too much to be held in memory."""
+    lines: list[bytes] = []
+    size = 0
+    while line := stream.readline(MOST_LINE + 1):
+        size += len(line)
+        if len(line) > MOST_LINE or size > MOST_SENT:
+            what = f"is longer than {MOST_LINE >> 20} MiB, or all of them {MOST_SENT >> 20} MiB"
+            raise InputError(what, where="report", hint="remove old reports from the sender's tree")
+        lines.append(line)
+    return lines
+
+
+def find_objection(
+    tree: Tree, release: ReleaseName, report: Report, logs: Mapping[str, str]
+) -> str:
     """Why a report must not be kept for this release; empty if it may."""
-    if not ID.fullmatch(report.id) or not all(map(LOG_NAME.fullmatch, logs)):
+    if not is_id(report.id) or not all(map(LOG_NAME.fullmatch, logs)):
         return "imagebuilder test gives neither reports nor logs such a name"
+    if sum(map(len, logs.values())) > MOST_LOGS:
+        return f"its logs are longer than {MOST_LOGS >> 20} MiB"
+    if unknown := {trial.root for trial in report.trials} - set(KINDS):
+        return f"there is no root of the kind {min(unknown)!r}"
+    if len(names(tree.reports(release))) >= MOST_REPORTS:
+        return f"this tree has {MOST_REPORTS} reports of the release"
     if (report.profile, report.version) != (release.profile, release.version):
         return f"it is about {report.name!r}"
     standing = judge(tree, release, [report])
     return "" if standing.state in TELLING else standing.why
+
+
+def is_id(text: str) -> bool:
+    """Whether `test` may have given a report this name, today at the latest."""
+    match = ID.fullmatch(text)
+    try:
+        begun = datetime.strptime(match["begun"], BEGUN).replace(tzinfo=UTC) if match else None
+    except ValueError:
+        return False
+    return begun is not None and begun < datetime.now(UTC) + AHEAD
 
 
 def keep(tree: Tree, report: Report, logs: dict[str, str]) -> bool:

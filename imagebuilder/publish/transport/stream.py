@@ -6,17 +6,19 @@ The checksum of an object covers its owner, mode and extended attributes, so the
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shutil
 import stat
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
 from imagebuilder.errors import HostError, ImagebuilderError, WorkError
-from imagebuilder.folders import paths_below
 from imagebuilder.process import Completed, Word, run
 from imagebuilder.publish.space import full_disk
 from imagebuilder.store.verify import FILE
@@ -28,6 +30,9 @@ TAR_OPTIONS = ("--xattrs", "--xattrs-include=*", "--acls", "--numeric-owner", "-
 COMPRESS = 'exec zstd -3 -T0 --quiet > "$0"'
 DECOMPRESS = "--use-compress-program=zstd --quiet"
 CHUNK = 1 << 20
+MOST_META = 128 << 20  # bytes of an object that is no file (OSTREE_MAX_METADATA_SIZE)
+TAR_MEMORY = 1 << 30  # bytes of address space, and as much for zstd
+SILENT_S = 300.0
 OBJECT = re.compile(r"[0-9a-f]{2}/[0-9a-f]{62}\.(file|dirtree|dirmeta|commit)")
 
 
@@ -125,14 +130,18 @@ def stream_objects(
 def unpack_objects(stream: IO[bytes], folder: Path) -> None:
     """Unpack a stream into the objects/ of a scratch repository.
 
-    Raises WorkError if it was cut off or holds anything else, HostError if the disk is full.
+    Raises WorkError if it was cut off, stopped or holds anything else, HostError if the disk is
+    full.  The names of a tar may have any length, so tar has a limit of memory.
     """
+    unpacking, arriving = os.pipe()
+    arrival = Arrival(stream, arriving)
+    # It may wait for a sender that is silent for ever, so nobody waits for it.
+    threading.Thread(target=arrival.run, daemon=True).start()
+    tar = ["tar", "--extract", *TAR_OPTIONS, DECOMPRESS, "--file=-",
+           "--same-owner", "--same-permissions", f"--directory={folder}"]  # fmt: skip
     try:
-        run(
-            ["tar", "--extract", *TAR_OPTIONS, DECOMPRESS, "--file=-",
-             "--same-owner", "--same-permissions", f"--directory={folder}"],
-            stdin=stream,
-        )  # fmt: skip
+        with os.fdopen(unpacking, "rb", 0) as stdin:
+            run(["prlimit", f"--as={TAR_MEMORY}", "--", *tar], stdin=stdin, ask=arrival.check)
     except HostError as error:  # the tools are there: it is the disk
         raise full_disk(folder) from error
     except WorkError as error:
@@ -140,18 +149,53 @@ def unpack_objects(stream: IO[bytes], folder: Path) -> None:
             f"the objects arrived incomplete; nothing was published\n{error.faults[0].what}",
             hint="the connection broke or the sender was stopped; publish again",
         ) from error
-    for path in paths_below(folder):
-        name, found = os.fspath(path.relative_to(folder)), path.lstat()
-        if not stat.S_ISDIR(found.st_mode):
+    check_objects(folder)
+
+
+class Arrival:
+    """Copies what arrives into a pipe, in a thread, until either end closes."""
+
+    def __init__(self, stream: IO[bytes], sink: int) -> None:
+        self.stream, self.sink = stream, sink
+        self.last = time.monotonic()
+
+    def run(self) -> None:
+        with contextlib.suppress(OSError), os.fdopen(self.sink, "wb", 0) as sink:
+            while chunk := os.read(self.stream.fileno(), CHUNK):
+                self.last = time.monotonic()
+                view = memoryview(chunk)
+                while view:
+                    view = view[sink.write(view) :]
+                self.last = time.monotonic()
+
+    def check(self) -> None:
+        """Raise WorkError once nothing has come for SILENT_S."""
+        if time.monotonic() - self.last > SILENT_S:
+            raise WorkError(f"the sender has sent nothing for {SILENT_S:g} s")
+
+
+def check_objects(folder: Path) -> None:
+    """Raise WorkError for what is no object of a repository, or is larger than this disk.
+
+    Holes take no space, but are read too.
+    """
+    left = shutil.disk_usage(folder).total
+    for first in sorted(folder.iterdir()):
+        is_folder = stat.S_ISDIR(first.lstat().st_mode)
+        for path in sorted(first.iterdir()) if is_folder else [first]:
+            name, found = os.fspath(path.relative_to(folder)), path.lstat()
             if not is_object(name, found):
                 raise WorkError(f"{name!r} is not an object of a repository; nothing was published")
+            left -= found.st_size
+            if left < 0:
+                raise WorkError(f"{name!r} is larger than the disk; nothing was published")
             normalise(path)
 
 
 def is_object(name: str, found: os.stat_result) -> bool:
     """Whether this can be an object.  With a second name, its mode could change later."""
     matched = OBJECT.fullmatch(name)
-    if not matched or found.st_nlink != 1:
+    if not matched or found.st_nlink != 1 or (matched[1] != FILE and found.st_size > MOST_META):
         return False
     return stat.S_ISREG(found.st_mode) or (matched[1] == FILE and stat.S_ISLNK(found.st_mode))
 

@@ -27,6 +27,8 @@ from imagebuilder.image.types import (
     load_image,
 )
 from imagebuilder.recipe.types import Hardware
+from imagebuilder.rootkind import KINDS
+from imagebuilder.tree import NAME, is_name
 from tests.fuzz.seeds import MANIFEST
 from tests.images import IMAGE, packages_of
 
@@ -59,6 +61,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS, inner, max_size=3),
     max_leaves=6,
 )
+NAMES = st.from_regex(NAME, fullmatch=True).filter(is_name)
 INPUTS = st.dictionaries(WORDS, JSON, max_size=3)
 LAYERS = st.builds(
     ImageLayer, WORDS, WORDS, INPUTS, st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1)
@@ -86,10 +89,11 @@ ANSWERS = st.sampled_from(Question).flatmap(
 )
 PROOFS = st.builds(Proof, WORDS, st.tuples(ANSWERS))
 IMAGES = st.builds(
-    Image, profile=WORDS, version=WORDS, epoch=st.integers(0, 2**33 - 1), description=WORDS,
+    Image, profile=NAMES, version=NAMES, epoch=st.integers(0, 2**33 - 1), description=WORDS,
     base=WORDS, distribution=WORDS, suite=WORDS, architecture=WORDS, overlays=st.tuples(WORDS),
     hardware=st.tuples(st.builds(Hardware, WORDS, WORDS, WORDS)),
-    boot=st.builds(ImageBoot, WORDS, st.tuples(WORDS, WORDS)), root=st.just(IMAGE.root),
+    boot=st.builds(ImageBoot, st.sampled_from(KINDS), st.tuples(WORDS, WORDS)),
+    root=st.just(IMAGE.root),
     kernel=st.sampled_from((IMAGE.kernel, replace(IMAGE.kernel, early=BootFile("e1", 2)))),
     sources=st.tuples(SOURCES), layers=st.tuples(LAYERS, LAYERS),
     packages=st.builds(packages_of, st.dictionaries(WORDS, WORDS, max_size=2)),
@@ -116,6 +120,12 @@ def test_every_image_is_read_as_it_was_written(image: Image) -> None:
         {"listens": 3}, {"overlays": [[]]}, {"kernel": {"vmlinuz": "x"}},
         {"builds": [{"wheels": None}]}, {"wheels": [{"path": 7}]}, {"expectations": []},
         {"hardware": [None]}, {"sources": ["debian"]}, {"profile": "x" * 70_000},
+        {"profile": ".."}, {"profile": "/etc"}, {"profile": "a/b"}, {"profile": ""},
+        {"version": "/root/.ssh"}, {"version": "../1"}, {"version": "1\n"}, {"version": ".1"},
+        {"version": "1.squashfs"}, {"version": "1.erofs"}, {"version": "tmp.1"},
+        {"root": {**IMAGE.root.__dict__, "commit": "--repo=/srv/other"}},
+        {"root": {**IMAGE.root.__dict__, "commit": "c" * 63}},
+        {"boot": {"root": "floppy", "cmdline": []}},
     ],
 )  # fmt: skip
 def test_a_part_of_another_kind_is_named(part: Mapping[str, object], tmp_path: Path) -> None:
