@@ -157,7 +157,9 @@ class Family(Protocol):
 
     @property
     def list_packages(self) -> tuple[str, ...]:
-        """The command that prints in a root the names of its packages, a line each."""
+        """The command that prints in a root its packages, a line each: the name, then its state,
+        which is `installed` if its installation is complete.
+        """
         ...
 
     @property

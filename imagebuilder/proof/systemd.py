@@ -14,6 +14,7 @@ import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.access.units import FOLDERS, UnitSettings
 from imagebuilder.proof.subject import Subject
 
@@ -33,6 +34,8 @@ MESSAGE = re.compile(
 JOB = re.compile(r"Installed new job (?P<unit>\S+)/start as \d+")
 BEGINS = re.compile(r"Creating (?P<unit>\S+)/start job")
 CYCLE = re.compile(r"Found (ordering cycle|dependency on)")
+# A file's name before its content, in what `cat-config` prints.
+FILE = re.compile(r"# (/\S+\.conf)")
 DROPPED = re.compile(r"Job (?P<unit>\S+)/\w+ deleted to break ordering cycle")
 
 
@@ -73,6 +76,41 @@ class Startup:
     dropped: Mapping[str, str]
     units: Mapping[str, LoadedUnit]
     complaints: tuple[Complaint, ...]
+
+
+@dataclass(frozen=True)
+class ConfigLine:
+    """An assignment, and the file that has it."""
+
+    section: str
+    key: str
+    value: str
+    path: str
+
+    @property
+    def evidence(self) -> Evidence:
+        return Evidence(self.path, self.section, said=f"{self.key}={self.value}")
+
+
+def read_config(subject: Subject, name: str) -> Iterator[ConfigLine]:
+    """The assignments of a file such as `systemd/system.conf` and its drop-ins, as systemd reads
+    them: a later one overrides or extends an earlier one.
+    """
+    section = path = ""
+    shown = subject.run(["systemd-analyze", "cat-config", name]).stdout
+    for line in map(str.strip, shown.replace("\\\n", " ").splitlines()):
+        if file := FILE.fullmatch(line):
+            path, section = file[1], ""
+        elif line.startswith("[") and line.endswith("]"):
+            section = line[1:-1]
+        elif "=" in line and line[0] not in "#;":
+            key, _, value = line.partition("=")
+            yield ConfigLine(section, key.strip(), value.strip(), path)
+
+
+def last_lines(subject: Subject, name: str) -> dict[str, ConfigLine]:
+    """The last assignment of each key in such a file."""
+    return {line.key: line for line in read_config(subject, name)}
 
 
 def read_startup(subject: Subject) -> Startup | None:

@@ -100,6 +100,14 @@ class SettingModel(Model):
         description="Regular expression for the values with which part of the work or of the "
         "memory stays on the processor: a warning.",
     )
+    wrong: str = Field(
+        default="",
+        description="Regular expression for the values that no service should have: a fault.",
+    )
+    because: str = Field(
+        default="no service should have this value",
+        description="What happens with a `wrong` value.",
+    )
     means: Literal["", "address", "port"] = Field(
         default="", description="Whether it is the address or the port that the engine listens on."
     )
@@ -118,7 +126,9 @@ class EngineModel(Model):
     devices: DevicesModel | None = Field(default=None, description="How it lists devices.")
     platform: PlatformModel | None = Field(default=None, description="For Python environments.")
     settings: list[SettingModel] = Field(
-        default=[], description="Settings that decide what it computes on and where it listens."
+        default=[],
+        description="Settings that decide what it computes on and where it listens, and those with "
+        "values that are wrong.",
     )
     arguments: str = Field(
         default="",

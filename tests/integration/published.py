@@ -19,6 +19,7 @@ from imagebuilder.process import run
 from imagebuilder.publish.find import find_releases
 from imagebuilder.publish.release.content import read_sums
 from imagebuilder.publish.removal import Caution
+from imagebuilder.rootkind import RootKind
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.tree import CHANNELS, ReleaseName, Tree
 from imagebuilder.ui import Ui
@@ -53,7 +54,7 @@ def make_image(
     number: int,
     *,
     profile: str = PROFILE,
-    root: str = "nfs",
+    root: RootKind = "nfs",
     size: int = 1000,
     pair: int = 0,
 ) -> ImageRef:

@@ -19,7 +19,7 @@ from imagebuilder.publish.listing import verify_releases
 from imagebuilder.publish.publish import Published, publish
 from imagebuilder.publish.release.content import DamagedError, read_sums
 from imagebuilder.publish.removal import collect_releases, unpublish
-from imagebuilder.rootkind import Format
+from imagebuilder.rootkind import Format, RootKind
 from imagebuilder.store.repository import ImageRef, Store, make_store
 from imagebuilder.tree import ReleaseName, Tree, make_tree
 from tests.integration.published import (
@@ -190,7 +190,7 @@ def test_squashfs_comes_later_without_touching_a_file(
     [("http", "root.squashfs"), ("nfs-squashfs", "root.squashfs"), ("http-erofs", "root.erofs")],
 )
 def test_an_image_is_packed_as_it_boots(
-    store: Store, tree: Tree, place: Path, root: str, name: str
+    store: Store, tree: Tree, place: Path, root: RootKind, name: str
 ) -> None:
     image = make_image(store, place, 1, root=root)
     assert put(store, image, tree).packed == (name,)

@@ -400,6 +400,18 @@ def test_a_server_that_answers_is_measured_unless_it_is_busy(node: FakeNode) -> 
     assert node.check("speed", *words)[1].startswith("not measured: ")
 
 
+@pytest.mark.parametrize("quote", ["", '"', "'"])
+def test_settings_may_be_in_the_quotes_that_systemd_takes_off(node: FakeNode, quote: str) -> None:
+    node.program("systemctl", "printf 'ActiveState=active\\nResult=success\\n'")
+    with ThreadingHTTPServer(("127.0.0.1", 0), FakeLlama) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = f"{quote}{server.server_port}{quote}"
+        node.write("etc/default/x", f"X_HOST={quote}127.0.0.1{quote}\n X_PORT = {port} \n")
+        found = node.check("serves", "x.service", "/etc/default/x", "X_HOST", "X_PORT")
+        assert found == ("ok", "x.service answers")
+        server.shutdown()
+
+
 def test_the_worst_verdict_counts_and_all_words_are_kept(node: FakeNode) -> None:
     node.probe("present-pci", "echo two; exit 3")
     node.probe("serves-web", "echo down; exit 1")

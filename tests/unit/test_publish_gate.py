@@ -27,6 +27,7 @@ from imagebuilder.publish.release.content import DamagedError, release_digests, 
 from imagebuilder.publish.removal import Caution, collect_releases, unpublish
 from imagebuilder.report.standing import State
 from imagebuilder.report.types import REPORT
+from imagebuilder.rootkind import RootKind
 from imagebuilder.tree import ReleaseName, Tree, make_tree
 from imagebuilder.ui import Ui
 from tests.images import IMAGE, put_manifest
@@ -67,7 +68,7 @@ UNPROVED = Proof(
 )  # fmt: skip
 
 
-def make_release(tree: Tree, name: str, root: str = "nfs", proof: Proof | None = None) -> None:
+def make_release(tree: Tree, name: str, root: RootKind = "nfs", proof: Proof | None = None) -> None:
     """A release with the files every release has, and what names the commit of its root."""
     profile, _, version = name.partition("@")
     folder = tree.release(ReleaseName(profile, version))

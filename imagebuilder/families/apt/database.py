@@ -16,7 +16,7 @@ INFO = "/var/lib/dpkg/info"
 STATUS = "/var/lib/dpkg/status"
 DIVERSIONS = "/var/lib/dpkg/diversions"
 FORM = "${db:Status-Abbrev} ${Package}:${Architecture} ${Version} ${Installed-Size} .\\n"
-LIST_PACKAGES = ("dpkg-query", "--show", "--showformat", "${Package}\\n")
+LIST_PACKAGES = ("dpkg-query", "--show", "--showformat", "${Package} ${db:Status-Status}\\n")
 # A line of the status file's Conffiles: the path, the shipped file's checksum, flags.
 CONFFILE = re.compile(r"(/.+?) ([0-9a-f]{32})((?: [a-z-]+)*)")
 

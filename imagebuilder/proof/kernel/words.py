@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.cmdline import kernel_words
@@ -21,6 +22,8 @@ from imagebuilder.recipe.chip import Chip
 SAY = Say(Question.KERNEL)
 AMDGPU = "drivers/gpu/drm/amd/amdgpu/amdgpu_drv.c of Linux"
 I915 = "drivers/gpu/drm/i915/i915_params.c of Linux"
+XE = "drivers/gpu/drm/xe/xe_module.c of Linux"
+BOOT_OPTIONS = "Documentation/arch/x86/x86_64/boot-options.rst of Linux"
 PARAMETERS = "Documentation/admin-guide/kernel-parameters.txt of Linux"
 UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 # Less has no room for the root in memory and a model.
@@ -34,6 +37,7 @@ class Harmful:
     """A harmful word `key=value`.
 
     `value` is a regular expression; `modules` are the drivers that it harms (none: any node).
+    `is_fault` is False if the node works, but worse than expected.
     """
 
     key: str
@@ -41,10 +45,15 @@ class Harmful:
     why: str
     source: str
     modules: frozenset[str] = frozenset()
+    is_fault: bool = True
+
+    def say(self, what: str, where: Evidence) -> Finding:
+        return (SAY.fault if self.is_fault else SAY.warning)(what, where, hint=REMOVE)
 
 
 PCI = r"(.*,)?(off|nomsi|noacpi|nobios|conf1)(,.*)?"
 NPU = frozenset({"amdxdna"})
+UNREPORTED = "errors of memory and processors are neither reported nor contained"
 WORDS: tuple[Harmful, ...] = (
     Harmful("pci", PCI, "PCI devices do not work", PARAMETERS),
     Harmful("acpi", "off", "the node does not find its devices", PARAMETERS),
@@ -57,8 +66,28 @@ WORDS: tuple[Harmful, ...] = (
     Harmful("ip", "none|off", "the initrd sets up no network for the root", "dracut.cmdline(7)"),
     Harmful("amd_iommu", "off", "the NPU's driver needs the IOMMU", PARAMETERS, NPU),
     Harmful("iommu", "off|soft", "the NPU's driver needs the IOMMU", PARAMETERS, NPU),
+    # Words of a kdump kernel among them.
+    Harmful("mce", "off", UNREPORTED, BOOT_OPTIONS),
+    Harmful("nomce", ".*", UNREPORTED, "arch/x86/kernel/cpu/mce/core.c of Linux"),
+    Harmful("swiotlb", "(.*,)?force", "every transfer of a card is copied through a small buffer",
+            PARAMETERS),
+    Harmful("noxsave", ".*", "programs cannot use AVX", PARAMETERS),
+    Harmful("hest_disable", ".*", "the firmware's reports of failing hardware are not read",
+            PARAMETERS, is_fault=False),
+    Harmful("pci", "(.*,)?noaer(,.*)?", "PCIe errors of a card are not reported",
+            PARAMETERS, is_fault=False),
+    Harmful("pcie_aspm", "force", "devices that cannot save power are made to, and may hang",
+            PARAMETERS, is_fault=False),
+    Harmful("nopat", ".*", "access to a card's memory is slow: writes are not combined",
+            PARAMETERS, is_fault=False),
 )  # fmt: skip
 PART_OF_MEMORY = "the driver uses only part of the card's memory, which is meant for tests"
+SMALL_WINDOW = "the processor reaches the card's memory through a small window, and loading a "
+SMALL_WINDOW += "model is slow"
+# In MiB; cards of this product have more than 4 GiB.
+SMALL = r"[1-9]\d{0,2}|[1-3]\d{3}"
+MILLISECONDS = "the unit is milliseconds: longer jobs count as hangs, and the driver ends them"
+SHORT = r"(.*,)?[1-9]\d{0,2}(,.*)?"
 OPTIONS: tuple[tuple[str, Harmful], ...] = (
     *(
         (driver, Harmful("enable_guc", "0", "it does not load the GuC, without which DG2 cannot "
@@ -73,6 +102,11 @@ OPTIONS: tuple[tuple[str, Harmful], ...] = (
     ("i915", Harmful("lmem_size", r"[1-9]\d*", PART_OF_MEMORY, I915)),
     ("amdgpu", Harmful("ip_block_mask", "(?!0xf{8}$|-1$|4294967295$).*", "it disables parts of "
                        "the card", AMDGPU)),
+    ("amdgpu", Harmful("lockup_timeout", SHORT, MILLISECONDS, AMDGPU)),
+    ("i915", Harmful("request_timeout_ms", SHORT, MILLISECONDS, I915)),
+    ("amdgpu", Harmful("vis_vramlimit", SMALL, SMALL_WINDOW, AMDGPU, is_fault=False)),
+    ("i915", Harmful("lmem_bar_size", SMALL, SMALL_WINDOW, I915, is_fault=False)),
+    ("xe", Harmful("vram_bar_size", rf"-\d+|{SMALL}", SMALL_WINDOW, XE, is_fault=False)),
 )  # fmt: skip
 # Limits of the memory of graphics without memory of their own: option, and bytes per unit.
 GRAPHICS = (("ttm", "pages_limit", PAGE), ("amdgpu", "gttsize", 1 << 20))
@@ -80,20 +114,41 @@ REMOVE = "remove that word or line (overlay key cmdline: or modules:)"
 
 
 def prove_words(subject: Subject) -> Iterator[Finding]:
-    """Faults only."""
+    """Faults and warnings."""
     drivers = {name for chip in subject.chips for name in chip.modules}
     for word in kernel_words(subject.cmdline):
         for row in WORDS:
             applies = not row.modules or row.modules & drivers
             if row.key == word.key and applies and re.fullmatch(row.value, word.value):
-                what = f"{word.text} on the command line: {row.why}"
-                yield SAY.fault(what, word.evidence, hint=REMOVE)
-        if word.key == "mem" and 0 < size_of(word.value) < LEAST_MEMORY:
-            what = f"{word.text} on the command line leaves the node too little memory"
-            yield SAY.fault(what, word.evidence, hint=REMOVE)
+                yield row.say(f"{word.text} on the command line: {row.why}", word.evidence)
+    yield from prove_memory(subject)
     for module, option, value, where in options_of(subject):
         yield from prove_option(subject.chips, module, option, value, where)
     yield from prove_unknown(subject, Kernel(subject.modules, subject.kernel), drivers)
+
+
+def prove_memory(subject: Subject) -> Iterator[Finding]:
+    """A finding for each `mem=`: a fault if it hides what graphics without memory may use."""
+    promised = [
+        (int(value) * unit, f"{module}.{option}={value}", where)
+        for module, option, value, where in options_of(subject)
+        for driver, key, unit in GRAPHICS
+        if (module, option) == (driver, key) and value.isdecimal()
+    ]
+    most, promise, promised_in = max(promised, default=(0, "", Evidence("")), key=itemgetter(0))
+    for word in kernel_words(subject.cmdline):
+        size = size_of(word.value) if word.key == "mem" else 0
+        shown = f"{word.text} on the command line"
+        if 0 < size < LEAST_MEMORY:
+            what = f"{shown} leaves the node too little memory"
+            yield SAY.fault(what, word.evidence, hint=REMOVE)
+        elif 0 < size < most:
+            what = f"{shown} hides memory that {promise} promises to the graphics "
+            what += f"({most / (1 << 30):.0f} GiB)"
+            yield SAY.fault(what, word.evidence, promised_in, hint=REMOVE)
+        elif size:
+            what = f"{shown} hides all memory of a node beyond that"
+            yield SAY.warning(what, word.evidence, hint=REMOVE)
 
 
 def prove_unknown(subject: Subject, kernel: Kernel, drivers: set[str]) -> Iterator[Finding]:
@@ -112,7 +167,7 @@ def prove_unknown(subject: Subject, kernel: Kernel, drivers: set[str]) -> Iterat
 def prove_option(
     chips: Sequence[Chip], module: str, option: str, value: str, where: Evidence
 ) -> Iterator[Finding]:
-    """Faults of one option of one module."""
+    """Faults and warnings about one option of one module."""
     drivers = {name for chip in chips for name in chip.modules}
     for driver, row in OPTIONS:
         if (
@@ -121,7 +176,7 @@ def prove_option(
             and row.key == option
             and re.fullmatch(row.value, value)
         ):
-            yield SAY.fault(f"{module} has {option}={value}: {row.why}", where, hint=REMOVE)
+            yield row.say(f"{module} has {option}={value}: {row.why}", where)
     for chip in chips:
         if module in chip.modules and option == "force_probe" and refuses(value, chip):
             what = f"{module} has force_probe={value}, so it does not drive {chip.pci}"

@@ -30,6 +30,8 @@ DRIVERS = {
     "8086": (("libvulkan_intel",), "mesa-vulkan-drivers"),
     "10de": (("libGLX_nvidia", "libEGL_nvidia", "libvulkan_nouveau"), "nvidia-vulkan-icd"),
 }
+# By PCI vendor: the file with which that package announces it.
+USUAL = {"1002": "radeon_icd.json", "8086": "intel_icd.json", "10de": "nvidia_icd.json"}
 SOFTWARE = ("libvulkan_lvp", "libvk_swiftshader")
 
 
@@ -53,17 +55,27 @@ class Icd:
 
 def find_icds(root: Root, search: Search) -> list[Icd]:
     chosen = chosen_drivers(root)
-    found = [replace(read_vulkan(root, search, p), path=SETTINGS) for p in chosen or ()]
-    for folder in VULKAN:
-        for name in root.names(folder) if chosen is None else ():
-            if name.endswith(".json"):
-                found.append(read_vulkan(root, search, f"{folder}/{name}"))
+    if chosen is None:
+        found = [read_vulkan(root, search, path) for path in files_in(root, *VULKAN)]
+    else:
+        found = [replace(read_vulkan(root, search, p), path=SETTINGS) for p in chosen]
     for name in root.names(OPENCL):
         if name.endswith(".icd"):
             path = f"{OPENCL}/{name}"
             said = (root.text(path).split("\n") or [""])[0].strip()
             found.append(Icd("OpenCL", path, said, find_library(search, path, said)))
     return found
+
+
+def announced(root: Root) -> list[str]:
+    """The ICD files that the Vulkan loader reads if no variable names others."""
+    chosen = chosen_drivers(root)
+    return files_in(root, *VULKAN) if chosen is None else chosen
+
+
+def files_in(root: Root, *folders: str) -> list[str]:
+    """The ICD files in folders."""
+    return [f"{f}/{name}" for f in folders for name in root.names(f) if name.endswith(".json")]
 
 
 def chosen_drivers(root: Root) -> list[str] | None:
@@ -85,13 +97,20 @@ def chosen_drivers(root: Root) -> list[str] | None:
 
 
 def read_vulkan(root: Root, search: Search, path: str) -> Icd:
+    said = driver_said(root, path)
+    if said is None:
+        return Icd("Vulkan", path, problem="has no ICD.library_path")
+    return Icd("Vulkan", path, said, find_library(search, path, said))
+
+
+def driver_said(root: Root, path: str) -> str | None:
+    """The library that an ICD file of Vulkan names, None if it is missing or invalid."""
     try:
         with reading(path):
             icd = cast("dict[str, Json]", parse_object(root.text(path), path)["ICD"])
-            said = icd["library_path"]
+            return str(icd["library_path"])
     except InputError:
-        return Icd("Vulkan", path, problem="has no ICD.library_path")
-    return Icd("Vulkan", path, str(said), find_library(search, path, str(said)))
+        return None
 
 
 def find_library(search: Search, path: str, said: str) -> str:

@@ -29,6 +29,7 @@ for from in $1; do
 done
 """
 TRUST = ("/etc/hosts.equiv", "/etc/ssh/shosts.equiv")
+REPORTED = "passwordauthentication"  # among all settings
 # Printed on one line for each name.
 LISTS = ("allowusers", "allowgroups", "denyusers", "denygroups")
 KEY = re.compile(r"^[^#\n]*\b(ssh-|ecdsa-|sk-)\S+\s+AAAA", re.MULTILINE)
@@ -36,10 +37,14 @@ KEY = re.compile(r"^[^#\n]*\b(ssh-|ecdsa-|sk-)\S+\s+AAAA", re.MULTILINE)
 
 @dataclass(frozen=True)
 class SshdSettings:
-    """The settings of sshd for an account, by keyword in lower case."""
+    """The settings of sshd for an account, by keyword in lower case.
+
+    `error` is why sshd reports none, "" otherwise.
+    """
 
     account: str
     values: Mapping[str, str]
+    error: str = ""
 
     def is_yes(self, key: str) -> bool:
         return self.values.get(key) == "yes"
@@ -51,9 +56,10 @@ def find_ways_in(root: Root, run: RunInImage) -> Iterator[Privilege]:
     if root.lies(SSHD):
         seen: dict[str, list[str]] = {}
         for settings in sshd_settings(root, run, sorted(homes)):
-            if "passwordauthentication" not in settings.values:
+            if REPORTED not in settings.values:
                 who = settings.account
                 gains = f"sshd does not report its settings for {who}: who may log in is unknown"
+                gains += f" ({settings.error})" if settings.error else ""
                 yield Privilege(Opening.NEVER, who, CONFIG, gains)
                 continue
             yield from with_passwords(root, settings)
@@ -84,7 +90,9 @@ def sshd_settings(root: Root, run: RunInImage, accounts: list[str]) -> list[Sshd
             name = key.lower()
             before = f"{values[name]} " if name in LISTS and name in values else ""
             values[name] = f"{before}{value}"
-        found.append(SshdSettings(account, values))
+        said = done.stderr.strip().splitlines()
+        error = said[-1].strip() if said and REPORTED not in values else ""
+        found.append(SshdSettings(account, values, error))
     return found
 
 

@@ -6,13 +6,19 @@ from __future__ import annotations
 import fnmatch
 import posixpath
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from imagebuilder.image.proof import Evidence, Finding, Question
 from imagebuilder.proof.privileges.accounts import find_accounts, group_names
 from imagebuilder.proof.privileges.consoles import find_consoles
 from imagebuilder.proof.privileges.files import find_devices, find_files
 from imagebuilder.proof.privileges.login import find_ways_in
+from imagebuilder.proof.privileges.searched import (
+    find_open_folders,
+    find_programs,
+    find_search_folders,
+    with_tmpfiles,
+)
 from imagebuilder.proof.privileges.sudo import find_rules
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.provenance.types import Provenance
@@ -58,8 +64,10 @@ def prove_privileges(subject: Subject) -> Iterator[Finding]:
 
 def find_privileges(subject: Subject) -> Iterator[Privilege]:
     root, startup = subject.root, read_startup(subject)
-    run = programs_of(startup) | preloaded(root)
-    yield from find_files(root, subject.entries, group_names(root), run)
+    run = with_parents({*programs_of(startup), *find_programs(subject), *preloaded(root)})
+    entries = with_tmpfiles(root, subject.entries)
+    yield from find_files(root, entries, group_names(root), run)
+    yield from find_open_folders(find_search_folders(root), entries)
     users = {user.name: frozenset(user.groups) for user in subject.image.users}
     yield from find_accounts(root, users)
     yield from find_rules(root)
@@ -93,24 +101,26 @@ def find_ports(subject: Subject, startup: Startup | None) -> Iterator[Privilege]
 
 
 def programs_of(startup: Startup | None) -> frozenset[str]:
-    """The programs that services start as root, with the folders above them."""
+    """The programs that services start as root."""
     units = startup.units.values() if startup else ()
-    started = {
+    return frozenset(
         words[0]
         for unit in units
         if unit.last("User") in ROOT
         for commands in unit.commands.values()
         for words in commands
         if words and words[0].startswith("/")
-    }
-    above = {parent for path in started for parent in parents_of(path)}
-    return frozenset(started | above)
+    )
 
 
 def preloaded(root: Root) -> frozenset[str]:
-    """The libraries that every program loads (ld.so(8)), with the folders above them."""
-    named = root.text(PRELOAD).replace(":", " ").split()
-    return frozenset(path for each in named for path in (each, *parents_of(each)))
+    """The libraries that every program loads (ld.so(8))."""
+    return frozenset(root.text(PRELOAD).replace(":", " ").split())
+
+
+def with_parents(paths: Iterable[str]) -> frozenset[str]:
+    """Paths with the folders above them."""
+    return frozenset(each for path in paths for each in (path, *parents_of(path)))
 
 
 def parents_of(path: str) -> Iterator[str]:

@@ -78,9 +78,6 @@ def prove_nodes(root: Root, service: Confined) -> Iterator[Finding]:
     if owned and unit.last("PrivateUsers", "no") in ("yes", "self") and unit.last("User") != "root":
         what = "has PrivateUsers=yes: in its user namespace the group that owns "
         yield fault(root, unit, "PrivateUsers", f"{what}{owned[0]} does not exist")
-    forbidden = covers(unit.words("NoExecPaths"), program)
-    if program and forbidden and not covers(unit.words("ExecPaths"), program):
-        yield fault(root, unit, "NoExecPaths", f"may not execute {program}: NoExecPaths=")
 
 
 def hidden_by(unit: LoadedUnit, path: str) -> str:

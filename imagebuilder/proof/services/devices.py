@@ -11,11 +11,11 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.environment import Environment
 from imagebuilder.proof.services.selectors import (
-    DRIVER_FILES,
+    EMULATIONS,
     HINDRANCES,
     OVERRIDE,
     SELECTORS,
-    SOFTWARE,
+    SHARED,
     TENSILE,
     target_of,
 )
@@ -24,7 +24,7 @@ from imagebuilder.proof.subject import Subject
 PYTHON = "PYTHONPATH"
 SEARCH, PRELOAD = "LD_LIBRARY_PATH", "LD_PRELOAD"
 RESOLVED = re.compile(r"^\s+(?P<name>\S+) => (?P<path>/\S+)", re.MULTILINE)
-REMOVE = "remove that variable from the environment of the service"
+REMOVE = "remove that variable where it is set"
 
 
 def prove_selection(
@@ -45,11 +45,25 @@ def prove_selection(
             yield SAY.warning(what, where, hint=REMOVE)
 
 
-def prove_hindrances(
+def prove_emulation(
     unit: str, backends: Sequence[str], environment: Environment
 ) -> Iterator[Finding]:
-    """Warnings about variables that slow down a runtime, such as leftovers from debugging."""
-    for readers, row in HINDRANCES:
+    """Faults of variables with which a runtime emulates a device."""
+    for readers, row in EMULATIONS:
+        variable = environment.get(row.variable)
+        if variable and readers & set(backends) and fullmatch(row.value, variable.value.strip()):
+            what = f"{row.variable}={variable.value} takes the device from {unit}: {row.what}"
+            yield SAY.fault(what, variable.evidence(row.variable), hint=REMOVE)
+
+
+def prove_hindrances(
+    unit: str, backends: Sequence[str], environment: Environment, *, has_memory: bool
+) -> Iterator[Finding]:
+    """Warnings about variables that slow down a runtime, such as leftovers from debugging.
+
+    `has_memory` says whether a device of the profile has memory of its own.
+    """
+    for readers, row in (*HINDRANCES, *(SHARED if has_memory else ())):
         variable = environment.get(row.variable)
         if variable and readers & set(backends) and fullmatch(row.value, variable.value.strip()):
             what = f"{row.variable}={variable.value} makes {unit} slow: {row.what}"
@@ -104,22 +118,6 @@ def prove_disguise(subject: Subject, unit: str, environment: Environment) -> Ite
             yield SAY.fault(
                 f"{TENSILE}={folder.value} has no kernels for {' and '.join(lacking)}",
                 folder.evidence(TENSILE),
-                hint=REMOVE,
-            )
-
-
-def prove_driver_files(subject: Subject, unit: str, environment: Environment) -> Iterator[Finding]:
-    """Faults of variables whose Vulkan drivers are all missing or use the processor."""
-    for name in DRIVER_FILES:
-        variable = environment.get(name)
-        if variable is None:
-            continue
-        paths = [path for path in variable.value.split(":") if path]
-        usable = [p for p in paths if subject.root.lies(p) and not SOFTWARE.search(p)]
-        if not usable:
-            yield SAY.fault(
-                f"{name}={variable.value} leaves {unit} without a Vulkan driver for a card",
-                variable.evidence(name),
                 hint=REMOVE,
             )
 

@@ -19,6 +19,10 @@ SET = "systemd.setenv"
 VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 # Names of variables; systemd ignores lines with others (env_name_is_valid()).
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Quotes at the beginning of a value, or behind others, are taken off (parse_env_file_internal()).
+QUOTED = re.compile(r"""\s*(?:"(?P<double>(?:\\.|[^"\\])*)"|'(?P<single>[^']*)')""", re.DOTALL)
+ESCAPED = re.compile(r"\\(.)", re.DOTALL)
+ESCAPED_IN_QUOTES = re.compile(r'\\(["\\`$])')
 
 
 @dataclass(frozen=True)
@@ -82,8 +86,38 @@ def files_of(root: Root, unit: LoadedUnit) -> Iterator[str]:
 
 def assignments(text: str) -> Iterator[tuple[str, str]]:
     """The variables of a file, as EnvironmentFile= of systemd.exec(5) reads it."""
+    for name, value in named_values(text):
+        quoted, rest = unquoted_value(value)
+        yield name, quoted + ESCAPED.sub(r"\1", rest.strip())
+
+
+def remarks(text: str) -> Iterator[tuple[str, str]]:
+    """The variables of such a file with what looks like a comment behind the value.
+
+    systemd takes it for a part of the value.
+    """
+    for name, value in named_values(text):
+        _, rest = unquoted_value(value)
+        if remark := re.search(r"\s(#.*)", rest):
+            yield name, remark[1]
+
+
+def named_values(text: str) -> Iterator[tuple[str, str]]:
+    """The variables of such a file, with values as they are written."""
     for line in lines_of(text):
-        yield from (pair for pair in pairs_of(line, whole=True) if NAME.fullmatch(pair[0]))
+        name, is_set, value = line.partition("=")
+        if is_set and NAME.fullmatch(name.strip()):
+            yield name.strip(), value
+
+
+def unquoted_value(text: str) -> tuple[str, str]:
+    """The quoted beginning of a value without its quotes, and the rest as it is written."""
+    found, place = "", 0
+    while quoted := QUOTED.match(text, place):
+        place = quoted.end()
+        double = quoted["double"]
+        found += quoted["single"] if double is None else ESCAPED_IN_QUOTES.sub(r"\1", double)
+    return found, text[place:]
 
 
 def ignored_lines(text: str) -> list[str]:
@@ -98,12 +132,8 @@ def lines_of(text: str) -> list[str]:
     return [line for line in stripped if line and line[0] not in "#;"]
 
 
-def pairs_of(text: str, *, whole: bool = False) -> Iterator[tuple[str, str]]:
-    """NAME=VALUE words of a text with quotes; with `whole`, a single one that may have spaces."""
-    if whole and "=" in text:
-        name, _, value = text.partition("=")
-        yield name.strip(), " ".join(unquoted(value.strip()))
-        return
+def pairs_of(text: str) -> Iterator[tuple[str, str]]:
+    """NAME=VALUE words of a text with quotes."""
     for word in unquoted(text):
         name, is_set, value = word.partition("=")
         if is_set:

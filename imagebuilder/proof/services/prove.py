@@ -6,7 +6,7 @@ Checks the services and engines that overlays declare.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.services import OPENS
@@ -14,18 +14,21 @@ from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import Confined, prove_confinement
 from imagebuilder.proof.services.devices import (
     prove_disguise,
-    prove_driver_files,
+    prove_emulation,
     prove_hindrances,
     prove_python_path,
     prove_search,
     prove_selection,
 )
 from imagebuilder.proof.services.environment import Environment, environment_of, expanded, unquoted
+from imagebuilder.proof.services.programs import prove_executable, prove_watchdog
+from imagebuilder.proof.services.sessions import prove_sessions, prove_units
 from imagebuilder.proof.services.settings import (
     CommandLine,
     prove_accepted,
     prove_address,
     prove_processor,
+    prove_wrong,
     serves_others,
 )
 from imagebuilder.proof.services.start import (
@@ -35,6 +38,7 @@ from imagebuilder.proof.services.start import (
     prove_others,
     prove_program,
 )
+from imagebuilder.proof.services.vulkan import prove_drivers
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.systemd import LoadedUnit, Startup, read_startup
 from imagebuilder.recipe.engines import EngineKind, find_engine
@@ -44,7 +48,8 @@ LOADED = "loaded"
 
 
 def prove_services(subject: Subject) -> Iterator[Finding]:
-    """Findings about every service that overlays declare; none for a root without systemd."""
+    """Findings about logins, and about every service that overlays declare, if there is systemd."""
+    yield from prove_sessions(subject)
     expected = subject.expectations
     names = dict.fromkeys(
         [*(e.unit for e in expected.engines), *(s.unit for s in expected.services)]
@@ -52,6 +57,7 @@ def prove_services(subject: Subject) -> Iterator[Finding]:
     startup = read_startup(subject) if any(names) else None
     if startup is None:
         return
+    yield from prove_units(subject, startup)
     engines = {engine.unit: engine for engine in expected.engines}
     for name in filter(None, names):
         unit = find_loaded(startup, name)
@@ -101,12 +107,25 @@ def prove_service(
     devices = tuple(d for d in subject.expectations.devices if opened and d.path.startswith(opened))
     service = Confined(unit, devices, serves, bool(backends))
     yield from prove_confinement(subject.root, startup, service)
-    if backends:
-        yield from prove_hindrances(unit.name, backends, environment)
-        yield from prove_selection(unit.name, backends, environment)
-        yield from prove_disguise(subject, unit.name, environment)
-        yield from prove_driver_files(subject, unit.name, environment)
+    yield from prove_executable(subject.root, unit)
+    yield from prove_watchdog(subject.root, unit)
+    yield from prove_variables(subject, unit, backends, environment)
     yield from prove_search(subject, unit.name, programs, environment)
+
+
+def prove_variables(
+    subject: Subject, unit: LoadedUnit, backends: Sequence[str], environment: Environment
+) -> Iterator[Finding]:
+    """Findings about variables of the runtimes that the service computes with."""
+    # Memory of graphics is a processor's if all machines with it have that processor.
+    has_memory = any(not chip.integrated and not chip.processor for chip in subject.chips)
+    yield from prove_hindrances(unit.name, backends, environment, has_memory=has_memory)
+    yield from prove_emulation(unit.name, backends, environment)
+    yield from prove_selection(unit.name, backends, environment)
+    if backends:
+        yield from prove_disguise(subject, unit.name, environment)
+    if "vulkan" in backends:
+        yield from prove_drivers(subject, unit.name, environment)
 
 
 def backends_of(subject: Subject, engine: ExpectedEngine | None) -> tuple[str, ...]:
@@ -122,6 +141,7 @@ def prove_engine(
 ) -> Iterator[Finding]:
     if engine.backends and not engine.allow_cpu:
         yield from prove_processor(line, kind)
+    yield from prove_wrong(line, kind)
     yield from prove_address(subject, line, kind)
     yield from prove_accepted(subject, line, kind)
 
@@ -130,6 +150,10 @@ def line_of(unit: LoadedUnit, kind: EngineKind, environment: Environment) -> Com
     """The command line of the service, with the arguments that a variable adds."""
     commands = unit.commands.get("ExecStart", ())
     words = expanded(commands[-1], environment) if commands else []
+    path = unit.paths[-1] if unit.paths else ""
     more = environment.get(kind.model.arguments)
-    words += unquoted(more.value) if more else []
-    return CommandLine(unit.name, words, environment, unit.paths[-1] if unit.paths else "")
+    if more is None:
+        return CommandLine(unit.name, words, environment, path)
+    adds = more.evidence(kind.model.arguments)
+    added = [*words, *unquoted(more.value)]
+    return CommandLine(unit.name, added, environment, path, len(words), adds)

@@ -36,11 +36,17 @@ class Selector:
         return re.fullmatch(self.fewer, value) is not None
 
 
-HIP, CUDA, VULKAN, SYCL = (frozenset({name}) for name in ("hip", "cuda", "vulkan", "sycl"))
+HIP, CUDA, VULKAN, SYCL, XRT = (
+    frozenset({name}) for name in ("hip", "cuda", "vulkan", "sycl", "xrt")
+)
 ROCM = "rocm.docs.amd.com, GPU isolation techniques"
 NVIDIA = "CUDA C++ Programming Guide, CUDA environment variables"
 ONEAPI = "intel/llvm, sycl/doc/EnvironmentVariables.md"
 LOADER = "KhronosGroup/Vulkan-Loader, docs/LoaderInterfaceArchitecture.md"
+GGML_VULKAN = "ggml-org/llama.cpp, ggml/src/ggml-vulkan/ggml-vulkan.cpp"
+GGML_CUDA = "ggml-org/llama.cpp, ggml/src/ggml-cuda/ggml-cuda.cu"
+GGML_SYCL = "ggml-org/llama.cpp, backend/SYCL.md"
+MESA = "docs.mesa3d.org, Environment Variables"
 
 SELECTORS: tuple[Selector, ...] = (
     Selector("HIP_VISIBLE_DEVICES", HIP, NONE_FIRST, ROCM),
@@ -49,15 +55,7 @@ SELECTORS: tuple[Selector, ...] = (
     Selector("CUDA_VISIBLE_DEVICES", HIP, NONE_FIRST, ROCM),
     # To CUDA an empty list is a list.
     Selector("CUDA_VISIBLE_DEVICES", CUDA, rf"\s*|{NONE_FIRST}", NVIDIA),
-    Selector(
-        "GGML_VK_VISIBLE_DEVICES",
-        VULKAN,
-        r"(?!\s*\d).*",
-        "ggml-org/llama.cpp, ggml/src/ggml-vulkan/ggml-vulkan.cpp",
-    ),
-    Selector(
-        "VK_LOADER_DRIVERS_DISABLE", VULKAN, r".*(^|,)(\*|~all~)(,|$).*", LOADER, fewer="(?!)"
-    ),
+    Selector("GGML_VK_VISIBLE_DEVICES", VULKAN, r"(?!\s*\d).*", GGML_VULKAN),
     Selector(
         "ONEAPI_DEVICE_SELECTOR",
         SYCL,
@@ -84,9 +82,14 @@ class Hindrance:
 
 
 ANY = frozenset({"hip", "cuda", "vulkan", "sycl"})
+# What the code asks is whether there is such a variable, whatever its value.
+SET = r"(?s).*"
 ON = r"(?!0*$)\d+|(?i:true|on|yes)"
 WAITS = "the program waits for each kernel before it starts the next"
 LAYERS = "a layer of the Vulkan loader checks every call"
+MATRIX, SHADERS = "matrix units are not used", "shaders take a slower path"
+HOST = "the model lies in the machine's memory, and the card reads it over PCIe for every token"
+OVERFLOW = "what does not fit the card goes to the machine's memory, and is read over PCIe"
 HINDRANCES: tuple[tuple[frozenset[str], Hindrance], ...] = (
     (CUDA, Hindrance("CUDA_LAUNCH_BLOCKING", ON, WAITS, NVIDIA)),
     (HIP, Hindrance("CUDA_LAUNCH_BLOCKING", ON, WAITS, ROCM)),
@@ -105,15 +108,44 @@ HINDRANCES: tuple[tuple[frozenset[str], Hindrance], ...] = (
     (VULKAN, Hindrance("VK_INSTANCE_LAYERS", r".*(?i:validation|api_dump).*", LAYERS, LOADER)),
     (VULKAN, Hindrance("VK_LOADER_LAYERS_ENABLE", r".*(?i:validation|api_dump|\*).*", LAYERS,
                        LOADER)),
-    (VULKAN, Hindrance("GGML_VK_DISABLE_COOPMAT", ".*", "matrix units are not used",
-                       "ggml-org/llama.cpp, ggml/src/ggml-vulkan/ggml-vulkan.cpp")),
+    (VULKAN, Hindrance("GGML_VK_DISABLE_COOPMAT", SET, MATRIX, GGML_VULKAN)),
+    (VULKAN, Hindrance("GGML_VK_DISABLE_COOPMAT2", SET, MATRIX, GGML_VULKAN)),
+    (VULKAN, Hindrance("GGML_VK_DISABLE_F16", SET, SHADERS, GGML_VULKAN)),
+    (VULKAN, Hindrance("GGML_VK_DISABLE_INTEGER_DOT_PRODUCT", SET, SHADERS, GGML_VULKAN)),
+    (VULKAN, Hindrance("GGML_VK_DISABLE_FUSION", SET, SHADERS, GGML_VULKAN)),
+    (VULKAN, Hindrance("GGML_VK_PERF_LOGGER", SET, "every operation is timed", GGML_VULKAN)),
+    (VULKAN, Hindrance("RADV_DEBUG", r"(.*,)?(hang|syncshaders)(,.*)?", WAITS, MESA)),
+    (CUDA, Hindrance("GGML_CUDA_DISABLE_GRAPHS", SET, "each kernel is launched by itself",
+                     GGML_CUDA)),
+    (CUDA, Hindrance("CUDA_CACHE_DISABLE", ON, "code that comes as PTX is compiled at each start",
+                     NVIDIA)),
+    (SYCL, Hindrance("GGML_SYCL_DISABLE_OPT", ON, "kernels for Intel's cards are not used",
+                     GGML_SYCL)),
+    (SYCL, Hindrance("GGML_SYCL_DEBUG", ON, "every call is logged", GGML_SYCL)),
+    (SYCL, Hindrance("UR_L0_SERIALIZE", "[23]", WAITS, ONEAPI)),
     (SYCL, Hindrance("ZE_ENABLE_VALIDATION_LAYER", ON, "every call is checked", ONEAPI)),
     (SYCL, Hindrance("SYCL_UR_TRACE", r"(?!0*$)-?\d+", "every call is logged", ONEAPI)),
+    (ANY, Hindrance("VLLM_TRACE_FUNCTION", ON, "vLLM logs every call of a function",
+                    "docs.vllm.ai, Troubleshooting")),
     (ANY, Hindrance("LD_DEBUG", ".+", "the loader logs what it looks for", "ld.so(8)")),
 )  # fmt: skip
-# Lists of drivers that a loader uses instead of the image's.
-DRIVER_FILES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES")
-SOFTWARE = re.compile(r"lvp|lavapipe|swiftshader|llvmpipe", re.IGNORECASE)
+# Variables for graphics that share the machine's memory, which slow down a card with its own.
+SHARED: tuple[tuple[frozenset[str], Hindrance], ...] = (
+    (HIP, Hindrance("GGML_CUDA_ENABLE_UNIFIED_MEMORY", SET, HOST,
+                    "ggml-org/llama.cpp, build.md, HIP")),
+    (CUDA, Hindrance("GGML_CUDA_ENABLE_UNIFIED_MEMORY", SET, OVERFLOW,
+                     "ggml-org/llama.cpp, build.md, Unified Memory")),
+    (VULKAN, Hindrance("GGML_VK_PREFER_HOST_MEMORY", SET, HOST,
+                       f"{GGML_VULKAN}; ggml-org/llama.cpp #11592")),
+    (VULKAN, Hindrance("GGML_VK_ALLOW_SYSMEM_FALLBACK", SET, OVERFLOW, GGML_VULKAN)),
+)  # fmt: skip
+# Variables with which a runtime replaces the device by one that it makes up.
+EMULATIONS: tuple[tuple[frozenset[str], Hindrance], ...] = (
+    (XRT, Hindrance("XCL_EMULATION_MODE", SET, "XRT loads an emulation, not the NPU's driver",
+                    "Xilinx/XRT, src/runtime_src/core/common/module_loader.cpp")),
+    (VULKAN, Hindrance("RADV_FORCE_FAMILY", ".+", "RADV makes a device that only compiles",
+                       MESA)),
+)  # fmt: skip
 # Overrides the target of a Radeon: MAJOR.MINOR.STEPPING, the stepping hexadecimal.
 OVERRIDE = "HSA_OVERRIDE_GFX_VERSION"
 TENSILE = "ROCBLAS_TENSILE_LIBPATH"

@@ -29,12 +29,17 @@ class SettingValue:
 
 @dataclass(frozen=True)
 class CommandLine:
-    """The command line of a service with variables expanded, and the unit's file."""
+    """The command line of a service with variables expanded, and the unit's file.
+
+    A variable adds the words from `added_at` on; `adds` is where it is set.
+    """
 
     unit: str
     words: Sequence[str]
     environment: Environment
     path: str
+    added_at: int = 0
+    adds: Evidence | None = None
 
     def find(self, setting: SettingModel) -> SettingValue | None:
         """The value of a setting, None if neither an option nor a variable sets it."""
@@ -44,9 +49,10 @@ class CommandLine:
             if option in setting.options:
                 following = self.words[number + 1] if number + 1 < len(self.words) else ""
                 value = value if is_set else following
-                found = SettingValue(
-                    value, f"{option} {value}", Evidence(self.path, said=f"{option} {value}")
-                )
+                where = Evidence(self.path, said=f"{option} {value}")
+                if self.adds and number >= self.added_at:
+                    where = self.adds
+                found = SettingValue(value, f"{option} {value}", where)
         variable = self.environment.get(setting.variable)
         if found is None and variable:
             by = f"{setting.variable}={variable.value}"
@@ -81,6 +87,16 @@ def prove_processor(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
                 found.evidence,
                 hint=f"remove it, or set it as the recipe does ({kind.choice})",
             )
+
+
+def prove_wrong(line: CommandLine, kind: EngineKind) -> Iterator[Finding]:
+    """Faults of values that the engine's overlay calls wrong."""
+    for setting in kind.model.settings:
+        found = line.find(setting) if setting.wrong else None
+        if found and fullmatch(setting.wrong, found.value.strip()):
+            what = f"{line.unit} has {found.by}: {setting.because}"
+            hint = "remove it, or set another value"
+            yield SAY.fault(what, found.evidence, hint=hint)
 
 
 def prove_address(subject: Subject, line: CommandLine, kind: EngineKind) -> Iterator[Finding]:

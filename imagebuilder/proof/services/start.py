@@ -14,7 +14,13 @@ from imagebuilder.proof.fallback.guard import PLAIN
 from imagebuilder.proof.kernel.modules import plain
 from imagebuilder.proof.services import SAY
 from imagebuilder.proof.services.confinement import said_in
-from imagebuilder.proof.services.environment import Environment, expanded, files_of, ignored_lines
+from imagebuilder.proof.services.environment import (
+    Environment,
+    expanded,
+    files_of,
+    ignored_lines,
+    remarks,
+)
 from imagebuilder.proof.services.settings import CommandLine
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.systemd import LoadedUnit, Startup
@@ -125,10 +131,18 @@ def prove_files(subject: Subject, unit: LoadedUnit, environment: Environment) ->
 
 
 def prove_lines(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:
-    """Faults of lines of its EnvironmentFile= that only set a variable in a shell."""
+    """Findings about lines of its EnvironmentFile= that systemd reads differently than a shell."""
     for path in files_of(subject.root, unit):
+        # Without the values, which may be secrets.
+        for name, remark in remarks(subject.root.text(path)):
+            say = SAY.fault if remark.lstrip("#")[:1] in ("", " ", "\t") else SAY.warning
+            yield say(
+                f"{name} of {path} has a comment behind its value, which systemd takes for a part "
+                f"of the value: {unit.name} gets both",
+                Evidence(path, symbol=name, said=f"{name}="),
+                hint="move the comment to a line of its own, or quote the value if it has a #",
+            )
         if ignored := ignored_lines(subject.root.text(path)):
-            # Without the value, which may be a secret.
             first = ignored[0].partition("=")[0].strip()
             yield SAY.fault(
                 f"systemd ignores {first!r} of {path}: {unit.name} does not get that variable",

@@ -4,16 +4,30 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Iterable, Iterator
 
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.accounts import fields
 from imagebuilder.proof.privileges.accounts import GROUP, PASSWD, SHADOW, find_logins
-from imagebuilder.proof.privileges.login import SSHD, SshdSettings, said_in, sshd_settings
+from imagebuilder.proof.privileges.login import (
+    CONFIG,
+    FOLDER,
+    SSHD,
+    SshdSettings,
+    said_in,
+    sshd_settings,
+)
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
+from imagebuilder.root import Root
 
 DAY = 86_400
+HOST_KEY = re.compile(
+    r"^\s*HostKey[\s=]+\S*_(rsa|ecdsa|ed25519)_key\s*$", re.MULTILINE | re.IGNORECASE
+)
+# By the kind of the key: how the names of its algorithms begin.
+ALGORITHMS = {"rsa": ("rsa-sha2-", "ssh-rsa"), "ecdsa": ("ecdsa-",), "ed25519": ("ssh-ed25519",)}
 NEVER = ("", "99999")
 NOLOGIN = "/etc/nologin"
 
@@ -80,6 +94,7 @@ def prove_sshd(subject: Subject, users: list[str]) -> Iterator[Finding]:
             what = f"sshd accepts no key for {name}: PubkeyAuthentication no"
             where = Evidence(place_of(subject, "pubkeyauthentication", "no"))
             yield SAY.fault(what, where, hint="remove that line")
+    yield from prove_host_keys(subject.root, answers)
     let_in = {one.account for one in answers if one.account in users} - set(refused)
     if refused and not let_in:
         why = next(iter(refused.values()))
@@ -87,6 +102,24 @@ def prove_sshd(subject: Subject, users: list[str]) -> Iterator[Finding]:
         hint = "name accounts of the image, or groups that they are in (overlay key users: groups:)"
         where = Evidence(place_of(subject, why.partition(" ")[0], ""), said=why)
         yield SAY.fault(what, where, hint=hint)
+
+
+def prove_host_keys(root: Root, answers: Iterable[SshdSettings]) -> Iterator[Finding]:
+    """A fault if sshd has no host key for any algorithm that it offers; it starts all the same."""
+    texts = [root.text(path) for path in (CONFIG, *root.glob(f"{FOLDER}/*.conf"))]
+    kinds = {kind for text in texts for kind in HOST_KEY.findall(text)}
+    for settings in answers:
+        offered = settings.values.get("hostkeyalgorithms", "")
+        plain = [name for name in offered.split(",") if "-cert-" not in name]
+        fits = any(name.startswith(ALGORITHMS[kind.lower()]) for kind in kinds for name in plain)
+        if offered and kinds and not fits:
+            path, line = said_in(root, "hostkeyalgorithms", "")
+            keys = " and ".join(sorted(kinds))
+            what = f"sshd refuses every client: its host key is {keys}, but HostKeyAlgorithms is "
+            where = Evidence(f"{path}:{line}" if line else path, said=offered)
+            hint = "remove that line, or add the algorithm of the host key"
+            yield SAY.fault(what + offered, where, hint=hint)
+            return
 
 
 def place_of(subject: Subject, key: str, value: str) -> str:

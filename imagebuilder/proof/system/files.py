@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.access.units import FOLDERS as UNITS
 from imagebuilder.proof.access.units import drop_ins
-from imagebuilder.proof.cmdline import kernel_words
 from imagebuilder.proof.say import some
 from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.sysctl import read_sysctl
 from imagebuilder.proof.system import SAY
 from imagebuilder.root import Root
 
@@ -34,7 +34,6 @@ LOCALTIME = "/etc/localtime"
 MODULES = ("/usr/lib/*/security", "/usr/lib/security", "/usr/lib64/security")
 LOCAL = ("UUID=", "LABEL=", "PARTUUID=", "PARTLABEL=", "/dev/")
 OPTIONAL = {"nofail", "noauto", "x-systemd.automount"}
-SYSCTL = ("systemd-analyze", "cat-config", "sysctl.d")
 # Harmful settings, with their effect.
 SETTINGS = {
     "kernel.modules_disabled": (r"[1-9]\d*", "drivers can no longer be loaded"),
@@ -44,6 +43,8 @@ SETTINGS = {
     "kernel.pid_max": (r"\d{1,3}", "programs cannot start threads"),
     "kernel.threads-max": (r"\d{1,3}", "programs cannot start threads"),
 }
+# States of packages (Family.list_packages): what was removed, and what is complete.
+GONE, INSTALLED = ("not-installed", "config-files"), "installed"
 
 
 def prove_files(subject: Subject) -> Iterator[Finding]:
@@ -151,10 +152,20 @@ def prove_certificates(root: Root) -> Iterator[Finding]:
 
 
 def prove_packages(subject: Subject) -> Iterator[Finding]:
-    """A fault if the package database lacks installed packages."""
-    listed = set(subject.run(subject.family.list_packages).stdout.split())
+    """Faults of packages that the database lacks, or whose installation did not end."""
+    lines = subject.run(subject.family.list_packages).stdout.splitlines()
+    states = [(line.partition(" ")[0], line.partition(" ")[2].strip()) for line in lines]
+    listed = {name for name, state in states if state not in GONE}
     missing = sorted(name.partition(":")[0] for name in subject.packages)
     missing = [name for name in missing if name not in listed]
+    for state in sorted({state for _, state in states} - {INSTALLED, *GONE}):
+        names = sorted({name for name, each in states if each == state})
+        yield SAY.fault(
+            f"{some(names)} {'is' if len(names) == 1 else 'are'} {state}: its installation did "
+            "not end, and the next one repeats it",
+            Evidence(subject.family.database, said=f"{names[0]}: {state}"),
+            hint="let the step fail whose package manager does; after it nothing may be half done",
+        )
     if missing:
         yield SAY.fault(
             f"the package database does not have {some(missing)}, which the lock installed",
@@ -165,20 +176,7 @@ def prove_packages(subject: Subject) -> Iterator[Finding]:
 
 def prove_settings(subject: Subject) -> Iterator[Finding]:
     """Faults of sysctl.d(5) and of sysctl.NAME= on the command line."""
-    path = ""
-    found: dict[str, tuple[str, Evidence]] = {}
-    for line in subject.run(SYSCTL).stdout.splitlines():
-        if line.startswith("# /"):
-            path = line.removeprefix("# ")
-        key, is_set, value = line.partition("=")
-        if is_set and not line.startswith("#"):
-            name = key.strip().lstrip("-").replace("/", ".")
-            found[name] = (value.strip(), Evidence(path, said=line.strip()))
-    for word in kernel_words(subject.cmdline):
-        if word.key.startswith("sysctl.") and "=" in word.text:
-            name = word.key.removeprefix("sysctl.").replace("/", ".")
-            found[name] = (word.value, word.evidence)
-    for name, (value, where) in found.items():
+    for name, one in read_sysctl(subject).items():
         pattern, why = SETTINGS.get(name, ("(?!)", ""))
-        if re.fullmatch(pattern, value):
-            yield SAY.fault(f"{name}={value}: {why}", where, hint="remove that line")
+        if re.fullmatch(pattern, one.value):
+            yield SAY.fault(f"{name}={one.value}: {why}", one.where, hint="remove that line")

@@ -3,7 +3,8 @@
 nsswitch(5)).
 
 The NIC is only known to be wired: files count that match its name, its type or everything.  A file
-that matches an address, a driver or a slot is for some nodes only, and is ignored here.
+that matches an address, a driver or a slot is for some nodes only, and is ignored here.  networkd
+takes the first file that matches, by name; of two with one name that in the first folder.
 """
 
 from __future__ import annotations
@@ -13,17 +14,37 @@ import posixpath
 from collections.abc import Iterator, Mapping
 
 from imagebuilder.image.proof import Evidence, Finding
-from imagebuilder.proof.config import config_files
+from imagebuilder.proof.access.units import TRUE
+from imagebuilder.proof.config import config_folders
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.systemd import Startup
 from imagebuilder.root import Root
 
-FOLDERS = ("/etc/systemd/network", "/usr/local/lib/systemd/network", "/usr/lib/systemd/network")
-# The file that the initrd's systemd-network-generator makes from ip=: overlays/netboot.
-BOOT = "71-default.network"
+FOLDERS = config_folders("systemd/network")
+# What the initrd leaves in /run: the file that its systemd-network-generator makes from ip=, and
+# the drop-in of overlays/netboot, keep-network.sh.
+BOOT = "/run/systemd/network/71-default.network"
+INITRD = {
+    BOOT: "[Match]\nKind=!*\nType=!loopback\n[Network]\nDHCP=yes\n",
+    f"{BOOT}.d/50-imagebuilder.conf": "[Network]\nKeepConfiguration=yes\n"
+    "[DHCPv4]\nClientIdentifier=mac\n",
+}
 NICS = ("enp1s0", "eno1", "ens1", "eth0")
-GENERAL = ("Name", "OriginalName", "Type", "Kind")
+# What is known of the NIC, by key of [Match]; it has no kind, and a driver and path of its node.
+KNOWN = {
+    "Name": NICS,
+    "OriginalName": NICS,
+    "Type": ("ether",),
+    "Kind": (),
+    "Driver": ("that-of-its-node",),
+    "Path": ("pci-that-of-its-node",),
+    "Architecture": ("x86-64",),
+    "Virtualization": ("no",),
+}
+DOWN = ("down", "always-down")
+# With these networkd keeps an address that the initrd got by DHCP, whatever happens.
+KEEPING = (*TRUE, "dhcp", "dynamic")
 NETWORKD, RESOLVED = "systemd-networkd.service", "systemd-resolved.service"
 LINK = "make it a link to /run/systemd/resolve/stub-resolv.conf"
 RESOLVER, SWITCH = "/etc/resolv.conf", "/etc/nsswitch.conf"
@@ -38,22 +59,15 @@ def prove_network(subject: Subject, startup: Startup) -> Iterator[Finding]:
 
 
 def prove_nic(root: Root) -> Iterator[Finding]:
-    """Faults of files that override the boot NIC's own, or change its address."""
+    """Findings about files that override the boot NIC's own, or change its address."""
     for path in network_files(root, ".network"):
-        sections = read_sections(root.text(path))
-        if posixpath.basename(path) >= BOOT or not matches(sections):
-            continue
-        link, network = sections.get("Link", {}), sections.get("Network", {})
-        if link.get("Unmanaged", "").lower() in ("yes", "true", "1", "on"):
-            what = "networkd does not manage the NIC that the node booted from: its lease expires"
-            where = Evidence(path, "Link", said="Unmanaged=yes")
-            yield SAY.fault(what, where, hint="make [Match] name only the intended NICs")
-        elif network.get("DHCP", "no").lower() in ("no", "false", "0", "ipv6"):
-            what = "the NIC that the node booted from loses its DHCP lease"
-            where = Evidence(path, "Network", said=f"DHCP={network.get('DHCP', '')}")
-            hint = "make [Match] name only the intended NICs, or set DHCP=yes"
-            yield SAY.fault(what, where, hint=hint)
-        break
+        sections = read_sections(text_of(root, path))
+        for each in additions(root, path):
+            for section, values in read_sections(text_of(root, each)).items():
+                sections[section] = {**sections.get(section, {}), **values}
+        if matches(sections):
+            yield from prove_settings(root, path, sections)
+            break
     for path in network_files(root, ".link"):
         sections = read_sections(root.text(path))
         if not matches(sections):
@@ -68,9 +82,76 @@ def prove_nic(root: Root) -> Iterator[Finding]:
         break
 
 
+def prove_settings(root: Root, path: str, sections: Sections) -> Iterator[Finding]:
+    """Findings about the file that networkd uses for the boot NIC, with its drop-ins."""
+    link, network = sections.get("Link", {}), sections.get("Network", {})
+    only = "make [Match] name only the intended NICs"
+    if link.get("Unmanaged", "").lower() in TRUE:
+        what = "networkd does not manage the NIC that the node booted from: its lease expires"
+        where = Evidence(setter(root, path, "Unmanaged"), "Link", said="Unmanaged=yes")
+        yield SAY.fault(what, where, hint=only)
+    elif (policy := link.get("ActivationPolicy", "")) in DOWN:
+        said = f"ActivationPolicy={policy}"
+        what = f"the NIC that the node booted from loses its link: {said} takes it down"
+        where = Evidence(setter(root, path, "ActivationPolicy"), "Link", said=said)
+        yield SAY.fault(what, where, hint=only)
+    elif (dhcp := network.get("DHCP", "no")).lower() in ("no", "false", "0", "off", "ipv6"):
+        what = "the NIC that the node booted from loses its DHCP lease"
+        where = Evidence(setter(root, path, "DHCP"), "Network", said=f"DHCP={dhcp}")
+        yield SAY.fault(what, where, hint=f"{only}, or set DHCP=yes")
+    elif network.get("KeepConfiguration", "no").lower() not in KEEPING:
+        what = f"{posixpath.basename(path)} is used for the NIC that the node booted from, but "
+        what += "without KeepConfiguration=yes: networkd drops the address that the root is "
+        what += "mounted over"
+        where = Evidence(setter(root, path, "KeepConfiguration"), "Network", said=f"DHCP={dhcp}")
+        hint = f"{only}, or add KeepConfiguration=yes, and ClientIdentifier=mac to [DHCPv4]"
+        yield SAY.fault(what, where, hint=hint)
+    elif (sections.get("DHCPv4") or sections.get("DHCP", {})).get("ClientIdentifier") != "mac":
+        what = f"{posixpath.basename(path)} is used for the NIC that the node booted from, but "
+        what += "without ClientIdentifier=mac: the node takes a second address"
+        where = Evidence(setter(root, path, "ClientIdentifier"), "DHCPv4")
+        yield SAY.warning(what, where, hint="add ClientIdentifier=mac to [DHCPv4]")
+
+
+def names_in(root: Root, folder: str) -> list[str]:
+    """The names in a folder on a node: /run is empty but for what the initrd leaves there."""
+    if folder.startswith("/run/"):
+        return [posixpath.basename(path) for path in INITRD if posixpath.dirname(path) == folder]
+    return root.names(folder)
+
+
+def text_of(root: Root, path: str) -> str:
+    return INITRD.get(path) or root.text(path)
+
+
+def additions(root: Root, path: str) -> list[str]:
+    """The drop-ins of a file, in the order in which they are read."""
+    chosen: dict[str, str] = {}
+    for folder in (f"{each}/{posixpath.basename(path)}.d" for each in FOLDERS):
+        for name in names_in(root, folder):
+            if name.endswith(".conf"):
+                chosen.setdefault(name, f"{folder}/{name}")
+    return [each for _, each in sorted(chosen.items())]
+
+
+def setter(root: Root, path: str, key: str) -> str:
+    """The file that sets a key last: the drop-in, or the file itself."""
+    files = [each for each in additions(root, path) if key in read_keys(text_of(root, each))]
+    return files[-1] if files else path
+
+
 def network_files(root: Root, ending: str) -> list[str]:
     """The effective files in networkd's order, without masked ones."""
-    return [path for path in config_files(root, FOLDERS, ending) if root.text(path).strip()]
+    chosen: dict[str, str] = {}
+    for folder in FOLDERS:
+        for name in names_in(root, folder):
+            if name.endswith(ending):
+                chosen.setdefault(name, f"{folder}/{name}")
+    return [path for _, path in sorted(chosen.items()) if text_of(root, path).strip()]
+
+
+def read_keys(text: str) -> set[str]:
+    return {key for values in read_sections(text).values() for key in values}
 
 
 def read_sections(text: str) -> dict[str, dict[str, str]]:
@@ -89,14 +170,24 @@ def read_sections(text: str) -> dict[str, dict[str, str]]:
 def matches(sections: Sections) -> bool:
     """Whether a file applies to every wired NIC, or to one with a usual name."""
     match = sections.get("Match", {})
-    if not match or set(match) - set(GENERAL):
-        return False
-    for key in ("Name", "OriginalName"):
-        patterns = match.get(key, "*").split()
-        if not any(fnmatch.fnmatchcase(nic, p) for nic in NICS for p in patterns):
-            return False
-    kinds = match.get("Type", "ether").split()
-    return "ether" in kinds and match.get("Kind", "!*") in ("!*", "!bridge", "!bond")
+    known = set(match) <= set(KNOWN)
+    return bool(match) and known and all(fits(text, KNOWN[key]) for key, text in match.items())
+
+
+def fits(text: str, values: tuple[str, ...]) -> bool:
+    """Whether patterns match one of some values (net_condition_test_strv() of systemd).
+
+    A `!` before the first of them inverts all.
+    """
+    patterns = text.split()
+    if text.startswith("!"):
+        patterns = [f"!{pattern.lstrip('!')}" for pattern in patterns]
+    excluded = [pattern[1:] for pattern in patterns if pattern.startswith("!")]
+    wanted = [pattern for pattern in patterns if not pattern.startswith("!")]
+    left = [v for v in values if not any(fnmatch.fnmatchcase(v, each) for each in excluded)]
+    if wanted:
+        return any(fnmatch.fnmatchcase(value, each) for value in left for each in wanted)
+    return bool(left) or not values
 
 
 def prove_resolver(root: Root, startup: Startup) -> Iterator[Finding]:

@@ -9,8 +9,13 @@ from imagebuilder.image.proof import Evidence, Finding
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.system.accounts import prove_accounts
+from imagebuilder.proof.system.dns import prove_tls
 from imagebuilder.proof.system.files import prove_extensions, prove_files
+from imagebuilder.proof.system.firewall import prove_firewall
+from imagebuilder.proof.system.manager import prove_manager
 from imagebuilder.proof.system.network import prove_network
+from imagebuilder.proof.system.processors import prove_processors
+from imagebuilder.proof.system.sleep import prove_sleep
 from imagebuilder.proof.system.start import prove_ports, prove_start
 from imagebuilder.proof.systemd import read_startup
 
@@ -31,7 +36,12 @@ def prove_system(subject: Subject) -> Iterator[Finding]:
         )
         return
     yield from prove_start(subject, startup)
+    yield from prove_manager(subject, startup)
+    yield from prove_processors(subject, startup)
+    yield from prove_sleep(subject, startup)
     yield from prove_network(subject, startup)
+    yield from prove_tls(subject, startup)
+    yield from prove_firewall(subject, startup)
     yield from prove_files(subject)
     yield from prove_accounts(subject)
     if MERGING & startup.jobs:

@@ -134,14 +134,14 @@ def unpack_objects(stream: IO[bytes], folder: Path) -> None:
     full.  The names of a tar may have any length, so tar has a limit of memory.
     """
     unpacking, arriving = os.pipe()
-    arrival = Arrival(stream, arriving)
+    incoming = Incoming(stream, arriving)
     # It may wait for a sender that is silent for ever, so nobody waits for it.
-    threading.Thread(target=arrival.run, daemon=True).start()
+    threading.Thread(target=incoming.run, daemon=True).start()
     tar = ["tar", "--extract", *TAR_OPTIONS, DECOMPRESS, "--file=-",
            "--same-owner", "--same-permissions", f"--directory={folder}"]  # fmt: skip
     try:
         with os.fdopen(unpacking, "rb", 0) as stdin:
-            run(["prlimit", f"--as={TAR_MEMORY}", "--", *tar], stdin=stdin, ask=arrival.check)
+            run(["prlimit", f"--as={TAR_MEMORY}", "--", *tar], stdin=stdin, ask=incoming.check)
     except HostError as error:  # the tools are there: it is the disk
         raise full_disk(folder) from error
     except WorkError as error:
@@ -152,7 +152,7 @@ def unpack_objects(stream: IO[bytes], folder: Path) -> None:
     check_objects(folder)
 
 
-class Arrival:
+class Incoming:
     """Copies what arrives into a pipe, in a thread, until either end closes."""
 
     def __init__(self, stream: IO[bytes], sink: int) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,7 +37,6 @@ WITHOUT_JSON = {
     "shell",
     "web",
 }
-MANIFEST = encode_image(IMAGE)
 # Each takes a tenth of a second or more, which every command and every completion would wait for.
 HEAVY = {"jinja2", "pydantic", "ruamel", "testinfra"}
 
@@ -184,12 +184,17 @@ def test_full_disk_ends_with_three(program: Program, fake_ostree: Callable[[str]
 
 
 def test_lists(program: Program, fake_ostree: Callable[[str], Path]) -> None:
-    fake_ostree(f"cat <<'END'\n{MANIFEST}\nEND")
+    versions = [f"2026010{number}000000-{digest * 8}" for number, digest in enumerate("ab")]
+    manifests = [encode_image(replace(IMAGE, profile="demo", version=one)) for one in versions]
+    fake_ostree(
+        f"case $* in *{'a' * 64}*) cat <<'END'\n{manifests[0]}\nEND\n;;\n"
+        f"*) cat <<'END'\n{manifests[1]}\nEND\n;;\nesac"
+    )
     listed = json.loads(program("images", "--json").stdout)
     assert [image["version"][-8:] for image in listed] == ["a" * 8, "b" * 8]
     assert {image["root-size"] for image in listed} == {IMAGE.root.size}
     assert program("images").stdout.splitlines()[0].split()[0] == "image"
-    assert json.loads(program("show", "demo", "--json").stdout) == json.loads(MANIFEST)
+    assert json.loads(program("show", "demo", "--json").stdout) == json.loads(manifests[1])
     assert json.loads(program("diff", "demo@aaaa", "demo", "--json").stdout)["same"]
     found = json.loads(program("gc", "--dry-run", "--keep", "1", "--json").stdout)
     assert found["images"] == [f"demo@20260100000000-{'a' * 8}"]

@@ -12,6 +12,7 @@ from imagebuilder.drift.show import render_drift
 from imagebuilder.drift.types import PARTS, BootContent, DriftState, NodeBoot, NodeDrift, Reboot
 from imagebuilder.image.types import BootFile, ImageBoot, ImageKernel
 from imagebuilder.nodes.config import NodeConfig
+from imagebuilder.rootkind import RootKind
 from imagebuilder.tree import ReleaseName
 from tests.images import IMAGE, packages_of
 
@@ -24,7 +25,7 @@ def content(
     *,
     pair: tuple[str, str] = ("k1", "i1"),
     kernel: str = "6.12.1",
-    kind: str = "nfs",
+    kind: RootKind = "nfs",
     words: tuple[str, ...] = ("ip=dhcp", "quiet"),
     packages: Mapping[str, str] = MappingProxyType({"libc6": "2.43"}),
 ) -> BootContent:

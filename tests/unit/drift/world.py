@@ -16,6 +16,7 @@ from imagebuilder.lock.types import Lock, LockedLayer, LockedSource
 from imagebuilder.pipeline import plan_of
 from imagebuilder.publish.publish import publish
 from imagebuilder.recipe.load import load_recipe
+from imagebuilder.rootkind import RootKind
 from imagebuilder.settings import Settings
 from imagebuilder.store.repository import ImageRef, Store, make_store
 from imagebuilder.tree import CANDIDATE, Tree, make_tree
@@ -51,7 +52,7 @@ class Made:
     links: Mapping[str, str] = field(default_factory=dict)
     owners: Mapping[str, int] = field(default_factory=dict)
     cmdline: tuple[str, ...] = ("ip=dhcp", "quiet")
-    root: str = "nfs"
+    root: RootKind = "nfs"
     epoch: int = EPOCH
     packages: Mapping[str, str] = field(default_factory=dict)
 

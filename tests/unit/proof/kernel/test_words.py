@@ -7,15 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.image.proof import Level
 from imagebuilder.proof.kernel.words import prove_words, size_of
 from tests.unit.proof.trees import kernel_files, make_tree, subject
 
+ARC = ("8086:56a0", "Arc A770", "")
 RADEON = ("1002:7480", "Radeon RX 7600 XT", "gfx1102")
 USUAL = (
-    "ro", "quiet", "console=ttyS0,115200", "amd_iommu=on", "iommu=pt", "pci=realloc", "mem=512G",
-    "pcie_aspm=off", "mitigations=off", "hugepages=64", "ip=dhcp",
+    "ro", "quiet", "console=ttyS0,115200", "amd_iommu=on", "iommu=pt", "pci=realloc",
+    "mem=nopentium", "pcie_aspm=off", "mitigations=off", "hugepages=64", "ip=dhcp",
     "amdgpu.ip_block_mask=0xffffffff",
     "ttm.pages_limit=25165824", "transparent_hugepage=always", "i915.force_probe=*",
+    "mce=ignore_ce", "swiotlb=65536", "skew_tick=1", "nohz_full=2-7", "rcu_nocbs=2-7", "idle=poll",
+    "processor.max_cstate=1", "nosmt", "amdgpu.lockup_timeout=30000",
+    "amdgpu.lockup_timeout=10000,0,-1,2000", "amdgpu.vis_vramlimit=16384",
 )  # fmt: skip
 
 
@@ -36,6 +41,49 @@ def test_usual_words_are_let_pass(tmp_path: Path) -> None:
 def test_words_that_take_something(tmp_path: Path, word: str) -> None:
     (what,) = told(tmp_path, word)
     assert word.rpartition("=")[2] in what
+
+
+@pytest.mark.parametrize(
+    ("word", "level"),
+    [("mce=off", Level.FAULT), ("nomce", Level.FAULT), ("swiotlb=force", Level.FAULT),
+     ("swiotlb=512,force", Level.FAULT), ("noxsave", Level.FAULT), ("nopat", Level.WARNING),
+     ("pci=noaer", Level.WARNING), ("pcie_aspm=force", Level.WARNING),
+     ("hest_disable", Level.WARNING), ("amdgpu.lockup_timeout=10", Level.FAULT),
+     ("amdgpu.lockup_timeout=10000,60", Level.FAULT), ("amdgpu.vis_vramlimit=256", Level.WARNING)],
+)  # fmt: skip
+def test_words_that_hide_errors_or_slow_a_card(tmp_path: Path, word: str, level: Level) -> None:
+    (found,) = prove_words(subject(tmp_path, hardware=[RADEON], cmdline=(word,)))
+    assert (found.level, word.rpartition("=")[2] in found.what) == (level, True)
+
+
+@pytest.mark.parametrize(
+    ("word", "level"),
+    [("i915.lmem_bar_size=256", Level.WARNING), ("xe.vram_bar_size=-1", Level.WARNING),
+     ("i915.request_timeout_ms=20", Level.FAULT), ("i915.lmem_bar_size=16384", None),
+     ("i915.lmem_bar_size=0", None), ("xe.vram_bar_size=0", None),
+     ("i915.request_timeout_ms=0", None)],
+)  # fmt: skip
+def test_options_of_an_arc_card(tmp_path: Path, word: str, level: Level | None) -> None:
+    found = list(prove_words(subject(tmp_path, hardware=[ARC], cmdline=(word,))))
+    assert [each.level for each in found] == ([level] if level else [])
+
+
+@pytest.mark.parametrize(
+    ("words", "level", "said"),
+    [
+        (["mem=512M"], Level.FAULT, "leaves the node too little memory"),
+        (["mem=512G"], Level.WARNING, "hides all memory of a node beyond that"),
+        (["mem=32G", "ttm.pages_limit=25165824"], Level.FAULT,
+         "hides memory that ttm.pages_limit=25165824 promises to the graphics (96 GiB)"),
+        (["mem=32G", "amdgpu.gttsize=65536"], Level.FAULT, "promises to the graphics (64 GiB)"),
+        (["mem=128G", "ttm.pages_limit=25165824"], Level.WARNING, "beyond that"),
+    ],
+)  # fmt: skip
+def test_memory_that_the_kernel_does_not_see(
+    tmp_path: Path, words: list[str], level: Level, said: str
+) -> None:
+    (found,) = prove_words(subject(tmp_path, hardware=[RADEON], cmdline=tuple(words)))
+    assert (found.level, said in found.what) == (level, True)
 
 
 def test_options_of_other_drivers_do_not_matter(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -13,7 +14,13 @@ from imagebuilder.image.proof import Finding, Level
 from imagebuilder.process import Completed
 from imagebuilder.proof.privileges.files import find_devices
 from imagebuilder.proof.privileges.login import find_ways_in
-from imagebuilder.proof.privileges.prove import preloaded, prove_privileges
+from imagebuilder.proof.privileges.prove import preloaded, prove_privileges, with_parents
+from imagebuilder.proof.privileges.searched import (
+    find_open_folders,
+    find_programs,
+    find_search_folders,
+    with_tmpfiles,
+)
 from imagebuilder.proof.privileges.sudo import find_rules
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.provenance.types import Provenance, Trace, TraceKind
@@ -142,7 +149,80 @@ def test_a_pager_is_as_good_as_a_shell(tmp_path: Path) -> None:
 
 def test_what_every_program_loads(tmp_path: Path) -> None:
     root = make_tree(tmp_path, {"/etc/ld.so.preload": "/home/me/lib/a.so /usr/lib/b.so\n"})
-    assert {"/home/me/lib/a.so", "/home/me", "/usr/lib"} <= preloaded(root)
+    assert {"/home/me/lib/a.so", "/home/me", "/usr/lib"} <= with_parents(preloaded(root))
+
+
+def folder(mode: int, uid: int = 0, gid: int = 0) -> os.stat_result:
+    return os.stat_result((stat.S_IFDIR | mode, 0, 0, 2, uid, gid, 0, 0, 0, 0))
+
+
+SEARCHED = "where sudo searches for programs (/etc/sudoers:1)"
+
+
+@pytest.mark.parametrize(
+    ("entries", "tmpfiles", "who"),
+    [
+        ({"/srv": folder(0o755), "/srv/bin": folder(0o755)}, "", ""),
+        ({"/srv": folder(0o755), "/srv/bin": folder(0o1777)}, "", "everybody"),
+        ({"/srv": folder(0o1777), "/srv/bin": folder(0o755)}, "", ""),
+        ({"/srv": folder(0o1777)}, "", "everybody"),
+        ({"/srv": folder(0o777), "/srv/bin": folder(0o755)}, "", "everybody"),
+        ({"/srv": folder(0o755), "/srv/bin": folder(0o775, gid=50)}, "", "the group 50"),
+        ({"/srv": folder(0o755), "/srv/bin": folder(0o755, uid=7)}, "", "its owner (uid 7)"),
+        ({"/srv": folder(0o755)}, "", ""),
+        ({"/srv": folder(0o755)}, "d /srv/bin 1777 root root -", "everybody"),
+        ({"/srv": folder(0o755)}, "d /srv/bin 0755 me - -", "its owner (uid 1000)"),
+        ({"/srv": folder(0o755), "/srv/bin": folder(0o777)}, "z /srv/bin 0755", ""),
+        ({"/srv": folder(0o755)}, "#d /srv/bin 1777\nr! /srv/bin\nd", ""),
+    ],
+)
+def test_folders_in_which_root_searches(
+    entries: dict[str, os.stat_result], tmpfiles: str, who: str, tmp_path: Path
+) -> None:
+    files: dict[str, Content] = {
+        **SUDO,
+        "/etc/sudoers": 'Defaults secure_path="/srv/bin:/usr/bin"\n',
+        "/etc/tmpfiles.d/a.conf": f"{tmpfiles}\n",
+    }
+    root = make_tree(tmp_path, files)
+    usr = {"/usr": folder(0o755), "/usr/bin": folder(0o755)}
+    after = with_tmpfiles(root, {**usr, **entries})
+    found = [one.gains for one in find_open_folders(find_search_folders(root), after)]
+    assert found == ([f"{who} may put files into /srv/bin, {SEARCHED}"] if who else [])
+
+
+def test_who_searches_where(tmp_path: Path) -> None:
+    files: dict[str, Content] = {
+        **SUDO,
+        "/etc/sudoers": "Defaults!SUDOEDIT secure_path=/a\nDefaults env_reset\n",
+        "/etc/crontab": "# c\nPATH=/b:/c\n17 * * * * root cd /\n",
+        "/etc/environment": 'PATH="/d"\n',
+        "/etc/login.defs": "ENV_SUPATH\tPATH=/e:/f/\nENV_PATH PATH=/g\n",
+        "/etc/ld.so.conf.d/x.conf": "# libc\n/h/lib\n",
+    }
+    found = [one.path for one in find_search_folders(make_tree(tmp_path, files))]
+    assert sorted(found) == ["/a", "/b", "/c", "/d", "/e", "/f", "/h/lib"]
+
+
+def test_programs_that_root_runs_without_a_unit(tmp_path: Path) -> None:
+    names = "core", "rule", "asks", "cron", "install", "missing", "data"
+    files: dict[str, Content] = {
+        **{f"/srv/{name}": Program() for name in names if name != "missing"},
+        "/etc/udev/rules.d/1.rules": 'RUN+="/srv/rule %k", PROGRAM=="/srv/asks"\n',
+        "/etc/cron.d/x": "5 * * * * root /srv/cron > /srv/missing\n",
+        "/etc/modprobe.d/x.conf": "install x /srv/install --now\noptions y path=/srv/data\n",
+    }
+    settings = "# /etc/sysctl.d/1.conf\nkernel.core_pattern = |/srv/core %p\nvm.x = /srv/data\n"
+    sandbox = Sandbox({"systemd-analyze cat-config sysctl.d": settings})
+    found = find_programs(subject(make_tree(tmp_path, files), run=sandbox))
+    assert found == {f"/srv/{name}" for name in ("core", "rule", "asks", "cron", "install")}
+
+
+def test_why_sshd_reports_nothing(tmp_path: Path) -> None:
+    root = make_tree(tmp_path, {**ACCOUNTS, "/usr/sbin/sshd": Program()})
+    run = Sandbox({"sh -c": Completed(1, "account me\n", "debug\nX set without Y\n")})
+    (found,) = find_ways_in(root, run)
+    assert found.gains.endswith("who may log in is unknown (X set without Y)")
 
 
 SSHD = """\

@@ -10,9 +10,15 @@ import pytest
 
 from imagebuilder.image.proof import Level
 from imagebuilder.proof.services.confinement import Confined, prove_confinement
-from imagebuilder.proof.services.devices import prove_hindrances, prove_python_path
+from imagebuilder.proof.services.devices import prove_python_path
 from imagebuilder.proof.services.environment import Variable
-from imagebuilder.proof.services.settings import CommandLine, prove_accepted, prove_processor
+from imagebuilder.proof.services.prove import line_of
+from imagebuilder.proof.services.settings import (
+    CommandLine,
+    prove_accepted,
+    prove_processor,
+    prove_wrong,
+)
 from imagebuilder.proof.services.start import (
     prove_conditions,
     prove_files,
@@ -20,7 +26,7 @@ from imagebuilder.proof.services.start import (
     prove_program,
 )
 from imagebuilder.proof.systemd import LoadedUnit, Startup
-from imagebuilder.recipe.engines import find_engine, load_engines
+from imagebuilder.recipe.engines import EngineKind, find_engine, load_engines
 from imagebuilder.root import Root
 from tests.unit.proof.trees import Content, Program, Sandbox, faults, make_tree, subject, warnings
 from tests.workshop import SHIPPED_OVERLAYS
@@ -87,6 +93,21 @@ def test_lines_that_systemd_ignores(text: str, ignored: str, tmp_path: Path) -> 
     assert bool(found) == bool(ignored)
     assert f"{ignored!r}" in "".join(found) or not ignored
     assert "secret" not in "".join(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "level"),
+    [
+        ("A=secret  # not a comment", Level.FAULT),
+        ("A=secret #note", Level.WARNING),
+        ("A='secret # 1'", None),
+    ],
+)
+def test_comments_behind_values(text: str, level: Level | None, tmp_path: Path) -> None:
+    tree = make_tree(tmp_path, {"/etc/default/a": text})
+    found = list(prove_lines(subject(tree), unit(EnvironmentFile="/etc/default/a")))
+    assert [one.level for one in found] == ([level] if level else [])
+    assert "secret" not in str(found)
 
 
 @pytest.mark.parametrize(
@@ -157,6 +178,8 @@ def test_the_program_is_the_one_that_was_asked(
         (("-ot", r"blk\..*\.ffn_.*_exps.=CPU"), {}, None),
         ((), {"LLAMA_ARG_KV_OFFLOAD": "0"}, Level.WARNING),
         (("-nkvo",), {}, Level.WARNING),
+        (("--n-cpu-moe", "12"), {}, Level.WARNING),
+        ((), {"LLAMA_ARG_N_CPU_MOE": "0"}, None),
         ((), {"LLAMA_ARG_FIT_TARGET": "20480"}, Level.WARNING),
     ],
 )
@@ -165,6 +188,35 @@ def test_settings_of_llama(
 ) -> None:
     found = list(prove_processor(line(SERVER, *words, **environment), LLAMA))
     assert [one.level for one in found] == ([level] if level else [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "words", "environment", "said"),
+    [
+        (LLAMA, (), {"LLAMA_ARG_STATIC_PATH": "/"}, "LLAMA_ARG_STATIC_PATH=/: everybody"),
+        (LLAMA, ("--path", "/etc/"), {}, "--path /etc/: everybody"),
+        (LLAMA, ("--path=.",), {}, "--path .: everybody"),
+        (LLAMA, (), {"LLAMA_ARG_STATIC_PATH": "/home/compute"}, "everybody"),
+        (LLAMA, (), {"LLAMA_ARG_STATIC_PATH": "/usr/share/dashboard"}, ""),
+        (LLAMA, (), {"LLAMA_ARG_STATIC_PATH": "/srv/www"}, ""),
+        (VLLM, ("--load-format", "dummy"), {}, "random weights"),
+        (VLLM, ("--load-format=safetensors",), {}, ""),
+    ],
+)
+def test_values_that_are_wrong(
+    kind: EngineKind, words: tuple[str, ...], environment: dict[str, str], said: str
+) -> None:
+    found = faults(prove_wrong(line(SERVER, *words, **environment), kind))
+    assert [said in what for what in found] == ([True] if said else [])
+
+
+def test_an_option_that_a_variable_adds_is_of_its_file() -> None:
+    commands = {"ExecStart": ("/usr/libexec/vllm/serve", "--device", "cuda")}
+    added = given(SERVE_ARGS="--enforce-eager --load-format dummy")
+    found = list(prove_wrong(line_of(unit(commands), VLLM, added), VLLM))
+    assert [one.evidence[0].path for one in found] == ["/etc/default/a"]
+    given_line = line_of(unit({"ExecStart": ("/bin/serve", "--load-format=dummy")}), VLLM, added)
+    assert given_line.words[given_line.added_at :] == ["--enforce-eager", "--load-format", "dummy"]
 
 
 @pytest.mark.parametrize(("share", "told"), [("64", 1), ("0.5", 1), ("0", 0)])
@@ -179,21 +231,6 @@ def test_a_file_that_is_made_at_boot_is_not_opened(tmp_path: Path) -> None:
     given_line = line(*words, LLAMA_ARG_API_KEY_FILE="/run/key", A="1")
     assert list(prove_accepted(subject(tmp_path, run=sandbox), given_line, LLAMA)) == []
     assert sandbox.asked == [("env", "A=1", SERVER, "--jinja", "--list-devices")]
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "backend", "slow"),
-    [
-        ("CUDA_LAUNCH_BLOCKING", "1", "cuda", True),
-        ("CUDA_LAUNCH_BLOCKING", "0", "cuda", False),
-        ("CUDA_LAUNCH_BLOCKING", "1", "vulkan", False),
-        ("AMD_SERIALIZE_KERNEL", "3", "hip", True),
-        ("VK_INSTANCE_LAYERS", "VK_LAYER_KHRONOS_validation", "vulkan", True),
-        ("VK_INSTANCE_LAYERS", "VK_LAYER_MESA_device_select", "vulkan", False),
-    ],
-)
-def test_variables_for_debugging(name: str, value: str, backend: str, slow: bool) -> None:  # noqa: FBT001
-    assert bool(list(prove_hindrances("a.service", [backend], given(**{name: value})))) == slow
 
 
 def test_modules_before_those_of_the_environment(tmp_path: Path) -> None:

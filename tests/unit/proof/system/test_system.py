@@ -17,7 +17,9 @@ from imagebuilder.proof.system.files import (
     prove_log_in,
     prove_mounts,
     prove_options,
+    prove_packages,
 )
+from imagebuilder.proof.system.firewall import prove_firewall
 from imagebuilder.proof.system.network import prove_nic, prove_resolver, prove_switch
 from imagebuilder.proof.system.prove import prove_system
 from imagebuilder.proof.system.start import (
@@ -29,6 +31,7 @@ from imagebuilder.proof.system.start import (
 )
 from imagebuilder.proof.systemd import LoadedUnit, Startup
 from imagebuilder.root import Root
+from tests.images import packages_of
 from tests.unit.proof.trees import (
     Content,
     Link,
@@ -54,7 +57,8 @@ def startup(*jobs: str, **units: LoadedUnit) -> Startup:
         "[Match]\nMACAddress=02:00:00:00:00:01\n[Link]\nUnmanaged=yes\n",
         "[Match]\nName=wlan* br0\n[Network]\nAddress=10.0.0.1/24\n",
         "[Match]\nType=bridge\n[Link]\nUnmanaged=yes\n",
-        "[Match]\nName=en*\n[Network]\nDHCP=yes\n",
+        "[Match]\nName=en*\n[Network]\nDHCP=yes\nKeepConfiguration=yes\n"
+        "[DHCPv4]\nClientIdentifier=mac\n",
         "[Match]\nDriver=thunderbolt-net\n[Network]\nBridge=br0\n",
     ],
 )
@@ -182,6 +186,99 @@ def test_lists_of_who_may_log_in(lists: str, refused: bool, tmp_path: Path) -> N
     )
     found = faults(prove_accounts(asked))
     assert ["lets nobody in" in what for what in found] == ([True] if refused else [])
+
+
+@pytest.mark.parametrize(
+    ("keys", "offered", "refused"),
+    [
+        (("ed25519",), "rsa-sha2-512,rsa-sha2-256", True),
+        (("ed25519",), "ssh-ed25519-cert-v01@openssh.com,rsa-sha2-512", True),
+        (("ed25519",), "rsa-sha2-512,ssh-ed25519", False),
+        (("rsa", "ed25519"), "rsa-sha2-512", False),
+        (("rsa",), "ssh-ed25519", True),
+        ((), "rsa-sha2-512", False),
+        (("ed25519",), "", False),
+    ],
+)
+def test_a_host_key_for_what_sshd_offers(
+    keys: tuple[str, ...],
+    offered: str,
+    refused: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    files: dict[str, Content] = {
+        "/etc/passwd": PASSWD.format("/bin/bash"),
+        "/etc/shadow": SHADOW.format(AGE),
+        "/bin/bash": Program(),
+        "/usr/sbin/sshd": Program(),
+        "/etc/ssh/sshd_config.d/5.conf": "".join(f"HostKey /etc/ssh/h_{k}_key\n" for k in keys),
+    }
+    answer = "".join(f"account {n}\nhostkeyalgorithms {offered}\n" for n in ("me", "root"))
+    asked = subject(
+        make_tree(tmp_path, files), users={"me": []}, run=Sandbox({"sh -c": answer}), epoch=0
+    )
+    found = faults(prove_accounts(asked))
+    assert ["sshd refuses every client" in what for what in found] == ([True] if refused else [])
+
+
+ACCEPTS = "ct state { established, related } accept\n"
+CHAIN = "table inet f {{ chain i {{ type filter hook input priority 0; policy {}; {}}} }}\n"
+V4 = "*filter\n:INPUT DROP [0:0]\n-A INPUT -p tcp --dport 22 -j ACCEPT\n{}COMMIT\n"
+
+
+@pytest.mark.parametrize(
+    ("unit", "files", "refused"),
+    [
+        ("nftables", {"/etc/n.conf": CHAIN.format("drop", "tcp dport 22 accept\n")}, True),
+        ("nftables", {"/etc/n.conf": CHAIN.format("drop", ACCEPTS)}, False),
+        ("nftables", {"/etc/n.conf": CHAIN.format("drop", f"# {ACCEPTS}")}, True),
+        ("nftables", {"/etc/n.conf": CHAIN.format("accept", "")}, False),
+        (
+            "nftables",
+            {
+                "/etc/n.conf": 'include "/etc/n.d/*.nft"\n' + CHAIN.format("drop", "jump base\n"),
+                "/etc/n.d/1.nft": f"table inet f {{ chain base {{ {ACCEPTS} }} }}\n",
+            },
+            False,
+        ),
+        ("netfilter-persistent", {"/etc/iptables/rules.v4": V4.format("")}, True),
+        (
+            "netfilter-persistent",
+            {"/etc/iptables/rules.v4": V4.format("-A INPUT -m state --state ESTABLISHED -j A\n")},
+            False,
+        ),
+    ],
+)
+def test_a_filter_lets_answers_in(
+    unit: str,
+    files: dict[str, Content],
+    refused: bool,  # noqa: FBT001
+    tmp_path: Path,
+) -> None:
+    name = f"{unit}.service"
+    commands = {"ExecStart": (("/usr/sbin/nft", "-f", "/etc/n.conf"),)} if unit[1] == "f" else {}
+    started = Startup(frozenset((name,)), {}, {name: LoadedUnit(name, (), {}, commands)}, ())
+    asked = subject(make_tree(tmp_path, files))
+    found = faults(prove_firewall(asked, started))
+    assert ["drops the answers" in what for what in found] == ([True] if refused else [])
+
+
+@pytest.mark.parametrize(
+    ("states", "said"),
+    [
+        ("a installed\nb installed\nold config-files\n", ""),
+        ("a installed\nb half-configured\n", "b is half-configured"),
+        ("a unpacked\nb unpacked\n", "a, b are unpacked"),
+        ("a installed\nb config-files\n", "does not have b"),
+    ],
+)
+def test_packages_are_complete(states: str, said: str, tmp_path: Path) -> None:
+    sandbox = Sandbox({"dpkg-query": states})
+    asked = subject(
+        make_tree(tmp_path, {}), packages=packages_of({"a": "1", "b": "2"}), run=sandbox
+    )
+    found = faults(prove_packages(asked))
+    assert [said in what for what in found] == ([True] if said else [])
 
 
 def test_nologin_in_the_image(tmp_path: Path) -> None:

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What root runs without a unit: the kernel's helpers, udev's and cron's programs, and the folders
+in which a program or a library is searched by its name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from imagebuilder.proof.access.udev import TMPFILES, read_rules
+from imagebuilder.proof.config import config_files
+from imagebuilder.proof.kernel.settings import config_lines
+from imagebuilder.proof.privileges.accounts import GROUP, PASSWD, rows
+from imagebuilder.proof.privileges.sudo import MAIN, joined_lines, lines_of, read_sudoers
+from imagebuilder.proof.privileges.types import Opening, Privilege
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.sysctl import read_sysctl
+from imagebuilder.root import Root
+
+# Settings of the kernel that name a program, which it starts as root (core(5), sysctl of Linux).
+HELPERS = ("kernel.core_pattern", "kernel.modprobe", "kernel.poweroff_cmd", "kernel.hotplug")
+CRON = ("/etc/crontab", "/etc/cron.d/*", "/var/spool/cron/crontabs/root")
+PROGRAM = re.compile(r"(?<![\w./-])/[\w.+/-]+")
+SECURE_PATH = re.compile(r"Defaults\S*\s.*?\bsecure_path\s*\+?=\s*\"?(?P<value>[^\"\s]+)")
+ENVIRONMENT, LOGIN = "/etc/environment", "/etc/login.defs"
+PATH = re.compile(r"(?:ENV_SUPATH\s+|export\s+)?PATH=[\"']?(?P<value>[^\"'\s]+)")
+LOADER = ("/etc/ld.so.conf", "/etc/ld.so.conf.d/*.conf")
+# Lines of tmpfiles.d(5) that set the mode and the owner of a path.
+MAKES = frozenset("dDqQvezZfFCm")
+FOLDERS = frozenset("dDqQve")
+OCTAL = re.compile("[0-7]{3,4}")
+NEW_FOLDER = os.stat_result((stat.S_IFDIR | 0o755, *[0] * 9))
+
+
+@dataclass(frozen=True)
+class SearchFolder:
+    """A folder in which root's programs are searched: by whom, and the line that says so."""
+
+    path: str
+    by: str
+    where: str
+
+
+def find_programs(subject: Subject) -> frozenset[str]:
+    """The programs that the kernel, udev, modprobe and cron start as root."""
+    root = subject.root
+    settings = read_sysctl(subject)
+    texts = [settings[name].value for name in HELPERS if name in settings]
+    for rule in read_rules(root):
+        texts += [v for k, _, op, v in rule.parts if k in ("RUN", "PROGRAM") and "=" in op]
+        texts += [v for k, a, _, v in rule.parts if (k, a) == ("IMPORT", "program")]
+    texts += [line for _, line in config_lines(root) if line.startswith(("install ", "remove "))]
+    texts += [line.text for line in lines_of(root, CRON)]
+    named = {path for text in texts for path in PROGRAM.findall(text)}
+    return frozenset(path for path in named if root.is_file(path))
+
+
+def find_search_folders(root: Root) -> Iterator[SearchFolder]:
+    """The folders of sudo's, cron's and root's PATH, and those of the loader (ld.so.conf(5))."""
+    for line in read_sudoers(root, MAIN, set()):
+        if match := SECURE_PATH.match(line.text):
+            where = f"{line.path}:{line.number}"
+            yield from folders_of(match["value"], "sudo searches for programs", where)
+    for path in (*root.glob(CRON[1]), CRON[0], ENVIRONMENT, LOGIN):
+        for line in joined_lines(root, path):
+            if match := PATH.match(line.text):
+                who = "cron" if "cron" in path else "root's shell"
+                where = f"{path}:{line.number}"
+                yield from folders_of(match["value"], f"{who} searches for programs", where)
+    for line in lines_of(root, LOADER):
+        if line.text.startswith("/"):
+            where = f"{line.path}:{line.number}"
+            yield SearchFolder(line.text, "every program searches for libraries", where)
+
+
+def folders_of(value: str, by: str, where: str) -> Iterator[SearchFolder]:
+    for folder in value.split(":"):
+        if folder.startswith("/"):
+            yield SearchFolder(os.path.normpath(folder), by, where)
+
+
+def find_open_folders(
+    folders: Iterable[SearchFolder], entries: Mapping[str, os.stat_result]
+) -> Iterator[Privilege]:
+    """A way for each folder into which users other than root may put a program or a library.
+
+    The sticky bit only keeps what is there.
+    """
+    seen: set[str] = set()
+    for folder in folders:
+        who = who_adds(folder.path, entries)
+        if who and folder.path not in seen:
+            seen.add(folder.path)
+            gains = f"{who} may put files into {folder.path}, where {folder.by} ({folder.where})"
+            path = folder.where.partition(":")[0]
+            yield Privilege(Opening.WRITABLE, folder.path, path, gains)
+
+
+def who_adds(path: str, entries: Mapping[str, os.stat_result]) -> str:
+    """Who other than root may add files to a folder, or make it or one above it; "" for nobody."""
+    chain = [*[os.fspath(each) for each in reversed(PurePosixPath(path).parents)][1:], path]
+    for each, below in zip(chain, [*chain[1:], ""], strict=True):
+        info = entries.get(each)
+        if info is None or not stat.S_ISDIR(info.st_mode):
+            return ""
+        keeps = info.st_mode & stat.S_ISVTX and below in entries
+        if info.st_uid != 0:
+            return f"its owner (uid {info.st_uid})" if each == path else f"the owner of {each}"
+        if info.st_mode & 0o002 and not keeps:
+            return "everybody"
+        if info.st_mode & 0o020 and info.st_gid and not keeps:
+            return f"the group {info.st_gid}"
+    return ""
+
+
+def with_tmpfiles(root: Root, entries: Mapping[str, os.stat_result]) -> dict[str, os.stat_result]:
+    """Every path as it is after the boot: with the modes and owners that tmpfiles.d(5) sets."""
+    found = dict(entries)
+    users, groups = ids_of(root, PASSWD, 7), ids_of(root, GROUP, 4)
+    for place in config_files(root, TMPFILES, ".conf"):
+        for line in root.text(place).splitlines():
+            kind, path, mode, user, group, *_ = [*line.split(), *"-----"]
+            path = path.rstrip("/")
+            if kind[0] in MAKES and (path in found or (path[:1] == "/" and kind[0] in FOLDERS)):
+                info = found.get(path, NEW_FOLDER)
+                bits = mode.lstrip(":~")
+                kept = stat.S_IFMT(info.st_mode)
+                new = kept | int(bits, 8) if OCTAL.fullmatch(bits) else info.st_mode
+                uid = users.get(user.lstrip(":"), info.st_uid)
+                gid = groups.get(group.lstrip(":"), info.st_gid)
+                found[path] = os.stat_result((new, *info[1:4], uid, gid, *info[6:10]))
+    return found
+
+
+def ids_of(root: Root, table: str, fewest: int) -> dict[str, int]:
+    """The ids of users or groups by name."""
+    return {f[0]: int(f[2]) for _, f in rows(root, table, fewest) if f[2].isdecimal()}

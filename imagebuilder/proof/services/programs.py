@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a service may execute its programs, and whether its program feeds its watchdog."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+
+from imagebuilder.elf import read_needs
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.services import SAY
+from imagebuilder.proof.services.confinement import said_in
+from imagebuilder.proof.systemd import LoadedUnit
+from imagebuilder.root import Root
+
+# Without these a service does not start, or is not in order when it has.
+STARTING = ("ExecCondition", "ExecStartPre", "ExecStart", "ExecStartPost")
+EXEC, NO_EXEC = "ExecPaths", "NoExecPaths"
+# A command whose failure is ignored, or which runs outside of the namespace: "special executable
+# prefixes" of systemd.service(5).
+EXEMPT = r"^\s*{key}\s*=\s*[@:|!-]*[+-][@:|!+-]*{program}(\s|$)"
+# Types whose programs report to systemd, and the one that has ended when a watchdog would begin
+# (systemd.service(5), Type=).
+REPORTING = ("notify", "notify-reload", "oneshot")
+NEVER = ("", "0", "infinity")
+# What a program contains if it reports to systemd: the message, or how it is sent (sd_notify(3)).
+REPORTS = (b"WATCHDOG", b"NOTIFY_SOCKET", b"sd_notify", b"sdnotify", b"libsystemd.so")
+
+
+def prove_executable(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
+    """Faults of programs of the unit that NoExecPaths= forbids."""
+    if not unit.words(NO_EXEC):
+        return
+    seen: set[str] = set()
+    for start in STARTING:
+        for words in unit.commands.get(start, ()):
+            program = words[0] if words else ""
+            if program in seen or not program.startswith("/") or exempt(root, unit, start, program):
+                continue
+            seen.add(program)
+            for path, why in executed(root, program):
+                if forbids := forbidding(root, unit, path):
+                    what = f"{unit.name} may not execute {program} ({start}=): {NO_EXEC}={forbids} "
+                    what += f"forbids {why}, and no {EXEC}= allows it"
+                    hint = f"add {posixpath.dirname(path)} to {EXEC}=, or remove {NO_EXEC}="
+                    where = [said_in(root, unit, key) for key in (NO_EXEC, EXEC) if unit.words(key)]
+                    yield SAY.fault(what, *where, Evidence(path), hint=hint)
+                    break
+
+
+def exempt(root: Root, unit: LoadedUnit, key: str, program: str) -> bool:
+    pattern = re.compile(EXEMPT.format(key=key, program=re.escape(program)), re.MULTILINE)
+    return any(pattern.search(root.text(path)) for path in unit.paths)
+
+
+def executed(root: Root, program: str) -> Iterator[tuple[str, str]]:
+    """The files that the kernel executes to start a program, and what each is."""
+    what = "it"
+    # A script's interpreter may be a script; the kernel follows four of them (bprm_execve()).
+    for _ in range(5):
+        host = root.host(program)
+        path = root.resolve(program)
+        if host is None or path is None or not host.is_file():
+            return
+        yield path, what
+        with host.open("rb") as file:
+            first = file.readline(256)
+        words = first[2:].decode(errors="replace").split() if first.startswith(b"#!") else []
+        if words:
+            program, what = words[0], f"its interpreter {words[0]}"
+        elif what.startswith("its loader") or not (needs := read_needs(host)):
+            return
+        else:
+            program, what = needs.interpreter, f"its loader {needs.interpreter}"
+
+
+def forbidding(root: Root, unit: LoadedUnit, path: str) -> str:
+    """The path of NoExecPaths= that forbids a file, "" if none: the most specific path wins."""
+    forbidden, allowed = (deepest(root, unit.words(key), path) for key in (NO_EXEC, EXEC))
+    return forbidden if len(forbidden) > len(allowed) else ""
+
+
+def deepest(root: Root, words: Sequence[str], path: str) -> str:
+    """The longest of some paths (with prefixes as in a unit) that is `path` or above it."""
+    places = [word.lstrip("-+") for word in words]
+    known = [root.resolve(place) or place.rstrip("/") or "/" for place in places]
+    above = [each for each in known if path == each or path.startswith(f"{each.rstrip('/')}/")]
+    return max(above, key=len, default="")
+
+
+def prove_watchdog(root: Root, unit: LoadedUnit) -> Iterator[Finding]:
+    """Findings about a watchdog whose reports the program cannot send.
+
+    A script may start another program that does.
+    """
+    value = unit.last("WatchdogSec")
+    if value in NEVER or unit.last("Type", "simple") in REPORTING:
+        return
+    words = next(iter(unit.commands.get("ExecStart", ())), ())
+    program = root.read(words[0]) if words else None
+    files = [root.read(word) or b"" for word in words if word.startswith("/")]
+    if program is None or any(mark in data for data in files for mark in REPORTS):
+        return
+    what = f"systemd kills {unit.name} {value} after each start: it has WatchdogSec={value}, and "
+    what += f"{words[0]} never reports (WATCHDOG=1)"
+    hint = "remove WatchdogSec=, or start a program that calls sd_notify(3), with Type=notify"
+    say = SAY.fault if program.startswith(b"\x7fELF") else SAY.warning
+    yield say(what, said_in(root, unit, "WatchdogSec"), Evidence(words[0]), hint=hint)

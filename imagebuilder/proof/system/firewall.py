@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A packet filter that drops the answers to what the node itself asks: nft(8), iptables(8)."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+
+from imagebuilder.image.proof import Evidence, Finding
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+from imagebuilder.proof.systemd import Startup
+from imagebuilder.root import Root
+
+# Rules that are loaded without a word on a command line that names their file.
+FILES = {
+    "netfilter-persistent.service": ("/etc/iptables/rules.v4", "/etc/iptables/rules.v6"),
+    "iptables.service": ("/etc/sysconfig/iptables", "/etc/iptables/iptables.rules"),
+}
+INCLUDE = re.compile(r"^\s*include\s+[\"'](?P<path>[^\"']+)[\"']", re.MULTILINE)
+COMMENT = re.compile(r"(^|\s)#.*$", re.MULTILINE)
+# A chain of incoming packets that drops what no rule accepts.
+DROPS = re.compile(r"hook\s+input\b[^{}]*\bpolicy\s+drop\b|^:INPUT\s+DROP\b", re.MULTILINE)
+# A rule for packets of connections that exist: answers.
+ANSWERS = re.compile(r"\bct\s+state\b[^\n]*\bestablished\b|--(ct)?state\s+\S*\bESTABLISHED\b")
+MOST_FILES = 50
+
+
+def prove_firewall(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Faults only."""
+    for name in sorted(startup.jobs & startup.units.keys()):
+        unit = startup.units[name]
+        words = [word for commands in unit.commands.get("ExecStart", ()) for word in commands]
+        programs = {posixpath.basename(word) for word in words}
+        paths = list(FILES.get(name, ()))
+        if programs & {"nft", "iptables-restore", "ip6tables-restore"}:
+            paths += [word for word in words if subject.root.is_file(word) and "/etc/" in word]
+        for path in paths:
+            rules = read_rules(subject.root, path)
+            if (drops := DROPS.search(rules)) and not ANSWERS.search(rules):
+                what = f"{name} drops the answers to what the node asks: the root by NFS, DHCP, "
+                what += f"names and time ({path} has no rule for established connections)"
+                hint = "accept them before everything else: `ct state established,related accept`"
+                yield SAY.fault(what, Evidence(path, said=" ".join(drops[0].split())), hint=hint)
+
+
+def read_rules(root: Root, path: str) -> str:
+    """The rules of a file and of those that it includes, without comments."""
+    todo, seen, text = [path], set[str](), ""
+    while todo and len(seen) < MOST_FILES:
+        place = todo.pop()
+        if place not in seen:
+            seen.add(place)
+            own = COMMENT.sub("", root.text(place))
+            text += f"{own}\n"
+            for match in INCLUDE.finditer(own):
+                pattern = posixpath.join(posixpath.dirname(place), match["path"])
+                todo += root.glob(pattern) if "*" in pattern else [pattern]
+    return text

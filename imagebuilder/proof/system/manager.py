@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings of systemd-system.conf(5) that keep systemd's own services or those of the image from
+their work.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from imagebuilder.image.proof import Finding
+from imagebuilder.proof.access.units import service_lines
+from imagebuilder.proof.services.confinement import LEAST
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+from imagebuilder.proof.system.processors import MANAGER, declared_units
+from imagebuilder.proof.systemd import ConfigLine, LoadedUnit, Startup, last_lines, read_config
+from imagebuilder.root import Root
+
+BOUNDS = "CapabilityBoundingSet"
+# Capabilities (capabilities(7)) that the first process and its services need, and what fails.
+CAPABILITIES = {
+    "CAP_SYS_MODULE": "systemd-udevd cannot load a driver",
+    "CAP_SYS_ADMIN": "nothing can be mounted",
+    "CAP_NET_ADMIN": "systemd-networkd cannot set an address",
+    "CAP_SETUID": "no service runs as another user than root",
+    "CAP_SETGID": "no service runs with the groups of its user",
+    "CAP_CHOWN": "udev cannot give device nodes to their groups",
+    "CAP_MKNOD": "device nodes cannot be made",
+    "CAP_SYS_CHROOT": "sshd closes every connection",
+    "CAP_NET_BIND_SERVICE": "sshd cannot listen on its port",
+    "CAP_SYS_RESOURCE": "services whose limits are raised do not start",
+}
+UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+NEVER = ("", "infinity")
+REMOVE = "remove that line from {}"
+
+
+@dataclass(frozen=True)
+class Harm:
+    """A setting that harms every service: a regular expression for its values, and the effect.
+
+    `program` is what it matters to, "" if always.
+    """
+
+    key: str
+    value: str
+    why: str
+    program: str = ""
+
+
+HARMS = (
+    Harm(
+        "SystemCallArchitectures",
+        r"(?!.*\b(native|x86-64)\b)\S.*",
+        "no program of the image may call the kernel",
+    ),
+    Harm("NoNewPrivileges", r"(?i:yes|true|on|1)", "sudo makes nobody root", "/usr/bin/sudo"),
+    Harm(
+        "DefaultTimeoutStartSec",
+        r"[1-4] ?(s|sec|seconds?)?|[1-4]?\d{1,3} ?ms(ec)?",
+        "services that check for a device or load a model are killed while they start",
+    ),
+)
+
+
+def prove_manager(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """Faults only."""
+    lines = [line for line in read_config(subject, MANAGER) if line.section == "Manager"]
+    bounds = [line for line in lines if line.key == BOUNDS]
+    if lost := [name for name in CAPABILITIES if name not in bounded(bounds)]:
+        what = f"{BOUNDS}= takes {lost[0]} from systemd and all services: {CAPABILITIES[lost[0]]}"
+        what += f"; it also takes {', '.join(lost[1:])}" if lost[1:] else ""
+        yield SAY.fault(what, bounds[-1].evidence, hint=REMOVE.format(bounds[-1].path))
+    last = {line.key: line for line in lines}
+    for harm in HARMS:
+        line = last.get(harm.key)
+        applies = not harm.program or subject.root.is_file(harm.program)
+        if line and applies and re.fullmatch(harm.value, line.value):
+            what = f"{harm.key}={line.value} for all services: {harm.why}"
+            yield SAY.fault(what, line.evidence, hint=REMOVE.format(line.path))
+    for unit in declared_units(subject, startup):
+        yield from prove_limits(subject, unit)
+
+
+def bounded(lines: list[ConfigLine]) -> set[str]:
+    """Which of CAPABILITIES remain (config_parse_capability_set() of systemd)."""
+    left, whole = set(CAPABILITIES), True
+    for line in lines:
+        inverted = line.value.startswith("~")
+        words = set(line.value.lstrip("~").upper().split())
+        if whole or not words:
+            named = words & set(CAPABILITIES)
+            left = set(CAPABILITIES) - named if inverted else named
+        else:
+            left = left - words if inverted else left | words & set(CAPABILITIES)
+        whole = inverted and not words
+    return left
+
+
+def prove_limits(subject: Subject, unit: LoadedUnit) -> Iterator[Finding]:
+    """Faults of default limits that are too low for a service and that it does not raise."""
+    lines = last_lines(subject, MANAGER)
+    least = [row for row in LEAST if row[0] != "LimitAS" or subject.expectations.devices]
+    for key, lowest, why in least:
+        line = lines.get(f"Default{key}")
+        if line and 0 <= size_of(line.value) < lowest and not sets(subject.root, unit, key):
+            yield limited(unit, line, why)
+    line = lines.get("DefaultLimitCPU")
+    ends = line is not None and line.value.partition(":")[0] not in NEVER
+    if line and ends and not sets(subject.root, unit, "LimitCPU"):
+        yield limited(unit, line, "it is killed after that much computing")
+
+
+def limited(unit: LoadedUnit, line: ConfigLine, why: str) -> Finding:
+    key = line.key.removeprefix("Default")
+    what = f"{unit.name} is limited by {line.key}={line.value} of all services: {why}"
+    hint = f"remove that line from {line.path}, or set {key}= in the unit"
+    return SAY.fault(what, line.evidence, hint=hint)
+
+
+def sets(root: Root, unit: LoadedUnit, key: str) -> bool:
+    """Whether a file of the unit has a value for a key."""
+    lines = (line for path in unit.paths for line in service_lines(root.text(path)))
+    return any(name == key and value for name, value in lines)
+
+
+def size_of(value: str) -> int:
+    """The soft limit in `SOFT[:HARD]`, -1 if it is infinity or a share."""
+    found = re.fullmatch(r"(\d+)([KMGT]?)", value.partition(":")[0].strip())
+    return int(found[1]) * UNITS[found[2]] if found else -1

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Processors that no service uses: `isolcpus=`, and CPUAffinity= of the service manager.
+
+The scheduler puts nothing on an isolated processor; only a program that is pinned runs there.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+
+from imagebuilder.image.proof import Finding
+from imagebuilder.proof.cmdline import kernel_words
+from imagebuilder.proof.services.environment import environment_of
+from imagebuilder.proof.services.prove import find_loaded
+from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.system import SAY
+from imagebuilder.proof.systemd import LoadedUnit, Startup, read_config
+
+MANAGER, AFFINITY = "systemd/system.conf", "CPUAffinity"
+# The highest number that a kernel is built for; N in a list is that of the node.
+LAST = 8191
+ALL = f"0-{LAST}"
+# cpu lists of kernel-parameters.txt, without groups of a range (`0-63:2/8`).
+RANGE = re.compile(r"(\d+)(?:-(\d+))?(?::.*)?")
+# The flag of `isolcpus=` that takes processors from the scheduler, and is the default.
+FROM_SCHEDULER = "domain"
+# Programs, options and variables that choose processors for a service.
+PINNING = frozenset(("taskset", "numactl", "--cpu-mask", "--cpu-range", "-Cr"))
+VARIABLES = re.compile(r"\w*AFFINITY|OMP_PLACES|\w*THREADS_BIND")
+
+
+def prove_processors(subject: Subject, startup: Startup) -> Iterator[Finding]:
+    """A fault on a node with an engine; users of other nodes may pin their own programs."""
+    everywhere = manager_processors(subject)
+    for word in kernel_words(subject.cmdline):
+        isolated = isolated_by(word.value) if word.key == "isolcpus" else frozenset[int]()
+        if not isolated or isolated & everywhere or is_used(subject, startup, isolated):
+            continue
+        what = f"{word.text} on the command line: no service is pinned to these processors, and "
+        what += "the scheduler leaves them idle"
+        say = SAY.fault if subject.expectations.engines else SAY.warning
+        hint = "remove that word, or pin the service that computes to them (CPUAffinity=)"
+        yield say(what, word.evidence, hint=hint)
+    yield from prove_single(subject, startup, everywhere)
+
+
+def prove_single(
+    subject: Subject, startup: Startup, everywhere: frozenset[int]
+) -> Iterator[Finding]:
+    """A fault if the service manager leaves one processor to a service without its own list."""
+    if len(everywhere) != 1:
+        return
+    line = [line for line in read_config(subject, MANAGER) if line.key == AFFINITY][-1]
+    for unit in declared_units(subject, startup):
+        if not unit.every(AFFINITY):
+            what = f"{unit.name} computes on one processor: {AFFINITY}={line.value} of the "
+            what += "service manager"
+            hint = f"remove that line, or set {AFFINITY}= in the unit"
+            yield SAY.fault(what, line.evidence, hint=hint)
+
+
+def declared_units(subject: Subject, startup: Startup) -> list[LoadedUnit]:
+    """The units of services and engines that overlays declare, as far as systemd loads them."""
+    expected = subject.expectations
+    names = [*(e.unit for e in expected.engines), *(s.unit for s in expected.services)]
+    found = (find_loaded(startup, name) for name in dict.fromkeys(filter(None, names)))
+    return [unit for unit in found if unit]
+
+
+def is_used(subject: Subject, startup: Startup, isolated: frozenset[int]) -> bool:
+    """Whether a unit that starts is pinned to one of the processors, or pins itself."""
+    starting = [unit for name, unit in startup.units.items() if name in startup.jobs]
+    declared = declared_units(subject, startup)
+    for unit in (*starting, *declared):
+        if isolated & processors(" ".join(unit.every(AFFINITY))) or "yes" in unit.every(
+            "CPUAffinityFromNUMA"
+        ):
+            return True
+        words = [word for line in unit.commands.get("ExecStart", ()) for word in line]
+        if PINNING & {posixpath.basename(word).partition("=")[0] for word in words}:
+            return True
+    variables = (name for unit in declared for name in environment_of(subject, unit))
+    return any(VARIABLES.fullmatch(name) for name in variables)
+
+
+def manager_processors(subject: Subject) -> frozenset[int]:
+    """The processors of CPUAffinity= in system.conf; an empty line removes those before it."""
+    found = frozenset[int]()
+    for line in read_config(subject, MANAGER):
+        if line.key == AFFINITY:
+            found = found | processors(line.value) if line.value else frozenset()
+    return found
+
+
+def isolated_by(value: str) -> frozenset[int]:
+    """The processors that `isolcpus=[flag,...]LIST` takes from the scheduler."""
+    words = value.split(",")
+    flags = [word for word in words if word and word[0].islower() and word != "all"]
+    if flags and FROM_SCHEDULER not in flags:
+        return frozenset()
+    return processors(",".join(word for word in words if word not in flags))
+
+
+def processors(text: str) -> frozenset[int]:
+    """The numbers in a list such as `0,2-5`, `2-N` or `all`; words that are none are ignored."""
+    words = re.sub(r"\bN\b", str(LAST), text.replace("all", ALL)).replace(",", " ").split()
+    ranges = (match for word in words if (match := RANGE.fullmatch(word)))
+    spans = (range(int(r[1]), min(int(r[2] or r[1]), LAST) + 1) for r in ranges)
+    return frozenset(number for span in spans for number in span)

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which file networkd uses for the NIC that a node booted from, and what it must have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.image.proof import Level
+from imagebuilder.proof.system.network import fits, prove_nic
+from imagebuilder.root import Root
+from tests.unit.proof.trees import Content, Link, make_tree
+
+ETC, USR = "/etc/systemd/network", "/usr/lib/systemd/network"
+BARE = "[Match]\nName=en* eth*\n\n[Network]\nDHCP=ipv4\n"
+KEPT = BARE + "KeepConfiguration=yes\n"
+WHOLE = KEPT + "[DHCPv4]\nClientIdentifier=mac\n"
+MAC = "[DHCPv4]\nClientIdentifier=mac\n"
+BOOT = "71-default.network"
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {f"{ETC}/20-wired.network": WHOLE},
+        {f"{ETC}/80-wired.network": BARE},
+        {f"{USR}/{BOOT}": BARE},
+        # The initrd's drop-in extends a file with that name too.
+        {f"{ETC}/{BOOT}": BARE},
+        {f"{ETC}/{BOOT}.d/10-mtu.conf": "[Link]\nMTUBytes=9000\n"},
+        {f"{ETC}/20-wired.network": BARE, f"{ETC}/20-wired.network.d/keep.conf":
+         f"[Network]\nKeepConfiguration=dynamic\n{MAC}"},
+        {f"{USR}/20-wired.network": BARE, f"{ETC}/20-wired.network": Link("/dev/null")},
+        {f"{USR}/20-wired.network": BARE, f"{ETC}/20-wired.network": WHOLE},
+        {f"{ETC}/20-fabric.network": BARE.replace("[Network]", "Driver=mlx5_core\n[Network]")},
+        {f"{ETC}/20-vm.network": BARE.replace("[Network]", "Virtualization=vm\n[Network]")},
+        {f"{ETC}/{BOOT}": Link("/dev/null"), f"{USR}/85-netboot.network": WHOLE},
+    ],
+)  # fmt: skip
+def test_files_that_keep_the_address_or_are_not_used(
+    tmp_path: Path, files: dict[str, Content]
+) -> None:
+    assert list(prove_nic(make_tree(tmp_path, files))) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "level", "path", "said"),
+    [
+        ({f"{ETC}/20-wired.network": BARE}, Level.FAULT, f"{ETC}/20-wired.network",
+         "20-wired.network is used for the NIC that the node booted from, but without KeepConf"),
+        ({f"{USR}/20-wired.network": BARE + MAC}, Level.FAULT, f"{USR}/20-wired.network",
+         "without KeepConfiguration=yes"),
+        ({f"{ETC}/20-wired.network": KEPT}, Level.WARNING, f"{ETC}/20-wired.network",
+         "without ClientIdentifier=mac"),
+        ({f"{ETC}/{BOOT}": BARE.replace("ipv4", "no")}, Level.FAULT, f"{ETC}/{BOOT}",
+         "loses its DHCP lease"),
+        ({f"{ETC}/{BOOT}.d/90-static.conf": "[Network]\nDHCP=no\n"}, Level.FAULT,
+         f"{ETC}/{BOOT}.d/90-static.conf", "loses its DHCP lease"),
+        ({f"{ETC}/{BOOT}.d/90-site.conf": "[Network]\nKeepConfiguration=no\n"}, Level.FAULT,
+         f"{ETC}/{BOOT}.d/90-site.conf", "without KeepConfiguration=yes"),
+        ({f"{ETC}/{BOOT}": Link("/dev/null"), f"{USR}/85-wired.network": BARE}, Level.FAULT,
+         f"{USR}/85-wired.network", "without KeepConfiguration=yes"),
+        ({f"{ETC}/20-wired.network": f"{WHOLE}[Link]\nActivationPolicy=always-down\n"},
+         Level.FAULT, f"{ETC}/20-wired.network", "loses its link"),
+        ({f"{ETC}/20-wired.network": BARE.replace("Name=en* eth*", "Driver=!mlx5_core")},
+         Level.FAULT, f"{ETC}/20-wired.network", "without KeepConfiguration=yes"),
+    ],
+)  # fmt: skip
+def test_files_that_lose_the_address(
+    tmp_path: Path, files: dict[str, Content], level: Level, path: str, said: str
+) -> None:
+    make_tree(tmp_path, files)
+    (found,) = prove_nic(Root(tmp_path))
+    assert (found.level, found.evidence[0].path, said in found.what) == (level, path, True)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "values", "fitting"),
+    [
+        ("en* eth*", ("eno1",), True),
+        ("!en* eth*", ("eno1",), False),
+        ("!lo wl*", ("eno1",), True),
+        ("wl* en*", ("eno1",), True),
+        ("!*", (), True),
+        ("bond", (), False),
+        ("en* !eno1", ("eno1",), False),
+    ],
+)
+def test_patterns(patterns: str, values: tuple[str, ...], fitting: bool) -> None:  # noqa: FBT001
+    assert fits(patterns, values) == fitting
