@@ -24,7 +24,8 @@ from imagebuilder.root import Root
 
 # Settings of the kernel that name a program, which it starts as root (core(5), sysctl of Linux).
 HELPERS = ("kernel.core_pattern", "kernel.modprobe", "kernel.poweroff_cmd", "kernel.hotplug")
-CRON = ("/etc/crontab", "/etc/cron.d/*", "/var/spool/cron/crontabs/root")
+CRON, SPOOL = ("/etc/crontab", "/etc/cron.d/*"), "/var/spool/cron/crontabs/root"
+TIMES = 5  # words of a line before the user (crontab(5)), one if it begins with @
 PROGRAM = re.compile(r"(?<![\w./-])/[\w.+/-]+")
 SECURE_PATH = re.compile(r"Defaults\S*\s.*?\bsecure_path\s*\+?=\s*\"?(?P<value>[^\"\s]+)")
 ENVIRONMENT, LOGIN = "/etc/environment", "/etc/login.defs"
@@ -55,9 +56,17 @@ def find_programs(subject: Subject) -> frozenset[str]:
         texts += [v for k, _, op, v in rule.parts if k in ("RUN", "PROGRAM") and "=" in op]
         texts += [v for k, a, _, v in rule.parts if (k, a) == ("IMPORT", "program")]
     texts += [line for _, line in config_lines(root) if line.startswith(("install ", "remove "))]
-    texts += [line.text for line in lines_of(root, CRON)]
+    texts += [line.text for line in lines_of(root, CRON) if is_roots(line.text)]
+    texts += [line.text for line in lines_of(root, (SPOOL,))]
     named = {path for text in texts for path in PROGRAM.findall(text)}
     return frozenset(path for path in named if root.is_file(path))
+
+
+def is_roots(line: str) -> bool:
+    """Whether a line of cron's own tables is for root."""
+    words = line.split()
+    place = 1 if line.startswith("@") else TIMES
+    return words[place : place + 1] == ["root"]
 
 
 def find_search_folders(root: Root) -> Iterator[SearchFolder]:

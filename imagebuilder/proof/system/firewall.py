@@ -22,8 +22,13 @@ INCLUDE = re.compile(r"^\s*include\s+[\"'](?P<path>[^\"']+)[\"']", re.MULTILINE)
 COMMENT = re.compile(r"(^|\s)#.*$", re.MULTILINE)
 # A chain of incoming packets that drops what no rule accepts.
 DROPS = re.compile(r"hook\s+input\b[^{}]*\bpolicy\s+drop\b|^:INPUT\s+DROP\b", re.MULTILINE)
-# A rule for packets of connections that exist: answers.
-ANSWERS = re.compile(r"\bct\s+state\b[^\n]*\bestablished\b|--(ct)?state\s+\S*\bESTABLISHED\b")
+# Rules that accept answers: packets of connections that exist, from a port, or all from somewhere.
+ANSWERS = re.compile(
+    r"\bct\s+state\b[^}]{0,300}?\bestablished\b|--(ct)?state\s+\S*\bESTABLISHED\b"
+    r"|^(?!.*\bdport\b).*\b(sport|saddr|iif(name)?\s+(?!\"?lo\b))\b.*\baccept\b"
+    r"|^-A (?!.*--dport).*(--sport|-s|-i (?!lo\b))\s.*-j ACCEPT",
+    re.MULTILINE,
+)
 MOST_FILES = 50
 
 

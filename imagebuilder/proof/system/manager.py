@@ -53,7 +53,7 @@ class Harm:
 HARMS = (
     Harm(
         "SystemCallArchitectures",
-        r"(?!.*\b(native|x86-64)\b)\S.*",
+        r"(?!.*\b(native|x86-64|arm64)\b)\S.*",
         "no program of the image may call the kernel",
     ),
     Harm("NoNewPrivileges", r"(?i:yes|true|on|1)", "sudo makes nobody root", "/usr/bin/sudo"),

@@ -205,17 +205,19 @@ def test_who_searches_where(tmp_path: Path) -> None:
 
 
 def test_programs_that_root_runs_without_a_unit(tmp_path: Path) -> None:
-    names = "core", "rule", "asks", "cron", "install", "missing", "data"
+    names = "core", "rule", "asks", "cron", "spool", "install", "missing", "data", "mine"
     files: dict[str, Content] = {
         **{f"/srv/{name}": Program() for name in names if name != "missing"},
         "/etc/udev/rules.d/1.rules": 'RUN+="/srv/rule %k", PROGRAM=="/srv/asks"\n',
-        "/etc/cron.d/x": "5 * * * * root /srv/cron > /srv/missing\n",
+        "/etc/cron.d/x": "5 * * * * root /srv/cron > /srv/missing\n@daily me /srv/mine\n",
+        "/var/spool/cron/crontabs/root": "@daily /srv/spool\n",
         "/etc/modprobe.d/x.conf": "install x /srv/install --now\noptions y path=/srv/data\n",
     }
     settings = "# /etc/sysctl.d/1.conf\nkernel.core_pattern = |/srv/core %p\nvm.x = /srv/data\n"
     sandbox = Sandbox({"systemd-analyze cat-config sysctl.d": settings})
     found = find_programs(subject(make_tree(tmp_path, files), run=sandbox))
-    assert found == {f"/srv/{name}" for name in ("core", "rule", "asks", "cron", "install")}
+    wanted = ("core", "rule", "asks", "cron", "spool", "install")
+    assert found == {f"/srv/{name}" for name in wanted}
 
 
 def test_why_sshd_reports_nothing(tmp_path: Path) -> None:

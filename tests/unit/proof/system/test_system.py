@@ -241,7 +241,20 @@ V4 = "*filter\n:INPUT DROP [0:0]\n-A INPUT -p tcp --dport 22 -j ACCEPT\n{}COMMIT
             },
             False,
         ),
+        ("nftables", {"/etc/n.conf": CHAIN.format("drop", 'iif "lo" accept\n')}, True),
+        ("nftables", {"/etc/n.conf": CHAIN.format("drop", "iifname eno1 accept\n")}, False),
+        ("nftables", {"/etc/n.conf": CHAIN.format("drop", "ip saddr 10.0.0.0/8 accept\n")}, False),
+        (
+            "nftables",
+            {"/etc/n.conf": CHAIN.format("drop", "ct state vmap {\n established : accept\n}\n")},
+            False,
+        ),
         ("netfilter-persistent", {"/etc/iptables/rules.v4": V4.format("")}, True),
+        (
+            "netfilter-persistent",
+            {"/etc/iptables/rules.v4": V4.format("-A INPUT -s 10.0.0.0/8 -j ACCEPT\n")},
+            False,
+        ),
         (
             "netfilter-persistent",
             {"/etc/iptables/rules.v4": V4.format("-A INPUT -m state --state ESTABLISHED -j A\n")},
