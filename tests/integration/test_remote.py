@@ -459,6 +459,19 @@ def test_a_silent_sender_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyP
         os.close(into)
 
 
+def test_a_sender_that_is_done_is_not_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "SILENT_S", -1.0)
+    (tmp_path / "sent").write_bytes(b"x")
+    out, into = os.pipe()
+    with (tmp_path / "sent").open("rb") as sent, os.fdopen(out, "rb") as arrived:
+        incoming = stream.Incoming(sent, into)
+        incoming.run()
+        assert arrived.read() == b"x"
+    incoming.check()
+
+
 def test_an_object_of_holes_is_not_read(tmp_path: Path) -> None:
     made, target = tmp_path / "made", tmp_path / "target"
     for folder in (made / "ab", target):

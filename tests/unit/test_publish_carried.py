@@ -90,7 +90,7 @@ def test_reports_fill_no_disk(builder: Tree, node: Tree, monkeypatch: pytest.Mon
     assert told.kept == ("20261121T100001Z",)
     assert "this tree has 1 reports of the release" in told.refused[0]
     monkeypatch.setattr(reports, "MOST_SENT", len(one) + 1)
-    with pytest.raises(InputError, match="is longer than"):
+    with pytest.raises(InputError, match="are longer than"):
         take(node, NEW, one + two)
 
 

@@ -53,7 +53,7 @@ def find_programs(subject: Subject) -> frozenset[str]:
     settings = read_sysctl(subject)
     texts = [settings[name].value for name in HELPERS if name in settings]
     for rule in read_rules(root):
-        texts += [v for k, _, op, v in rule.parts if k in ("RUN", "PROGRAM") and "=" in op]
+        texts += [v for k, _, _, v in rule.parts if k in ("RUN", "PROGRAM")]
         texts += [v for k, a, _, v in rule.parts if (k, a) == ("IMPORT", "program")]
     texts += [line for _, line in config_lines(root) if line.startswith(("install ", "remove "))]
     texts += [line.text for line in lines_of(root, CRON) if is_roots(line.text)]

@@ -160,9 +160,10 @@ def prove_packages(subject: Subject) -> Iterator[Finding]:
     missing = [name for name in missing if name not in listed]
     for state in sorted({state for _, state in states} - {INSTALLED, *GONE}):
         names = sorted({name for name, each in states if each == state})
+        verb, whose = ("is", "its") if len(names) == 1 else ("are", "their")
         yield SAY.fault(
-            f"{some(names)} {'is' if len(names) == 1 else 'are'} {state}: its installation did "
-            "not end, and the next one repeats it",
+            f"{some(names)} {verb} {state}: {whose} installation did not end, and the next "
+            "installation repeats it",
             Evidence(subject.family.database, said=f"{names[0]}: {state}"),
             hint="let the step fail whose package manager does; after it nothing may be half done",
         )

@@ -82,8 +82,9 @@ def copy_file(source: Path, target: Path, image: Image) -> None:
         try:
             own = stack.enter_context(plain_file(source, follow=False))
         except OSError as error:
+            how = "a link" if source.is_symlink() else error.strerror
             raise InputError(
-                f"its {source.name} is not a file ({'a link' if source.is_symlink() else error})",
+                f"its {source.name} is not a file ({how})",
                 where=image.name,
                 hint="build the image again; nothing was published",
             ) from error

@@ -38,7 +38,7 @@ from imagebuilder.ui import Ui
 # As `test` names them, when it begins: they are put in the order of their names.
 ID = re.compile(r"(?P<begun>\d{8}T\d{6}Z)(-\d{1,10})?")
 BEGUN = "%Y%m%dT%H%M%SZ"
-AHEAD = timedelta(days=1)  # the clock of a sender may be wrong
+AHEAD = timedelta(days=1)  # that the clock of a sender may be wrong
 MOST_LINE = MAX_BYTES // 2  # it may get longer as it is saved
 MOST_SENT = 4 * MAX_BYTES
 MOST_LOGS = 16 << 20  # bytes; of each log the sender reads the end alone (read_logs())
@@ -110,11 +110,15 @@ def read_lines(stream: IO[bytes]) -> list[bytes]:
     """Raises InputError if there is too much to be held in memory."""
     lines: list[bytes] = []
     size = 0
+    hint = "remove reports with long logs from the sender's tree, and publish again"
     while line := stream.readline(MOST_LINE + 1):
         size += len(line)
-        if len(line) > MOST_LINE or size > MOST_SENT:
-            what = f"is longer than {MOST_LINE >> 20} MiB, or all of them {MOST_SENT >> 20} MiB"
-            raise InputError(what, where="report", hint="remove old reports from the sender's tree")
+        if len(line) > MOST_LINE:
+            what = f"is longer than {MOST_LINE >> 20} MiB"
+            raise InputError(what, where=f"report {len(lines) + 1}", hint=hint)
+        if size > MOST_SENT:
+            what = f"are longer than {MOST_SENT >> 20} MiB together"
+            raise InputError(what, where="reports", hint=hint)
         lines.append(line)
     return lines
 
@@ -138,7 +142,7 @@ def find_objection(
 
 
 def is_id(text: str) -> bool:
-    """Whether `test` may have given a report this name, today at the latest."""
+    """Whether `test` may have given a report this name; AHEAD is for its clock."""
     match = ID.fullmatch(text)
     try:
         begun = datetime.strptime(match["begun"], BEGUN).replace(tzinfo=UTC) if match else None

@@ -153,24 +153,33 @@ def unpack_objects(stream: IO[bytes], folder: Path) -> None:
 
 
 class Incoming:
-    """Copies what arrives into a pipe, in a thread, until either end closes."""
+    """Copies what arrives into a pipe, in a thread, until either end closes.
+
+    `waiting` is since when it waits for the sender, None while it does not.
+    """
 
     def __init__(self, stream: IO[bytes], sink: int) -> None:
         self.stream, self.sink = stream, sink
-        self.last = time.monotonic()
+        self.waiting: float | None = None
 
     def run(self) -> None:
         with contextlib.suppress(OSError), os.fdopen(self.sink, "wb", 0) as sink:
-            while chunk := os.read(self.stream.fileno(), CHUNK):
-                self.last = time.monotonic()
+            while chunk := self.read():
                 view = memoryview(chunk)
                 while view:
                     view = view[sink.write(view) :]
-                self.last = time.monotonic()
+
+    def read(self) -> bytes:
+        self.waiting = time.monotonic()
+        try:
+            return os.read(self.stream.fileno(), CHUNK)
+        finally:
+            self.waiting = None
 
     def check(self) -> None:
-        """Raise WorkError once nothing has come for SILENT_S."""
-        if time.monotonic() - self.last > SILENT_S:
+        """Raise WorkError once nothing has come for SILENT_S; tar may take longer for what has."""
+        since = self.waiting
+        if since is not None and time.monotonic() - since > SILENT_S:
             raise WorkError(f"the sender has sent nothing for {SILENT_S:g} s")
 
 
