@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.cmdline import kernel_words
 from imagebuilder.proof.subject import Subject
+from imagebuilder.proof.systemd import read_config
 
-SYSCTL = ("systemd-analyze", "cat-config", "sysctl.d")
 ON_CMDLINE = "sysctl."
 
 
@@ -23,15 +23,10 @@ class KernelSetting:
 
 def read_sysctl(subject: Subject) -> dict[str, KernelSetting]:
     """The settings by name, with dots; later lines override earlier ones."""
-    path = ""
     found: dict[str, KernelSetting] = {}
-    for line in subject.run(SYSCTL).stdout.splitlines():
-        if line.startswith("# /"):
-            path = line.removeprefix("# ")
-        key, is_set, value = line.partition("=")
-        if is_set and not line.startswith("#"):
-            name = key.strip().lstrip("-").replace("/", ".")
-            found[name] = KernelSetting(value.strip(), Evidence(path, said=line.strip()))
+    for line in read_config(subject, "sysctl.d"):
+        name = line.key.lstrip("-").replace("/", ".")
+        found[name] = KernelSetting(line.value, line.evidence)
     for word in kernel_words(subject.cmdline):
         if word.key.startswith(ON_CMDLINE) and "=" in word.text:
             name = word.key.removeprefix(ON_CMDLINE).replace("/", ".")

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from imagebuilder.image.proof import Evidence
 from imagebuilder.proof.cmdline import CMDLINE, kernel_words
 from imagebuilder.proof.subject import Subject
-from imagebuilder.proof.systemd import LoadedUnit
+from imagebuilder.proof.systemd import LoadedUnit, read_config
 from imagebuilder.root import Root
 
-CONFIG = ("systemd-analyze", "cat-config", "systemd/system.conf")
+MANAGER = "systemd/system.conf"
 SET = "systemd.setenv"
 VARIABLE = re.compile(r"\$(?:\{(\w+)\}|(\w+))")
 # Names of variables; systemd ignores lines with others (env_name_is_valid()).
@@ -61,16 +61,10 @@ def environment_of(subject: Subject, unit: LoadedUnit) -> dict[str, Variable]:
 def defaults(subject: Subject) -> dict[str, Variable]:
     """DefaultEnvironment= of systemd-system.conf(5), and systemd.setenv= of the command line."""
     found: dict[str, Variable] = {}
-    path = ""
-    for line in subject.run(CONFIG).stdout.splitlines():
-        key, _, value = line.partition("=")
-        if line.startswith("# /"):
-            path = line.removeprefix("# ").strip()
-        elif key.strip() == "DefaultEnvironment":
-            words = [] if value.strip() else list(found)
-            for name in words:
-                del found[name]
-            found |= {name: Variable(text, path) for name, text in pairs_of(value)}
+    for line in read_config(subject, MANAGER):
+        if line.key == "DefaultEnvironment":
+            known = found if line.value else {}
+            found = known | {n: Variable(t, line.path) for n, t in pairs_of(line.value)}
     for word in kernel_words(subject.cmdline):
         if word.key == SET:
             found |= {n: Variable(t, CMDLINE) for n, t in pairs_of(word.value)}

@@ -12,13 +12,13 @@ from collections.abc import Iterator
 
 from imagebuilder.image.proof import Finding
 from imagebuilder.proof.cmdline import kernel_words
-from imagebuilder.proof.services.environment import environment_of
+from imagebuilder.proof.services.environment import MANAGER, environment_of
 from imagebuilder.proof.services.prove import find_loaded
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.system import SAY
 from imagebuilder.proof.systemd import LoadedUnit, Startup, read_config
 
-MANAGER, AFFINITY = "systemd/system.conf", "CPUAffinity"
+AFFINITY = "CPUAffinity"
 # The highest number that a kernel is built for; N in a list is that of the node.
 LAST = 8191
 ALL = f"0-{LAST}"
