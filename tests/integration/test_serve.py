@@ -223,8 +223,16 @@ def test_each_copy_of_a_nodes_script_has_a_ticket_of_its_own(full: tuple[Room, P
     own = (room.tree.served_node(MAC) / "boot.ipxe").read_text()
     assert first.partition("\r\n\r\n")[2] == own.replace("/ticket/", f"/{tickets[0][:32]}/")
     assert boot_script(room, "--head").startswith("HTTP/1.1 200 ")
-    lines = [line for line in room.tree.reports_log.read_text().splitlines() if "ticket" in line]
-    assert [tickets[0][:32] in lines[-2], tickets[1][:32] in lines[-1]] == [True, True]
+
+    def are_noted_in_order() -> bool:
+        lines = room.tree.reports_log.read_text().splitlines()
+        noted = [line for line in lines if "ticket" in line][-2:]
+        return [ticket[:32] in line for ticket, line in zip(tickets, noted, strict=False)] == [
+            True
+        ] * 2
+
+    # The web server writes of a request after it has answered it.
+    wait_until(are_noted_in_order, "the tickets are not noted")
 
 
 def test_a_report_counts_for_a_node_only_with_the_ticket_it_was_given(
