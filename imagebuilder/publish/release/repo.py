@@ -13,11 +13,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from imagebuilder.errors import WorkError
+from imagebuilder.files import sync_filesystem
 from imagebuilder.process import run
 from imagebuilder.publish.find import find_releases
 from imagebuilder.publish.release.content import ROOTS
@@ -92,16 +94,23 @@ def copy_objects(source: Store, names: Sequence[str], scratch: Store) -> Iterato
     """Copy objects into `scratch`, and give their names; blocks are shared where possible.
 
     They are copies, not hard links: a write to a published file must not change the store.
+    The disk writes them while the next are copied, instead of all at the end, when ostree syncs.
     """
-    for start in range(0, len(names), AT_ONCE):
-        batch = names[start : start + AT_ONCE]
-        run(
-            ["cp", "--archive", "--reflink=auto", "--parents",
-             f"--target-directory={scratch.path / 'objects'}", "--",
-             *batch],
-            cwd=source.path / "objects",
-        )  # fmt: skip
-        yield from map(name_of, batch)
+    with ThreadPoolExecutor(1) as writer:
+        written = writer.submit(sync_filesystem, scratch.path)
+        for start in range(0, len(names), AT_ONCE):
+            batch = names[start : start + AT_ONCE]
+            run(
+                ["cp", "--archive", "--reflink=auto", "--parents",
+                 f"--target-directory={scratch.path / 'objects'}", "--",
+                 *batch],
+                cwd=source.path / "objects",
+            )  # fmt: skip
+            if written.done():
+                written.result()  # the kernel tells of a failed write only once
+                written = writer.submit(sync_filesystem, scratch.path)
+            yield from map(name_of, batch)
+        written.result()
 
 
 def verify_objects(scratch: Store, names: Iterable[Name]) -> None:
