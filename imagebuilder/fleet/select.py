@@ -18,9 +18,11 @@ from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.recipe.validate import quote, suggest
 
 ALL, PROFILE = "all", "profile"
-MOST = 100_000  # names that a word may stand for
-BRACKETS = re.compile(r"\[([^\]]*)\]")
-RANGE = re.compile(r"(\d+)-(\d+)(?:/\d+)?")
+MOST = 100_000  # names that all words together may stand for, and characters
+SUCH_AS = "such as node1, node[0-3], @all, @GROUP, @profile:NAME, or @all!node2"
+# What may be in a word, cut where a name ends; none of it is looked at twice.
+TOKEN = re.compile(r"(?P<end>[,!&^\s])|\[(?P<ranges>[^\[\]]*)\]|[^,!&^\s\[\]]+")
+RANGE = re.compile(r" *([0-9]{1,18}) *(?:- *([0-9]{1,18}) *(?:/ *[0-9]{1,18} *)?)?")
 
 
 def select_nodes(words: Sequence[str], nodes: Nodes) -> tuple[Node, ...]:
@@ -28,10 +30,7 @@ def select_nodes(words: Sequence[str], nodes: Nodes) -> tuple[Node, ...]:
 
     Raises InputError with every name that is no node or group, and for a set without nodes.
     """
-    if faults := [
-        Fault("", f"{quote(w)} names more than {MOST:,} nodes") for w in words if is_huge(w)
-    ]:
-        raise InputError.of(faults)
+    check_size(words)
     named = groups_of(nodes)
     profiles = profiles_of(nodes)
     faults = [fault for word in words for fault in unknown_groups(word, named, profiles)]
@@ -45,8 +44,7 @@ def select_nodes(words: Sequence[str], nodes: Nodes) -> tuple[Node, ...]:
         try:
             chosen |= {*map(str, NodeSet(word, resolver=resolver))}
         except (NodeSetException, GroupResolverError) as error:
-            hint = "such as node1, node[0-3], @all, @GROUP, @profile:NAME, or @all!node2"
-            raise InputError(f"{quote(word)} is no set of nodes: {error}", hint=hint) from error
+            raise InputError(f"{quote(word)} is no set of nodes: {error}", hint=SUCH_AS) from error
     if not nodes.nodes:
         raise InputError(NO_NODES, hint=ADD_ONE)
     known = [node.name for node in nodes.nodes]
@@ -59,15 +57,44 @@ def select_nodes(words: Sequence[str], nodes: Nodes) -> tuple[Node, ...]:
     return found
 
 
-def is_huge(word: str) -> bool:
-    """Whether a word stands for more than MOST names, which ClusterShell would make in memory."""
-    many = 1
-    for inside in BRACKETS.findall(word):
-        ranges = [RANGE.fullmatch(part.strip()) for part in inside.split(",")]
-        if any(found and max(map(len, found.groups())) > 9 for found in ranges):
-            return True
-        many *= sum(int(found[2]) - int(found[1]) + 1 if found else 1 for found in ranges)
-    return many > MOST or len(word) > MOST
+def check_size(words: Sequence[str]) -> None:
+    """Raise InputError for more names than MOST, which ClusterShell would make in memory.
+
+    It also takes what int() takes, such as 1_000 and +5: what is counted here is all it gets.
+    """
+    left = MOST
+    for word in words:
+        left -= count_names(word) if len(word) <= MOST else MOST + 1
+        if left < 0:
+            raise InputError(f"{quote(word)} names more than {MOST:,} nodes")
+
+
+def count_names(word: str) -> int:
+    """How many names a word stands for, a group being one.  Raises InputError."""
+    count, many, end = 0, 1, 0
+    for token in TOKEN.finditer(word):
+        if token.start() != end:
+            break
+        end = token.end()
+        if token["end"]:
+            count, many = count + many, 1
+        elif token["ranges"] is not None:
+            try:
+                many *= sum(map(count_range, token["ranges"].split(",")))
+            except ValueError as error:
+                what = f"{quote(word)} is no set of nodes: {error}"
+                raise InputError(what, hint=SUCH_AS) from error
+    if end != len(word):
+        raise InputError(f"{quote(word)} is no set of nodes: a bracket is missing", hint=SUCH_AS)
+    return count + many
+
+
+def count_range(text: str) -> int:
+    """Raises ValueError."""
+    found = RANGE.fullmatch(text)
+    if not found:
+        raise ValueError(f"{quote(text)} is no range such as 0-3")
+    return int(found[2]) - int(found[1]) + 1 if found[2] else 1
 
 
 def fold(names: Iterable[str]) -> str:

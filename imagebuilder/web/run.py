@@ -12,6 +12,7 @@ from types import FrameType
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.config import LOGGING_CONFIG
 
 from imagebuilder.errors import InputError
 from imagebuilder.recipe.cards import Cards
@@ -20,6 +21,7 @@ from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
 from imagebuilder.web.act_client import ActClient
 from imagebuilder.web.app import make_app
+from imagebuilder.web.connection import Connection, Seldom
 from imagebuilder.web.listen import open_socket, parse_listen
 from imagebuilder.web.node_networks import find_node_networks
 from imagebuilder.web.notify import fleet_reporter
@@ -94,8 +96,13 @@ def serve_web(tree: Tree, options: WebOptions, ui: Ui) -> None:
 
 
 def make_config(app: ASGIApp) -> uvicorn.Config:
+    filters = {"seldom": {"()": Seldom}}
+    default = LOGGING_CONFIG["handlers"]["default"]
+    handlers = LOGGING_CONFIG["handlers"] | {"default": default | {"filters": ["seldom"]}}
     return uvicorn.Config(
         app,
+        http=Connection,
+        log_config=LOGGING_CONFIG | {"filters": filters, "handlers": handlers},
         log_level="warning",
         access_log=False,
         server_header=False,

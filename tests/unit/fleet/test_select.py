@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from imagebuilder.errors import InputError
-from imagebuilder.fleet.select import fold, select_nodes
+from imagebuilder.fleet.select import MOST, fold, select_nodes
 from imagebuilder.nodes.types import Node, Nodes
 
 
@@ -82,11 +82,41 @@ def test_names_fold_as_people_type_them() -> None:
         "node[0-9999]x[0-9999]",
         "@all!node[0-999999]",
         "node[1-2,0-500000/2]",
+        "node[ 0 - 999999 ]",
+        "node[0-60000],node[1-60000]",
+        f"node{'[0-9]' * 20}",
+        "n" * 100_001,
     ],
 )
 def test_a_set_that_would_fill_the_memory_is_refused_at_once(word: str) -> None:
     with pytest.raises(InputError, match="names more than 100,000 nodes"):
         select_nodes([word], NODES)
+
+
+def test_words_that_are_too_many_together_are_refused_at_once() -> None:
+    with pytest.raises(InputError, match="names more than 100,000 nodes"):
+        select_nodes(["node[0-9999]"] * 11, NODES)
+
+
+@pytest.mark.parametrize(
+    "inside",
+    ["0-+99999999", "0-9_9999999", "0-0x99999", "\u0660-\u0669999999", "1--5", "0-1/+1", ""],
+)
+def test_ranges_are_plain_digits(inside: str) -> None:
+    with pytest.raises(InputError, match="is no range such as 0-3"):
+        select_nodes([f"node[{inside}]"], NODES)
+
+
+def test_brackets_without_end_take_no_time() -> None:
+    for word in ("[" * MOST, "[" * (MOST // 2) + "]", "]" * MOST, "n[1-2" * (MOST // 5)):
+        with pytest.raises(InputError, match="a bracket is missing"):
+            select_nodes([word], NODES)
+
+
+def test_two_partitions_of_400_are_no_more_than_800_nodes() -> None:
+    names = [f"{kind}{number}" for kind in ("cpu", "gpu") for number in range(400)]
+    many = Nodes(nodes=tuple(map(node, names)))
+    assert len(select_nodes(["cpu[0-399],gpu[0-399]"], many)) == 800
 
 
 def test_a_set_as_large_as_any_cluster_is_none_of_those() -> None:
