@@ -6,12 +6,14 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import itertools
 import json
 import os
 import shlex
 import socket
 import sys
 import tarfile
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -449,20 +451,47 @@ def test_an_image_that_claims_another_place_changes_nothing(
     assert far.left() == []
 
 
-def test_a_silent_sender_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "SILENT_S", 0.5)
+@pytest.mark.parametrize("every", [0.0, 0.1])
+def test_a_sender_that_is_silent_or_trickles_is_given_up(
+    every: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "SLOW_S", 1.0)
     out, into = os.pipe()
+    done = threading.Event()
+
+    def trickle() -> None:
+        with contextlib.suppress(OSError):
+            while every and not done.wait(every):
+                os.write(into, b"x")
+
+    sender = threading.Thread(target=trickle)
+    sender.start()
     try:
-        with os.fdopen(out, "rb") as silent, pytest.raises(WorkError, match="has sent nothing for"):
-            unpack_objects(silent, tmp_path)
+        with (
+            os.fdopen(out, "rb") as slow,
+            pytest.raises(WorkError, match="has sent less than 1024 KiB in 1 s"),
+        ):
+            unpack_objects(slow, tmp_path)
     finally:
+        done.set()
+        sender.join()
         os.close(into)
+
+
+def test_each_mebibyte_has_its_own_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sent").write_bytes(bytes((3 << 20) + 1))
+    clock = itertools.count(step=100.0)
+    monkeypatch.setattr("time.monotonic", lambda: next(clock))
+    with (tmp_path / "sent").open("rb") as sent:
+        incoming = stream.Incoming(sent, -1)
+        waited = [(len(incoming.read()), incoming.waited) for _ in range(4)]
+    assert waited == [(1 << 20, 0.0), (1 << 20, 0.0), (1 << 20, 0.0), (1, 100.0)]
 
 
 def test_a_sender_that_is_done_is_not_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "SILENT_S", -1.0)
+    monkeypatch.setattr(stream, "SLOW_S", -1.0)
     (tmp_path / "sent").write_bytes(b"x")
     out, into = os.pipe()
     with (tmp_path / "sent").open("rb") as sent, os.fdopen(out, "rb") as arrived:

@@ -32,7 +32,8 @@ DECOMPRESS = "--use-compress-program=zstd --quiet"
 CHUNK = 1 << 20
 MOST_META = 128 << 20  # bytes of an object that is no file (OSTREE_MAX_METADATA_SIZE)
 TAR_MEMORY = 1 << 30  # bytes of address space, and as much for zstd
-SILENT_S = 300.0
+SLOW_S = 300.0  # of waiting for LEAST bytes: nothing is removed from the tree meanwhile
+LEAST = 1 << 20
 OBJECT = re.compile(r"[0-9a-f]{2}/[0-9a-f]{62}\.(file|dirtree|dirmeta|commit)")
 
 
@@ -147,7 +148,7 @@ def unpack_objects(stream: IO[bytes], folder: Path) -> None:
     except WorkError as error:
         raise WorkError(
             f"the objects arrived incomplete; nothing was published\n{error.faults[0].what}",
-            hint="the connection broke or the sender was stopped; publish again",
+            hint="the connection broke or is too slow, or the sender was stopped; publish again",
         ) from error
     check_objects(folder)
 
@@ -155,12 +156,15 @@ def unpack_objects(stream: IO[bytes], folder: Path) -> None:
 class Incoming:
     """Copies what arrives into a pipe, in a thread, until either end closes.
 
-    `waiting` is since when it waits for the sender, None while it does not.
+    `waiting` is since when it waits for the sender, None while it does not; `waited` are the
+    seconds before that, in which `arrived` bytes came.
     """
 
     def __init__(self, stream: IO[bytes], sink: int) -> None:
         self.stream, self.sink = stream, sink
         self.waiting: float | None = None
+        self.waited = 0.0
+        self.arrived = 0
 
     def run(self) -> None:
         with contextlib.suppress(OSError), os.fdopen(self.sink, "wb", 0) as sink:
@@ -170,17 +174,24 @@ class Incoming:
                     view = view[sink.write(view) :]
 
     def read(self) -> bytes:
-        self.waiting = time.monotonic()
+        """Each LEAST bytes have their own SLOW_S."""
+        self.waiting = began = time.monotonic()
         try:
-            return os.read(self.stream.fileno(), CHUNK)
+            chunk = os.read(self.stream.fileno(), CHUNK)
         finally:
             self.waiting = None
+        self.waited += time.monotonic() - began
+        self.arrived += len(chunk)
+        if self.arrived >= LEAST:
+            self.waited, self.arrived = 0.0, 0
+        return chunk
 
     def check(self) -> None:
-        """Raise WorkError once nothing has come for SILENT_S; tar may take longer for what has."""
+        """Raise WorkError for a sender that is too slow; tar may take longer for what has come."""
         since = self.waiting
-        if since is not None and time.monotonic() - since > SILENT_S:
-            raise WorkError(f"the sender has sent nothing for {SILENT_S:g} s")
+        if since is not None and self.waited + time.monotonic() - since > SLOW_S:
+            what = f"the sender has sent less than {LEAST >> 10} KiB in {SLOW_S:g} s"
+            raise WorkError(what)
 
 
 def check_objects(folder: Path) -> None:
