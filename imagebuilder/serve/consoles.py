@@ -19,13 +19,14 @@ import signal
 import socket
 import sys
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from imagebuilder.errors import RootError
 from imagebuilder.files import read_text
-from imagebuilder.folders import paths_below
 from imagebuilder.log import Log
 from imagebuilder.nodes.evidence.consoles import (
     NAME,
@@ -49,6 +50,7 @@ BUFFER = 8 * 1024**2  # bytes of the socket
 LOOKUP_SECONDS = 10.0  # seconds until the next look-up of an address
 PAUSE = 0.5  # seconds between two reads of the kernel's neighbours
 SHORTEST = 5.0  # seconds between two boots of a node
+MOST_OPEN = 256  # files
 STEP = 1.0  # seconds that a message may be older than its predecessor
 # 6,339,5140900,-;text: priority, sequence, microseconds, flags (the kernel's dev-kmsg.rst).
 EXTENDED = re.compile(rb"(\d{1,10}),\d{1,20},(\d{1,18}),[^;]{0,100};([^\n]*)")
@@ -206,14 +208,28 @@ def stamp_of(path: Path) -> object:
 
 
 def receive(end: socket.socket, tree: Tree, owners: Owners) -> None:
-    """Receive packets until the program is ended."""
+    """Receive packets until the program is ended.
+
+    There may be more nodes than files a program may open: those that were quiet the longest are
+    closed.  A packet that cannot be recorded is lost, and the next one of its node tried anew.
+    """
     receivers: dict[str, Receiver] = {}
+    opened: OrderedDict[str, Receiver] = OrderedDict()
     while True:
         packet, (address, _) = end.recvfrom(MOST_PACKET)
-        if name := owners.find(address):
+        if not (name := owners.find(address)):
+            continue
+        try:
             if name not in receivers:
                 receivers[name] = Receiver(tree, name, time.monotonic)
             receivers[name].take(packet)
+        except (OSError, RootError):
+            receivers.pop(name, None)
+            continue
+        opened[name] = receivers[name]
+        opened.move_to_end(name)
+        if len(opened) > MOST_OPEN:
+            opened.popitem(last=False)[1].close()
 
 
 def open_socket(address: str, interface: str, port: int = NETCONSOLE_PORT) -> socket.socket:
@@ -234,12 +250,28 @@ def drop_rights(tree: Tree, user: str) -> None:
     entry = pwd.getpwnam(user) if user else None
     folder.chmod(0o700)
     if entry and os.geteuid() == 0:
-        for path in (folder, *paths_below(folder)):
-            os.chown(path, entry.pw_uid, entry.pw_gid, follow_symlinks=False)
+        give(folder, entry)
         os.setgroups([])
         os.setgid(entry.pw_gid)
         os.setuid(entry.pw_uid)
     os.umask(0o077)
+
+
+def give(folder: Path, entry: pwd.struct_passwd) -> None:
+    """Make a user the owner of a folder with all that is in it.
+
+    Who owns it so far may put links in the place of folders meanwhile: nothing is reached by its
+    path, and a file with a second name may be one of root's.
+    """
+    for _, _, names, descriptor in os.fwalk(folder):
+        os.fchown(descriptor, entry.pw_uid, entry.pw_gid)
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                if os.stat(name, dir_fd=descriptor, follow_symlinks=False).st_nlink == 1:
+                    os.chown(
+                        name, entry.pw_uid, entry.pw_gid,
+                        dir_fd=descriptor, follow_symlinks=False,
+                    )  # fmt: skip
 
 
 def main(words: list[str]) -> None:

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import pwd
 import socket
 import threading
 import time
@@ -27,6 +30,7 @@ from imagebuilder.serve.consoles import (
     SHORTEST,
     Owners,
     Receiver,
+    give,
     open_socket,
     parse_packet,
     receive,
@@ -299,3 +303,105 @@ def test_other_files_are_no_boots(tree: Tree) -> None:
     )
     assert boot.lines() == ["20261123T120000Z.log.1", "20261123T120000Z.log"]
     assert parse_name("20261399T000000Z.log") is None
+
+
+SECRET = "0123456789abcdef0123456789abcdef"
+
+
+@pytest.mark.parametrize("lost", [None, 0, 1])
+def test_no_part_of_a_ticket_is_shown_wherever_a_line_is_cut(
+    tmp_path: Path, clock: Clock, lost: int | None
+) -> None:
+    line = (
+        f"Kernel command line: quiet imagebuilder.report=http://10.0.0.1/report/{SECRET}/{'e' * 16}"
+    )
+    for cut in range(line.index("/report/") - 2, len(line) - 14):
+        tree = make_tree(tmp_path / f"{cut}")
+        receiver = Receiver(tree, "n1", clock)
+        packets = [
+            f"6,1,100,-,ncfrag=0/{len(line)};{line[:cut]}".encode(),
+            f"6,1,100,-,ncfrag={cut}/{len(line)};{line[cut:]}".encode(),
+            message(2, "facade0 beef1"),
+        ]
+        for packet in packets[:lost] + packets[lost + 1 :] if lost is not None else packets:
+            receiver.take(packet)
+        receiver.close()
+        told = follow_console(tree, "n1", lambda _: None)
+        (shown,) = lines(tree)
+        assert [next(told) for _ in range(len(shown) + 1)][1:] == shown
+        assert not [start for start in range(29) if SECRET[start : start + 4] in "".join(shown)]
+        assert "beef1" in shown[-1]
+
+
+def open_files(folder: Path) -> int:
+    """How many files below a folder this process has open."""
+    found = 0
+    for path in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            found += path.readlink().is_relative_to(folder)
+    return found
+
+
+def test_more_nodes_than_open_files_are_received(
+    tree: Tree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("imagebuilder.serve.consoles.MOST_OPEN", 3)
+    nodes = [
+        Node(f"n{n}", (f"52:54:00:77:01:{n:02x}",), "p", address=f"127.0.1.{n}", netconsole=True)
+        for n in range(1, 9)
+    ]
+    with receiving(tree, *nodes) as port:
+        for text in ("first", "second"):
+            for node in nodes:
+                send(port, node.address, [message(1, text)])
+        for node in nodes:
+            wait_for(tree, node.name, "second")
+        end = time.monotonic() + 20
+        while open_files(tree.serve / "consoles") > 3:
+            assert time.monotonic() < end, "no file is closed"
+
+
+def test_what_cannot_be_recorded_of_a_node_ends_nothing(tree: Tree) -> None:
+    nodes = [
+        Node(f"n{n}", (mac,), "p", address=f"127.0.0.{n}", netconsole=True)
+        for n, mac in ((11, MAC1), (12, MAC2))
+    ]
+    tree.consoles("n11").parent.mkdir(parents=True)
+    tree.consoles("n11").write_text("a file where the folder should be\n")
+    with receiving(tree, *nodes) as port:
+        send(port, "127.0.0.11", [message(1, "lost")])
+        send(port, "127.0.0.12", [message(1, "kept")])
+        wait_for(tree, "n12", "kept")
+        tree.consoles("n11").unlink()
+        send(port, "127.0.0.11", [message(2, "kept too")])
+        wait_for(tree, "n11", "kept too")
+
+
+@pytest.mark.root
+def test_root_gives_away_no_file_but_those_of_the_consoles(tmp_path: Path) -> None:
+    consoles, own = tmp_path / "consoles", tmp_path / "own"
+    (consoles / "n1").mkdir(parents=True)
+    (consoles / "n1/1.log").touch()
+    own.mkdir()
+    (own / "secret").touch()
+    (consoles / "n2").symlink_to(own)
+    (consoles / "n1/link").symlink_to(own / "secret")
+    (consoles / "n1/twin").hardlink_to(own / "secret")
+    entry = pwd.getpwnam("nobody")
+    walk = os.fwalk
+
+    def swapping(top: Path) -> Iterator[tuple[str, list[str], list[str], int]]:
+        """As its owner may: a folder is a link once its files have been listed."""
+        for found in walk(top):
+            if found[0].endswith("n1"):
+                (consoles / "n1").rename(consoles / "moved")
+                (consoles / "n1").symlink_to(own)
+                found[2].extend(["secret", "vanished"])
+            yield found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fwalk", swapping)
+        give(consoles, entry)
+    assert [path.stat().st_uid for path in (own, own / "secret")] == [0, 0]
+    given = [consoles, consoles / "moved", consoles / "moved/1.log"]
+    assert [path.stat().st_uid for path in given] == [entry.pw_uid] * 3

@@ -28,9 +28,12 @@ SUFFIX = ".log"
 MOST = 1024**2  # bytes of a file that are read
 POLL = 0.25  # seconds
 SHOWN = 20  # earlier lines that are shown
-# A ticket, complete or split at the end of a packet.
+# netconsole cuts a line after 1000 bytes, anywhere, and one of its parts may be lost.
+CUT = r"(?:\n(?:\[ *[0-9.]+\] )?)?"
+DIGITS = rf"(?P<{{}}>(?:[0-9a-f]{CUT}){{{{1,32}}}})"
 TICKET = re.compile(
-    r"(/report/)(?:[0-9a-f]{32}|[0-9a-f]{1,31}$(\n(?:\[ *[0-9.]+\] )?)[0-9a-f]{1,31})", re.MULTILINE
+    rf"(?P<before>{CUT.join('/report/')}{CUT}){DIGITS.format('some')}"
+    rf"|(?<![0-9a-f]){DIGITS.format('last')}(?=/{CUT}(?:[0-9a-f]{CUT}){{16}}(?![0-9a-f]))"
 )
 
 
@@ -74,13 +77,23 @@ def read_lines(path: Path) -> list[str]:
     try:
         with plain_file(path, follow=False) as stream:
             text = stream.read(MOST).decode(errors="replace")
-            return TICKET.sub(r"\1…\2", text).splitlines()
+            return hide_tickets(text).splitlines()
     except FileNotFoundError:
         return []
     except OSError as error:
         if error.errno in (errno.ELOOP, errno.ENXIO):
             return []
         raise
+
+
+def hide_tickets(text: str) -> str:
+    """Lines without the tickets in them."""
+
+    def hide(found: re.Match[str]) -> str:
+        digits = found["some"] or found["last"]
+        return f"{found['before'] or ''}…{''.join(re.findall(CUT, digits))}"
+
+    return TICKET.sub(hide, text)
 
 
 def find_consoles(tree: Tree, node: str) -> list[ConsoleBoot]:
@@ -116,15 +129,19 @@ def follow_console(
     boots = find_consoles(tree, node)
     current = boots[-1] if boots else None
     tail = Tail(current.path) if current else None
-    if current and tail:
+
+    def more() -> list[str]:
+        return hide_tickets("\n".join(tail.read())).splitlines() if tail else []
+
+    if current:
         yield f"--- {current.title} ---"
-        yield from tail.read()[-SHOWN:]
+        yield from more()[-SHOWN:]
     while True:
         pause(POLL)
         boots = find_consoles(tree, node)
         if boots and boots[-1] != current:
-            yield from tail.read() if tail else ()
+            yield from more()
             current = boots[-1]
             tail = Tail(current.path)
             yield f"--- {current.title} ---"
-        yield from tail.read() if tail else ()
+        yield from more()
