@@ -42,12 +42,18 @@ DAMAGED = "it is damaged: restore it from a backup, or remove it and run the com
 def check_utc(text: str) -> str:
     """A time in UTC (ISO 8601), as it was.  Raises ValueError."""
     try:
-        offset = datetime.fromisoformat(text).utcoffset()
+        time = datetime.fromisoformat(text)
     except ValueError:
-        offset = None
-    if offset != timedelta(0):
+        time = None
+    # A clock shows no other years, and hours can be added to these.
+    if time is None or time.utcoffset() != timedelta(0) or not 1970 <= time.year < 9999:
         raise ValueError(f"{text!r} is not a time in UTC")
     return text
+
+
+def check_utc_if_any(text: str) -> str:
+    """The same, or empty."""
+    return text and check_utc(text)
 
 
 # Kinds of fields.  An amount is of bytes or of things.
@@ -56,6 +62,7 @@ Seconds = Annotated[
     float, Field(ge=0, lt=1 << 63), PlainSerializer(lambda seconds: round(seconds, DIGITS))
 ]
 UtcTime = Annotated[str, AfterValidator(check_utc)]
+UtcTimeIfAny = Annotated[str, AfterValidator(check_utc_if_any)]
 Place = tuple[str | int, ...]
 
 

@@ -43,6 +43,9 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator
 
 from imagebuilder.errors import HostError
 from imagebuilder.files import close, make_folder
@@ -82,6 +85,25 @@ TAKEN = re.compile(r"tmp\..*|.*\.(squashfs|erofs)")
 def is_name(text: str) -> bool:
     """Whether this can be a profile or a version: the name of a folder, a ref and part of a URL."""
     return bool(NAME.fullmatch(text)) and not TAKEN.fullmatch(text)
+
+
+def check_name(text: str) -> str:
+    """A profile or a version that a file says; it becomes a path.  Raises ValueError."""
+    if not is_name(text):
+        raise ValueError("is not the name of a profile or a version")
+    return text
+
+
+def check_release(text: str) -> str:
+    """PROFILE@VERSION that a file says, or empty.  Raises ValueError."""
+    profile, _, version = text.partition("@")
+    if text and not (is_name(profile) and is_name(version)):
+        raise ValueError("is not PROFILE@VERSION")
+    return text
+
+
+Name = Annotated[str, AfterValidator(check_name)]
+ReleaseText = Annotated[str, AfterValidator(check_release)]
 
 
 @dataclass(frozen=True)

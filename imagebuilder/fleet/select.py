@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from ClusterShell.NodeSet import NodeSet, NodeSetException
 from ClusterShell.NodeUtils import GroupResolver, GroupResolverError, GroupSource
@@ -18,6 +18,8 @@ from imagebuilder.nodes.types import Node, Nodes
 from imagebuilder.recipe.validate import quote, suggest
 
 ALL, PROFILE = "all", "profile"
+SHOWN = 10  # unknown names
+LIST = "imagebuilder nodes list shows them"
 MOST = 100_000  # names that all words together may stand for, and characters
 SUCH_AS = "such as node1, node[0-3], @all, @GROUP, @profile:NAME, or @all!node2"
 # What may be in a word, cut where a name ends; none of it is looked at twice.
@@ -49,7 +51,7 @@ def select_nodes(words: Sequence[str], nodes: Nodes) -> tuple[Node, ...]:
         raise InputError(NO_NODES, hint=ADD_ONE)
     known = [node.name for node in nodes.nodes]
     if strange := sorted(chosen - {*known}):
-        raise InputError.of([no_node(name, known) for name in strange])
+        raise InputError.of([*no_nodes(strange, known)])
     found = tuple(node for node in nodes.nodes if node.name in chosen)
     if not found:
         what = f"{' '.join(words)}: no node belongs to this set"
@@ -111,9 +113,13 @@ def ask_about(verb: str, nodes: Sequence[Node]) -> str:
     return f"{verb} {len(nodes)} nodes of {len(groups)} groups ({', '.join(groups)}): {names}?"
 
 
-def no_node(name: str, known: Sequence[str]) -> Fault:
-    hint = suggest(name, known) or "imagebuilder nodes list shows them"
-    return Fault("", f"no node named {quote(name)}", hint)
+def no_nodes(names: Sequence[str], known: Sequence[str]) -> Iterator[Fault]:
+    """A fault for each of the first SHOWN names, with a suggestion; finding one takes time."""
+    for name in names[:SHOWN]:
+        hint = suggest(name, known) or LIST
+        yield Fault("", f"no node named {quote(name)}", hint)
+    if (more := len(names) - SHOWN) > 0:
+        yield Fault("", f"{more:,} more names are of no node", LIST)
 
 
 def groups_of(nodes: Nodes) -> dict[str, list[str]]:

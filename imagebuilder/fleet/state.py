@@ -151,13 +151,10 @@ def judge(
 
 
 def report_of(seen: Seen | None) -> Observation | None:
-    """The last report of a node as evidence; None when it has no readable time."""
+    """The last report of a node as evidence."""
     if seen is None:
         return None
-    try:
-        at = datetime.fromisoformat(seen.last)
-    except ValueError:
-        return None
+    at = datetime.fromisoformat(seen.last)
     return Observation("report", at, f"{seen.release}, stage {seen.stage}")
 
 

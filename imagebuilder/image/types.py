@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, JsonValue, StringConstraints
+from pydantic import Field, JsonValue, StringConstraints
 
 from imagebuilder.bootfiles import BOOT_FILES, KERNEL
 from imagebuilder.decode import Amount, JsonFile, decode_box, parse_json, read_or_say
@@ -27,22 +27,14 @@ from imagebuilder.recipe.expectations import Expectations
 from imagebuilder.recipe.types import AllowedSecret, Grants, Hardware
 from imagebuilder.rootkind import RootKind
 from imagebuilder.store.repository import ImageRef, Store
-from imagebuilder.tree import ReleaseName, is_name
+from imagebuilder.tree import Name, ReleaseName
 
 HINT = "publish or build the image again; imagebuilder releases --verify shows what else is damaged"
-
-
-def check_name(value: str) -> str:
-    """A profile or a version; they become paths of the tree.  Raises ValueError."""
-    if not is_name(value):
-        raise ValueError("is not the name of a profile or a version")
-    return value
 
 
 Epoch = Annotated[int, Field(ge=0, lt=1 << 33)]
 Text = Annotated[str, StringConstraints(max_length=65536)]
 Commit = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
-Name = Annotated[str, AfterValidator(check_name)]
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from enum import StrEnum
 from pydantic import ConfigDict
 
 from imagebuilder.decode import Amount, JsonFile, Seconds, UtcTime
-from imagebuilder.tree import ReleaseName
+from imagebuilder.tree import Name, ReleaseName
 
 CPU = "cpu"
 
@@ -177,8 +177,8 @@ class Report:
     """
 
     id: str
-    profile: str
-    version: str
+    profile: Name
+    version: Name
     digests: Mapping[str, str]
     started: UtcTime
     seconds: Seconds

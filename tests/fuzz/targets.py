@@ -47,7 +47,8 @@ from imagebuilder.root import Root
 from imagebuilder.serve.interface import parse_links
 from imagebuilder.store.records import find_record, record_file
 from imagebuilder.tree import ReleaseName, Tree
-from tests.fuzz import seeds
+from tests.fleet_world import mac_of, name_of
+from tests.fuzz import fleet, seeds
 from tests.unit.nodes_world import node_tree
 from tests.unit.recipe.conftest import HERE, Project, make_project
 
@@ -357,4 +358,9 @@ TARGETS: dict[str, Target] = {
     ),
     "answer": Target((b'{\n "protocol": 3, "refs": {}, "free": 1}\n',), begin_answer),
     "environment": Target(as_json(ENVIRONMENT), begin_environment),
+    "fleet-seen": Target((fleet.SEEN_TEXT,), fleet.placing(lambda tree: tree.seen(mac_of(1)))),
+    "fleet-boots": Target((fleet.BOOTS_TEXT,), fleet.placing(lambda tree: tree.boots)),
+    "fleet-rollout": Target((fleet.ROLLOUT_TEXT,), fleet.placing(lambda t: t.rollout("rx7600xt"))),
+    "fleet-clients": Target((fleet.CLIENTS_TEXT,), fleet.placing(lambda tree: tree.dhcp_clients)),
+    "fleet-health": Target((fleet.HISTORY_TEXT,), fleet.placing(lambda t: t.health(name_of(1)))),
 }

@@ -133,9 +133,14 @@ def step(rollout: Rollout, node: RolloutNode, sight: Sight, now: datetime) -> Ro
 
 def drain(rollout: Rollout, node: RolloutNode, sight: Sight, now: datetime) -> RolloutNode:
     """Wait until nothing runs on it; it is rebooted unless it has the release already."""
-    if is_late(node, rollout.terms.drain_timeout, now):
-        what = sight.work or sight.problem
-        return enter(node, RolloutStage.LEFT, now, why=f"could not be drained in time: {what}")
+    terms = rollout.terms
+    # Where nothing is drained, all that it can wait for is that the node answers.
+    patience = terms.timeout if terms.drain == "none" else terms.drain_timeout
+    if is_late(node, patience, now):
+        what = f"could not be drained in time: {sight.work or sight.problem}"
+        if terms.drain == "none":
+            what = f"no longer answered before its reboot: {sight.problem}"
+        return enter(node, RolloutStage.LEFT, now, why=what)
     if sight.work or not sight.answers:
         return node
     stage = has_it(rollout, sight) or RolloutStage.REBOOTING
@@ -230,8 +235,11 @@ def in_flight(rollout: Rollout) -> list[str]:
 
 
 def is_late(node: RolloutNode, seconds: float, now: datetime) -> bool:
-    """Whether its stage has been taking longer than that; a clock set back makes it wait."""
-    return (now - datetime.fromisoformat(node.since)).total_seconds() > seconds
+    """Whether its stage has been taking longer than that; a clock set back makes it wait.
+
+    So does a file that does not say since when; a person ends that.
+    """
+    return bool(node.since) and (now - datetime.fromisoformat(node.since)).total_seconds() > seconds
 
 
 def watched(rollout: Rollout) -> list[str]:

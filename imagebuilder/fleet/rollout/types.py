@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from imagebuilder.decode import JsonFile
+from imagebuilder.decode import JsonFile, UtcTime, UtcTimeIfAny
 from imagebuilder.digest import Json
 from imagebuilder.fleet.health import Verdict
-from imagebuilder.tree import ReleaseName
+from imagebuilder.tree import Name, ReleaseName
 
 
 class RolloutStatus(StrEnum):
@@ -76,7 +76,7 @@ class RolloutNode:
     name: str
     phase: int
     stage: RolloutStage = RolloutStage.WAITING
-    since: str = ""
+    since: UtcTimeIfAny = ""
     boot_id: str = ""
     why: str = ""
     channel: str = ""
@@ -118,11 +118,11 @@ class Rollout:
     keeps to, as nightly runs have it; empty for one that a person runs.
     """
 
-    profile: str
-    before: str
-    after: str
+    profile: Name
+    before: Name
+    after: Name
     by: str
-    started: str
+    started: UtcTime
     nodes: tuple[RolloutNode, ...]
     terms: RolloutTerms = RolloutTerms()
     status: RolloutStatus = RolloutStatus.RUNNING

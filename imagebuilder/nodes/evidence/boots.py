@@ -12,18 +12,17 @@ nodes.yaml.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from imagebuilder.decode import JsonFile
+from imagebuilder.decode import JsonFile, UtcTimeIfAny
 from imagebuilder.files import place_file
 from imagebuilder.locks import file_lock
 from imagebuilder.nodes.evidence.seen import find_file
 from imagebuilder.nodes.references import find_release
 from imagebuilder.nodes.types import Node
-from imagebuilder.tree import ReleaseName, Tree
+from imagebuilder.tree import ReleaseName, ReleaseText, Tree
 
 TRIES = 2
 KEPT = 8  # releases per node
@@ -42,12 +41,12 @@ class NodeBoots:
     """
 
     node: str
-    confirmed: tuple[str, ...] = ()
-    tries: Mapping[str, int] = field(default_factory=dict)
-    asked: str = ""
-    release: str = ""
+    confirmed: tuple[ReleaseText, ...] = ()
+    tries: Mapping[ReleaseText, int] = field(default_factory=dict)
+    asked: UtcTimeIfAny = ""
+    release: ReleaseText = ""
     reported: bool = False
-    answered: str = ""
+    answered: UtcTimeIfAny = ""
 
     def fetched(self, release: str, time: str) -> NodeBoots:
         """After it fetched a script for `release`; a repeated line is not counted."""
@@ -85,9 +84,8 @@ class NodeBoots:
     @property
     def ready_since(self) -> datetime | None:
         """When its ssh server answered in the last boot; None if it did not."""
-        with contextlib.suppress(ValueError):
-            return datetime.fromisoformat(self.answered) if not self.release else None
-        return None
+        is_ready = self.answered and not self.release
+        return datetime.fromisoformat(self.answered) if is_ready else None
 
     def has_failed(self, release: str) -> bool:
         return release not in self.confirmed and self.tries.get(release, 0) >= TRIES

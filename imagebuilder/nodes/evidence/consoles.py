@@ -30,10 +30,10 @@ POLL = 0.25  # seconds
 SHOWN = 20  # earlier lines that are shown
 # netconsole cuts a line after 1000 bytes, anywhere, and one of its parts may be lost.
 CUT = r"(?:\n(?:\[ *[0-9.]+\] )?)?"
-DIGITS = rf"(?P<{{}}>(?:[0-9a-f]{CUT}){{{{1,32}}}})"
 TICKET = re.compile(
-    rf"(?P<before>{CUT.join('/report/')}{CUT}){DIGITS.format('some')}"
-    rf"|(?<![0-9a-f]){DIGITS.format('last')}(?=/{CUT}(?:[0-9a-f]{CUT}){{16}}(?![0-9a-f]))"
+    rf"(?P<before>{CUT.join('/report/')}{CUT})(?P<digits>(?:[0-9a-f]{CUT}){{1,32}})"
+    r"|(?P<stamp>^(?:\[ *[0-9.]+\] )?)[a-z]{0,6}/?[0-9a-f]{1,32}(?=/[0-9a-f]{16}(?![0-9a-f]))",
+    re.MULTILINE,
 )
 
 
@@ -90,8 +90,9 @@ def hide_tickets(text: str) -> str:
     """Lines without the tickets in them."""
 
     def hide(found: re.Match[str]) -> str:
-        digits = found["some"] or found["last"]
-        return f"{found['before'] or ''}…{''.join(re.findall(CUT, digits))}"
+        if found["digits"] is None:
+            return f"{found['stamp']}…"
+        return f"{found['before']}…{''.join(re.findall(CUT, found['digits']))}"
 
     return TICKET.sub(hide, text)
 

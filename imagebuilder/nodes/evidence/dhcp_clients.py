@@ -11,12 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
-from imagebuilder.decode import JsonFile
+from imagebuilder.decode import JsonFile, UtcTime
 from imagebuilder.files import place_file
 from imagebuilder.nodes.evidence.seen import (
     MAC,
     AnyText,
-    Moment,
     find_file,
     matching,
 )
@@ -38,8 +37,8 @@ class DhcpClient:
     vendor: AnyText
     architecture: int | None
     address: Annotated[str, matching(r"[0-9.]*")]
-    first: Moment
-    last: Moment
+    first: UtcTime
+    last: UtcTime
 
 
 @dataclass(frozen=True)

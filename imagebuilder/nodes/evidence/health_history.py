@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from imagebuilder.decode import JsonFile
 from imagebuilder.files import make_folder, write_file
 from imagebuilder.nodes.evidence.seen import HealthReport, find_file
-from imagebuilder.tree import ReleaseName, Tree
+from imagebuilder.tree import ReleaseName, ReleaseText, Tree
 
 KEPT = 50  # changes of a node
 MOST_BYTES = 256 * 1024
@@ -24,7 +24,7 @@ NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 class HealthChange:
     """A verdict until the next one, and the running release (PROFILE@VERSION)."""
 
-    release: str
+    release: ReleaseText
     report: HealthReport
 
     def is_told_by(self, release: str, report: HealthReport) -> bool:

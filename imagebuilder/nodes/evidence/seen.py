@@ -20,7 +20,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator
 
-from imagebuilder.decode import JsonFile, parse_json
+from imagebuilder.decode import JsonFile, UtcTime, parse_json
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.files import write_file
@@ -50,7 +50,6 @@ def matching(pattern: str) -> AfterValidator:
 
 
 AnyText = Annotated[str, AfterValidator(fit)]
-Moment = Annotated[str, matching(r"[0-9T:.Z+-]+")]
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class HealthReport:
     words: AnyText
     boot_id: Annotated[str, matching(r"[0-9a-f-]*")]
     uptime: float
-    at: Moment
+    at: UtcTime
     readings: Annotated[str, matching(READINGS)] | None = None
 
 
@@ -86,8 +85,8 @@ class Seen:
     address: Annotated[str, matching(r"[0-9A-Fa-f.:]*")]
     stage: AnyText
     root: AnyText
-    first: Moment
-    last: Moment
+    first: UtcTime
+    last: UtcTime
     given: Annotated[str, matching(r"[0-9a-f]*")] = ""
     pci: Annotated[str, matching(rf"(?:{PCI.pattern})?")] = ""
     health: HealthReport | None = None

@@ -32,6 +32,7 @@ from imagebuilder.fleet.rollout.types import (
     RolloutNode,
     RolloutStage,
     RolloutStatus,
+    RolloutTerms,
     Sight,
 )
 from imagebuilder.nodes.load import load_nodes
@@ -141,6 +142,26 @@ def test_a_node_on_its_way_back_to_the_old_release_is_not_interrupted() -> None:
     assert after(f"demo@{OLD}", limit + 1) == node
     assert after(f"demo@{NEW}", limit + 1).cut is PowerCut.DUE
     assert after(f"demo@{OLD}", 2 * limit + 1).cut is PowerCut.DUE
+
+
+@pytest.mark.parametrize("drain", ["none", "slurm"])
+def test_a_node_that_falls_silent_before_its_reboot_is_waited_for_as_long_as_work_can_take(
+    drain: str,
+) -> None:
+    began = datetime(2026, 11, 23, 12, tzinfo=UTC)
+    terms = RolloutTerms(drain=drain)
+    node = RolloutNode("n1", 0, RolloutStage.DRAINING, began.isoformat(), "boot-1", touched=True)
+    rollout = Rollout("demo", OLD, NEW, "ada", began.isoformat(), (node,), terms)
+    limit = {"none": terms.timeout, "slurm": terms.drain_timeout}[drain]
+
+    def after(seconds: float) -> RolloutNode:
+        sight = Sight(problem="no answer")
+        return advance(rollout, {"n1": sight}, OLD, began + timedelta(seconds=seconds)).nodes[0]
+
+    assert after(limit - 1) == node
+    assert after(limit + 1).stage is RolloutStage.LEFT
+    why = {"none": "no longer answered before its reboot", "slurm": "could not be drained in time"}
+    assert after(limit + 1).why == f"{why[drain]}: no answer"
 
 
 def test_pause_ends_what_began_and_abort_takes_everything_back(world: RolloutWorld) -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import pytest
 
 from imagebuilder.errors import InputError
@@ -69,6 +71,20 @@ def test_every_unknown_name_is_said_at_once() -> None:
     assert [fault.what for fault in caught.value.faults] == [
         f'no node named "node{number}"' for number in (4, 5, 6)
     ]
+
+
+def test_a_hundred_thousand_unknown_names_take_no_time() -> None:
+    many = Nodes(nodes=tuple(node(f"n{number}") for number in range(800)))
+    with (
+        mock.patch("imagebuilder.fleet.select.suggest", return_value="") as asked,
+        pytest.raises(InputError) as caught,
+    ):
+        select_nodes(["x[0-99998]"], many)
+    assert asked.call_count == 10
+    faults = [fault.what for fault in caught.value.faults]
+    assert (faults[0], faults[10:]) == (
+        'no node named "x0"', ["99,989 more names are of no node"],
+    )  # fmt: skip
 
 
 def test_names_fold_as_people_type_them() -> None:

@@ -96,11 +96,6 @@ def test_silence_from_the_start_is_unknown() -> None:
     assert (state.condition, state.release, state.evidence) == (Condition.UNKNOWN, "", ())
 
 
-def test_a_record_without_a_readable_time_is_no_evidence() -> None:
-    broken = Seen("m", "n", "gpu", "1", "", "root", "nfs", "-", "-")
-    assert derive_state("n", broken, SshEvidence(None, NOW), "", NOW).condition is Condition.UNKNOWN
-
-
 @pytest.mark.parametrize(
     ("age", "text"),
     [
