@@ -17,7 +17,7 @@ from imagebuilder.tree import Tree
 
 
 def awaited_nodes(tree: Tree, nodes: Nodes) -> dict[str, str]:
-    """The addresses of nodes that reported a boot and have not been ready since, by name."""
+    """The addresses of nodes that began a boot and were not greeted by ssh since, by name."""
     boots = read_boots(tree)
     waiting = [n for n in nodes.nodes if n.name in boots and boots[n.name].awaits_ssh]
     return addresses_of(waiting, {node.name: last_seen(tree, node) for node in waiting})

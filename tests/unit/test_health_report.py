@@ -22,7 +22,7 @@ from imagebuilder.nodes.evidence.seen import HealthReport, read_seen
 from imagebuilder.nodes.evidence.usage import FEW_REPORTS, find_usage, note_reports
 from imagebuilder.tree import ReleaseName, Tree, make_tree
 from tests.integration.published import memory_folder
-from tests.unit.web_log import boots, report_line, secret_of, write_log
+from tests.unit.web_log import boots, report_line, secret_of, ticket_line, write_log
 from tests.workshop import CHECKOUT
 
 HEALTH = CHECKOUT / "overlays/compute-node/files/usr/lib/imagebuilder/health"
@@ -152,6 +152,35 @@ def test_another_boot_begins_without_a_verdict(tree: Tree) -> None:
     boots(tree, SECOND, "demo/1", name="next", time="2026-11-20T12:35:00+02:00")
     assert health(tree) is None
     assert health(tree, told(uptime="900.00")) is None  # the secret of the boot before
+
+
+def test_a_script_that_somebody_fetches_ends_no_boot(tree: Tree) -> None:
+    """Any user of the node may fetch it, and be its node to the web server."""
+    assert health(tree, told())
+    for number, name in enumerate(("curl", "again"), 1):
+        time = f"2026-11-20T10:35:0{number}+00:00"
+        write_log(tree, ticket_line(SECOND, secret_of(name), time=time))
+        assert health(tree)
+    bad = told(uptime="900.00", verdict="degraded")
+    found = health(tree, bad, told(), time="2026-11-20T10:40:00+00:00")
+    assert found
+    assert found.verdict == "degraded"
+    # Nor can what is left of the boot before tell anything once the next one has reported.
+    uri = f"/report/{secret_of('again')}/demo/1?stage=root&node={MAC}"
+    write_log(tree, report_line(uri, time="2026-11-20T10:41:00+00:00"))
+    assert health(tree) is None
+    assert health(tree, told(uptime="950.00")) is None
+    assert health(tree, told("again", uptime="20.00"))
+
+
+def test_the_boot_before_reports_no_stage_for_the_next(tree: Tree) -> None:
+    write_log(tree, ticket_line(MAC, secret_of("next"), time="2026-11-20T10:35:00+00:00"))
+    uri = f"/report/{secret_of('n1')}/demo/1?stage=root&node={MAC}"
+    write_log(tree, report_line(uri, time="2026-11-20T10:36:00+00:00"))
+    note_reports(tree)
+    seen = read_seen(tree.seen(MAC))
+    assert seen
+    assert seen.stage == "switch-root"
 
 
 def test_many_bad_reports_of_one_address_are_not_looked_at(tree: Tree) -> None:

@@ -145,14 +145,40 @@ def test_a_line_of_the_log_that_is_read_again_is_no_second_boot(node: Booting) -
 
 
 def test_silence_and_strangers_confirm_nothing(node: Booting) -> None:
-    """An ssh server that answers before the initrd reported may be that of the boot before."""
     node.boot()
     node.promote("2")
-    node.boot(reports=False, ready=True)
-    assert read_boots(node.tree)["n1"].confirmed == ("demo@1",)
+    node.boot(reports=False, ready=False)
     write_log(node.tree, ticket_line(MAC, secret_of("x"), address="192.0.2.66"))
     node.serve()
-    assert read_boots(node.tree)["n1"].tries == {"demo@2": 1}
+    record = read_boots(node.tree)["n1"]
+    assert (record.confirmed, record.tries) == (("demo@1",), {"demo@2": 1})
+
+
+def test_scripts_that_somebody_fetches_on_a_node_that_is_up_are_no_boots(node: Booting) -> None:
+    """An ssh server that answers before the initrd reported is that of the boot before."""
+    node.boot()
+    node.promote("2")
+    for _ in range(3):
+        assert node.boot(reports=False, ready=True) == "2"
+    record = read_boots(node.tree)["n1"]
+    assert (record.confirmed, record.tries, record.unreported) == (("demo@1",), {}, ())
+    # Two at once, before anybody looked.
+    assert node.boot(reports=False, ready=False) == "2"
+    assert node.boot(reports=False, ready=True) == "2"
+    assert find_fallbacks(node.tree, load_nodes(node.tree).nodes) == {}
+    assert [node.boot(ready=False) for _ in range(3)] == ["2", "2", "1"]
+
+
+def test_a_script_that_is_fetched_before_the_node_is_ready_is_no_failure_of_its_boot(
+    node: Booting,
+) -> None:
+    node.boot()
+    node.promote("2")
+    node.boot(ready=False)
+    node.boot(reports=False, ready=True)
+    assert read_boots(node.tree)["n1"].tries == {}
+    assert node.boot() == "2"
+    assert read_boots(node.tree)["n1"].confirmed == ("demo@2", "demo@1")
 
 
 def test_a_damaged_record_is_none(node: Booting) -> None:

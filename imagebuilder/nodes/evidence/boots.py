@@ -4,7 +4,8 @@
     TREE/serve/boots.json
 
 A try is a script that the web server sent to a node.  It ends when the node's ssh server answers
-after a report of its initrd: then the release is confirmed for this node.  After TRIES tries
+after a report of its initrd: then the release is confirmed for this node.  If it answers without a
+report, the node is up and nothing failed: any of its users may fetch its script.  After TRIES tries
 without confirmation, the node falls back to a confirmed release, if it has one; it tries the next
 release again.  This is derived from evidence whenever a node's script is made; nobody edits
 nodes.yaml.
@@ -12,6 +13,7 @@ nodes.yaml.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -37,7 +39,8 @@ class NodeBoots:
     `confirmed` are those it became ready with, the newest first, `tries` counts those since.
     `asked` is when it last fetched its script (ISO 8601 in UTC), `release` what the script boots,
     empty once the node is ready; `reported` is whether its initrd reported that release.
-    `answered` is when its ssh server answered after that.
+    `unreported` are the scripts since the last report or answer.  `answered` is when its ssh server
+    answered after a report.
     """
 
     node: str
@@ -46,6 +49,7 @@ class NodeBoots:
     asked: UtcTimeIfAny = ""
     release: ReleaseText = ""
     reported: bool = False
+    unreported: tuple[ReleaseText, ...] = ()
     answered: UtcTimeIfAny = ""
 
     def fetched(self, release: str, time: str) -> NodeBoots:
@@ -55,7 +59,12 @@ class NodeBoots:
         tries = dict(self.tries)
         tries[release] = tries.get(release, 0) + 1
         last = dict([*tries.items()][-KEPT:])
-        return replace(self, tries=last, asked=time, release=release, reported=False)
+        # One that was reported and not ready yet may still become so.
+        before = (self.release,) if self.reported else self.unreported
+        unreported = (*before, release)[-KEPT:]
+        return replace(
+            self, tries=last, asked=time, release=release, reported=False, unreported=unreported
+        )
 
     def told(self, release: str) -> NodeBoots:
         """After its initrd reported the release that it boots."""
@@ -66,10 +75,21 @@ class NodeBoots:
             if self.release in tries:
                 tries[self.release] -= 1
             tries[release] = tries.get(release, 0) + 1
-        return replace(self, tries=tries, release=release, reported=True)
+        return replace(self, tries=tries, release=release, reported=True, unreported=())
+
+    def greeted(self, time: str) -> NodeBoots:
+        """After its ssh server answered."""
+        return self.ready(time) if self.reported else self.still_up()
+
+    def still_up(self) -> NodeBoots:
+        """None of what it fetched since it was last heard of has failed."""
+        many = Counter(self.unreported)
+        left = {release: n - many[release] for release, n in self.tries.items()}
+        tries = {release: n for release, n in left.items() if n > 0}
+        return replace(self, tries=tries, release="", unreported=())
 
     def ready(self, time: str) -> NodeBoots:
-        """After its ssh server answered: the release is confirmed."""
+        """The release is confirmed."""
         others = [each for each in self.confirmed if each != self.release]
         tries = {each: n for each, n in self.tries.items() if each != self.release}
         confirmed = (self.release, *others)[:KEPT]
@@ -79,7 +99,7 @@ class NodeBoots:
 
     @property
     def awaits_ssh(self) -> bool:
-        return bool(self.release) and self.reported
+        return bool(self.release)
 
     @property
     def ready_since(self) -> datetime | None:
@@ -118,7 +138,7 @@ def confirm_boots(tree: Tree, names: Iterable[str]) -> None:
     now = datetime.now(UTC).isoformat()
     with file_lock(tree.lock(LOCK)):
         boots = read_boots(tree)
-        ready = {n: boots[n].ready(now) for n in names if n in boots and boots[n].awaits_ssh}
+        ready = {n: boots[n].greeted(now) for n in names if n in boots and boots[n].awaits_ssh}
         if ready:
             write_boots(tree, boots | ready)
 

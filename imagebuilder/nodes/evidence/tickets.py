@@ -40,7 +40,9 @@ class Ticket:
 
 
 class Tickets:
-    """The valid tickets, one for each node."""
+    """The valid tickets: the last one of each node, and until that is reported with, the one before
+    it that was.  Any user of a node may fetch its script, and does not end the boot that runs.
+    """
 
     def __init__(self, tree: Tree, nodes: Mapping[str, Node]) -> None:
         self.tree = tree
@@ -60,30 +62,43 @@ class Tickets:
         now = datetime.now(UTC).isoformat()
         if any(time < ticket.time <= now for ticket in older):
             return False  # this part of the log was read before
+        used = max((t for t in older if t.release), key=lambda t: t.time, default=None)
         for ticket in older:
-            del self.known[ticket.secret]
+            if ticket is not used:
+                del self.known[ticket.secret]
         self.known[secret] = Ticket(secret, mac, time)
         self.changed = True
         return True
+
+    def is_unused(self, secret: str) -> bool:
+        """Whether nothing was reported with a ticket yet: the next report is a boot's first."""
+        ticket = self.known.get(secret)
+        return ticket is not None and not ticket.release
 
     def proves(self, secret: str, mac: str, release: ReleaseName) -> bool:
         """Whether a ticket proves that the owner of `mac` booted `release`."""
         ticket = self.known.get(secret)
         if ticket is None or ticket.release not in ("", str(release)):
             return False
+        newest, *older = self.of(ticket.mac)
+        if ticket is not newest:
+            return False
         node = self.nodes.get(ticket.mac)
         if mac != ticket.mac and (node is None or mac not in node.macs):
             return False
         if not ticket.release:
             self.known[secret] = Ticket(secret, ticket.mac, ticket.time, str(release))
+            for each in older:
+                del self.known[each.secret]
             self.changed = True
         return True
 
-    def of(self, mac: str) -> Ticket | None:
-        """The ticket of the owner of a NIC, for any of its NICs."""
+    def of(self, mac: str) -> list[Ticket]:
+        """The tickets of the owner of a NIC, for any of its NICs, the newest first."""
         node = self.nodes.get(mac)
         macs = node.macs if node else (mac,)
-        return next((ticket for ticket in self.known.values() if ticket.mac in macs), None)
+        found = [ticket for ticket in self.known.values() if ticket.mac in macs]
+        return sorted(found, key=lambda ticket: ticket.time, reverse=True)
 
     def belongs(self, address: str, node: Node) -> bool:
         """Whether an address belongs to a node: its fixed one, or the current one of a NIC."""

@@ -85,7 +85,6 @@ class ReportBatch:
                 time = parse_time(match["time"])
                 if self.tickets.hand_out(handed.decode(), mac, address.decode(), time):
                     self.note_fetch(mac, time)
-                    self.forget_health(mac)
             return
         if uri.startswith(WITH_HEALTH):
             if self.many[address] < FEW_REPORTS and not self.take_health(uri, match["time"]):
@@ -102,7 +101,10 @@ class ReportBatch:
         if report is None or not time:
             return
         secret, seen = report
+        begins = self.tickets.is_unused(secret)
         if self.tickets.proves(secret, seen.mac, seen.release):
+            if begins:
+                self.forget_health(seen.mac)
             self.take_verified(seen)
         else:
             self.strangers.append(seen)
