@@ -56,7 +56,8 @@ def is_locked(path: Path, *, shared: bool = False) -> bool:
     Two processes that ask at once do not take each other for the holder, unless with `shared`.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        # A pipe would be waited for.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:

@@ -24,6 +24,7 @@ MOST = 100_000  # names that all words together may stand for, and characters
 SUCH_AS = "such as node1, node[0-3], @all, @GROUP, @profile:NAME, or @all!node2"
 # What may be in a word, cut where a name ends; none of it is looked at twice.
 TOKEN = re.compile(r"(?P<end>[,!&^\s])|\[(?P<ranges>[^\[\]]*)\]|[^,!&^\s\[\]]+")
+WIDE = re.compile(r"[@*?]")
 RANGE = re.compile(r" *([0-9]{1,18}) *(?:- *([0-9]{1,18}) *(?:/ *[0-9]{1,18} *)?)?")
 
 
@@ -32,7 +33,7 @@ def select_nodes(words: Sequence[str], nodes: Nodes) -> tuple[Node, ...]:
 
     Raises InputError with every name that is no node or group, and for a set without nodes.
     """
-    check_size(words)
+    check_size(words, len(nodes.nodes))
     named = groups_of(nodes)
     profiles = profiles_of(nodes)
     faults = [fault for word in words for fault in unknown_groups(word, named, profiles)]
@@ -59,20 +60,21 @@ def select_nodes(words: Sequence[str], nodes: Nodes) -> tuple[Node, ...]:
     return found
 
 
-def check_size(words: Sequence[str]) -> None:
+def check_size(words: Sequence[str], known: int) -> None:
     """Raise InputError for more names than MOST, which ClusterShell would make in memory.
 
+    A group, or a name with a wildcard, may be all of the `known` nodes.
     It also takes what int() takes, such as 1_000 and +5: what is counted here is all it gets.
     """
     left = MOST
     for word in words:
-        left -= count_names(word) if len(word) <= MOST else MOST + 1
+        left -= count_names(word, known) if len(word) <= MOST else MOST + 1
         if left < 0:
             raise InputError(f"{quote(word)} names more than {MOST:,} nodes")
 
 
-def count_names(word: str) -> int:
-    """How many names a word stands for, a group being one.  Raises InputError."""
+def count_names(word: str, known: int) -> int:
+    """How many names a word stands for, at most.  Raises InputError."""
     count, many, end = 0, 1, 0
     for token in TOKEN.finditer(word):
         if token.start() != end:
@@ -86,6 +88,8 @@ def count_names(word: str) -> int:
             except ValueError as error:
                 what = f"{quote(word)} is no set of nodes: {error}"
                 raise InputError(what, hint=SUCH_AS) from error
+        elif WIDE.search(token[0]):
+            many *= max(known, 1)
     if end != len(word):
         raise InputError(f"{quote(word)} is no set of nodes: a bracket is missing", hint=SUCH_AS)
     return count + many

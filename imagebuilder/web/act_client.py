@@ -23,7 +23,7 @@ from imagebuilder.web.orders import ActOrder
 
 SECONDS = 60.0  # for an answer: a program has to start
 MOST_ANSWER = 64 * 1024
-AT_ONCE = 4
+AT_ONCE, WAITING = 4, 8
 # How often somebody may be wrong about a token, per address.
 WRONG, WITHIN, MOST_ADDRESSES = 10, 60.0, 4096
 
@@ -70,6 +70,9 @@ class ActClient:
     turns: threading.BoundedSemaphore = field(
         default_factory=lambda: threading.BoundedSemaphore(AT_ONCE)
     )
+    places: threading.BoundedSemaphore = field(
+        default_factory=lambda: threading.BoundedSemaphore(AT_ONCE + WAITING)
+    )
 
     @property
     def is_open(self) -> bool:
@@ -84,8 +87,16 @@ class ActClient:
         if seconds := self.lockout.wait(address):
             words = f"too many wrong tokens from {address}: wait {seconds} s"
             return ActAnswer(HTTPStatus.TOO_MANY_REQUESTS, words)
-        if not self.turns.acquire(timeout=SECONDS):
+        # Who waits takes a thread of the server's few.
+        if not self.places.acquire(blocking=False):
             return ActAnswer(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at a time")
+        try:
+            with self.turns:
+                return self.ask_now(token, address, order)
+        finally:
+            self.places.release()
+
+    def ask_now(self, token: str, address: str, order: Mapping[str, Json] | None) -> ActAnswer:
         request: dict[str, Json] = {"token": token, "address": address, "order": None}
         if order is not None:
             request["order"] = dict(order)
@@ -94,8 +105,6 @@ class ActClient:
         except (OSError, ImagebuilderError) as error:
             words = f"actions are not available: {error}"
             return ActAnswer(HTTPStatus.SERVICE_UNAVAILABLE, words)
-        finally:
-            self.turns.release()
         if answer.status == HTTPStatus.UNAUTHORIZED:
             self.lockout.wrong(address)
         return answer

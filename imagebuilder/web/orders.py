@@ -27,7 +27,7 @@ PART = "[A-Za-z0-9][A-Za-z0-9.+_-]{0,127}"
 NodeWord = Annotated[str, Field(pattern=NODE)]
 ReleaseWord = Annotated[str, Field(pattern=f"^({PART}(@{PART})?)?$")]
 ProfileWord = Annotated[str, Field(pattern=f"^({PART})?$")]
-OptionalNodes = Annotated[str, Field(pattern=NODE.replace("^", "^(").replace("$", ")?$"))]
+OptionalNodes = Annotated[str, Field(pattern=f"^({NODE[1:-1]})?$")]
 BatchWord = Annotated[str, Field(pattern=r"^([0-9]{1,5}%?)?$")]
 HINT = "/api/v1/openapi.json says what each verb needs"
 

@@ -34,7 +34,7 @@ from imagebuilder.web.tree_reader import Reader
 from imagebuilder.web.watch import Watcher
 
 HERE = Path(__file__).parent
-KEPT_ANSWERS = 256
+KEPT_BYTES = 32 * 1024**2  # of answers to the same question
 # The mark and the tone of a word: it is never told by the colour alone.
 LOOKS: Mapping[str, tuple[str, str]] = {
     Condition.READY: ("●", "passed"),
@@ -90,7 +90,7 @@ class WebSite:
         self.reader = reader or watcher.maker.reader
         self.act_client, self.sessions = act_client, Sessions()
         self._answers: dict[str, bytes] = {}
-        self._answered = 0
+        self._answered = self._kept = 0
         self._lock = threading.Lock()
 
     @property
@@ -107,13 +107,14 @@ class WebSite:
         with self._lock:
             if self._answered != snapshot.number:
                 self._answers.clear()
-                self._answered = snapshot.number
+                self._answered, self._kept = snapshot.number, 0
             if key in self._answers:
                 return self._answers[key]
         made = make()
         with self._lock:
-            if self._answered == snapshot.number and len(self._answers) < KEPT_ANSWERS:
-                self._answers[key] = made
+            kept = self._kept + len(key) + len(made)
+            if self._answered == snapshot.number and kept <= KEPT_BYTES:
+                self._answers[key], self._kept = made, kept
         return made
 
     @cached_property

@@ -38,3 +38,8 @@ def test_who_shares_a_lock_is_found_if_asked_for(
 
 def test_a_lock_that_nobody_made_is_free(tmp_path: Path) -> None:
     assert not is_locked(tmp_path / "none")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    assert not is_locked(tmp_path / "pipe")

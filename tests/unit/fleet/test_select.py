@@ -109,6 +109,14 @@ def test_a_set_that_would_fill_the_memory_is_refused_at_once(word: str) -> None:
         select_nodes([word], NODES)
 
 
+def test_groups_count_as_all_nodes() -> None:
+    many = Nodes(nodes=tuple(node(f"n{number}") for number in range(2000)))
+    for word in ("@all", "@*", "n*"):
+        with pytest.raises(InputError, match="names more than 100,000 nodes"):
+            select_nodes([word] * 51, many)
+    assert len(select_nodes(["@all"] * 50, many)) == 2000
+
+
 def test_words_that_are_too_many_together_are_refused_at_once() -> None:
     with pytest.raises(InputError, match="names more than 100,000 nodes"):
         select_nodes(["node[0-9999]"] * 11, NODES)

@@ -20,8 +20,21 @@ import pytest
 from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, InputError
 from imagebuilder.tree import Tree, make_tree
-from imagebuilder.web.act import MOST_REQUEST, ActCaller, RefusedError, act, read_request
-from imagebuilder.web.act_client import MOST_ADDRESSES, ActClient, Lockout
+from imagebuilder.web.act import (
+    MOST_REQUEST,
+    ActAnswer,
+    ActCaller,
+    RefusedError,
+    act,
+    read_request,
+)
+from imagebuilder.web.act_client import (
+    AT_ONCE,
+    MOST_ADDRESSES,
+    WAITING,
+    ActClient,
+    Lockout,
+)
 from imagebuilder.web.action_journal import ActionState, read_actions, read_said
 from imagebuilder.web.orders import ActVerb, parse_order
 from imagebuilder.web.roles import Role
@@ -110,6 +123,7 @@ def test_no_verb_was_forgotten() -> None:
         {"verb": "promote", "release": "p@-1"},
         {"verb": "promote", "release": "p@.."},
         {"verb": "rollout", "release": "p", "canary": "-x"},
+        {"verb": "rollout", "release": "p", "canary": "n1("},
         {"verb": "rollout", "release": "p", "batch": "1 --force"},
         {"verb": "sh", "profile": "p"},
         {"verb": ["up"], "nodes": ["n1"]},
@@ -357,3 +371,37 @@ def test_an_end_that_cannot_be_recorded_is_none_on_record(
     assert said.count(f"{record.begun.id} ended with 1") == 2
     assert "the disk is full" in said
     assert "its journal does not have that" in said
+
+
+def test_who_asks_while_many_wait_is_told_at_once(
+    tree: Tree, tokens: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each that waits takes one of the threads that answer everybody."""
+    end, begun = threading.Event(), threading.Semaphore(0)
+
+    def slow(*_: object) -> ActAnswer:
+        begun.release()
+        assert end.wait(30)
+        return ActAnswer(200, "")
+
+    monkeypatch.setattr(ActClient, "send", slow)
+    client = ActClient(tree, tokens)
+    found: list[int] = []
+    asking = [
+        threading.Thread(target=lambda n=n: found.append(client.ask("x", f"a{n}", None).status))
+        for n in range(AT_ONCE + WAITING)
+    ]
+    for thread in asking:
+        thread.start()
+    assert all(begun.acquire(timeout=30) for _ in range(AT_ONCE))
+    deadline = time.monotonic() + 30
+    while client.places.acquire(blocking=False):
+        client.places.release()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert client.ask("x", "b", None).status == 503
+    end.set()
+    for thread in asking:
+        thread.join()
+    assert found == [200] * (AT_ONCE + WAITING)
+    assert client.ask("x", "b", None).status == 200

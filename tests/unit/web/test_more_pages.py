@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
@@ -14,7 +15,7 @@ from imagebuilder.tree import ReleaseName
 from imagebuilder.web.app import make_app
 from imagebuilder.web.guard import POLICY, REPORT_POLICY
 from imagebuilder.web.site import WebSite
-from tests.fleet_world import NEW, OLD, FleetWorld, make_site
+from tests.fleet_world import NEW, OLD, FleetWorld, make_site, make_world
 
 ATTACK = "<script>alert(1)</script>"
 REPORT = f"/releases/rx7600xt/{NEW}/reports/20261121T100002Z"
@@ -193,3 +194,22 @@ def test_nightly_runs_as_json(client: TestClient) -> None:
     assert len(found) == 9
     assert found[0]["id"] > found[-1]["id"]
     assert json.dumps(found).count('"failed": true') >= 1
+
+
+def test_answers_to_any_number_of_questions_are_kept_up_to_a_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("imagebuilder.web.site.KEPT_BYTES", 1000)
+    site = make_site(make_world(tmp_path, racks=1, each=2))
+    made: list[str] = []
+
+    def ask(key: str) -> None:
+        def make() -> bytes:
+            made.append(key)
+            return bytes(300)
+
+        site.once(key, site.snapshot, make)
+
+    for key in ("a", "b", "c", "d", "a", "b", "c", "d", "e"):
+        ask(key)
+    assert made == ["a", "b", "c", "d", "d", "e"]
