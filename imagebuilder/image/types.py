@@ -34,7 +34,8 @@ HINT = "publish or build the image again; imagebuilder releases --verify shows w
 
 Epoch = Annotated[int, Field(ge=0, lt=1 << 33)]
 Text = Annotated[str, StringConstraints(max_length=65536)]
-Commit = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$")]
+COMMIT = "[0-9a-f]{64}"
+Commit = Annotated[str, StringConstraints(pattern=f"^{COMMIT}$")]
 
 
 @dataclass(frozen=True)

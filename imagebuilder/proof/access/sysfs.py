@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from imagebuilder.image.proof import Evidence, Finding, Question
-from imagebuilder.proof.access.udev import TMPFILES, facts_of, read_rules
-from imagebuilder.proof.config import config_files
+from imagebuilder.proof.access.udev import facts_of, read_rules
 from imagebuilder.proof.kernel.modules import plain
 from imagebuilder.proof.say import Say
+from imagebuilder.proof.tmpfiles import read_tmpfiles
 from imagebuilder.recipe.chip import Chip
 from imagebuilder.root import Root
 
@@ -73,11 +73,9 @@ def prove_writes(root: Root, chips: Sequence[Chip]) -> Iterator[Finding]:
 
 
 def writes_of_tmpfiles(root: Root) -> Iterator[SysfsWrite]:
-    for path in config_files(root, TMPFILES, ".conf"):
-        for line in root.text(path).splitlines():
-            words = line.split(maxsplit=6)
-            if len(words) == 7 and words[0][0] == "w" and words[1].startswith("/sys/"):
-                yield SysfsWrite(words[1], words[6].strip(), Evidence(path, said=line.strip()))
+    for line in read_tmpfiles(root):
+        if line.kind == "w" and line.path.startswith("/sys/") and line.argument:
+            yield SysfsWrite(line.path, line.argument, Evidence(line.place, said=line.said))
 
 
 def writes_of_rules(root: Root, chips: Sequence[Chip]) -> Iterator[SysfsWrite]:

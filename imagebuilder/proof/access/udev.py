@@ -16,10 +16,11 @@ from imagebuilder.proof.cmdline import CMDLINE, kernel_words
 from imagebuilder.proof.config import config_files, config_folders
 from imagebuilder.proof.kernel.modules import CLASSES
 from imagebuilder.proof.kernel.settings import config_lines
+from imagebuilder.proof.tmpfiles import read_tmpfiles
 from imagebuilder.recipe.chip import Chip
 from imagebuilder.root import Root
 
-RULES, TMPFILES = config_folders("udev/rules.d"), config_folders("tmpfiles.d")
+RULES = config_folders("udev/rules.d")
 PART = re.compile(r'(\w+)(\{[^}]*\})?\s*(==|!=|\+=|-=|:=|=)\s*[ei]?"((?:[^"\\]|\\.)*)"')
 ROOT_ONLY = 0o600
 # The group may also use it if a rule sets a group but no mode (udev(7)).
@@ -186,18 +187,12 @@ def nvidia_node(root: Root, cmdline: Iterable[str]) -> DeviceAccess:
 def at_boot(root: Root, path: str) -> DeviceAccess | None:
     """The access that tmpfiles.d(5) sets for a node; None if no line names it."""
     found = None
-    for place in config_files(root, TMPFILES, ".conf"):
-        for line in root.text(place).splitlines():
-            words = line.split()
-            if len(words) < 3 or words[0][0] not in "zZmcb" or words[1][0] != "/":
-                continue
-            if path == words[1] or fnmatch.fnmatchcase(path.replace("*", "0"), words[1]):
-                mode, group = words[2].lstrip(":~"), (*words[3:5], "-", "-")[1]
-                found = DeviceAccess(
-                    group if group != "-" else "",
-                    int(mode, 8) if re.fullmatch("[0-7]{3,4}", mode) else GROUPS_TOO,
-                    place,
-                )
+    for line in read_tmpfiles(root):
+        if line.kind not in "zZmcb" or not line.path.startswith("/"):
+            continue
+        if path == line.path or fnmatch.fnmatchcase(path.replace("*", "0"), line.path):
+            mode = GROUPS_TOO if line.mode is None else line.mode
+            found = DeviceAccess(line.group, mode, line.place)
     return found
 
 

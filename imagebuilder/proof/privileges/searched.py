@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from imagebuilder.proof.access.udev import TMPFILES, read_rules
-from imagebuilder.proof.config import config_files
+from imagebuilder.proof.access.udev import read_rules
 from imagebuilder.proof.kernel.settings import config_lines
 from imagebuilder.proof.privileges.accounts import GROUP, PASSWD, rows
 from imagebuilder.proof.privileges.sudo import MAIN, joined_lines, lines_of, read_sudoers
 from imagebuilder.proof.privileges.types import Opening, Privilege
 from imagebuilder.proof.subject import Subject
 from imagebuilder.proof.sysctl import read_sysctl
+from imagebuilder.proof.tmpfiles import read_tmpfiles
 from imagebuilder.root import Root
 
 # Settings of the kernel that name a program, which it starts as root (core(5), sysctl of Linux).
@@ -34,7 +34,6 @@ LOADER = ("/etc/ld.so.conf", "/etc/ld.so.conf.d/*.conf")
 # Lines of tmpfiles.d(5) that set the mode and the owner of a path.
 MAKES = frozenset("dDqQvezZfFCm")
 FOLDERS = frozenset("dDqQve")
-OCTAL = re.compile("[0-7]{3,4}")
 NEW_FOLDER = os.stat_result((stat.S_IFDIR | 0o755, *[0] * 9))
 
 
@@ -131,18 +130,15 @@ def with_tmpfiles(root: Root, entries: Mapping[str, os.stat_result]) -> dict[str
     """Every path as it is after the boot: with the modes and owners that tmpfiles.d(5) sets."""
     found = dict(entries)
     users, groups = ids_of(root, PASSWD, 7), ids_of(root, GROUP, 4)
-    for place in config_files(root, TMPFILES, ".conf"):
-        for line in root.text(place).splitlines():
-            kind, path, mode, user, group, *_ = [*line.split(), *"-----"]
-            path = path.rstrip("/")
-            if kind[0] in MAKES and (path in found or (path[:1] == "/" and kind[0] in FOLDERS)):
-                info = found.get(path, NEW_FOLDER)
-                bits = mode.lstrip(":~")
-                kept = stat.S_IFMT(info.st_mode)
-                new = kept | int(bits, 8) if OCTAL.fullmatch(bits) else info.st_mode
-                uid = users.get(user.lstrip(":"), info.st_uid)
-                gid = groups.get(group.lstrip(":"), info.st_gid)
-                found[path] = os.stat_result((new, *info[1:4], uid, gid, *info[6:10]))
+    for line in read_tmpfiles(root):
+        path = line.path.rstrip("/")
+        if line.kind in MAKES and (path in found or (path[:1] == "/" and line.kind in FOLDERS)):
+            info = found.get(path, NEW_FOLDER)
+            kept = stat.S_IFMT(info.st_mode)
+            new = info.st_mode if line.mode is None else kept | line.mode
+            uid = users.get(line.user, info.st_uid)
+            gid = groups.get(line.group, info.st_gid)
+            found[path] = os.stat_result((new, *info[1:4], uid, gid, *info[6:10]))
     return found
 
 

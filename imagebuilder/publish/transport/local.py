@@ -22,7 +22,7 @@ from imagebuilder.decode import MAX_BYTES, encode_box
 from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, InputError, WorkError
 from imagebuilder.folders import matching
-from imagebuilder.image.types import MANIFEST, read_image
+from imagebuilder.image.types import COMMIT, MANIFEST, read_image
 from imagebuilder.process import check_tools
 from imagebuilder.publish.channel.gate import check_reason, pass_gate
 from imagebuilder.publish.find import changing
@@ -49,7 +49,6 @@ from imagebuilder.ui import Ui
 PROTOCOL = 4
 CALLED = "imagebuilder publish --to calls this; --have says what the tree has"
 SIZE = 3  # after mode, owner and group in a line of ostree ls
-COMMIT = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -179,6 +178,6 @@ def image_named(name: str, commit: str) -> ImageRef:
     profile, _, version = name.partition("@")
     if not (is_name(profile) and is_name(version)):
         raise InputError("is not PROFILE@VERSION", where=repr(name), hint=CALLED)
-    if commit and not COMMIT.fullmatch(commit):
+    if commit and not re.fullmatch(COMMIT, commit):
         raise InputError("is not a commit", where=repr(commit), hint=CALLED)
     return ImageRef(profile, version, commit)

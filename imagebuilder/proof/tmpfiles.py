@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lines of tmpfiles.d(5), which systemd-tmpfiles obeys at boot."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from imagebuilder.proof.config import config_files, config_folders
+from imagebuilder.root import Root
+
+FOLDERS = config_folders("tmpfiles.d")
+OCTAL = re.compile("[0-7]{3,4}")
+NOTHING = "-"
+
+
+@dataclass(frozen=True)
+class TmpfilesLine:
+    """A line of the file at `place`; `kind` is the letter of its type, without modifiers.
+
+    `mode` is None, and `user` and `group` are empty, where the line leaves them as they are.
+    """
+
+    place: str
+    said: str
+    kind: str
+    path: str
+    mode: int | None
+    user: str
+    group: str
+    argument: str
+
+
+def read_tmpfiles(root: Root) -> Iterator[TmpfilesLine]:
+    """Every line in effect, in the order in which the files are read."""
+    for place in config_files(root, FOLDERS, ".conf"):
+        for line in root.text(place).splitlines():
+            words = line.split(maxsplit=6)
+            if len(words) < 2 or line.lstrip().startswith("#"):
+                continue
+            kind, path, mode, user, group, _, argument = [*words, *[NOTHING] * 5][:7]
+            bits = mode.lstrip(":~")
+            yield TmpfilesLine(
+                place, line.strip(), kind[0], path,
+                int(bits, 8) if OCTAL.fullmatch(bits) else None,
+                without_none(user), without_none(group), without_none(argument.strip()),
+            )  # fmt: skip
+
+
+def without_none(word: str) -> str:
+    """An owner may have a colon: it counts only for what is new."""
+    return "" if word == NOTHING else word.removeprefix(":")
