@@ -12,7 +12,7 @@ import os
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Generic, TypeVar, cast
@@ -39,21 +39,33 @@ WORDS = {"missing": "is missing", "unexpected_keyword_argument": "unknown key"}
 DAMAGED = "it is damaged: restore it from a backup, or remove it and run the command that writes it"
 
 
-def check_utc(text: str) -> str:
-    """A time in UTC (ISO 8601), as it was.  Raises ValueError."""
+def parse_time(text: str) -> datetime | None:
+    """A time with its zone (ISO 8601), of a year that clocks show and hours can be added to."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        time = None
-    # A clock shows no other years, and hours can be added to these.
-    if time is None or time.utcoffset() != timedelta(0) or not 1970 <= time.year < 9999:
+        return None
+    return time if time.tzinfo and 1970 <= time.year < 9999 else None
+
+
+def check_time(text: str) -> str:
+    """A time with its zone, as it was.  Raises ValueError."""
+    if parse_time(text) is None:
+        raise ValueError(f"{text!r} is not a time with a zone")
+    return text
+
+
+def check_utc(text: str) -> str:
+    """A time in UTC, as it was.  Raises ValueError."""
+    time = parse_time(text)
+    if time is None or time.utcoffset():
         raise ValueError(f"{text!r} is not a time in UTC")
     return text
 
 
-def check_utc_if_any(text: str) -> str:
-    """The same, or empty."""
-    return text and check_utc(text)
+def check_time_if_any(text: str) -> str:
+    """A time with its zone, or empty."""
+    return text and check_time(text)
 
 
 # Kinds of fields.  An amount is of bytes or of things.
@@ -62,7 +74,8 @@ Seconds = Annotated[
     float, Field(ge=0, lt=1 << 63), PlainSerializer(lambda seconds: round(seconds, DIGITS))
 ]
 UtcTime = Annotated[str, AfterValidator(check_utc)]
-UtcTimeIfAny = Annotated[str, AfterValidator(check_utc_if_any)]
+ZonedTime = Annotated[str, AfterValidator(check_time)]
+ZonedTimeIfAny = Annotated[str, AfterValidator(check_time_if_any)]
 Place = tuple[str | int, ...]
 
 

@@ -4,18 +4,20 @@
 from __future__ import annotations
 
 import io
+import shutil
 import sys
 from pathlib import Path
 
 import pytest
 
-from imagebuilder.errors import InputError
+from imagebuilder.errors import InputError, WorkError
 from imagebuilder.process import run
 from imagebuilder.publish import journal
 from imagebuilder.publish.channel.move import promote, rollback
 from imagebuilder.publish.listing import list_releases
 from imagebuilder.publish.publish import publish
 from imagebuilder.publish.removal import Caution, collect_releases, keep_release, unpublish
+from imagebuilder.store.objects import object_path, read_commit
 from imagebuilder.store.repository import ImageRef, Store, make_store
 from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.ui import Ui
@@ -245,3 +247,23 @@ def test_a_root_without_its_release_is_replaced_or_removed(
     assert not (tree.root(ReleaseName(PROFILE, images[0].version)) / "leftover").exists()
     collect_releases(tree, quiet(), BOLD, keep=5, dry_run=False)
     check_tidy(tree)
+
+
+def test_gc_removes_what_a_pull_that_was_cut_short_left(
+    store: Store, images: list[ImageRef], tree: Tree, tmp_path: Path
+) -> None:
+    put(store, images[0], tree)
+    broken = tmp_path / "broken"
+    shutil.copytree(store.path, broken, symlinks=True)
+    commit = images[1].commit
+    tree_of, _ = read_commit(broken, commit)
+    (broken / "objects" / object_path(tree_of, "dirtree")).unlink()
+    repo = Store(tree.repo)
+    with pytest.raises(WorkError):
+        repo.ostree("pull-local", broken, commit)
+    left = tree.repo / "state" / f"{commit}.commitpartial"
+    assert left.is_file()
+    collect_releases(tree, quiet(), BOLD, keep=1, dry_run=False)
+    assert not left.exists()
+    put(store, images[1], tree)
+    assert repo.refs("image")

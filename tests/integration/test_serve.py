@@ -278,10 +278,18 @@ def test_a_node_tells_its_health_with_the_secret_of_its_boot(full: tuple[Room, P
     def told() -> object:
         return json.loads(room.tree.seen(MAC).read_bytes()).get("health", {}).get("verdict")
 
+    def noted(given: str) -> bool:
+        return given.partition("/")[0] in room.tree.tickets.read_text()
+
     wait_until(lambda: told() == "ok", "the health of n1 is not recorded")
     assert "/report/health?" in room.tree.reports_log.read_text()
     assert "/report/health" not in (room.work / "serve.log").read_text()
-    boot_script(room)
+    # Anybody on the node may fetch its script; its next boot is what its initrd reports.
+    newer = find_ticket(boot_script(room))
+    room.at_client("env", f"HEALTH_ROOT={top}", sys.executable, "-I", os.fspath(HEALTH))
+    wait_until(lambda: noted(newer), "the fetch is not recorded")
+    assert told() == "ok"
+    report(room, "demo/1", ticket=newer)
     wait_until(lambda: told() is None, "the next boot has the health of the one before")
 
 

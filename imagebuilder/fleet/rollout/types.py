@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from imagebuilder.decode import JsonFile, UtcTime, UtcTimeIfAny
+from imagebuilder.decode import JsonFile, ZonedTime, ZonedTimeIfAny
 from imagebuilder.digest import Json
 from imagebuilder.fleet.health import Verdict
 from imagebuilder.tree import Name, ReleaseName
@@ -76,7 +76,7 @@ class RolloutNode:
     name: str
     phase: int
     stage: RolloutStage = RolloutStage.WAITING
-    since: UtcTimeIfAny = ""
+    since: ZonedTimeIfAny = ""
     boot_id: str = ""
     why: str = ""
     channel: str = ""
@@ -122,7 +122,7 @@ class Rollout:
     before: Name
     after: Name
     by: str
-    started: UtcTime
+    started: ZonedTime
     nodes: tuple[RolloutNode, ...]
     terms: RolloutTerms = RolloutTerms()
     status: RolloutStatus = RolloutStatus.RUNNING

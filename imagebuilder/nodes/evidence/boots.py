@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from imagebuilder.decode import JsonFile, UtcTimeIfAny
+from imagebuilder.decode import JsonFile, ZonedTimeIfAny
 from imagebuilder.files import place_file
 from imagebuilder.locks import file_lock
 from imagebuilder.nodes.evidence.seen import find_file
@@ -46,11 +46,11 @@ class NodeBoots:
     node: str
     confirmed: tuple[ReleaseText, ...] = ()
     tries: Mapping[ReleaseText, int] = field(default_factory=dict)
-    asked: UtcTimeIfAny = ""
+    asked: ZonedTimeIfAny = ""
     release: ReleaseText = ""
     reported: bool = False
     unreported: tuple[ReleaseText, ...] = ()
-    answered: UtcTimeIfAny = ""
+    answered: ZonedTimeIfAny = ""
 
     def fetched(self, release: str, time: str) -> NodeBoots:
         """After it fetched a script for `release`; a repeated line is not counted."""

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Annotated
 
-from imagebuilder.decode import JsonFile, UtcTime
+from imagebuilder.decode import JsonFile, ZonedTime
 from imagebuilder.files import place_file
 from imagebuilder.nodes.evidence.seen import (
     MAC,
@@ -37,8 +37,8 @@ class DhcpClient:
     vendor: AnyText
     architecture: int | None
     address: Annotated[str, matching(r"[0-9.]*")]
-    first: UtcTime
-    last: UtcTime
+    first: ZonedTime
+    last: ZonedTime
 
 
 @dataclass(frozen=True)

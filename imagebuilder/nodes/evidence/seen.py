@@ -20,7 +20,7 @@ from typing import Annotated, TypeVar
 
 from pydantic import AfterValidator
 
-from imagebuilder.decode import JsonFile, UtcTime, parse_json
+from imagebuilder.decode import JsonFile, ZonedTime, parse_json
 from imagebuilder.digest import Json
 from imagebuilder.errors import InputError
 from imagebuilder.files import write_file
@@ -64,7 +64,7 @@ class HealthReport:
     words: AnyText
     boot_id: Annotated[str, matching(r"[0-9a-f-]*")]
     uptime: float
-    at: UtcTime
+    at: ZonedTime
     readings: Annotated[str, matching(READINGS)] | None = None
 
 
@@ -85,8 +85,8 @@ class Seen:
     address: Annotated[str, matching(r"[0-9A-Fa-f.:]*")]
     stage: AnyText
     root: AnyText
-    first: UtcTime
-    last: UtcTime
+    first: ZonedTime
+    last: ZonedTime
     given: Annotated[str, matching(r"[0-9a-f]*")] = ""
     pci: Annotated[str, matching(rf"(?:{PCI.pattern})?")] = ""
     health: HealthReport | None = None

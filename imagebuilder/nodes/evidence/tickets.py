@@ -56,13 +56,13 @@ class Tickets:
         Returns whether that is the node's address and the ticket is new.
         """
         node = self.nodes.get(mac)
-        if node is None or not self.belongs(address, node):
+        if secret in self.known or node is None or not self.belongs(address, node):
             return False
-        older = [ticket for ticket in self.known.values() if ticket.mac in node.macs]
+        older = self.of(mac)
         now = datetime.now(UTC).isoformat()
         if any(time < ticket.time <= now for ticket in older):
             return False  # this part of the log was read before
-        used = max((t for t in older if t.release), key=lambda t: t.time, default=None)
+        used = next((ticket for ticket in older if ticket.release), None)
         for ticket in older:
             if ticket is not used:
                 del self.known[ticket.secret]
@@ -97,8 +97,8 @@ class Tickets:
         """The tickets of the owner of a NIC, for any of its NICs, the newest first."""
         node = self.nodes.get(mac)
         macs = node.macs if node else (mac,)
-        found = [ticket for ticket in self.known.values() if ticket.mac in macs]
-        return sorted(found, key=lambda ticket: ticket.time, reverse=True)
+        # In the order of the log: two may be of the same second.
+        return [ticket for ticket in self.known.values() if ticket.mac in macs][::-1]
 
     def belongs(self, address: str, node: Node) -> bool:
         """Whether an address belongs to a node: its fixed one, or the current one of a NIC."""

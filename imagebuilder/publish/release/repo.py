@@ -20,6 +20,7 @@ from pathlib import Path
 
 from imagebuilder.errors import WorkError
 from imagebuilder.files import sync_filesystem
+from imagebuilder.folders import matching
 from imagebuilder.process import run
 from imagebuilder.publish.find import find_releases
 from imagebuilder.publish.release.content import ROOTS
@@ -157,4 +158,7 @@ def drop_unneeded(tree: Tree) -> str:
         for name in repo.refs(kind):
             if name not in needed:
                 repo.remove(f"{kind}/{name}")
+    # What ostree notes of a pull that was cut short; no ref leads to such a commit.
+    for left in matching(repo.path / "state", "*.commitpartial"):
+        left.unlink(missing_ok=True)
     return repo.prune()
