@@ -10,7 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from imagebuilder.folders import paths_below
@@ -28,6 +28,7 @@ class Started:
 
     pid: int
     folder: Path
+    ends: list[int] = field(default_factory=list)  # its exit status, which is told only once
 
     @property
     def stdout(self) -> str:
@@ -39,8 +40,10 @@ class Started:
 
     def find_end(self) -> int | None:
         """Its exit status, negative for a signal; None while it runs."""
-        pid, status = os.waitpid(self.pid, os.WNOHANG)
-        return os.waitstatus_to_exitcode(status) if pid else None
+        if not self.ends:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.ends.extend([os.waitstatus_to_exitcode(status)] if pid else [])
+        return self.ends[0] if self.ends else None
 
     def wait(self, seconds: float) -> int:
         """Its exit status, at most `seconds` from now."""
@@ -115,6 +118,19 @@ def children_of(pid: int) -> list[int]:
         for task in Path(f"/proc/{pid}/task").glob("*/children"):
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 found.extend(map(int, task.read_text().split()))
+    return found
+
+
+def command_lines() -> dict[int, bytes]:
+    """What runs on this host, by process; a null byte is after each word.
+
+    Others begin and end meanwhile, for which glob() has no patience.
+    """
+    found = {}
+    for path in Path("/proc").iterdir():
+        if path.name.isdigit():
+            with contextlib.suppress(OSError):
+                found[int(path.name)] = (path / "cmdline").read_bytes()
     return found
 
 

@@ -24,6 +24,7 @@ from imagebuilder.recipe.types import Playbook
 from imagebuilder.store.repository import Store
 from imagebuilder.store.upper import settle, walk
 from imagebuilder.workspace import Workspace
+from tests.integration.started import command_lines, wait_until
 from tests.workshop import CHECKOUT, Workshop
 
 pytestmark = pytest.mark.root
@@ -218,25 +219,16 @@ def test_killed_builder_leaves_nothing(builder: Builder, tmp_path: Path) -> None
         os.P_NOWAIT, sys.executable, [sys.executable, "-c", code],
         {**os.environ, "PYTHONPATH": os.fspath(CHECKOUT)},
     )  # fmt: skip
-    end = time.monotonic() + 60
-    while not running(b"sleep\x0087653"):
-        assert time.monotonic() < end
-        time.sleep(0.05)
+    wait_until(lambda: running(b"sleep\x0087653"), "the playbook does not run")
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     place = os.fspath(tmp_path / "one").encode()
-    while running(b"sleep\x0087653") or running(place):
-        assert time.monotonic() < end, "processes of the playbook survived"
-        time.sleep(0.01)
+    wait_until(
+        lambda: not running(b"sleep\x0087653") and not running(place),
+        "processes of the playbook survived",
+    )
 
 
-def running(words: bytes) -> list[str]:
-    """Processes of this host with these words in their command line."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            if words in path.read_bytes():
-                found.append(path.parent.name)
-        except OSError:
-            continue
-    return found
+def running(words: bytes) -> bool:
+    """Whether a process of this host has these words in its command line."""
+    return any(words in line for line in command_lines().values())

@@ -23,6 +23,7 @@ from tests.integration.changes import (
     masked,
     refs,
 )
+from tests.integration.started import command_lines
 from tests.workshop import Workshop
 
 pytestmark = pytest.mark.root
@@ -147,8 +148,7 @@ def test_daemon_of_a_script_does_not_survive(shop: Workshop) -> None:
     start = time.monotonic()
     assert_fails(build(shop), 1, r"exit status 3")
     assert time.monotonic() - start < 60
-    names = [path.read_bytes() for path in Path("/proc").glob("[1-9]*/cmdline")]
-    assert not [name for name in names if b"76543" in name]
+    assert not [words for words in command_lines().values() if b"sleep\076543" in words]
 
 
 CONNECT = """\

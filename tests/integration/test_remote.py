@@ -44,7 +44,7 @@ from imagebuilder.store.repository import ImageRef, Store, make_store
 from imagebuilder.tree import ReleaseName, Tree, make_tree
 from imagebuilder.ui import Ui
 from tests.images import IMAGE, put_manifest
-from tests.integration.started import PATIENCE, start
+from tests.integration.started import PATIENCE, command_lines, start, wait_until
 from tests.unit.planted_reports import NO_ROOT, make_report, plant
 
 pytestmark = pytest.mark.root
@@ -625,21 +625,12 @@ def test_a_connection_that_breaks(
 
 def wait_until_quiet(far: Far) -> None:
     """Until no program works in the tree any more."""
-    deadline = time.monotonic() + 30
-    while any(os.fspath(far.tree) in text for text in command_lines()):
-        assert time.monotonic() < deadline, "the far side does not end"
-        time.sleep(0.1)
+    tree = os.fsencode(far.tree)
 
+    def is_quiet() -> bool:
+        return not any(b"receive" in line and tree in line for line in command_lines().values())
 
-def command_lines() -> list[str]:
-    """What runs on this machine, but ourselves."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            found.append(path.read_text(errors="replace"))
-        except OSError:
-            continue
-    return [text for text in found if "receive" in text]
+    wait_until(is_quiet, "the far side does not end")
 
 
 def test_kill_of_the_sender(far: Far, builder: Store, two: Two, tmp_path: Path) -> None:

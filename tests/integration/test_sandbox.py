@@ -15,6 +15,7 @@ from imagebuilder.errors import WorkError
 from imagebuilder.process import run
 from imagebuilder.sandbox import Bind, Sandbox, folders_of
 from imagebuilder.sandbox_lasting import staying
+from tests.integration.started import command_lines, wait_until
 from tests.workshop import CHECKOUT
 
 pytestmark = pytest.mark.root
@@ -86,12 +87,15 @@ def test_a_root_without_a_program_is_entered(busybox: Path, tmp_path: Path) -> N
 
 def test_what_commands_leave_behind_is_reaped(busybox: Path, tmp_path: Path) -> None:
     with staying(Sandbox(busybox, ("c",), "u", 0), tmp_path / "log") as inside:
-        run(["sh", "-c", "sleep 0.1 & exit 0"], sandbox=inside)
-        time.sleep(0.3)
-        states = "cat /proc/[0-9]*/stat | cut -d ' ' -f 2,3"
-        said = run(["sh", "-c", states], sandbox=inside).stdout
-        assert " S" in said
-        assert " Z" not in said
+        left = "sleep 0.1 > /dev/null 2>&1 & echo $!"
+        pid = run(["sh", "-c", left], sandbox=inside).stdout.strip()
+
+        def is_reaped() -> bool:
+            """One that has ended and is not reaped is still there."""
+            there = run(["test", "-e", f"/proc/{pid}/stat"], sandbox=inside, check=False)
+            return there.status == 1
+
+        wait_until(is_reaped, "what ended is not reaped")
 
 
 @pytest.mark.parametrize("script", ["sleep 60", "(sleep 60 & wait)", "sleep 60 & exit 0"])
@@ -217,28 +221,15 @@ def test_kill_leaves_nothing(busybox: Path) -> None:
         "run(['sh', '-c', 'touch /started; (sleep 87654 &); sleep 87654'], sandbox=s)\n"
     )
     pid = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", code])
-    end = time.monotonic() + 20
-    while not (busybox / "u/started").exists():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until((busybox / "u/started").exists, "the sandbox did not start")
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
-    while sleepers():
-        assert time.monotonic() < end, "processes of the sandbox survived"
-        time.sleep(0.01)
+    wait_until(lambda: not sleepers(), "processes of the sandbox survived")
 
 
-def sleepers() -> list[str]:
+def sleepers() -> list[int]:
     """Processes of this test that run on the host."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            text = path.read_bytes()
-        except OSError:
-            continue
-        if text.startswith(b"sleep\x0087654"):
-            found.append(path.parent.name)
-    return found
+    return [pid for pid, line in command_lines().items() if line.startswith(b"sleep\x0087654")]
 
 
 @pytest.mark.parametrize("module", ["sandbox_init", "sandbox_view"])

@@ -13,7 +13,7 @@ import pytest
 
 from imagebuilder.errors import HostError, WorkError
 from imagebuilder.process import TIMED_OUT, Completed, run
-from tests.integration.started import wait_until
+from tests.integration.started import command_lines, wait_until
 
 
 def own_number() -> str:
@@ -23,8 +23,7 @@ def own_number() -> str:
 
 def is_running(number: str) -> bool:
     """Whether a program still has that number in its command line."""
-    running = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
-    return any(number.encode() in words for words in running)
+    return any(number.encode() in words for words in command_lines().values())
 
 
 def test_last_unterminated_line_is_kept() -> None:

@@ -40,6 +40,7 @@ from imagebuilder.web.orders import ActVerb, parse_order
 from imagebuilder.web.roles import Role
 from imagebuilder.web.tokens import add_token, load_tokens
 from tests.acting import await_end, plant_plug
+from tests.integration.started import command_lines
 
 COMMAND = (sys.executable, "-m", "imagebuilder.cli.main", "act")
 
@@ -296,12 +297,14 @@ def begin(tree: Tree, tokens: Path, order: Mapping[str, Json], secret: str) -> A
 
 
 def test_a_child_answers_and_goes_on(tree: Tree, tokens: Path, tmp_path: Path) -> None:
-    plant_plug(tree, f"sleep 2\ntouch {tmp_path}/pulled\nexit 1")
+    go_on = tmp_path / "go-on"
+    plant_plug(tree, f"until [ -e {go_on} ]; do sleep 0.1; done\ntouch {tmp_path}/pulled\nexit 1")
     secret = add_token(tokens, "ada", Role.POWER)
     act_client = begin(tree, tokens, {"verb": "up", "nodes": ["n1"]}, secret)
     assert read_actions(tree)[0].state is ActionState.RUNNING
     assert act_client.ask("ibt_no", "10.0.0.9", None).status == 401
     assert act_client.ask(secret, "10.0.0.9", None).name == "ada"
+    go_on.touch()
     assert await_end(tree).state is ActionState.FAILED
     assert (tmp_path / "pulled").exists()
 
@@ -320,13 +323,10 @@ def test_who_is_killed_leaves_an_action_that_was_interrupted(tree: Tree, tokens:
 
 def find_acting(tree: Tree) -> int:
     """The process that acts on a tree; 0 for none."""
-    for place in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            words = place.read_bytes().split(b"\0")
-        except OSError:
-            continue
+    for pid, line in command_lines().items():
+        words = line.split(b"\0")
         if b"act" in words and str(tree.path).encode() in words:
-            return int(place.parent.name)
+            return pid
     return 0
 
 
