@@ -15,11 +15,11 @@ from imagebuilder.errors import HostError
 
 @pytest.fixture
 def kvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A device that can be opened, and little patience."""
+    """A device that can be opened, and patience with the false QEMU beside it."""
     device = tmp_path / "kvm"
     device.touch()
     monkeypatch.setattr(acceleration, "KVM", device)
-    monkeypatch.setattr(acceleration, "PATIENCE", 1.0)
+    monkeypatch.setattr(acceleration, "PATIENCE", 60.0)
     return device
 
 
@@ -53,6 +53,7 @@ def test_a_kernel_that_starts_is_proof(
 def test_a_device_that_is_there_is_not_enough(
     kvm: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str
 ) -> None:
+    monkeypatch.setattr(acceleration, "PATIENCE", 1.0)
     make_qemu(tmp_path, script, monkeypatch)
     found = probe(tmp_path / "vmlinuz", tmp_path)
     assert found.kind == "tcg"

@@ -61,14 +61,18 @@ class LateBmc:
 
 
 @pytest.mark.parametrize(
-    ("looks", "expected"),
-    [(3, {}), (10**9, {"n1": "still has power 0.05 s after it was cut"})],
+    ("looks", "limit", "expected"),
+    [(3, 60.0, {}), (10**9, 0.05, {"n1": "still has power 0.05 s after it was cut"})],
 )
 def test_power_comes_back_only_after_it_went(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, looks: int, expected: Mapping[str, str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    looks: int,
+    limit: float,
+    expected: Mapping[str, str],
 ) -> None:
     monkeypatch.setattr(verbs, "POLL", 0.01)
-    monkeypatch.setattr(verbs, "OFF_SECONDS", 0.05)
+    monkeypatch.setattr(verbs, "OFF_SECONDS", limit)
     bmc = LateBmc(looks)
     crew = Crew(make_tree(tmp_path / "tree"), (), {"n1": bmc}, lambda _: None)
     failed = cycle(crew, ["n1"])
