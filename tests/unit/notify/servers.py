@@ -134,7 +134,7 @@ def mail_server(refuse: str = "", *, slow: bool = False) -> Iterator[Post]:
 
 
 def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.01)

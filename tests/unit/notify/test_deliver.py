@@ -8,6 +8,8 @@ import os
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from email import message_from_bytes, message_from_string
 from email.policy import default
 from pathlib import Path
@@ -106,8 +108,9 @@ def test_a_webhook_in_trouble(
 @pytest.mark.parametrize("status", [0, 2], ids=["hangs", "a byte at a time"])
 def test_a_webhook_that_hangs_is_given_up(status: int) -> None:
     begun = time.monotonic()
-    with web_server(status) as server, web_server(200) as good:
-        warnings, (_, lane) = send(hook(server.address), hook(good.address), patience=HASTY)
+    good = ReceiverModel(exec=["true"])  # which takes no time to start
+    with web_server(status) as server:
+        warnings, (_, lane) = send(hook(server.address), good, patience=HASTY)
     assert time.monotonic() - begun < 20
     assert warnings == [f"notify r0: could not send '{TEXT}': did not end within 2 s"]
     assert lane.sent == 1, "one receiver does not delay another"
@@ -136,18 +139,20 @@ def test_a_webhook_that_is_not_there(address: str) -> None:
 def test_no_secret_is_on_a_command_line() -> None:
     """While the program of ours waits for an answer, every process may be looked at."""
     seen: list[str] = []
-    with web_server(0) as server:
+    with ExitStack() as answering:
+        server = answering.enter_context(web_server(0))
         site = NotifyModel(to={"r0": hook(server.address)})
-        with notifying(find_receivers(site, {}), lambda _: None, HASTY) as notifier:
+        patience = replace(HASTY, answer=60.0)  # to look at it, until the server hangs up
+        with notifying(find_receivers(site, {}), lambda _: None, patience) as notifier:
             notifier.send(lambda _: message())
-            while not server.requests:
-                time.sleep(0.01)
+            until(lambda: bool(server.requests))
             for each in Path("/proc").glob("[0-9]*"):
                 for name in ("cmdline", "environ"):
                     try:
                         seen.append((each / name).read_bytes().decode(errors="replace"))
                     except OSError:
                         continue
+            answering.close()
     assert any("imagebuilder.notify.deliver" in one for one in seen)
     assert not any(TOKEN in one for one in seen if "deliver" in one)
 

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from starlette.types import Message
 
 from imagebuilder.web.stream import KEPT, WAITING, Broker, EventStream
+from tests.integration.started import PATIENCE
 
 
 def publish(broker: Broker, many: int) -> None:
@@ -84,17 +86,22 @@ def test_a_stream_ends_with_its_reader_and_with_the_server() -> None:
             stream = EventStream(broker, "")
             return asyncio.create_task(stream({"type": "http", "method": "GET"}, receive, send))
 
+        async def until(happened: Callable[[], bool]) -> None:
+            async with asyncio.timeout(PATIENCE):
+                while not happened():
+                    await asyncio.sleep(0)
+
         first = start()
-        await asyncio.sleep(0.01)
+        await until(lambda: len(sent) == 1)
         broker.publish("node", {})
-        await asyncio.sleep(0.01)
+        await until(lambda: len(sent) == 2)
         broker.close()
-        await asyncio.wait_for(first, 1)
+        await asyncio.wait_for(first, PATIENCE)
         broker.closed = False
         second = start()
-        await asyncio.sleep(0.01)
+        await until(lambda: len(broker.readers) == 1)
         gone.set()
-        await asyncio.wait_for(second, 1)
+        await asyncio.wait_for(second, PATIENCE)
         assert broker.readers == []
         return sent
 
