@@ -15,6 +15,7 @@ from imagebuilder.fleet.power.protocol import Credentials, PowerError
 from imagebuilder.fleet.power.redfish import Redfish
 from imagebuilder.process import Word
 from imagebuilder.program import program
+from tests.ports import free_port
 
 PATIENCE = 90.0
 CONFIG = """\
@@ -31,9 +32,7 @@ ADMIN = Credentials("admin", "not-in-any-message")
 @pytest.fixture
 def bmc(tmp_path: Path) -> Iterator[Redfish]:
     """A node's BMC; the node is off."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     (tmp_path / "config").write_text(CONFIG.format(state=tmp_path))
     emulator = Path(sys.executable).with_name("sushy-emulator")
     argv: list[Word] = [

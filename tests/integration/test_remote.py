@@ -45,6 +45,7 @@ from imagebuilder.tree import ReleaseName, Tree, make_tree
 from imagebuilder.ui import Ui
 from tests.images import IMAGE, put_manifest
 from tests.integration.started import PATIENCE, command_lines, start, wait_until
+from tests.ports import free_port
 from tests.unit.planted_reports import NO_ROOT, make_report, plant
 
 pytestmark = pytest.mark.root
@@ -122,9 +123,7 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Far]:
     """A machine to publish to; `ssh` on PATH knows its key, and it knows ours."""
     top = tmp_path / "far"
     top.mkdir()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     for name in ("host", "key", "stranger"):
         run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", top / name])
     (top / "sshd_config").write_text(SSHD.format(top=top, port=port))

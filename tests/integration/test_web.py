@@ -39,6 +39,7 @@ from tests.fleet_world import (
     serving,
 )
 from tests.integration.started import PATIENCE, Started, start, wait_until
+from tests.ports import free_port
 
 READERS = 200
 
@@ -46,12 +47,6 @@ READERS = 200
 @pytest.fixture
 def world(tmp_path: Path) -> FleetWorld:
     return make_world(tmp_path, racks=2)
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 PROGRAM = ("-m", "imagebuilder.cli.main")

@@ -34,7 +34,7 @@ from imagebuilder.web.tokens import add_token
 from tests.acting import await_end, plant_plug
 from tests.integration.published import PROFILE, make_image, quiet
 from tests.integration.started import PATIENCE, Started, start, wait_until
-from tests.integration.test_web import free_port
+from tests.ports import free_port
 from tests.unit.planted_reports import make_report, plant
 
 pytestmark = pytest.mark.root

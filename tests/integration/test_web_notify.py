@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.fleet_world import OLD, FleetWorld, make_world
 from tests.integration.started import PATIENCE, Started, start, wait_until
-from tests.integration.test_web import free_port
+from tests.ports import free_port
 from tests.unit.notify.servers import TOKEN, Hook, web_server
 
 JUST = timedelta(0)

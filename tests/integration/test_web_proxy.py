@@ -21,8 +21,8 @@ from imagebuilder.web.roles import Role
 from imagebuilder.web.tokens import add_token
 from tests.acting import await_end, plant_plug
 from tests.integration.started import PATIENCE, start, wait_until
-from tests.integration.test_web import free_port
 from tests.integration.test_web_act import page_of
+from tests.ports import free_port
 
 pytestmark = pytest.mark.root
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin") or ""
