@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 PROGRAM = shutil.which("chromium-headless-shell") or ""
 NEEDS_BROWSER = pytest.mark.skipif(not PROGRAM, reason="chromium-headless-shell is not installed")
@@ -74,6 +74,11 @@ class Heard:
     faults: list[str] = field(default_factory=list)
 
 
+# Only what hangs needs it all; by themselves, expectations are given up after five seconds.
+PATIENCE_MS = 60_000
+expect.set_options(timeout=PATIENCE_MS)
+
+
 @contextmanager
 def browser(program: str = PROGRAM) -> Iterator[Browser]:
     with sync_playwright() as playwright:
@@ -87,6 +92,7 @@ def browser(program: str = PROGRAM) -> Iterator[Browser]:
 def opened(browser: Browser, **options: Any) -> Iterator[tuple[Page, Heard]]:  # noqa: ANN401
     """A page in a profile of its own, and its complaints: errors, dialogs, foreign requests."""
     context = browser.new_context(**{"viewport": {"width": 1400, "height": 900}, **options})
+    context.set_default_timeout(PATIENCE_MS)
     page, heard = context.new_page(), Heard()
     page.on("console", lambda said: heard.faults.append(f"{said.type}: {said.text}"))
     page.on("pageerror", lambda error: heard.faults.append(f"error: {error}"))
