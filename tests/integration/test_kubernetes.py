@@ -46,7 +46,7 @@ def test_a_rollout_evicts_pods_and_opens_what_it_closed(
     cluster.nodes["n3"]["spec"]["unschedulable"] = True
     cluster.pods["logs"] = Pod("n2", "DaemonSet")
     cluster.pods["pod-2"].refusals = 1  # kubectl asks again after 5 s
-    done = world.run().go(world.start(order(canary="n1", batch="100%")))
+    done = world.run().go(world.start(order(canary="n1", batch="100%", timeout=120)))
     assert done.status is RolloutStatus.DONE, render_rollout(LiveRollout(done, runs=False))
     assert {name: world.boots(name) for name in NAMES} == {name: [NEW] for name in NAMES}
     assert [*cluster.running()] == ["logs"]
@@ -60,7 +60,9 @@ def test_a_pod_that_may_not_go_keeps_its_node_from_being_rebooted(
     monkeypatch.setattr(drain, "EVICTION", "2s")
     cluster.pods["pod-2"].refusals = 10**6
     cluster.pods["pod-3"].owner = ""  # nothing would start it anywhere else
-    done = world.run().go(world.start(order(canary="n1", batch="100%", drain_timeout=3)))
+    done = world.run().go(
+        world.start(order(canary="n1", batch="100%", timeout=120, drain_timeout=30))
+    )
     assert [node.stage.value for node in done.nodes] == ["done", "left alone", "left alone"]
     why = [node.why for node in done.nodes]
     assert re.search("could not be drained in time: .*(disruption budget|timeout)", why[1])

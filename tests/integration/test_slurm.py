@@ -84,7 +84,7 @@ def test_a_rollout_waits_for_jobs_and_resumes_what_it_drained(
     world = make_nodes(tmp_path, slurm)
     slurm("scontrol", "update", "NodeName=n3", "State=DRAIN", "Reason=broken fan")
     job = slurm.submit("n2", PATIENT)
-    done = world.run().go(world.start(order(canary="n1", batch="100%")))
+    done = world.run().go(world.start(order(canary="n1", batch="100%", timeout=120)))
     assert done.status is RolloutStatus.DONE, render_rollout(LiveRollout(done, runs=False))
     assert {name: world.boots(name) for name in NAMES} == {name: [NEW] for name in NAMES}
     assert slurm.job(job) == "COMPLETED"
@@ -98,7 +98,9 @@ def test_a_rollout_waits_for_jobs_and_resumes_what_it_drained(
 def test_a_job_that_does_not_end_in_time_goes_on(tmp_path: Path, slurm: SlurmRoom) -> None:
     world = make_nodes(tmp_path, slurm)
     job = slurm.submit("n2", "sleep 1000")
-    done = world.run().go(world.start(order(canary="n1", batch="100%", drain_timeout=3)))
+    done = world.run().go(
+        world.start(order(canary="n1", batch="100%", timeout=120, drain_timeout=30))
+    )
     node = next(node for node in done.nodes if node.name == "n2")
     what = f"Slurm says {{}} ({REASON})"
     words = [what.format(state) for state in ("allocated+drain", "drain+mixed")]

@@ -334,13 +334,14 @@ def test_one_that_does_not_read_delays_nobody_and_is_cut_off(world: FleetWorld) 
     site = make_site(world)
     broker = site.watcher.broker
     with (
-        running(site, stalled=2000) as (address, loop),
+        running(site, stalled=10_000) as (address, loop),
         stream(address, buffer=4096),
-        stream(address) as other,
+        ExitStack() as more,
     ):
+        wait_until(lambda: len(broker.readers) == 1, "the stream is not open")
+        (stalled,) = broker.readers
+        other = more.enter_context(stream(address))
         read_until(other, b"event: hello")
-        wait_until(lambda: len(broker.readers) == 2, "the streams are not open")
-        stalled = broker.readers[0]
         data: dict[str, Json] = {"node": "n", "words": "x" * 20_000}
 
         def is_stalled() -> bool:
