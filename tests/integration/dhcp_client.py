@@ -22,7 +22,7 @@ from imagebuilder.serve.discover import (
     parse_reply,
 )
 
-SECONDS = 5.0  # dnsmasq tries an address of its pool for three before it offers it
+SECONDS = 30.0  # dnsmasq tries an address of its pool for three before it offers it
 QUIET = 0.7
 USER_CLASS, ARCHITECTURE, BOOT_FILE = 77, 93, 67
 

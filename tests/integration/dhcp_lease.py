@@ -14,7 +14,7 @@ from ipaddress import IPv4Address
 
 from imagebuilder.serve.discover import ETHERTYPE_IPV4, SERVER_ID, discover, frame, parse_reply
 
-SECONDS = 8.0  # dnsmasq tries an address of its pool for three before it offers it
+SECONDS = 30.0  # dnsmasq tries an address of its pool for three before it offers it
 HOST_NAME, REQUESTED, FQDN = 12, 50, 81
 DISCOVERS, REQUESTS = b"\x35\x01\x01", b"\x35\x01\x03"
 SERVER_UPDATES = b"\x01\0\0"  # RFC 4702: the server shall enter the name

@@ -13,7 +13,7 @@ import socket
 import struct
 import sys
 
-SECONDS = 5.0
+SECONDS = 30.0
 A, PTR, IN = 1, 12, 1
 STATUS = {0: "found", 3: "unknown", 5: "refused"}
 

@@ -506,24 +506,33 @@ def test_a_daemon_that_dies_ends_it_all_and_is_named(room: Room) -> None:
         os.kill(pid, signal.SIGKILL)
         assert started.wait(PATIENCE) == 1
         assert started.said(r"error: dnsmasq stopped unexpectedly \(exit status 137\)")
-    assert room.at_server("ss", "-Hlnut").stdout == ""
+    wait_until(lambda: room.at_server("ss", "-Hlnut").stdout == "", "daemons run on")
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_nothing_is_left_when_it_is_stopped(room: Room, how: signal.Signals) -> None:
     before = set(find_descendants())
     with room.serving() as started:
-        found = {p: line for p, line in find_descendants().items() if p not in before}
-        (pid,) = (pid for pid, line in found.items() if SERVING.match(line))
-        daemons = {"nginx", "dnsmasq", "ganesha.nfsd", "rpcbind"}
-        theirs = {p for p in found if Path(f"/proc/{p}/comm").read_text().strip() in daemons}
+        pid, theirs = find_serving(before)
         assert len(theirs) >= 5
         os.kill(pid, how)
         assert started.wait(PATIENCE) == (130 if how is not signal.SIGKILL else 137)
         wait_until(lambda: not any(map(is_alive, theirs)), "daemons run on")
-    time.sleep(0.1)
+    wait_until(lambda: set(find_descendants()) <= before, "something else runs on")
     assert room.at_server("ss", "-Hlnut").stdout == ""
-    assert set(find_descendants()) <= before
+
+
+def find_serving(before: set[int]) -> tuple[int, set[int]]:
+    """The process of `serve`, and its daemons; it starts others meanwhile, which end at once."""
+    found = {p: line for p, line in find_descendants().items() if p not in before}
+    # What it starts has its command line, too, for a moment.
+    serving = min(pid for pid, line in found.items() if SERVING.match(line))
+    names: dict[int, str] = {}
+    for pid in found:
+        with contextlib.suppress(OSError):
+            names[pid] = Path(f"/proc/{pid}/comm").read_text().strip()
+    daemons = ("nginx", "dnsmasq", "ganesha.nfsd", "rpcbind")
+    return serving, {pid for pid, name in names.items() if name in daemons}
 
 
 def is_alive(pid: int) -> bool:

@@ -37,7 +37,7 @@ SPITE = (
 SEND = """\
 import socket, sys
 for line in sys.argv[2:]:
-    with socket.create_connection((sys.argv[1], 80), 5) as wire:
+    with socket.create_connection((sys.argv[1], 80), 60) as wire:
         wire.sendall(bytes.fromhex(line) + b"\\r\\n\\r\\n")
         answer = b""
         try:
@@ -111,7 +111,9 @@ def test_a_daemon_is_missed_though_its_workers_live_on(tmp_path: Path) -> None:
         os.kill(int((room.tree.serve / "foreground/nginx.pid").read_text()), signal.SIGKILL)
         assert started.wait(PATIENCE) == 1
         assert started.said(r"error: nginx stopped unexpectedly \(exit status 137\)")
-        assert room.at_server("ss", "-Hlnt", "sport = 80").stdout == ""
+        wait_until(
+            lambda: room.at_server("ss", "-Hlnt", "sport = 80").stdout == "", "workers live on"
+        )
 
 
 def test_the_log_of_reports_is_rotated_and_none_is_lost(served: tuple[Room, Program]) -> None:

@@ -26,7 +26,7 @@ import socket, struct, sys
 program, version, port = map(int, sys.argv[1:])
 call = struct.pack("!10I", 7, 0, 2, 100000, 2, 1, 0, 0, 0, 0)
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as end:
-    end.settimeout(5)
+    end.settimeout(60)
     call += struct.pack("!4I", program, version, socket.IPPROTO_TCP, port)
     end.sendto(call, ("127.0.0.1", 111))
     print("registered" if end.recv(100)[-1] == 1 else "refused")
@@ -194,7 +194,10 @@ def test_the_installed_daemons_run_and_are_refreshed(room: Room, tmp_path: Path)
         assert refreshed.status == 0, refreshed.stderr
         assert "changed: dhcp-hosts, hosts, nginx.conf" in refreshed.stdout
         wait_until(lambda: room.ask(7)[0]["address"] == "10.77.0.77", "not refreshed")
-        assert room.fetch("/nodes/52-54-00-77-00-01/node.img").stdout.startswith("HTTP/1.1 403 ")
+        wait_until(
+            lambda: room.fetch("/nodes/52-54-00-77-00-01/node.img").stdout[:13] == "HTTP/1.1 403 ",
+            "nginx has its old configuration",
+        )
         assert "changed: nothing" in room.try_serve("--refresh").stdout
     room.tree.nodes_file.unlink()
 
@@ -349,6 +352,12 @@ def test_the_doctor_finds_an_nfs_server_that_listens_everywhere(room: Room) -> N
             room.beside("nfsd", room.server, "python3", "-c", wide),
             room.beside("lockd", room.server, "python3", "-c", wide.replace("2049", "32769")),
         ):
+            for port in ("2049", "32769"):
+                listens = ("ss", "-Hlnt", f"sport = {port}")
+                wait_until(
+                    lambda look=listens: room.at_server(*look).stdout != "",  # type: ignore[misc]
+                    "not listening",
+                )
             told = room.at_server("python3", "-c", REGISTER, "100021", "4", "32769")
             assert told.stdout == "registered\n", told.stderr
             found = doctor(room, "--interface", "wire0")
