@@ -74,7 +74,8 @@ def test_it_draws_again_and_leaves_a_clean_terminal(tmp_path: Path) -> None:
             assert said.count(ENTER) == said.count(HIDE) == 1
             write_seen(tree, replace(seen, stage="failed"))
             said = read_until(ours, said, b"its boot failed")
-            assert said.rpartition(HOME)[2].count(b"n1 ") == 1
+            (drawn,) = (each for each in said.split(HOME) if b"its boot failed" in each)
+            assert drawn.count(b"n1 ") == 1
             add = "  n2: {macs: ['52:54:00:77:00:02'], profile: demo}\n"
             tree.nodes_file.write_text(tree.nodes_file.read_text() + add)
             said = read_until(ours, said, b"2 nodes")
@@ -140,5 +141,6 @@ def test_a_terminal_that_cannot_do_that_gets_tables(tmp_path: Path) -> None:
             watching.kill()
             os.close(ours)
             os.close(theirs)
-    assert said.count(b"boots next") == 2
+    first, second, *_ = said.split(b"reached stage root")
+    assert (first.count(b"boots next"), second.count(b"boots next")) == (1, 1)
     assert b"\x1b" not in said
