@@ -15,7 +15,7 @@ from imagebuilder.boot.machine import MEMORY_MIB
 from imagebuilder.cpio import Entry
 from tests.boot.lab import address_of, dhcp_server, nfs_server, web_server
 from tests.boot.machine import MACS, UUID
-from tests.boot.node import NODE, Image, Told, run_node
+from tests.boot.node import NODE, OFF_SECONDS, Image, Told, run_node
 
 pytestmark = pytest.mark.boot
 
@@ -74,7 +74,7 @@ def test_a_node_boots_from_nfs_version_3_and_takes_its_own_files(room: Lab, imag
     assert told.all("journal") == []
     assert not [line for line in told.all("timer") if "apt" in line or "fstrim" in line]
     assert not [line for line in told.all("listens") if ":111 " in line]
-    assert told.off_seconds < 30
+    assert told.off_seconds < OFF_SECONDS
 
 
 def options(told: Told) -> set[str]:
