@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -35,7 +36,7 @@ pytestmark = pytest.mark.root
 CYCLES = int(os.environ.get("IMAGEBUILDER_PUBLISH_CYCLES", "200"))
 READERS = 4
 LEAST = 5  # boots a reader must have seen, or it proves nothing
-GOAL = 0.05  # seconds a promotion may take
+MOST = 0.05  # seconds of the processor for a rollback and a promotion; they take 0.01
 NGINX = """
 daemon off; pid {folder}/pid; error_log stderr; user root; worker_processes 1;
 events {{}}
@@ -150,18 +151,25 @@ def test_no_reader_sees_a_mixed_or_missing_release(tmp_path: Path) -> None:
         said = [path.read_text() for path in counts]
         assert ends == [0] * READERS, said
         assert min(map(int, said)) >= LEAST
-        middle = sorted(times)[len(times) // 2]
+        middle = sorted(seconds for seconds, _ in times)[len(times) // 2]
         print(f"{CYCLES} cycles, boots {said}, promote and rollback {1000 * middle:.1f} ms")
-        # The quickest: what else runs on the machine delays the others.
-        assert min(times) < 2 * GOAL
+        # Of the processor, and the quickest: what else runs on the machine delays all of them.
+        assert min(busy for _, busy in times) < MOST
     assert len(tree.journal.read_text().splitlines()) == 6 + 2 * CYCLES
 
 
-def cycle(tree: Tree, one: str, other: str) -> float:
-    """Roll back to `one` and promote `other`; seconds for both."""
-    start = time.monotonic()
+def processor() -> float:
+    """Seconds of the processor that this process and its children have taken."""
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    used = [resource.getrusage(kind) for kind in kinds]
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+def cycle(tree: Tree, one: str, other: str) -> tuple[float, float]:
+    """Roll back to `one` and promote `other`; seconds for both, and those of the processor."""
+    start, busy = time.monotonic(), processor()
     assert rollback(tree, PROFILE, quiet()).version == one
     assert promote(tree, PROFILE, quiet(), untested=UNTESTED).version == other
-    taken = time.monotonic() - start
+    taken = time.monotonic() - start, processor() - busy
     assert channels_of(tree) == {"candidate": other, "stable": other}
     return taken
