@@ -78,7 +78,7 @@ async def order_action(site: WebSite, request: Request) -> Response:
         words = f"not confirmed: {question} `yes` confirms it"
         raise HTTPException(HTTPStatus.CONFLICT, words)
     token = authorization[len(BEARER) :].strip()
-    answer = await asyncio.to_thread(act_client.ask, token, address_of(request), order_words(order))
+    answer = await act_client.ask_soon(token, address_of(request), order_words(order))
     if answer.status == HTTPStatus.UNAUTHORIZED:
         raise unauthorized(answer.error)
     if answer.status != HTTPStatus.ACCEPTED:

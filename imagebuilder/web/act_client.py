@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 import sys
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -67,9 +69,8 @@ class ActClient:
     place: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     lockout: Lockout = field(default_factory=Lockout)
-    turns: threading.BoundedSemaphore = field(
-        default_factory=lambda: threading.BoundedSemaphore(AT_ONCE)
-    )
+    # Apart from the few threads that answer everybody.
+    threads: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(AT_ONCE))
     places: threading.BoundedSemaphore = field(
         default_factory=lambda: threading.BoundedSemaphore(AT_ONCE + WAITING)
     )
@@ -82,21 +83,23 @@ class ActClient:
         except OSError:
             return False
 
+    async def ask_soon(
+        self, token: str, address: str, order: Mapping[str, Json] | None
+    ) -> ActAnswer:
+        """The same, unless too many wait."""
+        if not self.places.acquire(blocking=False):
+            return ActAnswer(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at a time")
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self.threads, self.ask, token, address, order)
+        finally:
+            self.places.release()
+
     def ask(self, token: str, address: str, order: Mapping[str, Json] | None) -> ActAnswer:
         """What the program answers; a status of HTTP in any case.  Blocks."""
         if seconds := self.lockout.wait(address):
             words = f"too many wrong tokens from {address}: wait {seconds} s"
             return ActAnswer(HTTPStatus.TOO_MANY_REQUESTS, words)
-        # Who waits takes a thread of the server's few.
-        if not self.places.acquire(blocking=False):
-            return ActAnswer(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at a time")
-        try:
-            with self.turns:
-                return self.ask_now(token, address, order)
-        finally:
-            self.places.release()
-
-    def ask_now(self, token: str, address: str, order: Mapping[str, Json] | None) -> ActAnswer:
         request: dict[str, Json] = {"token": token, "address": address, "order": None}
         if order is not None:
             request["order"] = dict(order)

@@ -145,7 +145,7 @@ async def log_in(site: WebSite, request: Request) -> Response:
     """A new session, for the browser of who has a token."""
     act_client, fields = act_client_of(site), dict(await read_form(request))
     token, following = fields.get("token", "").strip(), fields.get("next", "")
-    answer = await asyncio.to_thread(act_client.ask, token, address_of(request), None)
+    answer = await act_client.ask_soon(token, address_of(request), None)
     if answer.status != HTTPStatus.OK:
         return show_login(site, following, answer.error, answer.status)
     site.sessions.end(request.cookies.get(COOKIE, ""))
@@ -261,7 +261,7 @@ async def confirm(site: WebSite, request: Request) -> Response:
     if question and not order.yes:
         return show_confirm(site, session, order, f"not confirmed: {question}")
     words = order_words(order)
-    answer = await asyncio.to_thread(act_client.ask, session.token, address_of(request), words)
+    answer = await act_client.ask_soon(session.token, address_of(request), words)
     if answer.status == HTTPStatus.ACCEPTED:
         return RedirectResponse(f"/actions/{answer.id}", HTTPStatus.SEE_OTHER, PRIVATE)
     if answer.status == HTTPStatus.UNAUTHORIZED:

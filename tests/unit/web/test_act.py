@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -376,32 +377,25 @@ def test_an_end_that_cannot_be_recorded_is_none_on_record(
 def test_who_asks_while_many_wait_is_told_at_once(
     tree: Tree, tokens: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each that waits takes one of the threads that answer everybody."""
-    end, begun = threading.Event(), threading.Semaphore(0)
+    """None of them takes one of the threads that answer everybody."""
+    end = threading.Event()
 
     def slow(*_: object) -> ActAnswer:
-        begun.release()
-        assert end.wait(30)
+        assert end.wait(60)
         return ActAnswer(200, "")
 
     monkeypatch.setattr(ActClient, "send", slow)
     client = ActClient(tree, tokens)
-    found: list[int] = []
-    asking = [
-        threading.Thread(target=lambda n=n: found.append(client.ask("x", f"a{n}", None).status))
-        for n in range(AT_ONCE + WAITING)
-    ]
-    for thread in asking:
-        thread.start()
-    assert all(begun.acquire(timeout=30) for _ in range(AT_ONCE))
-    deadline = time.monotonic() + 30
-    while client.places.acquire(blocking=False):
-        client.places.release()
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    assert client.ask("x", "b", None).status == 503
-    end.set()
-    for thread in asking:
-        thread.join()
-    assert found == [200] * (AT_ONCE + WAITING)
-    assert client.ask("x", "b", None).status == 200
+
+    async def ask_all() -> list[int]:
+        many = [asyncio.create_task(client.ask_soon("x", f"a{n}", None)) for n in range(100)]
+        done, _ = await asyncio.wait(many, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        assert {task.result().status for task in done} == {503}
+        others = [asyncio.to_thread(str) for _ in range(50)]
+        await asyncio.wait_for(asyncio.gather(*others), 30)
+        end.set()
+        return [answer.status for answer in await asyncio.gather(*many)]
+
+    found = asyncio.run(ask_all())
+    assert found == [200] * (AT_ONCE + WAITING) + [503] * (100 - AT_ONCE - WAITING)
+    assert asyncio.run(client.ask_soon("x", "b", None)).status == 200
