@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands on many nodes at once, over ssh with the host keys that the tree knows.
 
-ClusterShell runs ssh(1), gathers the output and groups it, as clush does.
+ClusterShell runs ssh(1) for as many nodes at a time as it may.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
@@ -25,34 +26,60 @@ from imagebuilder.tree import Tree
 from imagebuilder.untrusted import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
 FAN_OUT = 64
 SSH_FAILED = 255  # ssh(1), EXIT STATUS: the connection, not the command
 CONNECT_SECONDS = 10
 MOST = 1 << 20  # bytes of an answer that we ask for ourselves
 MOST_TYPED = 64 << 20  # of the output of a person's command
+MOST_TOGETHER = 1 << 30  # of all nodes
 # random(4); a node's shell may print anything before what was asked.
 BOOT_ID = re.compile(r"^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$", re.MULTILINE)
 NO_ADDRESS = "its address is not known: set `address` in nodes.yaml, or boot it once"
 
 
-class LimitedClient(SshClient):  # type: ignore[misc]  # it has no types
-    """One ssh, which is ended when its node sends more than the task's `most` bytes.
+@dataclass
+class Heard:
+    """What nodes have sent: by their name and the stream; `cut` says of whom it was too much.
 
-    ClusterShell keeps all that comes in memory, and whose node it is may send without end.
+    Each may send `most` bytes, and all together MOST_TOGETHER.
     """
 
-    received = 0
+    most: int
+    streams: dict[tuple[str, str], bytearray] = field(default_factory=dict)
+    cut: dict[str, str] = field(default_factory=dict)
+    received: Counter[str] = field(default_factory=Counter)
 
-    def _read(self, sname: str, size: int = 65536) -> bytes:
-        data: bytes = super()._read(sname, size)
-        self.received += len(data)
-        if self.received > self.worker.task.info("most"):
-            self.worker.task.info("cut").add(str(self.key))
+    def take(self, node: str, stream: str, data: bytes) -> bool:
+        """Keep what came; returns whether more may come."""
+        kept = self.streams.setdefault((node, stream), bytearray())
+        kept += data
+        self.received[node] += len(data)
+        if self.received[node] > self.most:
+            self.cut[node] = f"more than {self.most} bytes: cut off"
+        elif self.received.total() > MOST_TOGETHER:
+            self.cut[node] = f"more than {MOST_TOGETHER} bytes of all nodes together: cut off"
+        return node not in self.cut
+
+    def text(self, node: str, stream: str) -> str:
+        """With ends of lines as they are here, and without the last one."""
+        found = self.streams.get((node, stream), b"").decode(errors="replace")
+        return found.replace("\r\n", "\n").removesuffix("\n")
+
+
+class LimitedClient(SshClient):  # type: ignore[misc]  # it has no types
+    """One ssh, which is ended when its node sends too much.
+
+    ClusterShell keeps an object for each line, hundreds of bytes for one; whose node it is may send
+    lines without end.
+    """
+
+    def _handle_read(self, sname: str) -> None:
+        heard: Heard = self.worker.task.info("heard")
+        if not heard.take(str(self.key), sname, self._read(sname)):
             self.popen.kill()
             raise EngineClientEOF
-        return data
 
 
 class LimitedSsh(WorkerSsh):  # type: ignore[misc]
@@ -80,8 +107,8 @@ class Said:
     @property
     def last_words(self) -> str:
         """The last line that it said, for an error."""
-        lines = (self.errors or self.output).strip().splitlines()
-        return clean(lines[-1]) if lines else f"exit status {self.status}"
+        last = (self.errors or self.output).strip().rpartition("\n")[2]
+        return clean(last) if last else f"exit status {self.status}"
 
     @property
     def from_boot_id(self) -> str:
@@ -129,39 +156,25 @@ def run_task(
     task = task_self()
     task.set_info("ssh_options", f"-F {config} -o LogLevel=ERROR")
     task.set_info("fanout", FAN_OUT)
-    cut: set[str] = set()
-    task.set_info("most", most)
-    task.set_info("cut", cut)
+    heard = Heard(most)
+    task.set_info("heard", heard)
     task.set_default("distant_worker", LimitedSsh)
     task.set_default("stderr", not merged)
     nodes = NodeSet.fromlist(list(names))
     task.run(shlex.join(command), nodes=nodes, timeout=seconds, stdin=False)
-    output, errors = gather(task.iter_buffers()), gather(task.iter_errors())
     status: dict[str, int | None] = {
         str(name): code for code, keys in task.iter_retcodes() for name in keys
     }
-    for name in cut:
-        heard = output if merged else errors
-        heard[name] = f"{heard.get(name, '')}\nmore than {most} bytes: cut off\n"
     late = {str(name) for name in task.iter_keys_timeout()}
-    return {
-        name: Said(
-            name,
-            None if name in late else status.get(name, SSH_FAILED),
-            output.get(name, ""),
-            errors.get(name, ""),
-        )
-        for name in names
-    }
-
-
-def gather(buffers: Iterable[tuple[object, Iterable[object]]]) -> dict[str, str]:
-    """What each node said, of what ClusterShell has once for all that said the same."""
-    return {
-        str(name): bytes(buffer).decode(errors="replace")  # type: ignore[call-overload]
-        for buffer, keys in buffers
-        for name in keys
-    }
+    found = {}
+    for name in names:
+        output, errors = heard.text(name, "stdout"), heard.text(name, "stderr")
+        if why := heard.cut.get(name):
+            why = f"\n{why}\n"
+            output, errors = (output + why, errors) if merged else (output, errors + why)
+        code = None if name in late else status.get(name, SSH_FAILED)
+        found[name] = Said(name, code, output, errors)
+    return found
 
 
 @contextmanager

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import os
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
-from imagebuilder.fleet.ssh import Said, group_output, render_ssh_config, run_on
+from imagebuilder.fleet.ssh import Heard, Said, group_output, render_ssh_config, run_on
 from imagebuilder.nodes.types import Node
 from imagebuilder.tree import Tree
 
@@ -32,7 +33,7 @@ def test_equal_answers_stand_together() -> None:
     assert [names for names, _ in group_output(said)] == ["n[1,3,10]", "n2"]
 
 
-@pytest.mark.parametrize("stream", ["exec yes", "exec cat /dev/zero"], ids=["lines", "no-lines"])
+@pytest.mark.parametrize("stream", ["exec yes ''", "exec cat /dev/zero"], ids=["lines", "no-lines"])
 def test_a_node_that_sends_without_end_is_cut_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: str
 ) -> None:
@@ -44,12 +45,36 @@ def test_a_node_that_sends_without_end_is_cut_off(
     nodes = [Node("n1", ("52:54:00:00:00:01",), "gpu"), Node("n2", (), "gpu")]
     places = {"n1": "10.0.0.1", "n2": "10.0.0.2"}
     began = time.monotonic()
+    tracemalloc.start()
     bad, good = run_on(Tree(tmp_path), nodes, places, ["true"], 60, most=1 << 20, merged=True)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 16 << 20  # with an object for each line it was 30 times as much
     assert time.monotonic() - began < 30  # far from the time limit: the amount ended it
     assert not bad.succeeded
     assert bad.output.endswith("more than 1048576 bytes: cut off\n")
     assert len(bad.output) < 2 << 20
     assert (good.status, good.output) == (0, "fine")
+
+
+def test_all_nodes_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("imagebuilder.fleet.ssh.MOST_TOGETHER", 100)
+    heard = Heard(most=60)
+    assert heard.take("n1", "stdout", b"x" * 50)
+    assert heard.take("n2", "stderr", b"x" * 50)
+    assert not heard.take("n1", "stderr", b"x" * 11)
+    assert not heard.take("n3", "stdout", b"x")
+    assert heard.cut == {
+        "n1": "more than 60 bytes: cut off",
+        "n3": "more than 100 bytes of all nodes together: cut off",
+    }
+
+
+def test_output_is_text_with_its_lines() -> None:
+    heard = Heard(most=100)
+    heard.take("n1", "stdout", b"a\r")
+    heard.take("n1", "stdout", b"\nb\xff\n\n")
+    assert (heard.text("n1", "stdout"), heard.text("n1", "stderr")) == ("a\nb\ufffd\n", "")
 
 
 def test_what_a_login_shell_prints_first_is_no_part_of_an_answer(
