@@ -6,8 +6,8 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-import pwd
 import re
+import selectors
 import shlex
 import shutil
 import signal
@@ -22,20 +22,12 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, NoReturn, Protocol
 
+from imagebuilder.environment import base_environment
 from imagebuilder.errors import FullError, HostError, ImagebuilderError, WorkError
+from imagebuilder.untrusted import fit
 
 Word = str | os.PathLike[str]
 
-# What a program may see of the caller's environment: where to find programs and how to reach
-# mirrors.  Locale, time zone and umask are fixed, because outputs depend on them.
-PASSED_ON = (
-    "PATH", "HOME", "TERM", "TMPDIR",
-    "http_proxy", "https_proxy", "ftp_proxy", "no_proxy",
-    "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY",
-    "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE",
-)  # fmt: skip
-FIXED = {"LC_ALL": "C.UTF-8", "TZ": "UTC"}
-SBIN = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TAIL_LINES = 12
 # What the C library, GNU tar and ostree say when nothing more can be written.
 FULL = re.compile(r"No space left on device|Wrote only \d+ of \d+ bytes|min-free-space-")
@@ -47,6 +39,7 @@ KILLED = 128
 TIMED_OUT = 124  # as timeout(1) has it
 ASK_S = 0.25
 END_S = 3.0
+MOST_SAID = 256 << 20  # bytes of what is captured of a program
 MOST_PIECE = 65536  # bytes of a line that are taken at once: what never ends a line is cut
 
 
@@ -61,6 +54,10 @@ class Wrapper(Protocol):
     def environment(self) -> Mapping[str, str] | None:
         """The complete environment inside, or None to pass the host's allow-list on."""
         ...
+
+
+class SaidError(Exception):
+    """A program said more than MOST_SAID."""
 
 
 class Sink(Protocol):
@@ -82,26 +79,6 @@ class Completed:
     stdout: str
     stderr: str
     late: bool = False
-
-
-def base_environment() -> dict[str, str]:
-    """The allow-listed environment of a program on the host."""
-    env = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    env["PATH"] = f"{env['PATH']}:{SBIN}" if env.get("PATH") else SBIN
-    if sys.dont_write_bytecode:
-        env["PYTHONDONTWRITEBYTECODE"] = "1"
-    if os.geteuid() == 0:
-        env["HOME"] = root_home(env.get("HOME", ""))
-    return env | FIXED
-
-
-def root_home(home: str) -> str:
-    """Where programs of root keep what they keep: not in the home of somebody else."""
-    try:
-        owner = Path(home).stat().st_uid
-    except OSError:
-        owner = 0
-    return home if home and owner == 0 else pwd.getpwuid(0).pw_dir
 
 
 def run(
@@ -126,8 +103,8 @@ def run(
     and over and may raise: then the program and its children are told to end, as they are when we
     are killed, and have END_S for it.  After `seconds`, for captured programs, they are too, and
     what holds its streams open is not waited for.  Raises HostError when the program is not
-    installed and, with `check`, WorkError when it fails: the error shows the command to paste, the
-    last lines it said and where the whole log is.
+    installed, WorkError when it says more than MOST_SAID and, with `check`, when it fails: that
+    shows the command to paste, the last lines it said and where the whole log is.
     """
     words = [os.fspath(word) for word in (sandbox.words(argv) if sandbox else argv)]
     inside = sandbox.environment if sandbox else None
@@ -142,7 +119,11 @@ def run(
             source.seek(0)
         if log is None:
             group = sandbox is None and bool(ask or seconds)  # a sandbox makes its own
-            done = capture(command, environment, cwd, source, ask, seconds, group=group)
+            try:
+                done = capture(command, environment, cwd, source, ask, seconds, group=group)
+            except SaidError:
+                what = f"`{fit(paste(argv))}` printed more than {MOST_SAID >> 20} MiB: ended"
+                raise WorkError(what, hint="run it by hand to see what it prints") from None
         else:
             sink: Sink
             if isinstance(log, Path):
@@ -211,18 +192,43 @@ def communicate(
 ) -> tuple[bytes, bytes]:
     """What the program said until its end.
 
-    Raises what `ask` raises, and TimeoutExpired, which has what it said, after `seconds`.
+    Raises what `ask` raises, and TimeoutExpired, which has what it said, after `seconds`; SaidError
+    when it says more than MOST_SAID.  subprocess's communicate() would keep any amount in memory.
     """
+    assert process.stdout is not None
+    assert process.stderr is not None
+    stdout, stderr = bytearray(), bytearray()
     until = math.inf if seconds is None else time.monotonic() + seconds
-    while True:
-        left = min(until - time.monotonic(), ASK_S if ask else math.inf)
-        try:
-            return process.communicate(timeout=None if left == math.inf else max(left, 0))
-        except subprocess.TimeoutExpired:
+    asked = time.monotonic()
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ, stdout)
+        selector.register(process.stderr, selectors.EVENT_READ, stderr)
+        while selector.get_map() or process.poll() is None:
+            left = min(until - time.monotonic(), ASK_S if ask else math.inf)
+            wait_for(process, selector, None if left == math.inf else max(left, 0))
+            if len(stdout) + len(stderr) > MOST_SAID:
+                raise SaidError
             if time.monotonic() >= until:
-                raise
-            if ask:
+                raise subprocess.TimeoutExpired(process.args, 0, bytes(stdout), bytes(stderr))
+            if ask and time.monotonic() - asked >= ASK_S:
                 ask()
+                asked = time.monotonic()
+    return bytes(stdout), bytes(stderr)
+
+
+def wait_for(
+    process: subprocess.Popen[bytes], selector: selectors.BaseSelector, seconds: float | None
+) -> None:
+    """Read what the program has said, or wait for its end once it has closed both streams."""
+    if not selector.get_map():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(seconds)
+        return
+    for key, _ in selector.select(seconds):
+        if data := os.read(key.fd, MOST_PIECE):
+            key.data.extend(data)
+        else:
+            selector.unregister(key.fileobj)
 
 
 def end_program(process: subprocess.Popen[bytes]) -> None:

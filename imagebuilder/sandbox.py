@@ -25,9 +25,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from imagebuilder.environment import PASSED_ON, SBIN
 from imagebuilder.errors import HostError
 from imagebuilder.files import scratch
-from imagebuilder.process import PASSED_ON, SBIN, Word, run
+from imagebuilder.process import Word, run
 from imagebuilder.sandbox_filter import filter_program
 
 if TYPE_CHECKING:

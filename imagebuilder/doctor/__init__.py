@@ -26,8 +26,8 @@ from imagebuilder.doctor.host import (
 )
 from imagebuilder.doctor.inputs import examine_inputs, examine_site
 from imagebuilder.doctor.serve import examine_serve
+from imagebuilder.environment import base_environment
 from imagebuilder.families.registry import families
-from imagebuilder.process import base_environment
 from imagebuilder.settings import Settings, find_home
 from imagebuilder.ui import table
 

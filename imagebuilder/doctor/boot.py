@@ -21,8 +21,8 @@ from imagebuilder.doctor.host import (
     load_needs,
 )
 from imagebuilder.doctor.serve import examine_ipxe
+from imagebuilder.environment import base_environment
 from imagebuilder.folders import matching
-from imagebuilder.process import base_environment
 from imagebuilder.tree import Tree
 from imagebuilder.ui import format_size
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from imagebuilder.doctor.finding import HostFinding, Severity
 from imagebuilder.doctor.host import SERVE_GROUPS, examine_need, load_needs, nearest_folder
 from imagebuilder.doctor.listening import examine_listeners, find_rpc_services
+from imagebuilder.environment import base_environment
 from imagebuilder.errors import Fault, ImagebuilderError
-from imagebuilder.process import base_environment, is_installed
+from imagebuilder.process import is_installed
 from imagebuilder.serve.config import ServeConfig
 from imagebuilder.serve.discover import find_dhcp_servers
 from imagebuilder.serve.interface import Interface, find_interface

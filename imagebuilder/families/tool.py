@@ -10,8 +10,9 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from imagebuilder.environment import base_environment
 from imagebuilder.errors import HostError
-from imagebuilder.process import MOST, base_environment, run
+from imagebuilder.process import MOST, run
 
 
 @dataclass(frozen=True)

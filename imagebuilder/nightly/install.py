@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from imagebuilder.environment import SBIN
 from imagebuilder.errors import InputError
 from imagebuilder.notify.receivers import Credential
-from imagebuilder.process import SBIN, is_installed, run
+from imagebuilder.process import is_installed, run
 from imagebuilder.serve.render import render_template
 from imagebuilder.serve.units import (
     UNITS,

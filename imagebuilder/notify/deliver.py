@@ -9,6 +9,7 @@ say on stderr may, and is shown to nobody.
 from __future__ import annotations
 
 import json
+import resource
 import smtplib
 import socket
 import sys
@@ -20,6 +21,7 @@ from imagebuilder.errors import why
 
 TRY_LATER = 75  # EX_TEMPFAIL of sysexits(3)
 SMTP_PORT = 25
+MEMORY = 256 << 20  # bytes
 SECONDS = 15.0  # for each answer; whoever started this limits the whole
 
 
@@ -33,6 +35,8 @@ class DeliveryError(Exception):
 
 def main() -> int:
     order: dict[str, str] = json.loads(sys.stdin.buffer.read())
+    # smtplib keeps the lines of an answer without end.
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     try:
         if "relay" in order:
             send_to_relay(order["mail"], order["relay"])
@@ -41,6 +45,9 @@ def main() -> int:
     except DeliveryError as error:
         print(error)
         return TRY_LATER if error.retry else 1
+    except MemoryError:
+        print("its answer is too long")
+        return TRY_LATER
     return 0
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import imagebuilder
 from imagebuilder.digest import Json
+from imagebuilder.environment import SBIN
 from imagebuilder.errors import ImagebuilderError
 from imagebuilder.playbook.machine_files import MACHINE_ID
-from imagebuilder.process import SBIN
 from imagebuilder.recipe.types import Playbook
 from imagebuilder.sandbox import Bind, Sandbox, folders_of
 from imagebuilder.workspace import Workspace

@@ -9,9 +9,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from imagebuilder.environment import base_environment
 from imagebuilder.errors import WorkError
 from imagebuilder.files import place_file
-from imagebuilder.process import Word, base_environment, paste, run
+from imagebuilder.process import Word, paste, run
 from imagebuilder.rights import check_writable
 
 UNITS = Path("etc/systemd/system")

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from imagebuilder.environment import base_environment
 from imagebuilder.folders import paths_below
-from imagebuilder.process import base_environment
 
 PR_SET_CHILD_SUBREAPER = 36
 # Seconds for what takes one on an idle machine: only what hangs needs them all.  What a test must

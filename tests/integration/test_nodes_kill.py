@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.environment import base_environment
 from imagebuilder.errors import HostError
 from imagebuilder.nodes.edit import NodeEdit, add_node, set_node
 from imagebuilder.nodes.files import update_nodes
 from imagebuilder.nodes.identity import KEY, MACHINE_ID, PUBLIC
 from imagebuilder.nodes.load import load_nodes
-from imagebuilder.process import base_environment, run
+from imagebuilder.process import run
 from imagebuilder.tree import Tree
 from tests.integration.started import PATIENCE, Started, start
 from tests.sampling import times

@@ -169,3 +169,23 @@ def test_programs_die_with_us(tmp_path: Path) -> None:
 def test_a_program_that_may_be_ended_reads_its_stdin() -> None:
     assert run(["cat"], stdin=b"words", ask=lambda: None).stdout == "words"
     assert run(["cat"], ask=lambda: None).stdout == ""
+
+
+@pytest.mark.parametrize("stream", ["", " >&2"])
+def test_a_program_that_says_too_much_is_ended(
+    stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("imagebuilder.process.MOST_SAID", 1 << 20)
+    number = own_number()
+    with pytest.raises(WorkError, match=r"yes 61\..* printed more than 1 MiB: ended"):
+        run(["sh", "-c", f"exec yes {number}{stream}"], check=False)
+    assert not is_running(number)
+    assert len(run(["head", "-c", "1000000", "/dev/zero"]).stdout) == 1_000_000
+
+
+def test_a_program_that_closes_its_streams_is_waited_for() -> None:
+    begun = time.monotonic()
+    done = run(["sh", "-c", "echo a; exec >&- 2>&-; sleep 0.5; exit 3"], check=False)
+    assert (done.status, done.stdout) == (3, "a\n")
+    assert time.monotonic() - begun >= 0.5
+    assert run(["sh", "-c", "exec >&- 2>&-; sleep 60"], seconds=0.2, check=False).late

@@ -21,7 +21,7 @@ from imagebuilder.tree import STABLE, Tree
 
 SECONDS = 20.0
 QUERY = ("cat", "/proc/sys/kernel/random/boot_id", "/etc/os-release")
-IMAGE = re.compile(r"^IMAGE_(ID|VERSION)=\"?([A-Za-z0-9_.+-]+)\"?$", re.MULTILINE)
+IMAGE = re.compile(r"^IMAGE_(ID|VERSION)=\"?([A-Za-z0-9_.+-]{1,128})\"?$", re.MULTILINE)
 WITH_HEALTH = (RolloutStage.CHECKING, RolloutStage.RETURNING)
 
 

@@ -26,8 +26,8 @@ from imagebuilder.doctor.host import (
     numbers,
     type_of_mount,
 )
+from imagebuilder.environment import base_environment
 from imagebuilder.families.tool import Tool
-from imagebuilder.process import base_environment
 
 MOUNTINFO = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw

@@ -23,6 +23,12 @@ def test_root_of_somebody_else_has_a_boot_and_no_release() -> None:
     assert parse_answer(Said("node1", 1, f"{BOOT}\n", "cat: /etc/os-release: none")) == Sight(BOOT)
 
 
+@pytest.mark.parametrize("long", ["A" * 129, "A" * 900_000])
+def test_a_name_of_any_length_is_none(long: str) -> None:
+    said = Said("node1", 0, f"{BOOT}\nIMAGE_ID=minimal\nIMAGE_VERSION={long}\n")
+    assert parse_answer(said) == Sight(BOOT)
+
+
 @pytest.mark.parametrize(
     ("status", "problem"), [(None, "the time ran out"), (SSH_FAILED, "Connection reset")]
 )

@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
+import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -17,10 +20,11 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
+from imagebuilder.notify.deliver import TRY_LATER
 from imagebuilder.notify.receivers import DELIVER, find_address, find_receivers, in_home
 from imagebuilder.notify.send import Lane, judge, notifying
 from imagebuilder.notify.types import Message, SendPatience, Topic
-from imagebuilder.process import Completed
+from imagebuilder.process import Completed, run
 from imagebuilder.recipe.model_notify import MailModel, NotifyModel, ReceiverModel
 from tests.unit.notify.servers import TOKEN, mail_server, until, web_server
 
@@ -313,3 +317,22 @@ def test_the_library_would_have_logged_it(caplog: pytest.LogCaptureFixture) -> N
 
         requests.post(server.address, json={}, timeout=5).close()
     assert TOKEN in caplog.text
+
+
+def test_a_relay_that_greets_without_end_fills_no_memory() -> None:
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def greet() -> None:
+        connection, _ = listener.accept()
+        with connection, contextlib.suppress(OSError):
+            while True:
+                connection.sendall(b"220-and\r\n" * 4096)
+
+    thread = threading.Thread(target=greet, daemon=True)
+    thread.start()
+    relay = f"127.0.0.1:{listener.getsockname()[1]}"
+    order = json.dumps({"relay": relay, "mail": "Subject: x\n\nx\n"}).encode()
+    with listener:
+        done = run([sys.executable, "-m", "imagebuilder.notify.deliver"], stdin=order, check=False)
+        thread.join(60)
+    assert (done.status, done.stdout) == (TRY_LATER, "its answer is too long\n")

@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 from urllib.parse import quote
 
+from imagebuilder.environment import SBIN
 from imagebuilder.families.apt.engines.excluded import remove_excluded
 from imagebuilder.families.apt.engines.request import BootstrapRequest
 from imagebuilder.families.apt.install import NO_INITRD
-from imagebuilder.process import SBIN
 from imagebuilder.workspace import Workspace
 
 # Programs that engines find before the host's: replacements that work in a sandbox.
