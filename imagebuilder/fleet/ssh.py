@@ -203,6 +203,12 @@ def render_ssh_config(
         "  StrictHostKeyChecking yes\n"
         "  BatchMode yes\n"
         f"  ConnectTimeout {CONNECT_SECONDS}\n"
+        # What a person wants of other hosts is nothing for a node's root.
+        "  ForwardAgent no\n"
+        "  ForwardX11 no\n"
+        "  ClearAllForwardings yes\n"
+        "  UpdateHostKeys no\n"
+        "  VerifyHostKeyDNS no\n"
         "Include ~/.ssh/config\n"
     )
 

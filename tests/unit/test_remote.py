@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from imagebuilder.decode import decode_box
+from imagebuilder.digest import Json
 from imagebuilder.errors import HostError, ImagebuilderError, InputError, WorkError
 from imagebuilder.process import Completed
 from imagebuilder.publish.transport.local import LocalTree
-from imagebuilder.publish.transport.protocol import Activated
+from imagebuilder.publish.transport.protocol import Activated, PlaceContents
+from imagebuilder.publish.transport.reports import KeptReports
 from imagebuilder.publish.transport.send import Sent, order_bases
 from imagebuilder.publish.transport.ssh import (
     Remote,
@@ -109,6 +112,32 @@ def test_an_answer_after_a_greeting() -> None:
     assert parse_answer(NUC, done) == {"version": "1"}
     with pytest.raises(HostError, match="did not give an answer of imagebuilder"):
         parse_answer(NUC, Completed(0, "Welcome\n", ""))
+
+
+def test_what_the_other_side_says_is_a_bounded_text() -> None:
+    said = "\x1b[31merror: red\x1b[2J " + "x" * 10_000 + "\nhint: a\x1b]0;b\n" * 50_000
+    with pytest.raises(WorkError) as caught:
+        parse_answer(NUC, Completed(1, "", said))
+    text = str(caught.value)
+    assert "\x1b" not in text
+    assert len(text) < 20_000
+    answer = {"published": {}, "said": f"a\x1b[31mb\n{'x' * 100_000}"}
+    told = decode_box(Activated, answer, "nuc")
+    assert told.said.startswith("ab\nxxx")
+    assert len(told.said) < 20_000
+    kept = decode_box(KeptReports, {"kept": ["\x1b[2J\n"], "refused": ["x" * 999]}, "nuc")
+    assert kept.kept == ("\\x1b[2J\\n",)
+    assert len(kept.refused[0]) == 200
+
+
+@pytest.mark.parametrize(
+    "change", [{"free": -1}, {"free": 10**400}, {"refs": {"image/p/1": "c" * 5000}}]
+)
+def test_what_a_place_has_is_of_sizes_and_commits(change: dict[str, Json]) -> None:
+    good: dict[str, Json] = {"refs": {"image/p/1": "c" * 64}, "free": 1, "reports": None}
+    assert decode_box(PlaceContents, good, "nuc").free == 1
+    with pytest.raises(InputError):
+        decode_box(PlaceContents, good | change, "nuc")
 
 
 def test_bases_of_the_profile_come_first_and_new_ones_before_old_ones() -> None:

@@ -16,13 +16,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
-from imagebuilder.decode import Opaque
-from imagebuilder.publish.transport.reports import KeptReports
+from pydantic import AfterValidator
+
+from imagebuilder.decode import Amount, Opaque
+from imagebuilder.image.types import Commit
+from imagebuilder.publish.transport.reports import KeptReports, Line
 from imagebuilder.rootkind import Format
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.ui import Ui
+from imagebuilder.untrusted import MOST_REQUEST, clean_lines
 
 PREFIX = 16  # hexadecimal digits that identify an object
 
@@ -36,6 +40,14 @@ class Order:
     untested: str = ""
 
 
+def clean_said(text: str) -> str:
+    """Words of another machine, for a terminal."""
+    return clean_lines(text[:MOST_REQUEST])
+
+
+Lines = Annotated[str, AfterValidator(clean_said)]
+
+
 @dataclass(frozen=True)
 class PlaceContents:
     """What a place has: refs with their complete commits, and free bytes.
@@ -44,8 +56,8 @@ class PlaceContents:
     place does not have the release.
     """
 
-    refs: Mapping[str, str]
-    free: int
+    refs: Mapping[Line, Commit]
+    free: Amount
     reports: tuple[str, ...] | None
 
 
@@ -54,7 +66,7 @@ class Activated:
     """What a place says about a release: for programs, and in sentences."""
 
     published: Opaque
-    said: str
+    said: Lines
 
 
 class Arrival(Protocol):

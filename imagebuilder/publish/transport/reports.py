@@ -15,7 +15,9 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import IO
+from typing import IO, Annotated
+
+from pydantic import AfterValidator
 
 from imagebuilder.decode import MAX_BYTES, decode_box, parse_object
 from imagebuilder.errors import InputError
@@ -34,6 +36,7 @@ from imagebuilder.report.types import REPORT, Report
 from imagebuilder.rootkind import KINDS
 from imagebuilder.tree import ReleaseName, Tree
 from imagebuilder.ui import Ui
+from imagebuilder.untrusted import fit
 
 # As `test` names them, when it begins: they are put in the order of their names.
 ID = re.compile(r"(?P<begun>\d{8}T\d{6}Z)(-\d{1,10})?")
@@ -56,12 +59,16 @@ class Carried:
     logs: dict[str, str]
 
 
+# Words of another machine.
+Line = Annotated[str, AfterValidator(fit)]
+
+
 @dataclass(frozen=True)
 class KeptReports:
     """The ids of the reports that were kept, and why others were not."""
 
-    kept: tuple[str, ...]
-    refused: tuple[str, ...]
+    kept: tuple[Line, ...]
+    refused: tuple[Line, ...]
 
 
 def list_ids(tree: Tree, release: ReleaseName) -> tuple[str, ...] | None:

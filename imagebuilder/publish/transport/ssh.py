@@ -35,6 +35,7 @@ from imagebuilder.publish.transport.stream import stream_objects
 from imagebuilder.store.repository import ImageRef, Store
 from imagebuilder.tree import Tree
 from imagebuilder.ui import Ui
+from imagebuilder.untrusted import MOST_LONG, MOST_REQUEST, clean, fit
 
 COMMAND = "imagebuilder"
 URL_FORM = "write ssh://[user@]host[:port]/srv/netboot, or the path of a tree on this machine"
@@ -99,9 +100,10 @@ class Remote:
             ("schema", MANIFEST.schema),
         ):
             if (theirs := answer.get(name)) != ours:
+                version = fit(str(answer.get("version")))
+                more = "" if name == "version" else f" ({name} {fit(str(theirs))} and {ours})"
                 raise HostError(
-                    f"has imagebuilder {answer.get('version')}, this machine has {__version__}"
-                    f"{'' if name == 'version' else f' ({name} {theirs} and {ours})'}: publishing "
+                    f"has imagebuilder {version}, this machine has {__version__}{more}: publishing "
                     "needs the same version on both",
                     where=self.host,
                     hint=f"to install {__version__} there: {INSTALL}",
@@ -209,7 +211,8 @@ def parse_answer(remote: Remote, done: Completed) -> Mapping[str, Json]:
 
 def remote_failure(remote: Remote, done: Completed) -> ImagebuilderError:
     """The error for a failure of the other side, or of the connection."""
-    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    said = done.stderr[-MOST_REQUEST:].splitlines()
+    lines = [clean(line.strip(), MOST_LONG) for line in said if line.strip()]
     last = lines[-1] if lines else "it printed nothing"
     if done.status == SSH_FAILED:
         hint = next(hint for part, hint in SSH_HINTS.items() if part in done.stderr)

@@ -25,7 +25,8 @@ def test_the_config_trusts_the_tree_alone() -> None:
     assert "StrictHostKeyChecking yes" in text
     assert 'UserKnownHostsFile "/srv/x/known_hosts"' in text
     # The first value counts in ssh_config(5), so a person's own settings cannot loosen these.
-    assert text.index("StrictHostKeyChecking") < text.index("Include ~/.ssh/config")
+    for word in ("StrictHostKeyChecking", "ForwardAgent no", "ForwardX11 no", "UpdateHostKeys no"):
+        assert text.index(word) < text.index("Include ~/.ssh/config")
 
 
 def test_equal_answers_stand_together() -> None:
