@@ -100,7 +100,10 @@ def count_range(text: str) -> int:
     found = RANGE.fullmatch(text)
     if not found:
         raise ValueError(f"{quote(text)} is no range such as 0-3")
-    return int(found[2]) - int(found[1]) + 1 if found[2] else 1
+    first, last = int(found[1]), int(found[2] or found[1])
+    if last < first:
+        raise ValueError(f"{quote(text)} ends before it begins")
+    return last - first + 1
 
 
 def fold(names: Iterable[str]) -> str:

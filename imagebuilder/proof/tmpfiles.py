@@ -44,10 +44,10 @@ def read_tmpfiles(root: Root) -> Iterator[TmpfilesLine]:
             yield TmpfilesLine(
                 place, line.strip(), kind[0], path,
                 int(bits, 8) if OCTAL.fullmatch(bits) else None,
-                without_none(user), without_none(group), without_none(argument.strip()),
+                owner(user), owner(group), "" if argument == NOTHING else argument.strip(),
             )  # fmt: skip
 
 
-def without_none(word: str) -> str:
-    """An owner may have a colon: it counts only for what is new."""
+def owner(word: str) -> str:
+    """A user or a group; one with a colon counts only for what is new."""
     return "" if word == NOTHING else word.removeprefix(":")

@@ -131,6 +131,13 @@ def test_ranges_are_plain_digits(inside: str) -> None:
         select_nodes([f"node[{inside}]"], NODES)
 
 
+def test_a_range_that_ends_before_it_begins_makes_no_room_for_another() -> None:
+    with pytest.raises(InputError, match="ends before it begins"):
+        select_nodes(["node[99999999-0],node[0-99999999]"], NODES)
+    with pytest.raises(InputError, match="ends before it begins"):
+        select_nodes(["node[99999999-0]", "node[0-99999999]"], NODES)
+
+
 def test_brackets_without_end_take_no_time() -> None:
     for word in ("[" * MOST, "[" * (MOST // 2) + "]", "]" * MOST, "n[1-2" * (MOST // 5)):
         with pytest.raises(InputError, match="a bracket is missing"):
