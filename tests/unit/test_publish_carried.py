@@ -98,7 +98,7 @@ def test_a_report_of_the_same_bytes_opens_the_gate_and_keeps_its_logs(
     builder: Tree, node: Tree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", "/nowhere")  # a control node has no QEMU
-    monkeypatch.setattr("imagebuilder.process.SBIN", "/nowhere")
+    monkeypatch.setattr("imagebuilder.environment.SBIN", "/nowhere")
     with pytest.raises(WorkError) as caught:
         promote(node, NEW, QUIET)
     assert caught.value.faults[0].hint.startswith(

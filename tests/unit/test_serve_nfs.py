@@ -22,7 +22,7 @@ EXPORTFS = '#!/bin/sh\necho "$*" >>"$(dirname "$0")/said"\n'
 @pytest.fixture
 def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder that is all of the path programs are looked for on, and a kernel without NFS."""
-    monkeypatch.setattr("imagebuilder.process.SBIN", str(tmp_path))
+    monkeypatch.setattr("imagebuilder.environment.SBIN", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(nfs, "KERNEL_THREADS", tmp_path / "threads")
     return tmp_path

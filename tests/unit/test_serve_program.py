@@ -74,7 +74,7 @@ def test_one_that_cannot_be_followed_is_ended_and_noticed(tmp_path: Path) -> Non
 
 def test_one_that_is_not_there_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", os.fspath(tmp_path))
-    monkeypatch.setattr("imagebuilder.process.SBIN", os.fspath(tmp_path))
+    monkeypatch.setattr("imagebuilder.environment.SBIN", os.fspath(tmp_path))
     with (
         program("p", ["sleep", "60"], tmp_path / "log") as started,
         pytest.raises(WorkError, match="setpriv, setsid are not installed"),
