@@ -35,8 +35,7 @@ class DeliveryError(Exception):
 
 def main() -> int:
     order: dict[str, str] = json.loads(sys.stdin.buffer.read())
-    # smtplib keeps the lines of an answer without end.
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    limit_memory()
     try:
         if "relay" in order:
             send_to_relay(order["mail"], order["relay"])
@@ -49,6 +48,13 @@ def main() -> int:
         print("its answer is too long")
         return TRY_LATER
     return 0
+
+
+def limit_memory() -> None:
+    """smtplib keeps the lines of an answer without end.  A limit that is lower already stays."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    most = min((value for value in (soft, hard) if value != resource.RLIM_INFINITY), default=MEMORY)
+    resource.setrlimit(resource.RLIMIT_DATA, (min(most, MEMORY), hard))
 
 
 def post(address: str, id: str, body: str) -> None:  # noqa: A002

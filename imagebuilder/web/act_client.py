@@ -86,7 +86,7 @@ class ActClient:
     async def ask_soon(
         self, token: str, address: str, order: Mapping[str, Json] | None
     ) -> ActAnswer:
-        """The same, unless too many wait."""
+        """What ask() answers; when AT_ONCE are asked and WAITING wait, that this one may not."""
         if not self.places.acquire(blocking=False):
             return ActAnswer(HTTPStatus.SERVICE_UNAVAILABLE, "too many requests at a time")
         try:
