@@ -25,6 +25,7 @@ from imagebuilder.recipe.validate import parse_model
 from imagebuilder.tree import STABLE, Tree
 
 NO_NODES = "no nodes yet"
+NONE_ON_PURPOSE = "restore it, or write `nodes: {}` if there are to be no nodes"
 ADD_ONE = "run imagebuilder nodes add NAME --mac MAC --profile PROFILE"
 
 
@@ -34,14 +35,21 @@ def load_nodes(tree: Tree) -> Nodes:
 
 
 def read_nodes_file(tree: Tree) -> bytes:
-    """The bytes of nodes.yaml, empty if it does not exist.  Raises InputError."""
+    """The bytes of nodes.yaml, empty if it does not exist.
+
+    Raises InputError, also for a file without a byte: an editor that empties a file before it
+    writes leaves that for a moment, and for good on a full disk.  It must not remove all nodes.
+    """
     path = tree.nodes_file
     try:
-        return read_plain(path)
+        content = read_plain(path)
     except FileNotFoundError:
         return b""
     except OSError as error:
         raise InputError(f"cannot be read: {error.strerror}", where=os.fspath(path)) from error
+    if not content:
+        raise InputError("is empty", where=os.fspath(path), hint=NONE_ON_PURPOSE)
+    return content
 
 
 def parse_nodes(content: bytes, shown: str, tree: Tree) -> Nodes:

@@ -78,7 +78,8 @@ class RunningDaemons:
     fallbacks: Mapping[str, FellBack] = field(default_factory=dict)
     lines: Lines = field(default_factory=Lines)
     running: dict[str, Running] = field(default_factory=dict)
-    stamp: object = None
+    stamp: object = None  # of the applied nodes.yaml
+    found: object = None  # of the one that the last turn saw
     # Warnings that were printed.
     told: Remembered[None] = field(default_factory=lambda: Remembered(MOST_TOLD))
 
@@ -245,9 +246,13 @@ def check_alive(server: RunningDaemons) -> None:
 
 
 def apply_changed_nodes(server: RunningDaemons) -> None:
-    """Apply a changed nodes.yaml; an invalid one changes nothing and causes a warning."""
-    stamp = stamp_of(server.config)
-    if stamp == server.stamp:
+    """Apply a changed nodes.yaml; an invalid one changes nothing and causes a warning.
+
+    One that has changed since the last turn may be half written, so it is for the next turn.
+    """
+    before, server.found = server.found, stamp_of(server.config)
+    stamp = server.found
+    if stamp == server.stamp or stamp != before:
         return
     try:
         nodes, changed = take_over(server.config)

@@ -357,9 +357,10 @@ def test_a_changed_nodes_file_is_taken_over_and_a_wrong_one_is_not(
     started.wait_for(r"^nodes.yaml: 3 nodes, dhcp-hosts, hosts, nginx.conf changed", PATIENCE)
     wait_until(lambda: room.ask(7, mac="52:54:00:77:00:03")[0]["address"] == "10.77.0.53", "old")
     assert (room.tree.served_node("52:54:00:77:00:03") / "boot.ipxe").is_file()
-    for wrong in (third.replace("generic", "7 8"), third.replace("10.77.0.53", "10.9.9.9")):
+    wrong = (third.replace("generic", "7 8"), third.replace("10.77.0.53", "10.9.9.9"))
+    for text in ("", *(NODES + line for line in wrong)):
         many = len(started.said("could not apply nodes.yaml"))
-        room.tree.nodes_file.write_text(NODES + wrong)
+        room.tree.nodes_file.write_text(text)
         wait_until(
             lambda many=many: len(started.said("could not apply nodes.yaml")) > many,  # type: ignore[misc]
             "nothing was said",

@@ -82,9 +82,16 @@ def test_a_node_takes_from_itself_then_its_group_then_the_defaults(tree: Tree) -
     assert nodes.find("node3") is None
 
 
-@pytest.mark.parametrize("text", ["", "# nothing yet\n\n", "nodes:\ngroups:\ndefaults:\nmenu:\n"])
+@pytest.mark.parametrize(
+    "text", ["nodes: {}\n", "# nothing yet\n\n", "nodes:\ngroups:\ndefaults:\nmenu:\n"]
+)
 def test_a_file_may_say_nothing(tree: Tree, text: str) -> None:
     assert load(tree, text) == Nodes()
+
+
+def test_a_file_without_a_byte_is_refused(tree: Tree) -> None:
+    with pytest.raises(InputError, match="is empty"):
+        load(tree, "")
 
 
 def test_no_file_is_no_nodes(tmp_path: Path) -> None:

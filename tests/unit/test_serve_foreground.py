@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `serve` does each second about nodes.yaml, also while somebody writes it."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from imagebuilder.nodes.files import update_nodes
+from imagebuilder.nodes.load import load_nodes
+from imagebuilder.serve import foreground
+from imagebuilder.serve.foreground import RunningDaemons, apply_changed_nodes, stamp_of
+from imagebuilder.serve.show import Screen
+from imagebuilder.tree import Tree
+from imagebuilder.ui import Ui
+from tests.unit.nodes_world import MAC1, MAC2, node_tree
+from tests.unit.test_serve_render import FULL
+
+ONE = f"nodes:\n  n1: {{macs: ['{MAC1}'], profile: generic}}\n"
+TWO = f"{ONE}  n2: {{macs: ['{MAC2}'], profile: generic}}\n"
+
+
+@pytest.fixture
+def reloaded(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
+    """What the daemons were told to read again."""
+    found: list[Sequence[str]] = []
+    monkeypatch.setattr(foreground, "reload_changed", lambda _, changed: found.append(changed))
+    monkeypatch.setattr(foreground, "restart", lambda *_: None)
+    return found
+
+
+@pytest.fixture
+def server(tmp_path: Path, reloaded: list[Sequence[str]]) -> RunningDaemons:
+    tree = node_tree(tmp_path)
+    tree.nodes_file.write_text(TWO)
+    update_nodes(tree)
+    config = replace(FULL, tree=tree, folder=tree.serve / "foreground")
+    screen = Screen(Ui(io.StringIO()), load_nodes(tree))
+    made = RunningDaemons(config, Ui(io.StringIO()), screen, ExitStack(), stamp=stamp_of(config))
+    apply_changed_nodes(made)
+    assert not reloaded
+    return made
+
+
+def served(tree: Tree) -> list[str]:
+    return sorted(mac for mac in (MAC1, MAC2) if (tree.served_node(mac) / "boot.ipxe").is_file())
+
+
+def names(server: RunningDaemons) -> list[str]:
+    return [node.name for node in server.screen.nodes.nodes]
+
+
+def test_a_change_is_applied_once_it_is_whole(
+    server: RunningDaemons, reloaded: list[Sequence[str]]
+) -> None:
+    tree = server.config.tree
+    with tree.nodes_file.open("w") as end:
+        for part in (ONE, TWO.removeprefix(ONE)[:7], TWO.removeprefix(ONE)[7:]):
+            end.write(part)
+            end.flush()
+            apply_changed_nodes(server)
+            assert (names(server), served(tree), reloaded) == (["n1", "n2"], [MAC1, MAC2], [])
+    apply_changed_nodes(server)
+    assert (names(server), len(reloaded)) == (["n1", "n2"], 1)
+    tree.nodes_file.write_text(ONE)
+    apply_changed_nodes(server)
+    assert served(tree) == [MAC1, MAC2]
+    apply_changed_nodes(server)
+    assert (names(server), served(tree)) == (["n1"], [MAC1])
+
+
+def test_an_empty_file_removes_nobody(
+    server: RunningDaemons, reloaded: list[Sequence[str]]
+) -> None:
+    """As an editor leaves it that empties a file, and then finds the disk full."""
+    tree = server.config.tree
+    tree.nodes_file.write_bytes(b"")
+    for _ in range(3):
+        apply_changed_nodes(server)
+    assert (names(server), served(tree), reloaded) == (["n1", "n2"], [MAC1, MAC2], [])
+    assert isinstance(server.ui.stream, io.StringIO)
+    said = server.ui.stream.getvalue()
+    assert said.count("could not apply nodes.yaml") == 1
+    assert "is empty" in said
+    assert "write `nodes: {}` if there are to be no nodes" in said
+    tree.nodes_file.write_text("nodes: {}\n")
+    for _ in range(2):
+        apply_changed_nodes(server)
+    assert (names(server), served(tree)) == ([], [])
