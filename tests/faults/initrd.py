@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,9 +78,10 @@ def without(pattern: str) -> Callable[[Entries], Entries]:
 
 
 def replacing(old: str, new: str, pattern: str = "*") -> Callable[[Entries], Entries]:
-    """Changes text in the files whose names fit a pattern."""
+    """Replaces what a regular expression finds in the files whose names fit a pattern."""
+    found = re.compile(old.encode())
     return lambda entries: [
-        (head, name, content.replace(old.encode(), new.encode()))
+        (head, name, found.sub(lambda _: new.encode(), content))
         if fnmatch.fnmatch(name, pattern)
         else (head, name, content)
         for head, name, content in entries

@@ -215,8 +215,8 @@ def cmdline(site: Site, pattern: str, step: Mapping[str, Any]) -> None:
 
 
 def change_initrd(site: Site, verb: str, step: Mapping[str, Any]) -> None:
-    """initrd: without (files: PATTERN), replacing (pattern, by, files), renaming (pattern, by),
-    adding (file, content), with-mode (files, to: OCTAL)
+    """initrd: without (files: PATTERN), replacing (pattern: REGULAR EXPRESSION, by, files),
+    renaming (pattern, by), adding (file, content), with-mode (files, to: OCTAL)
     """
     kernel = site.kernel
     words = {key: str(value).replace("{kernel}", kernel) for key, value in step.items()}
@@ -228,10 +228,20 @@ def change_initrd(site: Site, verb: str, step: Mapping[str, Any]) -> None:
         "renaming": lambda: initrd.renaming(words["pattern"], words["by"]),
     }[verb]()
     result = site.folder / ".initrd.new"
+    changed = False
+
+    def change(entries: initrd.Entries) -> initrd.Entries:
+        nonlocal changed
+        after = changing(entries)
+        changed |= after != entries
+        return after
+
     for name in (EARLY, INITRD):
-        initrd.change(site.folder / name, result, changing)
+        initrd.change(site.folder / name, result, change)
         result.chmod(0o644)
         result.replace(site.folder / name)
+    if not changed:
+        raise ValueError(f"initrd: {verb} {words}: changes nothing")
 
 
 VERBS: Mapping[str, Callable[[Site, str, Mapping[str, Any]], None]] = {

@@ -9,7 +9,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).parent.parent.parent
 PLACES = ("", "imagebuilder/")
 PATH = re.compile(r"`([\w./-]+/[\w./-]*|[\w-]+\.(?:py|md|txt|toml))`")
-# `NIC_DRIVERS` of `checks/common/test_initrd.py`, `parse_place()` of `transport/ssh.py`
+# `NIC_DRIVERS` of `checks/initrd.py`, `parse_place()` of `transport/ssh.py`
 NAME_IN_FILE = re.compile(r"`(\w+)(?:\(\))?` (?:of|in) `([\w./-]+\.py)`")
 
 

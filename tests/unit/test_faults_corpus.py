@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from imagebuilder.bootfiles import EARLY, INITRD
 from imagebuilder.cpio import Entry, render_cpio
 from imagebuilder.image.proof import Question
 from imagebuilder.process import Completed
@@ -18,12 +20,14 @@ from imagebuilder.proof.libraries.prove import LOAD, parse_loads
 from imagebuilder.proof.python.report import MARK
 from imagebuilder.report.types import Check, Outcome, Stage
 from imagebuilder.root import Root
+from imagebuilder.tree import ReleaseName
+from imagebuilder.tree import make_tree as make_netboot_tree
 from tests.faults.catch import CAUGHT, MISSED, Found, found_by, judge
 from tests.faults.fault import CORPUS, KINDS, PROVE, Fault, load_fault, load_faults
 from tests.faults.initrd import parse, render, replacing, without
 from tests.faults.roots import NAMES
 from tests.faults.roots.made import Answers
-from tests.faults.site import VERBS
+from tests.faults.site import VERBS, Site, plant
 from tests.faults.table import GOOD, Row, render_list
 from tests.faults.table import render as render_table
 from tests.unit.proof.trees import Program, make_tree
@@ -183,8 +187,29 @@ def test_an_initrd_is_taken_apart_and_put_together() -> None:
     assert [name for _, name, _ in found] == ["lib", "lib/a.ko", "lib/b.sh", "init"]
     assert parse(render(found))[0] == found
     assert [n for _, n, _ in without("*/a.ko*")(found)] == ["lib", "lib/b.sh", "init"]
-    changed = parse(render(replacing("mac", "machine", "*.sh")(found)))[0]
-    assert [content for _, _, content in changed] == [b"", b"driver", b"id=machine", b"b"]
+    changed = parse(render(replacing(r"\Aid=(?=m)", "name=", "*.sh")(found)))[0]
+    assert [content for _, _, content in changed] == [b"", b"driver", b"name=mac", b"b"]
+
+
+@pytest.mark.parametrize(
+    ("step", "changes"),
+    [
+        ({"initrd": "without", "files": "lib/a.ko"}, True),
+        ({"initrd": "without", "files": "a.ko"}, False),
+        ({"initrd": "replacing", "pattern": "^driver", "by": "x", "files": "*.ko"}, True),
+        ({"initrd": "replacing", "pattern": "divers", "by": "x", "files": "*"}, False),
+    ],
+)
+def test_a_step_that_changes_nothing_in_the_initrd_is_wrong(
+    tmp_path: Path, step: Mapping[str, str], *, changes: bool
+) -> None:
+    site = Site(make_netboot_tree(tmp_path / "tree"), ReleaseName("demo", "1"))
+    site.folder.mkdir(parents=True)
+    (site.folder / "manifest.json").write_text('{"kernel": {"release": "6"}}')
+    for name in (EARLY, INITRD):
+        (site.folder / name).write_bytes(render_cpio([Entry("lib/a.ko", b"driver")]))
+    with nullcontext() if changes else pytest.raises(ValueError, match="changes nothing"):
+        plant(site, (step,))
 
 
 def test_the_table_counts_what_was_caught_and_false_alarms() -> None:

@@ -5,109 +5,33 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import zstandard
 from testinfra.host import Host
 
 from imagebuilder.bootfiles import EARLY, INITRD
-from imagebuilder.checks.common.test_kernel import MODULE, MOST, REBUILD, driver_of
+from imagebuilder.checks.common.test_kernel import MOST, REBUILD
 from imagebuilder.checks.facts import Facts
+from imagebuilder.checks.initrd import (
+    MODULE,
+    NIC_DRIVERS,
+    ROOT_DRIVERS,
+    Initrd,
+    driver_of,
+    read_initrd,
+)
 from imagebuilder.checks.traversal import walk
-from imagebuilder.cpio import ALIGNED, measure_archives
-from imagebuilder.sandbox import INSIDE
+from imagebuilder.cpio import ALIGNED
 from imagebuilder.secret import find_secrets
 
 OURS = "imagebuilder"
 OUR_MODULE = "usr/lib/dracut/modules.d/99imagebuilder"
-PLACE = "/tmp/initrd"
-# Drivers of NICs that nodes boot from, if the kernel has them; as in overlays/netboot.
-NIC_DRIVERS = (
-    "atlantic", "bnxt_en", "e1000", "e1000e", "i40e", "ice", "igb", "igc", "ixgbe", "mlx4_en",
-    "mlx5_core", "r8152", "r8169", "tg3", "virtio_net",
-)  # fmt: skip
-ROOT_DRIVERS = ("erofs", "loop", "nfs", "nfsv3", "nfsv4", "overlay", "squashfs")
-# Lines that imagebuilder.secret checks.
-HINTS = "pass|pwd|psk|secret|token|key|auth|cred|://"
-DRIVERS = " ".join((*NIC_DRIVERS, *ROOT_DRIVERS))
 # Files without passwords, where names are not settings.
 ACCOUNTS = ("etc/passwd", "etc/group", "etc/nsswitch.conf")
 PROGRAMS = ("busybox", "losetup", "modprobe", "mount", "mount.nfs", "mount.nfs4", "udevadm")
 MICROCODE = {"amd64-microcode": "AuthenticAMD.bin", "intel-microcode": "GenuineIntel.bin"}
-# zstd makes up to 32,000 bytes of one: of a block at most 32 MB, which a node has in any case.
-BLOCK = 1 << 10
-MOST_UNPACKED = 2 << 30
-UNREADABLE = re.compile(r"(?i)\b(error|premature|unexpected|truncated|not in gzip|corrupt)")
-# One command, because lsinitrd(1) takes a second.  The first archive has the processors' microcode
-# and no compression.  kmod of the root reads the indexes and the configuration of the initrd, the
-# loader of the initrd its libraries.
-TELL = f"""\
-say() {{ echo "== $1"; }}
-loads() {{ "$@" -S "$kernel" -a -q --show-depends {DRIVERS} 2> /dev/null; }}
-rm -rf {PLACE}; mkdir {PLACE}; cd {PLACE}
-cat $files > {PLACE}.img
-lsinitrd --unpack {PLACE}.img > /dev/null 2> {PLACE}.said
-say complaints; tail -5 {PLACE}.said
-say paths; find . -type f -o -type l | sed 's/..//'
-cpio --quiet -t < {PLACE}.img 2> /dev/null
-say modules; cat usr/lib/dracut/modules.txt 2> /dev/null || cat lib/dracut/modules.txt
-say root; loads modprobe
-say initrd; loads modprobe -d . -C etc/modprobe.d -C usr/lib/modprobe.d
-say lacking
-for program in usr/bin/* usr/sbin/* usr/lib/systemd/systemd*; do
-    [ -f "$program" ] && [ ! -L "$program" ] || continue
-    for loader in lib64/ld-linux-x86-64.so.2 lib/ld-linux-aarch64.so.1; do
-        [ ! -e "$loader" ] || chroot . "/$loader" --list "/$program" 2>&1 | sed -n \
-            -e "s,^\\s*\\(.*\\) => not found,$program \\1,p" \
-            -e "s,.*loading shared libraries: \\([^:]*\\): cannot open.*,$program \\1,p"
-    done
-done
-say modes
-find usr/bin usr/sbin bin/ sbin/ lib/dracut/hooks var/lib/dracut/hooks usr/lib/dracut/hooks \
-    -type f ! -perm -0100 2> /dev/null
-say interpreters
-grep -raHoIm1 -e '^#! *[^ ]*' usr/bin usr/sbin usr/lib/dracut var/lib/dracut | tr '\\r' '?'
-say loading; grep -rlE -e 'RUN.*(kmod|modprobe)' etc/udev/rules.d usr/lib/udev/rules.d
-say accounts; cut -d: -f1 etc/passwd
-say users
-grep -rE -e '^User=' usr/lib/systemd/system etc/systemd/system | sed 's,^.*/\\(.*\\):User=,\\1 ,'
-say keys; grep -rlIE -e '-----BEGIN [A-Z ]*PRIVATE KEY-----' etc root usr/lib usr/share 2> /dev/null
-say secrets
-grep -rIHnEi --exclude-dir=pki '{HINTS}' etc root var 2> /dev/null
-say end
-"""
-
-
-@dataclass(frozen=True)
-class Initrd:
-    """An initrd's paths without a leading slash, and the output of TELL by section."""
-
-    paths: frozenset[str]
-    sections: Mapping[str, tuple[str, ...]]
-
-    def __getitem__(self, name: str) -> tuple[str, ...]:
-        return self.sections.get(name, ())
-
-    @property
-    def modules(self) -> tuple[str, ...]:
-        """dracut's modules."""
-        return self["modules"]
-
-    @property
-    def complaints(self) -> tuple[str, ...]:
-        return tuple(line.strip() for line in self["complaints"] if UNREADABLE.search(line))
-
-    def kernels(self) -> set[str]:
-        """The releases whose modules it has."""
-        matches = (re.match(r"(?:usr/)?lib/modules/([^/]+)/.", path) for path in self.paths)
-        return {match[1] for match in matches if match}
-
-    def drivers(self) -> set[str]:
-        """The kernel modules in it, as the kernel spells names."""
-        return {driver_of(path) for path in self.paths if MODULE.search(path)}
+UNLIST = "remove that line of modprobe.d from what dracut installs, then rebuild the initrd"
 
 
 @pytest.fixture(scope="session")
@@ -115,45 +39,7 @@ def unpacked(host: Host, facts: Facts) -> Initrd:
     """The image's initrd, as far as it can be unpacked."""
     if not facts.initrd:
         pytest.skip("the initrd is not available")
-    for path in facts.initrds:
-        try:
-            check_whole(path)
-        except (ValueError, zstandard.ZstdError) as error:
-            return Initrd(frozenset(), {"complaints": (f"{path.name}: {error}",)})
-    files = " ".join(str(INSIDE / path.name) for path in facts.initrds)
-    script = f"kernel={facts.image.kernel.release} files='{files}'\n{TELL}"
-    found: dict[str, list[str]] = {}
-    lines: list[str] = []
-    for line in host.run(script).stdout.splitlines():
-        if line.startswith("== "):
-            lines = found.setdefault(line[3:], [])
-        else:
-            lines.append(line)
-    sections = {name: tuple(each) for name, each in found.items()}
-    return Initrd(frozenset(sections.get("paths", ())), sections)
-
-
-def check_whole(path: Path) -> None:
-    """Raise ValueError or ZstdError if archives, or what zstd compressed behind them, end early,
-    and if that is far too much.
-
-    3cpio(1), which lsinitrd(1) of Debian testing runs, would not end.
-    """
-    with path.open("rb") as stream:
-        measure_archives(stream)
-        frame = zstandard.ZstdDecompressor().decompressobj()
-        magic = stream.read(len(zstandard.FRAME_HEADER))
-        if magic != zstandard.FRAME_HEADER:
-            return
-        frame.decompress(magic)
-        unpacked = 0
-        while block := stream.read(BLOCK):
-            unpacked += len(frame.decompress(block))
-            if frame.eof:
-                return
-            if unpacked > MOST_UNPACKED:
-                raise ValueError(f"unexpected: it unpacks to more than {MOST_UNPACKED} bytes")
-    raise ValueError("truncated: what zstd compressed has no end")
+    return read_initrd(host, facts)
 
 
 @pytest.fixture(scope="session")
@@ -282,7 +168,13 @@ def test_initrd_loads_what_the_root_would(whole: Initrd) -> None:
         pytest.fail(
             f"modprobe in the initrd runs `{instead[0].removeprefix('install ').strip()}` instead "
             f"of loading a driver; not loaded: {', '.join(missing) or 'nothing else'}\n"
-            "remove that line of modprobe.d, then rebuild the initrd"
+            f"{UNLIST}"
+        )
+    lists = whole.blacklists()
+    if kept_off := [name for name in missing if name in lists]:
+        pytest.fail(
+            f"{lists[kept_off[0]]} of the initrd blacklists {', '.join(kept_off)}, which the root "
+            f"loads: a node that needs it has no network or no root\n{UNLIST}"
         )
     if missing:
         pytest.fail(

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import struct
 from collections.abc import Iterator, Sequence
@@ -13,22 +12,17 @@ import pytest
 from testinfra.host import Host
 
 from imagebuilder.checks.facts import Facts
+from imagebuilder.checks.initrd import MODULE, driver_of
 from imagebuilder.checks.traversal import walk
 from imagebuilder.digest import digest_of_file
 from imagebuilder.families.registry import family_of_distribution
 from imagebuilder.families.shipped import Checksum, checksums_of
 from imagebuilder.root import Root
 
-MODULE = re.compile(r"\.ko(\.(xz|zst|gz))?$")
 INDEXES = ("modules.dep", "modules.dep.bin", "modules.alias.bin", "modules.builtin")
 REBUILD = "rebuild the image; whatever changes the kernel must come before `initrd: true`"
 MOST = 3
 AT_ONCE = 400  # paths that fit into one command
-
-
-def driver_of(path: str) -> str:
-    """The kernel's name of the module in a file."""
-    return MODULE.sub("", path.rpartition("/")[2]).replace("-", "_")
 
 
 @pytest.fixture(scope="session")
