@@ -28,6 +28,7 @@ pytestmark = pytest.mark.root
 SERVING = re.compile(r"\S*python\S* .* serve --interface ")
 OTHER_MAC = "52:54:00:77:00:02"
 STRANGER = "52:54:00:77:00:99"
+LEASE_TIME = "51"  # RFC 2132, 9.2: seconds
 NODES = f"""\
 nodes:
   n1:
@@ -104,6 +105,13 @@ def test_a_stranger_gets_an_address_of_the_pool(full: tuple[Room, Program]) -> N
     (offer,) = full[0].ask(7, mac=STRANGER)
     assert offer["file"] == "ipxe.efi"
     assert 128 <= int(offer["address"].rpartition(".")[2]) <= 254
+
+
+def test_a_stranger_gives_its_address_back_before_a_node_does(full: tuple[Room, Program]) -> None:
+    """So a hundred forged requests take the pool for minutes, not for half a day."""
+    asked = [full[0].ask(7, mac=mac) for mac in (STRANGER, MAC, OTHER_MAC)]
+    leases = [int(offer["options"][LEASE_TIME], 16) for (offer,) in asked]
+    assert leases == [10 * 60, 12 * 3600, 12 * 3600]
 
 
 def test_an_architecture_without_a_binary_is_told_of_once(full: tuple[Room, Program]) -> None:

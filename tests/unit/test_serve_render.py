@@ -58,7 +58,8 @@ def test_dnsmasq_serves_one_wire_alone() -> None:
     said = lines(render_dnsmasq(FULL, NODES))
     assert said[:3] == ["interface=eth1", "except-interface=lo", "bind-interfaces"]
     assert "dhcp-authoritative" in said
-    assert "dhcp-range=10.0.0.128,10.0.0.254,255.255.255.0,12h" in said
+    assert "dhcp-range=tag:known,10.0.0.128,10.0.0.254,255.255.255.0,12h" in said
+    assert "dhcp-range=tag:!known,10.0.0.128,10.0.0.254,255.255.255.0,10m" in said
     assert "enable-tftp=eth1" in said
     assert [line for line in said if "dhcp-mac" in line] == [
         "dhcp-mac=set:snponly,52:54:00:00:00:03"
